@@ -1,0 +1,72 @@
+"""What can go wrong, as a tree.
+
+::
+
+    AttnError (ValueError)          anything a user can mend
+    ├── UsageError                  options that are unknown, out of range or contradict each other
+    ├── InputError                  a file that cannot be read as what it should be
+    ├── ShapeError                  arrays whose shapes do not fit together
+    ├── DataError                   values that are not allowed where they stand
+    └── OutputError                 a result that cannot be written where it should go
+
+    AttnWarning (UserWarning)       a result that is right but probably not what was meant
+
+Every error is one sentence that says what is wrong, where, what was expected
+and what was found; ``hint`` is a second sentence that says how to mend it.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AttnError",
+    "AttnWarning",
+    "DataError",
+    "InputError",
+    "OutputError",
+    "ShapeError",
+    "UsageError",
+]
+
+
+class AttnError(ValueError):
+    """Base of all errors that attncli raises on purpose.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong, where, what was expected and what was found.
+    hint : str, optional
+        How to mend it.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message} (hint: {self.hint})"
+
+
+class UsageError(AttnError):
+    """Options that are unknown, out of range or contradict each other."""
+
+
+class InputError(AttnError):
+    """A file that cannot be read as what it should be."""
+
+
+class ShapeError(AttnError):
+    """Arrays whose shapes do not fit together."""
+
+
+class DataError(AttnError):
+    """Values that are not allowed where they stand."""
+
+
+class OutputError(AttnError):
+    """A result that cannot be written where it should go."""
+
+
+class AttnWarning(UserWarning):
+    """A result that is right but probably not what was meant."""
