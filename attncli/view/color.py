@@ -1,0 +1,160 @@
+"""Colours of weights and the ink that can be read on them.
+
+Plain tuples and no imports beyond the standard library, because tables and
+terminal pictures need colours on every call and must start quickly.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import cache
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+__all__ = ["HIDDEN", "RGB", "blues", "diverging", "ink", "luminance", "xterm"]
+
+RGB: TypeAlias = tuple[int, int, int]
+
+# Neutral and of middle lightness: neither ramp below passes near it.
+HIDDEN: RGB = (128, 128, 128)
+
+# ColorBrewer's nine-class Blues and eleven-class RdBu (Harrower & Brewer 2003),
+# the control points that matplotlib's maps of these names interpolate too.
+_BLUES: tuple[RGB, ...] = (
+    (247, 251, 255),
+    (222, 235, 247),
+    (198, 219, 239),
+    (158, 202, 225),
+    (107, 174, 214),
+    (66, 146, 198),
+    (33, 113, 181),
+    (8, 81, 156),
+    (8, 48, 107),
+)
+_RED_BLUE: tuple[RGB, ...] = (
+    (103, 0, 31),
+    (178, 24, 43),
+    (214, 96, 77),
+    (244, 165, 130),
+    (253, 219, 199),
+    (247, 247, 247),
+    (209, 229, 240),
+    (146, 197, 222),
+    (67, 147, 195),
+    (33, 102, 172),
+    (5, 48, 97),
+)
+_CUBE = (0, 95, 135, 175, 215, 255)
+
+
+def _between(points: tuple[RGB, ...], fraction: float) -> RGB:
+    """Interpolate linearly between equally spaced control points."""
+    # The order of min and max sends nan to 0, as an absent weight.
+    place = max(0.0, min(1.0, fraction)) * (len(points) - 1) if fraction == fraction else 0.0  # noqa: PLR0124
+    low = min(int(place), len(points) - 2)
+    part = place - low
+    red, green, blue = (
+        round(a + (b - a) * part) for a, b in zip(points[low], points[low + 1], strict=True)
+    )
+    return red, green, blue
+
+
+def blues(fraction: float) -> RGB:
+    """Return the shade of a weight: light blue for none, dark blue for all.
+
+    Parameters
+    ----------
+    fraction : float
+        Place on the ramp; clipped to 0 … 1.
+
+    Returns
+    -------
+    tuple of three int
+        Red, green and blue, 0 … 255 (sRGB).
+
+    Examples
+    --------
+    >>> blues(0.0), blues(1.0)
+    ((247, 251, 255), (8, 48, 107))
+    """
+    return _between(_BLUES, fraction)
+
+
+def diverging(fraction: float) -> RGB:
+    """Return the shade of a signed number: red below, white at 0.5, blue above.
+
+    Parameters
+    ----------
+    fraction : float
+        Place on the ramp; clipped to 0 … 1.
+
+    Returns
+    -------
+    tuple of three int
+        Red, green and blue, 0 … 255 (sRGB).
+    """
+    return _between(_RED_BLUE, fraction)
+
+
+def luminance(rgb: RGB) -> float:
+    """Return the relative luminance of a colour, 0 (black) to 1 (white).
+
+    References
+    ----------
+    W3C, Web Content Accessibility Guidelines 2.2, "relative luminance".
+    """
+    red, green, blue = (_linear(channel / 255) for channel in rgb)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(channel: float) -> float:
+    """Undo the sRGB transfer curve."""
+    return channel / 12.92 if channel <= 0.04045 else float(((channel + 0.055) / 1.055) ** 2.4)
+
+
+def ink(rgb: RGB) -> Literal["black", "white"]:
+    """Return the ink with the better contrast on a background.
+
+    The contrast ratio of two luminances is (lighter + 0.05) / (darker + 0.05).
+
+    Parameters
+    ----------
+    rgb : tuple of three int
+        The background, 0 … 255 (sRGB).
+
+    References
+    ----------
+    W3C, Web Content Accessibility Guidelines 2.2, "contrast ratio".
+
+    Examples
+    --------
+    >>> ink(blues(0.1)), ink(blues(0.9))
+    ('black', 'white')
+    """
+    light = luminance(rgb) + 0.05
+    return "black" if light / 0.05 >= 1.05 / light else "white"
+
+
+@cache
+def xterm(rgb: RGB) -> int:
+    """Return the nearest of the fixed colours 16 … 255 of a 256-colour terminal.
+
+    The first sixteen are left out: users choose those themselves.
+    """
+    gray = min(23, max(0, round((sum(rgb) / 3 - 8) / 10)))
+    shade = 8 + 10 * gray
+    steps = [_nearest_step(channel) for channel in rgb]
+    cube = [_CUBE[step] for step in steps]
+    if _distance(rgb, (shade, shade, shade)) < _distance(rgb, cube):
+        return 232 + gray
+    return 16 + 36 * steps[0] + 6 * steps[1] + steps[2]
+
+
+def _nearest_step(channel: int) -> int:
+    """Return which of the six steps of the colour cube is nearest."""
+    return bisect_right([(a + b) / 2 for a, b in pairwise(_CUBE)], channel)
+
+
+def _distance(one: RGB, other: RGB | list[int]) -> int:
+    """Return the squared distance of two colours."""
+    return sum((a - b) ** 2 for a, b in zip(one, other, strict=True))

@@ -1,0 +1,92 @@
+"""Labels that fit: their width in a terminal, and a shorter form of long ones."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["clusters", "columns", "shorten"]
+
+
+def _character_columns(character: str) -> int:
+    if character.isascii():
+        return 1
+    if unicodedata.category(character) in {"Mn", "Me", "Cf"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes.
+
+    Wide and fullwidth characters count two, combining and format characters none.
+
+    References
+    ----------
+    Unicode Standard Annex 11, "East Asian Width".
+
+    Examples
+    --------
+    >>> columns("cat"), columns("中文"), columns("e\u0301")
+    (3, 4, 1)
+    """
+    return len(text) if text.isascii() else sum(map(_character_columns, text))
+
+
+def clusters(text: str) -> list[str]:
+    """Cut a text into characters, each with the marks that combine with it."""
+    parts: list[str] = []
+    for character in text:
+        if parts and _character_columns(character) == 0:
+            parts[-1] += character
+        else:
+            parts.append(character)
+    return parts
+
+
+def shorten(
+    text: str, room: int, *, ellipsis: str = "…", measure: Callable[[str], int] = columns
+) -> str:
+    """Cut the middle out of a text that is too long, and mark the place.
+
+    Both ends stay, because labels often differ only in one of them.
+
+    Parameters
+    ----------
+    text : str
+    room : int
+        The most that `measure` may give; below 1 nothing is left.
+    ellipsis : str
+        The mark; left out where even it does not fit.
+    measure : callable
+        Width of a text; columns of a terminal unless given.
+
+    Examples
+    --------
+    >>> shorten("internationalisation", 9)
+    'inte…tion'
+    """
+    if measure(text) <= room:
+        return text
+    left = room - measure(ellipsis)
+    if left < 0:
+        return ""
+    parts = clusters(text)
+    head, spent = _take(parts, (left + 1) // 2, measure)
+    tail, _ = _take(parts[::-1], left - spent, measure)
+    return "".join(head) + ellipsis + "".join(tail[::-1])
+
+
+def _take(parts: list[str], room: int, measure: Callable[[str], int]) -> tuple[list[str], int]:
+    """Take parts from the front while they fit; return them and their width."""
+    taken: list[str] = []
+    spent = 0
+    for part in parts:
+        if spent + measure(part) > room:
+            break
+        taken.append(part)
+        spent += measure(part)
+    return taken, spent

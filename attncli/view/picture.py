@@ -1,0 +1,171 @@
+"""What a picture shows, before anything is drawn: cells, labels, scale and notes.
+
+Terminal and file pictures start from the same `Picture`, so both say the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from attncli.errors import ShapeError
+from attncli.text import printable
+from attncli.view.scale import limits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attncli.view.panel import Panel, What
+
+__all__ = ["Picture", "make_picture"]
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """Panels on one colour scale, with their labels.
+
+    Attributes
+    ----------
+    panels : tuple of Panel
+        All of one shape.
+    what : {"weights", "scores", "difference"}
+        Weights run from 0; scores and differences are symmetric around 0.
+    rows, columns : int
+        How many queries and keys are shown; more than the cells where pooled.
+    block : (int, int)
+        Queries and keys that one cell stands for; (1, 1) where nothing is pooled.
+    row_start, column_start : int
+        Index of the first query and key shown, above 0 for a crop.
+    query_labels, key_labels : tuple of str or None
+        One for each query and key shown, free of control characters.
+    title : str or None
+    vmin, vmax : float
+        Ends of the colour scale.
+    log : bool
+        The scale is logarithmic.
+    """
+
+    panels: tuple[Panel, ...]
+    what: What
+    rows: int
+    columns: int
+    block: tuple[int, int]
+    row_start: int
+    column_start: int
+    query_labels: tuple[str, ...] | None
+    key_labels: tuple[str, ...] | None
+    title: str | None
+    vmin: float
+    vmax: float
+    log: bool
+
+    @property
+    def cells(self) -> tuple[int, int]:
+        """Rows and columns of cells in each panel."""
+        rows, columns = self.panels[0].values.shape
+        return rows, columns
+
+    @property
+    def signed(self) -> bool:
+        """Whether the scale runs through 0."""
+        return self.what != "weights"
+
+    @property
+    def any_hidden(self) -> bool:
+        """Whether some cell is hidden."""
+        return any(bool(panel.hidden.any()) for panel in self.panels)
+
+    @property
+    def saturated(self) -> tuple[bool, bool]:
+        """Whether some cell lies below `vmin` (scores only) and above `vmax`."""
+        below = self.signed and any(float(p.values.min()) < self.vmin for p in self.panels)
+        return below, any(float(panel.values.max()) > self.vmax for panel in self.panels)
+
+    @property
+    def note(self) -> str | None:
+        """What pooling did to the cells, in one sentence; None where nothing was pooled."""
+        if self.block == (1, 1):
+            return None
+        kind = "value of largest magnitude" if self.signed else "largest weight"
+        return f"each cell shows the {kind} of {self.block[0]} × {self.block[1]}"
+
+
+def make_picture(
+    panels: Sequence[Panel],
+    *,
+    what: What = "weights",
+    query_labels: Sequence[str] | None = None,
+    key_labels: Sequence[str] | None = None,
+    row_start: int = 0,
+    column_start: int = 0,
+    title: str | None = None,
+    vmax: float | Literal["auto"] = "auto",
+    log: bool = False,
+    shape: tuple[int, int] | None = None,
+    block: tuple[int, int] = (1, 1),
+) -> Picture:
+    """Put panels on one colour scale.
+
+    Parameters
+    ----------
+    panels : sequence of Panel
+        At least one, all of one shape.
+    what : {"weights", "scores", "difference"}
+    query_labels, key_labels : sequence of str, optional
+        One for each query and key shown; their numbers are drawn where not given.
+    row_start, column_start : int
+        Index of the first query and key shown.
+    title : str, optional
+    vmax : float or "auto"
+        Upper end of the scale; "auto" is the largest magnitude in any panel.
+    log : bool
+        Logarithmic scale, for weights only.
+    shape : (int, int), optional
+        Queries and keys shown; the cells of a panel unless pooled.
+    block : (int, int)
+        Queries and keys that one cell stands for, as `Pooler.block` tells.
+
+    Raises
+    ------
+    ShapeError
+        Where panels or labels do not fit each other.
+    UsageError
+        Where `vmax` is not a positive finite number, or `log` is asked of signed values.
+    DataError
+        Where weights are negative.
+    """
+    _check_panels(panels)
+    rows, columns = shape or panels[0].values.shape
+    vmin, top = limits(panels, vmax, signed=what != "weights", log=log)
+    return Picture(
+        panels=tuple(panels),
+        what=what,
+        rows=rows,
+        columns=columns,
+        block=block,
+        row_start=row_start,
+        column_start=column_start,
+        query_labels=_checked_labels(query_labels, rows, "query labels", "queries"),
+        key_labels=_checked_labels(key_labels, columns, "key labels", "keys"),
+        title=None if title is None else printable(title),
+        vmin=vmin,
+        vmax=top,
+        log=log,
+    )
+
+
+def _check_panels(panels: Sequence[Panel]) -> None:
+    shapes = {panel.values.shape for panel in panels}
+    if len(shapes) != 1:
+        message = f"the panels of a picture must have one shape, found {sorted(shapes)}"
+        raise ShapeError(message)
+
+
+def _checked_labels(
+    labels: Sequence[str] | None, count: int, name: str, of: str
+) -> tuple[str, ...] | None:
+    if labels is None:
+        return None
+    if len(labels) != count:
+        raise ShapeError(f"there are {len(labels)} {name}, expected {count}, one for each of {of}")
+    return tuple(printable(label) for label in labels)

@@ -1,0 +1,182 @@
+"""Large maps as few cells: each cell keeps the strongest value of its block."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.errors import DataError, ShapeError
+from attncli.text import printable
+from attncli.view.panel import Panel
+
+if TYPE_CHECKING:
+    from attncli.view.picture import Picture
+
+__all__ = ["Pooler", "coarsen", "pool"]
+
+FloatArray = npt.NDArray[np.floating[Any]]
+
+
+class Pooler:
+    """Pool a map that arrives in tiles, in any order, and is never held whole.
+
+    A cell shows the largest weight of its block: a mean would hide the one strong
+    key among hundreds that attention is about. Where values have both signs it shows
+    the one of largest magnitude, the positive one of two equal. A cell is hidden only
+    where all of its block is.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Queries and keys of the whole map.
+    limit : (int, int)
+        The most rows and columns of cells to keep.
+    signed : bool
+        The values are scores or differences.
+
+    Attributes
+    ----------
+    block : (int, int)
+        Queries and keys that one cell stands for.
+
+    Notes
+    -----
+    One thread at a time may add. Memory is that of the cells, twice.
+    """
+
+    def __init__(
+        self, shape: tuple[int, int], limit: tuple[int, int], *, signed: bool = False
+    ) -> None:
+        self.shape = shape
+        self.block = (_ceil_div(shape[0], limit[0]), _ceil_div(shape[1], limit[1]))
+        cells = (_ceil_div(shape[0], self.block[0]), _ceil_div(shape[1], self.block[1]))
+        # −inf stands for a cell of which nothing has been seen.
+        self._most = np.full(cells, -np.inf)
+        self._least = np.full(cells, np.inf) if signed else None
+
+    def add(
+        self,
+        values: npt.NDArray[Any],
+        hidden: npt.NDArray[np.bool_] | None = None,
+        *,
+        row: int = 0,
+        column: int = 0,
+    ) -> None:
+        """Take in one tile.
+
+        Parameters
+        ----------
+        values : ndarray, (l, s), real
+            Weights or scores; −inf means hidden.
+        hidden : ndarray of bool, (l, s), optional
+        row, column : int
+            Where the tile begins in the whole map.
+
+        Raises
+        ------
+        ShapeError
+            Where the tile does not lie in the map.
+        DataError
+            Where a value that is not hidden is nan or inf.
+        """
+        self._check_place(values, row, column)
+        seen = values if hidden is None else np.where(hidden, -np.inf, values)
+        top = _reduce(np.maximum, seen, self._starts(values.shape, row, column))
+        # A maximum keeps nan and inf, so the small result tells of the whole tile.
+        if not (top < np.inf).all():
+            raise DataError(f"a picture needs finite numbers, found {float(top.max())}")
+        part = self._part(top, row, column)
+        np.maximum(self._most[part], top, out=self._most[part])
+        if self._least is not None:
+            low = np.where(np.isneginf(seen), np.inf, seen)
+            bottom = _reduce(np.minimum, low, self._starts(values.shape, row, column))
+            np.minimum(self._least[part], bottom, out=self._least[part])
+
+    def panel(self, title: str | None = None) -> Panel:
+        """Return the cells as they are now."""
+        hidden = np.isneginf(self._most)
+        values = self._most
+        if self._least is not None:
+            values = np.where(-self._least > self._most, self._least, self._most)
+        return Panel(
+            np.where(hidden, 0.0, values), hidden, None if title is None else printable(title)
+        )
+
+    def _check_place(self, values: npt.NDArray[Any], row: int, column: int) -> None:
+        end = (row + values.shape[0], column + values.shape[1])
+        if row < 0 or column < 0 or end[0] > self.shape[0] or end[1] > self.shape[1]:
+            message = (
+                f"a tile of shape {values.shape} at row {row}, column {column}"
+                f" lies outside the map of shape {self.shape}"
+            )
+            raise ShapeError(message)
+
+    def _starts(self, shape: tuple[int, ...], row: int, column: int) -> tuple[list[int], list[int]]:
+        """Return where each block begins, counted within the tile."""
+        return (
+            _block_starts(row, shape[0], self.block[0]),
+            _block_starts(column, shape[1], self.block[1]),
+        )
+
+    def _part(self, cells: FloatArray, row: int, column: int) -> tuple[slice, slice]:
+        """Return the cells that a tile touches."""
+        first = (row // self.block[0], column // self.block[1])
+        return (
+            slice(first[0], first[0] + cells.shape[0]),
+            slice(first[1], first[1] + cells.shape[1]),
+        )
+
+
+def _ceil_div(count: int, size: int) -> int:
+    return -(-count // size)
+
+
+def _block_starts(place: int, count: int, size: int) -> list[int]:
+    return [0, *range(size - place % size, count, size)]
+
+
+def _reduce(ufunc: np.ufunc, values: FloatArray, starts: tuple[list[int], list[int]]) -> FloatArray:
+    # Rows first: that pass is a maximum of whole rows, and leaves little for the second.
+    rows = values if len(starts[0]) == len(values) else ufunc.reduceat(values, starts[0], axis=0)
+    if len(starts[1]) == rows.shape[1]:
+        return rows
+    return np.asarray(ufunc.reduceat(rows, starts[1], axis=1))
+
+
+def pool(panel: Panel, limit: tuple[int, int], *, signed: bool = False) -> Panel:
+    """Return a panel of at most `limit` rows and columns of cells.
+
+    Parameters
+    ----------
+    panel : Panel
+    limit : (int, int)
+        The most rows and columns of cells.
+    signed : bool
+        Keep the value of largest magnitude instead of the largest.
+    """
+    rows, columns = panel.values.shape
+    if rows <= limit[0] and columns <= limit[1]:
+        return panel
+    pooler = Pooler((rows, columns), limit, signed=signed)
+    pooler.add(panel.values, panel.hidden)
+    return pooler.panel(panel.title)
+
+
+def coarsen(picture: Picture, limit: tuple[int, int]) -> Picture:
+    """Return a picture of at most `limit` rows and columns of cells, on the same scale.
+
+    A picture that is pooled already stays exact: the largest of largest values is the
+    largest of all.
+    """
+    rows, columns = picture.cells
+    if rows <= limit[0] and columns <= limit[1]:
+        return picture
+    factors = (_ceil_div(rows, limit[0]), _ceil_div(columns, limit[1]))
+    return replace(
+        picture,
+        panels=tuple(pool(panel, limit, signed=picture.signed) for panel in picture.panels),
+        block=(picture.block[0] * factors[0], picture.block[1] * factors[1]),
+    )

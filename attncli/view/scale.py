@@ -1,0 +1,232 @@
+"""Numbers to places: the ends of a colour scale, ticks, and the text of a cell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, floor, isfinite, log10
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attncli.view.panel import Panel
+    from attncli.view.picture import Picture
+
+__all__ = ["Ticks", "cell_texts", "fractions", "limits", "number_text", "scale_ticks", "ticks"]
+
+# Weights of another implementation may be a rounding error below 0.
+_SLIGHTLY_NEGATIVE = -1e-6
+# Six decades below the largest weight are as good as nothing on a log scale.
+_LOG_SPAN = 1e-6
+
+
+@dataclass(frozen=True)
+class Ticks:
+    """Which places of an axis are named, and how.
+
+    Attributes
+    ----------
+    positions : tuple of int
+        Places, counted from the first one shown.
+    texts : tuple of str
+        A label or an index for each.
+    step : int
+        Every how many places one is named; 1 where all are.
+    """
+
+    positions: tuple[int, ...]
+    texts: tuple[str, ...]
+    step: int
+
+
+def ticks(count: int, labels: Sequence[str] | None, room: int, *, start: int = 0) -> Ticks:
+    """Choose at most `room` places of an axis to name.
+
+    Indices keep to multiples of 1, 2 or 5 times a power of ten; labels to every n-th.
+
+    Parameters
+    ----------
+    count : int
+        Places on the axis.
+    labels : sequence of str or None
+        Their labels; None names them by index.
+    room : int
+        How many names fit without touching.
+    start : int
+        Index of the first place.
+
+    Examples
+    --------
+    >>> ticks(64, None, 5).texts
+    ('0', '20', '40', '60')
+    """
+    step = max(1, ceil(count / max(1, room)))
+    first = 0
+    if labels is None:
+        step = _round_step(step)
+        first = -start % step
+        # A crop shorter than a step may miss every multiple of it.
+        first = first if first < count else 0
+    positions = tuple(range(first, count, step))
+    texts = tuple(str(start + i) if labels is None else labels[i] for i in positions)
+    return Ticks(positions, texts, step)
+
+
+def _round_step(least: int) -> int:
+    """Return the smallest of 1, 2, 5, 10, 20 … that is not below `least`."""
+    power = 1
+    while True:
+        for digit in (1, 2, 5):
+            if digit * power >= least:
+                return digit * power
+        power *= 10
+
+
+def limits(
+    panels: Sequence[Panel], vmax: float | Literal["auto"], *, signed: bool, log: bool
+) -> tuple[float, float]:
+    """Return the ends of the colour scale of all panels.
+
+    Weights run from 0 (on a log scale from the smallest positive weight, but at most
+    six decades down); signed values from −vmax to vmax. Where every cell is 0, the
+    upper end is 1.
+
+    Raises
+    ------
+    UsageError
+        Where `vmax` is not a positive finite number, or `log` is asked of signed values.
+    DataError
+        Where weights are negative.
+    """
+    if log and signed:
+        message = "a logarithmic scale needs weights, found values of both signs"
+        raise UsageError(message, hint="leave out --log, or draw the weights")
+    least = min(float(panel.values.min()) for panel in panels)
+    most = max(float(panel.values.max()) for panel in panels)
+    if not signed and least < _SLIGHTLY_NEGATIVE * max(1.0, most):
+        message = f"weights cannot be negative, found {least:g}"
+        raise DataError(message, hint="scores of both signs are drawn with --what scores")
+    top = _top(vmax, max(most, -least if signed else 0.0))
+    if signed:
+        return -top, top
+    return (_log_bottom(panels, top) if log else 0.0), top
+
+
+def _top(vmax: float | Literal["auto"], largest: float) -> float:
+    if vmax == "auto":
+        return largest if largest > 0 else 1.0
+    if not isfinite(vmax) or vmax <= 0:
+        message = f"the upper end of the colour scale must be a number above 0, found {vmax:g}"
+        raise UsageError(message, hint="give --vmax auto or a positive number")
+    return float(vmax)
+
+
+def _log_bottom(panels: Sequence[Panel], top: float) -> float:
+    positive = [panel.values[panel.values > 0] for panel in panels]
+    least = min((float(values.min()) for values in positive if values.size), default=top)
+    # Equal ends would be a scale of no length.
+    return max(min(least, top / 10), top * _LOG_SPAN)
+
+
+def fractions(picture: Picture, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the place of each value on the colour scale, clipped to 0 … 1.
+
+    Parameters
+    ----------
+    picture : Picture
+    values : array_like
+
+    Returns
+    -------
+    ndarray of float64
+        0 at `vmin`, 1 at `vmax`; in between linear, or linear in the logarithm.
+    """
+    clipped = np.clip(np.asarray(values, dtype=np.float64), picture.vmin, picture.vmax)
+    if picture.log:
+        span = log10(picture.vmax) - log10(picture.vmin)
+        return np.asarray((np.log10(clipped) - log10(picture.vmin)) / span)
+    share = clipped / picture.vmax
+    # vmax - vmin overflows for scores near the end of float64; this does not.
+    return np.asarray(0.5 + 0.5 * share if picture.signed else share)
+
+
+def scale_ticks(picture: Picture) -> list[tuple[float, str]]:
+    """Return places and texts for a colour bar, from bottom to top.
+
+    Returns
+    -------
+    list of (float, str)
+        Fraction of the scale, and the number there; ≥ or ≤ where cells lie beyond it.
+    """
+    values = _log_values(picture) if picture.log else _linear_values(picture)
+    below, above = picture.saturated
+    marks = [(float(fractions(picture, value)), number_text(value)) for value in values]
+    if above:
+        marks = [mark for mark in marks if mark[0] < 0.94]
+        marks.append((1.0, "≥ " + number_text(picture.vmax)))
+    if below:
+        marks = [mark for mark in marks if mark[0] > 0.06]
+        marks.insert(0, (0.0, "≤ " + number_text(picture.vmin)))
+    return marks
+
+
+def _linear_values(picture: Picture) -> list[float]:
+    """Return multiples of a round step: three to six from 0 up, mirrored where signed."""
+    wanted = 3 if picture.signed else 6
+    exponent = floor(log10(picture.vmax))
+    # One power of ten lower and multiplied up, so that 0.3 is not 0.30000000000000004.
+    for digit in (2, 5, 10, 20, 50):
+        count = floor(picture.vmax / 10.0**exponent * 10 / digit * (1 + 1e-12))
+        if count <= wanted:
+            break
+    steps = range(-count if picture.signed else 0, count + 1)
+    return [float(f"{index * digit}e{exponent - 1}") for index in steps]
+
+
+def _log_values(picture: Picture) -> list[float]:
+    """Return the powers of ten within the scale, and both ends where there are few."""
+    low, high = log10(picture.vmin), log10(picture.vmax)
+    powers = [10.0**exponent for exponent in range(ceil(low - 1e-9), floor(high + 1e-9) + 1)]
+    return powers if len(powers) >= 2 else [picture.vmin, picture.vmax]
+
+
+def number_text(value: float, digits: int | None = None) -> str:
+    """Return a number with a true minus sign and without a negative zero.
+
+    Parameters
+    ----------
+    value : float
+    digits : int, optional
+        Digits after the point; three significant ones unless given.
+    """
+    text = f"{value:.3g}" if digits is None else f"{value:.{digits}f}"
+    # A few digits of a huge number say more than all of them in a small cell.
+    if digits is not None and len(text) > digits + 6:
+        text = f"{value:.2g}"
+    if float(text) == 0:
+        text = text.lstrip("-")
+    return text.replace("-", "−")
+
+
+def cell_texts(panel: Panel, digits: int) -> list[list[str]]:
+    """Return the number of each cell as text; empty where the cell is hidden.
+
+    Parameters
+    ----------
+    panel : Panel
+    digits : int
+        Digits after the point.
+    """
+    rows = zip(panel.values.tolist(), panel.hidden.tolist(), strict=True)
+    return [
+        [
+            "" if hidden else number_text(value, digits)
+            for value, hidden in zip(values, mask, strict=True)
+        ]
+        for values, mask in rows
+    ]
