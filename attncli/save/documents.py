@@ -1,0 +1,143 @@
+"""Everything as one JSON or YAML mapping: a matrix row a line, numbers exact."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attncli.errors import OutputError
+from attncli.save.numbers import number_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import BinaryIO
+
+    import numpy.typing as npt
+
+    from attncli.save.results import Results
+
+__all__ = ["write_json", "write_yaml"]
+
+_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class _Notation:
+    """Where JSON and YAML differ: numbers, and characters that must be escaped."""
+
+    numbers: Callable[[str], str]
+    escape: Callable[[str], str]
+
+
+def write_json(stream: BinaryIO, results: Results) -> None:
+    """Write everything as one JSON object, see `attncli.save.formats.write`."""
+    before = "{\n"
+    for name, value in _entries(results):
+        stream.write(f'{before}  "{name}": '.encode())
+        stream.writelines(part.encode() for part in _parts(value, _JSON))
+        before = ",\n"
+    stream.write(b"\n}\n")
+
+
+def write_yaml(stream: BinaryIO, results: Results) -> None:
+    """Write everything as one YAML mapping, see `attncli.save.formats.write`."""
+    for name, value in _entries(results):
+        stream.write(f"{name}: ".encode())
+        stream.writelines(part.encode() for part in _parts(value, _YAML))
+        stream.write(b"\n")
+
+
+def _entries(results: Results) -> Iterator[tuple[str, object]]:
+    yield "schema", _SCHEMA
+    yield from results.arrays.items()
+    for name in ("query_labels", "key_labels"):
+        labels = getattr(results, name)
+        if labels is not None:
+            yield name, labels
+    yield from results.extra.items()
+
+
+def _parts(value: object, notation: _Notation) -> Iterator[str]:
+    """Yield a value piece by piece; only matrices take more than one line."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        yield from _array_parts(value, notation, "  ")
+    elif isinstance(value, Mapping):
+        entries = ((_quoted(str(key), notation) + ": ", item) for key, item in value.items())
+        yield from _enclosed("{", entries, "}", notation)
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        yield from _enclosed("[", (("", item) for item in value), "]", notation)
+    else:
+        yield _scalar(value, notation)
+
+
+def _enclosed(
+    opening: str, entries: Iterator[tuple[str, object]], closing: str, notation: _Notation
+) -> Iterator[str]:
+    yield opening
+    before = ""
+    for name, item in entries:
+        yield before + name
+        yield from _parts(item, notation)
+        before = ", "
+    yield closing
+
+
+def _array_parts(array: npt.NDArray[Any], notation: _Notation, indent: str) -> Iterator[str]:
+    if array.ndim == 1:
+        yield f"[{notation.numbers(', '.join(number_texts(array)))}]"
+        return
+    before = "[\n"
+    for part in array:
+        yield f"{before}{indent}  "
+        yield from _array_parts(part, notation, f"{indent}  ")
+        before = ",\n"
+    # YAML wants even the closing bracket further right than the name.
+    yield f"\n{indent}]"
+
+
+def _scalar(value: object, notation: _Notation) -> str:
+    if isinstance(value, np.ndarray | np.floating):
+        return notation.numbers(number_texts(np.atleast_1d(value))[0])
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return notation.numbers(repr(value))
+    if isinstance(value, str):
+        return _quoted(value, notation)
+    return json.dumps(value)
+
+
+def _quoted(text: str, notation: _Notation) -> str:
+    """Quote a string; what is not printable is escaped and never reaches a terminal."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    if quoted.isprintable():
+        return quoted
+    return "".join(c if c.isprintable() else notation.escape(c) for c in quoted)
+
+
+def _json_numbers(texts: str) -> str:
+    # JSON has no infinity; null is what the file says for a hidden score.
+    texts = texts.replace("-inf", "null")
+    if "inf" in texts or "nan" in texts:
+        raise OutputError(
+            "JSON has no number for inf or nan, and the results hold one",
+            hint="use .npy, .csv or .yaml, or keep the scores in range",
+        )
+    return texts
+
+
+def _yaml_numbers(texts: str) -> str:
+    texts = texts.replace("inf", ".inf").replace("nan", ".nan")
+    # YAML 1.1 takes 1e-05 for a word: its floats have a point.
+    return _POINTLESS.sub(r"\1.0e", texts) if "e" in texts else texts
+
+
+_POINTLESS = re.compile(r"(?<![\d.])(\d)e")
+_JSON = _Notation(_json_numbers, lambda character: json.dumps(character)[1:-1])
+# YAML would read JSON's surrogate pairs as two characters.
+_YAML = _Notation(_yaml_numbers, lambda character: f"\\U{ord(character):08X}")

@@ -1,0 +1,264 @@
+"""Files that appear whole or not at all.
+
+The bytes go to a temporary file in the target's folder, which takes the
+target's name only when it is complete and on the disk. What cannot be replaced
+that way (a device, a named pipe, an open descriptor) is written directly.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from attncli.errors import OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["is_direct", "refuse_inputs", "whole_file"]
+
+_HINTS = {
+    errno.ENOTDIR: "name a file in a folder",
+    errno.EISDIR: "name a file, not a folder",
+    errno.EACCES: "name a file that you may write, in a folder that you may write",
+    errno.EPERM: "name a file that you may write, in a folder that you may write",
+    errno.EROFS: "name a file on a disk that can be written",
+    errno.ENOSPC: "free some space, or name a file on another disk",
+    errno.EDQUOT: "free some space, or name a file on another disk",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f), or save less",
+    errno.EBUSY: "name another file and copy it there afterwards",
+}
+
+
+@contextmanager
+def whole_file(path: str) -> Iterator[BinaryIO]:
+    """Give a stream whose bytes become the file at `path` when the block ends well.
+
+    After an exception, Ctrl-C included, the old file stands as it was and no
+    temporary file is left. An existing file keeps its permissions, a new one gets
+    them from the umask. Symbolic links stay, and what they point to is replaced;
+    other hard links to an old file keep the old content.
+
+    Only regular files are replaced. Devices, named pipes and ``/dev/stdout``,
+    ``/dev/fd/N`` are written directly. A file in a folder that takes no new files
+    is refused, as ``sed -i`` does: written in place it could end up half written.
+
+    Parameters
+    ----------
+    path : str
+        The file to write.
+
+    Yields
+    ------
+    BinaryIO
+        Writable; for a regular file also readable and seekable.
+
+    Raises
+    ------
+    OutputError
+        Where the file cannot be written: missing or closed folder, a folder under
+        that name, write-protected, disk full. A reader that goes away
+        stays a `BrokenPipeError`.
+    """
+    opened = _direct(path) if is_direct(path) else _replacement(path)
+    try:
+        with opened as stream:
+            yield stream
+            stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # A failed write names no file; an error that does comes from the caller's own reading.
+        if error.filename is not None:
+            raise
+        raise _refusal(path, error) from error
+
+
+def is_direct(path: str) -> bool:
+    """Tell whether `path` is written directly because it is no regular file.
+
+    Parameters
+    ----------
+    path : str
+        An output file, which need not exist.
+
+    Returns
+    -------
+    bool
+        True for a device, a named pipe, ``/dev/stdout`` and the like.
+
+    Raises
+    ------
+    OutputError
+        Where `path` is a folder or can be no file.
+    """
+    status = _status(path)
+    if path.endswith("/") or (status is not None and stat.S_ISDIR(status.st_mode)):
+        raise OutputError(
+            f"cannot write {path}: it is a folder, expected a file",
+            hint=f"name a file in it, such as {path.rstrip('/')}/weights.csv",
+        )
+    regular = status is None or stat.S_ISREG(status.st_mode)
+    return not regular or _own_descriptor(path) is not None
+
+
+def refuse_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
+    """Refuse an output that is one of the inputs, or is named twice.
+
+    Files are compared as files, so links and different spellings do not hide them.
+    Devices, pipes and descriptors may be given as often as one likes.
+
+    Parameters
+    ----------
+    outputs, inputs : iterable of str
+        File names, without ``#NAME``; the input ``-`` is standard input.
+
+    Raises
+    ------
+    OutputError
+        For the first such output.
+    """
+    read = {_identity(path): path for path in inputs}
+    written: dict[object, str] = {}
+    for path in outputs:
+        identity = _identity(path)
+        if identity is None or _own_descriptor(path) is not None:
+            continue
+        if identity in read:
+            raise OutputError(
+                f"the output {path} is the same file as the input {read[identity]}",
+                hint="write to another file; nothing was changed",
+            )
+        if identity in written:
+            raise OutputError(
+                f"the outputs {written[identity]} and {path} are the same file",
+                hint="give each output a file of its own, or save both in one .npz or .json",
+            )
+        written[identity] = path
+
+
+def _identity(path: str) -> object:
+    """Return what is equal for two names of one file, None where that does not matter."""
+    status = os.stat(0) if path == "-" else _status(path)
+    if status is None:
+        return Path(path).resolve()
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def _status(path: str) -> os.stat_result | None:
+    """Return the status of what `path` leads to, None where nothing is there yet."""
+    if not path:
+        raise OutputError("cannot write: the name of the file is empty")
+    try:
+        return Path(path).stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _refusal(path, error) from error
+    except ValueError as error:
+        raise OutputError(f"cannot write {path!r}: that can be no file name ({error})") from error
+
+
+def _own_descriptor(path: str) -> int | None:
+    """Return N where `path` leads to ``/dev/fd/N`` or ``/proc/self/fd/N``."""
+    own = {Path("/dev/fd"), Path("/proc/self/fd").resolve()}
+    link = Path(path)
+    while link.name:
+        if link.parent.resolve() in own and link.name.isdecimal():
+            return int(link.name)
+        if not link.is_symlink():
+            break
+        link = link.parent / link.readlink()
+    return None
+
+
+@contextmanager
+def _direct(path: str) -> Iterator[BinaryIO]:
+    descriptor = _own_descriptor(path)
+    try:
+        # A duplicate shares the position, so nothing that is already in the file is lost.
+        opened = os.open(path, os.O_WRONLY) if descriptor is None else os.dup(descriptor)
+    except OSError as error:
+        raise _refusal(path, error) from error
+    with os.fdopen(opened, "wb") as stream:
+        yield stream
+
+
+@contextmanager
+def _replacement(path: str) -> Iterator[BinaryIO]:
+    """Give a temporary file beside the target and move it there at the end."""
+    target = Path(path).resolve()
+    # The name is chosen before the file is made, so that no moment exists in which Ctrl-C
+    # could leave it; the target's name is not part of it, being perhaps the longest allowed.
+    temporary = target.with_name(f".attncli-{os.urandom(8).hex()}.tmp")
+    try:
+        old = _old_status(path, target)
+        with _created(path, temporary) as stream:
+            if old is not None:
+                _keep_permissions(stream.fileno(), old)
+            yield stream
+            _move(path, stream, target)
+    finally:
+        # With no folder, or a closed one, no file was made.
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _old_status(path: str, target: Path) -> os.stat_result | None:
+    """Return the status of an old file, None without one; refuse a write-protected one."""
+    # Renaming would replace even a read-only file; ordinary tools do not write to it.
+    try:
+        descriptor = os.open(target, os.O_WRONLY)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _refusal(path, error) from error
+    try:
+        return os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _created(path: str, temporary: Path) -> BinaryIO:
+    try:
+        return os.fdopen(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "w+b")
+    except FileNotFoundError as error:
+        raise OutputError(
+            f"cannot write {path}: the folder {temporary.parent} does not exist",
+            hint=f"create it first (mkdir -p {temporary.parent}), or name another",
+        ) from error
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {path}: the folder {temporary.parent} takes no new files"
+            f" ({(error.strerror or str(error)).lower()})",
+            hint="name a file in a folder that you may write, or redirect the output of --format",
+        ) from error
+
+
+def _keep_permissions(descriptor: int, old: os.stat_result) -> None:
+    new = os.fstat(descriptor)
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+        # Only root may give files away; for others the permissions must do.
+        with suppress(PermissionError):
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+
+
+def _move(path: str, stream: BinaryIO, target: Path) -> None:
+    try:
+        stream.flush()
+        # Without this a crash of the machine could leave the new name on an empty file.
+        os.fsync(stream.fileno())
+        Path(stream.name).replace(target)
+    except OSError as error:
+        raise _refusal(path, error) from error
+
+
+def _refusal(path: str, error: OSError) -> OutputError:
+    """Say why the system refused to write `path`."""
+    reason = (error.strerror or str(error)).lower()
+    return OutputError(f"cannot write {path}: {reason}", hint=_HINTS.get(error.errno or 0))

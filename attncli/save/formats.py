@@ -1,0 +1,126 @@
+"""The formats in which results are written, by name and by suffix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attncli.errors import OutputError
+from attncli.save.binary import write_npy, write_npz
+from attncli.save.documents import write_json, write_yaml
+from attncli.save.files import whole_file
+from attncli.save.matrices import write_csv, write_tsv
+from attncli.save.results import Results
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import BinaryIO
+
+__all__ = ["FORMATS", "Format", "Results", "format_of", "save", "write"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """How results become bytes.
+
+    Attributes
+    ----------
+    write : callable
+        Takes a binary stream, which need not be seekable, and `Results`.
+    suffixes : tuple of str
+        What the names of such files end with.
+    """
+
+    write: Callable[[BinaryIO, Results], None]
+    suffixes: tuple[str, ...]
+
+
+FORMATS = {
+    "csv": Format(write_csv, (".csv",)),
+    "tsv": Format(write_tsv, (".tsv",)),
+    "npy": Format(write_npy, (".npy",)),
+    "npz": Format(write_npz, (".npz",)),
+    "json": Format(write_json, (".json",)),
+    "yaml": Format(write_yaml, (".yaml", ".yml")),
+}
+
+
+def format_of(path: str, default: str | None = None) -> str:
+    """Return the name of the format that the name of a file asks for.
+
+    Parameters
+    ----------
+    path : str
+        The file to write.
+    default : str, optional
+        The format of a file whose name has no suffix, such as ``/dev/stdout``.
+
+    Returns
+    -------
+    str
+        A key of `FORMATS`.
+
+    Raises
+    ------
+    OutputError
+        Where the suffix is none of a format.
+    """
+    suffix = Path(path).suffix.lower()
+    for name, kind in FORMATS.items():
+        if suffix in kind.suffixes:
+            return name
+    if default is not None and not suffix:
+        return default
+    known = ", ".join(suffix for kind in FORMATS.values() for suffix in kind.suffixes)
+    raise OutputError(
+        f"cannot tell the format of {path} from its name, expected one of {known}",
+        hint="give the file one of these suffixes",
+    )
+
+
+def write(stream: BinaryIO, results: Results, name: str) -> None:
+    """Write results to a stream.
+
+    Every number is written so that reading gives it back exactly. CSV, TSV and NPY
+    hold one array, NPZ arrays and labels, JSON and YAML everything; in JSON, −inf
+    is null.
+
+    Parameters
+    ----------
+    stream : BinaryIO
+        Open for writing; need not be seekable.
+    results : Results
+        What to write.
+    name : str
+        A key of `FORMATS`.
+
+    Raises
+    ------
+    OutputError
+        Where the format cannot hold the results. CSV and TSV take a matrix or a vector
+        (as one column), after leading axes of length 1 are dropped.
+    """
+    FORMATS[name].write(stream, results)
+
+
+def save(path: str, results: Results, name: str | None = None) -> None:
+    """Write results to a file, whole or not at all.
+
+    Parameters
+    ----------
+    path : str
+        The file to write.
+    results : Results
+        What to write.
+    name : str, optional
+        A key of `FORMATS`; by default what the suffix says.
+
+    Raises
+    ------
+    OutputError
+        Where the format cannot hold the results or the file cannot be written.
+    """
+    kind = format_of(path) if name is None else name
+    with whole_file(path) as stream:
+        write(stream, results, kind)

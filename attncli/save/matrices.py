@@ -1,0 +1,46 @@
+"""One matrix as CSV or TSV: a row a line, numbers only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from attncli.errors import OutputError
+from attncli.save.numbers import number_texts
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    import numpy.typing as npt
+
+    from attncli.save.results import Results
+
+__all__ = ["write_csv", "write_tsv"]
+
+
+def write_csv(stream: BinaryIO, results: Results) -> None:
+    """Write the one array as comma-separated lines, see `attncli.save.formats.write`."""
+    _write_lines(stream, _matrix(results, "CSV"), ",")
+
+
+def write_tsv(stream: BinaryIO, results: Results) -> None:
+    """Write the one array as tab-separated lines, see `attncli.save.formats.write`."""
+    _write_lines(stream, _matrix(results, "TSV"), "\t")
+
+
+def _write_lines(stream: BinaryIO, matrix: npt.NDArray[Any], separator: str) -> None:
+    stream.writelines(f"{separator.join(number_texts(row))}\n".encode("ascii") for row in matrix)
+
+
+def _matrix(results: Results, kind: str) -> npt.NDArray[Any]:
+    """Return the array without leading axes of length 1, a vector as one column."""
+    name, array = results.one_array(kind)
+    # lse has one axis less by nature: (1, L) is one head's column, not a row.
+    natural = 1 if name == "lse" else 2
+    while array.ndim > natural and array.shape[0] == 1:
+        array = array[0]
+    if array.ndim > 2:
+        raise OutputError(
+            f"{kind} holds a matrix, but {name} has shape {array.shape}",
+            hint="choose one matrix with --batch and --head, or use .npy or .json",
+        )
+    return array[:, None] if array.ndim == 1 else array

@@ -1,0 +1,86 @@
+"""What is written: named arrays, labels and what else was computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from attncli.errors import OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+__all__ = ["Results"]
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """Named arrays and what belongs to them.
+
+    Attributes
+    ----------
+    arrays : mapping of str to ndarray of float16, float32 or float64
+        In the order in which they are written: weights, context, scores, raw, capped, lse.
+    query_labels, key_labels : tuple of str or None
+        Names of the queries and of the keys.
+    extra : mapping of str to object
+        What else a JSON or YAML file says, such as statistics: numbers, strings,
+        booleans, None, arrays, and lists and mappings of these.
+    """
+
+    arrays: Mapping[str, npt.NDArray[Any]]
+    query_labels: tuple[str, ...] | None = None
+    key_labels: tuple[str, ...] | None = None
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+    def only_arrays(self, kind: str) -> Mapping[str, npt.NDArray[Any]]:
+        """Return the arrays, for a format that can hold nothing but arrays.
+
+        Parameters
+        ----------
+        kind : str
+            How errors name the format: ``NPZ``.
+
+        Returns
+        -------
+        mapping of str to ndarray
+
+        Raises
+        ------
+        OutputError
+            Where there is more than arrays, or no array.
+        """
+        if self.extra or not self.arrays:
+            found = ", ".join(self.extra) or "none"
+            raise OutputError(
+                f"{kind} holds arrays only, found {found}",
+                hint="use JSON or YAML for it, or choose arrays",
+            )
+        return self.arrays
+
+    def one_array(self, kind: str) -> tuple[str, npt.NDArray[Any]]:
+        """Return the name and the values of the array, for a format that holds one.
+
+        Parameters
+        ----------
+        kind : str
+            How errors name the format: ``CSV``.
+
+        Returns
+        -------
+        tuple of str and ndarray
+
+        Raises
+        ------
+        OutputError
+            Where there is more or less than one array.
+        """
+        names = list(self.only_arrays(kind))
+        if len(names) > 1:
+            raise OutputError(
+                f"{kind} holds one array, found {len(names)}: {', '.join(names)}",
+                hint="choose one (--show NAME, --save NAME=PATH), or use NPZ, JSON or YAML",
+            )
+        return names[0], self.arrays[names[0]]

@@ -1,0 +1,93 @@
+"""An NPY file that is filled tile by tile and may be larger than memory."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from attncli.errors import OutputError
+from attncli.save.binary import npy_header
+from attncli.save.files import is_direct, whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+__all__ = ["open_npy"]
+
+
+@contextmanager
+def open_npy(path: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iterator[npt.NDArray[Any]]:
+    """Give an array whose values become the NPY file at `path` when the block ends well.
+
+    The array is a map of the file and holds no memory of its own; it starts as
+    zeros. The space on the disk is reserved first, so that a full disk is known before
+    the work starts. The file appears as by `attncli.save.files.whole_file`. A pipe or
+    a device gets the bytes at the end, from a file in the system's temporary folder.
+
+    Parameters
+    ----------
+    path : str
+        The file to write.
+    shape : tuple of int
+        At least one axis, none of length zero.
+    dtype : dtype
+        Of the values.
+
+    Yields
+    ------
+    ndarray of `dtype`
+        Writable, in C order. Not to be written to after the block.
+
+    Raises
+    ------
+    OutputError
+        Where there is no room for the array, or the file cannot be written.
+    """
+    with whole_file(path) as stream:
+        if is_direct(path):
+            with tempfile.TemporaryFile() as spool:
+                with _mapped(path, spool, shape, dtype) as array:
+                    yield array
+                spool.seek(0)
+                shutil.copyfileobj(spool, stream)
+        else:
+            with _mapped(path, stream, shape, dtype) as array:
+                yield array
+
+
+@contextmanager
+def _mapped(
+    path: str, stream: BinaryIO, shape: tuple[int, ...], dtype: npt.DTypeLike
+) -> Iterator[npt.NDArray[Any]]:
+    header = npy_header(shape, dtype)
+    stream.write(header)
+    stream.flush()
+    _reserve(path, stream, len(header) + math.prod(shape) * np.dtype(dtype).itemsize)
+    values = np.memmap(stream, dtype, "r+", len(header), shape)
+    yield np.asarray(values)
+    values.flush()
+
+
+def _reserve(path: str, stream: BinaryIO, size: int) -> None:
+    """Take the room on the disk now; a write into a map without room kills the process."""
+    # Asked first: a reservation that fails would fill the disk for everybody meanwhile.
+    disk = os.fstatvfs(stream.fileno())
+    free = disk.f_bavail * disk.f_frsize
+    if size > free:
+        raise OutputError(
+            f"cannot write {path}: it takes {size / 1e9:.3g} GB,"
+            f" but the disk has {free / 1e9:.3g} GB free",
+            hint="free some space, name a file on another disk, or save less",
+        )
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(stream.fileno(), 0, size)
+    else:
+        stream.truncate(size)
