@@ -1,0 +1,66 @@
+"""The attention calculator: weights and context for these queries, keys and values.
+
+>>> import attncli
+>>> attncli.attention([[1.0, 0.0]], [[1.0, 0.0]], [[2.0, 3.0]]).context
+array([[2., 3.]])
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncli._version import __version__
+
+if TYPE_CHECKING:
+    from attncli.api import attention, solve
+    from attncli.errors import (
+        AttnError,
+        AttnWarning,
+        DataError,
+        InputError,
+        OutputError,
+        ShapeError,
+        UsageError,
+    )
+    from attncli.posing import pose
+    from attncli.problem import Problem
+    from attncli.result import Attention
+
+__all__ = [
+    "AttnError",
+    "AttnWarning",
+    "Attention",
+    "DataError",
+    "InputError",
+    "OutputError",
+    "Problem",
+    "ShapeError",
+    "UsageError",
+    "__version__",
+    "attention",
+    "pose",
+    "solve",
+]
+
+# Handed out when asked for, so that `attncli --help` need not import NumPy.
+_HOMES = {
+    "attention": "api",
+    "solve": "api",
+    "pose": "posing",
+    "Problem": "problem",
+    "Attention": "result",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415
+
+    thing = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+    globals()[name] = thing
+    return thing
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

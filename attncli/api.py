@@ -1,0 +1,237 @@
+"""`attention`: the whole computation as one function."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy.typing as npt
+
+from attncli import arguments
+from attncli.engine import Progress, attend
+from attncli.errors import UsageError
+from attncli.posing import pose
+from attncli.problem import Problem
+from attncli.result import OUTPUTS, Attention
+
+if TYPE_CHECKING:
+    from attncli.positions import Pairing
+    from attncli.problem import Score
+
+__all__ = ["attention", "solve"]
+
+
+def attention(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    value: npt.ArrayLike | None = None,
+    *,
+    scale: float | None = None,
+    mask: npt.ArrayLike | None = None,
+    mask_means: Literal["keep", "drop"] = "keep",
+    bias: npt.ArrayLike | None = None,
+    key_padding_mask: npt.ArrayLike | None = None,
+    kv_lengths: npt.ArrayLike | None = None,
+    query_lengths: npt.ArrayLike | None = None,
+    causal: bool = False,
+    causal_align: Literal["top-left", "bottom-right"] | None = None,
+    query_offset: npt.ArrayLike | None = None,
+    window: int | Sequence[int | None] | None = None,
+    softcap: float | None = None,
+    alibi_slopes: bool | npt.ArrayLike | None = None,
+    sinks: npt.ArrayLike | None = None,
+    rope: Pairing | None = None,
+    rope_base: float = 10000.0,
+    score: Score = "dot",
+    score_weight: npt.ArrayLike | None = None,
+    score_vector: npt.ArrayLike | None = None,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    layout: str | None = None,
+    precision: Literal["float32", "float64"] | None = None,
+    threads: int | None = None,
+    outputs: Collection[str] = ("weights", "context"),
+) -> Attention:
+    r"""Compute softmax(scale · QKᵀ) V with every rule the field uses, in this order.
+
+    .. code-block:: text
+
+        raw     = scale · Q Kᵀ                    (after rope; or another score function)
+        capped  = softcap · tanh(raw / softcap)
+        scores  = capped + bias − slope · |i + offset − j|, and −inf where hidden
+        weights = softmax(scores) over the keys, sinks in the denominator
+        context = weights · V
+
+    Letters: B batch, H query heads, G key/value heads, L queries, S keys, D and E the
+    widths of key and value.
+
+    Parameters
+    ----------
+    query : array_like (…, L, D)
+        2-D, 3-D or 4-D, see ``layout``. float16, bfloat16, float32 or float64;
+        integers are computed in float64.
+    key : array_like (…, S, D)
+        With G heads where query has H: query head h reads key/value head h // (H/G).
+    value : array_like (…, S, E), optional
+        Needed for the context only.
+    scale : float, optional
+        1/√D unless given (1 for ``score`` other than ``"dot"``). 1 is the plain dot
+        product.
+    mask : array_like of bool, optional
+        True where the query may attend to the key; broadcasts to the weights.
+    mask_means : {"keep", "drop"}
+        ``"drop"``: true in ``mask`` and ``key_padding_mask`` hides instead
+        (`torch.nn.MultiheadAttention`).
+    bias : array_like, optional
+        Added to the scores; broadcasts to the weights; −inf allowed.
+    key_padding_mask : array_like of bool (B, S) or (S,), optional
+        True where the key is a real one.
+    kv_lengths, query_lengths : int or array_like (B,), optional
+        How many keys and queries are real. Padded queries come back as zeros.
+    causal : bool
+        Query i sees key j only if j ≤ i + offset.
+    causal_align : {"top-left", "bottom-right"}, optional
+        offset = 0 (PyTorch, JAX, ONNX; the default), or S − L, or kv_length − L
+        (FlashAttention, KV-cache decoding).
+    query_offset : int or array_like (B,), optional
+        The offset outright.
+    window : int or (left, right), optional
+        Query i sees keys i + offset − left to i + offset + right; −1 or None is
+        unbounded; n is (n, n).
+    softcap : float, optional
+    alibi_slopes : True or array_like (H,), optional
+        True takes the slopes of the paper.
+    sinks : array_like (H,), optional
+        A logit a head that counts in the denominator only (gpt-oss).
+    rope : {"half", "interleaved"}, optional
+        Rotate query and key first; the first query stands at the offset.
+    rope_base : float
+    score : {"dot", "cosine", "general", "additive"}
+        q · k, their cosine, q W k, or v · tanh(q + k).
+    score_weight : array_like (D, D), optional
+        W of ``"general"``.
+    score_vector : array_like (D,), optional
+        v of ``"additive"``; ones unless given.
+    heads, kv_heads : int, optional
+        Cut the width of 2-D or 3-D inputs into so many heads.
+    layout : {"sd", "bsd", "hsd", "shd", "bhsd", "bshd"}, optional
+        The axes, s being the sequence; ``"bsd"`` and ``"bhsd"`` unless given.
+    precision : {"float32", "float64"}, optional
+        What to compute in; the widest input dtype unless given, at least float32.
+    threads : int, optional
+        All cores that the process may use unless given.
+    outputs : collection of {"raw", "capped", "scores", "weights", "context", "lse"}
+        What to compute. Without an L × S output no L × S array is ever held.
+
+    Returns
+    -------
+    Attention
+        In the computing dtype; outputs not asked for are None.
+
+    Raises
+    ------
+    AttnError
+        An argument is wrong, by itself or beside another. It is a `ValueError` too.
+
+    Warns
+    -----
+    AttnWarning
+        The result is right but probably not what was meant.
+
+    References
+    ----------
+    Vaswani et al. 2017, "Attention Is All You Need", equation 1.
+
+    Examples
+    --------
+    >>> from attncli import attention
+    >>> answer = attention([[1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], [[1.0], [2.0]], scale=1)
+    >>> answer.weights.round(4)
+    array([[0.7311, 0.2689]])
+    >>> answer.context.round(4)
+    array([[1.2689]])
+    """
+    problem = pose(
+        query,
+        key,
+        value,
+        scale=scale,
+        mask=mask,
+        mask_means=mask_means,
+        bias=bias,
+        key_padding_mask=key_padding_mask,
+        kv_lengths=kv_lengths,
+        query_lengths=query_lengths,
+        causal=causal,
+        causal_align=causal_align,
+        query_offset=query_offset,
+        window=window,
+        softcap=softcap,
+        alibi_slopes=alibi_slopes,
+        sinks=sinks,
+        rope=rope,
+        rope_base=rope_base,
+        score=score,
+        score_weight=score_weight,
+        score_vector=score_vector,
+        heads=heads,
+        kv_heads=kv_heads,
+        layout=layout,
+        precision=precision,
+    )
+    return solve(problem, outputs, threads=threads)
+
+
+def solve(
+    problem: Problem,
+    outputs: Collection[str] = ("weights", "context"),
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Attention:
+    """Compute the outputs of a problem that was posed before.
+
+    Parameters
+    ----------
+    problem : Problem
+        From `attncli.pose`.
+    outputs, threads
+        As in `attention`.
+    progress : callable, optional
+        Called from any thread with blocks done and blocks in all.
+
+    Raises
+    ------
+    UsageError
+        An output is unknown, or context is asked for without a value.
+
+    Warns
+    -----
+    AttnWarning
+        Some queries see no key.
+    """
+    _check_outputs(problem, outputs)
+    if threads is not None:
+        arguments.positive_int("threads", threads)
+    answer, blind = attend(problem, outputs, threads=threads, progress=progress)
+    if blind:
+        arguments.warn(_blind_advice(problem, blind))
+    return answer
+
+
+def _check_outputs(problem: Problem, outputs: Collection[str]) -> None:
+    if isinstance(outputs, str) or not all(name in OUTPUTS for name in outputs):
+        raise UsageError(f"outputs: expected names of {', '.join(OUTPUTS)}; found {outputs!r}")
+    if "context" in outputs and problem.value is None:
+        raise UsageError(
+            "the context needs a value", hint="give value, or ask for weights alone (outputs)"
+        )
+
+
+def _blind_advice(problem: Problem, blind: int) -> str:
+    batch, heads, queries, _ = problem.shape
+    rows = "query sees" if blind == 1 else "queries see"
+    return (
+        f"{blind} of {batch * heads * queries} {rows} no key: weights and context are 0 there, "
+        "not NaN"
+    )

@@ -1,0 +1,256 @@
+"""One argument at a time: is it the kind of thing it should be?
+
+Each function takes the argument's name, as an error should say it, and its value,
+and returns the value in the one form that the rest of the code knows.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, widen
+from attncli.errors import AttnWarning, DataError, ShapeError, UsageError
+
+__all__ = [
+    "Names",
+    "choice",
+    "finite_array",
+    "finite_number",
+    "flag",
+    "label_list",
+    "positive_int",
+    "positive_number",
+    "real_array",
+    "refuse_first",
+    "shape_text",
+    "truth_array",
+    "vector",
+    "warn",
+    "whole_numbers",
+    "window_pair",
+]
+
+Array = npt.NDArray[Any]
+_FLOATS = (np.float16, np.float32, np.float64)
+_PACKAGE = str(Path(__file__).parent)
+
+
+class Names:
+    """How errors name an argument: ``query``, or ``query (q.csv)`` where it has a file."""
+
+    def __init__(self, sources: Mapping[str, str] | None = None) -> None:
+        self._sources = sources or {}
+
+    def __call__(self, argument: str) -> str:
+        """Return the name of an argument as errors say it."""
+        source = self._sources.get(argument)
+        return argument if source is None else f"{argument} ({source})"
+
+
+def warn(message: str) -> None:
+    """Issue an `AttnWarning` at the line outside attncli that asked."""
+    level, frame = 2, sys._getframe(1)  # noqa: SLF001 - inspect imports 20 ms of modules
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, AttnWarning, stacklevel=level)
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """Return a shape as NumPy prints it, without NumPy's own integer types."""
+    return str(tuple(int(n) for n in shape))
+
+
+def real_array(name: str, value: object) -> Array:
+    """Return an array of float16, bfloat16, float32 or float64; integers become float64."""
+    array = value if type(value) is np.ndarray else _as_array(name, value)
+    if array.dtype.type in _FLOATS:
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    if array.dtype == BFLOAT16:
+        return array
+    if array.dtype.name == "bfloat16":  # ml_dtypes, JAX
+        return as_bfloat16(array)
+    if array.dtype.kind in "iu":
+        return array.astype(np.float64)
+    raise DataError(
+        f"{name}: expected real numbers (float16, bfloat16, float32, float64 or integers); "
+        f"found {dtype_name(array.dtype)}"
+    )
+
+
+def _as_array(name: str, value: object) -> Array:
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DataError(
+            f"{name}: expected an array of numbers; found rows of unequal length "
+            f"or things that are no numbers"
+        ) from error
+
+
+def finite_array(name: str, value: object) -> Array:
+    """Return an array of finite float16, bfloat16, float32 or float64."""
+    array = real_array(name, value)
+    wide = widen(array, np.float32) if array.dtype == BFLOAT16 else array
+    if not np.isfinite(wide).all():
+        refuse_first(name, wide, ~np.isfinite(wide), "finite numbers")
+    return array
+
+
+def refuse_first(name: str, array: Array, wrong: npt.NDArray[np.bool_], expected: str) -> NoReturn:
+    """Raise a `DataError` that shows the first of the wrong elements and its index."""
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    raise DataError(f"{name}: expected {expected}; found {float(array[index]):g} at index {index}")
+
+
+def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
+    """Return an array of booleans from booleans or exact 0 and 1."""
+    array = _as_array(name, value)
+    if array.dtype.kind == "b":
+        return array
+    if array.dtype.kind not in "iuf":
+        raise DataError(f"{name}: expected booleans, or 0 and 1; found {dtype_name(array.dtype)}")
+    truth: npt.NDArray[np.bool_] = array == 1
+    if not np.logical_or(truth, array == 0).all():
+        odd = np.logical_and(~truth, array != 0)
+        index = tuple(int(i) for i in np.argwhere(odd)[0])
+        raise DataError(
+            f"{name}: expected booleans, or 0 and 1; found {float(array[index]):g} at index {index}",
+            hint="numbers that are added to the scores are a bias: give them as bias (--bias)",
+        )
+    return truth
+
+
+def finite_number(name: str, value: object) -> float:
+    """Return a finite float."""
+    value = _unwrap(value)
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise UsageError(f"{name}: expected a finite number; found {value!r}")
+    return float(value)
+
+
+def positive_number(name: str, value: object) -> float:
+    """Return a finite float above zero."""
+    number = finite_number(name, value)
+    if number <= 0:
+        raise UsageError(f"{name}: expected a number above 0; found {number:g}")
+    return number
+
+
+def positive_int(name: str, value: object) -> int:
+    """Return an int of at least 1."""
+    value = _unwrap(value)
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise UsageError(f"{name}: expected a whole number of at least 1; found {value!r}")
+    return int(value)
+
+
+def flag(name: str, value: object) -> bool:
+    """Return a bool."""
+    value = _unwrap(value)
+    if not isinstance(value, (bool, np.bool_)):
+        raise UsageError(f"{name}: expected true or false; found {value!r}")
+    return bool(value)
+
+
+def choice(name: str, value: object, allowed: Sequence[str]) -> str:
+    """Return one of a few words."""
+    if not isinstance(value, str) or value not in allowed:
+        words = ", ".join(allowed)
+        raise UsageError(f"{name}: expected one of {words}; found {value!r}")
+    return value
+
+
+def whole_numbers(
+    name: str,
+    value: object,
+    count: int,
+    *,
+    of: str,
+    low: int | None = None,
+    high: int | None = None,
+) -> tuple[int, ...]:
+    """Return one whole number for all, or one for each of ``count`` things.
+
+    Parameters
+    ----------
+    name : str
+    value : int or sequence of int
+        A float that is a whole number counts; a matrix of one row or column is a list.
+    count : int
+    of : str
+        What there are ``count`` of, for the error: "batch entry".
+    low, high : int, optional
+        Inclusive bounds.
+    """
+    array = vector(name, value)
+    if len(array) not in (1, count):
+        raise ShapeError(
+            f"{name}: expected one number, or one for each {of} ({count}); found {len(array)}"
+        )
+    for number in array.tolist():
+        if number != math.floor(number) or not math.isfinite(number):
+            raise UsageError(f"{name}: expected whole numbers; found {number:g}")
+        if (low is not None and number < low) or (high is not None and number > high):
+            bounds = f"from {low} to {high}" if high is not None else f"of at least {low}"
+            raise UsageError(f"{name}: expected whole numbers {bounds}; found {number:g}")
+    return tuple(int(number) for number in array.tolist())
+
+
+def vector(name: str, value: object) -> npt.NDArray[np.float64]:
+    """Return float64 (n,) from a number, a list, or a matrix of one row or one column."""
+    array = np.atleast_1d(_as_array(name, value))
+    if array.dtype.kind not in "iuf":
+        raise DataError(f"{name}: expected numbers; found {dtype_name(array.dtype)}")
+    if array.size != max(array.shape):
+        raise ShapeError(
+            f"{name}: expected a list of numbers; found an array of shape {shape_text(array.shape)}"
+        )
+    flat: npt.NDArray[np.float64] = array.reshape(-1).astype(np.float64)
+    return flat
+
+
+def window_pair(name: str, value: object) -> tuple[int | None, int | None]:
+    """Return (left, right) from one number n for (n, n) or a pair; −1 or None is unbounded."""
+    value = _unwrap(value)
+    sides = list(value) if isinstance(value, (Sequence, np.ndarray)) else [value, value]
+    if isinstance(value, str) or len(sides) != 2:
+        raise UsageError(f"{name}: expected one number or a pair (left, right); found {value!r}")
+    left, right = (_window_side(name, side) for side in sides)
+    return left, right
+
+
+def _window_side(name: str, side: object) -> int | None:
+    side = _unwrap(side)
+    # null in a problem file's list of numbers is read as −inf.
+    if side is None or side in (-1, -math.inf, math.inf):
+        return None
+    if isinstance(side, bool) or not isinstance(side, (int, float)) or side < 0 or side % 1:
+        raise UsageError(
+            f"{name}: expected whole numbers of at least 0, or −1 for unbounded; found {side!r}"
+        )
+    return int(side)
+
+
+def label_list(name: str, value: object, count: int, *, of: str) -> tuple[str, ...]:
+    """Return ``count`` labels."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise UsageError(f"{name}: expected a list of labels; found {value!r}")
+    if len(value) != count:
+        raise ShapeError(f"{name}: expected {count} labels, one for each {of}; found {len(value)}")
+    return tuple(str(label) for label in value)
+
+
+def _unwrap(value: object) -> object:
+    """Return the Python number in a NumPy scalar or an array of one element."""
+    if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
+        return value.item()
+    return value

@@ -1,0 +1,123 @@
+"""Query, key and value as the tiles need them: raw scores are scale · q kᵀ of what is here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import widen
+from attncli.positions import rotate
+from attncli.problem import Problem
+
+__all__ = ["Operands", "prepare"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Operands:
+    """The problem with query and key made ready for a plain product.
+
+    Attributes
+    ----------
+    problem : Problem
+    query : ndarray (B, H, L, D)
+    key : ndarray (B or 1, G, S, D)
+        Rotated, normalised or multiplied as the problem says; as stored where it says
+        nothing, so that a memory-mapped float16 file stays on the disk.
+    """
+
+    problem: Problem
+    query: Array
+    key: Array
+
+    def query_rows(self, batch: int, head: int, start: int, stop: int) -> Array:
+        """Return scaled queries (rows, D) in the computing dtype."""
+        problem = self.problem
+        rows = widen(self.query[batch, head, start:stop], problem.dtype)
+        if problem.scale != 1.0 and problem.score != "additive":
+            rows = np.multiply(rows, problem.scale, dtype=problem.dtype)
+        return rows
+
+    def key_rows(self, batch: int, head: int, start: int, stop: int) -> Array:
+        """Return keys (columns, D) that a query head reads, in the computing dtype."""
+        return self._shared(self.key, batch, head, start, stop)
+
+    def value_rows(self, batch: int, head: int, start: int, stop: int) -> Array:
+        """Return values (columns, E) that a query head reads, in the computing dtype."""
+        if self.problem.value is None:
+            return np.zeros((stop - start, 0), self.problem.dtype)
+        return self._shared(self.problem.value, batch, head, start, stop)
+
+    def _shared(self, array: Array, batch: int, head: int, start: int, stop: int) -> Array:
+        group = head // (self.query.shape[1] // array.shape[1])
+        return widen(array[batch % array.shape[0], group, start:stop], self.problem.dtype)
+
+    def bound(self, batch: int, head: int) -> float:
+        """Return what no raw score of a head can exceed in magnitude.
+
+        |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz).
+        """
+        problem = self.problem
+        if problem.score == "additive":
+            return float(np.abs(np.asarray(problem.score_vector)).sum()) * abs(problem.scale)
+        longest_key = _longest(self.key_rows(batch, head, 0, self.key.shape[2]))
+        return _longest(self.query_rows(batch, head, 0, self.query.shape[2])) * longest_key
+
+
+def prepare(problem: Problem) -> Operands:
+    """Apply what comes before the product of query and key.
+
+    Rotary embedding first; then, by the score function, nothing (``dot``,
+    ``additive``), unit length for both (``cosine``) or q W (``general``).
+
+    References
+    ----------
+    Luong, Pham, Manning 2015, "Effective Approaches to Attention-based Neural
+    Machine Translation", equation 8 (``general``).
+    """
+    query, key = problem.query, problem.key
+    if problem.rope is not None:
+        query, key = _rotated(problem)
+    if problem.score == "cosine":
+        query, key = _unit(widen(query, problem.dtype)), _unit(widen(key, problem.dtype))
+    if problem.score_weight is not None:
+        query = widen(query, problem.dtype) @ widen(problem.score_weight, problem.dtype)
+    return Operands(problem, query, key)
+
+
+def _rotated(problem: Problem) -> tuple[Array, Array]:
+    rope = problem.rope
+    query, key = widen(problem.query, problem.dtype), widen(problem.key, problem.dtype)
+    if rope is None:
+        return query, key
+    batch, _, queries, keys = problem.shape
+    turned = [
+        rotate(
+            query[b],
+            np.arange(queries) + problem.visible.offset(b),
+            pairing=rope.pairing,
+            base=rope.base,
+        )
+        for b in range(batch)
+    ]
+    return np.stack(turned), rotate(key, np.arange(keys), pairing=rope.pairing, base=rope.base)
+
+
+def _unit(rows: Array) -> Array:
+    """Return rows of length 1; a row of zeros stays one, and its cosine with anything is 0."""
+    # The largest component is divided out first, so that no square overflows.
+    peak = np.abs(rows).max(axis=-1, keepdims=True)
+    rows = rows / np.where(peak == 0, 1, peak)
+    length = np.sqrt(np.square(rows).sum(axis=-1, keepdims=True))
+    return rows / np.where(length == 0, 1, length)
+
+
+def _longest(rows: Array) -> float:
+    """Return the largest Euclidean length of a row; inf where a square overflows."""
+    with np.errstate(over="ignore"):
+        return math.sqrt(np.einsum("sd,sd->s", rows, rows).max())

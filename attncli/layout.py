@@ -1,0 +1,131 @@
+"""Which axis is which, and the way from the user's axes to (B, H, L, D) and back.
+
+Letters: b batch, h head, s sequence, d width. Inside, every array has four axes,
+(B, H, L, D); an axis that the inputs do not have is of length 1 there and is
+dropped again from the results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from attncli.errors import ShapeError, UsageError
+
+__all__ = ["LAYOUTS", "Layout"]
+
+LAYOUTS: dict[str, int] = {"sd": 2, "bsd": 3, "hsd": 3, "shd": 3, "bhsd": 4, "bshd": 4}
+_DEFAULT = {2: "sd", 3: "bsd", 4: "bhsd"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The user's axes.
+
+    Attributes
+    ----------
+    axes : str
+        One of `LAYOUTS`.
+    packed : bool
+        The heads lie side by side in the width: (B, L, H·D).
+    """
+
+    axes: str
+    packed: bool = False
+
+    @classmethod
+    def of(cls, ndim: int, axes: str | None, *, packed: bool) -> Layout:
+        """Return the layout of inputs with so many axes, or say why there is none.
+
+        Raises
+        ------
+        UsageError
+            The layout is unknown, is for another number of axes, or has a head
+            axis where the heads are packed.
+        """
+        if axes is None:
+            axes = _DEFAULT[ndim]
+        elif axes not in LAYOUTS:
+            names = ", ".join(LAYOUTS)
+            raise UsageError(f"layout: expected one of {names}; found {axes!r}")
+        elif LAYOUTS[axes] != ndim:
+            raise UsageError(
+                f"layout {axes!r} is for {LAYOUTS[axes]} axes; query has {ndim}",
+                hint=f"for {ndim} axes: {' or '.join(a for a, n in LAYOUTS.items() if n == ndim)}",
+            )
+        if packed and "h" in axes:
+            raise UsageError(
+                f"heads cuts the width of 2-D or 3-D packed inputs; layout {axes!r} "
+                "has a head axis already",
+                hint="leave heads and kv_heads out",
+            )
+        return cls(axes, packed)
+
+    @property
+    def weight_axes(self) -> str:
+        """The axes of weights and scores before (L, S): ``""``, ``"b"``, ``"h"`` or ``"bh"``."""
+        has_heads = self.packed or "h" in self.axes
+        return ("b" if "b" in self.axes else "") + ("h" if has_heads else "")
+
+    def split(self, array: npt.NDArray[Any], heads: int, name: str) -> npt.NDArray[Any]:
+        """Return the array as (B, H, S, D), a view wherever NumPy can make one.
+
+        Raises
+        ------
+        ShapeError
+            The packed width is not a multiple of the number of heads.
+        """
+        if self.axes in ("sd", "bsd"):
+            if array.ndim == 2:
+                array = array[None]
+            batch, rows, width = array.shape
+            if not self.packed:
+                return array[:, None]
+            if width % heads:
+                raise ShapeError(
+                    f"{name}: the width {width} cannot be cut into {heads} heads of equal width"
+                )
+            return array.reshape(batch, rows, heads, width // heads).transpose(0, 2, 1, 3)
+        if self.axes == "hsd":
+            return array[None]
+        if self.axes == "shd":
+            return array.transpose(1, 0, 2)[None]
+        return array.transpose(0, 2, 1, 3) if self.axes == "bshd" else array
+
+    def join(self, context: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return (B, H, L, E) in the user's axes: `split` backwards."""
+        if self.packed:
+            batch, _, rows, _ = context.shape
+            context = context.transpose(0, 2, 1, 3).reshape(batch, 1, rows, -1)
+        if self.axes in ("shd", "bshd"):
+            context = context.transpose(0, 2, 1, 3)
+            return context if "b" in self.axes else context.reshape(context.shape[1:])
+        return Layout(self.axes).drop(context)
+
+    def without(self, axis: str) -> Layout:
+        """Return the layout after one batch entry (``"b"``) or one head (``"h"``) was picked."""
+        return Layout(self.axes.replace(axis, ""), self.packed and axis != "h")
+
+    def drop(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return (B, H, …) without the axes that the inputs do not have."""
+        kept = [n for axis, n in zip("bh", array.shape, strict=False) if axis in self.weight_axes]
+        return array.reshape(*kept, *array.shape[2:])
+
+    def weights_shape(self, shape: tuple[int, int, int, int]) -> tuple[int, ...]:
+        """Return (B, H, L, S) without the axes that the inputs do not have."""
+        kept = [size for axis, size in zip("bh", shape, strict=False) if axis in self.weight_axes]
+        return (*kept, *shape[2:])
+
+    def broadcastable(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return an array that broadcasts to the weights as (B or 1, H or 1, …): `drop` backwards.
+
+        Missing leading axes are of length 1, by NumPy's rules; the array has at
+        most as many axes as the weights.
+        """
+        axes = len(self.weight_axes) + 2
+        array = array.reshape((1,) * (axes - array.ndim) + array.shape)
+        if "h" not in self.weight_axes:
+            array = array[..., None, :, :]
+        return array if "b" in self.weight_axes else array[None]

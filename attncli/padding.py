@@ -1,0 +1,106 @@
+"""Query, key and value must be finite, but for keys that no query sees.
+
+Padding may hold anything, NaN included. It counts as absent: its rows are set to
+zero here, so that nothing behind the door needs to think of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import BFLOAT16, widen
+from attncli.errors import DataError
+
+if TYPE_CHECKING:
+    from attncli.arguments import Names
+    from attncli.layout import Layout
+    from attncli.visibility import Visibility
+
+__all__ = ["without_padding"]
+
+Array = npt.NDArray[Any]
+_ROWS_AT_A_TIME = 1024
+
+
+def without_padding(
+    say: Names, form: Layout, query: Array, key: Array, value: Array | None, visible: Visibility
+) -> tuple[Array, Array | None]:
+    """Return key and value with the rows that no query sees set to zero where they are not finite.
+
+    Parameters
+    ----------
+    say : Names
+    form : Layout
+        For errors: the index is that of the user's array.
+    query : ndarray (B, H, L, D)
+    key, value : ndarray (B or 1, G, S, ·)
+        Value may be None.
+    visible : Visibility
+
+    Raises
+    ------
+    DataError
+        The query is not finite, or a key or value that some query sees is not.
+    """
+    if not all_finite(query):
+        _refuse(say("query"), form, query, ~_finite_rows(query))
+    seen: npt.NDArray[np.bool_] | None = None
+    cleaned: dict[str, Array | None] = {}
+    for name, array in (("key", key), ("value", value)):
+        cleaned[name] = array
+        if array is None or all_finite(array):
+            continue
+        if seen is None:
+            seen = _seen_keys(visible, query.shape, key.shape)
+        broken = ~_finite_rows(array)
+        if (broken & seen).any():
+            _refuse(say(name), form, array, broken & seen)
+        zeroed = array.copy()
+        zeroed[broken] = np.zeros((), array.dtype)
+        cleaned[name] = zeroed
+    cleaned_key = cleaned["key"]
+    return key if cleaned_key is None else cleaned_key, cleaned["value"]
+
+
+def all_finite(array: Array) -> bool:
+    """Return whether no element is NaN or infinite."""
+    if array.dtype == BFLOAT16:
+        return bool(((array["bfloat16"] & 0x7F80) != 0x7F80).all())
+    return bool(np.isfinite(array).all())
+
+
+def _finite_rows(array: Array) -> npt.NDArray[np.bool_]:
+    """Return which rows (B, H, S) hold finite numbers only."""
+    wide = widen(array, np.float32) if array.dtype == BFLOAT16 else array
+    rows: npt.NDArray[np.bool_] = np.isfinite(wide).all(axis=-1)
+    return rows
+
+
+def _seen_keys(
+    visible: Visibility, query: tuple[int, ...], key: tuple[int, ...]
+) -> npt.NDArray[np.bool_]:
+    """Return which keys (B or 1, G, S) at least one query sees."""
+    batch, heads, queries, _ = query
+    seen = np.zeros(key[:3], np.bool_)
+    for b in range(batch):
+        for h in range(heads):
+            row = seen[b % key[0], h // (heads // key[1])]
+            for start in range(0, queries, _ROWS_AT_A_TIME):
+                rows = start, min(start + _ROWS_AT_A_TIME, queries)
+                tile = visible.tile(b, h, rows, (0, key[2]))
+                row |= True if tile is None else tile.any(axis=0)
+    return seen
+
+
+def _refuse(name: str, form: Layout, array: Array, rows: npt.NDArray[np.bool_]) -> None:
+    """Raise the error that names the first element of the broken rows, in the user's axes."""
+    wide = widen(array, np.float32)
+    wrong = form.join(~np.isfinite(wide) & rows[..., None])
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    raise DataError(
+        f"{name}: expected finite numbers; found {float(form.join(wide)[index]):g} at index {index}",
+        hint="only keys that no query sees (padding behind a mask) may hold NaN or inf",
+    )

@@ -1,0 +1,200 @@
+"""The question: query, key, value and every rule that bears on them.
+
+`Problem` is frozen, and what it holds has passed every check (`attncli.checks`),
+so that the engine has none to make. Inside it all arrays have four axes
+(`attncli.layout`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.layout import Layout
+from attncli.visibility import Visibility
+
+if TYPE_CHECKING:
+    from attncli.positions import Pairing
+
+__all__ = ["Problem", "Rope", "Score"]
+
+Array = npt.NDArray[Any]
+Score = Literal["dot", "cosine", "general", "additive"]
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary position embedding: how components are paired, and the base of the frequencies."""
+
+    pairing: Pairing
+    base: float = 10000.0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Problem:
+    """A checked attention problem. Make one with `attncli.pose`.
+
+    Attributes
+    ----------
+    query : ndarray (B, H, L, D)
+    key : ndarray (B or 1, G, S, D)
+        Query head h reads key/value head h // (H/G).
+    value : ndarray (B or 1, G, S, E), or None where only weights are asked for
+        All three as stored: any real floating dtype, bfloat16 included.
+    dtype : dtype
+        What is computed in: float32 or float64.
+    layout : Layout
+        The axes in which results go back.
+    visible : Visibility
+        Which key each query sees.
+    scale : float
+        Multiplies the product of query and key; 1/√D unless given.
+    score : {"dot", "cosine", "general", "additive"}
+    score_weight : ndarray (D, D), or None
+        For ``general``.
+    score_vector : ndarray (D,), or None
+        For ``additive``.
+    softcap : float or None
+        Scores are squeezed into (−softcap, softcap).
+    bias : ndarray (B or 1, H or 1, L or 1, S or 1), or None
+        Added to the capped scores; −inf allowed.
+    slopes : ndarray (H,) of float64, or None
+        ALiBi.
+    sinks : ndarray (H,) of float64, or None
+        One logit a head that counts in the denominator only.
+    rope : Rope or None
+    query_labels, key_labels : tuple of str, or None
+        Length L and S.
+    """
+
+    query: Array
+    key: Array
+    value: Array | None
+    dtype: np.dtype[Any]
+    layout: Layout
+    visible: Visibility
+    scale: float
+    score: Score = "dot"
+    score_weight: Array | None = None
+    score_vector: Array | None = None
+    softcap: float | None = None
+    bias: Array | None = None
+    slopes: Array | None = None
+    sinks: Array | None = None
+    rope: Rope | None = None
+    query_labels: tuple[str, ...] | None = None
+    key_labels: tuple[str, ...] | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(B, H, L, S): the shape of the weights before axes are dropped."""
+        batch, heads, queries, _ = self.query.shape
+        return batch, heads, queries, self.key.shape[2]
+
+    def select(
+        self,
+        *,
+        batch: int | None = None,
+        head: int | None = None,
+        rows: tuple[int, int] | None = None,
+    ) -> Problem:
+        """Return the problem of one batch entry, one head, or some queries.
+
+        Its results are the same numbers as those of the whole problem, without the
+        batch or head axis that was picked from.
+
+        Parameters
+        ----------
+        batch, head : int, optional
+            Non-negative and within the shape.
+        rows : (start, stop), optional
+            Queries to keep.
+        """
+        problem = self
+        if batch is not None:
+            problem = _one_batch(problem, batch)
+        if head is not None:
+            problem = _one_head(problem, head)
+        return problem if rows is None else _some_rows(problem, *rows)
+
+
+def _one_batch(problem: Problem, batch: int) -> Problem:
+    visible = problem.visible
+    return replace(
+        problem,
+        layout=problem.layout.without("b"),
+        query=_pick(problem.query, 0, batch),
+        key=_pick(problem.key, 0, batch),
+        value=_pick(problem.value, 0, batch),
+        bias=_pick(problem.bias, 0, batch),
+        visible=replace(
+            visible,
+            offsets=_pick_one(visible.offsets, batch),
+            mask=_pick(visible.mask, 0, batch),
+            key_padding=_pick(visible.key_padding, 0, batch),
+            kv_lengths=_pick_one(visible.kv_lengths, batch),
+            query_lengths=_pick_one(visible.query_lengths, batch),
+        ),
+    )
+
+
+def _one_head(problem: Problem, head: int) -> Problem:
+    group = head // (problem.query.shape[1] // problem.key.shape[1])
+    return replace(
+        problem,
+        layout=problem.layout.without("h"),
+        query=_pick(problem.query, 1, head),
+        key=_pick(problem.key, 1, group),
+        value=_pick(problem.value, 1, group),
+        bias=_pick(problem.bias, 1, head),
+        slopes=_pick(problem.slopes, 0, head),
+        sinks=_pick(problem.sinks, 0, head),
+        visible=replace(problem.visible, mask=_pick(problem.visible.mask, 1, head)),
+    )
+
+
+def _some_rows(problem: Problem, start: int, stop: int) -> Problem:
+    visible = problem.visible
+    lengths = visible.query_lengths
+    labels = problem.query_labels
+    return replace(
+        problem,
+        query=problem.query[:, :, start:stop],
+        bias=_slice_rows(problem.bias, start, stop),
+        query_labels=labels and labels[start:stop],
+        visible=replace(
+            visible,
+            queries=stop - start,
+            # The first query kept was the start-th: it still stands where it stood.
+            offsets=tuple(offset + start for offset in visible.offsets),
+            mask=_slice_rows(visible.mask, start, stop),
+            query_lengths=lengths and tuple(max(0, length - start) for length in lengths),
+        ),
+    )
+
+
+@overload
+def _pick(array: Array, axis: int, index: int) -> Array: ...
+@overload
+def _pick(array: Array | None, axis: int, index: int) -> Array | None: ...
+def _pick(array: Array | None, axis: int, index: int) -> Array | None:
+    """Keep one index of an axis; an axis of length 1 stands for every index."""
+    if array is None or array.shape[axis] == 1:
+        return array
+    return array[(slice(None),) * axis + (slice(index, index + 1),)]
+
+
+@overload
+def _pick_one(values: tuple[int, ...], index: int) -> tuple[int, ...]: ...
+@overload
+def _pick_one(values: tuple[int, ...] | None, index: int) -> tuple[int, ...] | None: ...
+def _pick_one(values: tuple[int, ...] | None, index: int) -> tuple[int, ...] | None:
+    return values if values is None or len(values) == 1 else (values[index],)
+
+
+def _slice_rows(array: Array | None, start: int, stop: int) -> Array | None:
+    """Keep some rows of an array that broadcasts to (B, H, L, S)."""
+    return array if array is None or array.shape[2] == 1 else array[:, :, start:stop]

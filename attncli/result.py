@@ -1,0 +1,41 @@
+"""The answer: what attention gives for a problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+__all__ = ["OUTPUTS", "Attention"]
+
+OUTPUTS = ("raw", "capped", "scores", "weights", "context", "lse")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Attention:
+    """The outputs that were asked for; the others are None.
+
+    Attributes
+    ----------
+    raw : ndarray (…, L, S)
+        scale · QKᵀ, or another score function; unitless.
+    capped : ndarray (…, L, S)
+        raw after the softcap; the same as raw where there is none.
+    scores : ndarray (…, L, S)
+        capped + bias + ALiBi, and −inf where the query does not see the key: logits.
+    weights : ndarray (…, L, S)
+        Softmax of the scores over the keys. Rows sum to 1; to less with sinks; to 0
+        where the query sees no key.
+    context : ndarray (…, L, E)
+        weights · V, in the layout of the query.
+    lse : ndarray (…, L)
+        Natural logarithm of the softmax's denominator, in nats.
+    """
+
+    raw: npt.NDArray[Any] | None = None
+    capped: npt.NDArray[Any] | None = None
+    scores: npt.NDArray[Any] | None = None
+    weights: npt.NDArray[Any] | None = None
+    context: npt.NDArray[Any] | None = None
+    lse: npt.NDArray[Any] | None = None

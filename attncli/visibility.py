@@ -1,0 +1,208 @@
+"""Which keys each query sees: the one place that says what the hiding rules mean.
+
+A key is seen only if EVERY rule given allows it:
+
+=============  ===================================================================
+mask           true where the query may attend to the key
+key padding    true where the key is a real one
+kv lengths     j < length of the batch entry
+causal         j ≤ i + offset
+window         i + offset − left ≤ j ≤ i + offset + right, self included
+=============  ===================================================================
+
+The last three hide all but one interval of keys from a query, so a whole tile can
+be known to be hidden, or to be clear, from its corners.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Visibility"]
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Visibility:
+    """The hiding rules of a problem, checked.
+
+    Attributes
+    ----------
+    queries, keys : int
+        L and S.
+    offsets : tuple of int, length B or 1
+        What is added to a query's index to give its position among the keys.
+    mask : ndarray of bool (B or 1, H or 1, L or 1, S or 1), or None
+    key_padding : ndarray of bool (B or 1, S), or None
+    kv_lengths, query_lengths : tuple of int, length B or 1, or None
+        A query at or beyond its batch entry's length sees nothing.
+    causal : bool
+    window : (left, right), None on an unbounded side; or None
+    """
+
+    queries: int
+    keys: int
+    offsets: tuple[int, ...] = (0,)
+    mask: Bools | None = None
+    key_padding: Bools | None = None
+    kv_lengths: tuple[int, ...] | None = None
+    query_lengths: tuple[int, ...] | None = None
+    causal: bool = False
+    window: tuple[int | None, int | None] | None = None
+
+    @property
+    def banded(self) -> bool:
+        """Whether any rule confines a query to an interval of keys."""
+        return (
+            self.causal
+            or self.window is not None
+            or self.kv_lengths is not None
+            or self.query_lengths is not None
+        )
+
+    @property
+    def hides(self) -> bool:
+        """Whether any rule is given at all."""
+        return self.banded or self.mask is not None or self.key_padding is not None
+
+    def offset(self, batch: int) -> int:
+        """Return what is added to a query's index to give its position among the keys."""
+        return self.offsets[batch % len(self.offsets)]
+
+    def length(self, batch: int) -> int:
+        """Return how many keys of the batch entry are real."""
+        return self.keys if self.kv_lengths is None else _at(self.kv_lengths, batch)
+
+    def interval(self, batch: int, row: int) -> tuple[int, int]:
+        """Return (first, last + 1) of the keys that the banded rules leave to a query.
+
+        Empty intervals come back as (0, 0).
+        """
+        if self.query_lengths is not None and row >= _at(self.query_lengths, batch):
+            return 0, 0
+        first, last = self._bounds(batch, row)
+        return (first, last) if first < last else (0, 0)
+
+    def span(self, batch: int, start: int, stop: int) -> tuple[int, int]:
+        """Return an interval that holds every key the banded rules leave to rows start:stop.
+
+        It is the smallest one; (0, 0) where those rows see no key.
+        """
+        if not self.banded:
+            return 0, self.keys
+        if self.query_lengths is not None:
+            stop = min(stop, _at(self.query_lengths, batch))
+        first, last = self._ends(batch, start, stop)
+        some = first < last
+        if not some.any():
+            return 0, 0
+        return int(first[some].min()), int(last[some].max())
+
+    def tile(
+        self, batch: int, head: int, rows: tuple[int, int], columns: tuple[int, int]
+    ) -> Bools | None:
+        """Return which keys the queries of a tile see.
+
+        Parameters
+        ----------
+        batch, head : int
+        rows, columns : (start, stop)
+
+        Returns
+        -------
+        ndarray of bool, broadcastable to the tile; or None
+            None where every query of the tile sees every key of it.
+        """
+        seen: Bools | None = None
+        if self.banded and not self._clear(batch, rows, columns):
+            first, last = self._ends(batch, *rows)
+            column = np.arange(*columns)
+            seen = (column >= first[:, None]) & (column < last[:, None])
+        if self.mask is not None:
+            seen = _both(seen, cut(self.mask, batch, head, rows, columns))
+        if self.key_padding is not None:
+            padding = self.key_padding[batch % len(self.key_padding), slice(*columns)]
+            seen = _both(seen, padding[None])
+        return seen
+
+    def reasons(self, batch: int, head: int, row: int, column: int) -> tuple[str, ...]:
+        """Return the names of the rules that hide a key from a query, in the order above."""
+        position = row + self.offset(batch)
+        left, right = self.window or (None, None)
+        cell = (row, row + 1), (column, column + 1)
+        hidden = {
+            "mask": self.mask is not None and not cut(self.mask, batch, head, *cell).all(),
+            "key_padding_mask": self.key_padding is not None
+            and not self.key_padding[batch % len(self.key_padding), column],
+            "kv_lengths": column >= self.length(batch),
+            "query_lengths": self.query_lengths is not None
+            and row >= _at(self.query_lengths, batch),
+            "causal": self.causal and column > position,
+            "window": (left is not None and column < position - left)
+            or (right is not None and column > position + right),
+        }
+        return tuple(rule for rule, hides in hidden.items() if hides)
+
+    def _clear(self, batch: int, rows: tuple[int, int], columns: tuple[int, int]) -> bool:
+        # Both ends of the interval grow with the row, so the corners decide.
+        if self.query_lengths is not None and rows[1] > _at(self.query_lengths, batch):
+            return False
+        return (
+            self._bounds(batch, rows[1] - 1)[0] <= columns[0]
+            and self._bounds(batch, rows[0])[1] >= columns[1]
+        )
+
+    def _bounds(self, batch: int, row: int) -> tuple[int, int]:
+        """Return first and last + 1 of the keys left to one query; first ≥ last where none is."""
+        position = row + self.offset(batch)
+        left, right = self.window or (None, None)
+        first = 0 if left is None else max(0, position - left)
+        last = self.length(batch)
+        if self.causal:
+            last = min(last, position + 1)
+        if right is not None:
+            last = min(last, position + right + 1)
+        return first, last
+
+    def _ends(self, batch: int, start: int, stop: int) -> tuple[Ints, Ints]:
+        """Return first and last + 1 of the seen interval for each row; first ≥ last where empty."""
+        position = np.arange(start, max(start, stop)) + self.offset(batch)
+        left, right = self.window or (None, None)
+        first = np.zeros_like(position) if left is None else np.maximum(position - left, 0)
+        last = np.full_like(position, self.length(batch))
+        if self.causal:
+            np.minimum(last, position + 1, out=last)
+        if right is not None:
+            np.minimum(last, position + right + 1, out=last)
+        if self.query_lengths is not None:
+            last[max(0, _at(self.query_lengths, batch) - start) :] = 0
+        return first, last
+
+
+def cut(
+    array: npt.NDArray[Any],
+    batch: int,
+    head: int,
+    rows: tuple[int, int],
+    columns: tuple[int, int],
+) -> npt.NDArray[Any]:
+    """Return the tile of an array that broadcasts to (B, H, L, S), as a view."""
+    matrix: npt.NDArray[Any] = array[batch % array.shape[0], head % array.shape[1]]
+    return matrix[
+        slice(*rows) if matrix.shape[0] > 1 else slice(None),
+        slice(*columns) if matrix.shape[1] > 1 else slice(None),
+    ]
+
+
+def _at(values: tuple[int, ...], batch: int) -> int:
+    return values[batch % len(values)]
+
+
+def _both(seen: Bools | None, rule: Bools) -> Bools:
+    return rule if seen is None else seen & rule
