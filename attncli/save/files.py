@@ -201,7 +201,7 @@ def _replacement(path: str) -> Iterator[BinaryIO]:
             if old is not None:
                 _keep_permissions(stream.fileno(), old)
             yield stream
-            _move(path, stream, target)
+            _move(path, stream, temporary, target)
     finally:
         # With no folder, or a closed one, no file was made.
         with suppress(OSError):
@@ -248,12 +248,12 @@ def _keep_permissions(descriptor: int, old: os.stat_result) -> None:
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
 
 
-def _move(path: str, stream: BinaryIO, target: Path) -> None:
+def _move(path: str, stream: BinaryIO, temporary: Path, target: Path) -> None:
     try:
         stream.flush()
         # Without this a crash of the machine could leave the new name on an empty file.
         os.fsync(stream.fileno())
-        Path(stream.name).replace(target)
+        temporary.replace(target)
     except OSError as error:
         raise _refusal(path, error) from error
 
