@@ -1,0 +1,235 @@
+"""A picture as a matplotlib figure, and a figure as the bytes of a file.
+
+No pyplot: a figure has its own canvas, so nothing global is touched and no
+display is needed. Importing this module loads matplotlib.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from attncli.errors import UsageError
+from attncli.view.figure_layout import LABEL_SIZE, NAME_SIZE, TITLE_SIZE, cell_limit, lay_out
+from attncli.view.figure_metadata import savefig_metadata
+from attncli.view.figure_panel import draw_bar, draw_hidden_entry, draw_panel
+from attncli.view.figure_style import drawing_style, picture_families, text_measure
+from attncli.view.labels import columns, shorten
+from attncli.view.pooling import coarsen
+from attncli.view.scale import cell_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from attncli.view.figure_layout import Layout, Measure
+    from attncli.view.figure_metadata import FigureFormat
+    from attncli.view.picture import Picture
+
+__all__ = ["MAX_PANELS", "draw", "fit", "render"]
+
+MAX_PANELS = 400
+_MAX_PIXELS = 100_000_000
+_TITLES = {
+    "weights": "Attention weights",
+    "scores": "Attention scores",
+    "difference": "Difference of two attention maps",
+}
+_BAR_NAMES = {"weights": "weight", "scores": "score", "difference": "difference"}
+_NUMBER_SIZE, _SMALLEST_NUMBER = 10.0, 6.0
+_MOST_NUMBERS_UNASKED, _MOST_NUMBERS = 400, 2_500
+
+
+def fit(picture: Picture, *, dpi: float = 150) -> Picture:
+    """Return a picture whose every cell gets at least a pixel; pooled where it must be.
+
+    Parameters
+    ----------
+    picture : Picture
+    dpi : float
+        Pixels an inch.
+    """
+    shape = (picture.rows, picture.columns)
+    return coarsen(picture, cell_limit(shape, panels=len(picture.panels), dpi=dpi))
+
+
+def draw(
+    picture: Picture,
+    *,
+    cmap: str | None = None,
+    annotate: bool | None = None,
+    digits: int = 2,
+    dpi: float = 150,
+) -> Figure:
+    """Draw a picture.
+
+    Parameters
+    ----------
+    picture : Picture
+    cmap : str, optional
+        Name of a matplotlib colour map; Blues for weights and RdBu for signed values
+        unless given.
+    annotate : bool, optional
+        Write the numbers into the cells; where they can be read unless given.
+    digits : int
+        Digits after the point of these numbers.
+    dpi : float
+        Pixels an inch; cells smaller than a pixel are pooled.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    UsageError
+        Where the colour map is unknown, or there are too many panels or numbers.
+    """
+    if len(picture.panels) > MAX_PANELS:
+        message = f"a figure holds at most {MAX_PANELS} maps, found {len(picture.panels)}"
+        raise UsageError(message, hint="choose some with --batch and --head")
+    colormap = _colormap(cmap or ("RdBu" if picture.signed else "Blues"))
+    picture = fit(picture, dpi=dpi)
+    with drawing_style():
+        fonts = picture_families(picture)
+        measure = text_measure(fonts)
+        layout, numbers = _with_numbers(picture, measure, digits, annotate=annotate)
+        figure = Figure(figsize=(layout.width, layout.height), dpi=dpi)
+        for index in range(len(picture.panels)):
+            draw_panel(figure, picture, layout, index, colormap, numbers)
+        draw_bar(figure, picture, layout, colormap, _bar_name(picture))
+        if picture.any_hidden:
+            draw_hidden_entry(figure, layout)
+        _write_names(figure, picture, layout, measure)
+        _use_fonts(figure, fonts)
+    return figure
+
+
+def _colormap(name: str) -> Any:
+    try:
+        return mpl.colormaps[name]
+    except KeyError:
+        near = get_close_matches(name, mpl.colormaps, n=3)
+        hint = f"did you mean {', '.join(near)}?" if near else "Blues, viridis and Greys are some"
+        raise UsageError(f"there is no colour map {name!r} in matplotlib", hint=hint) from None
+
+
+def _bar_name(picture: Picture) -> str:
+    return _BAR_NAMES[picture.what] + (" (log scale)" if picture.log else "")
+
+
+def _with_numbers(
+    picture: Picture, measure: Measure, digits: int, *, annotate: bool | None
+) -> tuple[Layout, tuple[int, float] | None]:
+    """Lay the figure out, and find the size of the numbers in its cells, if any."""
+    layout = lay_out(picture, measure)
+    rows, columns = picture.cells
+    count = rows * columns * len(picture.panels)
+    if annotate is False or (annotate is None and count > _MOST_NUMBERS_UNASKED):
+        return layout, None
+    if count > _MOST_NUMBERS:
+        message = f"numbers fit into at most {_MOST_NUMBERS} cells, found {count}"
+        raise UsageError(message, hint="choose a part with --rows and --cols, or --no-annotate")
+    size = _number_size(picture, layout, measure, digits)
+    if size < _SMALLEST_NUMBER:
+        if annotate is None:
+            return layout, None
+        layout = lay_out(picture, measure, stretch=_SMALLEST_NUMBER / size)
+        size = _SMALLEST_NUMBER
+    return layout, (digits, size)
+
+
+def _number_size(picture: Picture, layout: Layout, measure: Measure, digits: int) -> float:
+    """Return the size in points at which every number fits into its cell."""
+    width, height = layout.panel[0] / picture.columns, layout.panel[1] / picture.rows
+    longest = max(
+        (text for panel in picture.panels for row in cell_texts(panel, digits) for text in row),
+        key=len,
+    )
+    if not longest:
+        return _NUMBER_SIZE
+    across, up = measure(longest, _NUMBER_SIZE)
+    return _NUMBER_SIZE * min(1.0, 0.86 * width / across, 0.7 * height / up)
+
+
+def _write_names(figure: Figure, picture: Picture, layout: Layout, measure: Measure) -> None:
+    """Write the title, its note, and the names of the axes."""
+    left, bottom, right, top = layout.grid
+    across, up = layout.width, layout.height
+    center, middle = (left + right) / 2 / across, (bottom + top) / 2 / up
+    room = 2 * min(center, 1 - center) * across - 0.2
+    title = _cut(picture.title or _TITLES[picture.what], room, TITLE_SIZE, measure)
+    figure.text(center, 1 - 0.14 / up, title, ha="center", va="top", fontsize=TITLE_SIZE)
+    if picture.note:
+        note = _cut(picture.note, room, LABEL_SIZE, measure)
+        figure.text(center, 1 - 0.38 / up, note, ha="center", va="top", fontsize=LABEL_SIZE)
+    figure.text(center, 0.1 / up, layout.keys.name, ha="center", va="bottom", fontsize=NAME_SIZE)
+    figure.text(
+        0.1 / across,
+        middle,
+        layout.queries.name,
+        rotation=90,
+        ha="left",
+        va="center",
+        fontsize=NAME_SIZE,
+    )
+
+
+def _cut(text: str, room: float, size: float, measure: Measure) -> str:
+    """Shorten a text in the middle until it fits the room in inches."""
+    length = columns(text)
+    while length > 1 and measure(text, size)[0] > room:
+        length = min(length - 1, int(length * room / measure(text, size)[0]) + 1)
+        text = shorten(text, length)
+    return text
+
+
+def _use_fonts(figure: Figure, fonts: list[str]) -> None:
+    """Give all text the fonts that were found to draw it."""
+    for text in figure.findobj(Text):
+        text.set_fontfamily(fonts)
+
+
+def render(
+    figure: Figure,
+    file_format: FigureFormat,
+    *,
+    dpi: float = 150,
+    metadata: Mapping[str, str] | None = None,
+) -> bytes:
+    """Return a figure as the bytes of a file; the same figure is the same bytes.
+
+    Parameters
+    ----------
+    figure : Figure
+    file_format : {"png", "svg", "pdf"}
+    dpi : float
+        Pixels an inch, for PNG.
+    metadata : mapping of str to str, optional
+        Written into the file, where `read_metadata` finds it.
+
+    Raises
+    ------
+    UsageError
+        Where the image would have more than 100 million pixels.
+    """
+    width, height = (float(side) * dpi for side in figure.get_size_inches())
+    if file_format == "png" and not 0 < width * height <= _MAX_PIXELS:
+        message = (
+            f"at {dpi:g} dots an inch the picture has {width:.0f} × {height:.0f} pixels,"
+            f" at most {_MAX_PIXELS // 10**6} million are drawn"
+        )
+        raise UsageError(message, hint="choose a smaller --dpi, or write an .svg or .pdf")
+    buffer = BytesIO()
+    with drawing_style():
+        figure.savefig(
+            buffer,
+            format=file_format,
+            dpi=dpi,
+            metadata=savefig_metadata(metadata or {}, file_format),
+        )
+    return buffer.getvalue()

@@ -1,0 +1,242 @@
+"""Where everything stands in a figure, in inches, so that no text meets another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, floor, log
+from typing import TYPE_CHECKING
+
+from attncli.view.labels import shorten
+from attncli.view.scale import Ticks, scale_ticks, ticks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.view.picture import Picture
+
+    Measure = Callable[[str, float], tuple[float, float]]
+
+__all__ = ["Axis", "Layout", "cell_limit", "grid_columns", "lay_out", "panel_size"]
+
+LABEL_SIZE, NAME_SIZE, TITLE_SIZE = 9.0, 10.0, 12.0
+TICK_LENGTH = 0.08
+HIDDEN_SWATCH = 0.16
+PANEL_TITLE = 0.28
+BAR_GAP, BAR_WIDTH = 0.22, 0.17
+
+# Lines of labels closer than this touch; numbers need not all be there.
+_LABEL_PITCH, _NUMBER_PITCH = 0.16, 0.3
+_LONGEST_LABEL = 24
+_SHORT_SIDE, _LONG_SIDE, _LABELLED_SIDE, _GRID_SIDE = 1.2, 8.0, 14.0, 4.0
+_GRID_WIDTH = 18.0
+_MARGIN = 0.12
+_NAME = 0.2
+_GAP = 0.2
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The named places of one axis.
+
+    Attributes
+    ----------
+    ticks : Ticks
+    rotated : bool
+        Whether labels stand upright, read from below.
+    room : float
+        Inches that the labels take beside the panel, with the tick marks.
+    name : str
+        Keys or Queries, and whether some labels were left out.
+    """
+
+    ticks: Ticks
+    rotated: bool
+    room: float
+    name: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes and places of a figure, in inches from its lower left corner.
+
+    Attributes
+    ----------
+    width, height : float
+        The figure.
+    panel : (float, float)
+        Width and height of each panel.
+    corners : tuple of (float, float)
+        Lower left corner of each panel, row by row.
+    columns : int
+        Panels side by side.
+    keys, queries : Axis
+    bar : (float, float, float, float)
+        Left, bottom, width and height of the colour bar.
+    """
+
+    width: float
+    height: float
+    panel: tuple[float, float]
+    corners: tuple[tuple[float, float], ...]
+    columns: int
+    keys: Axis
+    queries: Axis
+    bar: tuple[float, float, float, float]
+
+    @property
+    def grid(self) -> tuple[float, float, float, float]:
+        """Left, bottom, right and top of all panels."""
+        width, height = self.panel
+        lefts, bottoms = zip(*self.corners, strict=True)
+        return min(lefts), min(bottoms), max(lefts) + width, max(bottoms) + height
+
+
+def grid_columns(count: int, aspect: float) -> int:
+    """Return how many of `count` panels stand side by side.
+
+    The grid nears 4:3 and leaves few places empty.
+
+    Parameters
+    ----------
+    count : int
+        Panels.
+    aspect : float
+        Width of a panel over its height.
+    """
+
+    def cost(columns: int) -> float:
+        rows = ceil(count / columns)
+        empty = rows * columns - count
+        return abs(log(columns * aspect / rows / (4 / 3))) + 2 * empty / count
+
+    return min(range(1, count + 1), key=cost)
+
+
+def panel_size(
+    rows: int, columns: int, *, panels: int = 1, labelled: int = 0
+) -> tuple[float, float]:
+    """Return the width and height of a panel in inches.
+
+    Cells are square unless that leaves a side too thin to see.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Queries and keys.
+    panels : int
+        Panels in the figure.
+    labelled : int
+        Labels on the longer axis that has any; the panel grows to hold them, up to a cap.
+    """
+    longest = max(rows, columns)
+    side = min(_LONG_SIDE, 1.8 + 0.36 * longest)
+    side = max(side, min(_LABELLED_SIDE, _LABEL_PITCH * labelled))
+    if panels > 1:
+        beside = grid_columns(panels, columns / rows)
+        side = min(side, max(1.0, min(_GRID_SIDE, _GRID_WIDTH / beside)))
+    short = min(_SHORT_SIDE, side)
+    return max(short, side * columns / longest), max(short, side * rows / longest)
+
+
+def cell_limit(shape: tuple[int, int], *, panels: int = 1, dpi: float = 150) -> tuple[int, int]:
+    """Return the most rows and columns of cells that a panel can show, a pixel each.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Queries and keys.
+    panels : int
+        Panels in the figure.
+    dpi : float
+        Pixels an inch.
+    """
+    width, height = panel_size(*shape, panels=panels)
+    return max(1, floor(height * dpi)), max(1, floor(width * dpi))
+
+
+def lay_out(picture: Picture, measure: Measure, *, stretch: float = 1.0) -> Layout:
+    """Place panels, labels, names and colour bar.
+
+    Parameters
+    ----------
+    picture : Picture
+    measure : callable
+        Width and height in inches of a text at a size in points.
+    stretch : float
+        Factor on the size of the panels, to hold numbers in the cells.
+    """
+    count = len(picture.panels)
+    labelled = max(len(picture.query_labels or ()), len(picture.key_labels or ()))
+    size = panel_size(picture.rows, picture.columns, panels=count, labelled=labelled)
+    panel = (size[0] * stretch, size[1] * stretch)
+    columns = grid_columns(count, picture.columns / picture.rows)
+    keys = _key_axis(picture, panel[0], measure)
+    queries = _query_axis(picture, panel[1], measure)
+    rows = ceil(count / columns)
+    above = PANEL_TITLE if any(p.title for p in picture.panels) else 0.0
+    pitch = (panel[0] + _GAP, panel[1] + _GAP + above)
+    left = _MARGIN + _NAME + queries.room
+    # The entry for hidden cells stands under the colour bar, beside the labels of keys.
+    bottom = max(_MARGIN + _NAME + keys.room, 0.5)
+    corners = tuple(
+        (left + pitch[0] * (i % columns), bottom + pitch[1] * (rows - 1 - i // columns))
+        for i in range(count)
+    )
+    bar_left = left + pitch[0] * columns - _GAP + BAR_GAP
+    top = bottom + pitch[1] * rows - _GAP
+    return Layout(
+        width=bar_left + BAR_WIDTH + _bar_room(picture, measure),
+        height=top + _title_room(picture),
+        panel=panel,
+        corners=corners,
+        columns=columns,
+        keys=keys,
+        queries=queries,
+        bar=(bar_left, bottom, BAR_WIDTH, top - above - bottom),
+    )
+
+
+def _key_axis(picture: Picture, width: float, measure: Measure) -> Axis:
+    labels = _short(picture.key_labels)
+    spacing = width / picture.columns
+    level = _numbers_or(labels, picture.column_start, picture.columns)
+    widest = max(measure(text, LABEL_SIZE)[0] for text in level)
+    # Numbers lie flat and are thinned; a label stands up rather than being left out.
+    flat = labels is None or widest + 0.08 <= spacing
+    room = floor(width / (widest + 0.12 if labels is None else _LABEL_PITCH))
+    named = ticks(picture.columns, labels, room, start=picture.column_start)
+    tallest = measure("Ag", LABEL_SIZE)[1] if flat else widest
+    return Axis(named, not flat, tallest + TICK_LENGTH + 0.06, _name("Keys", named, labels))
+
+
+def _query_axis(picture: Picture, height: float, measure: Measure) -> Axis:
+    labels = _short(picture.query_labels)
+    pitch = _NUMBER_PITCH if labels is None else _LABEL_PITCH
+    named = ticks(picture.rows, labels, floor(height / pitch), start=picture.row_start)
+    widest = max(measure(text, LABEL_SIZE)[0] for text in named.texts)
+    return Axis(named, False, widest + TICK_LENGTH + 0.06, _name("Queries", named, labels))  # noqa: FBT003
+
+
+def _short(labels: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return None if labels is None else tuple(shorten(text, _LONGEST_LABEL) for text in labels)
+
+
+def _numbers_or(labels: tuple[str, ...] | None, start: int, count: int) -> tuple[str, ...]:
+    return labels if labels is not None else (str(start + count - 1),)
+
+
+def _name(name: str, named: Ticks, labels: tuple[str, ...] | None) -> str:
+    if labels is None or named.step == 1:
+        return name
+    return f"{name} (1 label in {named.step} shown)"
+
+
+def _bar_room(picture: Picture, measure: Measure) -> float:
+    """Return the inches right of the colour bar: its numbers, its name, the margin."""
+    numbers = max(measure(text, LABEL_SIZE)[0] for _, text in scale_ticks(picture))
+    entry = HIDDEN_SWATCH + 0.06 + measure("hidden", LABEL_SIZE)[0] - BAR_WIDTH
+    return max(numbers + TICK_LENGTH + 0.05 + _NAME, entry if picture.any_hidden else 0) + _MARGIN
+
+
+def _title_room(picture: Picture) -> float:
+    return 0.46 + (0.2 if picture.note else 0.0)

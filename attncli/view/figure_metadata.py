@@ -1,0 +1,143 @@
+"""Which version and options made a picture: written into the file, and read again.
+
+PNG has named text chunks. SVG and PDF know only a few names, so there the whole
+mapping is one JSON object in the description.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from html import unescape
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from attncli.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["FigureFormat", "figure_format", "read_metadata", "savefig_metadata"]
+
+FigureFormat: TypeAlias = Literal["png", "svg", "pdf"]
+
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+# A compressed chunk may claim to unfold to anything; texts are short.
+_MOST_TEXT = 1 << 20
+_SVG_START = re.compile(rb"\s*(<\?xml|<!--|<!DOCTYPE svg|<svg)", re.IGNORECASE)
+_SVG_TEXT = re.compile(r"<dc:description>([^<]*)</dc:description>")
+_PDF_TEXT = re.compile(rb"/Subject \(((?:[^\\()]|\\.)*)\)", re.DOTALL)
+_PDF_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
+
+
+def savefig_metadata(metadata: Mapping[str, str], file_format: FigureFormat) -> dict[str, object]:
+    """Return the metadata as matplotlib's ``savefig`` wants it for a format.
+
+    Dates and matplotlib's own version are left out: the same picture is the same bytes.
+    """
+    if file_format == "png":
+        return {"Software": None, **metadata}
+    # ASCII alone needs no second encoding in a PDF string.
+    text = json.dumps(dict(metadata))
+    if file_format == "svg":
+        return {"Date": None, "Creator": None, "Description": text}
+    return {"CreationDate": None, "Creator": None, "Producer": None, "Subject": text}
+
+
+def figure_format(data: bytes) -> FigureFormat | None:
+    """Tell PNG, SVG and PDF by their first bytes; None for anything else."""
+    if data.startswith(_PNG_SIGNATURE):
+        return "png"
+    if data.startswith(b"%PDF-"):
+        return "pdf"
+    if _SVG_START.match(data.removeprefix(b"\xef\xbb\xbf")) and b"<svg" in data[:4096]:
+        return "svg"
+    return None
+
+
+def read_metadata(data: bytes) -> dict[str, str]:
+    """Return the texts that a picture carries, by name; empty where it has none.
+
+    Nothing is run, unfolded without bound, or looked up elsewhere.
+
+    Parameters
+    ----------
+    data : bytes
+        The whole file.
+
+    Raises
+    ------
+    InputError
+        Where the data is not a PNG, SVG or PDF file, or is a PNG file cut short.
+    """
+    file_format = figure_format(data)
+    if file_format == "png":
+        return dict(_png_texts(data))
+    if file_format == "svg":
+        found = _SVG_TEXT.search(data.decode("utf-8", "replace"))
+        return _from_json(unescape(found[1])) if found else {}
+    if file_format == "pdf":
+        subject = _PDF_TEXT.search(data)
+        return (
+            _from_json(_PDF_ESCAPE.sub(_pdf_character, subject[1]).decode("latin-1"))
+            if (subject)
+            else {}
+        )
+    raise InputError("the picture is not a PNG, SVG or PDF file")
+
+
+def _from_json(text: str) -> dict[str, str]:
+    """Return the mapping written by `savefig_metadata`; a text of others as it is."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        return {str(name): str(value) for name, value in found.items()}
+    return {"Description": text} if text else {}
+
+
+def _pdf_character(escape: re.Match[bytes]) -> bytes:
+    return {b"n": b"\n", b"r": b"\r", b"t": b"\t"}.get(escape[1], escape[1])
+
+
+def _png_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the type and body of each chunk (PNG specification, section 5.3)."""
+    place = len(_PNG_SIGNATURE)
+    while place < len(data):
+        length = int.from_bytes(data[place : place + 4], "big")
+        kind = data[place + 4 : place + 8]
+        end = place + 8 + length
+        if end + 4 > len(data):
+            raise InputError("the PNG picture is cut short")
+        yield kind, data[place + 8 : end]
+        if kind == b"IEND":
+            return
+        place = end + 4
+
+
+def _png_texts(data: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the name and text of each textual chunk (PNG specification, section 11.3.3)."""
+    for kind, body in _png_chunks(data):
+        name, _, rest = body.partition(b"\0")
+        text: bytes | None = None
+        if kind == b"tEXt":
+            yield name.decode("latin-1"), rest.decode("latin-1")
+        elif kind == b"zTXt" and rest:
+            text = _unfold(rest[1:])
+            yield name.decode("latin-1"), text.decode("latin-1")
+        elif kind == b"iTXt" and len(rest) >= 2:
+            # Two flags, a language and a translated name stand before the text.
+            text = rest[2:].split(b"\0", 2)[-1]
+            yield (
+                name.decode("latin-1"),
+                (_unfold(text) if rest[0] else text).decode("utf-8", "replace"),
+            )
+
+
+def _unfold(data: bytes) -> bytes:
+    """Decompress a text, but no more of it than a text may hold."""
+    try:
+        return zlib.decompressobj().decompress(data, _MOST_TEXT)
+    except zlib.error:
+        raise InputError("a compressed text in the PNG picture is damaged") from None
