@@ -1,0 +1,331 @@
+"""Laws that hold for attention whatever the numbers are.
+
+Each law says how two problems answer alike, or what every answer has in common, so
+none needs expected values.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import attention_oracle
+from strategies import problems
+
+from attncli import attention
+
+pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
+
+ALL = ("raw", "capped", "scores", "weights", "context", "lse")
+# Tiled and untiled ways to the context may differ; a law has to hold on both.
+both_ways = pytest.mark.parametrize("outputs", [("context",), ("weights", "context")])
+law = settings(max_examples=30, deadline=None)
+
+
+def four_axes(seed, *, batch=2, heads=4, groups=2, queries=3, keys=5, width=4):
+    random = np.random.default_rng(seed)
+    return (
+        random.uniform(-2, 2, (batch, heads, queries, width)),
+        random.uniform(-2, 2, (batch, groups, keys, width)),
+        random.uniform(-2, 2, (batch, groups, keys, 3)),
+    )
+
+
+def every_option(seed, *, batch=2, heads=4, queries=3, keys=5):
+    """Return a mask, a bias and each per-head and per-batch option, all at once."""
+    random = np.random.default_rng(seed)
+    return {
+        "mask": random.random((batch, heads, queries, keys)) < 0.8,
+        "bias": random.uniform(-2, 2, (batch, heads, queries, keys)),
+        "kv_lengths": random.integers(1, keys + 1, batch),
+        "query_offset": random.integers(-1, keys, batch),
+        "causal": True,
+        "sinks": random.uniform(-1, 1, heads),
+        "alibi_slopes": random.uniform(0, 1, heads),
+        "softcap": 3.0,
+        "rope": "interleaved",
+    }
+
+
+def same(found, expected, tolerance=1e-12):
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+seeds = st.integers(0, 2**32)
+
+
+@given(problems())
+@law
+def test_rows_sum_to_1_or_less_with_sinks_or_0_where_nothing_is_seen(problem):
+    *qkv, options = problem
+    answer = attention(*qkv, **options, outputs=ALL)
+    sums = answer.weights.sum(axis=-1, dtype=np.float64)
+    blind = np.isneginf(answer.scores).all(axis=-1)
+    assert (answer.weights >= 0).all()
+    assert (sums[blind] == 0).all()
+    assert (answer.weights[np.isneginf(answer.scores)] == 0).all()
+    if "sinks" in options:
+        assert (sums[~blind] < 1).all()
+    else:
+        same(sums[~blind], 1, 1e-5 if answer.weights.dtype == np.float32 else 1e-12)
+
+
+@given(problems())
+@law
+def test_nothing_is_ever_nan(problem):
+    *qkv, options = problem
+    answer = attention(*qkv, **options, outputs=ALL)
+    assert not any(np.isnan(getattr(answer, name)).any() for name in ALL)
+
+
+@both_ways
+@given(seed=seeds, constant=st.floats(-50, 50))
+@law
+def test_a_constant_added_to_a_row_of_scores_changes_nothing(outputs, seed, constant):
+    qkv = four_axes(seed)
+    row = np.random.default_rng(seed).uniform(-1, 1, (3, 1)) * constant
+    bias = np.random.default_rng(seed).uniform(-1, 1, (3, 5))
+    before = attention(*qkv, bias=bias, outputs=(*outputs, "lse"))
+    after = attention(*qkv, bias=bias + row, outputs=(*outputs, "lse"))
+    same(after.context, before.context)
+    same(after.lse, before.lse + row[:, 0])
+    if "weights" in outputs:
+        same(after.weights, before.weights)
+
+
+@both_ways
+@given(seed=seeds, order=st.permutations(range(5)))
+@law
+def test_the_order_of_the_keys_changes_nothing(outputs, seed, order):
+    query, key, value = four_axes(seed)
+    options = {name: every_option(seed)[name] for name in ("mask", "bias", "sinks", "softcap")}
+    padding = np.random.default_rng(seed).random((2, 5)) < 0.8
+    before = attention(query, key, value, key_padding_mask=padding, **options, outputs=outputs)
+    options |= {name: options[name][..., order] for name in ("mask", "bias")}
+    key, value, padding = key[:, :, order], value[:, :, order], padding[:, order]
+    after = attention(query, key, value, key_padding_mask=padding, **options, outputs=outputs)
+    same(after.context, before.context)
+    if "weights" in outputs:
+        same(after.weights, before.weights[..., order])
+
+
+@both_ways
+@given(
+    seed=seeds,
+    now=st.integers(0, 4),
+    rules=st.sampled_from([{}, {"window": (2, 3)}, {"alibi_slopes": True}, {"softcap": 1.0}]),
+)
+@law
+def test_causal_never_looks_ahead(outputs, seed, now, rules):
+    query, key, value = four_axes(seed, queries=5)
+    before = attention(query, key, value, causal=True, **rules, outputs=outputs)
+    key[:, :, now + 1 :] += 100
+    value[:, :, now + 1 :] -= 1000
+    query[:, :, now + 1 :] *= -1
+    after = attention(query, key, value, causal=True, **rules, outputs=outputs)
+    same(after.context[:, :, : now + 1], before.context[:, :, : now + 1])
+    if "weights" in outputs:
+        assert (after.weights[..., np.triu_indices(5, 1)[0], np.triu_indices(5, 1)[1]] == 0).all()
+
+
+@both_ways
+@pytest.mark.parametrize("filler", [np.nan, np.inf, -np.inf], ids=str)
+@pytest.mark.parametrize(
+    "hiding",
+    [
+        {"kv_lengths": 3},
+        {"kv_lengths": [3, 3], "bias": np.ones((3, 5)), "softcap": 2.0},
+        {"key_padding_mask": [1, 1, 1, 0, 0]},
+        {"mask": [True, True, True, False, False]},
+        {"mask": np.arange(5) >= 3, "mask_means": "drop", "sinks": [0, 1, 2, 3]},
+        {"causal": True, "causal_align": "top-left"},
+        {"window": (-1, 0), "alibi_slopes": True},
+        {"window": (1, 0), "rope": "half", "query_offset": 0},
+        {"kv_lengths": 3, "query_lengths": 2, "score": "cosine"},
+        {"kv_lengths": 3, "score": "additive"},
+        {"kv_lengths": 3, "score": "general", "score_weight": np.eye(4)},
+    ],
+    ids="-".join,
+)
+def test_nan_and_inf_in_keys_that_nobody_sees_change_nothing(outputs, hiding, filler):
+    query, key, value = four_axes(0)
+    clean = attention_oracle(query, key, value, **hiding)
+    key[:, :, 3:] = filler
+    value[:, :, 3, 0] = value[:, :, 4] = filler
+    answer = attention(query, key, value, **hiding, outputs=(*outputs, "lse"))
+    same(answer.context, clean["context"])
+    same(answer.lse, clean["lse"])
+    if "weights" in outputs:
+        same(answer.weights, clean["weights"])
+
+
+@both_ways
+@given(seed=seeds)
+@law
+def test_padding_differs_between_batches(outputs, seed):
+    query, key, value = four_axes(seed)
+    clean = attention_oracle(query, key, value, kv_lengths=[4, 2])
+    key[0, :, 4:] = key[1, :, 2:] = value[0, :, 4:] = value[1, :, 2:] = np.nan
+    answer = attention(query, key, value, kv_lengths=[4, 2], outputs=outputs)
+    same(answer.context, clean["context"])
+
+
+@both_ways
+@given(seed=seeds)
+@law
+def test_large_hidden_values_do_not_leak(outputs, seed):
+    # Times a weight of 1e-20, or added as 0 times themselves, these would show.
+    query, key, value = four_axes(seed)
+    mask = np.random.default_rng(seed).random((3, 5)) < 0.5
+    mask[:, 2] = [True, False, False]
+    clean = attention_oracle(query, key, value, mask=mask)["context"]
+    value[:, :, 2] = 1e300
+    answer = attention(query, key, value, mask=mask, outputs=outputs)
+    same(answer.context[:, :, 1:], clean[:, :, 1:])
+
+
+@both_ways
+@given(seed=seeds)
+@law
+def test_a_batch_is_its_single_problems(outputs, seed):
+    qkv, options = four_axes(seed), every_option(seed)
+    whole = attention(*qkv, **options, outputs=outputs)
+    per_batch = ("mask", "bias", "kv_lengths", "query_offset")
+    for b in range(2):
+        own = {name: options[name][b : b + 1] for name in per_batch}
+        single = attention(*(x[b : b + 1] for x in qkv), **options | own, outputs=outputs)
+        same(whole.context[b], single.context[0])
+        if "weights" in outputs:
+            same(whole.weights[b], single.weights[0])
+
+
+@both_ways
+@given(seed=seeds)
+@law
+def test_a_head_is_a_problem_of_its_own(outputs, seed):
+    qkv, options = four_axes(seed), every_option(seed)
+    whole = attention(*qkv, **options, outputs=outputs)
+    for h in range(4):
+        own = {name: options[name][:, h] for name in ("mask", "bias")}
+        own |= {name: options[name][h : h + 1] for name in ("sinks", "alibi_slopes")}
+        three = qkv[0][:, h], qkv[1][:, h // 2], qkv[2][:, h // 2]
+        single = attention(*three, **options | own, outputs=outputs)
+        same(whole.context[:, h], single.context)
+        if "weights" in outputs:
+            same(whole.weights[:, h], single.weights)
+
+
+@both_ways
+@given(seed=seeds, groups=st.sampled_from([1, 2, 4]))
+@law
+def test_grouped_heads_are_repeated_heads(outputs, seed, groups):
+    query, key, value = four_axes(seed, groups=groups)
+    options = every_option(seed)
+    grouped = attention(query, key, value, **options, outputs=outputs)
+    key, value = (np.repeat(x, 4 // groups, axis=1) for x in (key, value))
+    repeated = attention(query, key, value, **options, outputs=outputs)
+    same(grouped.context, repeated.context)
+
+
+@both_ways
+@given(seed=seeds)
+@law
+def test_layouts_are_transposes_and_packed_heads_reshapes(outputs, seed):
+    qkv, options = four_axes(seed), every_option(seed)
+    usual = attention(*qkv, **options, outputs=outputs)
+    turned = [x.transpose(0, 2, 1, 3) for x in qkv]
+    swapped = attention(*turned, layout="bshd", **options, outputs=outputs)
+    flat = [x.reshape(*x.shape[:2], -1) for x in turned]
+    packed = attention(*flat, heads=4, kv_heads=2, **options, outputs=outputs)
+    same(swapped.context.transpose(0, 2, 1, 3), usual.context)
+    same(packed.context.reshape(2, 3, 4, 3).transpose(0, 2, 1, 3), usual.context)
+
+
+@both_ways
+@pytest.mark.parametrize(("dtype", "large"), [("float32", 1e4), ("float64", 700), ("float64", 1e6)])
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"sinks": [3.0]}], ids=str)
+def test_large_logits(outputs, dtype, large, options):
+    # Whole numbers below 2²⁴, so that the scores themselves are exact in float32.
+    random = np.random.default_rng(5)
+    query = np.array([[1], [-1], [1], [0]], dtype)
+    key = np.trunc(np.array([[large], [-large], [large], [large - 1]])).astype(dtype)
+    value = random.uniform(-2, 2, (4, 3)).astype(dtype)
+    expected = attention_oracle(query, key, value, scale=1, **options)
+    answer = attention(query, key, value, scale=1, **options, outputs=(*outputs, "lse"))
+    tolerance = 1e-5 if dtype == "float32" else 1e-12
+    same(answer.context, expected["context"], tolerance)
+    same(answer.lse, expected["lse"], tolerance)
+    if "weights" in outputs:
+        same(answer.weights, expected["weights"], tolerance)
+
+
+@both_ways
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_large_biases_count_as_large_logits(outputs, dtype):
+    query, key, value = (x.astype(dtype) for x in four_axes(3, batch=1, heads=1, groups=1))
+    key[:] = 0  # leaves the biases, exact in both dtypes, as the scores
+    bias = np.array([1e4, -1e4, 1e4 - 2, 0, -3], dtype)
+    expected = attention_oracle(query, key, value, bias=bias)
+    answer = attention(query, key, value, bias=bias, outputs=outputs)
+    same(answer.context, expected["context"], 1e-5 if dtype == "float32" else 1e-12)
+
+
+@both_ways
+@pytest.mark.parametrize("low", [-800, -1e5])
+def test_rows_of_low_scores_do_not_vanish(outputs, low):
+    # exp(−800) is 0 even in float64: without a maximum subtracted these rows are lost.
+    query, key, value = four_axes(4, batch=1, heads=1, groups=1)
+    expected = attention_oracle(query, key, value)
+    answer = attention(query, key, value, bias=np.full(5, float(low)), outputs=outputs)
+    same(answer.context, expected["context"], 1e-9)
+
+
+@both_ways
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("options", [{}, {"causal": True, "query_offset": 4990}], ids=str)
+def test_5000_keys(outputs, dtype, options):
+    qkv = [x.astype(dtype) for x in four_axes(6, batch=1, heads=2, groups=1, keys=5000)]
+    expected = attention_oracle(*qkv, **options)
+    answer = attention(*qkv, **options, outputs=(*outputs, "lse"))
+    tolerance = 1e-5 if dtype == "float32" else 1e-12
+    same(answer.context, expected["context"], tolerance)
+    same(answer.lse, expected["lse"], tolerance)
+    if "weights" in outputs:
+        np.testing.assert_allclose(answer.weights, expected["weights"], rtol=tolerance)
+
+
+def test_5000_equal_keys_share_alike():
+    value = np.arange(5000.0)[:, np.newaxis]
+    answer = attention(np.ones((1, 2)), np.ones((5000, 2)), value)
+    same(answer.weights, 1 / 5000)
+    same(answer.context, [[2499.5]])
+
+
+@both_ways
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("score", [-1e4, -1.5, 0.0, 700.0])
+def test_1_by_1_is_the_value(outputs, dtype, score):
+    problem = (np.array([[x]], dtype) for x in (score, 1, 0.25))
+    answer = attention(*problem, outputs=(*outputs, "lse"))
+    assert answer.context.tolist() == [[0.25]]
+    assert answer.lse.tolist() == [score]
+    if "weights" in outputs:
+        assert answer.weights.tolist() == [[1]]
+
+
+@both_ways
+@given(seed=seeds, queries=st.integers(1, 4))
+@law
+def test_one_key_gives_its_value_to_every_query(outputs, seed, queries):
+    query, key, value = four_axes(seed, queries=queries, keys=1)
+    answer = attention(query, key, value, outputs=outputs)
+    same(answer.context, np.broadcast_to(np.repeat(value, 2, axis=1), answer.context.shape))
+
+
+@both_ways
+@given(seed=seeds, queries=st.integers(1, 4), keys=st.integers(1, 6))
+@law
+def test_width_1(outputs, seed, queries, keys):
+    query, key, _ = four_axes(seed, queries=queries, keys=keys, width=1)
+    value = np.random.default_rng(seed).uniform(-1, 1, (2, 2, keys, 1))
+    answer = attention(query, key, value, outputs=outputs)
+    same(answer.context, attention_oracle(query, key, value)["context"])
