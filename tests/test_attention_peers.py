@@ -1,0 +1,308 @@
+"""The same problems given to other packages, where those are installed.
+
+Each test says in which terms of the peer an option of ours is spoken. Rows that see no
+key are left out except where the peer, too, promises zeros for them.
+"""
+
+import importlib.util
+import warnings
+
+import numpy as np
+import pytest
+
+from attncli import attention
+
+pytestmark = [
+    pytest.mark.peer,
+    pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning"),
+    # What a peer says about its own future is not ours to mend.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
+
+both_dtypes = pytest.mark.parametrize("dtype", ["float32", "float64"])
+
+
+def peer(name):
+    """Import a package or skip; what it warns of while it is imported is its own affair."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip(name)
+
+
+@pytest.fixture(scope="module")
+def torch():
+    return peer("torch")
+
+
+@pytest.fixture(scope="module")
+def jax():
+    return peer("jax")
+
+
+def normal(*shape, seed, dtype="float64"):
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(dtype)
+
+
+def mask_that_shows(*shape, seed=7):
+    """Draw a mask in which every query sees at least the first key."""
+    mask = np.random.default_rng(seed).random(shape) < 0.6
+    mask[..., 0] = True
+    return mask
+
+
+def assert_close(ours, theirs, dtype=None):
+    tolerance = 1e-5 if str(dtype or ours.dtype) == "float32" else 1e-12
+    np.testing.assert_allclose(ours, np.asarray(theirs), rtol=tolerance, atol=tolerance)
+
+
+class TestPyTorchScaledDotProductAttention:
+    """(B, H, L, D), keep-masks, a float ``attn_mask`` is our bias, causal is top-left."""
+
+    @staticmethod
+    def compare(torch, dtype, ours, theirs, groups=4, keys=7):
+        q = normal(2, 4, 5, 6, seed=1, dtype=dtype)
+        k = normal(2, groups, keys, 6, seed=2, dtype=dtype)
+        v = normal(2, groups, keys, 3, seed=3, dtype=dtype)
+        if isinstance(theirs.get("attn_mask"), np.ndarray):
+            theirs = theirs | {"attn_mask": torch.from_numpy(theirs["attn_mask"])}
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+        expected = sdpa(*map(torch.from_numpy, (q, k, v)), **theirs)
+        for outputs in (("context",), ("weights", "context")):
+            assert_close(attention(q, k, v, **ours, outputs=outputs).context, expected)
+
+    @both_dtypes
+    def test_plain(self, torch, dtype):
+        self.compare(torch, dtype, {}, {})
+
+    @both_dtypes
+    def test_scale(self, torch, dtype):
+        self.compare(torch, dtype, {"scale": 0.8}, {"scale": 0.8})
+
+    @both_dtypes
+    @pytest.mark.parametrize("shape", [(5, 7), (4, 5, 7), (2, 1, 1, 7), (2, 4, 5, 7)], ids=str)
+    def test_bool_mask(self, torch, dtype, shape):
+        mask = mask_that_shows(*shape)
+        self.compare(torch, dtype, {"mask": mask}, {"attn_mask": mask})
+
+    @both_dtypes
+    def test_rows_that_see_nothing_are_zeros(self, torch, dtype):
+        mask = mask_that_shows(5, 7)
+        mask[2] = False
+        self.compare(torch, dtype, {"mask": mask}, {"attn_mask": mask})
+
+    @both_dtypes
+    @pytest.mark.parametrize("shape", [(5, 7), (2, 1, 5, 7), (1, 4, 1, 7)], ids=str)
+    def test_float_mask_is_a_bias(self, torch, dtype, shape):
+        bias = normal(*shape, seed=4, dtype=dtype)
+        bias[~mask_that_shows(*shape)] = -np.inf
+        self.compare(torch, dtype, {"bias": bias}, {"attn_mask": bias})
+
+    @both_dtypes
+    @pytest.mark.parametrize("keys", [5, 3, 7])
+    def test_is_causal(self, torch, dtype, keys):
+        self.compare(torch, dtype, {"causal": True}, {"is_causal": True}, keys=keys)
+
+    @both_dtypes
+    @pytest.mark.parametrize("groups", [1, 2])
+    def test_enable_gqa(self, torch, dtype, groups):
+        mask = mask_that_shows(5, 7)
+        theirs = {"attn_mask": mask, "enable_gqa": True}
+        self.compare(torch, dtype, {"mask": mask}, theirs, groups=groups)
+
+    def test_bottom_right_is_their_causal_lower_right(self, torch):
+        rule = peer("torch.nn.attention.bias").causal_lower_right(5, 7)
+        ours = {"causal": True, "causal_align": "bottom-right"}
+        self.compare(torch, "float64", ours, {"attn_mask": rule})
+
+
+class TestPyTorchFlexAttention:
+    """A score or a mask written out as a function of the positions."""
+
+    @staticmethod
+    def compare(torch, ours, *, score=None, sees=None):
+        flex = peer("torch.nn.attention.flex_attention")
+        q = normal(2, 4, 5, 8, seed=1, dtype="float32")
+        k, v = (normal(2, 2, 7, 8, seed=seed, dtype="float32") for seed in (2, 3))
+        blocks = sees and flex.create_block_mask(sees, None, None, 5, 7, device="cpu")
+        with warnings.catch_warnings():
+            # It says that it is slow without a compiler.
+            warnings.simplefilter("ignore")
+            expected, extra = flex.flex_attention(
+                *map(torch.from_numpy, (q, k, v)),
+                score_mod=score,
+                block_mask=blocks,
+                enable_gqa=True,
+                return_aux=flex.AuxRequest(lse=True),
+            )
+        answer = attention(q, k, v, **ours, outputs=("context", "lse"))
+        assert_close(answer.context, expected)
+        assert_close(answer.lse, extra.lse)
+
+    def test_softcap(self, torch):
+        def cap(score, b, h, i, j):
+            return 0.7 * torch.tanh(score / 0.7)
+
+        self.compare(torch, {"softcap": 0.7}, score=cap)
+
+    def test_alibi(self, torch):
+        # Four heads: 2⁻², 2⁻⁴, 2⁻⁶, 2⁻⁸.
+        def alibi(score, b, h, i, j):
+            return score - torch.exp2(-2.0 * (h + 1)) * (i - j).abs()
+
+        self.compare(torch, {"alibi_slopes": True}, score=alibi)
+
+    def test_softcap_then_alibi_then_sliding_window(self, torch):
+        def change(score, b, h, i, j):
+            return 2 * torch.tanh(score / 2) - 0.25 * (i + 2 - j).abs()
+
+        def sees(b, h, i, j):
+            return (j <= i + 2) & (i + 2 - j <= 3)
+
+        ours = {"softcap": 2, "alibi_slopes": [0.25] * 4, "causal": True, "window": (3, -1)}
+        ours["causal_align"] = "bottom-right"
+        self.compare(torch, ours, score=change, sees=sees)
+
+
+class TestPyTorchMultiheadAttention:
+    """Packed heads between four projections; its masks say which keys to drop."""
+
+    @staticmethod
+    def module(torch, dtype, **sizes):
+        torch.manual_seed(11)
+        module = torch.nn.MultiheadAttention(12, 3, batch_first=True, **sizes)
+        # The biases of a new module are zeros, which would test nothing.
+        torch.nn.init.normal_(module.in_proj_bias)
+        torch.nn.init.normal_(module.out_proj.bias)
+        return module.to(getattr(torch, dtype)).eval()
+
+    @staticmethod
+    def project(module, query, key, value):
+        stored = {name: p.detach().numpy() for name, p in module.named_parameters()}
+        if "in_proj_weight" in stored:
+            weights = np.split(stored["in_proj_weight"], 3)
+        else:
+            weights = [stored[f"{letter}_proj_weight"] for letter in "qkv"]
+        biases = np.split(stored["in_proj_bias"], 3)
+        inputs = (query, key, value)
+        return [x @ w.T + b for x, w, b in zip(inputs, weights, biases, strict=True)]
+
+    def compare(self, torch, module, inputs, ours, theirs):
+        theirs = {name: torch.from_numpy(np.array(x)) for name, x in theirs.items()}
+        answer = attention(*self.project(module, *inputs), heads=3, **ours)
+        out = module.out_proj
+        context = answer.context @ out.weight.detach().numpy().T + out.bias.detach().numpy()
+        for average in (True, False):
+            with torch.no_grad():
+                expected, weights = module(
+                    *map(torch.from_numpy, inputs), average_attn_weights=average, **theirs
+                )
+            assert_close(context, expected)
+            assert_close(answer.weights.mean(axis=1) if average else answer.weights, weights)
+
+    @both_dtypes
+    def test_self_attention(self, torch, dtype):
+        x = normal(2, 5, 12, seed=1, dtype=dtype)
+        self.compare(torch, self.module(torch, dtype), (x, x, x), {}, {})
+
+    @both_dtypes
+    def test_cross_attention_with_widths_of_its_own(self, torch, dtype):
+        module = self.module(torch, dtype, kdim=4, vdim=6)
+        inputs = [
+            normal(2, length, width, seed=2, dtype=dtype)
+            for length, width in ((5, 12), (7, 4), (7, 6))
+        ]
+        self.compare(torch, module, inputs, {}, {})
+
+    @both_dtypes
+    def test_masks_that_drop(self, torch, dtype):
+        x = normal(2, 5, 12, seed=3, dtype=dtype)
+        padding = np.array([[False] * 5, [False, False, False, True, True]])
+        drop = ~mask_that_shows(5, 5)
+        self.compare(
+            torch,
+            self.module(torch, dtype),
+            (x, x, x),
+            {"mask": drop, "key_padding_mask": padding, "mask_means": "drop"},
+            {"attn_mask": drop, "key_padding_mask": padding},
+        )
+
+    @both_dtypes
+    def test_float_attn_mask_per_batch_and_head(self, torch, dtype):
+        x = normal(2, 5, 12, seed=4, dtype=dtype)
+        bias = normal(2, 3, 5, 5, seed=5, dtype=dtype)
+        # Theirs has batch and head in one axis, batch before head.
+        theirs = {"attn_mask": bias.reshape(6, 5, 5)}
+        self.compare(torch, self.module(torch, dtype), (x, x, x), {"bias": bias}, theirs)
+
+
+class TestJaxDotProductAttention:
+    """(B, L, H, D), keep-masks, causal is top-left; its softmax is always float32."""
+
+    @staticmethod
+    def compare(jax, ours, theirs, groups=4, keys=7, rows=slice(None)):
+        q = normal(2, 5, 4, 6, seed=1, dtype="float32")
+        k, v = (normal(2, keys, groups, 6, seed=seed, dtype="float32") for seed in (2, 3))
+        with jax.default_matmul_precision("highest"):
+            expected = jax.nn.dot_product_attention(q, k, v, **theirs, implementation="xla")
+        context = attention(q, k, v, layout="bshd", **ours).context
+        assert_close(context[:, rows], expected[:, rows])
+
+    def test_plain_and_scaled(self, jax):
+        self.compare(jax, {}, {})
+        self.compare(jax, {"scale": 0.3}, {"scale": 0.3})
+
+    @pytest.mark.parametrize("groups", [1, 2])
+    def test_grouped_heads(self, jax, groups):
+        self.compare(jax, {}, {}, groups=groups)
+
+    @pytest.mark.parametrize("keys", [4, 5, 7])
+    def test_is_causal(self, jax, keys):
+        self.compare(jax, {"causal": True}, {"is_causal": True}, keys=keys)
+
+    @pytest.mark.parametrize("window", [0, 2, (1, 3), (3, 0)], ids=str)
+    def test_local_window_size(self, jax, window):
+        self.compare(jax, {"window": window}, {"local_window_size": window})
+
+    def test_window_with_causal(self, jax):
+        ours, theirs = {"window": (2, 0), "causal": True}, {"local_window_size": (2, 0)}
+        self.compare(jax, ours, theirs | {"is_causal": True})
+
+    def test_key_value_seq_lengths(self, jax):
+        lengths = np.array([7, 3], np.int32)
+        self.compare(jax, {"kv_lengths": lengths}, {"key_value_seq_lengths": lengths})
+
+    def test_query_seq_lengths(self, jax):
+        # What stands in the padded rows is left open by JAX, so only the others count.
+        lengths, full = np.array([3, 4], np.int32), np.array([7, 7], np.int32)
+        theirs = {"query_seq_lengths": lengths, "key_value_seq_lengths": full}
+        self.compare(jax, {"query_lengths": lengths}, theirs, rows=slice(3))
+
+    def test_mask_and_bias(self, jax):
+        mask, bias = mask_that_shows(2, 1, 5, 7), normal(1, 4, 5, 7, seed=9, dtype="float32")
+        self.compare(jax, {"mask": mask, "bias": bias}, {"mask": mask, "bias": bias}, groups=2)
+
+
+class TestKerasAdditiveAttention:
+    """Bahdanau's score with a vector of ones; masks keep; value stands before key."""
+
+    @pytest.fixture
+    def keras(self, monkeypatch):
+        for backend in ("jax", "torch"):
+            if importlib.util.find_spec(backend):
+                monkeypatch.setenv("KERAS_BACKEND", backend)
+        return peer("keras")
+
+    @pytest.mark.parametrize("vector", [None, [0.5, -1, 2, 0.25]], ids=["ones", "vector"])
+    def test_context_and_weights(self, keras, vector):
+        q = normal(2, 3, 4, seed=1, dtype="float32")
+        k, v = (normal(2, 5, 4, seed=seed, dtype="float32") for seed in (2, 3))
+        keep = np.array([[True] * 5, [True, True, False, True, False]])
+        layer = keras.layers.AdditiveAttention(use_scale=vector is not None)
+        layer.build([q.shape, v.shape, k.shape])
+        if vector is not None:
+            layer.set_weights([np.array(vector, "float32")])
+        expected, weights = layer([q, v, k], mask=[None, keep], return_attention_scores=True)
+        answer = attention(q, k, v, score="additive", score_vector=vector, key_padding_mask=keep)
+        to_numpy = keras.ops.convert_to_numpy
+        assert_close(answer.context, to_numpy(expected))
+        assert_close(answer.weights, to_numpy(weights))
