@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ _SCHEMA = 1
 class _Notation:
     """Where JSON and YAML differ: numbers, and characters that must be escaped."""
 
-    numbers: Callable[[str], str]
+    numbers: Callable[[list[str]], str]
     escape: Callable[[str], str]
 
 
@@ -89,7 +88,7 @@ def _enclosed(
 
 def _array_parts(array: npt.NDArray[Any], notation: _Notation, indent: str) -> Iterator[str]:
     if array.ndim == 1:
-        yield f"[{notation.numbers(', '.join(number_texts(array)))}]"
+        yield f"[{notation.numbers(number_texts(array))}]"
         return
     before = "[\n"
     for part in array:
@@ -102,11 +101,11 @@ def _array_parts(array: npt.NDArray[Any], notation: _Notation, indent: str) -> I
 
 def _scalar(value: object, notation: _Notation) -> str:
     if isinstance(value, np.ndarray | np.floating):
-        return notation.numbers(number_texts(np.atleast_1d(value))[0])
+        return notation.numbers(number_texts(np.atleast_1d(value)))
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
-        return notation.numbers(repr(value))
+        return notation.numbers([repr(value)])
     if isinstance(value, str):
         return _quoted(value, notation)
     return json.dumps(value)
@@ -120,24 +119,25 @@ def _quoted(text: str, notation: _Notation) -> str:
     return "".join(c if c.isprintable() else notation.escape(c) for c in quoted)
 
 
-def _json_numbers(texts: str) -> str:
+def _json_numbers(texts: list[str]) -> str:
     # JSON has no infinity; null is what the file says for a hidden score.
-    texts = texts.replace("-inf", "null")
-    if "inf" in texts or "nan" in texts:
+    line = ", ".join(texts).replace("-inf", "null")
+    if "inf" in line or "nan" in line:
         raise OutputError(
             "JSON has no number for inf or nan, and the results hold one",
             hint="use .npy, .csv or .yaml, or keep the scores in range",
         )
-    return texts
+    return line
 
 
-def _yaml_numbers(texts: str) -> str:
-    texts = texts.replace("inf", ".inf").replace("nan", ".nan")
-    # YAML 1.1 takes 1e-05 for a word: its floats have a point.
-    return _POINTLESS.sub(r"\1.0e", texts) if "e" in texts else texts
+def _yaml_numbers(texts: list[str]) -> str:
+    line = ", ".join(texts)
+    if "e" in line:
+        # YAML 1.1 takes 1e-05 for a word: its floats have a point.
+        line = ", ".join(text if "." in text else text.replace("e", ".0e") for text in texts)
+    return line.replace("inf", ".inf").replace("nan", ".nan")
 
 
-_POINTLESS = re.compile(r"(?<![\d.])(\d)e")
 _JSON = _Notation(_json_numbers, lambda character: json.dumps(character)[1:-1])
 # YAML would read JSON's surrogate pairs as two characters.
 _YAML = _Notation(_yaml_numbers, lambda character: f"\\U{ord(character):08X}")
