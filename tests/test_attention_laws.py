@@ -4,6 +4,9 @@ Each law says how two problems answer alike, or what every answer has in common,
 none needs expected values.
 """
 
+import re
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +15,7 @@ from oracle import attention_oracle
 from strategies import problems
 
 from attncli import attention
+from attncli.errors import AttnWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
 
@@ -329,3 +333,26 @@ def test_width_1(outputs, seed, queries, keys):
     value = np.random.default_rng(seed).uniform(-1, 1, (2, 2, keys, 1))
     answer = attention(query, key, value, outputs=outputs)
     same(answer.context, attention_oracle(query, key, value)["context"])
+
+
+@both_ways
+@pytest.mark.parametrize(
+    ("options", "blind"),
+    [
+        ({}, 0),
+        ({"query_lengths": 1}, 0),
+        ({"mask": [[True], [False], [False]]}, 2),
+        ({"mask": [[True], [False], [False]], "query_lengths": 2}, 1),
+        ({"bias": np.full((3, 1), -np.inf)}, 3),
+        ({"causal": True, "query_offset": -2, "sinks": [0.0]}, 2),
+    ],
+    ids=str,
+)
+def test_rows_that_see_nothing_are_counted_once_without_padded_queries(outputs, options, blind):
+    qkv = np.ones((3, 2)), np.ones((4, 2)), np.ones((4, 1))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        attention(*qkv, **options, outputs=outputs)
+    counts = [re.findall(r"\d+", str(w.message))[0] for w in caught]
+    assert counts == [str(blind)] * (blind > 0)
+    assert all(w.category is AttnWarning for w in caught)
