@@ -1,0 +1,188 @@
+"""Files to named arrays: CSV, TSV, NPY, NPZ, safetensors, YAML and JSON.
+
+`read` takes what a user wrote on the command line, tells the format by content
+and name, and gives a `LoadedArray` or a `LoadedMapping`; the only other end is
+an `AttnError`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+from attncli.dtypes import dtype_name
+from attncli.errors import InputError, UsageError
+from attncli.load.contents import Contents, LoadedArray, LoadedMapping, Member
+from attncli.load.registry import format_of
+from attncli.load.source import open_source, refusals
+from attncli.text import counted, printable, quoted
+
+__all__ = [
+    "Contents",
+    "LoadedArray",
+    "LoadedMapping",
+    "Member",
+    "describe",
+    "read",
+    "read_array",
+    "split_member",
+]
+
+_LISTED = 8
+
+
+def read(source: str, *, dtype: str | None = None, stdin: BinaryIO | None = None) -> Contents:
+    """Read what `source` names: one array, or a mapping of named entries.
+
+    Parameters
+    ----------
+    source : str
+        A path, ``FILE#NAME`` for one member of a file, or ``-`` for standard input.
+    dtype : str, optional
+        ``bfloat16`` reads 2-byte elements that have no type of their own (``|V2``
+        and ``uint16`` in NPY and NPZ) as bfloat16; other elements stay as they are.
+    stdin : binary file, optional
+        What ``-`` reads; ``sys.stdin.buffer`` unless given.
+
+    Returns
+    -------
+    LoadedArray or LoadedMapping
+
+    Raises
+    ------
+    InputError
+        If there is no such file or member, or it is not what its format asks for.
+    UsageError
+        If `dtype` is not known.
+    """
+    if dtype not in {None, "bfloat16"}:
+        raise UsageError(f"dtype is {quoted(str(dtype))}, expected 'bfloat16' or nothing")
+    path, member = split_member(source)
+    opened = open_source(path, stdin)
+    with refusals(opened.name):
+        contents = format_of(opened).read(opened, dtype)
+        return contents if member is None else _member(contents, member)
+
+
+def read_array(
+    source: str, *, dtype: str | None = None, stdin: BinaryIO | None = None
+) -> LoadedArray:
+    """Read what `source` names as one array.
+
+    Parameters
+    ----------
+    source, dtype, stdin
+        As for `read`.
+
+    Returns
+    -------
+    LoadedArray
+
+    Raises
+    ------
+    InputError
+        If the file is a mapping; the hint lists its members as ``FILE#NAME``.
+    """
+    contents = read(source, dtype=dtype, stdin=stdin)
+    if isinstance(contents, LoadedArray):
+        return contents
+    msg = f"{contents.name} holds {counted(len(contents.entries), 'entry', 'entries')}, expected one array"
+    raise InputError(msg, hint=f"choose one: {_listed(contents)}")
+
+
+def describe(source: str, *, stdin: BinaryIO | None = None) -> list[Member]:
+    """Say what a file holds; NPY, NPZ and safetensors are not read for it.
+
+    Parameters
+    ----------
+    source, stdin
+        As for `read`.
+
+    Returns
+    -------
+    list of Member
+        One, with an empty name, where the file is one array.
+
+    Raises
+    ------
+    InputError
+        As for `read`; an array of elements that attncli cannot compute with is
+        described nevertheless.
+    """
+    path, name = split_member(source)
+    opened = open_source(path, stdin)
+    with refusals(opened.name):
+        found = format_of(opened)
+        members = (
+            _described(found.read(opened, None))
+            if found.describe is None
+            else found.describe(opened)
+        )
+    chosen = [member for member in members if name in {None, member.name}]
+    if not chosen:
+        raise InputError(f"{opened.name} has no member {quoted(name or '')}")
+    return chosen
+
+
+def split_member(source: str) -> tuple[str, str | None]:
+    """Split ``FILE#NAME`` into the file and the member; None where no member is named.
+
+    A file whose own name holds ``#`` comes first.
+
+    Examples
+    --------
+    >>> split_member("dump.npz#q")
+    ('dump.npz', 'q')
+    >>> split_member("q.csv")
+    ('q.csv', None)
+    """
+    if "#" not in source or _exists(source):
+        return source, None
+    cuts = [at for at, letter in enumerate(source) if letter == "#"]
+    cut = next((at for at in cuts if source[:at] == "-" or _exists(source[:at])), cuts[0])
+    return source[:cut], source[cut + 1 :]
+
+
+def _exists(path: str) -> bool:
+    try:
+        return bool(path) and Path(path).exists()
+    except (OSError, ValueError):  # a name too long, or with a NUL: not a file's
+        return False
+
+
+def _member(contents: Contents, name: str) -> LoadedArray:
+    if isinstance(contents, LoadedArray):
+        raise InputError(f"{contents.name} is one array, it has no member {quoted(name)}")
+    if name not in contents.entries:
+        msg = f"{contents.name} has no member {quoted(name)}"
+        raise InputError(msg, hint=f"it holds {_listed(contents, near=name)}")
+    entry = contents.entries[name]
+    if not isinstance(entry, LoadedArray):
+        kind = "a list of words" if isinstance(entry, list) else f"the single value {entry!r:.40}"
+        raise InputError(f"{contents.name}#{printable(name)} is {kind}, expected an array")
+    return entry
+
+
+def _listed(contents: LoadedMapping, near: str = "") -> str:
+    import difflib  # noqa: PLC0415
+
+    names = list(contents.entries)
+    if len(names) > _LISTED and near:
+        names = difflib.get_close_matches(near, names, n=_LISTED, cutoff=0.0)
+    shown = [f"{contents.name}#{printable(name)}" for name in names[:_LISTED]]
+    return ", ".join(shown) + (", …" if len(contents.entries) > _LISTED else "")
+
+
+def _described(contents: Contents) -> list[Member]:
+    if isinstance(contents, LoadedArray):
+        return [_of_entry("", contents)]
+    return [_of_entry(name, entry) for name, entry in contents.entries.items()]
+
+
+def _of_entry(name: str, entry: object) -> Member:
+    if isinstance(entry, LoadedArray):
+        return Member(name, entry.values.shape, dtype_name(entry.values.dtype))
+    if isinstance(entry, list):
+        return Member(name, (len(entry),), "text")
+    kind = "text" if isinstance(entry, str) else "null" if entry is None else type(entry).__name__
+    return Member(name, (), kind)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy.typing as npt
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-__all__ = ["Contents", "LoadedArray", "LoadedMapping"]
+    import numpy.typing as npt
+
+__all__ = ["Contents", "LoadedArray", "LoadedMapping", "Member"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +52,26 @@ class LoadedMapping:
     entries: Mapping[str, object]
     name: str
     folder: str = "."
+
+
+@dataclass(frozen=True)
+class Member:
+    """What one entry of a file is, without its data.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the file; empty where the whole file is one array.
+    shape : tuple of int
+        Empty for a single value.
+    dtype_name : str
+        ``float32``, ``bfloat16``, …; ``text`` for words, ``null`` for nothing, and the
+        format's own word (``F8_E4M3``, ``<U5``) where attncli cannot read the elements.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype_name: str
 
 
 Contents = LoadedArray | LoadedMapping

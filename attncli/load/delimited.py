@@ -1,0 +1,201 @@
+"""Read CSV and TSV: a matrix, with the names of its rows and columns where it has them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+import re
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.errors import InputError
+from attncli.load.contents import LoadedArray
+from attncli.load.headings import Headings, find_headings, is_number, is_spaced
+from attncli.load.number import NumberOverflowError, parse_number
+from attncli.text import counted, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from attncli.load.source import Source
+
+__all__ = ["read_delimited"]
+
+_DELIMITERS = ",;\t"
+_SAMPLE = 64 * 2**10
+_INFINITIES = re.compile(rb"inf(?:inity)?", re.IGNORECASE)
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*|.*\d;\s*[-+\d].*", re.DOTALL)
+
+Row = tuple[int, list[str]]  # the line it ends on, and its cells
+
+
+def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # noqa: ARG001
+    """Read a table of numbers separated by commas, semicolons or tabs.
+
+    Parameters
+    ----------
+    source : Source
+    dtype : str, optional
+        Numbers in text are float64 whatever it says.
+
+    Returns
+    -------
+    LoadedArray
+        Always two axes, float64; with the labels of a header row and a label
+        column where there are such.
+
+    Raises
+    ------
+    InputError
+        With the line and column of a hole, a word, or a ragged row.
+    """
+    data = source.text_bytes()
+    table = _Table(source, data, _delimiter(data))
+    head = list(itertools.islice(table.rows(errors="replace"), 2))
+    headings = find_headings(head[0][1], head[1][1] if len(head) > 1 else None)
+    if not headings.column:
+        values = _plain(_after(data, head[0][0]) if headings.row else data, table.delimiter)
+        if values is not None and values.shape[1] == len(head[0][1]):
+            labels = tuple(head[0][1]) if headings.row else None
+            return LoadedArray(values, source.name, None, labels)
+    source.text()  # says where it is not UTF-8
+    return _careful(table, headings)
+
+
+def _delimiter(data: bytes) -> str:
+    """The separator that makes the most numbers of the first lines, then the most cells."""
+    sample = data[:_SAMPLE].decode("utf-8", "replace")
+    lines = [line for line in sample.splitlines()[:20] if line.strip()]
+
+    def merit(delimiter: str) -> tuple[int, int]:
+        try:
+            cells = list(itertools.chain(*csv.reader(lines, delimiter=delimiter)))
+        except csv.Error:  # a cell of absurd length
+            return 0, 0
+        return sum(map(is_number, cells)), len(cells)
+
+    return max(_DELIMITERS, key=merit)
+
+
+def _after(data: bytes, lines: int) -> bytes:
+    start = 0
+    for _ in range(lines):
+        start = data.find(b"\n", start) + 1 or len(data)
+    # A lone carriage return ends a line as well; such a file is left to the csv module.
+    returns = data.count(b"\r", 0, start)
+    return data[start:] if returns == data.count(b"\r\n", 0, start) else b""
+
+
+def _plain(data: bytes, delimiter: str) -> npt.NDArray[np.float64] | None:
+    """Read a table of nothing but numbers with NumPy's reader; None where it is not one."""
+    if not data.isascii() or not data or data.isspace():
+        return None
+    try:
+        # A stream, not the path: by the path, NumPy would unpack archives and open URLs.
+        values = np.loadtxt(io.BytesIO(data), delimiter=delimiter, comments=None, ndmin=2)
+    except ValueError:
+        return None
+    # NumPy reads 1e400 as inf; an honest inf is spelt out.
+    infinite = int(np.isinf(values).sum())
+    honest = not infinite or infinite == len(_INFINITIES.findall(data))
+    return values if honest else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    source: Source
+    data: bytes
+    delimiter: str
+
+    def rows(self, errors: str = "strict") -> Iterator[Row]:
+        """Yield the rows that are not blank."""
+        lines = io.TextIOWrapper(io.BytesIO(self.data), "utf-8", errors, newline="")
+        reader = csv.reader(lines, delimiter=self.delimiter)
+        try:
+            for cells in reader:
+                if len(cells) > 1 or (cells and cells[0].strip()):
+                    yield reader.line_num, cells
+        except csv.Error as error:
+            msg = f"{self.source.name}: line {reader.line_num}: {error}"
+            raise InputError(msg, hint="is a quotation mark left open?") from error
+
+    def refusal(self, what: str, line: int, column: int, hint: str | None = None) -> InputError:
+        msg = f"{self.source.name}: line {line}, column {column}: {what}"
+        return InputError(msg, hint=hint)
+
+
+@dataclass(eq=False)
+class _Body:
+    """The numbers and row labels read so far."""
+
+    numbers: array[float] = field(default_factory=lambda: array("d"))
+    labels: list[str] = field(default_factory=list)
+
+
+def _careful(table: _Table, headings: Headings) -> LoadedArray:
+    """Read any table cell by cell, and say where it is not one."""
+    rows = table.rows()
+    first_line, first = next(rows)
+    start, body = int(headings.column), _Body()
+    for line, cells in rows if headings.row else itertools.chain([(first_line, first)], rows):
+        if len(cells) != len(first):
+            what = f"found {counted(len(cells), 'cell')}, expected {len(first)} as in the first row"
+            raise table.refusal(what, line, min(len(cells), len(first)) + 1)
+        if headings.column:
+            _check_label(table, headings, line, cells[0])
+            body.labels.append(cells[0])
+        body.numbers.extend(_numbers(table, line, cells, start))
+    if not body.numbers:
+        raise table.refusal(f"found only {quoted(first[0])}, expected numbers", first_line, 1)
+    return LoadedArray(
+        np.array(body.numbers).reshape(-1, len(first) - start),
+        table.source.name,
+        tuple(body.labels) if headings.column else None,
+        tuple(first[start:]) if headings.row else None,
+    )
+
+
+def _check_label(table: _Table, headings: Headings, line: int, cell: str) -> None:
+    if headings.certain or not is_number(cell):
+        return
+    what = f"found the number {quoted(cell)} in a column that began with words"
+    hint = "where the first column is labels, give a header row whose first cell is empty"
+    raise table.refusal(what, line, 1, hint)
+
+
+def _numbers(table: _Table, line: int, cells: list[str], start: int) -> list[float]:
+    cells = cells[start:]
+    joined = "".join(cells)
+    if joined.isascii() and "_" not in joined:
+        try:
+            values = list(map(float, cells))
+        except ValueError:
+            values = [math.inf]  # to be looked at one by one
+        if math.inf not in values and -math.inf not in values:
+            return values
+    return [_number(table, line, start + at, cell) for at, cell in enumerate(cells, 1)]
+
+
+def _number(table: _Table, line: int, column: int, cell: str) -> float:
+    try:
+        value = parse_number(cell)
+    except NumberOverflowError:
+        raise table.refusal(
+            f"{quoted(cell)} is beyond the range of float64", line, column
+        ) from None
+    if value is not None:
+        return value
+    if not cell.strip():
+        raise table.refusal("this cell is empty, expected a number", line, column)
+    hint = None
+    if is_spaced(cell):
+        hint = "separate the columns by commas, semicolons or tabs, not by spaces"
+    elif _DECIMAL_COMMA.fullmatch(cell):
+        hint = "write a decimal point where there is a decimal comma"
+    raise table.refusal(f"found {quoted(cell)}, expected a number", line, column, hint)

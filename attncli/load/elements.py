@@ -1,0 +1,83 @@
+"""Which stored elements are read, and how they become an array or a single value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import BFLOAT16, as_bfloat16, widen
+from attncli.errors import InputError
+from attncli.load.contents import LoadedArray
+from attncli.text import quoted
+
+if TYPE_CHECKING:
+    from attncli.load.npy_header import Header
+
+__all__ = ["checked_dtype", "entry_of", "finished"]
+
+_REFUSED = {
+    "O": "objects, which only unpickling could read",
+    "c": "complex numbers",
+    "S": "text",
+    "U": "text",
+    "a": "text",
+    "M": "dates",
+    "m": "time spans",
+    "[": "structures",
+    "V": "raw bytes",
+}
+
+
+def checked_dtype(header: Header, name: str, dtype: str | None) -> np.dtype[Any]:
+    """Return the dtype of the elements as stored, or refuse it by its name.
+
+    Raises
+    ------
+    InputError
+        If the elements are not real numbers or booleans.
+    """
+    stored = header.dtype
+    if stored is None or (stored.kind == "V" and dtype != "bfloat16"):
+        raise _unreadable(header.descr, name)
+    return stored
+
+
+def _unreadable(descr: str, name: str) -> InputError:
+    kind = descr.lstrip("<>|=")[:1]
+    what = _REFUSED.get(kind, "elements that attncli does not read")
+    word = {"O": "object", "[": "structured"}.get(kind, quoted(descr))
+    if kind == "c" and descr[2:].isdigit():
+        word = f"complex{8 * int(descr[2:4])}"
+    hint = None
+    if descr.endswith("V2"):
+        hint = "if these are bfloat16, say so with --dtype bfloat16"
+    return InputError(f"{name} holds {what} (dtype {word}), expected real numbers", hint=hint)
+
+
+def finished(values: npt.NDArray[Any], name: str, dtype: str | None = None) -> npt.NDArray[Any]:
+    """Return the stored elements in native byte order, as bfloat16 where asked for.
+
+    Raises
+    ------
+    InputError
+        If a boolean is neither 0 nor 1.
+    """
+    if not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
+    if dtype == "bfloat16" and values.dtype.str[1:] in {"V2", "u2"}:
+        return as_bfloat16(values)
+    # NumPy counts such a byte as many times true, and writes past the end of results.
+    if values.dtype == np.bool_ and values.view(np.uint8).max() > 1:
+        raise InputError(f"{name} holds booleans that are neither 0 nor 1")
+    return values
+
+
+def entry_of(values: npt.NDArray[Any], name: str) -> object:
+    """Return a member as an entry of a mapping: an array, or a single value as Python's."""
+    if values.ndim:
+        return LoadedArray(values, name)
+    if values.dtype == BFLOAT16:
+        values = widen(values, np.float64)
+    return values.item()

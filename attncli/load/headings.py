@@ -1,0 +1,84 @@
+"""Which of a table's first row and first column are names, not numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Headings", "find_headings", "is_number", "is_spaced"]
+
+
+@dataclass(frozen=True)
+class Headings:
+    """What of a table is names.
+
+    Attributes
+    ----------
+    row : bool
+        The first row names the columns.
+    column : bool
+        The first column names the rows.
+    certain : bool
+        The corner is empty, so that names that are numbers are names as well.
+    """
+
+    row: bool
+    column: bool
+    certain: bool = False
+
+
+def find_headings(first: list[str], second: list[str] | None) -> Headings:
+    """Tell names from numbers by the first two rows of a table.
+
+    An empty corner is how spreadsheets and pandas write both kinds of names; then
+    the names may be numbers, but a first row of nothing but numbers must count
+    0, 1, 2, … as pandas does, or it is a row of data with a hole in it. Without
+    an empty corner names are the cells that are not numbers.
+
+    Parameters
+    ----------
+    first, second : list of str
+        The cells of two rows; `second` is None where there is one row.
+
+    Examples
+    --------
+    >>> find_headings(["", "0", "1"], ["0", "0.5", "0.5"])
+    Headings(row=True, column=True, certain=True)
+    >>> find_headings(["the", "0.5"], None)
+    Headings(row=False, column=True, certain=False)
+    """
+    wide = len(first) > 1
+    if wide and not first[0].strip():
+        named = _are_names(first[1:])
+        return Headings(row=named, column=named, certain=named)
+    if second is not None and not any(is_number(cell) or is_spaced(cell) for cell in first):
+        return Headings(row=True, column=wide and _is_word(second[0]))
+    return Headings(row=False, column=wide and _is_word(first[0]))
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is meant as a number.
+
+    Also where `attncli.load.number.parse_number` refuses it: ``1e400``, ``1_000`` and
+    the digits of other scripts must be errors, not names.
+    """
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def is_spaced(cell: str) -> bool:
+    """Whether a cell is several numbers with spaces between."""
+    words = cell.split()
+    return len(words) > 1 and all(map(is_number, words))
+
+
+def _is_word(cell: str) -> bool:
+    return bool(cell.strip()) and not is_number(cell) and not is_spaced(cell)
+
+
+def _are_names(cells: list[str]) -> bool:
+    if all(map(is_number, cells)):
+        return cells == [str(index) for index in range(len(cells))]
+    return any(cell.strip() for cell in cells)

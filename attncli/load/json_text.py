@@ -1,0 +1,125 @@
+"""Read JSON: matrices, and problems as a mapping of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attncli.load.contents import Contents, LoadedArray, LoadedMapping
+from attncli.load.pack import Unpackable, contents
+from attncli.load.tree import MAX_DEPTH, Document, Event, build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from attncli.load.source import Source
+
+__all__ = ["bounded_json", "read_json"]
+
+# Possessive, so that a text full of quotes cannot make the search quadratic.
+_NESTING = re.compile(r'[^"\[\]{}]*+("(?:[^"\\]|\\.)*+"?|[\[\]{}])', re.DOTALL)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]|[^\s\[\]{},:"]++', re.DOTALL)
+
+
+def read_json(source: Source, dtype: str | None = None) -> Contents:  # noqa: ARG001
+    """Read a JSON document: nested lists are arrays, a mapping is a problem.
+
+    ``null`` in a list of numbers is −inf, as ``attncli compute --format json``
+    writes it; the words ``NaN`` and ``Infinity`` are numbers.
+
+    Parameters
+    ----------
+    source : Source
+    dtype : str, optional
+        Numbers in text are float64 whatever it says.
+
+    Returns
+    -------
+    LoadedArray or LoadedMapping
+
+    Raises
+    ------
+    InputError
+        With the line and column of what is not JSON, or not numbers.
+    """
+    document = Document(source, source.text())
+    root = bounded_json(document)
+    try:
+        if root is None:
+            raise Unpackable
+        found = contents(document, root)
+        if _infinite(found):
+            json.loads(document.text, parse_float=_in_range)
+    except Unpackable:
+        # Slower, but it knows the place of every item: for what is rare, or wrong.
+        return contents(document, build(document, _events(document.text)))
+    return found
+
+
+def bounded_json(document: Document) -> Any:
+    """Parse JSON of bounded depth; None where `build` must look at it instead.
+
+    Raises
+    ------
+    InputError
+        With the line and column, if it is not JSON or nested too deeply.
+    """
+    _check_depth(document)
+    try:
+        root = json.loads(document.text, object_pairs_hook=_without_twins)
+    except json.JSONDecodeError as error:
+        raise document.refusal(f"this is not JSON: {error.msg}", error.pos) from error
+    except (Unpackable, ValueError):  # a key twice, or an integer of thousands of digits
+        return None
+    return root if isinstance(root, list | dict) else None
+
+
+def _check_depth(document: Document) -> None:
+    depth = 0
+    for match in _NESTING.finditer(document.text):
+        bracket = match[1]
+        if bracket in "[{":
+            depth += 1
+        elif bracket in "]}":
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise document.refusal(
+                f"lists are nested deeper than {MAX_DEPTH} levels", match.start(1)
+            )
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise Unpackable
+    return entries
+
+
+def _in_range(text: str) -> float:
+    if np.isinf(value := float(text)):  # 1e400; the word Infinity does not come here
+        raise Unpackable
+    return value
+
+
+def _infinite(found: Contents) -> bool:
+    values = found.entries.values() if isinstance(found, LoadedMapping) else [found]
+    return any(
+        np.isinf(value.values).any()
+        if isinstance(value, LoadedArray)
+        else isinstance(value, float) and np.isinf(value)
+        for value in values
+    )
+
+
+def _events(text: str) -> Iterator[Event]:
+    for match in _TOKEN.finditer(text):
+        word, offset = match[0], match.start()
+        if word in "[]{}":
+            yield word, "", False, offset
+        elif word.startswith('"'):
+            yield "value", json.loads(word), False, offset
+        else:
+            yield "value", word, True, offset

@@ -1,0 +1,57 @@
+"""Read NPY, NumPy's file of one array: mapped into memory, nothing unpickled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncli.load.contents import LoadedArray, Member
+from attncli.load.elements import checked_dtype, finished
+from attncli.load.npy_header import check_size, read_header
+from attncli.load.shapes import check_shape
+
+if TYPE_CHECKING:
+    from attncli.load.source import Source
+
+__all__ = ["describe_npy", "read_npy"]
+
+
+def read_npy(source: Source, dtype: str | None = None) -> LoadedArray:
+    """Read the array of an NPY file; a regular file is mapped, not read.
+
+    Parameters
+    ----------
+    source : Source
+    dtype : str, optional
+        ``bfloat16`` reads 2-byte elements without a type of their own (``|V2``,
+        ``uint16``) as bfloat16.
+
+    Returns
+    -------
+    LoadedArray
+        In native byte order, in the dtype stored.
+
+    Raises
+    ------
+    InputError
+        If the header is not NPY's, claims more or less than the file holds, or
+        names elements that are not real numbers or booleans.
+
+    References
+    ----------
+    .. [1] NumPy Enhancement Proposal 1, "A Simple File Format for NumPy Arrays".
+    """
+    with source.open() as stream:
+        header = read_header(stream, source.name)
+    stored = checked_dtype(header, source.name, dtype)
+    check_shape(header.shape, source.name)
+    check_size(header, source.size, source.name)
+    values = source.array(
+        stored, header.shape, start=header.start, order="F" if header.fortran else "C"
+    )
+    return LoadedArray(finished(values, source.name, dtype), source.name)
+
+
+def describe_npy(source: Source) -> list[Member]:
+    """Return the shape and dtype that the header gives."""
+    with source.open() as stream:
+        return [read_header(stream, source.name).member("")]

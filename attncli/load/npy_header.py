@@ -1,0 +1,129 @@
+"""The header of an NPY file, read without evaluating it."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from attncli.dtypes import dtype_name
+from attncli.errors import InputError
+from attncli.load.contents import Member
+from attncli.text import printable
+
+__all__ = ["NPY_MAGIC", "Header", "check_size", "read_header"]
+
+NPY_MAGIC = b"\x93NUMPY"
+# Format version: the struct code of the header's length, and the header's encoding.
+_VERSIONS = {1: ("<H", "latin-1"), 2: ("<I", "latin-1"), 3: ("<I", "utf-8")}
+# NumPy's own limit; only structured dtypes, which are refused anyway, take more.
+_HEADER_LIMIT = 10_000
+_ELEMENTS = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"}
+# The header is a Python literal; three patterns read it, so nothing is evaluated.
+_DESCR = re.compile(r"""['"]descr['"]\s*:\s*(?:'([^']*)'|"([^"]*)"|([\[(].*[\])]))""", re.DOTALL)
+_ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)\b""")
+_SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(([\d\s,L]*)\)""")
+_AXIS = re.compile(r"\s*(\d{1,18})L?\s*")  # L as Python 2 wrote it
+
+
+@dataclass(frozen=True)
+class Header:
+    """What an NPY header claims.
+
+    Attributes
+    ----------
+    descr : str
+        The dtype as written, with byte order: ``<f4``.
+    shape : tuple of int
+    fortran : bool
+        Whether the first axis is the fastest.
+    start : int
+        Where the data begins, in bytes.
+    """
+
+    descr: str
+    shape: tuple[int, ...]
+    fortran: bool
+    start: int
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """The elements' dtype as stored; None where attncli does not read it."""
+        order, code = self.descr[:1], self.descr[1:]
+        known = order in "<>|=" and code in {*_ELEMENTS, "V2"}
+        return np.dtype(order + code) if known and order else None
+
+    @property
+    def nbytes(self) -> int | None:
+        """The size of the data in bytes; None where the dtype is not known."""
+        return None if self.dtype is None else math.prod(self.shape) * self.dtype.itemsize
+
+    def member(self, name: str) -> Member:
+        """Return what `describe` says of this array."""
+        known = self.dtype is not None and self.dtype.kind != "V"
+        word = dtype_name(self.dtype.newbyteorder("=")) if known and self.dtype else self.descr
+        return Member(name, self.shape, word)
+
+
+def read_header(stream: BinaryIO, name: str) -> Header:
+    """Read an NPY header without evaluating it.
+
+    Raises
+    ------
+    InputError
+        If it is not an NPY header of version 1 to 3.
+    """
+    magic = stream.read(len(NPY_MAGIC) + 2)
+    if not magic.startswith(NPY_MAGIC) or len(magic) < len(NPY_MAGIC) + 2:
+        raise InputError(f"{name} does not begin as an NPY file does")
+    version = magic[-2]
+    if version not in _VERSIONS:
+        raise InputError(f"{name} is NPY version {version}, expected 1 to 3")
+    code, encoding = _VERSIONS[version]
+    prefix = stream.read(struct.calcsize(code))
+    if len(prefix) < struct.calcsize(code):
+        raise InputError(f"{name} ends within its NPY header")
+    length: int = struct.unpack(code, prefix)[0]
+    if length > _HEADER_LIMIT:
+        raise InputError(
+            f"{name} has an NPY header of {length} bytes, expected at most {_HEADER_LIMIT}"
+        )
+    raw = stream.read(length)
+    if len(raw) < length:
+        raise InputError(f"{name} ends within its NPY header")
+    start = len(magic) + len(prefix) + length
+    return _parsed_header(raw.decode(encoding, "replace"), start, name)
+
+
+def _parsed_header(text: str, start: int, name: str) -> Header:
+    descr, order, shape = _DESCR.search(text), _ORDER.search(text), _SHAPE.search(text)
+    if descr is None or order is None or shape is None:
+        raise InputError(f"{name} has an NPY header that does not give dtype, order and shape")
+    axes = [_AXIS.fullmatch(axis) for axis in shape[1].rstrip(" ,").split(",") if shape[1].strip()]
+    if None in axes:
+        raise InputError(f"{name} has an NPY header with the shape ({printable(shape[1])})")
+    sizes = tuple(int(axis[1]) for axis in axes if axis is not None)
+    word = descr[1] or descr[2] or descr[3] or ""
+    return Header(printable(word), sizes, order[1] == "True", start)
+
+
+def check_size(header: Header, size: int, name: str) -> None:
+    """Refuse a header that claims more or less than the `size` bytes there are.
+
+    Raises
+    ------
+    InputError
+        With the shape and both sizes.
+    """
+    claimed = header.start + (header.nbytes or 0)
+    if claimed != size:
+        problem = "truncated" if claimed > size else "longer than its header says"
+        msg = (
+            f"{name} is {problem}: the shape {header.shape} of dtype {header.descr} takes "
+            f"{claimed} bytes, found {size}"
+        )
+        raise InputError(msg)

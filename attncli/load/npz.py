@@ -1,0 +1,185 @@
+"""Read NPZ, a ZIP of NPY arrays, one member at a time and within bounds."""
+
+from __future__ import annotations
+
+import io
+import struct
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.errors import AttnError, InputError
+from attncli.load.contents import LoadedMapping, Member
+from attncli.load.elements import checked_dtype, entry_of, finished
+from attncli.load.lazy import LazyEntries
+from attncli.load.npy_header import Header, check_size, read_header
+from attncli.load.shapes import check_shape
+from attncli.load.source import Source, refusals
+from attncli.text import printable, quoted
+
+if TYPE_CHECKING:
+    import zipfile
+    from collections.abc import Iterator
+
+__all__ = ["describe_npz", "read_npz"]
+
+_MAX_MEMBERS = 10_000
+# ZIP keeps its directory at the end; one read asks for all of it.
+_DIRECTORY_LIMIT = 2 * 2**20
+# A real array is not a hundred times smaller than itself; a mask may be, up to here.
+_BOMB_SIZE, _BOMB_RATIO = 256 * 2**20, 100
+_CHUNK = 2**20
+
+
+def read_npz(source: Source, dtype: str | None = None) -> LoadedMapping:
+    """Read the directory of an NPZ file; each member is read when it is asked for.
+
+    Parameters
+    ----------
+    source : Source
+    dtype : str, optional
+        As for `attncli.load.npy.read_npy`.
+
+    Returns
+    -------
+    LoadedMapping
+        Its entries are `LoadedArray`; a member without axes is a number or a bool.
+
+    Raises
+    ------
+    InputError
+        If it is not a ZIP of NPY members, or one made to exhaust the machine.
+        Reading a member raises it too.
+    """
+    with _archive(source) as archive:
+        names = _member_names(archive, source)
+
+    def entry(name: str) -> object:
+        return _read_member(source, name, dtype)
+
+    return LoadedMapping(LazyEntries(names, entry), source.name, source.folder)
+
+
+def describe_npz(source: Source) -> list[Member]:
+    """Return the shape and dtype of every member, from the headers alone."""
+    with _archive(source) as archive:
+        members = []
+        for name in _member_names(archive, source):
+            with archive.open(f"{name}.npy") as stream:
+                header = read_header(cast("Any", stream), _full_name(source, name))
+            members.append(header.member(name))
+    return members
+
+
+class _Bounded(io.BufferedReader):
+    """A file that never hands out more at once than an honest directory takes."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        bounded = size is not None and 0 <= size <= _DIRECTORY_LIMIT
+        data = super().read(size if bounded else _DIRECTORY_LIMIT + 1)
+        if len(data) > _DIRECTORY_LIMIT:
+            raise _DirectoryTooLongError
+        return data
+
+
+class _DirectoryTooLongError(Exception):
+    pass
+
+
+@contextmanager
+def _archive(source: Source) -> Iterator[zipfile.ZipFile]:
+    """Open the ZIP, and name the file in whatever goes wrong within it."""
+    import zipfile  # noqa: PLC0415
+    import zlib  # noqa: PLC0415
+
+    try:
+        with (
+            refusals(source.name),
+            source.open() as stream,
+            _Bounded(cast("Any", stream)) as bounded,
+            zipfile.ZipFile(bounded) as archive,
+        ):
+            yield archive
+    except _DirectoryTooLongError as error:
+        raise _too_many(source) from error
+    except AttnError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError) as error:
+        raise InputError(f"{source.name} is a damaged NPZ file: {error}") from error
+    except (NotImplementedError, RuntimeError, ValueError, LookupError) as error:
+        # What zipfile says of encryption, unknown methods and impossible offsets.
+        raise InputError(f"{source.name} is not an NPZ file as NumPy writes it") from error
+
+
+def _member_names(archive: zipfile.ZipFile, source: Source) -> list[str]:
+    infos = archive.infolist()
+    if not infos:
+        raise InputError(f"{source.name} holds no arrays")
+    if len(infos) > _MAX_MEMBERS:
+        raise _too_many(source)
+    for info in infos:
+        _check_member(info, source)
+    total = sum(info.file_size for info in infos)
+    if total > _BOMB_SIZE and total > _BOMB_RATIO * source.size:
+        msg = (
+            f"{source.name} is {source.size} bytes that would unpack to {total}, "
+            "as no arrays of numbers do"
+        )
+        raise InputError(msg)
+    names = [info.filename.removesuffix(".npy") for info in infos]
+    if len(set(names)) < len(names):
+        raise InputError(f"{source.name} holds two members of the same name")
+    return names
+
+
+def _check_member(info: zipfile.ZipInfo, source: Source) -> None:
+    import zipfile  # noqa: PLC0415
+
+    what = f"the member {quoted(info.filename)} of {source.name}"
+    if not info.filename.endswith(".npy"):
+        pickled = info.filename.endswith(".pkl")
+        hint = "pickled PyTorch files are not read; save it with safetensors" if pickled else None
+        raise InputError(f"{what} is not an NPY array", hint=hint)
+    if info.flag_bits & 1:
+        raise InputError(f"{what} is encrypted")
+    if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise InputError(f"{what} is compressed in a way that NumPy does not write")
+    if info.compress_type == zipfile.ZIP_STORED and info.file_size > source.size:
+        raise InputError(f"{what} claims {info.file_size} bytes, the file has {source.size}")
+
+
+def _read_member(source: Source, name: str, dtype: str | None) -> object:
+    full = _full_name(source, name)
+    with _archive(source) as archive:
+        info = archive.getinfo(f"{name}.npy")
+        with archive.open(info) as stream:
+            header = read_header(cast("Any", stream), full)
+            stored = checked_dtype(header, full, dtype)
+            if header.shape:
+                check_shape(header.shape, full)
+            check_size(header, info.file_size, full)
+            values = _elements(stream, header, stored, full)
+    return entry_of(finished(values, full, dtype), full)
+
+
+def _elements(stream: Any, header: Header, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
+    values = np.empty(header.shape, dtype, order="F" if header.fortran else "C")
+    room = values.ravel(order="K").view(np.uint8).data
+    done = 0
+    while done < len(room):
+        got = stream.readinto(room[done : done + _CHUNK])
+        if not got:
+            raise InputError(f"{name} ends after {done} of {len(room)} bytes")
+        done += got
+    stream.read(1)  # past the end, where the checksum is compared
+    return values
+
+
+def _full_name(source: Source, name: str) -> str:
+    return f"{source.name}#{printable(name)}"
+
+
+def _too_many(source: Source) -> InputError:
+    return InputError(f"{source.name} lists more than {_MAX_MEMBERS} members")

@@ -1,0 +1,45 @@
+"""The one number grammar of all text formats."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["NumberOverflowError", "parse_number"]
+
+
+class NumberOverflowError(Exception):
+    """A number written in digits that no float64 can hold, such as 1e400."""
+
+
+def parse_number(text: str) -> float | None:
+    """Read one number: what ``float()`` reads from ASCII without underscores.
+
+    Parameters
+    ----------
+    text : str
+        Spaces around the number are allowed; ``inf`` and ``nan`` are numbers.
+
+    Returns
+    -------
+    float or None
+        None where the text is not a number: a word, a hole, another script's digits.
+
+    Raises
+    ------
+    NumberOverflowError
+        If finite digits would become infinite, as ``float("1e400")`` silently does.
+
+    Examples
+    --------
+    >>> parse_number("1e-3"), parse_number("010"), parse_number("1_000"), parse_number("१")
+    (0.001, 10.0, None, None)
+    """
+    if not text.isascii() or "_" in text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    if math.isinf(value) and any(map(str.isdigit, text)):
+        raise NumberOverflowError(text)
+    return value

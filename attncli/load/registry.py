@@ -1,0 +1,129 @@
+"""The formats attncli reads, and how a file is told to be one of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from attncli.errors import InputError
+from attncli.load.delimited import read_delimited
+from attncli.load.json_text import read_json
+from attncli.load.npy import describe_npy, read_npy
+from attncli.load.npy_header import NPY_MAGIC
+from attncli.load.npz import describe_npz, read_npz
+from attncli.load.tensors import begins_as_safetensors, describe_safetensors, read_safetensors
+from attncli.load.yaml_text import read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.load.contents import Contents, Member
+    from attncli.load.source import Source
+
+__all__ = ["FORMATS", "Format", "format_of"]
+
+_HEAD = 4096
+_FOREIGN = {
+    b"\x1f\x8b": ("gzip", "unpack it with gunzip"),
+    b"\x89HDF": ("HDF5", "save the arrays as NPZ or safetensors"),
+    b"\x89PNG": ("PNG", None),
+    b"%PDF": ("PDF", None),
+    **{
+        bytes([0x80, protocol]): ("pickle", "pickles are never read; save NPY or safetensors")
+        for protocol in range(2, 6)
+    },
+}
+_YAML_LINE = re.compile(rb"""---|%YAML|-\s|-$|(?:[\w.-]+|"[^"]*"|'[^']*')\s*:(?:\s|$)""")
+_JSON_START = re.compile(rb"""\{|\[\s*(?:[\[\d"+-]|$)""")
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format: its name, how to know it, how to read it.
+
+    Attributes
+    ----------
+    name : str
+        As a user knows it.
+    suffixes : tuple of str
+        Lower case, with the dot.
+    begins : callable
+        Whether the first bytes of a file are this format's.
+    read : callable
+        Takes the source and the ``--dtype`` option.
+    describe : callable or None
+        What the file holds, from its headers; None where only reading tells.
+    binary : bool
+        Whether `begins` is certain, because of magic bytes.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    begins: Callable[[bytes], bool]
+    read: Callable[[Source, str | None], Contents]
+    describe: Callable[[Source], list[Member]] | None = None
+    binary: bool = False
+
+
+def _begins_as_npy(head: bytes) -> bool:
+    return head.startswith(NPY_MAGIC)
+
+
+def _begins_as_zip(head: bytes) -> bool:
+    return head.startswith((b"PK\3\4", b"PK\5\6"))
+
+
+def _begins_as_json(head: bytes) -> bool:
+    return _JSON_START.match(head.lstrip()) is not None
+
+
+def _begins_as_yaml(head: bytes) -> bool:
+    for line in map(bytes.strip, head.splitlines()):
+        if line and not line.startswith(b"#"):
+            return _YAML_LINE.match(line) is not None
+    return False
+
+
+FORMATS = (
+    Format("NPY", (".npy",), _begins_as_npy, read_npy, describe_npy, binary=True),
+    Format("NPZ", (".npz",), _begins_as_zip, read_npz, describe_npz, binary=True),
+    Format(
+        "safetensors",
+        (".safetensors",),
+        begins_as_safetensors,
+        read_safetensors,
+        describe_safetensors,
+        binary=True,
+    ),
+    Format("JSON", (".json",), _begins_as_json, read_json),
+    Format("YAML", (".yaml", ".yml"), _begins_as_yaml, read_yaml),
+    Format("CSV", (".csv", ".tsv"), bool, read_delimited),
+)
+
+
+def format_of(source: Source) -> Format:
+    """Tell the format by the content, and where that leaves a choice, by the name.
+
+    Raises
+    ------
+    InputError
+        If the content is known to be of a format that is not read.
+    """
+    head = source.part(0, _HEAD)
+    for candidate in FORMATS:
+        if candidate.binary and candidate.begins(head):
+            return candidate
+    for magic, (kind, hint) in _FOREIGN.items():
+        if head.startswith(magic):
+            raise InputError(f"{source.name} is a {kind} file, which is not read", hint=hint)
+    named = next((one for one in FORMATS if source.suffix in one.suffixes), None)
+    if named is not None and (named.name != "CSV" or not _is_bracketed(source, head)):
+        return named
+    return next(one for one in FORMATS if not one.binary and one.begins(head))
+
+
+def _is_bracketed(source: Source, head: bytes) -> bool:
+    """Whether a text is a JSON document whatever its name is, not a label like [CLS]."""
+    tail = source.part(max(0, source.size - _HEAD), _HEAD).rstrip()
+    return _begins_as_json(head) and head.lstrip()[:1] + tail[-1:] in {b"[]", b"{}"}

@@ -1,0 +1,30 @@
+"""Which shapes an array from a file may have."""
+
+from __future__ import annotations
+
+from attncli.errors import InputError
+
+__all__ = ["MAX_AXES", "check_shape"]
+
+MAX_AXES = 4
+
+
+def check_shape(shape: tuple[int, ...], name: str) -> None:
+    """Refuse an array that cannot be a vector, a matrix, or a batch of matrices.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    name : str
+        How the error names the array.
+
+    Raises
+    ------
+    InputError
+        If there is no axis, more than `MAX_AXES`, or one of length zero.
+    """
+    if not 1 <= len(shape) <= MAX_AXES:
+        msg = f"{name} has {len(shape)} axes (shape {shape}), expected 1 to {MAX_AXES}"
+        raise InputError(msg)
+    if 0 in shape:
+        raise InputError(f"{name} holds no numbers: its shape is {shape}")

@@ -1,0 +1,224 @@
+"""Where bytes come from: a regular file, a pipe, or standard input."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import stat
+import sys
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+import numpy as np
+
+from attncli.errors import InputError
+from attncli.text import printable, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+__all__ = ["STREAM_LIMIT", "TEXT_LIMIT", "Source", "open_source", "refusals"]
+
+# A pipe may never end, so there is a point where waiting for more is wrong.
+STREAM_LIMIT = 256 * 2**20
+# Text is held whole while it is parsed; beyond this, NPY is what the user wants.
+TEXT_LIMIT = 2**30
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Bytes with a name: on disk (`path`) or, from a pipe, in memory (`data`).
+
+    Attributes
+    ----------
+    name : str
+        As the user wrote it, safe to print.
+    suffix : str
+        Lower case, with its dot; empty for streams without one.
+    size : int
+        In bytes.
+    folder : str
+        What relative file names inside the file are relative to.
+    """
+
+    name: str
+    suffix: str
+    size: int
+    folder: str = "."
+    path: Path | None = None
+    data: bytes = b""
+
+    def open(self) -> BinaryIO:
+        """Open the bytes for reading and seeking."""
+        return io.BytesIO(self.data) if self.path is None else self.path.open("rb")
+
+    def part(self, start: int, length: int) -> bytes:
+        """Return `length` bytes from `start`, or fewer where the file ends."""
+        with self.open() as stream:
+            stream.seek(start)
+            return stream.read(length)
+
+    def text(self) -> str:
+        """Return all of it as text: UTF-8, without a byte order mark or NUL.
+
+        Raises
+        ------
+        InputError
+            If it is too long, empty, or in another encoding.
+        """
+        return _decoded(self.text_bytes(), self.name)
+
+    def text_bytes(self) -> bytes:
+        """Return all of it, as `text` does, but not decoded yet."""
+        if self.size > TEXT_LIMIT:
+            raise _too_long(self.name, TEXT_LIMIT)
+        data = self.part(0, self.size).removeprefix(_BOM)
+        if data.startswith(_UTF16):
+            raise InputError(
+                f"{self.name} is UTF-16 or UTF-32 text, expected UTF-8", hint="save it as UTF-8"
+            )
+        if b"\0" in data:
+            line = data.count(b"\n", 0, data.index(b"\0")) + 1
+            raise InputError(f"{self.name}: line {line} holds a NUL byte, expected text")
+        if not data or data.isspace():
+            raise InputError(f"{self.name} is empty")
+        return data
+
+    def array(
+        self,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        *,
+        start: int,
+        order: Literal["C", "F"] = "C",
+    ) -> npt.NDArray[Any]:
+        """Return the elements that begin at byte `start`; a file is mapped, not read."""
+        if self.path is None:
+            count = int(np.prod(shape, dtype=np.int64))
+            flat = np.frombuffer(self.data, dtype, count, start)
+            return flat.reshape(shape, order=order)
+        try:
+            return np.asarray(np.memmap(self.path, dtype, "r", start, shape, order))
+        except ValueError as error:
+            raise InputError(f"{self.name} changed while it was read") from error
+
+
+def open_source(path: str, stdin: BinaryIO | None = None) -> Source:
+    """Find what `path` names and make it readable; streams are read to their end.
+
+    Parameters
+    ----------
+    path : str
+        A file, a named pipe, or ``-`` for standard input.
+    stdin : binary file, optional
+        What ``-`` reads; ``sys.stdin.buffer`` unless given.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it is not a file or a pipe, or empty.
+    """
+    if path == "-":
+        source = _standard_input(stdin)
+    else:
+        with refusals(printable(path)):
+            source = _file(path)
+    if source.size == 0:
+        raise InputError(f"{source.name} is empty")
+    return source
+
+
+@contextmanager
+def refusals(name: str) -> Iterator[None]:
+    """Turn what the system refuses while `name` is read into an `InputError`."""
+    try:
+        yield
+    except OSError as error:
+        msg = f"{name} cannot be read: {error.strerror or error}"
+        raise InputError(msg) from error
+    except UnicodeError as error:
+        raise InputError(f"{name} is not a file name this system can hold") from error
+    except MemoryError as error:
+        hint = "give part of it, or an NPY file, which is read as needed"
+        raise InputError(f"{name} does not fit in memory", hint=hint) from error
+
+
+def _standard_input(stdin: BinaryIO | None) -> Source:
+    stream = stdin
+    if stream is None and sys.stdin is not None:  # None where the parent closed it
+        stream = sys.stdin.buffer
+    if stream is None:
+        raise InputError("standard input is closed, expected data", hint="name a file")
+    with refusals("standard input"):
+        data = _drained(stream, "standard input")
+    return Source("standard input", "", len(data), data=data)
+
+
+def _file(path: str) -> Source:
+    name = printable(path)
+    if not path or "\0" in path:
+        raise InputError(f"{quoted(path)} is not a file name")
+    found = Path(path)
+    try:
+        status = found.stat()
+    except FileNotFoundError as error:
+        raise _missing(found, name) from error
+    suffix, folder = found.suffix.lower(), str(found.parent)
+    if stat.S_ISFIFO(status.st_mode):
+        with found.open("rb") as stream:
+            data = _drained(stream, name)
+        return Source(name, suffix, len(data), folder, data=data)
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device"
+        raise InputError(f"{name} is {kind}, expected a file")
+    with found.open("rb"):  # says now, not when a member is read, that it may not be read
+        return Source(name, suffix, status.st_size, folder, path=found)
+
+
+def _drained(stream: BinaryIO, name: str) -> bytes:
+    whole = io.BytesIO()
+    while chunk := stream.read(2**20):
+        if whole.tell() + len(chunk) > STREAM_LIMIT:
+            raise _too_long(name, STREAM_LIMIT)
+        whole.write(chunk)
+    return whole.getvalue()
+
+
+def _too_long(name: str, limit: int) -> InputError:
+    hint = "save it as an NPY file and give its name: that is read only as needed"
+    return InputError(f"{name} is longer than {limit // 2**20} MiB", hint=hint)
+
+
+def _missing(path: Path, name: str) -> InputError:
+    if path.is_symlink():
+        target = printable(str(path.readlink()))
+        return InputError(f"{name} is a link to {target}, which does not exist")
+    return InputError(f"{name} does not exist", hint=_nearest(path))
+
+
+def _nearest(path: Path) -> str | None:
+    import difflib  # noqa: PLC0415 - 3 ms that only a mistake should cost
+
+    if not path.parent.is_dir():
+        return f"there is no folder {printable(str(path.parent))}"
+    # A folder may hold millions of files; a hint is not worth reading them all.
+    names: list[str] = []
+    with suppress(OSError):
+        names += [entry.name for entry in itertools.islice(path.parent.iterdir(), 2000)]
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"did you mean {printable(str(path.with_name(close[0])))}?" if close else None
+
+
+def _decoded(data: bytes, name: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        msg = f"{name}: line {line} holds the byte 0x{data[error.start]:02x}, expected UTF-8 text"
+        raise InputError(msg, hint="save it as UTF-8") from error

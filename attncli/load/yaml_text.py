@@ -1,0 +1,105 @@
+"""Read YAML as the plain notation for lists and mappings that it is in these files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncli.load.pack import contents
+from attncli.load.tree import Document, Event, build
+from attncli.text import printable, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import yaml
+
+    from attncli.load.contents import Contents
+    from attncli.load.source import Source
+
+__all__ = ["read_yaml"]
+
+
+def read_yaml(source: Source, dtype: str | None = None) -> Contents:  # noqa: ARG001
+    """Read a YAML document: nested lists are arrays, a mapping is a problem.
+
+    Numbers are those of the other text formats, so that ``1e-3`` is a number,
+    ``010`` is ten and ``1:30`` is a word; ``.inf`` and ``.nan`` are numbers too.
+    Aliases, anchors, tags, keys that stand twice, several documents and absurd
+    depth are refused as soon as they are met.
+
+    Parameters
+    ----------
+    source : Source
+    dtype : str, optional
+        Numbers in text are float64 whatever it says.
+
+    Returns
+    -------
+    LoadedArray or LoadedMapping
+
+    Raises
+    ------
+    InputError
+        With the line and column of what cannot be read.
+    """
+    document = Document(source, source.text())
+    events = _events(document)
+    root = build(document, events)
+    for _ in events:  # what follows may be wrong as well
+        pass
+    return contents(document, root)
+
+
+def _events(document: Document) -> Iterator[Event]:
+    import yaml  # noqa: PLC0415
+
+    brackets = {
+        yaml.SequenceStartEvent: "[",
+        yaml.SequenceEndEvent: "]",
+        yaml.MappingStartEvent: "{",
+        yaml.MappingEndEvent: "}",
+    }
+    started = False
+    for event in _parsed(document):
+        offset = 0 if event.start_mark is None else event.start_mark.index
+        if isinstance(event, yaml.NodeEvent):
+            _refuse_indirection(document, event, offset)
+        if isinstance(event, yaml.ScalarEvent):
+            yield "value", event.value, event.implicit[0], offset
+        elif type(event) in brackets:
+            yield brackets[type(event)], "", False, offset
+        elif isinstance(event, yaml.DocumentStartEvent):
+            if started:
+                raise document.refusal("a second document begins here, expected one", offset)
+            started = True
+    if not started:
+        raise document.refusal("found only comments, expected a list or a mapping", 0)
+
+
+def _parsed(document: Document) -> Iterator[yaml.Event]:
+    import yaml  # noqa: PLC0415
+
+    # Events, never nodes: composing them recurses, and crashes the process in C.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        yield from yaml.parse(document.text, Loader=loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = f"this is not YAML: {printable(error.problem or error.context or '')}"
+        raise document.refusal(what, 0 if mark is None else mark.index) from error
+    except yaml.reader.ReaderError as error:
+        raise document.refusal(
+            f"this is not YAML: {error.reason}", max(error.position, 0)
+        ) from error
+
+
+def _refuse_indirection(document: Document, event: yaml.NodeEvent, offset: int) -> None:
+    import yaml  # noqa: PLC0415
+
+    if isinstance(event, yaml.AliasEvent):
+        raise document.refusal(f"aliases such as {quoted(f'*{event.anchor}')} are not read", offset)
+    if event.anchor is not None:
+        raise document.refusal(f"anchors such as {quoted(f'&{event.anchor}')} are not read", offset)
+    tag = getattr(event, "tag", None)
+    if tag is not None:
+        raise document.refusal(f"tags such as {quoted(tag)} are not read", offset)

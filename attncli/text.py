@@ -1,0 +1,63 @@
+"""Words of a user or a file, made safe to show in a message or a terminal."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["counted", "printable", "quoted"]
+
+# Controls move the cursor or hide text, bidirectional overrides reorder it, and
+# lone surrogates cannot be encoded at all. Joiners stay: emoji and scripts need them.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""Escape what a terminal would obey or cannot show: controls and lone surrogates.
+
+    Parameters
+    ----------
+    text : str
+        A file name, label or word as the user gave it.
+
+    Returns
+    -------
+    str
+        The same text with ``\xNN`` and ``\uNNNN`` in the place of such characters;
+        undecodable bytes of a file name come back as the byte.
+
+    Examples
+    --------
+    >>> print(printable("a\x1b[31m.csv"))
+    a\x1b[31m.csv
+    """
+    return _UNSAFE.sub(_escape, text)
+
+
+def quoted(text: str, width: int = 40) -> str:
+    """Return the text escaped, in quotes, and cut to about `width` characters.
+
+    Examples
+    --------
+    >>> quoted("0,5 m")
+    "'0,5 m'"
+    """
+    short = text if len(text) <= width else text[: width - 1] + "…"
+    return f"'{printable(short)}'"
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Return the number with its noun in the right form.
+
+    Examples
+    --------
+    >>> counted(1, "cell"), counted(3, "cell"), counted(2, "entry", "entries")
+    ('1 cell', '3 cells', '2 entries')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file name that is not UTF-8 (PEP 383)
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
