@@ -11,7 +11,17 @@ from functools import cache
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-__all__ = ["HIDDEN", "RGB", "blues", "diverging", "ink", "luminance", "xterm"]
+__all__ = [
+    "HIDDEN",
+    "RGB",
+    "blues",
+    "blues_256",
+    "diverging",
+    "diverging_256",
+    "ink",
+    "luminance",
+    "xterm",
+]
 
 RGB: TypeAlias = tuple[int, int, int]
 
@@ -45,6 +55,10 @@ _RED_BLUE: tuple[RGB, ...] = (
     (5, 48, 97),
 )
 _CUBE = (0, 95, 135, 175, 215, 255)
+# Of the 240 fixed colours the nearest to a pale blue is often lavender or grey, so these
+# are chosen by eye; each is darker than the one before.
+_BLUES_256 = (231, 195, 153, 117, 110, 74, 68, 26, 25, 18, 17)
+_RED_BLUE_256 = (52, 88, 124, 167, 216, 224, 255, 195, 153, 74, 25, 18, 17)
 
 
 def _between(points: tuple[RGB, ...], fraction: float) -> RGB:
@@ -94,6 +108,36 @@ def diverging(fraction: float) -> RGB:
         Red, green and blue, 0 … 255 (sRGB).
     """
     return _between(_RED_BLUE, fraction)
+
+
+def blues_256(fraction: float) -> RGB:
+    """Return the shade of a weight among the fixed colours of a 256-colour terminal.
+
+    Parameters
+    ----------
+    fraction : float
+        Place on the ramp; clipped to 0 … 1.
+
+    Returns
+    -------
+    tuple of three int
+        A colour that `xterm` meets exactly.
+    """
+    return _step(_BLUES_256, fraction)
+
+
+def diverging_256(fraction: float) -> RGB:
+    """Return the shade of a signed number among the fixed colours, as `blues_256`."""
+    return _step(_RED_BLUE_256, fraction)
+
+
+def _step(codes: tuple[int, ...], fraction: float) -> RGB:
+    last = len(codes) - 1
+    code = codes[round(max(0.0, min(1.0, fraction)) * last)]
+    if code >= 232:
+        shade = 8 + 10 * (code - 232)
+        return shade, shade, shade
+    return _CUBE[(code - 16) // 36], _CUBE[(code - 16) // 6 % 6], _CUBE[(code - 16) % 6]
 
 
 def luminance(rgb: RGB) -> float:

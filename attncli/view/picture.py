@@ -86,8 +86,11 @@ class Picture:
         """What pooling did to the cells, in one sentence; None where nothing was pooled."""
         if self.block == (1, 1):
             return None
-        kind = "value of largest magnitude" if self.signed else "largest weight"
-        return f"each cell shows the {kind} of {self.block[0]} × {self.block[1]}"
+        kind = "strongest" if self.signed else "largest"
+        # No-break spaces keep the two numbers on one line.
+        count = f"{self.block[0]}\u00a0×\u00a0{self.block[1]}"
+        names = {"weights": "weights", "scores": "scores", "difference": "differences"}
+        return f"each cell shows the {kind} of {count} {names[self.what]}"
 
 
 def make_picture(

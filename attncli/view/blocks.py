@@ -1,0 +1,227 @@
+"""A picture as text for a terminal: coloured blocks, or shades where colour is missing."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from attncli.view.blocks_axes import (
+    LONGEST_UPRIGHT,
+    fit_text,
+    gutter,
+    gutter_width,
+    key_header,
+    key_list,
+    terminal_labels,
+)
+from attncli.view.blocks_cells import Form, Painter, plain
+from attncli.view.labels import columns, shorten
+from attncli.view.pooling import coarsen
+from attncli.view.scale import cell_texts, number_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attncli.view.blocks_cells import Color, Line
+    from attncli.view.panel import Panel
+    from attncli.view.picture import Picture
+
+__all__ = ["draw_blocks"]
+
+_NARROWEST = 20
+# Without a window to fit, a picture should still not fill a log.
+_MOST_LINES = 64
+# Below this a low window would pool what scrolling a little shows whole.
+_LEAST_LINES = 16
+# Title, axes, numbers of keys, legend and the next prompt.
+_LINES_AROUND = 5
+_GAP = 2
+_NAMES = {"weights": "weight", "scores": "score", "difference": "difference"}
+
+
+def draw_blocks(
+    picture: Picture,
+    *,
+    width: int,
+    height: int | None = None,
+    color: Color = "none",
+    unicode: bool = True,
+    annotate: bool | None = None,
+    digits: int = 2,
+) -> str:
+    """Draw a picture in characters.
+
+    Cells are as large as the width allows: with their number in them where there is one
+    small map, two columns wide, half a block, or pooled. Every cell sets its own
+    background, so the picture reads the same on dark and on light terminals.
+
+    Parameters
+    ----------
+    picture : Picture
+    width : int
+        Columns of the terminal; no line is longer (20 is the least).
+    height : int, optional
+        Lines of the terminal, for each map, which takes at least 16 lines of cells;
+        64 lines unless given.
+    color : {"truecolor", "256", "none"}
+        Colours that the terminal has.
+    unicode : bool
+        Whether it can show more than ASCII.
+    annotate : bool, optional
+        False leaves out the numbers in the cells.
+    digits : int
+        Digits after the point of these numbers.
+
+    Returns
+    -------
+    str
+        Lines with escape sequences for colours, if any; no newline at the end.
+    """
+    width = max(width, _NARROWEST)
+    painter = Painter(color, unicode, picture.signed)
+    queries = terminal_labels(picture.query_labels, painter)
+    keys = terminal_labels(picture.key_labels, painter)
+    room = width - gutter_width(picture, queries, width)
+    lines = _line_limit(height, keys)
+    numbers = None if annotate is False else digits
+    form = _form(picture, painter, room, lines, numbers)
+    limit = (lines * 2 if form.halves else lines, max(1, room // form.width))
+    picture = coarsen(picture, limit)
+    names = gutter(picture, queries, form, width - room, painter)
+    header = key_header(picture, keys, form, painter)
+    return "\n".join(
+        painter.text(line)
+        for line in chain(
+            _heading(picture, width, painter),
+            _panels(picture, form, painter, names, header, room),
+            ([plain(text)] for text in key_list(picture, keys, form, width, painter)),
+            _notes(picture, queries, form, width, painter),
+            _legend(picture, width, painter),
+        )
+    )
+
+
+def _line_limit(height: int | None, keys: Sequence[str] | None) -> int:
+    """Return how many lines the cells of a map may take."""
+    if height is None:
+        return _MOST_LINES
+    upright = min(LONGEST_UPRIGHT, max(map(columns, keys))) if keys else 0
+    return max(_LEAST_LINES, height - _LINES_AROUND - upright)
+
+
+def _form(picture: Picture, painter: Painter, room: int, lines: int, digits: int | None) -> Form:
+    """Choose the largest look of a cell that fits."""
+    rows, across = picture.cells
+    if digits is not None and len(picture.panels) == 1 and rows <= lines and across * 3 <= room:
+        texts = chain.from_iterable(cell_texts(picture.panels[0], digits))
+        longest = max(map(len, texts))
+        # Backgrounds tell neighbours apart in one column; shades need one on each side.
+        margin = 2 if painter.color == "none" or across * (longest + 2) <= room else 1
+        if across * (longest + margin) <= room:
+            return Form(longest + margin, digits=digits)
+    # Without colour a sign needs a column of its own beside the shade.
+    signs = painter.signed and painter.color == "none"
+    if signs or (across * 2 <= room and rows <= lines):
+        return Form(2)
+    # A handful of rows is seen better in full lines.
+    halves = painter.color != "none" and painter.unicode and rows > _LEAST_LINES
+    return Form(1, halves=halves)
+
+
+def _panels(
+    picture: Picture,
+    form: Form,
+    painter: Painter,
+    names: list[str],
+    header: list[str],
+    room: int,
+) -> list[Line]:
+    """Return all maps, side by side while they fit."""
+    wide = picture.cells[1] * form.width
+    beside = max(1, (room + _GAP) // (wide + _GAP))
+    lines: list[Line] = []
+    for first in range(0, len(picture.panels), beside):
+        group = picture.panels[first : first + beside]
+        if first:
+            lines.append([plain("")])
+        margin = " " * len(names[0]) if names[0].isascii() else " " * columns(names[0])
+        lines += _titles(group, margin, wide, painter)
+        lines += [_beside(margin, [[plain(text)]] * len(group)) for text in header]
+        bodies = [painter.rows(picture, panel, form) for panel in group]
+        lines += [
+            _beside(name, list(parts))
+            for name, parts in zip(names, zip(*bodies, strict=True), strict=True)
+        ]
+    return lines
+
+
+def _titles(group: Sequence[Panel], margin: str, wide: int, painter: Painter) -> list[Line]:
+    if not any(panel.title for panel in group):
+        return []
+    titles = [painter.known(panel.title or "") for panel in group]
+    return [_beside(margin, [[plain(fit_text(title, wide, painter))] for title in titles])]
+
+
+def _beside(name: str, parts: list[Line]) -> Line:
+    """Join the lines of several maps, with a gap between them."""
+    line: Line = [plain(name)]
+    for index, part in enumerate(parts):
+        line += ([plain(" " * _GAP)] if index else []) + part
+    return line
+
+
+def _heading(picture: Picture, width: int, painter: Painter) -> list[Line]:
+    title = [painter.known(picture.title)] if picture.title else []
+    texts = [*title, "queries down, keys across"]
+    return [[plain(shorten(text, width, ellipsis=painter.known("…")))] for text in texts]
+
+
+def _notes(
+    picture: Picture, queries: Sequence[str] | None, form: Form, width: int, painter: Painter
+) -> list[Line]:
+    """Return what the reader must know of cells and names."""
+    notes = [picture.note] if picture.note else []
+    if queries is not None and form.halves and picture.block[0] == 1:
+        notes.append("every second query is named")
+    lines = [line for note in notes for line in _wrapped(note.split(" "), width)]
+    return [[plain(painter.known(line.replace("\u00a0", " ")))] for line in lines]
+
+
+def _wrapped(words: list[str], width: int) -> list[str]:
+    lines = [""]
+    for word in words:
+        if lines[-1] and columns(lines[-1]) + 1 + columns(word) > width:
+            lines.append(word)
+        else:
+            lines[-1] += (" " if lines[-1] else "") + word
+    return lines
+
+
+def _legend(picture: Picture, width: int, painter: Painter) -> list[Line]:
+    """Return the scale with its numbers, and what hidden cells look like."""
+    below, above = picture.saturated
+    low = painter.known(("≤ " if below else "") + number_text(picture.vmin))
+    high = painter.known(("≥ " if above else "") + number_text(picture.vmax))
+    steps = max(5, min(24, width - len(low) - len(high) - 2))
+    # A sign and its shade make one step of two columns.
+    wide = 2 if picture.signed else 1
+    count = steps // wide
+    ramp = [painter.cell(step / (count - 1), wide) for step in range(count)]
+    name = _NAMES[picture.what] + (" (log scale)" if picture.log else "")
+    # The name comes first, or "0" would look like the first of the queries.
+    parts: list[Line] = [[plain(name)], [plain(low + " "), *ramp, plain(" " + high)]]
+    if picture.any_hidden:
+        parts.append([painter.hidden(2), plain(" hidden")])
+    return _flowed(parts, width)
+
+
+def _flowed(parts: list[Line], width: int) -> list[Line]:
+    """Put parts on one line while they fit, on more otherwise."""
+    lines: list[Line] = [[]]
+    for part in parts:
+        taken = sum(columns(span[0]) for span in [*lines[-1], *part])
+        if lines[-1] and taken + _GAP > width:
+            lines.append(list(part))
+        else:
+            lines[-1] += ([plain(" " * _GAP)] if lines[-1] else []) + part
+    return lines

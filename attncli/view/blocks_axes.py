@@ -1,0 +1,133 @@
+"""Labels around a terminal picture: queries in a gutter on the left, keys above."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncli.view.labels import clusters, columns, shorten
+from attncli.view.scale import ticks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attncli.view.blocks_cells import Form, Painter
+    from attncli.view.picture import Picture
+
+__all__ = ["fit_text", "gutter", "gutter_width", "key_header", "key_list", "terminal_labels"]
+
+LONGEST_UPRIGHT = 10
+# Terminals disagree about the width of joined emoji; apart, each has a known one.
+_JOINERS = str.maketrans("", "", "\u200c\u200d\ufe0e\ufe0f")
+
+
+def terminal_labels(labels: Sequence[str] | None, painter: Painter) -> tuple[str, ...] | None:
+    """Return labels whose width is known and whose characters the terminal has."""
+    if labels is None:
+        return None
+    return tuple(painter.known(label.translate(_JOINERS)) for label in labels)
+
+
+def fit_text(text: str, room: int, painter: Painter, *, right: bool = False) -> str:
+    """Return a text in exactly `room` columns: cut in the middle, or filled up."""
+    short = shorten(text, room, ellipsis=painter.known("…"))
+    fill = " " * (room - columns(short))
+    return fill + short if right else short + fill
+
+
+def gutter_width(picture: Picture, labels: Sequence[str] | None, width: int) -> int:
+    """Return the columns that the names of queries take, and a blank."""
+    names = labels or (str(picture.row_start + picture.rows - 1),)
+    return min(max(map(columns, names)), max(4, width // 4), 24) + 1
+
+
+def gutter(
+    picture: Picture, labels: Sequence[str] | None, form: Form, room: int, painter: Painter
+) -> list[str]:
+    """Return the name at the left of each line; blank where a line has none.
+
+    Labels name single rows; a line that stands for many is named by number.
+    """
+    per_line = picture.block[0] * (2 if form.halves else 1)
+    lines = -(-picture.rows // per_line)
+    if labels is not None and picture.block[0] == 1:
+        texts = list(labels[::per_line])
+    else:
+        texts = [""] * lines
+        named = ticks(picture.rows, None, lines, start=picture.row_start)
+        for place, text in zip(named.positions, named.texts, strict=True):
+            texts[place // per_line] = text
+    return [fit_text(text, room - 1, painter, right=True) + " " for text in texts]
+
+
+def key_header(
+    picture: Picture, labels: Sequence[str] | None, form: Form, painter: Painter
+) -> list[str]:
+    """Return the lines above the cells that name the keys, each as wide as the panel.
+
+    Labels lie where all fit above their cells, stand upright where they do not; keys
+    are numbered where there are no labels or a cell stands for many.
+    """
+    if labels is None or picture.block[1] > 1 or _needs_list(labels, form):
+        return [_numbered(picture, form)]
+    if max(map(columns, labels)) < form.width:
+        return ["".join(_centered(label, form.width) for label in labels)]
+    # Counted in characters, since each takes a line whatever its width.
+    parts = [
+        clusters(
+            shorten(
+                label,
+                LONGEST_UPRIGHT,
+                ellipsis=painter.known("…"),
+                measure=lambda text: len(clusters(text)),
+            )
+        )
+        for label in labels
+    ]
+    depth = max(map(len, parts))
+    upright = [[" "] * (depth - len(part)) + part for part in parts]
+    return ["".join(_centered(part[line], form.width) for part in upright) for line in range(depth)]
+
+
+def _needs_list(labels: Sequence[str], form: Form) -> bool:
+    """Tell whether labels cannot stand upright: characters too wide, or escaped ones."""
+    return any(
+        "\\" in label or any(columns(part) > form.width for part in clusters(label))
+        for label in labels
+    )
+
+
+def key_list(
+    picture: Picture, labels: Sequence[str] | None, form: Form, width: int, painter: Painter
+) -> list[str]:
+    """Return lines that say which key each number is, where labels had to give way."""
+    if labels is None or picture.block[1] > 1 or not _needs_list(labels, form):
+        return []
+    lines = [""]
+    for place, label in enumerate(labels, start=picture.column_start):
+        entry = shorten(f"{place} {label}", width, ellipsis=painter.known("…"))
+        gap = 2 if lines[-1] else 0
+        if columns(lines[-1]) + gap + columns(entry) > width:
+            lines.append(entry)
+        else:
+            lines[-1] += " " * gap + entry
+    return lines
+
+
+def _numbered(picture: Picture, form: Form) -> str:
+    """Return one line with as many indices of keys as fit, each above its cell."""
+    wide = picture.cells[1] * form.width
+    longest = len(str(picture.column_start + picture.columns - 1))
+    named = ticks(picture.columns, None, wide // (longest + 1), start=picture.column_start)
+    line = ""
+    for place, text in zip(named.positions, named.texts, strict=True):
+        slack = max(0, form.width - len(text)) // 2
+        start = place // picture.block[1] * form.width + slack
+        # Rounding to whole cells may push one number into the next.
+        if (not line or start > len(line)) and start + len(text) <= wide:
+            line = line.ljust(start) + text
+    return line.ljust(wide)
+
+
+def _centered(text: str, width: int) -> str:
+    spare = width - columns(text)
+    return " " * (spare // 2) + text + " " * (spare - spare // 2)

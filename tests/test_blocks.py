@@ -1,0 +1,236 @@
+"""The terminal picture: colours and marks of cells, labels, and the width it must fit."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attncli.view.blocks import draw_blocks
+from attncli.view.color import HIDDEN, blues, diverging
+from attncli.view.labels import columns
+from attncli.view.panel import make_panel, split
+from attncli.view.picture import make_picture
+
+TOKENS = [
+    "[CLS]",
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "the",
+    "mat",
+    "because",
+    "it",
+    "was",
+    "tired",
+    ".",
+    "[SEP]",
+]
+CHINESE = ["我", "喜欢", "吃", "苹果", "和", "香蕉", "🙂", "。", "ごはん", "한국어"]
+_SEQUENCE = re.compile(r"\x1b\[([0-9;]*)m|([^\x1b])")
+
+
+def weights(rows, across, heads=None, seed=0):
+    shape = (rows, across) if heads is None else (heads, rows, across)
+    raw = np.random.default_rng(seed).random(shape) ** 4
+    return raw / raw.sum(-1, keepdims=True)
+
+
+def screen(text):
+    """Return each line as characters with ink and background, as a terminal would."""
+    lines = []
+    for line in text.split("\n"):
+        fore = back = None
+        cells = []
+        for codes, character in _SEQUENCE.findall(line):
+            if character:
+                cells.append((character, fore, back))
+            elif codes == "0":
+                fore = back = None
+            else:
+                numbers = [int(code) for code in codes.split(";")]
+                while numbers:
+                    size = 5 if numbers[1] == 2 else 3
+                    color = tuple(numbers[2:size])
+                    if numbers[0] == 38:
+                        fore = color
+                    else:
+                        back = color
+                    numbers = numbers[size:]
+        assert (fore, back) == (None, None), "a line leaves its colour behind"
+        lines.append(cells)
+    return lines
+
+
+def step(fraction):
+    """Return the place on the ramp that a terminal picture rounds to."""
+    return round(fraction * 256) / 256
+
+
+def bare(text):
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def test_tutorial_numbers_stand_in_cells_of_their_colour():
+    picture = make_picture([make_panel([[0.5761, 0.2119, 0.2119], [0.2119, 0.5761, 0.2119]])])
+    lines = screen(draw_blocks(picture, width=40, color="truecolor"))
+    rows = [line for line in lines if line[0][0] in "01" and line[2][2]]
+    for i, row in enumerate(rows):
+        cells = row[2:20]
+        for j in range(3):
+            cell = cells[6 * j : 6 * j + 6]
+            value = picture.panels[0].values[i, j]
+            assert "".join(c for c, _, _ in cell) == f" {value:.2f} "
+            assert {back for _, _, back in cell} == {blues(step(value / 0.5761))}
+            assert cell[1][1] == ((255, 255, 255) if value > 0.5 else (0, 0, 0))
+    assert len(rows) == 2
+
+
+def test_two_column_cells_have_the_colour_of_their_weight_and_hidden_ones_a_mark():
+    values = weights(20, 20)
+    hidden = np.triu(np.ones((20, 20), bool), 1)
+    picture = make_picture([make_panel(values, hidden)])
+    lines = screen(draw_blocks(picture, width=60, color="truecolor"))
+    body = [line[3:] for line in lines if len(line) == 43]
+    assert len(body) == 20
+    for i, line in enumerate(body):
+        for j in range(20):
+            character, _, back = line[2 * j]
+            value = values[i, j] / picture.vmax
+            assert (character, back) == (
+                ("·", HIDDEN) if hidden[i, j] else (" ", blues(step(value)))
+            )
+
+
+def test_half_blocks_hold_two_rows_in_a_line():
+    values = weights(31, 30)
+    picture = make_picture([make_panel(values)])
+    lines = screen(draw_blocks(picture, width=40, color="truecolor"))
+    body = [line[3:] for line in lines if any(c == "▀" for c, _, _ in line)]
+    assert len(body) == 16
+    for i, line in enumerate(body):
+        for j, (character, fore, back) in enumerate(line):
+            assert character == "▀"
+            assert fore == blues(step(values[2 * i, j] / picture.vmax))
+            lower = None if i == 15 else blues(step(values[2 * i + 1, j] / picture.vmax))
+            assert back == lower
+
+
+def test_scores_diverge_and_without_colour_show_their_sign():
+    values = np.array([[-4.0, 0.0, 4.0]])
+    picture = make_picture([make_panel(values)], what="scores")
+    line = screen(draw_blocks(picture, width=40, color="truecolor", annotate=False))[2]
+    assert [line[i][2] for i in (2, 4, 6)] == [diverging(0), diverging(0.5), diverging(1)]
+    assert "0 -█  +█" in draw_blocks(picture, width=40, annotate=False)
+    assert "0 -@  +@" in draw_blocks(picture, width=40, annotate=False, unicode=False)
+
+
+def test_shades_grow_with_the_weight_and_differ_from_hidden():
+    picture = make_picture([make_panel([[0, 0.25, 0.5, 0.75, 1, -np.inf]])])
+    assert "0   ░░▒▒▓▓██··" in draw_blocks(picture, width=40, annotate=False)
+    assert "0   ::==##@@//" in draw_blocks(picture, width=40, annotate=False, unicode=False)
+    assert "hidden" in draw_blocks(picture, width=40)
+    assert "hidden" not in draw_blocks(make_picture([make_panel([[0.0]])]), width=40)
+
+
+def test_no_colour_means_no_escape_and_ascii_means_ascii():
+    labels = ["中", "é…", "≥\x1b[31m"]
+    picture = make_picture(
+        [make_panel([[-1.0, -np.inf, 2.0]], title="头 3")],
+        what="scores",
+        key_labels=labels,
+        query_labels=["q×"],
+        title="−x≤",
+        vmax=1,
+    )
+    for annotate in (None, False):
+        text = draw_blocks(picture, width=40, unicode=False, annotate=annotate)
+        assert text.isascii()
+        assert "\x1b" not in text
+    assert "\x1b" not in draw_blocks(picture, width=40)
+    colored = draw_blocks(picture, width=40, color="256")
+    assert "\x1b" not in bare(colored)
+    assert "38;2" not in colored
+    assert "48;2" not in colored
+
+
+def test_token_labels_stand_upright_over_their_columns():
+    picture = make_picture(
+        [make_panel(weights(13, 13))], query_labels=TOKENS, key_labels=TOKENS, title="MiniLM"
+    )
+    lines = draw_blocks(picture, width=50, annotate=False).split("\n")
+    header = [line.ljust(34) for line in lines[2:9]]
+    for j, token in enumerate(TOKENS):
+        assert "".join(line[8 + 2 * j] for line in header).strip() == token
+    assert [line[:8].strip() for line in lines[9:22]] == TOKENS
+
+
+def test_wide_labels_align_and_give_way_to_a_list_where_cells_are_narrow():
+    picture = make_picture([make_panel(weights(10, 10))], query_labels=CHINESE, key_labels=CHINESE)
+    text = draw_blocks(picture, width=80, color="truecolor")
+    cells = [line for line in screen(text) if line and line[-1][2] and len(line) > 60]
+    assert len(cells) == 10
+    assert {columns("".join(c for c, _, _ in line)) for line in cells} == {67}
+    many = make_picture([make_panel(weights(10, 30))], key_labels=CHINESE * 3)
+    narrow = draw_blocks(many, width=40, color="none")
+    assert "29 한국어" in narrow
+    assert "0    5" in narrow
+
+
+def test_a_large_map_is_pooled_and_says_so():
+    values = np.zeros((2048, 2048))
+    values[1500, 700] = 1
+    picture = make_picture([make_panel(values)])
+    text = draw_blocks(picture, width=80, height=40)
+    assert "each cell shows the largest of" in text
+    # One strong key among four million must still be seen.
+    assert sum(line.count("█") for line in text.split("\n")[3:-2]) == 1
+    assert len(text.split("\n")) <= 40
+
+
+def test_heads_stand_side_by_side_under_their_titles():
+    picture = make_picture(split(weights(5, 5, heads=6), names=["head"]))
+    wide = draw_blocks(picture, width=80).split("\n")
+    assert "head 0" in wide[1]
+    assert "head 5" in wide[1]
+    narrow = draw_blocks(picture, width=26).split("\n")
+    assert sum("head" in line for line in narrow) == 3
+
+
+@pytest.mark.parametrize("color", ["truecolor", "256", "none"])
+@pytest.mark.parametrize("unicode", [True, False])
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.tuples(st.integers(1, 40), st.integers(1, 90)),
+    heads=st.sampled_from([None, 1, 3]),
+    width=st.sampled_from([20, 31, 40, 80, 200]),
+    height=st.sampled_from([None, 10, 24, 50]),
+    labels=st.sampled_from([None, TOKENS, CHINESE, ["x" * 60, "👩‍👩‍👧", "e\u0301\x1b[1m"]]),
+    what=st.sampled_from(["weights", "scores"]),
+    hide=st.booleans(),
+)
+def test_no_line_is_longer_than_the_terminal(
+    color, unicode, shape, heads, width, height, labels, what, hide
+):
+    values = weights(*shape, heads=heads) - (0.1 if what == "scores" else 0)
+    hidden = np.triu(np.ones(shape, bool), 1) if hide else None
+
+    def named(count):
+        return labels and [labels[i % len(labels)] for i in range(count)]
+
+    picture = make_picture(
+        split(values, hidden, names=["head"][: values.ndim - 2]),
+        what=what,
+        query_labels=named(shape[0]),
+        key_labels=named(shape[1]),
+        title="A title of many words " * 4,
+        vmax=0.1234567,
+    )
+    text = draw_blocks(picture, width=width, height=height, color=color, unicode=unicode)
+    screen(text)
+    for line in bare(text).split("\n"):
+        assert columns(line) <= width
+        assert "\x1b" not in line
+        assert unicode or line.isascii()

@@ -1,0 +1,284 @@
+"""The drawn figure: colours of cells, places of texts, bytes and metadata."""
+
+import warnings
+import zlib
+from io import BytesIO
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread
+from matplotlib.text import Text
+
+from attncli.errors import InputError, UsageError
+from attncli.view.color import blues, diverging, ink
+from attncli.view.figure import draw, fit, render
+from attncli.view.figure_layout import cell_limit, grid_columns, panel_size
+from attncli.view.figure_metadata import figure_format, read_metadata
+from attncli.view.figure_style import missing_characters
+from attncli.view.panel import make_panel, split
+from attncli.view.picture import make_picture
+
+TOKENS = [
+    "[CLS]",
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "$x$",
+    "_a^b",
+    "because",
+    "[/INST]",
+    "was",
+    "tired",
+    ".",
+    "[SEP]",
+]
+CHINESE = ["我", "喜欢", "吃", "苹果", "和", "香蕉", "🙂", "。", "ごはん", "한국어"]
+TUTORIAL = [[0.5761, 0.2119, 0.2119], [0.2119, 0.5761, 0.2119]]
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+def weights(rows, across, heads=None, seed=0):
+    shape = (rows, across) if heads is None else (heads, rows, across)
+    raw = np.random.default_rng(seed).random(shape) ** 4
+    return raw / raw.sum(-1, keepdims=True)
+
+
+def pixels_of(figure, panel=0):
+    """Return a function from a place in a panel to the colour of the pixel there."""
+    image = imread(BytesIO(render(figure, "png", dpi=100)))
+    box = figure.axes[panel].transData
+    scale = 100 / figure.dpi
+
+    def at(x, y):
+        left, bottom = box.transform((x, y)) * scale
+        return (image[image.shape[0] - 1 - int(bottom), int(left), :3] * 255).round().astype(int)
+
+    return at
+
+
+def texts_of(figure):
+    """Return each text that is seen, with its box in pixels."""
+    canvas = FigureCanvasAgg(figure)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        canvas.draw()
+        renderer = canvas.get_renderer()
+        return [
+            (text.get_text(), text.get_window_extent(renderer))
+            for text in figure.findobj(Text)
+            if text.get_visible() and text.get_text().strip()
+        ]
+
+
+def assert_nothing_overlaps(figure):
+    boxes = texts_of(figure)
+    for text, box in boxes:
+        assert box.x0 >= -1, text
+        assert box.y0 >= -1, text
+        assert box.x1 <= figure.bbox.x1 + 1, text
+        assert box.y1 <= figure.bbox.y1 + 1, text
+    edges = np.array([[b.x0, b.y0, b.x1, b.y1] for _, b in boxes])
+    across = np.minimum(edges[:, None, 2], edges[:, 2]) - np.maximum(edges[:, None, 0], edges[:, 0])
+    along = np.minimum(edges[:, None, 3], edges[:, 3]) - np.maximum(edges[:, None, 1], edges[:, 1])
+    clash = np.argwhere(np.triu((across > 0.5) & (along > 0.5), 1))
+    assert not [(boxes[i][0], boxes[j][0]) for i, j in clash]
+
+
+@pytest.mark.parametrize("what", ["weights", "scores"])
+def test_each_cell_has_the_colour_of_its_value(what):
+    values = weights(7, 5) - (0.1 if what == "scores" else 0)
+    picture = make_picture([make_panel(values)], what=what)
+    at = pixels_of(draw(picture, annotate=False))
+    for (i, j), value in np.ndenumerate(values):
+        share = value / picture.vmax
+        expected = blues(share) if what == "weights" else diverging(0.5 + share / 2)
+        assert np.abs(at(j, i) - expected).max() <= 4
+
+
+def test_hidden_cells_are_grey_and_hatched_and_explained():
+    hidden = np.triu(np.ones((4, 4), bool), 1)
+    figure = draw(make_picture([make_panel(np.zeros((4, 4)), hidden)]), annotate=False)
+    at = pixels_of(figure)
+    seen = {
+        tuple(at(3 + dx / 40, dy / 40).tolist()) for dx in range(-15, 16) for dy in range(-15, 16)
+    }
+    assert (205, 205, 205) in seen
+    assert len(seen) > 2
+    assert all(max(color) - min(color) <= 2 for color in seen)
+    assert tuple(at(0, 3)) == blues(0)
+    assert "hidden" in [text for text, _ in texts_of(figure)]
+    plain = draw(make_picture([make_panel(np.zeros((4, 4)))]))
+    assert "hidden" not in [text for text, _ in texts_of(plain)]
+
+
+def test_numbers_are_written_in_readable_ink():
+    figure = draw(make_picture([make_panel(TUTORIAL)]))
+    numbers = {t.get_position(): t for t in figure.axes[0].texts}
+    for (i, j), value in np.ndenumerate(np.array(TUTORIAL)):
+        text = numbers[j, i]
+        assert text.get_text() == f"{value:.2f}"
+        assert to_rgb(text.get_color()) == to_rgb(ink(blues(value / 0.5761)))
+
+
+def test_numbers_are_left_out_where_they_cannot_be_read_or_are_not_wanted():
+    assert not draw(make_picture([make_panel(weights(40, 40))])).axes[0].texts
+    assert not draw(make_picture([make_panel(TUTORIAL)]), annotate=False).axes[0].texts
+    forced = draw(make_picture([make_panel(weights(40, 40))]), annotate=True)
+    assert len(forced.axes[0].texts) == 1600
+    with pytest.raises(UsageError, match="at most 2500 cells, found 3600"):
+        draw(make_picture([make_panel(weights(60, 60))]), annotate=True)
+
+
+LABELLED = {
+    "tutorial": ([make_panel(TUTORIAL)], None),
+    "one": ([make_panel([[1.0]])], None),
+    "tokens": ([make_panel(weights(13, 13))], TOKENS),
+    "heads": (split(weights(13, 13, heads=12), names=["head"]), TOKENS),
+    "five heads": (
+        split(weights(30, 30, heads=5), names=["head"]),
+        [f"token{i}" for i in range(30)],
+    ),
+    "chinese": ([make_panel(weights(10, 10))], CHINESE),
+    "long": ([make_panel(weights(12, 12))], [f"{i}{'word ' * 11}{i}" for i in range(12)]),
+    "150": ([make_panel(weights(150, 150))], [f"token{i}" for i in range(150)]),
+    "wide": ([make_panel(weights(3, 200))], None),
+    "tall": ([make_panel(weights(200, 3))], None),
+    "pooled": ([make_panel(weights(1500, 1300))], None),
+    "hidden": ([make_panel(weights(9, 9), np.triu(np.ones((9, 9), bool), 1))], TOKENS[:9]),
+    "many": (split(weights(4, 4, heads=30), names=["head"]), None),
+    "extreme": ([make_panel([[1e-310, 1e308], [3.0, 0.0]])], None),
+}
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_no_text_overlaps_another_or_leaves_the_figure(name):
+    panels, labels = LABELLED[name]
+    picture = make_picture(
+        panels, query_labels=labels, key_labels=labels, title="A title of many words " * 3
+    )
+    assert_nothing_overlaps(draw(picture))
+
+
+def test_saturated_and_log_and_signed_bars_do_not_overlap():
+    values = make_panel(weights(6, 6) - 0.1)
+    assert_nothing_overlaps(draw(make_picture([values], what="scores", vmax=0.05)))
+    deep = make_panel(weights(6, 6) ** 9)
+    assert_nothing_overlaps(draw(make_picture([deep], log=True, vmax=0.01)))
+
+
+def test_labels_are_plain_text_and_thinned_ones_are_announced():
+    figure = draw(make_picture([make_panel(weights(13, 13))], key_labels=TOKENS))
+    assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == TOKENS
+    assert not any(t.get_parse_math() for t in figure.axes[0].get_xticklabels())
+    names = [f"token{i}" for i in range(150)]
+    thinned = draw(make_picture([make_panel(weights(150, 150))], key_labels=names))
+    shown = [t.get_text() for t in thinned.axes[0].get_xticklabels()]
+    assert shown == names[::2]
+    assert "Keys (1 label in 2 shown)" in [text for text, _ in texts_of(thinned)]
+
+
+@pytest.mark.parametrize("file_format", ["png", "svg", "pdf"])
+def test_any_script_is_drawn_without_a_warning_and_svg_keeps_it_as_text(file_format):
+    picture = make_picture(
+        [make_panel(weights(10, 10))], query_labels=CHINESE, key_labels=CHINESE, title="标题 שלום"
+    )
+    data = render(draw(picture), file_format)
+    assert figure_format(data) == file_format
+    assert file_format != "svg" or "苹果" in data.decode()
+    assert set(missing_characters(picture)) <= set("".join(CHINESE) + "标题 שלום")
+
+
+@pytest.mark.parametrize("file_format", ["png", "svg", "pdf"])
+def test_the_same_picture_is_the_same_bytes_and_metadata_comes_back(file_format):
+    picture = make_picture([make_panel(TUTORIAL, [[False, False, True]])], title="<&> (x)")
+    metadata = {"Software": "attncli 1.2", "Options": 'é 中 (a\\b) "q" </dc:description> &amp;\nx'}
+    one = render(draw(picture), file_format, metadata=metadata)
+    import matplotlib as mpl
+
+    # A reader's own settings must not change the picture either.
+    with mpl.rc_context({"font.size": 30, "axes.grid": True, "savefig.bbox": "tight"}):
+        two = render(draw(picture), file_format, metadata=metadata)
+    assert one == two
+    assert read_metadata(one) == metadata
+    assert b"matplotlib.org" not in one.lower() or file_format == "svg"
+    assert read_metadata(render(draw(picture), file_format)) == {}
+
+
+def chunk(kind, body):
+    return len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
+
+
+def test_metadata_of_other_programs_is_read_and_damage_is_an_error():
+    bomb = zlib.compress(bytes(50_000_000))
+    data = (
+        SIGNATURE
+        + chunk(b"tEXt", b"Author\0me")
+        + chunk(b"zTXt", b"Zipped\0\0" + zlib.compress(b"long"))
+        + chunk(b"iTXt", b"Titel\0\0\0de\0\0" + "ü".encode())
+        + chunk(b"zTXt", b"Bomb\0\0" + bomb)
+        + chunk(b"IEND", b"")
+    )
+    found = read_metadata(data)
+    assert len(found.pop("Bomb")) <= 1 << 20
+    assert found == {"Author": "me", "Zipped": "long", "Titel": "ü"}
+    with pytest.raises(InputError, match="cut short"):
+        read_metadata(data[:30])
+    with pytest.raises(InputError, match="damaged"):
+        read_metadata(SIGNATURE + chunk(b"zTXt", b"a\0\0nonsense"))
+    with pytest.raises(InputError, match="not a PNG, SVG or PDF"):
+        read_metadata(b"GIF89a")
+    svg = b"<svg><dc:description>[1, 2</dc:description></svg>"
+    assert read_metadata(svg) == {"Description": "[1, 2"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=200), st.sampled_from([SIGNATURE, b"%PDF-1.4", b"<svg>", b""]))
+def test_reading_metadata_of_anything_never_fails_otherwise(data, start):
+    try:
+        found = read_metadata(start + data)
+    except InputError:
+        return
+    assert all(isinstance(text, str) for pair in found.items() for text in pair)
+
+
+def test_a_cell_never_gets_less_than_a_pixel():
+    picture = make_picture([make_panel(np.zeros((3000, 2500)))])
+    fitted = fit(picture, dpi=50)
+    limit = cell_limit((3000, 2500), dpi=50)
+    assert fitted.cells[0] <= limit[0]
+    assert fitted.cells[1] <= limit[1]
+    assert fitted.note
+    width, height = panel_size(3000, 2500)
+    assert fitted.cells[0] <= height * 50
+    assert fitted.cells[1] <= width * 50
+
+
+def test_a_pooled_picture_keeps_the_numbers_of_tokens():
+    picture = make_picture([make_panel(np.eye(1999))], row_start=1, column_start=1)
+    figure = draw(picture)
+    assert figure.axes[0].get_xlim() == (-0.5, 1998.5)
+    ticks = figure.axes[0].get_xticks()
+    labels = [int(t.get_text()) for t in figure.axes[0].get_xticklabels()]
+    assert labels == [int(place) + 1 for place in ticks]
+    assert any("largest of 2" in text for text, _ in texts_of(figure))
+
+
+@pytest.mark.parametrize(("count", "columns"), [(1, 1), (2, 2), (3, 3), (4, 2), (8, 4), (12, 4)])
+def test_heads_make_a_grid_near_the_shape_of_a_page(count, columns):
+    assert grid_columns(count, 1.0) == columns
+
+
+def test_wrong_wishes_are_errors_with_a_way_out():
+    picture = make_picture([make_panel(TUTORIAL)])
+    with pytest.raises(UsageError, match="no colour map 'Bluess'") as error:
+        draw(picture, cmap="Bluess")
+    assert "Blues" in error.value.hint
+    with pytest.raises(UsageError, match="at most 100 million"):
+        render(draw(picture), "png", dpi=5000)
+    with pytest.raises(UsageError, match="at most 400 maps, found 401"):
+        draw(make_picture([make_panel([[1.0]])] * 401))

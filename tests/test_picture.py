@@ -1,0 +1,271 @@
+"""The data behind a picture: panels, scale, ticks, pooling, colours, labels."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attncli.errors import DataError, ShapeError, UsageError
+from attncli.view.color import (
+    HIDDEN,
+    blues,
+    blues_256,
+    diverging,
+    diverging_256,
+    ink,
+    luminance,
+    xterm,
+)
+from attncli.view.labels import clusters, columns, shorten
+from attncli.view.panel import difference, make_panel, split
+from attncli.view.picture import make_picture
+from attncli.view.pooling import Pooler, coarsen, pool
+from attncli.view.scale import cell_texts, fractions, number_text, scale_ticks, ticks
+
+sizes = st.integers(1, 12)
+channels = st.integers(0, 255)
+
+
+def blocks_of(count, limit):
+    """Return the indices of each block, by the definition."""
+    size = -(-count // limit)
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def strongest(values, hidden, *, signed):
+    """Return what one cell shows, by the definition, and None where it is hidden."""
+    seen = [v for v, h in zip(values, hidden, strict=True) if not h]
+    if not seen:
+        return None
+    return max(seen, key=lambda v: (abs(v), v)) if signed else max(seen)
+
+
+@st.composite
+def maps(draw):
+    rows, across = draw(sizes), draw(sizes)
+    seed = draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    values = rng.integers(-4, 5, (rows, across)).astype(float)
+    return values, rng.random((rows, across)) < draw(st.sampled_from([0.0, 0.4, 0.95, 1.0]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(maps(), sizes, sizes, st.booleans())
+def test_pooling_keeps_the_strongest_of_each_block(map_, down, across, signed):
+    values, hidden = map_
+    pooled = pool(make_panel(values, hidden), (down, across), signed=signed)
+    for i, rows in enumerate(blocks_of(values.shape[0], down)):
+        for j, cols in enumerate(blocks_of(values.shape[1], across)):
+            part = np.ix_(rows, cols)
+            best = strongest(values[part].ravel(), hidden[part].ravel(), signed=signed)
+            assert pooled.hidden[i, j] == (best is None)
+            assert pooled.values[i, j] == (best or 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(maps(), sizes, sizes, st.booleans(), st.data())
+def test_tiles_in_any_order_pool_to_the_same(map_, down, across, signed, data):
+    values, hidden = map_
+    pooler = Pooler(values.shape, (down, across), signed=signed)
+    size = data.draw(st.tuples(sizes, sizes))
+    tiles = [
+        (i, j)
+        for i in range(0, values.shape[0], size[0])
+        for j in range(0, values.shape[1], size[1])
+    ]
+    for i, j in data.draw(st.permutations(tiles)):
+        part = slice(i, i + size[0]), slice(j, j + size[1])
+        pooler.add(values[part], hidden[part], row=i, column=j)
+    whole = Pooler(values.shape, (down, across), signed=signed)
+    whole.add(np.where(hidden, -np.inf, values))
+    assert (pooler.panel().values == whole.panel().values).all()
+    assert (pooler.panel().hidden == whole.panel().hidden).all()
+
+
+def test_a_tile_outside_the_map_or_with_nan_is_refused():
+    with pytest.raises(ShapeError, match="outside the map"):
+        Pooler((4, 4), (2, 2)).add(np.zeros((2, 2)), row=3)
+    for bad in (np.nan, np.inf):
+        with pytest.raises(DataError, match="finite"):
+            Pooler((4, 4), (2, 2)).add(np.array([[0, bad, 1, 1]]))
+
+
+def test_coarsening_twice_is_coarsening_once():
+    rng = np.random.default_rng(0)
+    picture = make_picture([make_panel(rng.random((24, 36)))])
+    twice = coarsen(coarsen(picture, (12, 18)), (6, 6))
+    once = coarsen(picture, (6, 6))
+    assert twice.block == once.block == (4, 6)
+    assert (twice.panels[0].values == once.panels[0].values).all()
+    assert once.note == "each cell shows the largest of 4\u00a0×\u00a06 weights"
+    assert picture.note is None
+    assert (once.vmin, once.vmax) == (picture.vmin, picture.vmax)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 3000), st.integers(1, 200), st.integers(0, 5000), st.booleans())
+def test_ticks_fit_the_room_and_name_the_right_places(count, room, start, labelled):
+    labels = [f"t{start + i}" for i in range(count)] if labelled else None
+    named = ticks(count, labels, room, start=start)
+    assert 1 <= len(named.positions) <= room
+    assert named.texts == tuple(f"{'t' if labelled else ''}{start + p}" for p in named.positions)
+    assert all(0 <= p < count for p in named.positions)
+    gaps = {b - a for a, b in zip(named.positions, named.positions[1:], strict=False)}
+    assert gaps <= {named.step}
+    if not labelled:
+        assert re.fullmatch("[125]0*", str(named.step))
+    if count <= room:
+        assert len(named.positions) == count
+
+
+def test_weights_scale_from_zero_to_the_largest_of_all_panels():
+    picture = make_picture(split(np.array([[[0.1, 0.9]], [[0.3, 0.7]]]), names=["head"]))
+    assert (picture.vmin, picture.vmax) == (0, 0.9)
+    assert [panel.title for panel in picture.panels] == ["head 0", "head 1"]
+    assert np.allclose(fractions(picture, [0, 0.45, 0.9, 2]), [0, 0.5, 1, 1])
+
+
+def test_scores_scale_symmetrically_and_zero_is_the_middle():
+    picture = make_picture([make_panel([[-3.0, 1.0, -np.inf]])], what="scores")
+    assert (picture.vmin, picture.vmax) == (-3, 3)
+    assert np.allclose(fractions(picture, [-3, 0, 3, -9]), [0, 0.5, 1, 0])
+    assert picture.panels[0].hidden.tolist() == [[False, False, True]]
+
+
+def test_log_scale_spans_the_positive_weights_but_at_most_six_decades():
+    picture = make_picture([make_panel([[1.0, 1e-2, 0.0]])], log=True)
+    assert picture.vmin == pytest.approx(0.01)
+    assert np.allclose(fractions(picture, [0, 0.01, 0.1, 1]), [0, 0, 0.5, 1])
+    deep = make_picture([make_panel([[1.0, 1e-30]])], log=True)
+    assert deep.vmin == pytest.approx(1e-6)
+    with pytest.raises(UsageError, match="logarithmic"):
+        make_picture([make_panel([[1.0]])], what="scores", log=True)
+
+
+def test_all_zero_still_has_a_scale_and_a_given_vmax_saturates():
+    zero = make_picture([make_panel([[0.0]])])
+    assert (zero.vmin, zero.vmax) == (0, 1)
+    capped = make_picture([make_panel([[0.2, 0.9]])], vmax=0.5)
+    assert capped.saturated == (False, True)
+    assert scale_ticks(capped)[-1] == (1.0, "≥ 0.5")
+    for bad in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match="above 0"):
+            make_picture([make_panel([[0.2]])], vmax=bad)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(1e-300, 1e308), st.sampled_from(["weights", "scores"]))
+def test_scale_ticks_lie_in_order_and_stand_where_their_number_does(top, what):
+    picture = make_picture([make_panel([[top, 0.0]])], what=what)
+    marks = scale_ticks(picture)
+    places = [place for place, _ in marks]
+    assert places == sorted(set(places))
+    assert 2 <= len(marks) <= 8
+    for place, text in marks:
+        value = float(text.replace("−", "-"))
+        share = value / top if what == "weights" else 0.5 + value / top / 2
+        assert place == pytest.approx(share, abs=1e-6)
+
+
+def test_nonfinite_and_negative_weights_and_wrong_shapes_are_refused():
+    with pytest.raises(DataError, match="found nan at row 1, column 0"):
+        make_panel([[0.0], [np.nan]])
+    assert not make_panel([[0.5, np.nan]], [[False, True]]).values[0, 1]
+    with pytest.raises(DataError, match=r"negative, found -0\.5"):
+        make_picture([make_panel([[-0.5, 1.0]])])
+    for bad in (np.zeros(3), np.zeros((0, 3)), np.zeros((1, 2, 3))):
+        with pytest.raises(ShapeError, match="matrix"):
+            make_panel(bad)
+    with pytest.raises(ShapeError, match="hidden cells have shape"):
+        make_panel(np.zeros((2, 3)), np.zeros((3, 2), bool))
+    with pytest.raises(ShapeError, match="one shape"):
+        make_picture([make_panel(np.zeros((2, 3))), make_panel(np.zeros((3, 2)))])
+    with pytest.raises(ShapeError, match="1 key labels, expected 3"):
+        make_picture([make_panel(np.zeros((2, 3)))], key_labels=["a"])
+
+
+def test_difference_treats_a_hidden_weight_as_zero_and_a_hidden_score_as_nothing():
+    one = make_panel([[0.6, 0.4, 0.0]], [[False, False, True]])
+    two = make_panel([[1.0, 0.0, 0.0]], [[False, True, True]])
+    weights = difference(one, two)
+    assert np.allclose(weights.values, [[-0.4, 0.4, 0]])
+    assert weights.hidden.tolist() == [[False, False, True]]
+    assert difference(one, two, what="scores").hidden.tolist() == [[False, True, True]]
+    with pytest.raises(ShapeError, match="one shape"):
+        difference(one, make_panel([[1.0]]))
+
+
+def test_cell_texts_are_rounded_signed_and_blank_where_hidden():
+    panel = make_panel([[0.576, -0.001, -np.inf, -2.5, 123456789.0]])
+    assert cell_texts(panel, 2) == [["0.58", "0.00", "", "−2.50", "1.2e+08"]]
+    assert number_text(-0.0) == "0"
+
+
+def test_labels_lose_their_control_characters():
+    picture = make_picture(
+        [make_panel([[1.0]], title="a\x1b")], key_labels=["b\n"], title="\x07 [CLS]"
+    )
+    assert picture.key_labels == (r"b\x0a",)
+    assert picture.title == r"\x07 [CLS]"
+    assert picture.panels[0].title == r"a\x1b"
+
+
+def test_blues_is_the_ramp_of_matplotlib():
+    mpl = pytest.importorskip("matplotlib")
+    for ramp, name in ((blues, "Blues"), (diverging, "RdBu")):
+        theirs = mpl.colormaps[name](np.arange(256), bytes=True)[:, :3].astype(int)
+        ours = np.array([ramp(i / 255) for i in range(256)])
+        assert np.abs(ours - theirs).max() <= 1
+
+
+def test_ramps_darken_and_never_meet_the_colour_of_hidden_cells():
+    for ramp in (blues, blues_256):
+        lights = [luminance(ramp(i / 100)) for i in range(101)]
+        assert lights == sorted(lights, reverse=True)
+    for ramp in (blues, diverging, blues_256, diverging_256):
+        shades = [ramp(i / 255) for i in range(256)]
+        assert min(sum(abs(a - b) for a, b in zip(s, HIDDEN, strict=True)) for s in shades) > 60
+        assert ramp(-1) == ramp(0)
+        assert ramp(2) == ramp(1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.tuples(channels, channels, channels))
+def test_ink_has_the_better_contrast_and_enough_of_it(rgb):
+    light = luminance(rgb)
+    contrast = {"black": (light + 0.05) / 0.05, "white": 1.05 / (light + 0.05)}
+    assert contrast[ink(rgb)] == max(contrast.values())
+    # The contrast that WCAG asks of text; the better ink always has it.
+    assert contrast[ink(rgb)] >= 4.5
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.tuples(channels, channels, channels))
+def test_xterm_is_the_nearest_of_the_fixed_colours(rgb):
+    levels = (0, 95, 135, 175, 215, 255)
+    fixed = {
+        16 + 36 * r + 6 * g + b: (levels[r], levels[g], levels[b])
+        for r, g, b in np.ndindex(6, 6, 6)
+    }
+    fixed |= {232 + i: (8 + 10 * i,) * 3 for i in range(24)}
+
+    def distance(code):
+        return sum((a - b) ** 2 for a, b in zip(fixed[code], rgb, strict=True))
+
+    assert distance(xterm(rgb)) == min(map(distance, fixed))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(st.sampled_from("ab1.中文あ🙂é\u0301")), st.integers(0, 12))
+def test_shortened_labels_fit_and_keep_both_ends(text, room):
+    short = shorten(text, room)
+    assert columns(short) <= room or not short
+    if columns(text) <= room:
+        assert short == text
+    elif room >= 5:
+        head, tail = short.split("…")
+        assert text.startswith(head)
+        assert text.endswith(tail)
+    assert "".join(clusters(text)) == text
