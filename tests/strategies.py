@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-__all__ = ["Draw", "Numbers", "Problem", "array_shape", "problems"]
+__all__ = ["Numbers", "Problem", "near_tile_edges", "problems"]
 
 Draw = Any
+Lengths = st.SearchStrategy[tuple[int, int]]
 LAYOUTS = ("sd", "bsd", "hsd", "shd", "bhsd", "bshd")
 DEFAULTS = {"sd", "bsd", "bhsd"}
 
@@ -52,15 +53,14 @@ class Sizes(NamedTuple):
 class Numbers:
     """Finite numbers of moderate size in the dtype of a problem."""
 
-    def __init__(self, seed: int, dtype: str, spread: float = 1.5) -> None:
+    def __init__(self, seed: int, dtype: str) -> None:
         self.random = np.random.default_rng(seed)
         self.dtype = np.dtype(dtype)
-        self.spread = spread
 
     def array(self, shape: tuple[int, ...]) -> np.ndarray:
         if self.dtype.kind == "i":
             return self.random.integers(-2, 3, shape).astype(self.dtype)
-        return self.random.uniform(-self.spread, self.spread, shape).astype(self.dtype)
+        return self.random.uniform(-1.5, 1.5, shape).astype(self.dtype)
 
     def booleans(self, shape: tuple[int, ...], share: float) -> np.ndarray:
         return self.random.random(shape) < share
@@ -72,24 +72,45 @@ def array_shape(n: Sizes, heads: int, sequence: int, width: int) -> tuple[int, .
     return tuple(size[axis] for axis in n.layout)
 
 
+# L and S of problems that shrink well, more keys than queries as often as fewer.
+SHORT = st.tuples(st.integers(1, 5), st.integers(1, 6))
+
+
+def numbers_to(least: int, most: int) -> st.SearchStrategy[int]:
+    """Draw any number in a range; of a long range, mostly those at or beside a tile's end."""
+    edges = (64, 128, 256, 512)
+    near = {sign * edge + step for sign in (-1, 1) for edge in edges for step in (-2, -1, 0, 1)}
+    within = sorted(number for number in near if least <= number <= most)
+    anywhere = st.integers(least, most)
+    return anywhere | st.sampled_from(within) if within else anywhere
+
+
 @st.composite
-def sizes(draw: Draw, *, even_width: bool) -> Sizes:
-    """Draw lengths of 1 to 6, more keys than queries as often as fewer."""
+def near_tile_edges(draw: Draw) -> tuple[int, int]:
+    """Draw L and S, one small enough for the oracle and one of more than a tile."""
+    long, short = draw(numbers_to(60, 560)), draw(st.integers(1, 3))
+    return draw(st.sampled_from([(long, short), (short, long)]))
+
+
+@st.composite
+def sizes(draw: Draw, lengths: Lengths, *, even_width: bool) -> Sizes:
+    """Draw a layout and all lengths, the other axes short where L or S is long."""
     layout = draw(st.sampled_from(LAYOUTS))
+    length, keys = draw(lengths)
+    few = st.integers(1, 3 if max(length, keys) <= 6 else 2)
     packed = layout in {"sd", "bsd"} and draw(st.booleans())
-    groups = draw(st.integers(1, 3)) if packed or "h" in layout else 1
-    heads = groups * draw(st.integers(1, 3)) if packed or "h" in layout else 1
-    width = draw(st.sampled_from([2, 4, 6])) if even_width else draw(st.integers(1, 5))
+    has_heads = packed or "h" in layout
+    groups = draw(few) if has_heads else 1
     return Sizes(
         layout=layout,
         packed=packed,
-        B=draw(st.integers(1, 3)) if "b" in layout else 1,
-        H=heads,
+        B=draw(few) if "b" in layout else 1,
+        H=groups * draw(few) if has_heads else 1,
         G=groups,
-        L=draw(st.integers(1, 5)),
-        S=draw(st.integers(1, 6)),
-        D=width,
-        E=draw(st.integers(1, 4)),
+        L=length,
+        S=keys,
+        D=2 * draw(few) if even_width else draw(few) + draw(few) - 1,
+        E=draw(few),
     )
 
 
@@ -112,6 +133,8 @@ def broadcastable(draw: Draw, full: tuple[int, ...]) -> tuple[int, ...]:
 def keep_masks(draw: Draw, shape: tuple[int, ...], numbers: Numbers, means: str) -> np.ndarray:
     """Draw a mask as booleans or exact 0 and 1, in the polarity given."""
     keep = numbers.booleans(shape, draw(st.sampled_from([0.0, 0.3, 0.6, 0.9, 1.0])))
+    if draw(st.booleans()):
+        keep[..., draw(numbers_to(0, shape[-1])) :] = draw(st.booleans())
     return (keep if means == "keep" else ~keep).astype(
         draw(st.sampled_from(["bool", "uint8", "int64", "float32"]))
     )
@@ -130,15 +153,15 @@ def mask_options(draw: Draw, n: Sizes, numbers: Numbers) -> dict[str, Any]:
     if options and (means == "drop" or draw(st.booleans())):
         options["mask_means"] = means
     if draw(st.integers(0, 2)) == 0:
-        options["kv_lengths"] = draw(one_or_per_batch(n, st.integers(0, n.S)))
+        options["kv_lengths"] = draw(one_or_per_batch(n, numbers_to(0, n.S)))
     if draw(st.integers(0, 3)) == 0:
-        options["query_lengths"] = draw(one_or_per_batch(n, st.integers(0, n.L)))
+        options["query_lengths"] = draw(one_or_per_batch(n, numbers_to(0, n.L)))
     return options
 
 
-def windows() -> st.SearchStrategy[Any]:
+def windows(n: Sizes) -> st.SearchStrategy[Any]:
     """Draw one int, or two bounds of which either may be open as −1 or None."""
-    bound = st.sampled_from([-1, None]) | st.integers(0, 4)
+    bound = st.sampled_from([-1, None]) | st.integers(0, 4) | numbers_to(0, max(n.L, n.S))
     return st.integers(0, 3) | st.tuples(bound, bound)
 
 
@@ -149,7 +172,7 @@ def position_options(draw: Draw, n: Sizes, numbers: Numbers, rope: str | None) -
     if draw(st.booleans()):
         options["causal"] = True
     if draw(st.integers(0, 2)) == 0:
-        options["window"] = draw(windows())
+        options["window"] = draw(windows(n))
     if draw(st.integers(0, 2)) == 0:
         slopes = numbers.random.uniform(0, 1, n.H)
         options["alibi_slopes"] = draw(st.sampled_from([True, slopes, slopes.tolist()]))
@@ -162,7 +185,7 @@ def position_options(draw: Draw, n: Sizes, numbers: Numbers, rope: str | None) -
         if said == "causal_align":
             options[said] = draw(st.sampled_from(["top-left", "bottom-right"]))
         elif said == "query_offset":
-            options[said] = draw(one_or_per_batch(n, st.integers(-n.L - 1, n.S + 1)))
+            options[said] = draw(one_or_per_batch(n, numbers_to(-n.L - 1, n.S + 1)))
     return options
 
 
@@ -198,12 +221,12 @@ def score_options(draw: Draw, n: Sizes, numbers: Numbers) -> dict[str, Any]:
 def problems(
     draw: Draw,
     dtypes: tuple[str, ...] = ("float64", "float32", "float16", "int64"),
-    spread: float = 1.5,
+    lengths: Lengths = SHORT,
 ) -> Problem:
     """Draw a whole problem, its numbers in one dtype of those given."""
     rope = draw(st.sampled_from([None, None, "half", "interleaved"]))
-    n = draw(sizes(even_width=rope is not None))
-    numbers = Numbers(draw(st.integers(0, 2**32)), draw(st.sampled_from(dtypes)), spread)
+    n = draw(sizes(lengths, even_width=rope is not None))
+    numbers = Numbers(draw(st.integers(0, 2**32)), draw(st.sampled_from(dtypes)))
     options = draw(score_options(n, numbers))
     options |= draw(position_options(n, numbers, rope))
     options |= draw(mask_options(n, numbers))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import attention_oracle
-from strategies import problems
+from strategies import near_tile_edges, problems
 
 from attncli import attention
 from attncli.dtypes import as_bfloat16
@@ -120,6 +120,18 @@ class TestBeyondOneTile:
         for outputs in (OUTPUTS, ("context", "lse")):
             answer = attention(*qkv, **options, outputs=outputs)
             assert_matches(answer, expected, qkv[2], np.float64, outputs)
+
+    # ALiBi at such distances gives scores in the hundreds, too large for 1e-5 in float32.
+    @given(
+        problems(("float64",), lengths=near_tile_edges()),
+        st.sampled_from([OUTPUTS, ("context", "lse")]),
+    )
+    @settings(max_examples=60, deadline=None)
+    def test_whose_rules_begin_and_end_near_its_edges(self, problem, outputs):
+        *qkv, options = problem
+        answer = attention(*qkv, **options, outputs=outputs)
+        dtype = computing_dtype(problem, None)
+        assert_matches(answer, attention_oracle(*qkv, **options), qkv[2], dtype, outputs)
 
     @pytest.mark.parametrize("dtype", ["float32", "float64"])
     def test_of_keys_with_a_random_mask_and_bias(self, dtype):
