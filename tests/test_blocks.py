@@ -118,6 +118,19 @@ def test_half_blocks_hold_two_rows_in_a_line():
             assert back == lower
 
 
+def test_half_blocks_tell_which_half_is_hidden():
+    hidden = np.zeros((20, 30), bool)
+    hidden[0, 0] = hidden[1, 1] = hidden[:2, 2] = True
+    picture = make_picture([make_panel(np.zeros((20, 30)), hidden)])
+    lines = screen(draw_blocks(picture, width=40, color="truecolor"))
+    first = next(line for line in lines if any(c == "▀" for c, _, _ in line))[3:7]
+    zero = blues(0)
+    assert first[0] == ("▀", HIDDEN, zero)
+    assert first[1] == ("▀", zero, HIDDEN)
+    assert (first[2][0], first[2][2]) == ("·", HIDDEN)
+    assert first[3] == ("▀", zero, zero)
+
+
 def test_scores_diverge_and_without_colour_show_their_sign():
     values = np.array([[-4.0, 0.0, 4.0]])
     picture = make_picture([make_panel(values)], what="scores")

@@ -145,7 +145,7 @@ LABELLED = {
     ),
     "chinese": ([make_panel(weights(10, 10))], CHINESE),
     "long": ([make_panel(weights(12, 12))], [f"{i}{'word ' * 11}{i}" for i in range(12)]),
-    "150": ([make_panel(weights(150, 150))], [f"token{i}" for i in range(150)]),
+    "100": ([make_panel(weights(100, 100))], [f"token{i}" for i in range(100)]),
     "wide": ([make_panel(weights(3, 200))], None),
     "tall": ([make_panel(weights(200, 3))], None),
     "pooled": ([make_panel(weights(1500, 1300))], None),
@@ -162,6 +162,17 @@ def test_no_text_overlaps_another_or_leaves_the_figure(name):
         panels, query_labels=labels, key_labels=labels, title="A title of many words " * 3
     )
     assert_nothing_overlaps(draw(picture))
+
+
+def test_long_labels_lose_their_middle_so_that_the_map_keeps_its_room():
+    labels = [f"{i} {'word ' * 11}end{i}" for i in range(12)]
+    figure = draw(make_picture([make_panel(weights(12, 12))], query_labels=labels))
+    shown = [t.get_text() for t in figure.axes[0].get_yticklabels()]
+    for label, text in zip(labels, shown, strict=True):
+        head, tail = text.split("…")
+        assert label.startswith(head)
+        assert label.endswith(tail)
+        assert len(text) <= 24
 
 
 def test_saturated_and_log_and_signed_bars_do_not_overlap():
