@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from attncli.result import Attention
 
 __all__ = [
+    "Attention",
     "AttnError",
     "AttnWarning",
-    "Attention",
     "DataError",
     "InputError",
     "OutputError",

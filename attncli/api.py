@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Literal
-
-import numpy.typing as npt
 
 from attncli import arguments
 from attncli.engine import Progress, attend
 from attncli.errors import UsageError
 from attncli.posing import pose
-from attncli.problem import Problem
 from attncli.result import OUTPUTS, Attention
 
 if TYPE_CHECKING:
-    from attncli.positions import Pairing
-    from attncli.problem import Score
+    from collections.abc import Collection, Sequence
 
-__all__ = ["attention", "solve"]
+    import numpy.typing as npt
+
+    from attncli.positions import Pairing
+    from attncli.problem import Problem, Score
+
+__all__ = ["attention", "blind_advice", "solve"]
 
 
 def attention(
@@ -215,7 +215,7 @@ def solve(
         arguments.positive_int("threads", threads)
     answer, blind = attend(problem, outputs, threads=threads, progress=progress)
     if blind:
-        arguments.warn(_blind_advice(problem, blind))
+        arguments.warn(blind_advice(problem, blind))
     return answer
 
 
@@ -228,7 +228,8 @@ def _check_outputs(problem: Problem, outputs: Collection[str]) -> None:
         )
 
 
-def _blind_advice(problem: Problem, blind: int) -> str:
+def blind_advice(problem: Problem, blind: int) -> str:
+    """Return the warning that counts the queries that see no key."""
     batch, heads, queries, _ = problem.shape
     rows = "query sees" if blind == 1 else "queries see"
     return (

@@ -1,4 +1,4 @@
-"""One argument at a time: is it the kind of thing it should be?
+"""One argument at a time: is it the kind of thing it should be.
 
 Each function takes the argument's name, as an error should say it, and its value,
 and returns the value in the one form that the rest of the code knows.
@@ -123,7 +123,7 @@ def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
         odd = np.logical_and(~truth, array != 0)
         index = tuple(int(i) for i in np.argwhere(odd)[0])
         raise DataError(
-            f"{name}: expected booleans, or 0 and 1; found {float(array[index]):g} at index {index}",
+            f"{name}: expected booleans, or 0 and 1; found {array[index]:g} at index {index}",
             hint="numbers that are added to the scores are a bias: give them as bias (--bias)",
         )
     return truth

@@ -8,11 +8,12 @@ dropped again from the results.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from attncli.errors import ShapeError, UsageError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["LAYOUTS", "Layout"]
 

@@ -7,7 +7,6 @@ behind it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -25,6 +24,8 @@ from attncli.problem import Problem, Rope
 from attncli.visibility import Visibility
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from attncli.positions import Pairing
     from attncli.problem import Score
 
@@ -371,8 +372,8 @@ def _mask(
     canonical = _to_weights(say("mask"), array, form, shape)
     if array.ndim == 3 and len(form.weight_axes) == 2 and 1 < shape[0] == shape[1]:
         warn(
-            f"{say('mask')} of shape {shape_text(array.shape)} is read as one mask a head (H, L, S) "
-            "by NumPy's rules; batch and heads are equally many, so (B, L, S) would fit too. For "
+            f"{say('mask')} of shape {shape_text(array.shape)} is read as one mask a head, "
+            "(H, L, S), by NumPy's rules; batch and heads are equally many, so (B, L, S) would fit too. For "
             "one mask a batch entry give it as (B, 1, L, S)"
         )
     seen = np.logical_not(canonical) if means == "drop" else canonical

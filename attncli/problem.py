@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from attncli.layout import Layout
-from attncli.visibility import Visibility
-
 if TYPE_CHECKING:
+    from attncli.layout import Layout
     from attncli.positions import Pairing
+    from attncli.visibility import Visibility
 
 __all__ = ["Problem", "Rope", "Score"]
 

@@ -1,0 +1,79 @@
+"""From the options of a command to the problem it is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from attncli.cli.terminal import note, piped_in
+from attncli.errors import UsageError
+
+if TYPE_CHECKING:
+    from attncli.cli.options import PickOptions, ProblemOptions, RunOptions
+    from attncli.gather import Finished
+    from attncli.problem import Problem
+
+__all__ = ["Question", "ask", "ask_or_read"]
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A problem, and the files that it was read from."""
+
+    problem: Problem
+    inputs: tuple[str, ...]
+
+
+def ask(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> Question:
+    """Return the problem that the options pose.
+
+    Raises
+    ------
+    UsageError
+        The files hold finished weights: there is nothing to compute.
+    """
+    answer = ask_or_read(options, pick, run)
+    if not isinstance(answer, Question):
+        raise UsageError(
+            f"{answer.name} holds one array, finished weights perhaps; "
+            "expected query, key and value",
+            hint="give three files, or one problem file; heatmap draws finished weights",
+        )
+    return answer
+
+
+def ask_or_read(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> Question | Finished:
+    """Return the problem that the options pose, or the finished weights that they name."""
+    from attncli.gather import Finished, gather  # noqa: PLC0415
+    from attncli.posing import pose  # noqa: PLC0415
+
+    given = options.given()
+    files = options.files or []
+    if not files and piped_in() and "-" not in given.values():
+        files = ["-"]
+    if not files:
+        note("no files given: this is the built-in example", quiet=run.quiet)
+        gathered = gather((), given, example=True)
+    else:
+        gathered = gather(files, given, dtype=options.dtype)
+    if isinstance(gathered, Finished):
+        return gathered
+    problem = pose(**cast("dict[str, Any]", gathered.arguments), sources=gathered.sources)
+    return Question(_picked(problem, pick), tuple(gathered.inputs))
+
+
+def _picked(problem: Problem, pick: PickOptions) -> Problem:
+    batch, heads = problem.shape[:2]
+    axes = problem.layout.weight_axes
+    _check_pick("--batch", pick.batch, batch, exists="b" in axes)
+    _check_pick("--head", pick.head, heads, exists="h" in axes)
+    return problem.select(batch=pick.batch, head=pick.head)
+
+
+def _check_pick(option: str, index: int | None, count: int, *, exists: bool) -> None:
+    if index is None:
+        return
+    if not exists:
+        raise UsageError(f"{option} {index}: the inputs have no such axis", hint="see --layout")
+    if not 0 <= index < count:
+        raise UsageError(f"{option}: expected a number from 0 to {count - 1}; found {index}")

@@ -1,0 +1,162 @@
+"""What the program says on stderr, and what stdout can show."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+from attncli.errors import AttnError, AttnWarning, OutputError
+from attncli.text import printable
+
+if TYPE_CHECKING:
+    from typing import BinaryIO, TextIO
+
+    from rich.console import Console
+
+__all__ = [
+    "advice",
+    "binary_stdout",
+    "color_depth",
+    "console",
+    "height",
+    "is_terminal",
+    "note",
+    "piped_in",
+    "print_text",
+    "say",
+    "say_error",
+    "say_usage",
+    "shows_unicode",
+    "width",
+]
+
+# Rich folds at the console's width; a pipe has none.
+_NO_WIDTH = 1_000_000
+
+
+def say(kind: str, message: str) -> None:
+    """Write one line to stderr; a closed stderr hears nothing."""
+    try:
+        print(f"{kind}: {printable(message)}", file=sys.stderr)  # noqa: T201
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+def note(message: str, *, quiet: bool) -> None:
+    """Write a note to stderr unless silenced."""
+    if not quiet:
+        say("note", message)
+
+
+def say_error(error: AttnError) -> None:
+    """Write an error and its hint to stderr."""
+    say("error", error.message)
+    if error.hint is not None:
+        say("hint", error.hint)
+
+
+def say_usage(message: str, command: str | None) -> None:
+    """Write what Typer found wrong with the command line, in our words."""
+    say("error", message.rstrip(".").replace("\n", " "))
+    say("hint", f"{command or 'attncli'} --help lists what there is")
+
+
+@contextmanager
+def advice(*, quiet: bool) -> Iterator[None]:
+    """Show the warnings of a block on stderr, each once, unless silenced."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", AttnWarning)
+        yield
+    if not quiet:
+        for message in dict.fromkeys(str(warning.message) for warning in caught):
+            say("warning", message)
+
+
+def is_terminal() -> bool:
+    """Return whether stdout is a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def width() -> int | None:
+    """Return the columns of the terminal, or None where stdout is none."""
+    return shutil.get_terminal_size().columns if is_terminal() else None
+
+
+def piped_in() -> bool:
+    """Return whether something is piped in: stdin is a pipe, a socket or a regular file."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISREG(mode)
+
+
+def height() -> int | None:
+    """Return the lines of the terminal, or None where stdout is none."""
+    return shutil.get_terminal_size().lines if is_terminal() else None
+
+
+def console(color: str) -> Console:
+    """Return a Rich console on stdout that cuts nothing in a pipe."""
+    from rich.console import Console  # noqa: PLC0415
+
+    depth = color_depth(color)
+    return Console(
+        file=_stdout(),
+        width=width() or _NO_WIDTH,
+        force_terminal=depth != "none",
+        color_system=None if depth == "none" else depth,
+        no_color=depth == "none",
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+
+
+def color_depth(color: str) -> Literal["none", "256", "truecolor"]:
+    """Return the colours to use: what was asked for, and what the terminal has.
+
+    Rich's own guess is not asked: it takes FORCE_COLOR=0 for a terminal.
+    """
+    term = os.environ.get("TERM", "")
+    plain = bool(os.environ.get("NO_COLOR")) or term in ("", "dumb", "unknown")
+    if color == "never" or (color == "auto" and (plain or not is_terminal())):
+        return "none"
+    deep = os.environ.get("COLORTERM", "").lower() in ("truecolor", "24bit")
+    return "truecolor" if deep else "256"
+
+
+def shows_unicode() -> bool:
+    """Return whether stdout takes more than ASCII."""
+    encoding = (_stdout().encoding or "ascii").lower()
+    return encoding.replace("-", "") in ("utf8", "utf16", "utf32", "gb18030")
+
+
+def print_text(text: str) -> None:
+    """Write text and a line break to stdout."""
+    _stdout().write(text + "\n")
+
+
+def binary_stdout() -> BinaryIO:
+    """Return stdout for bytes.
+
+    Raises
+    ------
+    OutputError
+        Stdout is closed.
+    """
+    return _stdout().buffer
+
+
+def _stdout() -> TextIO:
+    if sys.stdout is None:
+        raise OutputError("standard output is closed")
+    return sys.stdout

@@ -1,0 +1,173 @@
+"""The way of one query, from its products with the keys to its weighted sum, as data.
+
+`attncli.explaining.explain` makes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from attncli.hiding import Reason
+    from attncli.problem import Rope, Score
+
+__all__ = ["Explanation", "KeyStep", "Rest"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KeyStep:
+    """What happens between the query and one key.
+
+    Attributes
+    ----------
+    index : int
+    label : str or None
+    key : ndarray (D,)
+        As it is compared: rotated where there is rope.
+    products : ndarray (D,) of float64
+        q_d · k_d; v_d · tanh(q_d + k_d) for the additive score.
+    dot : float
+        Their sum.
+    norm : float
+        Length of the key, for the cosine.
+    raw, capped, score, weight : float
+        The engine's; the score of a hidden key is −inf.
+    bias : float
+        0 where there is none.
+    distance : int
+        |i + offset − j|, in tokens.
+    penalty : float
+        slope · distance; 0 without ALiBi.
+    hidden : tuple of Reason
+        Empty where the query sees the key.
+    exponent, exponential : float
+        score − shift, and e to it.
+    value, contribution : ndarray (E,), or None without values
+        The contribution is weight · value, in float64; 0 for a hidden key.
+    """
+
+    index: int
+    label: str | None
+    key: Array
+    products: Array
+    dot: float
+    norm: float
+    raw: float
+    capped: float
+    bias: float
+    distance: int
+    penalty: float
+    hidden: tuple[Reason, ...]
+    score: float
+    exponent: float
+    exponential: float
+    weight: float
+    value: Array | None
+    contribution: Array | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rest:
+    """The keys that are not told one by one, summed up.
+
+    Attributes
+    ----------
+    count, hidden : int
+        How many there are, and how many of them the query does not see.
+    rules : dict of str to int
+        How many of them each rule hides; some may be hidden by several.
+    exponential, weight : float
+        Sums over them.
+    contribution : ndarray (E,), or None without values
+    """
+
+    count: int
+    hidden: int
+    rules: dict[str, int]
+    exponential: float
+    weight: float
+    contribution: Array | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Explanation:
+    """Every number on the way of one query.
+
+    Attributes
+    ----------
+    query : int
+    query_label : str or None
+    batch, head : int, or None where the inputs have no such axis
+    keys : int
+        S, told or not.
+    position : int
+        Where the query stands among the keys: i + offset.
+    dtype : str
+        What the engine computed in.
+    kind : {"dot", "cosine", "general", "additive"}
+    rope : Rope or None
+    scale : float
+    softcap, slope, sink : float or None
+    has_bias : bool
+    given : ndarray (D,)
+        The query as it came.
+    rotated : ndarray (D,), or None without rope
+    compared : ndarray (D,)
+        The query as it meets the keys: rotated, and times W for ``general``.
+    norm : float
+        Its length, for the cosine.
+    vector : ndarray (D,), or None
+        v of the additive score.
+    steps : tuple of KeyStep
+        Every key in its order, or the strongest first where there are too many.
+    rest : Rest or None
+    shift : float
+        The largest of scores and sink, subtracted before exp; 0 where nothing is seen.
+    sink_exponential : float
+        e to (sink − shift); 0 without a sink.
+    denominator : float
+        Sum of all exponentials, sink included.
+    lse : float
+        The engine's logarithm of the softmax's denominator, in nats.
+    context : ndarray (E,), or None without values
+    """
+
+    query: int
+    query_label: str | None
+    batch: int | None
+    head: int | None
+    keys: int
+    position: int
+    dtype: str
+    kind: Score
+    rope: Rope | None
+    scale: float
+    softcap: float | None
+    slope: float | None
+    sink: float | None
+    has_bias: bool
+    given: Array
+    rotated: Array | None
+    compared: Array
+    norm: float
+    vector: Array | None
+    steps: tuple[KeyStep, ...]
+    rest: Rest | None
+    shift: float
+    sink_exponential: float
+    denominator: float
+    lse: float
+    context: Array | None
+
+    @property
+    def blind(self) -> bool:
+        """Whether the query sees no key."""
+        rest = self.rest
+        return all(step.hidden for step in self.steps) and (
+            rest is None or rest.hidden == rest.count
+        )

@@ -1,0 +1,309 @@
+"""Files and options become the arguments of `attncli.pose`.
+
+What a name means in a problem file and on the command line is written here once.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from attncli.errors import InputError, UsageError
+from attncli.example import EXAMPLE
+from attncli.load import read, read_array
+from attncli.load.contents import LoadedArray, LoadedMapping
+from attncli.load.number import parse_number
+from attncli.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+__all__ = ["Finished", "Gathered", "gather"]
+
+_SHORT = {"q": "query", "k": "key", "v": "value"}
+_MATRICES = ("query", "key", "value", "mask", "bias", "key_padding_mask", "score_weight")
+# A short list on the command line or in a problem file serves as well as a file.
+_LISTS = ("kv_lengths", "query_lengths", "query_offset", "alibi_slopes", "sinks", "score_vector")
+_PLAIN_OPTIONS = (
+    "scale",
+    "mask_means",
+    "causal",
+    "causal_align",
+    "window",
+    "softcap",
+    "rope",
+    "rope_base",
+    "score",
+    "heads",
+    "kv_heads",
+    "layout",
+    "precision",
+)
+_LABELS = ("tokens", "query_labels", "key_labels")
+_RESULTS = ("schema", "weights", "context", "scores", "raw", "capped", "lse", "stats", "top")
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """Weights that were computed before: all that a picture needs.
+
+    Attributes
+    ----------
+    weights : ndarray (…, L, S)
+    name : str
+        Where they came from.
+    query_labels, key_labels : tuple of str or None
+    """
+
+    weights: npt.NDArray[Any]
+    name: str
+    query_labels: tuple[str, ...] | None = None
+    key_labels: tuple[str, ...] | None = None
+
+
+@dataclass(eq=False)
+class Gathered:
+    """What the files and options say, not yet checked against each other.
+
+    Attributes
+    ----------
+    arguments : dict
+        Keyword arguments of `attncli.pose`, query, key and value included.
+    sources : dict of str to str
+        The file of each argument that has one.
+    inputs : list of str
+        Every file that was read.
+    """
+
+    arguments: dict[str, object] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    inputs: list[str] = field(default_factory=list)
+
+
+def gather(
+    files: Sequence[str],
+    options: Mapping[str, object] | None = None,
+    *,
+    dtype: str | None = None,
+    stdin: BinaryIO | None = None,
+    example: bool = False,
+) -> Gathered | Finished:
+    """Read files and join them with options.
+
+    Parameters
+    ----------
+    files : sequence of str
+        One problem file, or Q K V, or Q K. One array alone is finished weights.
+    options : mapping, optional
+        Options of `attncli.pose` under their Python names; they win over the same
+        option in a problem file. A str in the place of an array names a file, or is a
+        list such as ``"3,5"``.
+    dtype : str, optional
+        ``"bfloat16"`` for NPY files of bare 2-byte elements.
+    stdin : binary stream, optional
+        What ``-`` reads.
+    example : bool
+        Take the built-in example in the place of files.
+
+    Raises
+    ------
+    InputError
+        A file cannot be read as what it should be.
+    UsageError
+        A wrong number of files, or an unknown option in a problem file.
+    """
+    options = options or {}
+    _refuse_two_streams(files, options)
+    reader = _Reader(dtype, stdin)
+    if example:
+        reader.gathered.arguments.update(EXAMPLE)
+    elif len(files) == 1:
+        contents = reader.read(files[0])
+        if isinstance(contents, LoadedArray):
+            return _finished(contents, options, reader)
+        if _is_finished(contents):
+            return _finished_document(contents, options, reader)
+        reader.take_document(contents)
+    elif len(files) in (2, 3):
+        for name, file in zip(("query", "key", "value"), files, strict=False):
+            reader.take_array(name, reader.read_array(file))
+    else:
+        raise UsageError(
+            f"expected one problem file, or the files Q K V; found {len(files)} files",
+            hint="a problem file (YAML, JSON, NPZ, safetensors) names query, key and value",
+        )
+    for name, value in options.items():
+        reader.take(name, value, folder=".")
+    reader.name_tokens()
+    return reader.gathered
+
+
+def _refuse_two_streams(files: Sequence[str], options: Mapping[str, object]) -> None:
+    streams = [name for name in (*files, *options.values()) if name == "-"]
+    if len(streams) > 1:
+        raise UsageError("standard input (-) can be read once only", hint="put one into a file")
+
+
+class _Reader:
+    """Reads files and notes what they say, and where each thing came from."""
+
+    def __init__(self, dtype: str | None, stdin: BinaryIO | None) -> None:
+        self.gathered = Gathered()
+        self._dtype = dtype
+        self._stdin = stdin
+        self._found_labels: dict[str, tuple[str, ...]] = {}
+
+    def read(self, file: str) -> LoadedArray | LoadedMapping:
+        self.gathered.inputs.append(file)
+        return read(file, dtype=self._dtype, stdin=self._stdin)
+
+    def read_array(self, file: str) -> LoadedArray:
+        self.gathered.inputs.append(file)
+        return read_array(file, dtype=self._dtype, stdin=self._stdin)
+
+    def take_document(self, document: LoadedMapping) -> None:
+        for name in document.entries:
+            full = _SHORT.get(name, name)
+            if full in _RESULTS:
+                continue
+            if full not in (*_MATRICES, *_LISTS, *_PLAIN_OPTIONS, *_LABELS, "plain"):
+                raise _unknown(name, document.name)
+            if full in self.gathered.arguments:
+                raise InputError(f"{document.name}: both {name} and {full} are given")
+            self.take(full, document.entries[name], document.folder)
+        missing = [name for name in ("query", "key") if name not in self.gathered.arguments]
+        if missing:
+            found = ", ".join(printable(name) for name in document.entries) or "nothing"
+            raise InputError(
+                f"{document.name}: expected query, key and value; {missing[0]} is missing, "
+                f"found {found}"
+            )
+
+    def take(self, name: str, value: object, folder: str) -> None:
+        """Note one option, from a problem file or from the command line."""
+        if value is None:
+            return
+        if name in _LABELS:
+            self.gathered.arguments[name] = self._labels(value, folder)
+        elif name == "plain":
+            if value is True:
+                self.gathered.arguments["scale"] = 1.0
+        elif isinstance(value, LoadedArray):
+            self.take_array(name, value)
+        elif isinstance(value, str) and name in (*_MATRICES, *_LISTS, "window"):
+            numbers = None if name in _MATRICES else _number_list(value)
+            if numbers is None:
+                self.take_array(name, self.read_array(_inside(folder, value)))
+            else:
+                self.gathered.arguments[name] = numbers
+        else:
+            self.gathered.arguments[name] = value
+
+    def take_array(self, name: str, array: LoadedArray) -> None:
+        self.gathered.arguments[name] = array.values
+        self.gathered.sources[name] = array.name
+        rows_are = {"query": "query_labels", "key": "key_labels", "value": "key_labels"}.get(name)
+        if rows_are and array.row_labels:
+            self._found_labels.setdefault(rows_are, array.row_labels)
+
+    def name_tokens(self) -> None:
+        """Spread tokens over queries and keys; labels found in matrix files come last."""
+        arguments = self.gathered.arguments
+        tokens = arguments.pop("tokens", None)
+        for name in ("query_labels", "key_labels"):
+            if tokens is not None:
+                arguments.setdefault(name, tokens)
+            elif name in self._found_labels:
+                arguments.setdefault(name, self._found_labels[name])
+
+    def _labels(self, value: object, folder: str) -> tuple[str, ...]:
+        if isinstance(value, LoadedArray):
+            return tuple(f"{number:g}" for number in value.values.ravel().tolist())
+        if isinstance(value, list):
+            return tuple(str(label) for label in value)
+        text = str(value)
+        path = _inside(folder, text)
+        if os.path.isfile(path):  # noqa: PTH113 - the question is put to the words of a user
+            self.gathered.inputs.append(path)
+            return _label_file(path)
+        return tuple(label.strip() for label in text.split(","))
+
+
+def _inside(folder: str, file: str) -> str:
+    return file if folder == "." or file == "-" else os.path.join(folder, file)  # noqa: PTH118
+
+
+def _label_file(path: str) -> tuple[str, ...]:
+    """Read one label a line; a label may hold anything but a line break."""
+    try:
+        with open(path, encoding="utf-8-sig") as file:  # noqa: PTH123
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{printable(path)}: expected labels, one a line, in UTF-8") from error
+    return tuple(text.removesuffix("\n").split("\n"))
+
+
+def _number_list(text: str) -> list[float] | None:
+    """Return the numbers of ``"3,5"``, or None where it is no list of numbers."""
+    numbers = [parse_number(part.strip()) for part in text.split(",")]
+    known = [number for number in numbers if number is not None]
+    return known if len(known) == len(numbers) else None
+
+
+def _unknown(name: str, file: str) -> UsageError:
+    # Made here, not at the top: only an error pays for the import.
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    known = [*_SHORT, *_MATRICES, *_LISTS, *_PLAIN_OPTIONS, *_LABELS, "plain"]
+    close = get_close_matches(name, known, n=1)
+    return UsageError(
+        f"{file}: unknown entry {printable(name)!r}",
+        hint=f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}",
+    )
+
+
+def _is_finished(document: LoadedMapping) -> bool:
+    return "weights" in document.entries and not {"query", "q"} & set(document.entries)
+
+
+def _finished(array: LoadedArray, options: Mapping[str, object], reader: _Reader) -> Finished:
+    return _with_labels(array, {}, options, reader, array.row_labels, array.column_labels)
+
+
+def _finished_document(
+    document: LoadedMapping, options: Mapping[str, object], reader: _Reader
+) -> Finished:
+    weights = document.entries["weights"]
+    if not isinstance(weights, LoadedArray):
+        raise InputError(f"{document.name}: expected weights to be an array of numbers")
+    return _with_labels(weights, document.entries, options, reader, None, None)
+
+
+def _with_labels(
+    array: LoadedArray,
+    entries: Mapping[str, object],
+    options: Mapping[str, object],
+    reader: _Reader,
+    rows: tuple[str, ...] | None,
+    columns: tuple[str, ...] | None,
+) -> Finished:
+    given = {name: value for name, value in options.items() if value is not None}
+    strange = [name for name in given if name not in _LABELS]
+    if strange:
+        raise UsageError(
+            f"{array.name} holds finished weights: {strange[0]} has nothing to act on",
+            hint="give the files Q K V, or a problem file",
+        )
+    for name in _LABELS:
+        reader.take(name, given.get(name, entries.get(name)), ".")
+    reader.name_tokens()
+    named: dict[str, Any] = reader.gathered.arguments
+    return Finished(
+        array.values,
+        array.name,
+        named.get("query_labels", rows),
+        named.get("key_labels", columns),
+    )

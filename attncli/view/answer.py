@@ -1,0 +1,148 @@
+"""An `Attention` as the sequence of tables that `attncli compute` prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.text import Text
+
+from attncli.engine import attend
+from attncli.layout import Layout
+from attncli.view.tables import Limits, Sheet, sheet_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
+
+    from attncli.problem import Problem
+    from attncli.result import Attention
+
+__all__ = ["answer_parts"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """One batch entry and one head; None where the inputs have no such axis."""
+
+    batch: int | None
+    head: int | None
+
+    def title(self, name: str) -> str:
+        where = [("batch", self.batch), ("head", self.head)]
+        return " · ".join(
+            [name, *(f"{axis} {index}" for axis, index in where if index is not None)]
+        )
+
+
+def answer_parts(
+    problem: Problem,
+    answer: Attention,
+    names: Sequence[str],
+    limits: Limits,
+    picked: tuple[int | None, int | None] = (None, None),
+) -> Iterator[RenderableType]:
+    """Yield the tables of an answer, batch entry by batch entry and head by head.
+
+    Parameters
+    ----------
+    problem : Problem
+    answer : Attention
+        What was computed whole; rows of other outputs are computed here, for the
+        tables alone.
+    names : sequence of str
+        The outputs to show, in this order.
+    limits : Limits
+    picked : (batch, head)
+        What was chosen of a larger problem, for the titles.
+    """
+    per_head = [name for name in names if not (name == "context" and problem.layout.packed)]
+    places = _places(problem.layout.weight_axes, problem.shape[:2])
+    for place in places[: limits.heads]:
+        shown = _per_head(problem, answer, per_head, place, limits)
+        for name in per_head:
+            title = _Place(*_first(place, picked)).title(name)
+            yield from sheet_parts(_sheet(problem, name, shown[name], title), limits)
+    if len(places) > limits.heads:
+        yield Text(
+            f"… {len(places) - limits.heads} more of {len(places)} heads and batch entries "
+            "(--head and --batch choose one; --save and --format have all)\n",
+            style="dim italic",
+        )
+    if len(per_head) < len(names) and answer.context is not None:
+        yield from _packed_context(problem, answer.context, limits, picked)
+
+
+def _first(place: _Place, picked: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
+    return (
+        picked[0] if place.batch is None else place.batch,
+        picked[1] if place.head is None else place.head,
+    )
+
+
+def _places(axes: str, counts: tuple[int, int]) -> list[_Place]:
+    batches = range(counts[0]) if "b" in axes else [None]
+    heads = range(counts[1]) if "h" in axes else [None]
+    return [_Place(batch, head) for batch in batches for head in heads]
+
+
+def _per_head(
+    problem: Problem, answer: Attention, names: Sequence[str], place: _Place, limits: Limits
+) -> dict[str, Array]:
+    """Return the rows to show of each output, (rows, columns)."""
+    rows = problem.shape[2] if limits.rows is None else min(limits.rows, problem.shape[2])
+    whole = {name: getattr(answer, name) for name in names}
+    shown = {
+        name: _matrix(problem, name, array, place)[:rows]
+        for name, array in whole.items()
+        if array is not None
+    }
+    missing = [name for name in names if name not in shown]
+    if missing:
+        part = problem.select(batch=place.batch, head=place.head, rows=(0, rows))
+        solved = attend(part, missing)[0]
+        shown |= {name: getattr(solved, name) for name in missing}
+    return shown
+
+
+def _matrix(problem: Problem, name: str, array: Array, place: _Place) -> Array:
+    """Return one batch entry and head of an output in the user's axes, as (L, columns)."""
+    if name == "context":
+        array = problem.layout.split(array, 1, name)
+        index = [place.batch or 0, place.head or 0]
+    else:
+        index = [at for at in (place.batch, place.head) if at is not None]
+    matrix: Array = array[tuple(index)]
+    return matrix[:, None] if name == "lse" else matrix
+
+
+def _sheet(problem: Problem, name: str, values: Array, title: str) -> Sheet:
+    over_keys = name not in ("context", "lse")
+    return Sheet(
+        title=title,
+        values=values,
+        row_count=problem.shape[2],
+        row_labels=problem.query_labels,
+        column_labels=problem.key_labels if over_keys else ["lse"] if name == "lse" else None,
+        rows_are="queries",
+        columns_are="keys" if over_keys else "columns",
+        shaded=name == "weights",
+    )
+
+
+def _packed_context(
+    problem: Problem,
+    context: Array,
+    limits: Limits,
+    picked: tuple[int | None, int | None],
+) -> Iterator[RenderableType]:
+    """Yield the context whose heads lie side by side, as the query's do."""
+    whole = Layout(problem.layout.axes).split(np.asarray(context), 1, "context")[:, 0]
+    for batch, values in enumerate(whole[: limits.heads]):
+        title = _Place(batch if "b" in problem.layout.axes else picked[0], None).title("context")
+        yield from sheet_parts(_sheet(problem, "context", values, title), limits)

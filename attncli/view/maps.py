@@ -1,0 +1,203 @@
+"""From a problem, or from finished weights, to the picture of its maps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.api import blind_advice
+from attncli.arguments import warn
+from attncli.engine import attend
+from attncli.errors import DataError, ShapeError, UsageError
+from attncli.view.figure_layout import cell_limit
+from attncli.view.picture import Picture, make_picture
+from attncli.view.pooling import Pooler
+
+if TYPE_CHECKING:
+    from attncli.gather import Finished
+    from attncli.problem import Problem
+    from attncli.view.panel import Panel
+
+__all__ = ["Wish", "finished_picture", "problem_picture"]
+
+Array = npt.NDArray[Any]
+# A block of rows with its scores and weights stays within about 32 MB.
+_BLOCK_CELLS = 2_000_000
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the picture should show.
+
+    Attributes
+    ----------
+    what : {"weights", "scores"}
+    rows, columns : (start, stop), None where open; or None for all
+    title : str or None
+    vmax : float or "auto"
+    log : bool
+    dpi : float
+        Sets how many cells have room.
+    """
+
+    what: Literal["weights", "scores"] = "weights"
+    rows: tuple[int | None, int | None] | None = None
+    columns: tuple[int | None, int | None] | None = None
+    title: str | None = None
+    vmax: float | Literal["auto"] = "auto"
+    log: bool = False
+    dpi: float = 150
+
+
+def problem_picture(problem: Problem, wish: Wish, *, threads: int | None = None) -> Picture:
+    """Compute the maps of a problem, some rows at a time, and pool what has no room.
+
+    Parameters
+    ----------
+    problem : Problem
+    wish : Wish
+    threads : int, optional
+
+    Raises
+    ------
+    UsageError
+        A range of rows or columns is empty.
+    """
+    axes, counts = problem.layout.weight_axes, problem.shape[:2]
+    rows = _range("--rows", wish.rows, problem.shape[2])
+    columns = _range("--cols", wish.columns, problem.shape[3])
+    places = [(b, h) for b in range(counts[0]) for h in range(counts[1])]
+    shape = rows[1] - rows[0], columns[1] - columns[0]
+    limit = cell_limit(shape, panels=len(places), dpi=wish.dpi)
+    panels, blind, block = [], 0, (1, 1)
+    for batch, head in places:
+        pooler = Pooler(shape, limit, signed=wish.what == "scores")
+        part = problem.select(
+            batch=batch if "b" in axes else None, head=head if "h" in axes else None
+        )
+        blind += _pour(part, pooler, wish.what, rows, columns, threads)
+        panels.append(pooler.panel(_title(axes, counts, batch, head)))
+        block = pooler.block
+    if blind:
+        warn(blind_advice(problem, blind))
+    return _picture(panels, wish, rows, columns, block, problem.query_labels, problem.key_labels)
+
+
+def finished_picture(
+    finished: Finished, wish: Wish, *, batch: int | None = None, head: int | None = None
+) -> Picture:
+    """Return the picture of weights that were computed before.
+
+    Raises
+    ------
+    ShapeError
+        The array is no (…, L, S), or the labels do not fit.
+    DataError
+        A weight is negative or not finite.
+    """
+    weights = _four_axes(finished, batch, head)
+    counts = weights.shape[:2]
+    rows = _range("--rows", wish.rows, weights.shape[2])
+    columns = _range("--cols", wish.columns, weights.shape[3])
+    shape = rows[1] - rows[0], columns[1] - columns[0]
+    limit = cell_limit(shape, panels=counts[0] * counts[1], dpi=wish.dpi)
+    panels, block = [], (1, 1)
+    for b in range(counts[0]):
+        for h in range(counts[1]):
+            pooler = Pooler(shape, limit, signed=wish.what == "scores")
+            pooler.add(weights[b, h, slice(*rows), slice(*columns)])
+            panels.append(pooler.panel(_title("bh", counts, b, h)))
+            block = pooler.block
+    return _picture(panels, wish, rows, columns, block, finished.query_labels, finished.key_labels)
+
+
+def _pour(
+    problem: Problem,
+    pooler: Pooler,
+    what: str,
+    rows: tuple[int, int],
+    columns: tuple[int, int],
+    threads: int | None,
+) -> int:
+    """Compute the rows of one head block by block; return how many see nothing."""
+    blind = 0
+    step = max(1, _BLOCK_CELLS // problem.shape[3])
+    for start in range(*rows, step):
+        part = problem.select(rows=(start, min(start + step, rows[1])))
+        answer, unseeing = attend(part, ("weights", "scores"), threads=threads)
+        scores = np.asarray(answer.scores)[:, slice(*columns)]
+        values = np.asarray(answer.weights)[:, slice(*columns)] if what == "weights" else scores
+        pooler.add(values, np.isneginf(scores), row=start - rows[0])
+        blind += unseeing
+    return blind
+
+
+def _picture(
+    panels: list[Panel],
+    wish: Wish,
+    rows: tuple[int, int],
+    columns: tuple[int, int],
+    block: tuple[int, int],
+    query_labels: tuple[str, ...] | None,
+    key_labels: tuple[str, ...] | None,
+) -> Picture:
+    return make_picture(
+        panels,
+        what=wish.what,
+        query_labels=query_labels and query_labels[slice(*rows)],
+        key_labels=key_labels and key_labels[slice(*columns)],
+        row_start=rows[0],
+        column_start=columns[0],
+        title=wish.title,
+        vmax=wish.vmax,
+        log=wish.log,
+        shape=(rows[1] - rows[0], columns[1] - columns[0]),
+        block=block,
+    )
+
+
+def _title(axes: str, counts: tuple[int, ...], batch: int, head: int) -> str | None:
+    parts = [
+        f"{name} {index}"
+        for axis, name, index, count in zip(
+            "bh", ("batch", "head"), (batch, head), counts, strict=False
+        )
+        if axis in axes and count > 1
+    ]
+    return ", ".join(parts) or None
+
+
+def _range(
+    option: str, wanted: tuple[int | None, int | None] | None, count: int
+) -> tuple[int, int]:
+    start, stop, _ = slice(*(wanted or (None, None))).indices(count)
+    if start >= stop:
+        raise UsageError(f"{option}: expected a range within 0:{count}; found an empty one")
+    return start, stop
+
+
+def _four_axes(finished: Finished, batch: int | None, head: int | None) -> Array:
+    """Return finished weights as (B, H, L, S); three axes are (H, L, S)."""
+    weights = finished.weights
+    if weights.dtype.kind not in "fiu":
+        raise DataError(f"{finished.name}: expected weights; found {weights.dtype.name}")
+    if not 2 <= weights.ndim <= 4:
+        raise ShapeError(f"{finished.name}: expected weights (…, queries, keys) of 2 to 4 axes")
+    weights = weights.reshape((1,) * (4 - weights.ndim) + weights.shape)
+    for axis, option, index in ((0, "--batch", batch), (1, "--head", head)):
+        if index is not None:
+            if not 0 <= index < weights.shape[axis]:
+                raise UsageError(
+                    f"{option}: expected a number from 0 to {weights.shape[axis] - 1}; "
+                    f"found {index}"
+                )
+            weights = weights.take([index], axis)
+    if weights.dtype.kind == "f" and not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise DataError(
+            f"{finished.name}: expected finished weights, finite and not negative",
+            hint="for attention from query, key and value give their files",
+        )
+    return weights

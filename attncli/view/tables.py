@@ -1,0 +1,158 @@
+"""Matrices as Rich tables: labelled, right-aligned, cropped to what fits, shaded by weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from rich import box
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from attncli.text import printable
+from attncli.view.color import blues, ink
+from attncli.view.labels import columns as text_width
+from attncli.view.labels import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
+
+__all__ = ["Limits", "Sheet", "sheet_parts"]
+
+_LABEL_WIDTH = 24
+_HEADING_WIDTH = 12
+_GAP = 2
+_INK = {"black": "#000000", "white": "#ffffff"}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of a matrix is shown.
+
+    Attributes
+    ----------
+    rows, columns : int or None
+        At most so many; None is all.
+    heads : int
+        At most so many (batch, head) matrices of each output.
+    width : int or None
+        Columns of the terminal, or None where there is no edge.
+    digits : int
+        Digits after the point.
+    """
+
+    rows: int | None
+    columns: int | None
+    heads: int
+    width: int | None
+    digits: int
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """One matrix to show.
+
+    Attributes
+    ----------
+    title : str
+    values : ndarray (rows shown, columns)
+    row_count : int
+        How many rows there are in all: more than ``values`` has where it is cropped.
+    row_labels, column_labels : sequence of str or None
+        The index stands where there is none.
+    rows_are, columns_are : str
+        ``queries``, ``keys``, ``columns``: for the line that says what was left out.
+    shaded : bool
+        Darker blue where the number is larger: for weights, which lie in [0, 1].
+    """
+
+    title: str
+    values: npt.NDArray[Any]
+    row_count: int
+    row_labels: Sequence[str] | None
+    column_labels: Sequence[str] | None
+    rows_are: str
+    columns_are: str
+    shaded: bool = False
+
+
+def sheet_parts(sheet: Sheet, limits: Limits) -> Iterator[RenderableType]:
+    """Yield the title, the table, and a line that says what was left out."""
+    rows, count = sheet.values.shape
+    rows = min(rows, limits.rows or rows)
+    count = min(count, limits.columns or count, limits.width or count)
+    texts = _cell_texts(sheet.values[:rows, :count], limits.digits)
+    names = _labels(sheet.row_labels, rows, _LABEL_WIDTH)
+    headings = _labels(sheet.column_labels, count, _HEADING_WIDTH)
+    count = _fitting(names, headings, texts, limits.width)
+    yield Text(sheet.title, style="bold")
+    yield _table(sheet, names, headings[:count], texts)
+    left_out = _left_out(sheet, rows, count)
+    if left_out:
+        yield Text(left_out, style="dim italic")
+    yield Text("")
+
+
+def _labels(labels: Sequence[str] | None, count: int, limit: int) -> list[str]:
+    if labels is None:
+        return [str(index) for index in range(count)]
+    return [shorten(printable(label), limit) for label in labels[:count]]
+
+
+def _cell_texts(values: npt.NDArray[Any], digits: int) -> list[list[str]]:
+    """Return numbers with one notation a table: fixed point unless that would hide them."""
+    finite = np.abs(values[np.isfinite(values) & (values != 0)])
+    wide = finite.size and (finite.max() >= 1e6 or finite.max() < 10.0 ** -max(digits, 1))
+    form = f"{{:.{digits}{'e' if wide else 'f'}}}"
+    return [[form.format(number) for number in row] for row in values.tolist()]
+
+
+def _fitting(
+    names: list[str], headings: list[str], texts: list[list[str]], width: int | None
+) -> int:
+    """Return how many columns fit, at least one."""
+    if width is None:
+        return len(headings)
+    room = width - max(map(text_width, names), default=0)
+    for index, heading in enumerate(headings):
+        room -= _GAP + max(text_width(heading), *(len(row[index]) for row in texts))
+        if room < 0:
+            return max(1, index)
+    return len(headings)
+
+
+def _table(sheet: Sheet, names: list[str], headings: list[str], texts: list[list[str]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP, 0, 0))
+    table.add_column("", justify="right", style="bold", no_wrap=True)
+    for heading in headings:
+        table.add_column(Text(heading), justify="right", no_wrap=True)
+    for row, (name, cells) in enumerate(zip(names, texts, strict=True)):
+        shown = zip(cells[: len(headings)], sheet.values[row].tolist(), strict=False)
+        table.add_row(
+            Text(name),
+            *(Text(text, style=_shade(number) if sheet.shaded else "") for text, number in shown),
+        )
+    return table
+
+
+def _shade(weight: float) -> Style:
+    background = blues(weight)
+    # Not Rich's "black" and "white": those are what the terminal's theme makes of them.
+    return Style(color=_INK[ink(background)], bgcolor="#{:02x}{:02x}{:02x}".format(*background))
+
+
+def _left_out(sheet: Sheet, rows: int, count: int) -> str:
+    missing = [
+        (sheet.row_count - rows, sheet.rows_are, "--max-rows"),
+        (sheet.values.shape[1] - count, sheet.columns_are, "--max-cols"),
+    ]
+    parts = [f"{number} more {things}" for number, things, _ in missing if number]
+    options = [option for number, _, option in missing if number]
+    if not parts:
+        return ""
+    return f"… {' and '.join(parts)} ({', '.join(options)}; --save and --format have all)"
