@@ -139,7 +139,7 @@ def _picture(
         what=drawing.what,
         rows=_range("--rows", drawing.rows),
         columns=_range("--cols", drawing.cols),
-        title=drawing.title,
+        title=drawing.title or _title(drawing.what, pick),
         vmax=_vmax(drawing.vmax),
         log=drawing.log,
         dpi=drawing.dpi,
@@ -149,6 +149,13 @@ def _picture(
     if drawing.what != "weights":
         raise UsageError("finished weights hold no scores: leave out --what")
     return finished_picture(asked, wish, batch=pick.batch, head=pick.head)
+
+
+def _title(what: str, pick: PickOptions) -> str | None:
+    """Return the title of one head or batch entry; a picture of all has its own."""
+    picked = (("batch", pick.batch), ("head", pick.head))
+    where = [f"{axis} {index}" for axis, index in picked if index is not None]
+    return f"Attention {what}: {', '.join(where)}" if where else None
 
 
 def _range(option: str, text: str | None) -> tuple[int | None, int | None] | None:
