@@ -1,0 +1,95 @@
+"""The README is true: its commands run, and print what it says."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import readme
+
+TEXT = readme.README.read_text(encoding="utf-8")
+SHELL = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+PYTHON = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+
+
+@pytest.fixture
+def folder():
+    with readme.workplace() as name:
+        yield name
+
+
+@pytest.mark.parametrize("block", readme.console_blocks(TEXT), ids=lambda block: block[:40].strip())
+def test_console_block_prints_what_it_says(block, folder):
+    assert readme.played(block, folder) == block
+
+
+def test_first_block_installs_and_runs_the_main_job(folder):
+    install, _, command = SHELL[0].strip().rpartition(" && ")
+    assert install == "python3 -m venv .venv && . .venv/bin/activate && pip install ."
+    assert readme.run(command, folder).stdout.strip() in TEXT
+
+
+def test_second_block_installs_and_passes_the_tests():
+    install = "python3 -m venv .venv && . .venv/bin/activate"
+    assert SHELL[1] == f"{install} && pip install '.[test]' && pytest\n"
+
+
+def recipes():
+    lines = [line for line in SHELL[2].splitlines() if line and not line.startswith("#")]
+    assert len(lines) >= 4
+    return lines
+
+
+@pytest.mark.parametrize("line", recipes())
+def test_recipe_runs(line, folder):
+    if "jq" in line and shutil.which("jq") is None:
+        pytest.skip("jq is not installed")
+    place = Path(folder)
+    for name in ("q.csv", "k.csv", "v.csv"):
+        shutil.copy(place / "samples/tutorial" / name, place / name)
+    (place / "problems").mkdir()
+    shutil.copy(place / "samples/sentence.yaml", place / "problems/one.yaml")
+    result = readme.run(f"set -o pipefail; {line}", folder)
+    assert (result.returncode, result.stderr) == (0, "")
+    for made in re.findall(r"--out (\w+\.png)|context=(\w+\.npy)", line):
+        assert (place / "".join(made)).stat().st_size > 100
+    if "problems/" in line:
+        assert (place / "problems/one.png").exists()
+    if "jq" in line:
+        assert float(result.stdout) == pytest.approx(0.2645, abs=1e-4)
+
+
+def test_python_block_is_a_doctest():
+    assert PYTHON
+    for block in PYTHON:
+        test = doctest.DocTestParser().get_doctest(block, {}, "README", None, 0)
+        assert test.examples
+        runner = doctest.DocTestRunner(optionflags=doctest.IGNORE_EXCEPTION_DETAIL)
+        assert runner.run(test).failed == 0
+
+
+def test_every_command_is_documented(folder):
+    listed = readme.run("attncli --help", folder).stdout.partition("Commands:")[2]
+    commands = re.findall(r"^  (\w+) ", listed, re.MULTILINE)
+    assert len(commands) >= 2
+    for command in commands:
+        assert f"**`attncli {command}`**" in TEXT
+
+
+def test_every_option_is_spelled_as_the_program_spells_it(folder):
+    told = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT))
+    listed = readme.run("attncli --help", folder).stdout
+    for command in re.findall(r"^  (\w+) ", listed.partition("Commands:")[2], re.MULTILINE):
+        listed += readme.run(f"attncli {command} --help", folder).stdout
+    known = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", listed))
+    assert told - known == set()
+
+
+def test_pictures_of_the_readme_are_there():
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]*)\)", TEXT)
+    assert pictures
+    for picture in pictures:
+        assert (readme.ROOT / picture).read_bytes().startswith(b"\x89PNG")

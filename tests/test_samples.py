@@ -1,0 +1,120 @@
+"""Every good sample gives what the oracle gives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from oracle import attention_2d, attention_oracle
+
+SAMPLES = Path(__file__).parents[1] / "samples"
+QUERY = [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]]
+KEY = [[1.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 1.0, 1.0]]
+VALUE = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+SEEN = [[True, True, False], [True, True, True]]
+
+
+def computed(*arguments):
+    result = subprocess.run(
+        [sys.executable, "-m", "attncli", "compute", *arguments, "--format", "json"],
+        cwd=SAMPLES,
+        capture_output=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+        check=True,
+    )
+    return json.loads(result.stdout)
+
+
+def by_loops(query, key, value, seen=None):
+    weights, context = attention_2d(query, key, value, seen=seen)
+    return {"weights": weights, "context": context}
+
+
+def check(answer, expected, tolerance=1e-12):
+    for name in ("weights", "context"):
+        np.testing.assert_allclose(
+            np.array(answer[name]), np.array(expected[name]), rtol=0, atol=tolerance
+        )
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npy", "yaml"])
+def test_tutorial_files(suffix):
+    answer = computed(*(f"tutorial/{name}.{suffix}" for name in "qkv"))
+    check(answer, by_loops(QUERY, KEY, VALUE))
+
+
+def test_tutorial_problem_file():
+    check(computed("tutorial/problem.yaml"), by_loops(QUERY, KEY, VALUE))
+
+
+def test_masked_problem_file_names_its_files():
+    check(computed("tutorial/masked.yaml"), by_loops(QUERY, KEY, VALUE, seen=SEEN))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npy"])
+def test_mask_files(suffix):
+    answer = computed("tutorial/problem.yaml", "--mask", f"tutorial/mask.{suffix}")
+    check(answer, by_loops(QUERY, KEY, VALUE, seen=SEEN))
+
+
+def test_built_in_example_is_the_tutorial_problem():
+    check(computed(), by_loops(QUERY, KEY, VALUE))
+
+
+def test_plain_tutorial_gives_the_softmax_of_2_1_1():
+    weights = computed("--plain")["weights"]
+    # e² / (e² + 2e) and e / (e² + 2e): not the 0.7071 and 0.1464 of the tutorials.
+    assert weights[0] == pytest.approx([0.5761168847658291, 0.2119415576170854, 0.2119415576170854])
+
+
+def test_sentence_is_causal_and_labelled():
+    answer = computed("sentence.yaml")
+    rows = {
+        "query": [[1.0, 0.2, 0.1, 0.0], [0.6, 1.0, 0.3, 0.1], [1.4, 2.2, 0.2, 0.5]],
+        "key": [[1.2, 0.3, 0.0, 0.1], [0.5, 1.3, 0.2, 0.4], [0.1, 0.2, 1.0, 0.3]],
+        "value": [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]],
+    }
+    seen = [[key <= query for key in range(3)] for query in range(3)]
+    check(answer, by_loops(rows["query"], rows["key"], rows["value"], seen=seen))
+    assert answer["query_labels"] == answer["key_labels"] == ["The", "cat", "sat"]
+    to_the, to_cat, to_itself = answer["weights"][2]
+    assert to_cat > to_the > to_itself
+
+
+def minilm(name):
+    return np.load(SAMPLES / "minilm" / f"{name}.npy")
+
+
+def test_minilm_gives_what_the_model_computed():
+    answer = computed(*(f"minilm/{name}.npy" for name in ("query", "key", "value")))
+    expected = {name: minilm(name) for name in ("weights", "context")}
+    check(answer, expected, tolerance=2e-6)
+
+
+def test_minilm_gives_what_the_oracle_computes():
+    inputs = [minilm(name)[:, :2] for name in ("query", "key", "value")]
+    answer = computed(*(f"minilm/{name}.npy" for name in ("query", "key", "value")))
+    expected = attention_oracle(*inputs)
+    first_heads = {name: np.array(answer[name])[:, :2] for name in ("weights", "context")}
+    check(first_heads, expected, 2e-6)
+
+
+def test_minilm_head_1_attends_from_it_to_cat():
+    tokens = (SAMPLES / "minilm/tokens.txt").read_text(encoding="utf-8").split("\n")
+    answer = computed(
+        "minilm/query.npy",
+        "minilm/key.npy",
+        "--head",
+        "1",
+        "--batch",
+        "0",
+        "--tokens",
+        "minilm/tokens.txt",
+    )
+    row = answer["weights"][answer["query_labels"].index("it")]
+    assert tokens[int(np.argmax(row))] == "cat"
