@@ -178,6 +178,7 @@ def attention(
         kv_heads=kv_heads,
         layout=layout,
         precision=precision,
+        unread=True,
     )
     return solve(problem, outputs, threads=threads)
 

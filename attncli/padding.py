@@ -13,20 +13,28 @@ import numpy.typing as npt
 
 from attncli.dtypes import BFLOAT16, widen
 from attncli.errors import DataError
+from attncli.finite import all_finite
 
 if TYPE_CHECKING:
     from attncli.arguments import Names
     from attncli.layout import Layout
     from attncli.visibility import Visibility
 
-__all__ = ["without_padding"]
+__all__ = ["check_query", "without_padding"]
 
 Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
 _ROWS_AT_A_TIME = 1024
 
 
+def check_query(say: Names, form: Layout, query: Array) -> None:
+    """Raise the error that names the first element of the query (B, H, L, D) that is not finite."""
+    if not all_finite(query):
+        _refuse(say("query"), form, query, ~_finite_rows(query))
+
+
 def without_padding(
-    say: Names, form: Layout, query: Array, key: Array, value: Array | None, visible: Visibility
+    say: Names, form: Layout, query: Shape, key: Array, value: Array | None, visible: Visibility
 ) -> tuple[Array, Array | None]:
     """Return key and value with the rows that no query sees set to zero where they are not finite.
 
@@ -35,7 +43,8 @@ def without_padding(
     say : Names
     form : Layout
         For errors: the index is that of the user's array.
-    query : ndarray (B, H, L, D)
+    query : (B, H, L, D)
+        Its shape.
     key, value : ndarray (B or 1, G, S, ·)
         Value may be None.
     visible : Visibility
@@ -43,10 +52,8 @@ def without_padding(
     Raises
     ------
     DataError
-        The query is not finite, or a key or value that some query sees is not.
+        A key or value that some query sees is not finite.
     """
-    if not all_finite(query):
-        _refuse(say("query"), form, query, ~_finite_rows(query))
     seen: npt.NDArray[np.bool_] | None = None
     cleaned: dict[str, Array | None] = {}
     for name, array in (("key", key), ("value", value)):
@@ -54,7 +61,7 @@ def without_padding(
         if array is None or all_finite(array):
             continue
         if seen is None:
-            seen = _seen_keys(visible, query.shape, key.shape)
+            seen = _seen_keys(visible, query, key.shape)
         broken = ~_finite_rows(array)
         if (broken & seen).any():
             _refuse(say(name), form, array, broken & seen)
@@ -65,13 +72,6 @@ def without_padding(
     return key if cleaned_key is None else cleaned_key, cleaned["value"]
 
 
-def all_finite(array: Array) -> bool:
-    """Return whether no element is NaN or infinite."""
-    if array.dtype == BFLOAT16:
-        return bool(((array["bfloat16"] & 0x7F80) != 0x7F80).all())
-    return bool(np.isfinite(array).all())
-
-
 def _finite_rows(array: Array) -> npt.NDArray[np.bool_]:
     """Return which rows (B, H, S) hold finite numbers only."""
     wide = widen(array, np.float32) if array.dtype == BFLOAT16 else array
@@ -79,9 +79,7 @@ def _finite_rows(array: Array) -> npt.NDArray[np.bool_]:
     return rows
 
 
-def _seen_keys(
-    visible: Visibility, query: tuple[int, ...], key: tuple[int, ...]
-) -> npt.NDArray[np.bool_]:
+def _seen_keys(visible: Visibility, query: Shape, key: Shape) -> npt.NDArray[np.bool_]:
     """Return which keys (B or 1, G, S) at least one query sees."""
     batch, heads, queries, _ = query
     seen = np.zeros(key[:3], np.bool_)
@@ -97,10 +95,11 @@ def _seen_keys(
 
 def _refuse(name: str, form: Layout, array: Array, rows: npt.NDArray[np.bool_]) -> None:
     """Raise the error that names the first element of the broken rows, in the user's axes."""
-    wide = widen(array, np.float32)
+    wide = widen(array, np.float32) if array.dtype == BFLOAT16 else array
     wrong = form.join(~np.isfinite(wide) & rows[..., None])
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    found = float(form.join(wide)[index])
     raise DataError(
-        f"{name}: expected finite numbers; found {float(form.join(wide)[index]):g} at index {index}",
+        f"{name}: expected finite numbers; found {found:g} at index {index}",
         hint="only keys that no query sees (padding behind a mask) may hold NaN or inf",
     )

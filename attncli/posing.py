@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from attncli.arguments import Names, shape_text, warn
 from attncli.dtypes import BFLOAT16, widen
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.layout import Layout
-from attncli.padding import without_padding
+from attncli.padding import check_query, without_padding
 from attncli.positions import alibi_slopes as paper_slopes
 from attncli.problem import Problem, Rope
 from attncli.visibility import Visibility
@@ -77,6 +78,7 @@ def pose(
     query_labels: Sequence[str] | None = None,
     key_labels: Sequence[str] | None = None,
     sources: Mapping[str, str] | None = None,
+    unread: bool = False,
 ) -> Problem:
     """Check the arguments of `attncli.attention` and return the problem they pose.
 
@@ -88,6 +90,9 @@ def pose(
         Names of the L queries and the S keys, for tables and pictures.
     sources : mapping of str to str, optional
         Argument name to the file it came from, for errors.
+    unread : bool
+        Leave it to the engine to notice where key or value is not finite: to look at
+        them beforehand would take a single query as long as its answer.
 
     Returns
     -------
@@ -128,7 +133,10 @@ def pose(
     if mask_means == "drop" and mask is None and key_padding_mask is None:
         raise UsageError("mask_means says how a mask is read, but there is no mask")
     _advise_on_axes(form, q, k)
-    k, v = without_padding(say, form, q, k, v, visible)
+    check_query(say, form, q)
+    look = partial(without_padding, say, form, q.shape, k, v, visible)
+    if not unread:
+        k, v = look()
     return Problem(
         query=q,
         key=k,
@@ -147,6 +155,7 @@ def pose(
         rope=turn,
         query_labels=_labels("query_labels", query_labels, shape[2], "query"),
         key_labels=_labels("key_labels", key_labels, shape[3], "key"),
+        unread=look if unread else None,
     )
 
 

@@ -1,6 +1,6 @@
 """The question: query, key, value and every rule that bears on them.
 
-`Problem` is frozen, and what it holds has passed every check (`attncli.checks`),
+`Problem` is frozen, and what it holds has passed every check (`attncli.posing`),
 so that the engine has none to make. Inside it all arrays have four axes
 (`attncli.layout`).
 """
@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from attncli.layout import Layout
     from attncli.positions import Pairing
     from attncli.visibility import Visibility
@@ -67,6 +69,9 @@ class Problem:
     rope : Rope or None
     query_labels, key_labels : tuple of str, or None
         Length L and S.
+    unread : callable, or None
+        Set where key and value have not been looked at: they may hold NaN or inf, which
+        the engine will notice in what it computes. It returns them checked.
     """
 
     query: Array
@@ -86,12 +91,26 @@ class Problem:
     rope: Rope | None = None
     query_labels: tuple[str, ...] | None = None
     key_labels: tuple[str, ...] | None = None
+    unread: Callable[[], tuple[Array, Array | None]] | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(B, H, L, S): the shape of the weights before axes are dropped."""
         batch, heads, queries, _ = self.query.shape
         return batch, heads, queries, self.key.shape[2]
+
+    def read(self) -> Problem:
+        """Return the problem with key and value looked at, and padding in them zeroed.
+
+        Raises
+        ------
+        DataError
+            One that some query sees is not finite.
+        """
+        if self.unread is None:
+            return self
+        key, value = self.unread()
+        return replace(self, key=key, value=value, unread=None)
 
     def select(
         self,
@@ -112,7 +131,7 @@ class Problem:
         rows : (start, stop), optional
             Queries to keep.
         """
-        problem = self
+        problem = self.read()
         if batch is not None:
             problem = _one_batch(problem, batch)
         if head is not None:

@@ -121,15 +121,37 @@ class Visibility:
         """
         seen: Bools | None = None
         if self.banded and not self._clear(batch, rows, columns):
-            first, last = self._ends(batch, *rows)
-            column = np.arange(*columns)
-            seen = (column >= first[:, None]) & (column < last[:, None])
+            seen = self._band(batch, rows, columns)
         if self.mask is not None:
             seen = _both(seen, cut(self.mask, batch, head, rows, columns))
         if self.key_padding is not None:
             padding = self.key_padding[batch % len(self.key_padding), slice(*columns)]
             seen = _both(seen, padding[None])
         return seen
+
+    def edges(
+        self, batch: int, rows: tuple[int, int], columns: tuple[int, int]
+    ) -> list[tuple[int, int]]:
+        """Return the columns of a tile outside which every query sees every key.
+
+        Returns
+        -------
+        list of (start, stop)
+            At most two intervals, in order: the clear ones lie between.
+        """
+        if self.mask is not None or self.key_padding is not None:
+            return [columns]
+        if not self.banded:
+            return []
+        if self.query_lengths is not None and rows[1] > _at(self.query_lengths, batch):
+            return [columns]
+        # Both ends of the interval grow with the row, so the outer rows decide.
+        first = max(self._bounds(batch, rows[1] - 1)[0], columns[0])
+        last = min(self._bounds(batch, rows[0])[1], columns[1])
+        if first >= last:
+            return [columns]
+        pairs = ((columns[0], first), (last, columns[1]))
+        return [(start, stop) for start, stop in pairs if start < stop]
 
     def reasons(self, batch: int, head: int, row: int, column: int) -> tuple[str, ...]:
         """Return the names of the rules that hide a key from a query, in the order above."""
@@ -157,6 +179,26 @@ class Visibility:
             self._bounds(batch, rows[1] - 1)[0] <= columns[0]
             and self._bounds(batch, rows[0])[1] >= columns[1]
         )
+
+    def _band(self, batch: int, rows: tuple[int, int], columns: tuple[int, int]) -> Bools:
+        """Return which keys the banded rules leave to the queries of a tile."""
+        left, right = self.window or (None, None)
+        position = np.arange(rows[0], rows[1]) + self.offset(batch)
+        # Whether a key is within reach depends on i − j alone, so that each row of the
+        # tile is the row before it, moved by one: a view of a single diagonal.
+        width = columns[1] - columns[0]
+        behind = np.arange(position[-1] - columns[0], position[0] - columns[1], -1)
+        near = np.ones(behind.shape, np.bool_) if left is None else behind <= left
+        if self.causal:
+            near &= behind >= 0
+        if right is not None:
+            near &= behind >= -right
+        band: Bools = np.lib.stride_tricks.sliding_window_view(near, width)[::-1]
+        if self.length(batch) < columns[1]:
+            band = band & (np.arange(*columns) < self.length(batch))
+        if self.query_lengths is not None and rows[1] > _at(self.query_lengths, batch):
+            band = band & (np.arange(*rows) < _at(self.query_lengths, batch))[:, None]
+        return band
 
     def _bounds(self, batch: int, row: int) -> tuple[int, int]:
         """Return first and last + 1 of the keys left to one query; first ≥ last where none is."""

@@ -1,36 +1,34 @@
 """Problem in, attention out: no checks, no files, no printing.
 
-The queries of each head are cut into blocks (`attncli.engine.block`), the keys of a
-block into tiles (`attncli.engine.tile`). How the work is cut depends on the problem
-alone, so the same input gives the same bits on any number of threads.
+The queries of each head are cut into blocks, the keys of a block into tiles
+(`attncli.engine.plan`); a block is computed by `attncli.engine.block`. How the work is
+cut depends on the problem alone, so the same input gives the same bits on any number
+of threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.engine.block import Block, Scratch, attend_block
-from attncli.engine.operands import Operands, prepare
-from attncli.engine.workers import available_cores, single_blas_thread, spread
-from attncli.problem import Problem
+from attncli.engine.block import Part, Scratch, attend_part
+from attncli.engine.cores import available_cores
+from attncli.engine.operands import prepare
+from attncli.engine.plan import cut_up, is_small, tile_columns
+from attncli.engine.tile import NotFiniteError
+from attncli.engine.workers import Queue, single_blas_thread, spread
 from attncli.result import Attention
+
+if TYPE_CHECKING:
+    from attncli.problem import Problem
 
 __all__ = ["Progress", "attend", "result_shapes"]
 
 Array = npt.NDArray[Any]
 Progress = Callable[[int, int], None]
-
-_TILE_CELLS = 256 * 512
-_BLOCK_ROWS = 256
-_TILE_COLUMNS = 512
-# A block with weights: its rows of the result are read four times and should stay in cache.
-_WEIGHT_CELLS = 256 * 1024
-# Below so many multiplications threads cost more than they bring.
-_SMALL_WORK = 4_000_000
 
 
 def attend(
@@ -53,28 +51,32 @@ def attend(
     into : mapping of str to ndarray, optional
         Arrays of `result_shapes` to write into, memory-mapped files say.
     progress : callable, optional
-        Called from any thread with blocks done and blocks in all.
+        Called from any thread with parts done and parts in all.
 
     Returns
     -------
     attention : Attention
     blind : int
         How many (batch, head, query) see no key; padded queries do not count.
+
+    Raises
+    ------
+    DataError
+        A score that is seen exceeds the range of the computing dtype; or, where key and
+        value were unread, one of them is not finite.
     """
-    shapes = result_shapes(problem, outputs)
     results = {
         name: into[name] if into and name in into else np.empty(shape, problem.dtype)
-        for name, shape in shapes.items()
+        for name, shape in result_shapes(problem, outputs).items()
     }
-    operands = prepare(problem)
-    if _work(problem) <= _SMALL_WORK:
-        blocks = _blocks(operands, results, bounded=False)
-        blind = _run(operands, blocks)
-    else:
-        with single_blas_thread():
-            items = _reported(list(_blocks(operands, results, bounded=True)), progress)
-            count = threads or available_cores()
-            blind = spread(lambda queue: _run(operands, queue), items, count)
+    with np.errstate(all="ignore"):
+        if problem.unread is not None and _may_hide(problem, outputs):
+            problem = problem.read()
+        try:
+            blind = _compute(problem, results, threads, progress)
+        except NotFiniteError:
+            problem = problem.read()
+            blind = _compute(problem, results, threads, progress)
     layout = problem.layout
     finished = {
         name: layout.join(array) if name == "context" else layout.drop(array)
@@ -91,49 +93,38 @@ def result_shapes(problem: Problem, outputs: Collection[str]) -> dict[str, tuple
     return {name: other.get(name, shape) for name in outputs}
 
 
-def _work(problem: Problem) -> int:
-    batch, heads, queries, keys = problem.shape
-    width: int = problem.query.shape[3] + (0 if problem.value is None else problem.value.shape[3])
-    return batch * heads * queries * keys * width
+def _may_hide(problem: Problem, outputs: Collection[str]) -> bool:
+    """Return whether NaN or inf in key or value may fail to show in any result."""
+    # tanh(inf) is 1; a value shows in the context alone.
+    return problem.score == "additive" or (problem.value is not None and "context" not in outputs)
 
 
-def _run(operands: Operands, blocks: Iterator[Block]) -> int:
-    scratch = Scratch(operands.problem.dtype, _tile_columns(operands.problem))
-    return sum(attend_block(operands, block, scratch) for block in blocks)
+def _compute(
+    problem: Problem,
+    results: dict[str, Array],
+    threads: int | None,
+    progress: Progress | None,
+) -> int:
+    """Fill the results, and return how many rows see no key."""
+    operands = prepare(problem)
+    parts = cut_up(problem, results)
+    queue = parts if progress is None else _reported(parts, progress)
+
+    def work(queue: Queue[Part]) -> int:
+        scratch = Scratch(problem.dtype, tile_columns(problem), queue.pause)
+        return sum(attend_part(operands, part, scratch) for part in queue)
+
+    if is_small(problem):
+        return spread(work, queue, 1)
+    with single_blas_thread():
+        return spread(work, queue, min(threads or available_cores(), len(parts)))
 
 
-def _tile_columns(problem: Problem) -> int:
-    """Return how many keys a tile takes: few queries leave room for more keys."""
-    _, _, queries, keys = problem.shape
-    return min(keys, max(_TILE_COLUMNS, _TILE_CELLS // queries))
-
-
-def _block_rows(problem: Problem, outputs: Collection[str]) -> int:
-    if "weights" not in outputs:
-        return _BLOCK_ROWS
-    return max(32, min(_BLOCK_ROWS, _WEIGHT_CELLS // problem.shape[3]))
-
-
-def _blocks(operands: Operands, results: dict[str, Array], *, bounded: bool) -> Iterator[Block]:
-    batch, heads, queries, _ = operands.problem.shape
-    step = _block_rows(operands.problem, results)
-    for b in range(batch):
-        for h in range(heads):
-            # Looking for a bound costs more than it saves where the scores are few.
-            bound = operands.bound(b, h) if bounded else np.inf
-            for start in range(0, queries, step):
-                stop = min(start + step, queries)
-                parts = {name: array[b, h, start:stop] for name, array in results.items()}
-                yield Block(b, h, start, stop, parts, bound)
-
-
-def _reported(blocks: list[Block], progress: Progress | None) -> Iterator[Block]:
-    for done, block in enumerate(blocks):
-        if progress is not None:
-            progress(done, len(blocks))
-        yield block
-    if progress is not None:
-        progress(len(blocks), len(blocks))
+def _reported(parts: list[Part], progress: Progress) -> Iterator[Part]:
+    for done, part in enumerate(parts):
+        progress(done, len(parts))
+        yield part
+    progress(len(parts), len(parts))
 
 
 def _padded(problem: Problem) -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.positions import rotate
-from attncli.problem import Problem
+
+if TYPE_CHECKING:
+    from attncli.problem import Problem
 
 __all__ = ["Operands", "prepare"]
 
@@ -34,14 +36,12 @@ class Operands:
     problem: Problem
     query: Array
     key: Array
+    _longest_keys: dict[tuple[int, int], float] = field(default_factory=dict)
 
-    def query_rows(self, batch: int, head: int, start: int, stop: int) -> Array:
-        """Return scaled queries (rows, D) in the computing dtype."""
-        problem = self.problem
-        rows = widen(self.query[batch, head, start:stop], problem.dtype)
-        if problem.scale != 1.0 and problem.score != "additive":
-            rows = np.multiply(rows, problem.scale, dtype=problem.dtype)
-        return rows
+    def query_rows(self, batch: int, head: int, start: int, stop: int, factor: float) -> Array:
+        """Return queries (rows, D) in the computing dtype, multiplied by a factor."""
+        rows = widen(self.query[batch, head, start:stop], self.problem.dtype)
+        return rows if factor == 1.0 else np.multiply(rows, factor, dtype=self.problem.dtype)
 
     def key_rows(self, batch: int, head: int, start: int, stop: int) -> Array:
         """Return keys (columns, D) that a query head reads, in the computing dtype."""
@@ -54,19 +54,32 @@ class Operands:
         return self._shared(self.problem.value, batch, head, start, stop)
 
     def _shared(self, array: Array, batch: int, head: int, start: int, stop: int) -> Array:
-        group = head // (self.query.shape[1] // array.shape[1])
-        return widen(array[batch % array.shape[0], group, start:stop], self.problem.dtype)
+        entry, group = self._place(array, batch, head)
+        return widen(array[entry, group, start:stop], self.problem.dtype)
 
-    def bound(self, batch: int, head: int) -> float:
-        """Return what no raw score of a head can exceed in magnitude.
+    def _place(self, array: Array, batch: int, head: int) -> tuple[int, int]:
+        return batch % array.shape[0], head * array.shape[1] // self.query.shape[1]
 
-        |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz).
+    def bound(self, batch: int, head: int, query: Array) -> float:
+        """Return what no product of these queries and any key can exceed in magnitude.
+
+        |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz). NaN or inf where a key is not finite.
         """
-        problem = self.problem
-        if problem.score == "additive":
-            return float(np.abs(np.asarray(problem.score_vector)).sum()) * abs(problem.scale)
-        longest_key = _longest(self.key_rows(batch, head, 0, self.key.shape[2]))
-        return _longest(self.query_rows(batch, head, 0, self.query.shape[2])) * longest_key
+        place = self._place(self.key, batch, head)
+        longest = self._longest_keys.get(place)
+        if longest is None:
+            # Two threads may both come here; they find the same.
+            longest = self._longest_keys[place] = self._longest_key(batch, head)
+        return _longest(query) * longest
+
+    def _longest_key(self, batch: int, head: int, step: int = 4096) -> float:
+        keys = self.key.shape[2]
+        lengths = [
+            _longest(self.key_rows(batch, head, start, min(start + step, keys)))
+            for start in range(0, keys, step)
+        ]
+        # max() of Python passes over NaN.
+        return math.nan if any(map(math.isnan, lengths)) else max(lengths)
 
 
 def prepare(problem: Problem) -> Operands:
@@ -119,5 +132,4 @@ def _unit(rows: Array) -> Array:
 
 def _longest(rows: Array) -> float:
     """Return the largest Euclidean length of a row; inf where a square overflows."""
-    with np.errstate(over="ignore"):
-        return math.sqrt(np.einsum("sd,sd->s", rows, rows).max())
+    return math.sqrt(np.einsum("sd,sd->s", rows, rows).max())

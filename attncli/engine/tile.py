@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.operands import Operands
 from attncli.errors import DataError
 from attncli.visibility import cut
 
-__all__ = ["Rows", "fill"]
+if TYPE_CHECKING:
+    from attncli.engine.operands import Operands
+
+__all__ = ["NotFiniteError", "Rows", "fill"]
 
 Array = npt.NDArray[Any]
+
+
+class NotFiniteError(Exception):
+    """Something that nobody has looked at yet is not finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +33,9 @@ class Rows:
     operands : Operands
     batch, head, start, stop : int
     query : ndarray (rows, D)
-        Scaled.
+        Multiplied by scale and unit.
+    unit : float
+        Scores are in 1/unit nats: 1, or 1/ln 2 where they are in bits.
     keep : dict of str to ndarray (rows, S)
         Where to copy ``raw``, ``capped`` and ``scores``: those asked for.
     may_overflow : bool
@@ -40,6 +48,7 @@ class Rows:
     start: int
     stop: int
     query: Array
+    unit: float
     keep: dict[str, Array]
     may_overflow: bool
 
@@ -57,22 +66,22 @@ def fill(rows: Rows, columns: tuple[int, int], out: Array) -> None:
     ------
     DataError
         A score that is seen exceeds the range of the computing dtype.
+    NotFiniteError
+        So it seems, but key and value are still unread.
     """
     problem = rows.operands.problem
-    part = slice(*columns)
-    seen = problem.visible.tile(rows.batch, rows.head, (rows.start, rows.stop), columns)
     # 1. Similarity.
     if problem.score == "additive":
         _additive(rows, columns, out)
     else:
         np.matmul(rows.query, rows.operands.key_rows(rows.batch, rows.head, *columns).T, out=out)
     if rows.may_overflow:
-        _refuse_overflow(out, seen)
-    _copy(rows, "raw", part, out)
+        _refuse_overflow(rows, columns, out)
+    _copy(rows, "raw", columns, out)
     # 2. The cap comes before bias and mask: it must not squeeze −inf back into range.
     if problem.softcap is not None:
-        _cap(out, problem.softcap)
-    _copy(rows, "capped", part, out)
+        _cap(out, problem.softcap * rows.unit)
+    _copy(rows, "capped", columns, out)
     # 3. What is added.
     if problem.bias is not None:
         bias = cut(problem.bias, rows.batch, rows.head, (rows.start, rows.stop), columns)
@@ -80,14 +89,13 @@ def fill(rows: Rows, columns: tuple[int, int], out: Array) -> None:
     if problem.slopes is not None:
         np.subtract(out, _distance_penalty(rows, columns), out=out)
     # 4. What is hidden is selected, not added: nothing behind a mask can leak.
-    if seen is not None:
-        np.copyto(out, -np.inf, where=np.logical_not(seen))
-    _copy(rows, "scores", part, out)
+    _hide(rows, columns, out)
+    _copy(rows, "scores", columns, out)
 
 
-def _copy(rows: Rows, name: str, part: slice, tile: Array) -> None:
+def _copy(rows: Rows, name: str, columns: tuple[int, int], tile: Array) -> None:
     if name in rows.keep:
-        rows.keep[name][:, part] = tile
+        rows.keep[name][:, slice(*columns)] = tile
 
 
 def _additive(rows: Rows, columns: tuple[int, int], out: Array) -> None:
@@ -106,8 +114,9 @@ def _additive(rows: Rows, columns: tuple[int, int], out: Array) -> None:
         np.add(keys, query, out=hidden_layer)
         np.tanh(hidden_layer, out=hidden_layer)
         np.matmul(hidden_layer, vector, out=scores)
-    if problem.scale != 1.0:
-        np.multiply(out, problem.scale, out=out)
+    factor = problem.scale * rows.unit
+    if factor != 1.0:
+        np.multiply(out, factor, out=out)
 
 
 def _cap(scores: Array, softcap: float) -> None:
@@ -118,16 +127,38 @@ def _cap(scores: Array, softcap: float) -> None:
 
 
 def _distance_penalty(rows: Rows, columns: tuple[int, int]) -> Array:
-    """Return slope · |i + offset − j| (Press et al. 2022, section 3)."""
+    """Return slope · |i + offset − j| (Press et al. 2022, section 3), as a view of one diagonal."""
     problem = rows.operands.problem
-    slope = 0.0 if problem.slopes is None else problem.slopes[rows.head]
-    position = np.arange(rows.start, rows.stop) + problem.visible.offset(rows.batch)
-    distance = np.abs(np.subtract.outer(position, np.arange(*columns)))
-    return np.multiply(distance, slope, dtype=problem.dtype, casting="same_kind")
+    slope = 0.0 if problem.slopes is None else problem.slopes[rows.head] * rows.unit
+    # The penalty depends on i − j alone: row i is the row before it, moved by one.
+    first = rows.start + problem.visible.offset(rows.batch) - columns[1] + 1
+    count = rows.stop - rows.start
+    distance = np.abs(np.arange(first, first + count + columns[1] - columns[0] - 1))
+    penalty = np.multiply(distance, slope, dtype=problem.dtype, casting="same_kind")
+    return np.lib.stride_tricks.sliding_window_view(penalty, columns[1] - columns[0])[:, ::-1]
 
 
-def _refuse_overflow(scores: Array, seen: npt.NDArray[np.bool_] | None) -> None:
+def _hide(rows: Rows, columns: tuple[int, int], out: Array) -> None:
+    visible = rows.operands.problem.visible
+    if not visible.hides:
+        return
+    span = rows.start, rows.stop
+    for start, stop in visible.edges(rows.batch, span, columns):
+        seen = visible.tile(rows.batch, rows.head, span, (start, stop))
+        if seen is not None:
+            part = out[:, start - columns[0] : stop - columns[0]]
+            np.copyto(part, -np.inf, where=np.logical_not(seen))
+
+
+def _refuse_overflow(rows: Rows, columns: tuple[int, int], scores: Array) -> None:
+    # The extremes say it without a temporary; NaN fails both comparisons.
+    if scores.min() > -np.inf and scores.max() < np.inf:
+        return
+    problem = rows.operands.problem
+    if problem.unread is not None:
+        raise NotFiniteError
     wrong = ~np.isfinite(scores)
+    seen = problem.visible.tile(rows.batch, rows.head, (rows.start, rows.stop), columns)
     if seen is not None:
         wrong &= seen
     if wrong.any():

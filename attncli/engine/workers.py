@@ -6,88 +6,31 @@ blocks scale; two BLAS threads on one small tile do not.
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-__all__ = ["available_cores", "single_blas_thread", "spread"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+__all__ = ["Queue", "StoppedError", "single_blas_thread", "spread"]
 
 Item = TypeVar("Item")
 
 
-def available_cores() -> int:
-    """Return how many cores this process may use, by affinity and by cgroup quota."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return max(1, min(cores, _cgroup_quota() or cores))
+class StoppedError(Exception):
+    """Another thread failed, or Ctrl-C was pressed: there is no use in going on."""
 
 
-def _cgroup_quota() -> int | None:
-    """Return the cores that the cgroup grants, rounded up, or None where it does not say."""
-    folder = Path("/sys/fs/cgroup")
-    try:
-        quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        try:
-            quota = (folder / "cpu/cpu.cfs_quota_us").read_text(encoding="ascii")
-            period = (folder / "cpu/cpu.cfs_period_us").read_text(encoding="ascii")
-        except OSError:
-            return None
-    if not quota.strip().isdigit() or not int(period):
-        return None
-    return -(-int(quota) // int(period))
-
-
-def spread(work: Callable[[Iterator[Item]], int], items: Iterable[Item], threads: int) -> int:
-    """Let each of some threads call ``work`` with one shared iterator, and add up what they return.
-
-    The first error stops the others at their next item and is raised here; so does
-    Ctrl-C.
-
-    Parameters
-    ----------
-    work : callable
-        Takes items until there are none and returns a count.
-    items : iterable
-    threads : int
-        With 1 the work is done in the calling thread.
-    """
-    if threads == 1:
-        return work(iter(items))
-    # Made here, not at the top: a small problem never pays for the import.
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
-
-    queue = _Shared(items)
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            futures = [pool.submit(_watched, work, queue) for _ in range(threads)]
-            return sum(future.result() for future in futures)
-        finally:
-            queue.stop()
-
-
-def _watched(work: Callable[[Iterator[Item]], int], queue: _Shared[Item]) -> int:
-    try:
-        return work(queue)
-    finally:
-        # Reached in order when all is done, or early by an error: then the others stop too.
-        queue.stop()
-
-
-class _Shared(Generic[Item]):
-    """An iterator that several threads may draw from, and that can be stopped."""
+class Queue(Generic[Item]):
+    """An iterator that several threads draw from, and that can be stopped."""
 
     def __init__(self, items: Iterable[Item]) -> None:
         self._items = iter(items)
         self._lock = threading.Lock()
         self._stopped = False
 
-    def __iter__(self) -> _Shared[Item]:
+    def __iter__(self) -> Iterator[Item]:
         return self
 
     def __next__(self) -> Item:
@@ -97,7 +40,53 @@ class _Shared(Generic[Item]):
             return next(self._items)
 
     def stop(self) -> None:
+        """Hand out nothing more, and let those who work on something leave it."""
         self._stopped = True
+
+    def pause(self) -> None:
+        """Raise `StoppedError` if the work was stopped: to be called often."""
+        if self._stopped:
+            raise StoppedError
+
+
+def spread(work: Callable[[Queue[Item]], int], items: Iterable[Item], threads: int) -> int:
+    """Let each of some threads call ``work`` with one shared queue, and add up what they return.
+
+    The first error stops the others at their next pause and is raised here; so does
+    Ctrl-C, because the calling thread works too.
+
+    Parameters
+    ----------
+    work : callable
+        Takes items until there are none and returns a count.
+    items : iterable
+    threads : int
+        The calling one included.
+    """
+    queue = Queue(items)
+    if threads == 1:
+        return work(queue)
+    # Made here, not at the top: a small problem never pays for the import.
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+    with ThreadPoolExecutor(threads - 1, thread_name_prefix="attncli") as pool:
+        try:
+            others = [pool.submit(_stopping, work, queue) for _ in range(threads - 1)]
+            own = _stopping(work, queue)
+            return own + sum(other.result() for other in others)
+        finally:
+            queue.stop()
+
+
+def _stopping(work: Callable[[Queue[Item]], int], queue: Queue[Item]) -> int:
+    """Work; an error stops the others. Who is stopped returns: the error is another's to raise."""
+    try:
+        return work(queue)
+    except StoppedError:
+        return 0
+    except BaseException:
+        queue.stop()
+        raise
 
 
 class _Blas:
@@ -111,14 +100,9 @@ class _Blas:
 
     def enter(self) -> None:
         with self._lock:
+            if not self._users:
+                self._limit = self._limited()
             self._users += 1
-            if self._users > 1:
-                return
-            if self._controller is None:
-                from threadpoolctl import ThreadpoolController  # noqa: PLC0415
-
-                self._controller = ThreadpoolController()
-            self._limit = self._controller.limit(limits=1, user_api="blas")
 
     def leave(self) -> None:
         with self._lock:
@@ -126,13 +110,23 @@ class _Blas:
             if not self._users:
                 self._limit.restore_original_limits()
 
+    def _limited(self) -> Any:
+        if self._controller is None:
+            from threadpoolctl import ThreadpoolController  # noqa: PLC0415
+
+            self._controller = ThreadpoolController().select(user_api="blas")
+        return self._controller.limit(limits=1)
+
 
 _BLAS = _Blas()
 
 
 @contextmanager
 def single_blas_thread() -> Iterator[None]:
-    """Give BLAS one thread, and back what it had, also when an error ends the block."""
+    """Give BLAS one thread, and back what it had, also when an error ends the block.
+
+    Where several threads are in such blocks at once, the last to leave gives back.
+    """
     _BLAS.enter()
     try:
         yield

@@ -1,0 +1,73 @@
+"""How many cores this process may use."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+__all__ = ["available_cores"]
+
+_GROUPS = Path("/sys/fs/cgroup")
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use, by affinity and by cgroup quota."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(1, min(cores, quota(_GROUPS, _own_group()) or cores))
+
+
+@cache
+def quota(root: Path, group: str) -> int | None:
+    """Return the cores that a control group grants, rounded up; None where none says.
+
+    Parameters
+    ----------
+    root : Path
+        Where the groups are mounted.
+    group : str
+        The path of the process's group below it. Every group above it counts too.
+
+    References
+    ----------
+    Linux kernel documentation, "Control Group v2", section "CPU Interface Files"
+    (``cpu.max``); version 1: ``cpu.cfs_quota_us``.
+    """
+    folder = root / group.lstrip("/")
+    folders = [folder, *folder.parents]
+    unified = [_share(up / "cpu.max") for up in folders[: folders.index(root) + 1]]
+    granted = [share for share in (*unified, _share_of_version_1(root / "cpu")) if share]
+    return min(granted, default=None)
+
+
+def _own_group() -> str:
+    """Return the path of this process's control group (version 2)."""
+    text = _text(Path("/proc/self/cgroup"))
+    return next((line[3:] for line in text.splitlines() if line.startswith("0::/")), "/")
+
+
+def _share(file: Path) -> int | None:
+    words = _text(file).split()
+    return _cores(*words) if len(words) == 2 else None
+
+
+def _share_of_version_1(folder: Path) -> int | None:
+    return _cores(_text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us"))
+
+
+def _cores(allowed: str, period: str) -> int | None:
+    """Return ⌈allowed / period⌉; no limit is written as ``max`` or −1."""
+    allowed, period = allowed.strip(), period.strip()
+    if not (allowed.isdigit() and period.isdigit() and int(period)):
+        return None
+    return -(-int(allowed) // int(period)) or None
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,100 @@
+"""How a problem is cut into blocks and parts: by its sizes alone, whoever does the work.
+
+So the same input gives the same bits on any number of threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.engine.block import Block, Part, Span
+
+if TYPE_CHECKING:
+    from attncli.problem import Problem
+
+__all__ = ["cut_up", "is_small", "tile_columns"]
+
+Array = npt.NDArray[Any]
+
+# Measured (tests/bench/README.md): a tile, its keys and its values stay in 2 MB of cache.
+_BLOCK_ROWS = 256
+_TILE_COLUMNS = 512
+_TILE_CELLS = _BLOCK_ROWS * _TILE_COLUMNS
+# Under the causal rule half of the tile on the diagonal is wasted: it should be small.
+_DIAGONAL_ROWS = 128
+# The rows of weights of a block are read again when they are normalised.
+_WEIGHT_CELLS = 256 * 1024
+# Below so many multiplications threads and bounds cost more than they bring.
+_SMALL_WORK = 4_000_000
+# Fewer blocks than this, and the keys are cut too, into parts of at least so much work.
+_ENOUGH_PARTS = 16
+_PART_WORK = 1_000_000
+
+
+def is_small(problem: Problem) -> bool:
+    """Return whether threads would cost more than they bring."""
+    batch, heads, queries, keys = problem.shape
+    return batch * heads * queries * keys * _widths(problem) <= _SMALL_WORK
+
+
+def tile_columns(problem: Problem) -> int:
+    """Return how many keys a tile takes: few queries leave room for more keys."""
+    _, _, queries, keys = problem.shape
+    return min(keys, max(_TILE_COLUMNS, _TILE_CELLS // min(queries, _rows(problem))))
+
+
+def cut_up(problem: Problem, results: dict[str, Array]) -> list[Part]:
+    """Return the parts of all blocks, those with the most keys first within a head.
+
+    Parameters
+    ----------
+    problem : Problem
+    results : dict of str to ndarray (B, H, L, ...)
+        Where each output asked for goes.
+    """
+    batch, heads, queries, keys = problem.shape
+    step = _rows(problem)
+    whole = any(
+        array.shape[2:] == (queries, keys) for name, array in results.items() if name in _L_BY_S
+    )
+    if "weights" in results:
+        step = max(32, min(step, _WEIGHT_CELLS // keys))
+    small = is_small(problem)
+    starts = range(0, queries, step)
+    wanted = 1 if whole or small else -(-_ENOUGH_PARTS // (batch * heads * len(starts)))
+    parts: list[Part] = []
+    for b in range(batch):
+        for h in range(heads):
+            for start in reversed(starts):
+                stop = min(start + step, queries)
+                own = {name: array[b, h, start:stop] for name, array in results.items()}
+                spans = _spans(problem, problem.visible.span(b, start, stop), stop - start, wanted)
+                block = Block(b, h, start, stop, own, spans, small)
+                parts.extend((block, number) for number in range(len(spans)))
+    return parts
+
+
+_L_BY_S = ("raw", "capped", "scores", "weights")
+
+
+def _rows(problem: Problem) -> int:
+    return _DIAGONAL_ROWS if problem.visible.causal or problem.visible.window else _BLOCK_ROWS
+
+
+def _widths(problem: Problem) -> int:
+    width: int = problem.query.shape[3]
+    return width + (0 if problem.value is None else problem.value.shape[3])
+
+
+def _spans(problem: Problem, span: Span, rows: int, wanted: int) -> list[Span]:
+    """Cut a span of keys into at most so many parts of nearly equal length."""
+    length = span[1] - span[0]
+    count = max(1, min(wanted, length * rows * _widths(problem) // _PART_WORK))
+    if count == 1:
+        return [span]
+    ends = np.linspace(span[0], span[1], count + 1).astype(int).tolist()
+    return list(itertools.pairwise(ends))

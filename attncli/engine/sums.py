@@ -1,0 +1,106 @@
+"""The softmax as far as it has come: a shift, the sum of exponentials, the weighted sum.
+
+A softmax can run along with the tiles and never hold a row of scores (Milakov and
+Gimelshein 2018, "Online normalizer calculation for softmax"; Rabe and Staats 2021,
+"Self-attention Does Not Need O(n²) Memory"). Subtracting the same shift from all
+scores of a row changes nothing but the size of the numbers, so it need not be the
+maximum: it is raised only when some score exceeds it by more than the exponential
+and the sums can bear.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Sums", "exponential", "merge", "room"]
+
+Array = npt.NDArray[Any]
+# exp(±40) is 4e−18 to 2e17: in float32 (1e−38 to 3e38) sums and products with values
+# keep 20 orders of magnitude to both ends. `attncli.engine.block` looks at what comes out.
+_ROOM = {np.dtype(np.float32): 40.0, np.dtype(np.float64): 300.0}
+
+
+def room(dtype: np.dtype[Any]) -> float:
+    """Return how large a score, in nats, may be when it is exponentiated without a shift."""
+    return _ROOM[dtype]
+
+
+def exponential(scores: Array, unit: float, out: Array | None = None) -> Array:
+    """Return exp of scores that are in 1/unit nats."""
+    # Single-precision exp2 takes half the time of exp, and is nearer to the truth.
+    result: Array = np.exp(scores, out=out) if unit == 1.0 else np.exp2(scores, out=out)
+    return result
+
+
+@dataclass(eq=False)
+class Sums:
+    """Σ exp(s − shift) and Σ exp(s − shift) v over the keys so far.
+
+    Attributes
+    ----------
+    shift, denominator : ndarray (rows,)
+        A denominator of 0 says that the row has seen no key; its shift means nothing.
+    context : ndarray (rows, E), or None where none is asked for
+    unit : float
+        Scores and shift are in 1/unit nats.
+    value_factor : float
+        The values were multiplied by it.
+    """
+
+    shift: Array
+    denominator: Array
+    context: Array | None
+    unit: float
+    value_factor: float = 1.0
+    _all_seeing: bool = False
+
+    def shift_tile(self, tile: Array) -> None:
+        """Subtract the shift from a tile, and raise it first where it no longer will do."""
+        if self._all_seeing:
+            np.subtract(tile, self.shift[:, None], out=tile)
+            if tile.max() <= room(tile.dtype) * self.unit:
+                return
+        elif self.shift.any():
+            np.subtract(tile, self.shift[:, None], out=tile)
+        step = tile.max(axis=1)
+        seeing = self.denominator > 0
+        # A row that has seen nothing takes any shift, a lower one too.
+        np.maximum(step, 0, out=step, where=seeing)
+        self._all_seeing = bool(step.min() > -np.inf)
+        if not self._all_seeing:
+            step[step == -np.inf] = 0
+        np.subtract(tile, step[:, None], out=tile)
+        self._raise_shift(step, seeing)
+
+    def _raise_shift(self, step: Array, seeing: npt.NDArray[np.bool_]) -> None:
+        self.shift += step
+        if not seeing.any():
+            return
+        factor = np.where(seeing, exponential(-step, self.unit), 1)
+        self.denominator *= factor
+        if self.context is not None:
+            self.context *= factor[:, None]
+
+
+def merge(parts: Sequence[Sums]) -> Sums:
+    """Return the sums over the keys of all parts, added up in their order."""
+    shifts = [np.where(part.denominator > 0, part.shift, -np.inf) for part in parts]
+    highest = np.maximum.reduce(shifts)
+    highest[highest == -np.inf] = 0
+    whole = Sums(highest, np.zeros_like(highest), None, parts[0].unit)
+    whole.value_factor = min(part.value_factor for part in parts)
+    for part, shift in zip(parts, shifts, strict=True):
+        factor = exponential(shift - highest, part.unit)
+        whole.denominator += factor * part.denominator
+        if part.context is not None:
+            factor *= whole.value_factor / part.value_factor
+            context = factor[:, None] * part.context
+            whole.context = context if whole.context is None else whole.context + context
+    return whole

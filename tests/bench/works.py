@@ -1,0 +1,188 @@
+"""The works that are timed, and the ways to do each: ours, torch's, and by hand in NumPy.
+
+A way takes a `Work` and returns a function without arguments that does it once. All
+ways of a work do the same arithmetic on the same numbers with the same number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+THREADS = 2
+
+
+@dataclass(frozen=True)
+class Work:
+    """One row of the table.
+
+    Attributes
+    ----------
+    title : str
+    rival : str
+        What stands against ours: a name of `WAYS`.
+    heads, groups, queries, keys, width : int
+    dtype : str
+    causal : bool
+    window : int or None
+        Keys that a query sees before itself.
+    weights : bool
+        Whether weights are computed beside the context.
+    goal : float or None
+        What ours / rival should not exceed.
+    """
+
+    title: str
+    rival: str
+    heads: int
+    queries: int
+    keys: int
+    width: int
+    dtype: str = "float32"
+    groups: int = 0
+    causal: bool = False
+    window: int | None = None
+    weights: bool = False
+    goal: float | None = None
+
+    @property
+    def sizes(self):
+        heads = f"{self.heads}/{self.groups}" if self.groups else str(self.heads)
+        return f"({heads}, {self.queries}, {self.keys}, {self.width})"
+
+    @property
+    def outputs(self):
+        return ("weights", "context") if self.weights else ("context",)
+
+
+CONTEXT = [
+    Work("context", "sdpa", 8, 512, 512, 64, goal=1.15),
+    Work("context", "sdpa", 8, 2048, 2048, 64, goal=1.15),
+    Work("context", "sdpa", 1, 8192, 8192, 128, goal=1.15),
+    Work("context, GQA", "sdpa", 8, 2048, 2048, 64, groups=2, goal=1.15),
+    Work("decoding", "sdpa", 8, 1, 16384, 64, goal=1.15),
+]
+WORKS = [
+    *CONTEXT,
+    Work("context, float64", "sdpa", 4, 2048, 2048, 64, "float64", goal=0.9),
+    Work("causal", "sdpa", 8, 2048, 2048, 64, causal=True, goal=1.0),
+    Work("causal", "sdpa", 1, 8192, 8192, 64, causal=True, goal=1.0),
+    Work("window 256, causal", "sdpa", 1, 8192, 8192, 64, causal=True, window=256, goal=0.1),
+    Work("weights", "torch formula", 8, 512, 512, 64, weights=True, goal=0.5),
+    Work("weights", "torch formula", 8, 2048, 2048, 64, weights=True, goal=0.5),
+    Work("weights, float64", "torch formula", 4, 2048, 2048, 64, "float64", weights=True, goal=0.5),
+    Work("weights", "numpy formula", 8, 2048, 2048, 64, weights=True, goal=0.25),
+]
+
+
+def arrays(work):
+    """Return query (H, L, D), key and value (G, S, D): normal numbers, always the same."""
+    random = np.random.default_rng(0)
+    groups = work.groups or work.heads
+    query = random.standard_normal((work.heads, work.queries, work.width), np.float32)
+    key, value = random.standard_normal((2, groups, work.keys, work.width), np.float32)
+    return [array.astype(work.dtype) for array in (query, key, value)]
+
+
+def ours(work):
+    from attncli import attention
+
+    inputs = arrays(work)
+    options = {"layout": "hsd", "outputs": work.outputs, "threads": THREADS}
+    if work.causal:
+        options |= {"causal": True}
+    if work.window is not None:
+        options |= {"window": (work.window, 0)}
+    return lambda: attention(*inputs, **options)
+
+
+def sdpa(work):
+    """PyTorch's fused kernel; where it knows no rule, with a mask."""
+    import torch
+
+    torch.set_num_threads(THREADS)
+    inputs = [torch.from_numpy(array)[None] for array in arrays(work)]
+    options = {"enable_gqa": True} if work.groups else {}
+    if work.window is not None:
+        row, column = torch.arange(work.queries)[:, None], torch.arange(work.keys)
+        options["attn_mask"] = (column <= row) & (column >= row - work.window)
+    elif work.causal:
+        options["is_causal"] = True
+    call = torch.nn.functional.scaled_dot_product_attention
+    return lambda: call(*inputs, **options)
+
+
+def torch_formula(work):
+    """softmax(QKᵀ/√D)V in torch: its kernel gives no weights."""
+    import torch
+
+    torch.set_num_threads(THREADS)
+    query, key, value = (torch.from_numpy(array) for array in arrays(work))
+    scale = 1 / math.sqrt(work.width)
+
+    def run():
+        weights = torch.softmax(query @ key.transpose(-1, -2) * scale, dim=-1)
+        return weights, weights @ value
+
+    return run
+
+
+def numpy_formula(work):
+    """The formula as tutorials write it."""
+    query, key, value = arrays(work)
+
+    def run():
+        scores = query @ key.swapaxes(-1, -2) / math.sqrt(work.width)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        return weights, weights @ value
+
+    return run
+
+
+def products(work):
+    """The floor: the two matrix products alone, in tiles that stay in cache."""
+    from threadpoolctl import threadpool_limits
+
+    query, key, value = arrays(work)
+    share = work.heads // key.shape[0]
+    rows, columns = min(256, work.queries), min(512 if work.queries > 1 else 8192, work.keys)
+
+    def block(item):
+        head, start = item
+        part = query[head, start : start + rows]
+        out = np.empty((len(part), columns), work.dtype)
+        context = np.empty_like(part)
+        first, last = seen_span(work, start, start + len(part))
+        for column in range(first, last, columns):
+            stop = min(column + columns, last)
+            tile = out.reshape(-1)[: len(part) * (stop - column)].reshape(len(part), -1)
+            np.matmul(part, key[head // share, column:stop].T, out=tile)
+            np.matmul(tile, value[head // share, column:stop], out=context)
+
+    items = [(h, start) for h in range(work.heads) for start in range(0, work.queries, rows)]
+
+    def run():
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(block, items))
+
+    return run
+
+
+def seen_span(work, start, stop):
+    """Return the keys that a block of queries needs."""
+    if not work.causal:
+        return 0, work.keys
+    return 0 if work.window is None else max(0, start - work.window), min(work.keys, stop)
+
+
+WAYS = {
+    "ours": ours,
+    "sdpa": sdpa,
+    "torch formula": torch_formula,
+    "numpy formula": numpy_formula,
+    "products": products,
+}
