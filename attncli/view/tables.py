@@ -26,6 +26,7 @@ __all__ = ["Limits", "Sheet", "sheet_parts"]
 
 _LABEL_WIDTH = 24
 _HEADING_WIDTH = 12
+# One column of padding, one of the box between two columns.
 _GAP = 2
 _INK = {"black": "#000000", "white": "#ffffff"}
 
@@ -127,7 +128,7 @@ def _fitting(
 
 
 def _table(sheet: Sheet, names: list[str], headings: list[str], texts: list[list[str]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
     table.add_column("", justify="right", style="bold", no_wrap=True)
     for heading in headings:
         table.add_column(Text(heading), justify="right", no_wrap=True)
