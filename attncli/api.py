@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from attncli import arguments
@@ -217,6 +218,8 @@ def solve(
     answer, blind = attend(problem, outputs, threads=threads, progress=progress)
     if blind:
         arguments.warn(blind_advice(problem, blind))
+    if problem.output is not None and answer.context is not None:
+        return replace(answer, context=problem.output(answer.context))
     return answer
 
 

@@ -22,6 +22,7 @@ from attncli.layout import Layout
 from attncli.padding import check_query, without_padding
 from attncli.positions import alibi_slopes as paper_slopes
 from attncli.problem import Problem, Rope
+from attncli.projection import OutputProjection, make_output
 from attncli.visibility import Visibility
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def pose(
     kv_heads: int | None = None,
     layout: str | None = None,
     precision: Literal["float32", "float64"] | None = None,
+    wo: ArrayLike | None = None,
+    bo: ArrayLike | None = None,
     query_labels: Sequence[str] | None = None,
     key_labels: Sequence[str] | None = None,
     sources: Mapping[str, str] | None = None,
@@ -86,6 +89,9 @@ def pose(
     ----------
     query, key, value, scale, …, precision
         As in `attncli.attention`.
+    wo : array_like (H·E, out), optional
+        The context becomes context · wo + bo, its heads side by side.
+    bo : array_like (out,), optional
     query_labels, key_labels : sequence of str, optional
         Names of the L queries and the S keys, for tables and pictures.
     sources : mapping of str to str, optional
@@ -137,11 +143,12 @@ def pose(
     look = partial(without_padding, say, form, q.shape, k, v, visible)
     if not unread:
         k, v = look()
+    dtype = _computing_dtype(precision, q, k, v)
     return Problem(
         query=q,
         key=k,
         value=v,
-        dtype=_computing_dtype(precision, q, k, v),
+        dtype=dtype,
         layout=form,
         visible=visible,
         scale=_scale(scale, score, q.shape[3]),
@@ -153,6 +160,7 @@ def pose(
         slopes=slopes,
         sinks=_sinks(say, sinks, shape[1]),
         rope=turn,
+        output=_output(say, wo, bo, form, shape[1], v, dtype),
         query_labels=_labels("query_labels", query_labels, shape[2], "query"),
         key_labels=_labels("key_labels", key_labels, shape[3], "key"),
         unread=look if unread else None,
@@ -264,6 +272,28 @@ def _computing_dtype(precision: object, *arrays: Array | None) -> np.dtype[Any]:
         return np.dtype(arguments.choice("precision", precision, ("float32", "float64")))
     double = np.dtype(np.float64)
     return double if any(a is not None and a.dtype == double for a in arrays) else _SINGLE
+
+
+def _output(
+    say: Names,
+    wo: object,
+    bo: object,
+    form: Layout,
+    heads: int,
+    v: Array | None,
+    dtype: np.dtype[Any],
+) -> OutputProjection | None:
+    if wo is None and bo is None:
+        return None
+    if v is None:
+        raise UsageError("wo projects the context, and the context needs a value")
+    if "h" in form.axes:
+        raise UsageError(
+            f"wo projects heads that lie side by side; layout {form.axes!r} has a head axis",
+            hint="give packed inputs, and cut them with heads (--heads)",
+        )
+    # Each query head brings the width of its value, also where heads share values.
+    return make_output(say, wo, bo, heads * v.shape[3], dtype)
 
 
 def _scale(scale: object, score: str, width: int) -> float:

@@ -1,4 +1,4 @@
-"""Where a token stands: ALiBi slopes and rotary position embedding."""
+"""Where a token stands: sinusoidal encoding, ALiBi slopes, rotary position embedding."""
 
 from __future__ import annotations
 
@@ -8,9 +8,45 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Pairing", "alibi_slopes", "rotate"]
+__all__ = ["Pairing", "alibi_slopes", "rotate", "sinusoidal"]
 
 Pairing = Literal["half", "interleaved"]
+
+
+def sinusoidal(length: int, width: int) -> npt.NDArray[np.float64]:
+    """Return the encoding that "Attention Is All You Need" adds to the embeddings.
+
+    Column 2i of row p is sin(p / 10000^(2i/W)), column 2i + 1 its cosine; an odd width
+    ends with a sine.
+
+    Parameters
+    ----------
+    length : int
+        Number of tokens L; the first stands at position 0.
+    width : int
+        Width W of the embeddings.
+
+    Returns
+    -------
+    ndarray (L, W) of float64
+        Unitless, in [−1, 1].
+
+    References
+    ----------
+    Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
+
+    Examples
+    --------
+    >>> sinusoidal(2, 4).round(4)
+    array([[0.    , 1.    , 0.    , 1.    ],
+           [0.8415, 0.5403, 0.01  , 1.    ]])
+    """
+    frequency = 10000.0 ** (-np.arange(0, width, 2, dtype=np.float64) / width)
+    angle = np.multiply.outer(np.arange(length, dtype=np.float64), frequency)
+    encoding = np.empty((length, width))
+    encoding[:, 0::2] = np.sin(angle)
+    encoding[:, 1::2] = np.cos(angle[:, : width // 2])
+    return encoding
 
 
 def alibi_slopes(heads: int) -> tuple[float, ...]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from attncli.layout import Layout
     from attncli.positions import Pairing
+    from attncli.projection import OutputProjection
     from attncli.visibility import Visibility
 
 __all__ = ["Problem", "Rope", "Score"]
@@ -67,6 +68,9 @@ class Problem:
     sinks : ndarray (H,) of float64, or None
         One logit a head that counts in the denominator only.
     rope : Rope or None
+    output : OutputProjection or None
+        Applied to the whole context at the end. A head that was selected has none: its
+        share of the context is what goes in.
     query_labels, key_labels : tuple of str, or None
         Length L and S.
     unread : callable, or None
@@ -89,6 +93,7 @@ class Problem:
     slopes: Array | None = None
     sinks: Array | None = None
     rope: Rope | None = None
+    output: OutputProjection | None = None
     query_labels: tuple[str, ...] | None = None
     key_labels: tuple[str, ...] | None = None
     unread: Callable[[], tuple[Array, Array | None]] | None = None
@@ -164,6 +169,7 @@ def _one_head(problem: Problem, head: int) -> Problem:
     return replace(
         problem,
         layout=problem.layout.without("h"),
+        output=None,
         query=_pick(problem.query, 1, head),
         key=_pick(problem.key, 1, group),
         value=_pick(problem.value, 1, group),

@@ -1,0 +1,281 @@
+"""X · W + b: from embeddings to query, key and value, and from the context to the output.
+
+Letters: W the width of the embeddings; the others as in `attncli.attention`. Weights are
+in the mathematics' orientation, (in, out).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli import arguments
+from attncli.arguments import Names, shape_text
+from attncli.dtypes import widen
+from attncli.errors import ShapeError, UsageError
+from attncli.positions import sinusoidal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["OutputProjection", "Projected", "make_output", "project"]
+
+Array = npt.NDArray[Any]
+ArrayLike = npt.ArrayLike
+_DOUBLE = np.dtype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Projected:
+    """Query, key and value that were made from embeddings.
+
+    Attributes
+    ----------
+    query : ndarray (…, L, H·D)
+    key : ndarray (…, S, G·D)
+    value : ndarray (…, S, G·E), or None where there is no ``wv``
+        All three in the computing dtype, heads side by side in the width.
+    """
+
+    query: Array
+    key: Array
+    value: Array | None
+
+
+@dataclass(frozen=True, eq=False)
+class OutputProjection:
+    """What a layer does with its context: context · W + b.
+
+    Attributes
+    ----------
+    weight : ndarray (H·E, out)
+    bias : ndarray (out,), or None
+    """
+
+    weight: Array
+    bias: Array | None
+
+    def __call__(self, context: Array) -> Array:
+        """Return the context projected, in its own dtype."""
+        return _linear(context, self.weight, self.bias)
+
+
+def project(
+    x: ArrayLike,
+    *,
+    wq: ArrayLike,
+    wk: ArrayLike,
+    wv: ArrayLike | None = None,
+    bq: ArrayLike | None = None,
+    bk: ArrayLike | None = None,
+    bv: ArrayLike | None = None,
+    key_source: ArrayLike | None = None,
+    value_source: ArrayLike | None = None,
+    positions: Literal["sinusoidal"] | None = None,
+    precision: Literal["float32", "float64"] | None = None,
+    sources: Mapping[str, str] | None = None,
+) -> Projected:
+    """Compute query = X·W_q + b_q, key = X·W_k + b_k and value = X·W_v + b_v.
+
+    Parameters
+    ----------
+    x : array_like (L, W) or (B, L, W)
+        Embeddings, one token a row.
+    wq, wk : array_like (W, out)
+        (in, out): the transpose of what `torch.nn.Linear` stores.
+    wv : array_like (W, out), optional
+        Needed for the context only.
+    bq, bk, bv : array_like (out,), optional
+    key_source : array_like (S, W) or (B, S, W), optional
+        What the keys are made from; ``x`` unless given (self-attention).
+    value_source : array_like, optional
+        What the values are made from; ``key_source`` unless given.
+    positions : {"sinusoidal"}, optional
+        Added to every source first, see `attncli.positions.sinusoidal`.
+    precision : {"float32", "float64"}, optional
+        What to compute in; the widest dtype of sources and weights unless given, at
+        least float32.
+    sources : mapping of str to str, optional
+        Argument name to the file it came from, for errors.
+
+    Returns
+    -------
+    Projected
+
+    Raises
+    ------
+    ShapeError
+        A weight does not fit its source, or a bias its weight.
+    DataError
+        A number is not real, or ``x``, a weight or a bias is not finite.
+    UsageError
+        ``positions`` or ``precision`` is unknown, or a bias has no weight.
+
+    References
+    ----------
+    Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2.
+
+    Examples
+    --------
+    >>> made = project([[1.0, 2.0]], wq=[[1.0], [0.0]], wk=[[0.0], [1.0]], bk=[0.5])
+    >>> made.query, made.key
+    (array([[1.]]), array([[2.5]]))
+    """
+    say = Names(sources)
+    if positions is not None:
+        arguments.choice("positions", positions, ("sinusoidal",))
+    _refuse_unused(wv, bv=bv, value_source=value_source)
+    embeddings = _source(say, "x", x)
+    keys = embeddings if key_source is None else _source(say, "key_source", key_source)
+    values = keys if value_source is None else _source(say, "value_source", value_source)
+    weights = {name: _weight(say, name, w) for name, w in (("wq", wq), ("wk", wk), ("wv", wv))}
+    arrays = [embeddings.array, keys.array, values.array, *weights.values()]
+    dtype = _computing_dtype(precision, arrays)
+    ready = {
+        source: _placed(source.array, positions, dtype)
+        for source in dict.fromkeys((embeddings, keys, values))
+    }
+
+    def made(source: _Source, weight: str, bias: ArrayLike | None) -> Array | None:
+        matrix = weights[weight]
+        if matrix is None:
+            return None
+        _check_fit(source, say(weight), matrix)
+        vector = _bias(say, f"b{weight[1]}", bias, matrix)
+        return _linear(ready[source], matrix, vector)
+
+    query, key = made(embeddings, "wq", bq), made(keys, "wk", bk)
+    if query is None or key is None:
+        missing = "wq" if query is None else "wk"
+        raise UsageError(f"x is projected by wq, wk and wv; {missing} is missing")
+    return Projected(query, key, made(values, "wv", bv))
+
+
+def make_output(
+    say: Names, wo: object, bo: object, width: int, dtype: np.dtype[Any]
+) -> OutputProjection | None:
+    """Return the checked output projection, or None where there is none.
+
+    Parameters
+    ----------
+    say : Names
+    wo : array_like (H·E, out), or None
+    bo : array_like (out,), or None
+    width : int
+        H·E: the width of the context with its heads side by side.
+    dtype : dtype
+        What the context is computed in.
+
+    Raises
+    ------
+    AttnError
+        The weight does not fit the context, the bias not the weight, or one is not finite.
+    """
+    weight = _weight(say, "wo", wo)
+    if weight is None:
+        if bo is not None:
+            raise UsageError("bo is added to context · wo, and wo is missing")
+        return None
+    if weight.shape[0] != width:
+        raise ShapeError(
+            f"{say('wo')}: expected {width} rows, the width of the context; "
+            f"found shape {shape_text(weight.shape)}",
+            hint=_transposed(say("wo"), weight, width),
+        )
+    bias = _bias(say, "bo", bo, weight)
+    return OutputProjection(widen(weight, dtype), None if bias is None else widen(bias, dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """Embeddings and how errors name them."""
+
+    name: str
+    array: Array
+
+
+def _refuse_unused(wv: object, **given: object) -> None:
+    for name, value in given.items():
+        if wv is None and value is not None:
+            raise UsageError(f"{name} is for the value, and wv is missing")
+
+
+def _source(say: Names, name: str, value: object) -> _Source:
+    array = arguments.real_array(say(name), value)
+    if array.ndim not in (2, 3) or 0 in array.shape:
+        raise ShapeError(
+            f"{say(name)}: expected embeddings (tokens, width) or (batch, tokens, width); "
+            f"found shape {shape_text(array.shape)}"
+        )
+    # Padding in keys and values may hold anything: whether some query sees it is asked later.
+    return _Source(say(name), arguments.finite_array(say(name), array) if name == "x" else array)
+
+
+def _weight(say: Names, name: str, value: object) -> Array | None:
+    if value is None:
+        return None
+    array = arguments.real_array(say(name), value)
+    if array.ndim != 2 or 0 in array.shape:
+        raise ShapeError(
+            f"{say(name)}: expected a matrix (in, out); found shape {shape_text(array.shape)}"
+        )
+    return arguments.finite_array(say(name), array)
+
+
+def _bias(say: Names, name: str, value: object, weight: Array) -> Array | None:
+    if value is None:
+        return None
+    array = arguments.finite_array(say(name), value)
+    width = weight.shape[1]
+    # One row or one column of a CSV file is a list too.
+    if array.size != width or array.size != max(array.shape, default=1):
+        raise ShapeError(
+            f"{say(name)}: expected {width} numbers, the columns of {say('w' + name[1])}; "
+            f"found shape {shape_text(array.shape)}"
+        )
+    return array.reshape(-1)
+
+
+def _check_fit(source: _Source, weight: str, matrix: Array) -> None:
+    width = source.array.shape[-1]
+    if matrix.shape[0] != width:
+        raise ShapeError(
+            f"{source.name} has shape {shape_text(source.array.shape)} and {weight} "
+            f"{shape_text(matrix.shape)}: expected {width} rows, one for each column of the "
+            "embeddings",
+            hint=_transposed(weight, matrix, width),
+        )
+
+
+def _transposed(name: str, matrix: Array, width: int) -> str | None:
+    if matrix.shape[1] != width:
+        return None
+    return f"{name} looks transposed: attncli wants (in, out), as in X · W"
+
+
+def _computing_dtype(precision: object, arrays: list[Array | None]) -> np.dtype[Any]:
+    if precision is not None:
+        return np.dtype(arguments.choice("precision", precision, ("float32", "float64")))
+    double = any(array is not None and array.dtype == _DOUBLE for array in arrays)
+    return _DOUBLE if double else np.dtype(np.float32)
+
+
+def _placed(x: Array, positions: str | None, dtype: np.dtype[Any]) -> Array:
+    wide = widen(x, dtype)
+    if positions is None:
+        return wide
+    placed: Array = wide + sinusoidal(*x.shape[-2:]).astype(dtype)
+    return placed
+
+
+def _linear(x: Array, weight: Array, bias: Array | None) -> Array:
+    """Return x · weight + bias in the dtype of x."""
+    # What is not finite in the result is refused with its place, or is padding.
+    with np.errstate(over="ignore", invalid="ignore"):
+        made: Array = np.matmul(x, widen(weight, x.dtype))
+        if bias is not None:
+            np.add(made, widen(bias, x.dtype), out=made)
+    return made
