@@ -236,7 +236,12 @@ class ProblemOptions:
             values["alibi_slopes"] = True
         if self.plain and self.scale is not None:
             raise UsageError("--plain is scale 1: leave out --scale")
-        return {name: value for name, value in values.items() if value not in (None, False)}
+        # By identity: 0 equals False, and a scale of 0 was given.
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None and value is not False
+        }
 
 
 @dataclass(frozen=True)
