@@ -51,6 +51,11 @@ def _run(argv: list[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return READER_GONE
+    except (OSError, MemoryError) as error:
+        from attncli.cli.terminal import say_system  # noqa: PLC0415
+
+        say_system(error)
+        return WRONG
 
 
 def _call(argv: list[str]) -> int:

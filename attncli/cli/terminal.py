@@ -8,7 +8,7 @@ import stat
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
 from attncli.errors import AttnError, AttnWarning, OutputError
@@ -31,6 +31,7 @@ __all__ = [
     "print_text",
     "say",
     "say_error",
+    "say_system",
     "say_usage",
     "shows_unicode",
     "width",
@@ -42,10 +43,10 @@ _NO_WIDTH = 1_000_000
 
 def say(kind: str, message: str) -> None:
     """Write one line to stderr; a closed stderr hears nothing."""
-    try:
-        print(f"{kind}: {printable(message)}", file=sys.stderr)  # noqa: T201
-    except (OSError, ValueError, AttributeError):
-        return
+    # To print, no file means stdout: there a message would be taken for a result.
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            print(f"{kind}: {printable(message)}", file=sys.stderr)  # noqa: T201
 
 
 def note(message: str, *, quiet: bool) -> None:
@@ -59,6 +60,15 @@ def say_error(error: AttnError) -> None:
     say("error", error.message)
     if error.hint is not None:
         say("hint", error.hint)
+
+
+def say_system(error: OSError | MemoryError) -> None:
+    """Write what the system refused: a full disk behind stdout, or memory."""
+    if isinstance(error, OSError):
+        say("error", f"{error.filename or 'standard output'}: {error.strerror or error}")
+    else:
+        say("error", "there is not enough memory for this problem")
+        say("hint", "choose one --batch and --head, or --show context, which needs the least")
 
 
 def say_usage(message: str, command: str | None) -> None:
