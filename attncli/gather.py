@@ -9,11 +9,12 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from attncli.arguments import flag
 from attncli.errors import InputError, UsageError
 from attncli.example import EXAMPLE
-from attncli.load import read, read_array
+from attncli.load import read, read_array, split_member
 from attncli.load.contents import LoadedArray, LoadedMapping
-from attncli.load.number import parse_number
+from attncli.load.number import NumberOverflowError, parse_number
 from attncli.text import printable
 
 if TYPE_CHECKING:
@@ -55,11 +56,14 @@ class Finished:
     weights : ndarray (…, L, S)
     name : str
         Where they came from.
+    inputs : tuple of str
+        Every file that was read, without ``#NAME``.
     query_labels, key_labels : tuple of str or None
     """
 
     weights: npt.NDArray[Any]
     name: str
+    inputs: tuple[str, ...] = ()
     query_labels: tuple[str, ...] | None = None
     key_labels: tuple[str, ...] | None = None
 
@@ -75,7 +79,7 @@ class Gathered:
     sources : dict of str to str
         The file of each argument that has one.
     inputs : list of str
-        Every file that was read.
+        Every file that was read, without ``#NAME``.
     """
 
     arguments: dict[str, object] = field(default_factory=dict)
@@ -142,7 +146,8 @@ def gather(
 
 
 def _refuse_two_streams(files: Sequence[str], options: Mapping[str, object]) -> None:
-    streams = [name for name in (*files, *options.values()) if name == "-"]
+    words = [word for word in (*files, *options.values()) if isinstance(word, str)]
+    streams = [word for word in words if split_member(word)[0] == "-"]
     if len(streams) > 1:
         raise UsageError("standard input (-) can be read once only", hint="put one into a file")
 
@@ -157,22 +162,31 @@ class _Reader:
         self._found_labels: dict[str, tuple[str, ...]] = {}
 
     def read(self, file: str) -> LoadedArray | LoadedMapping:
-        self.gathered.inputs.append(file)
+        self._note_input(file)
         return read(file, dtype=self._dtype, stdin=self._stdin)
 
     def read_array(self, file: str) -> LoadedArray:
-        self.gathered.inputs.append(file)
+        self._note_input(file)
         return read_array(file, dtype=self._dtype, stdin=self._stdin)
 
+    def _note_input(self, file: str) -> None:
+        self.gathered.inputs.append(split_member(file)[0])
+
     def take_document(self, document: LoadedMapping) -> None:
+        taken: dict[str, str] = {}
         for name in document.entries:
             full = _SHORT.get(name, name)
             if full in _RESULTS:
                 continue
             if full not in (*_MATRICES, *_LISTS, *_PLAIN_OPTIONS, *_LABELS, "plain"):
                 raise _unknown(name, document.name)
-            if full in self.gathered.arguments:
-                raise InputError(f"{document.name}: both {name} and {full} are given")
+            if full == "plain" and "scale" in document.entries:
+                raise InputError(
+                    f"{document.name}: both plain and scale are given", hint="plain is scale 1"
+                )
+            if full in taken:
+                raise InputError(f"{document.name}: both {taken[full]} and {name} are given")
+            taken[full] = name
             self.take(full, document.entries[name], document.folder)
         missing = [name for name in ("query", "key") if name not in self.gathered.arguments]
         if missing:
@@ -189,18 +203,21 @@ class _Reader:
         if name in _LABELS:
             self.gathered.arguments[name] = self._labels(value, folder)
         elif name == "plain":
-            if value is True:
-                self.gathered.arguments["scale"] = 1.0
+            self._take_plain(value)
         elif isinstance(value, LoadedArray):
             self.take_array(name, value)
         elif isinstance(value, str) and name in (*_MATRICES, *_LISTS, "window"):
-            numbers = None if name in _MATRICES else _number_list(value)
+            numbers = None if name in _MATRICES else _number_list(name, value)
             if numbers is None:
                 self.take_array(name, self.read_array(_inside(folder, value)))
             else:
                 self.gathered.arguments[name] = numbers
         else:
             self.gathered.arguments[name] = value
+
+    def _take_plain(self, value: object) -> None:
+        if flag("plain", value.values if isinstance(value, LoadedArray) else value):
+            self.gathered.arguments["scale"] = 1.0
 
     def take_array(self, name: str, array: LoadedArray) -> None:
         self.gathered.arguments[name] = array.values
@@ -214,8 +231,9 @@ class _Reader:
         arguments = self.gathered.arguments
         tokens = arguments.pop("tokens", None)
         for name in ("query_labels", "key_labels"):
-            if tokens is not None:
-                arguments.setdefault(name, tokens)
+            if tokens is not None and name not in arguments:
+                arguments[name] = tokens
+                self.gathered.sources[name] = "tokens"
             elif name in self._found_labels:
                 arguments.setdefault(name, self._found_labels[name])
 
@@ -226,7 +244,8 @@ class _Reader:
             return tuple(str(label) for label in value)
         text = str(value)
         path = _inside(folder, text)
-        if os.path.isfile(path):  # noqa: PTH113 - the question is put to the words of a user
+        # A lone name.txt is meant as a file even where there is none.
+        if os.path.isfile(path) or ("," not in text and text.endswith(".txt")):  # noqa: PTH113
             self.gathered.inputs.append(path)
             return _label_file(path)
         return tuple(label.strip() for label in text.split(","))
@@ -241,16 +260,29 @@ def _label_file(path: str) -> tuple[str, ...]:
     try:
         with open(path, encoding="utf-8-sig") as file:  # noqa: PTH123
             text = file.read()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"{printable(path)}: expected labels, one a line; {reason}") from error
+    except UnicodeDecodeError as error:
         raise InputError(f"{printable(path)}: expected labels, one a line, in UTF-8") from error
     return tuple(text.removesuffix("\n").split("\n"))
 
 
-def _number_list(text: str) -> list[float] | None:
-    """Return the numbers of ``"3,5"``, or None where it is no list of numbers."""
-    numbers = [parse_number(part.strip()) for part in text.split(",")]
+def _number_list(name: str, text: str) -> list[float] | None:
+    """Return the numbers of ``"3,5"``, or None where it names a file instead."""
+    try:
+        numbers = [parse_number(part.strip()) for part in text.split(",")]
+    except NumberOverflowError as error:
+        raise UsageError(f"{name}: {error} is beyond the range of float64") from None
     known = [number for number in numbers if number is not None]
-    return known if len(known) == len(numbers) else None
+    if len(known) == len(numbers):
+        return known
+    path = split_member(text)[0]
+    if known or (path != "-" and not os.path.exists(path) and "." not in path):  # noqa: PTH110
+        raise UsageError(
+            f"{name}: expected numbers, as in 3 or 3,5, or a file; found {printable(text)!r}"
+        )
+    return None
 
 
 def _unknown(name: str, file: str) -> UsageError:
@@ -304,6 +336,7 @@ def _with_labels(
     return Finished(
         array.values,
         array.name,
+        tuple(reader.gathered.inputs),
         named.get("query_labels", rows),
         named.get("key_labels", columns),
     )

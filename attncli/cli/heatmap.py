@@ -121,8 +121,7 @@ def heatmap(
         _figure_format(drawing.out)
     with advice(quiet=run.quiet):
         asked = ask_or_read(options, pick, run)
-        inputs = asked.inputs if isinstance(asked, Question) else (asked.name,)
-        refuse_inputs(outputs, inputs)
+        refuse_inputs(outputs, asked.inputs)
         picture = _picture(asked, drawing, pick, run)
     if drawing.out is None:
         _show(picture, drawing, run)
