@@ -41,7 +41,7 @@ def _version(wanted: bool) -> None:  # noqa: FBT001 - Typer calls it with the va
 
 def _program(
     context: typer.Context,
-    version: Annotated[  # noqa: ARG001 - handled by its callback
+    version: Annotated[  # noqa: ARG001, FBT002 - Typer's callback handles it
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
     ] = False,

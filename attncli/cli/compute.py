@@ -82,6 +82,13 @@ def _save(text: str, names: tuple[str, ...]) -> _Save:
     name, separator, path = text.partition("=")
     if separator and name in NAMES:
         return _Save((name,), path)
+    if separator and name.isidentifier():
+        raise UsageError(
+            f"--save {text}: expected NAME=PATH with a name of {', '.join(NAMES)}; found {name!r}",
+            hint=f"for a file of that name write ./{text}",
+        )
+    if not text:
+        raise UsageError("--save: expected [NAME=]PATH; found nothing")
     return _Save(_held(names, format_of(text)), text)
 
 
