@@ -42,6 +42,9 @@ __all__ = [
 Array = npt.NDArray[Any]
 _FLOATS = (np.float16, np.float32, np.float64)
 _PACKAGE = str(Path(__file__).parent)
+# Positions are 64-bit integers, and sums of a few of these stay within them.
+_FARTHEST = 2**53
+_LONGEST = 60
 
 
 class Names:
@@ -82,7 +85,7 @@ def real_array(name: str, value: object) -> Array:
         return array.astype(np.float64)
     raise DataError(
         f"{name}: expected real numbers (float16, bfloat16, float32, float64 or integers); "
-        f"found {dtype_name(array.dtype)}"
+        f"found {_kind(array)}"
     )
 
 
@@ -117,7 +120,7 @@ def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
     if array.dtype.kind == "b":
         return array
     if array.dtype.kind not in "iuf":
-        raise DataError(f"{name}: expected booleans, or 0 and 1; found {dtype_name(array.dtype)}")
+        raise DataError(f"{name}: expected booleans, or 0 and 1; found {_kind(array)}")
     truth: npt.NDArray[np.bool_] = array == 1
     if not np.logical_or(truth, array == 0).all():
         odd = np.logical_and(~truth, array != 0)
@@ -133,7 +136,7 @@ def finite_number(name: str, value: object) -> float:
     """Return a finite float."""
     value = _unwrap(value)
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise UsageError(f"{name}: expected a finite number; found {value!r}")
+        raise UsageError(f"{name}: expected a finite number; found {_shown(value)}")
     return float(value)
 
 
@@ -149,7 +152,7 @@ def positive_int(name: str, value: object) -> int:
     """Return an int of at least 1."""
     value = _unwrap(value)
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise UsageError(f"{name}: expected a whole number of at least 1; found {value!r}")
+        raise UsageError(f"{name}: expected a whole number of at least 1; found {_shown(value)}")
     return int(value)
 
 
@@ -157,7 +160,7 @@ def flag(name: str, value: object) -> bool:
     """Return a bool."""
     value = _unwrap(value)
     if not isinstance(value, (bool, np.bool_)):
-        raise UsageError(f"{name}: expected true or false; found {value!r}")
+        raise UsageError(f"{name}: expected true or false; found {_shown(value)}")
     return bool(value)
 
 
@@ -165,7 +168,7 @@ def choice(name: str, value: object, allowed: Sequence[str]) -> str:
     """Return one of a few words."""
     if not isinstance(value, str) or value not in allowed:
         words = ", ".join(allowed)
-        raise UsageError(f"{name}: expected one of {words}; found {value!r}")
+        raise UsageError(f"{name}: expected one of {words}; found {_shown(value)}")
     return value
 
 
@@ -175,8 +178,8 @@ def whole_numbers(
     count: int,
     *,
     of: str,
-    low: int | None = None,
-    high: int | None = None,
+    low: int = -_FARTHEST,
+    high: int = _FARTHEST,
 ) -> tuple[int, ...]:
     """Return one whole number for all, or one for each of ``count`` things.
 
@@ -199,9 +202,10 @@ def whole_numbers(
     for number in array.tolist():
         if number != math.floor(number) or not math.isfinite(number):
             raise UsageError(f"{name}: expected whole numbers; found {number:g}")
-        if (low is not None and number < low) or (high is not None and number > high):
-            bounds = f"from {low} to {high}" if high is not None else f"of at least {low}"
-            raise UsageError(f"{name}: expected whole numbers {bounds}; found {number:g}")
+        if not low <= number <= high:
+            raise UsageError(
+                f"{name}: expected whole numbers from {low} to {high}; found {number:g}"
+            )
     return tuple(int(number) for number in array.tolist())
 
 
@@ -209,7 +213,7 @@ def vector(name: str, value: object) -> npt.NDArray[np.float64]:
     """Return float64 (n,) from a number, a list, or a matrix of one row or one column."""
     array = np.atleast_1d(_as_array(name, value))
     if array.dtype.kind not in "iuf":
-        raise DataError(f"{name}: expected numbers; found {dtype_name(array.dtype)}")
+        raise DataError(f"{name}: expected numbers; found {_kind(array)}")
     if array.size != max(array.shape):
         raise ShapeError(
             f"{name}: expected a list of numbers; found an array of shape {shape_text(array.shape)}"
@@ -221,9 +225,13 @@ def vector(name: str, value: object) -> npt.NDArray[np.float64]:
 def window_pair(name: str, value: object) -> tuple[int | None, int | None]:
     """Return (left, right) from one number n for (n, n) or a pair; −1 or None is unbounded."""
     value = _unwrap(value)
-    sides = list(value) if isinstance(value, (Sequence, np.ndarray)) else [value, value]
+    sides = list(value) if isinstance(value, (Sequence, np.ndarray)) else [value]
+    if len(sides) == 1:
+        sides *= 2
     if isinstance(value, str) or len(sides) != 2:
-        raise UsageError(f"{name}: expected one number or a pair (left, right); found {value!r}")
+        raise UsageError(
+            f"{name}: expected one number or a pair (left, right); found {_shown(value)}"
+        )
     left, right = (_window_side(name, side) for side in sides)
     return left, right
 
@@ -231,7 +239,9 @@ def window_pair(name: str, value: object) -> tuple[int | None, int | None]:
 def _window_side(name: str, side: object) -> int | None:
     side = _unwrap(side)
     # null in a problem file's list of numbers is read as −inf.
-    if side is None or side in (-1, -math.inf, math.inf):
+    if side is None or side in (-1, -math.inf):
+        return None
+    if isinstance(side, (int, float)) and side > _FARTHEST:
         return None
     if isinstance(side, bool) or not isinstance(side, (int, float)) or side < 0 or side % 1:
         raise UsageError(
@@ -243,10 +253,23 @@ def _window_side(name: str, side: object) -> int | None:
 def label_list(name: str, value: object, count: int, *, of: str) -> tuple[str, ...]:
     """Return ``count`` labels."""
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise UsageError(f"{name}: expected a list of labels; found {value!r}")
+        raise UsageError(f"{name}: expected a list of labels; found {_shown(value)}")
     if len(value) != count:
         raise ShapeError(f"{name}: expected {count} labels, one for each {of}; found {len(value)}")
     return tuple(str(label) for label in value)
+
+
+def _kind(array: Array) -> str:
+    """Return what an array holds, in a user's words where NumPy's are no dtype's."""
+    return {"U": "words", "S": "words", "O": "Python objects"}.get(
+        array.dtype.kind, dtype_name(array.dtype)
+    )
+
+
+def _shown(value: object) -> str:
+    """Return a wrong value as a user would write it, cut where it is long."""
+    text = repr(value.tolist() if isinstance(value, np.ndarray) else value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def _unwrap(value: object) -> object:
