@@ -161,8 +161,8 @@ def pose(
         sinks=_sinks(say, sinks, shape[1]),
         rope=turn,
         output=_output(say, wo, bo, form, shape[1], v, dtype),
-        query_labels=_labels("query_labels", query_labels, shape[2], "query"),
-        key_labels=_labels("key_labels", key_labels, shape[3], "key"),
+        query_labels=_labels(say("query_labels"), query_labels, shape[2], "query"),
+        key_labels=_labels(say("key_labels"), key_labels, shape[3], "key"),
         unread=look if unread else None,
     )
 
@@ -412,8 +412,8 @@ def _mask(
     if array.ndim == 3 and len(form.weight_axes) == 2 and 1 < shape[0] == shape[1]:
         warn(
             f"{say('mask')} of shape {shape_text(array.shape)} is read as one mask a head, "
-            "(H, L, S), by NumPy's rules; batch and heads are equally many, so (B, L, S) would fit too. For "
-            "one mask a batch entry give it as (B, 1, L, S)"
+            "(H, L, S), by NumPy's rules; batch and heads are equally many, so (B, L, S) would fit "
+            "too. For one mask a batch entry give it as (B, 1, L, S)"
         )
     seen = np.logical_not(canonical) if means == "drop" else canonical
     _advise_on_polarity(say("mask"), seen)
