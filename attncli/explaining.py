@@ -1,0 +1,242 @@
+"""Follow one query through the computation, and keep every number on the way.
+
+Raw, capped and final scores, weights, lse and context are the engine's own numbers.
+What lies between them (products, dot products, exponentials, contributions) is
+computed here in float64 from the same inputs, so that it agrees with them to within
+the rounding of the computing dtype.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import dtype_name, widen
+from attncli.errors import UsageError
+from attncli.explanation import Explanation, KeyStep, Rest
+from attncli.following import follow
+from attncli.hiding import reasons, tally
+from attncli.text import quoted
+
+if TYPE_CHECKING:
+    from attncli.following import Way
+    from attncli.problem import Problem
+
+__all__ = ["explain", "query_index"]
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+# So many values are widened at a time.
+_TILE = 4096
+
+
+def explain(
+    problem: Problem, *, query: int, batch: int = 0, head: int = 0, keys: int | None = 12
+) -> Explanation:
+    """Return every number on the way of one query to its weights and context.
+
+    No warning is given where the query sees no key: the explanation says so.
+
+    Parameters
+    ----------
+    problem : Problem
+        From `attncli.pose`.
+    query, batch, head : int
+        Negative ones count from the end, as in NumPy.
+    keys : int, optional
+        Tell at most so many keys one by one, the strongest first, and sum up the
+        others; None tells all.
+
+    Raises
+    ------
+    UsageError
+        An index is out of range.
+    DataError
+        The scores exceed the range of the computing dtype.
+
+    Examples
+    --------
+    >>> from attncli import pose
+    >>> problem = pose([[1.0, 2.0]], [[3.0, 4.0], [0.0, 1.0]], scale=1)
+    >>> way = explain(problem, query=0)
+    >>> [step.products.tolist() for step in way.steps]
+    [[3.0, 8.0], [0.0, 2.0]]
+    >>> [step.raw for step in way.steps]
+    [11.0, 2.0]
+    """
+    batches, heads, queries, _ = problem.shape
+    query = _index("query", query, queries)
+    batch = _index("batch", batch, batches)
+    head = _index("head", head, heads)
+    if keys is not None and keys < 1:
+        raise UsageError(f"keys: expected at least 1; found {keys}")
+    selected = problem.select(batch=batch, head=head, rows=(query, query + 1))
+    way = follow(selected, query)
+    told, others = _told(way.scores, keys)
+    axes = problem.layout.weight_axes
+    vector = problem.score_vector
+    return Explanation(
+        query=query,
+        query_label=None if problem.query_labels is None else problem.query_labels[query],
+        batch=batch if "b" in axes else None,
+        head=head if "h" in axes else None,
+        keys=problem.shape[3],
+        position=selected.visible.offset(0),
+        dtype=dtype_name(problem.dtype),
+        kind=problem.score,
+        rope=problem.rope,
+        scale=problem.scale,
+        softcap=problem.softcap,
+        slope=way.slope,
+        sink=way.sink,
+        has_bias=problem.bias is not None,
+        given=widen(selected.query[0, 0, 0], problem.dtype),
+        rotated=None if problem.rope is None else way.rotated,
+        compared=way.compared,
+        norm=_length(way.compared),
+        vector=None if vector is None else widen(vector, problem.dtype),
+        steps=tuple(_step(way, int(j)) for j in told),
+        rest=_rest(way, others) if others.any() else None,
+        shift=way.shift,
+        sink_exponential=way.sink_exponential,
+        denominator=float(way.exponentials.sum()) + way.sink_exponential,
+        lse=way.lse,
+        context=way.context,
+    )
+
+
+def query_index(problem: Problem, text: str) -> int:
+    """Return the index of a query that a user named by its index or its label.
+
+    Parameters
+    ----------
+    problem : Problem
+    text : str
+        A whole number within range is an index, everything else a label.
+
+    Raises
+    ------
+    UsageError
+        There is no such query, or several have this label.
+    """
+    queries = problem.shape[2]
+    if text.removeprefix("-").isdecimal() and -queries <= int(text) < queries:
+        return int(text) % queries
+    labels = problem.query_labels or ()
+    found = [index for index, label in enumerate(labels) if label == text]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        places = ", ".join(map(str, found[:8])) + (", …" if len(found) > 8 else "")
+        raise UsageError(
+            f"query: {quoted(text)} is the label of {len(found)} queries: {places}",
+            hint="name one by its index",
+        )
+    known = f" or one of the labels ({', '.join(map(quoted, labels[:8]))}" if labels else ""
+    known += (", …)" if len(labels) > 8 else ")") if labels else ""
+    raise UsageError(
+        f"query: expected an index from 0 to {queries - 1}{known}; found {quoted(text)}"
+    )
+
+
+def _told(scores: Array, keys: int | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the keys to tell, and which are left: hidden ones do not take a seen one's place."""
+    others = np.ones(len(scores), np.bool_)
+    if keys is None or len(scores) <= keys:
+        told = np.arange(len(scores))
+    else:
+        seen = int(np.count_nonzero(scores > -np.inf))
+        told = np.argsort(-scores, kind="stable")[: min(keys, seen or keys)]
+    others[told] = False
+    return told, others
+
+
+def _step(way: Way, index: int) -> KeyStep:
+    problem = way.problem
+    key = widen(way.key[index], problem.dtype)
+    products = _products(way, key)
+    distance = abs(problem.visible.offset(0) - index)
+    score = float(way.scores[index])
+    value = None if problem.value is None else widen(problem.value[0, 0, index], problem.dtype)
+    hidden = reasons(problem.visible, way.query, index, float(way.bias[index]))
+    return KeyStep(
+        index=index,
+        label=None if problem.key_labels is None else problem.key_labels[index],
+        key=key,
+        products=products,
+        dot=_sum(products),
+        norm=_length(key),
+        raw=float(way.raw[index]),
+        capped=float(way.capped[index]),
+        bias=float(way.bias[index]),
+        distance=distance,
+        penalty=(way.slope or 0.0) * distance,
+        hidden=hidden,
+        score=score,
+        exponent=score - way.shift,
+        exponential=float(way.exponentials[index]),
+        weight=float(way.weights[index]),
+        value=value,
+        contribution=None if value is None else _share(value, float(way.weights[index])),
+    )
+
+
+def _products(way: Way, key: Array) -> Floats:
+    query, key = way.compared.astype(np.float64), key.astype(np.float64)
+    # What overflows here belongs to a hidden key: the engine refuses it elsewhere.
+    with np.errstate(over="ignore"):
+        if way.problem.score != "additive":
+            return query * key
+        vector = widen(np.asarray(way.problem.score_vector), way.problem.dtype)
+        return vector.astype(np.float64) * np.tanh(query + key)
+
+
+def _sum(products: Floats) -> float:
+    return math.fsum(products) if np.isfinite(products).all() else float("nan")
+
+
+def _length(vector: Array) -> float:
+    return math.hypot(*vector.astype(np.float64).tolist())
+
+
+def _share(value: Array, weight: float) -> Floats:
+    share = value.astype(np.float64)
+    return share * weight if weight else np.zeros_like(share)
+
+
+def _rest(way: Way, others: npt.NDArray[np.bool_]) -> Rest:
+    visible = way.problem.visible
+    weights = np.where(others, way.weights, 0)
+    return Rest(
+        count=int(np.count_nonzero(others)),
+        hidden=int(np.count_nonzero(others & (way.scores == -np.inf))),
+        rules=tally(visible, way.bias, others),
+        exponential=float(way.exponentials[others].sum()),
+        weight=float(weights.sum(dtype=np.float64)),
+        contribution=_weighted_sum(way.problem, weights),
+    )
+
+
+def _weighted_sum(problem: Problem, weights: Array) -> Floats | None:
+    if problem.value is None:
+        return None
+    value = problem.value[0, 0]
+    total = np.zeros(value.shape[1])
+    for start in range(0, len(weights), _TILE):
+        part = slice(start, start + _TILE)
+        total += weights[part].astype(np.float64) @ widen(value[part], np.float64)
+    return total
+
+
+def _index(name: str, value: SupportsIndex, count: int) -> int:
+    try:
+        index = operator.index(value)
+    except TypeError:
+        raise UsageError(f"{name}: expected a whole number; found {value!r}") from None
+    if not -count <= index < count:
+        raise UsageError(f"{name}: expected an index from 0 to {count - 1}; found {index}")
+    return index % count

@@ -1,0 +1,107 @@
+"""Solve one query and keep its whole row: what `attncli.explaining` tells key by key."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import widen
+from attncli.engine import attend
+from attncli.engine.operands import prepare
+from attncli.result import OUTPUTS
+
+if TYPE_CHECKING:
+    from attncli.problem import Problem
+
+__all__ = ["Way", "follow"]
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Way:
+    """One query's arithmetic over all keys; arrays are (S,) unless said.
+
+    What is not named here is as in `attncli.explanation`.
+
+    Attributes
+    ----------
+    problem : Problem
+        Of one batch entry, one head and one query.
+    query : int
+        Its index before it was selected.
+    key : ndarray (S, D)
+        Rotated where there is rope; otherwise as stored.
+    exponentials : ndarray (S,) of float64
+    """
+
+    problem: Problem
+    query: int
+    rotated: Array  # (D,)
+    compared: Array  # (D,)
+    key: Array  # (S, D)
+    raw: Array
+    capped: Array
+    scores: Array
+    weights: Array
+    lse: float
+    context: Array | None  # (E,)
+    bias: Array
+    slope: float | None
+    sink: float | None
+    shift: float
+    exponentials: Floats
+    sink_exponential: float
+
+
+def follow(problem: Problem, query: int) -> Way:
+    """Solve the problem of one query, and work out what the engine does not keep.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of one batch entry, one head and one query (`Problem.select`).
+    query : int
+        Its index before it was selected.
+    """
+    names = [name for name in OUTPUTS if name != "context" or problem.value is not None]
+    answer, _ = attend(problem, names)
+    found = {name: np.reshape(getattr(answer, name), -1) for name in names}
+    # Unit length and W are told apart from the vectors that they act on.
+    plain = prepare(replace(problem, score="dot", score_weight=None))
+    turned = widen(plain.query[0, 0, 0], problem.dtype)
+    whole = prepare(problem).query[0, 0, 0] if problem.score == "general" else turned
+    sink = None if problem.sinks is None else float(problem.sinks[0])
+    top = max(float(found["scores"].max()), -math.inf if sink is None else sink)
+    shift = 0.0 if top == -math.inf else top
+    return Way(
+        problem=problem,
+        query=query,
+        rotated=turned,
+        compared=widen(whole, problem.dtype),
+        key=plain.key[0, 0],
+        raw=found["raw"],
+        capped=found["capped"],
+        scores=found["scores"],
+        weights=found["weights"],
+        lse=float(found["lse"][0]),
+        context=found.get("context"),
+        bias=_bias(problem),
+        slope=None if problem.slopes is None else float(problem.slopes[0]),
+        sink=sink,
+        shift=shift,
+        exponentials=np.exp(found["scores"].astype(np.float64) - shift),
+        sink_exponential=0.0 if sink is None else math.exp(sink - shift),
+    )
+
+
+def _bias(problem: Problem) -> Array:
+    keys = problem.shape[3]
+    if problem.bias is None:
+        return np.zeros(keys, problem.dtype)
+    return np.broadcast_to(widen(problem.bias[0, 0, 0], problem.dtype), keys)
