@@ -1,0 +1,184 @@
+"""What a head does, in a few figures.
+
+The queries go by block by block, so that long inputs never hold their L × S weights.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.row_blocks import RowBlock, place, row_blocks
+
+if TYPE_CHECKING:
+    from attncli.engine import Progress
+    from attncli.problem import Problem
+
+__all__ = ["NEGLIGIBLE", "HeadStats", "statistics"]
+
+Array = npt.NDArray[Any]
+
+NEGLIGIBLE = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadStats:
+    """The figures of one (batch, head).
+
+    All but the counts are None where no query sees a key.
+
+    Attributes
+    ----------
+    batch, head : int, or None where the inputs have no such axis
+    queries : int
+        How many queries see some key: those that are counted.
+    left_out : int
+        How many see none, padded ones included.
+    entropy : float or None
+        Mean over the queries of −Σ w ln w, in nats; a sink's share is not counted.
+    effective_keys : float or None
+        exp(entropy): among so many keys, evenly, attention would be as spread.
+    largest : float or None
+        The largest weight of all.
+    first_key : float or None
+        Mean weight of the first key: the attention sink of many models.
+    diagonal : float or None
+        Mean weight of the key at the query's own position, i + offset.
+    distance : float or None
+        Mean of |i + offset − j| over the weights, in tokens.
+    negligible : float or None
+        Share of the weights of seen keys that are below 1e-3.
+
+    References
+    ----------
+    Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks",
+    section 3 (the first key). Clark et al. 2019, "What Does BERT Look At?", section
+    3.3 (entropy).
+    """
+
+    batch: int | None
+    head: int | None
+    queries: int
+    left_out: int
+    entropy: float | None
+    effective_keys: float | None
+    largest: float | None
+    first_key: float | None
+    diagonal: float | None
+    distance: float | None
+    negligible: float | None
+
+
+def statistics(
+    problem: Problem, *, threads: int | None = None, progress: Progress | None = None
+) -> tuple[HeadStats, ...]:
+    """Return the figures of each batch entry and head.
+
+    Parameters
+    ----------
+    problem : Problem
+        From `attncli.pose`.
+    threads : int, optional
+        All cores that the process may use unless given.
+    progress : callable, optional
+        Called with heads done and heads in all.
+
+    Raises
+    ------
+    DataError
+        The scores exceed the range of the computing dtype.
+
+    Examples
+    --------
+    >>> from attncli import pose
+    >>> even = pose([[0.0], [0.0]], [[1.0], [2.0], [3.0], [4.0]])
+    >>> round(statistics(even)[0].effective_keys, 6)
+    4.0
+    """
+    batches, heads = problem.shape[:2]
+    found = []
+    for done, (batch, head) in enumerate(np.ndindex(batches, heads)):
+        if progress is not None:
+            progress(done, batches * heads)
+        sums = _Sums()
+        for block in row_blocks(problem, batch, head, (0, problem.shape[2]), threads):
+            sums.add(block)
+        found.append(sums.finished(*place(problem, batch, head)))
+    if progress is not None:
+        progress(batches * heads, batches * heads)
+    return tuple(found)
+
+
+@dataclass(eq=False)
+class _Sums:
+    """Sums over the queries so far."""
+
+    queries: int = 0
+    left_out: int = 0
+    cells: int = 0
+    small: int = 0
+    largest: float = 0.0
+    totals: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(
+            ("entropy", "first_key", "diagonal", "distance", "weight"), 0.0
+        )
+    )
+
+    def add(self, block: RowBlock) -> None:
+        """Count in a block; rows that see nothing hold zeros and add none."""
+        seen = block.scores > -np.inf
+        seeing = seen.any(axis=1)
+        self.queries += int(np.count_nonzero(seeing))
+        self.left_out += int(np.count_nonzero(~seeing))
+        self.cells += int(np.count_nonzero(seen))
+        self.small += int(np.count_nonzero(seen & (block.weights < NEGLIGIBLE)))
+        self.largest = max(self.largest, float(block.weights.max()))
+        for name, total in _row_totals(block).items():
+            self.totals[name] += total
+
+    def finished(self, batch: int | None, head: int | None) -> HeadStats:
+        """Turn the sums into means."""
+
+        def mean(name: str, of: float) -> float | None:
+            return self.totals[name] / of if of else None
+
+        entropy = mean("entropy", self.queries)
+        return HeadStats(
+            batch=batch,
+            head=head,
+            queries=self.queries,
+            left_out=self.left_out,
+            entropy=entropy,
+            effective_keys=None if entropy is None else math.exp(entropy),
+            largest=self.largest if self.queries else None,
+            first_key=mean("first_key", self.queries),
+            diagonal=mean("diagonal", self.queries),
+            distance=mean("distance", self.totals["weight"]),
+            negligible=self.small / self.cells if self.cells else None,
+        )
+
+
+def _row_totals(block: RowBlock) -> dict[str, float]:
+    weights = block.weights
+    rows, keys = weights.shape
+    position = np.arange(block.start, block.start + rows) + block.offset
+    # 0 · ln 0 is 0, the limit: adding 1 to the zeros makes it so.
+    logs = np.log(weights + (weights == 0))
+    inside = np.flatnonzero((position >= 0) & (position < keys))
+    distance = np.abs(np.subtract.outer(position, np.arange(keys)))
+    return {
+        "entropy": -_dot(weights, logs),
+        "first_key": float(weights[:, 0].sum(dtype=np.float64)),
+        "diagonal": float(weights[inside, position[inside]].sum(dtype=np.float64)),
+        "distance": _dot(weights, distance),
+        "weight": float(weights.sum(dtype=np.float64)),
+    }
+
+
+def _dot(one: Array, other: Array) -> float:
+    """Return Σ one · other in float64, row by row, so that long sums lose nothing."""
+    return float(np.einsum("ij,ij->i", one, other, dtype=np.float64).sum())

@@ -1,0 +1,131 @@
+"""The strongest keys of each query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.errors import UsageError
+from attncli.row_blocks import RowBlock, place, row_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from attncli.problem import Problem
+
+__all__ = ["StrongKey", "TopKeys", "top"]
+
+Indices = npt.NDArray[np.intp]
+# So few are found faster one by one than by sorting the row.
+_FEW = 16
+
+
+@dataclass(frozen=True)
+class StrongKey:
+    """A key and its weight."""
+
+    index: int
+    label: str | None
+    weight: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopKeys:
+    """The strongest keys of one query, the strongest first; none that it does not see.
+
+    Attributes
+    ----------
+    batch, head : int, or None where the inputs have no such axis
+    query : int
+    label : str or None
+    keys : tuple of StrongKey
+    """
+
+    batch: int | None
+    head: int | None
+    query: int
+    label: str | None
+    keys: tuple[StrongKey, ...]
+
+
+def top(
+    problem: Problem,
+    count: int = 3,
+    *,
+    rows: tuple[int, int] | None = None,
+    threads: int | None = None,
+) -> Iterator[TopKeys]:
+    """Yield the strongest keys of each query, batch by batch and head by head.
+
+    Of equal weights the key that comes first is the stronger one.
+
+    Parameters
+    ----------
+    problem : Problem
+        From `attncli.pose`.
+    count : int
+        At most so many keys a query.
+    rows : (start, stop), optional
+        Only these queries.
+    threads : int, optional
+        All cores that the process may use unless given.
+
+    Raises
+    ------
+    UsageError
+        The count is below 1, or there are no such queries.
+    """
+    if count < 1:
+        raise UsageError(f"top: expected at least 1; found {count}")
+    queries = problem.shape[2]
+    start, stop = rows or (0, queries)
+    if not 0 <= start <= stop <= queries:
+        raise UsageError(f"rows: expected a range within 0:{queries}; found {start}:{stop}")
+    return _top(problem, count, (start, stop), threads)
+
+
+def _top(
+    problem: Problem, count: int, rows: tuple[int, int], threads: int | None
+) -> Iterator[TopKeys]:
+    labels = problem.query_labels
+    for batch, head in np.ndindex(*problem.shape[:2]):
+        axes = place(problem, batch, head)
+        for block in row_blocks(problem, batch, head, rows, threads):
+            seen = np.count_nonzero(block.scores > -np.inf, axis=1).tolist()
+            for row, strongest in enumerate(_strongest(block.scores, count)):
+                query = block.start + row
+                yield TopKeys(
+                    batch=axes[0],
+                    head=axes[1],
+                    query=query,
+                    label=None if labels is None else labels[query],
+                    keys=_keys(problem, block, row, strongest[: seen[row]]),
+                )
+
+
+def _strongest(scores: npt.NDArray[Any], count: int) -> Indices:
+    """Return the columns of the largest scores of each row (rows, count), in their order.
+
+    By score, not by weight: weights that underflow to 0 still have an order. What comes
+    after the last key that a row sees means nothing.
+    """
+    count = min(count, scores.shape[1])
+    if count > _FEW:
+        return np.argsort(-scores, axis=1, kind="stable")[:, :count]
+    left = scores.copy()
+    found = np.empty((len(scores), count), np.intp)
+    for rank in range(count):
+        found[:, rank] = left.argmax(axis=1)
+        np.put_along_axis(left, found[:, rank, None], -np.inf, axis=1)
+    return found
+
+
+def _keys(problem: Problem, block: RowBlock, row: int, strongest: Indices) -> tuple[StrongKey, ...]:
+    labels = problem.key_labels
+    return tuple(
+        StrongKey(key, None if labels is None else labels[key], float(block.weights[row, key]))
+        for key in strongest.tolist()
+    )

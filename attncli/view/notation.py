@@ -1,0 +1,211 @@
+"""How formulas are written for people: numbers, signs, names, and sums that stay short."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attncli.text import printable
+from attncli.view.labels import columns, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from attncli.explanation import KeyStep
+
+__all__ = ["Notation", "Rest", "largest", "name_of", "names_of", "sum_pieces", "vector_pieces"]
+
+_LABEL_WIDTH = 20
+# A sum is written out where it takes no more lines than this; one that is cut takes fewer.
+_SUM_LINES = 3
+_CUT_SUM_LINES = 2
+# Every sign that the formulas use, for terminals that have ASCII only.
+_ASCII = {
+    "·": "*", "√": "sqrt ", "→": "->", "…": "...", "−": "-", "×": "x", "‖": "|",
+    "█": "#", "“": '"', "”": '"', "Σ": "sum", "≤": "<=", "ᵀ": "^T", "—": "-",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rest:
+    """The terms of a sum that are not written out: how many, and what they come to."""
+
+    count: int
+    total: float
+
+
+@dataclass(frozen=True)
+class Notation:
+    """How numbers and signs are written.
+
+    Attributes
+    ----------
+    digits : int
+        Digits after the point; very large and very small numbers get an exponent.
+    unicode : bool
+        Whether the terminal has more than ASCII.
+    """
+
+    digits: int = 4
+    unicode: bool = True
+
+    def number(self, number: float) -> str:
+        """Return a number without trailing zeros.
+
+        Examples
+        --------
+        >>> Notation().number(0.5), Notation().number(-2 / 3), Notation().number(3e-7)
+        ('0.5', '-0.6667', '3e-07')
+        """
+        text = self.cell(number)
+        if "e" in text:
+            mantissa, exponent = text.split("e")
+            return f"{_bare(mantissa)}e{exponent}"
+        return _bare(text)
+
+    def cell(self, number: float) -> str:
+        """Return a number with all its digits, so that points stand below each other."""
+        if not isfinite(number):
+            return {"-inf": "−inf"}.get(str(number), str(number))
+        size = abs(number)
+        number += 0.0  # a negative zero becomes a plain one
+        if size and not 10.0**-self.digits <= size < 1e6:
+            return f"{number:.{max(self.digits - 1, 0)}e}"
+        return f"{number:.{self.digits}f}"
+
+    def factor(self, number: float) -> str:
+        """Return a number as it stands in a product: in brackets where it is negative."""
+        text = self.number(number)
+        return f"({text})" if text[0] in "-−" else text
+
+    def plus(self, number: float) -> str:
+        """Return a number as the next term of a sum, with its sign before it."""
+        text = self.number(number)
+        return f"− {text[1:]}" if text[0] in "-−" else f"+ {text}"
+
+    def known(self, text: str) -> str:
+        """Return a text in characters that the terminal has."""
+        if self.unicode or text.isascii():
+            return text
+        for sign, instead in _ASCII.items():
+            text = text.replace(sign, instead)
+        return text.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def _bare(text: str) -> str:
+    bare = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if bare in ("-0", "") else bare
+
+
+def largest(
+    sizes: npt.NDArray[np.float64], widths: Sequence[int], room: int, *, least: int = 1
+) -> tuple[list[int], Rest | None]:
+    """Choose the largest terms of a sum that fit into a room.
+
+    Parameters
+    ----------
+    sizes : ndarray (terms,)
+        What each term comes to.
+    widths : sequence of int (terms,)
+        What each term takes of the room.
+    room : int
+    least : int
+        So many are taken whether they fit or not.
+
+    Returns
+    -------
+    indices : list of int
+        In their order.
+    rest : Rest or None
+        What was left out.
+
+    Examples
+    --------
+    >>> largest(np.array([1.0, -4.0, 2.0]), [1, 1, 1], 2)
+    ([1, 2], Rest(count=1, total=1.0))
+    """
+    order = np.argsort(-np.abs(sizes), kind="stable")
+    ends = np.cumsum(np.asarray(widths)[order])
+    count = max(least, int(np.searchsorted(ends, room, side="right")))
+    chosen, others = sorted(order[:count].tolist()), order[count:]
+    return chosen, Rest(len(others), float(sizes[others].sum())) if len(others) else None
+
+
+def name_of(kind: str, index: int, label: str | None) -> str:
+    """Return what a query or key is called in a formula: its label, or its index.
+
+    Examples
+    --------
+    >>> name_of("k", 3, None), name_of("k", 3, "mat")
+    ('k3', 'mat')
+    """
+    if label is None or not label.strip():
+        return f"{kind}{index}"
+    return shorten(printable(label), _LABEL_WIDTH)
+
+
+def names_of(steps: Sequence[KeyStep]) -> list[str]:
+    """Return a name for each key; the index goes with labels that occur more than once."""
+    names = [name_of("k", step.index, step.label) for step in steps]
+    return [
+        f"{name} ({step.index})" if step.label is not None and names.count(name) > 1 else name
+        for name, step in zip(names, steps, strict=True)
+    ]
+
+
+def vector_pieces(
+    notation: Notation, vector: npt.NDArray[np.floating], room: int
+) -> tuple[str, ...]:
+    """Return a row of numbers in brackets, all on two lines or the first ones on one."""
+    texts = [notation.number(number) for number in vector.tolist()]
+    ends = np.cumsum([columns(text) + 2 for text in texts])
+    if ends[-1] > 2 * room:
+        count = max(1, int(np.searchsorted(ends, room - len("… 99999 more)"), side="right")))
+        texts = [*texts[:count], f"… {len(texts) - count} more"]
+    texts = [f"{text}," for text in texts[:-1]] + [f"{texts[-1]})"]
+    return (f"({texts[0]}", *texts[1:])
+
+
+def sum_pieces(
+    terms: list[str],
+    sizes: npt.NDArray[np.float64],
+    notation: Notation,
+    room: int,
+    *,
+    tags: Sequence[str],
+    rest: Rest | None = None,
+) -> list[str]:
+    """Return the terms of a sum, all while they fit, the largest and the rest's sum otherwise.
+
+    Parameters
+    ----------
+    terms : list of str
+    sizes : ndarray (terms,)
+        What each term comes to.
+    notation : Notation
+    room : int
+        Columns of a line.
+    tags : sequence of str (terms,)
+        Where terms are left out, those that stay carry these.
+    rest : Rest, optional
+        Terms that nobody has written.
+    """
+    if not terms:
+        return []
+    chosen, left = list(range(len(terms))), None
+    widths = [columns(term) + 3 for term in terms]
+    if sum(widths) > _SUM_LINES * room:
+        terms = [f"{term} ({tag})" for term, tag in zip(terms, tags, strict=True)]
+        widths = [columns(term) + 3 for term in terms]
+        chosen, left = largest(sizes, widths, _CUT_SUM_LINES * room, least=2)
+    pieces = [terms[chosen[0]], *(f"+ {terms[i]}" for i in chosen[1:])]
+    count = (left.count if left else 0) + (rest.count if rest else 0)
+    if count:
+        total = (left.total if left else 0.0) + (rest.total if rest else 0.0)
+        pieces.append(f"{notation.plus(total)} ({count} more)")
+    return pieces

@@ -1,0 +1,219 @@
+"""Figures of heads and the strongest keys of queries, as tables and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+from rich.style import Style
+from rich.text import Text
+
+from attncli.text import printable
+from attncli.view.color import blues, ink
+from attncli.view.notation import Notation
+from attncli.view.wrapping import cut, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from attncli.stats import HeadStats
+    from attncli.strongest import TopKeys
+
+__all__ = ["stats_list", "stats_parts", "top_list", "top_parts"]
+
+_GAP = "  "
+_LABEL_WIDTH = 24
+_SHORTEST_LABEL = 6
+_FIGURES = {
+    "entropy": "entropy",
+    "effective_keys": "eff. keys",
+    "largest": "largest",
+    "first_key": "first key",
+    "diagonal": "diagonal",
+    "distance": "distance",
+    "negligible": "< 1e-3",
+}
+_LEGEND = (
+    "mean entropy in nats; eff. keys = exp(entropy); mean weight of the first key and of the "
+    "diagonal; mean distance in tokens; share of weights below 1e-3. Queries that see no key "
+    "are left out"
+)
+_INK = {"black": "#000000", "white": "#ffffff"}
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A heading and the cells below it."""
+
+    heading: str
+    cells: Sequence[Text]
+    left: bool = False
+
+    @property
+    def width(self) -> int:
+        return max(cell_len(self.heading), *(cell_len(cell.plain) for cell in self.cells))
+
+
+def stats_parts(
+    stats: Sequence[HeadStats],
+    *,
+    width: int | None = None,
+    digits: int = 4,
+    unicode: bool = True,
+) -> Iterator[Text]:
+    """Yield the lines of a table, a head a line; where it is too wide, of several.
+
+    Parameters
+    ----------
+    stats : sequence of HeadStats
+        At least one.
+    width : int, optional
+        Columns of the terminal; None where there is no edge.
+    digits : int
+        Digits after the point.
+    unicode : bool
+        Whether the terminal has more than ASCII.
+    """
+    notation = Notation(digits, unicode)
+    places = [
+        _whole_numbers(axis, [getattr(head, axis) for head in stats])
+        for axis in ("batch", "head")
+        if getattr(stats[0], axis) is not None
+    ]
+    counts = []
+    if any(head.left_out for head in stats):
+        counts.append(_whole_numbers("queries", [head.queries for head in stats]))
+        counts.append(_whole_numbers("left out", [head.left_out for head in stats]))
+    figures = [
+        _Column(heading, [_figure(getattr(head, name), notation) for head in stats])
+        for name, heading in _FIGURES.items()
+    ]
+    yield from _tables(places, counts + figures, width, notation)
+    for line in wrapped(_LEGEND.split(" "), width or cell_len(_LEGEND), notation.known):
+        yield Text(line, style="italic dim")
+
+
+def top_parts(
+    rows: Iterable[TopKeys],
+    *,
+    width: int | None = None,
+    digits: int = 4,
+    unicode: bool = True,
+) -> Iterator[Text]:
+    """Yield the lines of a table of the strongest keys, a query a line.
+
+    Parameters
+    ----------
+    rows : iterable of TopKeys
+    width, digits, unicode
+        As in `stats_parts`.
+    """
+    notation = Notation(digits, unicode)
+    rows = list(rows)
+    if not rows:
+        return
+    places = [
+        _whole_numbers(axis, [getattr(row, axis) for row in rows])
+        for axis in ("batch", "head")
+        if getattr(rows[0], axis) is not None
+    ]
+    ranks = max(len(row.keys) for row in rows)
+    room = _label_room(width, sum(place.width + len(_GAP) for place in places), ranks, digits)
+    names = [_name("query", row.query, row.label, room, notation) for row in rows]
+    places.append(_Column("query", names, left=True))
+    ranked = [column for rank in range(ranks) for column in _ranked(rows, rank, room, notation)]
+    yield from _tables(places, ranked, width, notation, together=2)
+
+
+def stats_list(stats: Iterable[HeadStats]) -> list[dict[str, object]]:
+    """Return the figures as plain mappings, for JSON; None where no query sees a key."""
+    return [asdict(head) for head in stats]
+
+
+def top_list(rows: Iterable[TopKeys]) -> list[dict[str, object]]:
+    """Return the strongest keys as plain mappings, for JSON."""
+    return [asdict(row) for row in rows]
+
+
+def _whole_numbers(heading: str, numbers: Sequence[int]) -> _Column:
+    return _Column(heading, [Text(str(number)) for number in numbers])
+
+
+def _figure(number: float | None, notation: Notation) -> Text:
+    return Text("-" if number is None else notation.cell(number))
+
+
+def _name(kind: str, index: int, label: str | None, room: int, notation: Notation) -> Text:
+    text = f"{index}" if label is None else f"{index} {notation.known(printable(label))}"
+    return Text(cut(text, max(room, len(kind)), unicode=notation.unicode))
+
+
+def _label_room(width: int | None, taken: int, ranks: int, digits: int) -> int:
+    """Return the columns for each label, so that all ranks fit where they can."""
+    if width is None:
+        return _LABEL_WIDTH
+    numbers = ranks * (digits + 2 + 2 * len(_GAP))
+    return max(_SHORTEST_LABEL, min(_LABEL_WIDTH, (width - taken - numbers) // (ranks + 1)))
+
+
+def _ranked(
+    rows: Sequence[TopKeys], rank: int, room: int, notation: Notation
+) -> tuple[_Column, _Column]:
+    """Return the columns of the keys of one rank and their weights; blank where there is none."""
+    names, weights = [], []
+    for row in rows:
+        if rank >= len(row.keys):
+            names.append(Text("sees no key" if not row.keys and rank == 0 else "", style="dim"))
+            names[-1].truncate(max(room, len("key")))
+            weights.append(Text(""))
+            continue
+        key = row.keys[rank]
+        names.append(_name("key", key.index, key.label, room, notation))
+        weights.append(Text(notation.cell(key.weight), style=_shade(key.weight)))
+    return _Column("key", names, left=True), _Column("weight", weights)
+
+
+def _shade(weight: float) -> Style:
+    background = blues(weight)
+    return Style(color=_INK[ink(background)], bgcolor="#{:02x}{:02x}{:02x}".format(*background))
+
+
+def _tables(
+    fixed: Sequence[_Column],
+    columns: Sequence[_Column],
+    width: int | None,
+    notation: Notation,
+    *,
+    together: int = 1,
+) -> Iterator[Text]:
+    """Yield one table, or several below each other that repeat the fixed columns."""
+    taken = sum(column.width + len(_GAP) for column in fixed)
+    chunk: list[_Column] = []
+    for start in range(0, len(columns), together):
+        group = list(columns[start : start + together])
+        needed = taken + sum(column.width + len(_GAP) for column in chunk + group) - len(_GAP)
+        if chunk and width is not None and needed > width:
+            yield from _table([*fixed, *chunk], notation)
+            yield Text("")
+            chunk = []
+        chunk += group
+    yield from _table([*fixed, *chunk], notation)
+
+
+def _table(columns: Sequence[_Column], notation: Notation) -> Iterator[Text]:
+    yield _row(columns, [Text(column.heading, style="bold") for column in columns])
+    length = sum(column.width for column in columns) + len(_GAP) * (len(columns) - 1)
+    yield Text(("─" if notation.unicode else "-") * length, style="dim")
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        yield _row(columns, cells)
+
+
+def _row(columns: Sequence[_Column], cells: Sequence[Text]) -> Text:
+    line = Text(no_wrap=True)
+    for number, (column, cell) in enumerate(zip(columns, cells, strict=True)):
+        space = " " * (column.width - cell_len(cell.plain))
+        line.append(_GAP if number else "")
+        line.append_text(Text.assemble(cell, space) if column.left else Text.assemble(space, cell))
+    line.rstrip()
+    return line
