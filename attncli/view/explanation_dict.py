@@ -1,0 +1,128 @@
+"""An explanation as plain lists, mappings and numbers, for JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from attncli.explanation import Explanation, KeyStep, Rest
+
+__all__ = ["as_dict"]
+
+_SCHEMA = 1
+
+
+def as_dict(way: Explanation) -> dict[str, object]:
+    """Return every number of an explanation, as exact as it is.
+
+    −inf, and what else is not finite, is None: JSON has no word for it. Numbers of the
+    computing dtype have the fewest digits that give them back in that dtype.
+
+    Parameters
+    ----------
+    way : Explanation
+
+    Returns
+    -------
+    dict
+        ``json.dumps(…, allow_nan=False)`` takes it.
+    """
+    exact = _Exact(way.dtype)
+    return {
+        "schema": _SCHEMA,
+        "query": {
+            "index": way.query,
+            "label": way.query_label,
+            "position": way.position,
+            "vector": exact.row(way.given),
+            "rotated": exact.row(way.rotated),
+            "compared": exact.row(way.compared),
+            "norm": exact.number(way.norm),
+        },
+        "batch": way.batch,
+        "head": way.head,
+        "key_count": way.keys,
+        "dtype": way.dtype,
+        "score": way.kind,
+        "score_vector": exact.row(way.vector),
+        "rope": None
+        if way.rope is None
+        else {"pairing": way.rope.pairing, "base": exact.number(way.rope.base)},
+        "scale": exact.number(way.scale),
+        "softcap": exact.number(way.softcap),
+        "alibi_slope": exact.number(way.slope),
+        "keys": [_key(step, exact) for step in way.steps],
+        "rest": None if way.rest is None else _rest(way.rest, exact),
+        "sink": exact.number(way.sink),
+        "sink_exponential": exact.number(way.sink_exponential),
+        "shift": exact.engine(way.shift),
+        "denominator": exact.number(way.denominator),
+        "lse": exact.engine(way.lse),
+        "context": exact.row(way.context),
+    }
+
+
+class _Exact:
+    """Numbers as JSON can say them."""
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = np.dtype(dtype)
+
+    def number(self, number: float | None) -> float | None:
+        """Return a float64, or None where it is not finite."""
+        return number if number is not None and math.isfinite(number) else None
+
+    def engine(self, number: float) -> float | None:
+        """Return a number of the computing dtype with its own, fewer digits."""
+        if not math.isfinite(number):
+            return None
+        own = self._dtype.type(number)
+        short = float(str(own))
+        # Rarely, the short text is rounded twice on its way back and ends beside it.
+        return short if self._dtype.type(short) == own else number
+
+    def row(self, row: npt.NDArray[Any] | None) -> list[float | None] | None:
+        """Return the numbers of a row, each in the way of its dtype."""
+        if row is None:
+            return None
+        say = self.engine if row.dtype == self._dtype else self.number
+        return [say(number) for number in row.tolist()]
+
+
+def _key(step: KeyStep, exact: _Exact) -> dict[str, object]:
+    return {
+        "index": step.index,
+        "label": step.label,
+        "vector": exact.row(step.key),
+        "products": exact.row(step.products),
+        "dot": exact.number(step.dot),
+        "norm": exact.number(step.norm),
+        "raw": exact.engine(step.raw),
+        "capped": exact.engine(step.capped),
+        "bias": exact.engine(step.bias),
+        "distance": step.distance,
+        "alibi": exact.number(-step.penalty + 0.0),
+        "hidden": [{"rule": reason.rule, "why": reason.words} for reason in step.hidden],
+        "score": exact.engine(step.score),
+        "exponent": exact.number(step.exponent),
+        "exponential": exact.number(step.exponential),
+        "weight": exact.engine(step.weight),
+        "value": exact.row(step.value),
+        "contribution": exact.row(step.contribution),
+    }
+
+
+def _rest(rest: Rest, exact: _Exact) -> dict[str, object]:
+    return {
+        "count": rest.count,
+        "hidden": rest.hidden,
+        "hidden_by": dict(rest.rules),
+        "exponential": exact.number(rest.exponential),
+        "weight": exact.number(rest.weight),
+        "contribution": exact.row(rest.contribution),
+    }

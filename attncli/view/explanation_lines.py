@@ -1,0 +1,230 @@
+"""The formulas of an explanation with the numbers put in, as pieces that may be wrapped."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attncli.view.labels import columns
+from attncli.view.notation import (
+    Notation,
+    Rest,
+    name_of,
+    names_of,
+    sum_pieces,
+    vector_pieces,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from attncli.explanation import Explanation, KeyStep
+
+__all__ = [
+    "Line",
+    "context_lines",
+    "query_lines",
+    "rule_text",
+    "score_lines",
+    "seen_steps",
+    "softmax_lines",
+]
+
+# Of wide values only the first columns are told.
+_CONTEXT_COLUMNS = 8
+
+
+@dataclass(frozen=True)
+class Line:
+    """One formula.
+
+    Attributes
+    ----------
+    left : str
+        What stands before the first equals sign.
+    pieces : tuple of str
+        What stands after it; a line may break between any two.
+    note : bool
+        These are words, not numbers.
+    """
+
+    left: str
+    pieces: tuple[str, ...]
+    note: bool = False
+
+
+def query_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:
+    """Yield the query as it came, and what was done to it before it met the keys."""
+    yield Line("q", vector_pieces(notation, way.given, room))
+    if way.rope is not None and way.rotated is not None:
+        turned = vector_pieces(notation, way.rotated, room)
+        yield Line("rotated", (*turned, f"at position {way.position}"))
+    if way.kind == "general":
+        yield Line("q W", vector_pieces(notation, way.compared, room))
+    if way.kind == "additive" and way.vector is not None and not (way.vector == 1).all():
+        yield Line("v", vector_pieces(notation, way.vector, room))
+    if way.kind == "cosine":
+        yield Line("‖q‖", (notation.number(way.norm),))
+
+
+def rule_text(way: Explanation, notation: Notation) -> str:
+    """Return the rule by which this problem scores a key, in letters."""
+    product = {
+        "dot": "q · k",
+        "cosine": "q · k / (‖q‖ ‖k‖)",
+        "general": "(q W) · k",
+        "additive": "Σ v · tanh(q + k)",
+    }[way.kind]
+    rule = product + _scale_sign(way, notation)
+    if way.softcap is not None:
+        cap = notation.number(way.softcap)
+        rule = f"{cap} · tanh(({rule}) / {cap})"
+    rule += " + bias" if way.has_bias else ""
+    rule += " − slope · distance" if way.slope is not None else ""
+    turned = ", q and k rotated by position (rope)" if way.rope is not None else ""
+    return f"score = {rule}{turned}"
+
+
+def score_lines(
+    way: Explanation, step: KeyStep, name: str, notation: Notation, room: int
+) -> Iterator[Line]:
+    """Yield the formulas from the products to the score of one key, or why it is hidden.
+
+    Parameters
+    ----------
+    way : Explanation
+    step : KeyStep
+    name : str
+        What the key is called.
+    notation : Notation
+    room : int
+        Columns for what stands right of the equals sign.
+    """
+    arrow = f"({name_of('q', way.query, way.query_label)} → {name})"
+    if step.hidden:
+        why = "; ".join(f"{reason.rule}: {reason.words}" for reason in step.hidden)
+        yield Line(f"score{arrow}", (f"−inf, hidden by {why}",), note=True)
+        return
+    later = list(_later_lines(way, step, notation))
+    first = "raw" if later else "score"
+    yield Line(first + arrow, tuple(_raw_pieces(way, step, notation, room)))
+    yield from later
+
+
+def _later_lines(way: Explanation, step: KeyStep, notation: Notation) -> Iterator[Line]:
+    """Yield softcap, bias and ALiBi, each where there is one."""
+    number = notation.number
+    if way.softcap is not None:
+        cap = number(way.softcap)
+        pieces = (f"{cap} · tanh({number(step.raw)} / {cap})", f"= {number(step.capped)}")
+        yield Line("capped" if way.has_bias or way.slope is not None else "score", pieces)
+    added = [notation.plus(step.bias)] if way.has_bias else []
+    if way.slope is not None:
+        added.append(f"− {notation.factor(way.slope)}·|{way.position} − {step.index}|")
+    if added:
+        yield Line("score", (number(step.capped), *added, f"= {number(step.score)}"))
+
+
+def _raw_pieces(way: Explanation, step: KeyStep, notation: Notation, room: int) -> Iterator[str]:
+    """Yield (products) / scale = dot / scale = raw, with what the score function adds."""
+    factor, number = notation.factor, notation.number
+    scale = _scale_sign(way, notation)
+    after, short = scale, scale
+    if way.kind == "cosine":
+        after = f" / (‖q‖ ‖k‖){scale}"
+        short = f" / ({number(way.norm)} · {number(step.norm)}){scale}"
+    elif scale.startswith(" / √"):
+        short = f" / {number(1 / way.scale)}"
+    terms = _terms(way, step, notation)
+    room -= columns(after) + 2
+    tags = [f"d{i}" for i in range(len(terms))]
+    pieces = sum_pieces(terms, step.products, notation, room, tags=tags)
+    if after:
+        pieces[0], pieces[-1] = "(" + pieces[0], pieces[-1] + ")" + after
+    yield from pieces
+    if after:
+        yield f"= {factor(step.dot)}{short}"
+    yield f"= {number(step.raw)}"
+
+
+def _scale_sign(way: Explanation, notation: Notation) -> str:
+    """Return the scale as it is written behind a product; nothing where it is 1."""
+    if way.scale == 1:
+        return ""
+    if way.scale == 1 / math.sqrt(len(way.given)):
+        return f" / √{len(way.given)}"
+    return f" · {notation.factor(way.scale)}"
+
+
+def _terms(way: Explanation, step: KeyStep, notation: Notation) -> list[str]:
+    factor, number = notation.factor, notation.number
+    pairs = list(zip(way.compared.tolist(), step.key.tolist(), strict=True))
+    if way.kind != "additive":
+        return [f"{factor(q)}·{factor(k)}" for q, k in pairs]
+    vector = [] if way.vector is None else way.vector.tolist()
+    return [
+        ("" if v == 1 else f"{factor(v)}·") + f"tanh({number(q)} {notation.plus(k)})"
+        for v, (q, k) in zip(vector, pairs, strict=True)
+    ]
+
+
+def softmax_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:
+    """Yield the denominator, the strongest weight and lse with the numbers put in."""
+    number = notation.number
+    if not way.denominator:
+        return
+    named = seen_steps(way)
+    sizes = [step.exponential for _, step in named]
+    terms = [f"exp({number(step.score)} {notation.plus(-way.shift)})" for _, step in named]
+    tags = [name for name, _ in named]
+    if way.sink is not None:
+        sizes.append(way.sink_exponential)
+        terms.append(f"exp({number(way.sink)} {notation.plus(-way.shift)}) for the sink")
+        tags.append("sink")
+    left = None if way.rest is None else Rest(_seen_rest(way), way.rest.exponential)
+    pieces = sum_pieces(terms, np.array(sizes), notation, room, tags=tags, rest=left)
+    yield Line("denominator", (*pieces, f"= {number(way.denominator)}"))
+    for name, step in sorted(named, key=lambda pair: -pair[1].weight)[:1]:
+        shown = f"{number(step.exponential)} / {number(way.denominator)}"
+        yield Line(f"weight({name})", (shown, f"= {number(step.weight)}"))
+    logarithm = f"{number(way.shift)} + ln {number(way.denominator)}"
+    yield Line("lse", (logarithm, f"= {number(way.lse)}"))
+
+
+def seen_steps(way: Explanation) -> list[tuple[str, KeyStep]]:
+    """Return the keys that the query sees, with their names."""
+    named = zip(names_of(way.steps), way.steps, strict=True)
+    return [(name, step) for name, step in named if not step.hidden]
+
+
+def _seen_rest(way: Explanation) -> int:
+    return 0 if way.rest is None else way.rest.count - way.rest.hidden
+
+
+def context_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:
+    """Yield the weighted sum of the values, column by column; of wide ones the first few."""
+    if way.context is None:
+        return
+    for column, total in enumerate(way.context[:_CONTEXT_COLUMNS].tolist()):
+        yield Line(f"context[{column}]", tuple(_column_pieces(way, column, total, notation, room)))
+
+
+def _column_pieces(
+    way: Explanation, column: int, total: float, notation: Notation, room: int
+) -> list[str]:
+    named = seen_steps(way)
+    terms = [
+        f"{notation.factor(step.weight)}·{notation.factor(float(step.value[column]))}"
+        for _, step in named
+        if step.value is not None
+    ]
+    sizes = [float(s.contribution[column]) for _, s in named if s.contribution is not None]
+    left = None
+    if way.rest is not None and way.rest.contribution is not None:
+        left = Rest(_seen_rest(way), float(way.rest.contribution[column]))
+    tags = [name for name, _ in named]
+    pieces = sum_pieces(terms, np.array(sizes), notation, room, tags=tags, rest=left)
+    return [*pieces, f"= {notation.number(total)}"] if pieces else [notation.number(total)]

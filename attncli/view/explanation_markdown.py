@@ -1,0 +1,222 @@
+"""An explanation as Markdown with LaTeX formulas, for a lecture."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from attncli.view.explanation_lines import seen_steps
+from attncli.view.latex import Latex, math_name, words
+from attncli.view.notation import Notation, Rest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from attncli.explanation import Explanation, KeyStep
+
+__all__ = ["as_markdown"]
+
+_MOST_COLUMNS = 8
+
+
+def as_markdown(way: Explanation, *, digits: int = 4) -> str:
+    """Return an explanation as Markdown with formulas in LaTeX.
+
+    Long sums and wide vectors are cut to their largest or first terms, and say so.
+
+    Parameters
+    ----------
+    way : Explanation
+    digits : int
+        Digits after the point.
+    """
+    blocks = [
+        *_opening(way, Latex(digits)),
+        "## Scores",
+        *_score_blocks(way, Latex(digits)),
+        "## Weights",
+        *_weight_blocks(way, Latex(digits)),
+        *_context_blocks(way, Latex(digits)),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _opening(way: Explanation, latex: Latex) -> Iterator[str]:
+    label = "" if way.query_label is None else f" “{words(way.query_label)}”"
+    yield f"# How query {way.query}{label} attends"
+    where = [("batch", way.batch), ("head", way.head)]
+    places = [f"{axis} {index}" for axis, index in where if index is not None]
+    counts = f"{way.keys} keys" if way.keys != 1 else "1 key"
+    yield ", ".join([*places, counts, f"computed in {way.dtype}"]).capitalize() + "."
+    yield _block(f"q = {latex.vector(way.given)}")
+    if way.rotated is not None:
+        yield f"Rotary embedding turns it by its position, {way.position}, and each key by its own:"
+        yield _block(rf"\tilde q = {latex.vector(way.rotated)}")
+    if way.kind == "general":
+        yield _block(f"{_q(way)} W = {latex.vector(way.compared)}")
+    if way.kind == "additive" and way.vector is not None:
+        yield _block(f"v = {latex.vector(way.vector)}")
+
+
+def _block(formula: str) -> str:
+    return f"$$\n{formula}\n$$"
+
+
+def _q(way: Explanation) -> str:
+    return "q" if way.rope is None else r"\tilde q"
+
+
+def _rule(way: Explanation, latex: Latex) -> str:
+    """Return how this problem scores a key, in letters."""
+    q, k = (r"\tilde q", r"\tilde k") if way.rope is not None else ("q", "k")
+    product = {
+        "dot": rf"{q} \cdot {k}",
+        "cosine": rf"\frac{{{q} \cdot {k}}}{{\lVert {q} \rVert \, \lVert {k} \rVert}}",
+        "general": rf"({q} W) \cdot {k}",
+        "additive": rf"\sum_d v_d \tanh({q}_d + {k}_d)",
+    }[way.kind]
+    rule = _scaled(way, product, latex)
+    if way.softcap is not None:
+        cap = latex.number(way.softcap)
+        rule = rf"{cap} \tanh\left(\frac{{1}}{{{cap}}} {rule}\right)"
+    rule += r" + \mathrm{bias}" if way.has_bias else ""
+    if way.slope is not None:
+        rule += rf" - {latex.number(way.slope)} \, \lvert i + \mathrm{{offset}} - j \rvert"
+    return rule
+
+
+def _scaled(way: Explanation, product: str, latex: Latex) -> str:
+    """Return a product with the scale around it."""
+    if way.scale == 1:
+        return product
+    if way.scale == 1 / math.sqrt(len(way.given)):
+        return rf"\frac{{{product}}}{{\sqrt{{{len(way.given)}}}}}"
+    return rf"{latex.factor(way.scale)} \left({product}\right)"
+
+
+def _score_blocks(way: Explanation, latex: Latex) -> Iterator[str]:
+    yield _block(rf"\mathrm{{score}}(q, k) = {_rule(way, latex)}")
+    query = math_name("q", way.query, way.query_label)
+    for step in way.steps:
+        arrow = rf"({query} \to {_key_name(way, step)})"
+        if step.hidden:
+            yield _block(rf"\mathrm{{score}}{arrow} = -\infty")
+            yield "Hidden by " + "; ".join(words(f"{r.rule}: {r.words}") for r in step.hidden) + "."
+        else:
+            yield from map(_block, _seen_key(way, step, arrow, latex))
+    if way.rest is not None:
+        rules = ", ".join(f"{count} by {words(rule)}" for rule, count in way.rest.rules.items())
+        hidden = f", {way.rest.hidden} of them hidden: {rules}" if way.rest.hidden else ""
+        yield f"There are {way.rest.count} more keys{hidden}."
+
+
+def _key_name(way: Explanation, step: KeyStep) -> str:
+    name = math_name("k", step.index, step.label)
+    same = sum(other.label == step.label for other in way.steps)
+    return rf"{name}_{{{step.index}}}" if step.label is not None and same > 1 else name
+
+
+def _seen_key(way: Explanation, step: KeyStep, arrow: str, latex: Latex) -> Iterator[str]:
+    number = latex.number
+    added = _added(way, step, latex)
+    first = "raw" if added or way.softcap is not None else "score"
+    raw = _scaled(way, _products(way, step, latex), latex)
+    yield rf"\mathrm{{{first}}}{arrow} = {raw} = {number(step.raw)}"
+    if way.softcap is not None:
+        cap = number(way.softcap)
+        name = "capped" if added else "score"
+        inner = rf"\tanh\left(\frac{{{number(step.raw)}}}{{{cap}}}\right)"
+        yield rf"\mathrm{{{name}}}{arrow} = {cap} \, {inner} = {number(step.capped)}"
+    if added:
+        total = f"{number(step.capped)} {' '.join(added)} = {number(step.score)}"
+        yield rf"\mathrm{{score}}{arrow} = {total}"
+
+
+def _added(way: Explanation, step: KeyStep, latex: Latex) -> list[str]:
+    added = [latex.plus(step.bias)] if way.has_bias else []
+    if way.slope is not None:
+        distance = rf"\lvert {way.position} - {step.index} \rvert"
+        added.append(rf"- {latex.factor(way.slope)} \cdot {distance}")
+    return added
+
+
+def _products(way: Explanation, step: KeyStep, latex: Latex) -> str:
+    pairs = list(zip(way.compared.tolist(), step.key.tolist(), strict=True))
+    if way.kind == "additive":
+        vector = [] if way.vector is None else way.vector.tolist()
+        terms = [
+            rf"{latex.factor(v)} \tanh\left({latex.number(q)} {latex.plus(k)}\right)"
+            for v, (q, k) in zip(vector, pairs, strict=True)
+        ]
+    else:
+        terms = [rf"{latex.factor(q)} \cdot {latex.factor(k)}" for q, k in pairs]
+    total = latex.total(terms, step.products.tolist())
+    if way.kind != "cosine":
+        return total
+    return rf"\frac{{{total}}}{{{latex.number(way.norm)} \cdot {latex.number(step.norm)}}}"
+
+
+def _weight_blocks(way: Explanation, latex: Latex) -> Iterator[str]:
+    if way.blind:
+        yield "This query sees no key: every weight is 0."
+    if way.denominator:
+        yield _block(_denominator(way, latex))
+        lse = rf"{latex.number(way.shift)} + \ln {latex.number(way.denominator)}"
+        yield _block(rf"\mathrm{{lse}} = {lse} = {latex.number(way.lse)}")
+    yield "\n".join(_table(way, Notation(latex.digits)))
+
+
+def _denominator(way: Explanation, latex: Latex) -> str:
+    seen = [step for _, step in seen_steps(way)]
+    shift = latex.plus(-way.shift)
+    terms = [rf"e^{{{latex.number(step.score)} {shift}}}" for step in seen]
+    sizes = [step.exponential for step in seen]
+    if way.sink is not None:
+        mark = rf"\underbrace{{e^{{{latex.number(way.sink)} {shift}}}}}_{{\text{{sink}}}}"
+        terms, sizes = [*terms, mark], [*sizes, way.sink_exponential]
+    rest = way.rest and Rest(way.rest.count - way.rest.hidden, way.rest.exponential)
+    total = latex.total(terms, sizes, rest or None)
+    return rf"\mathrm{{denominator}} = {total} = {latex.number(way.denominator)}"
+
+
+def _table(way: Explanation, notation: Notation) -> Iterator[str]:
+    yield r"| key | score | $\mathrm{score} - \max$ | $e^{\mathrm{score} - \max}$ | weight |"
+    yield "|---|---:|---:|---:|---:|"
+    cell = notation.cell
+    for step in way.steps:
+        name = f"{step.index}" + (f" {words(step.label)}" if step.label is not None else "")
+        if step.hidden:
+            rules = words(", ".join(reason.rule for reason in step.hidden))
+            yield f"| {name} | −∞ | hidden by {rules} | 0 | 0 |"
+        else:
+            cells = (step.score, step.exponent, step.exponential, step.weight)
+            yield f"| {name} | {' | '.join(map(cell, cells))} |"
+    if way.sink is not None:
+        share = way.sink_exponential / way.denominator
+        cells = (way.sink, way.sink - way.shift, way.sink_exponential, share)
+        yield f"| sink | {' | '.join(map(cell, cells))} |"
+    if way.rest is not None:
+        sums = f"{cell(way.rest.exponential)} | {cell(way.rest.weight)}"
+        yield f"| … {way.rest.count} more | | | {sums} |"
+
+
+def _context_blocks(way: Explanation, latex: Latex) -> Iterator[str]:
+    if way.context is None:
+        return
+    yield "## Context"
+    seen = [step for _, step in seen_steps(way)]
+    for column, total in enumerate(way.context[:_MOST_COLUMNS].tolist()):
+        terms = [
+            rf"{latex.factor(step.weight)} \cdot {latex.factor(float(step.value[column]))}"
+            for step in seen
+            if step.value is not None
+        ]
+        sizes = [float(s.contribution[column]) for s in seen if s.contribution is not None]
+        rest = None
+        if way.rest is not None and way.rest.contribution is not None:
+            count = way.rest.count - way.rest.hidden
+            rest = Rest(count, float(way.rest.contribution[column]))
+        whole = f"{latex.total(terms, sizes, rest)} = " if terms else ""
+        yield _block(rf"\mathrm{{context}}_{{{column}}} = {whole}{latex.number(total)}")
+    if len(way.context) > _MOST_COLUMNS:
+        yield f"… and {len(way.context) - _MOST_COLUMNS} more columns."

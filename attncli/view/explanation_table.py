@@ -1,0 +1,161 @@
+"""The keys of an explanation as a table: from the raw score to the weight and its bar."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+from rich.style import Style
+from rich.text import Text
+
+from attncli.view.color import blues
+from attncli.view.notation import Notation, name_of
+from attncli.view.wrapping import cut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from attncli.explanation import Explanation, KeyStep
+
+__all__ = ["weight_table"]
+
+_GAP = "  "
+_LONGEST_BAR = 32
+_SHORTEST_BAR = 8
+_SHORTEST_NAME = 8
+# Columns that go first where a terminal is narrow: the formulas have these numbers too.
+_HEADINGS = ("raw", "capped", "bias", "ALiBi", "score", "shifted", "exp", "weight")
+_DISPENSABLE = (("raw", "capped"), ("bias", "ALiBi"), ("shifted",), ("exp",))
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One line of the table; its numbers by their headings, its words in their place."""
+
+    name: str
+    cells: dict[str, str]
+    weight: float = 0.0
+    bar: bool = True
+    words: str = ""
+    style: str = ""
+
+
+def weight_table(way: Explanation, notation: Notation, width: int) -> Iterator[Text]:
+    """Yield the lines of the table of scores, exponentials and weights.
+
+    Parameters
+    ----------
+    way : Explanation
+    notation : Notation
+    width : int
+        Columns of the terminal: no line is longer. Where they are few, columns that
+        the formulas show too are left out.
+    """
+    rows = list(_rows(way, notation))
+    widths = _widths(rows)
+    names = max(cell_len(notation.known(row.name)) for row in rows)
+    for headings in _DISPENSABLE:
+        if _total(widths) + min(names, _SHORTEST_NAME) + _SHORTEST_BAR > width:
+            widths = {name: size for name, size in widths.items() if name not in headings}
+    names = max(1, min(names, width - _total(widths) - _SHORTEST_BAR))
+    bar = max(0, min(_LONGEST_BAR, width - _total(widths) - names))
+    head = " " * names + "".join(f"{_GAP}{name:>{size}}" for name, size in widths.items())
+    yield Text(head, style="bold", no_wrap=True)
+    yield Text(("─" if notation.unicode else "-") * len(head), style="dim", no_wrap=True)
+    largest = max((row.weight for row in rows if row.bar), default=0.0)
+    for row in rows:
+        line = _line(row, names, widths, notation)
+        if row.words:
+            room = max(0, width - cell_len(line.plain))
+            words = cut(notation.known(row.words), room, unicode=notation.unicode)
+            yield line.append(words, style="italic")
+        else:
+            yield line.append(_bar(row.weight if row.bar else 0.0, largest, bar, notation))
+
+
+def _widths(rows: list[_Row]) -> dict[str, int]:
+    """Return the width of each column that some row has a number for, in reading order."""
+    headings = [name for name in _HEADINGS if any(name in row.cells for row in rows)]
+    return {
+        heading: max(len(heading), *(len(row.cells.get(heading, "")) for row in rows))
+        for heading in headings
+    }
+
+
+def _total(widths: dict[str, int]) -> int:
+    """Return the columns that the numbers take, with the gaps around each."""
+    return sum(widths.values()) + len(_GAP) * (len(widths) + 1)
+
+
+def _line(row: _Row, names: int, widths: dict[str, int], notation: Notation) -> Text:
+    name = cut(notation.known(row.name), names, unicode=notation.unicode)
+    line = Text(name + " " * (names - cell_len(name)), style=row.style, no_wrap=True)
+    for heading, size in widths.items():
+        # What comes after a hidden score says nothing: words stand there.
+        if row.words and heading not in row.cells:
+            break
+        line.append(_GAP + f"{notation.known(row.cells.get(heading, '')):>{size}}")
+    return line.append(_GAP)
+
+
+def _bar(weight: float, largest: float, room: int, notation: Notation) -> Text:
+    """Return a bar as long as the weight, darker blue where it is larger."""
+    full, part = divmod(round(8 * room * weight / largest) if largest else 0, 8)
+    if not notation.unicode:
+        return Text("#" * (full + (part >= 4)))
+    # Neither end of the ramp: bars must show on white as on black.
+    color = "#{:02x}{:02x}{:02x}".format(*blues(0.4 + 0.4 * weight))
+    return Text("█" * full + _EIGHTHS[part].strip(), style=Style(color=color))
+
+
+def _rows(way: Explanation, notation: Notation) -> Iterator[_Row]:
+    for step in way.steps:
+        yield _key_row(way, step, notation)
+    cell = notation.cell
+    if way.sink is not None:
+        exponential = way.sink_exponential
+        yield _Row(
+            "(sink)",
+            {
+                "score": cell(way.sink),
+                "shifted": cell(way.sink - way.shift),
+                "exp": cell(exponential),
+                "weight": cell(exponential / way.denominator),
+            },
+            exponential / way.denominator,
+            style="italic",
+        )
+    if way.rest is not None:
+        sums = {"exp": cell(way.rest.exponential), "weight": cell(way.rest.weight)}
+        yield _Row(f"… {way.rest.count} more", sums, bar=False, style="italic dim")
+    yield _sum_row(way, notation)
+
+
+def _key_row(way: Explanation, step: KeyStep, notation: Notation) -> _Row:
+    label = None if step.label is None else name_of("k", step.index, step.label)
+    name = f"key {step.index}" if label is None else f"{step.index} {label}"
+    several = way.softcap is not None or way.has_bias or way.slope is not None
+    numbers = {
+        "raw": step.raw if several else None,
+        "capped": None if way.softcap is None else step.capped,
+        "bias": step.bias if way.has_bias else None,
+        "ALiBi": None if way.slope is None else -step.penalty,
+        "score": step.score,
+    }
+    if not step.hidden:
+        numbers |= {"shifted": step.exponent, "exp": step.exponential, "weight": step.weight}
+    cells = {heading: notation.cell(x) for heading, x in numbers.items() if x is not None}
+    words = "hidden by " + ", ".join(reason.rule for reason in step.hidden) if step.hidden else ""
+    return _Row(name, cells, step.weight, words=words, style="dim" if step.hidden else "")
+
+
+def _sum_row(way: Explanation, notation: Notation) -> _Row:
+    """Return the last line: what softmax divides by, and what the weights come to."""
+    rest = way.rest
+    weight = sum(step.weight for step in way.steps) + (rest.weight if rest else 0.0)
+    if way.sink is not None:
+        weight += way.sink_exponential / way.denominator
+    sums = {"exp": notation.cell(way.denominator), "weight": notation.cell(weight)}
+    return _Row("sum", sums, bar=False, style="bold")
