@@ -86,7 +86,8 @@ def read_array(
     contents = read(source, dtype=dtype, stdin=stdin)
     if isinstance(contents, LoadedArray):
         return contents
-    msg = f"{contents.name} holds {counted(len(contents.entries), 'entry', 'entries')}, expected one array"
+    size = counted(len(contents.entries), "entry", "entries")
+    msg = f"{contents.name} holds {size}, expected one array"
     raise InputError(msg, hint=f"choose one: {_listed(contents)}")
 
 

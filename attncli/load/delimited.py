@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from attncli.errors import InputError
 from attncli.load.contents import LoadedArray
-from attncli.load.headings import Headings, find_headings, is_number, is_spaced
-from attncli.load.number import NumberOverflowError, parse_number
+from attncli.load.headings import Headings, find_headings, is_spaced
+from attncli.load.number import NumberOverflowError, is_numeric, parse_number
 from attncli.text import counted, quoted
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _delimiter(data: bytes) -> str:
             cells = list(itertools.chain(*csv.reader(lines, delimiter=delimiter)))
         except csv.Error:  # a cell of absurd length
             return 0, 0
-        return sum(map(is_number, cells)), len(cells)
+        return sum(map(is_numeric, cells)), len(cells)
 
     return max(_DELIMITERS, key=merit)
 
@@ -162,7 +162,7 @@ def _careful(table: _Table, headings: Headings) -> LoadedArray:
 
 
 def _check_label(table: _Table, headings: Headings, line: int, cell: str) -> None:
-    if headings.certain or not is_number(cell):
+    if headings.certain or not is_numeric(cell):
         return
     what = f"found the number {quoted(cell)} in a column that began with words"
     hint = "where the first column is labels, give a header row whose first cell is empty"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Headings", "find_headings", "is_number", "is_spaced"]
+from attncli.load.number import is_numeric
+
+__all__ = ["Headings", "find_headings", "is_spaced"]
 
 
 @dataclass(frozen=True)
@@ -50,35 +52,22 @@ def find_headings(first: list[str], second: list[str] | None) -> Headings:
     if wide and not first[0].strip():
         named = _are_names(first[1:])
         return Headings(row=named, column=named, certain=named)
-    if second is not None and not any(is_number(cell) or is_spaced(cell) for cell in first):
+    if second is not None and not any(is_numeric(cell) or is_spaced(cell) for cell in first):
         return Headings(row=True, column=wide and _is_word(second[0]))
     return Headings(row=False, column=wide and _is_word(first[0]))
-
-
-def is_number(cell: str) -> bool:
-    """Whether a cell is meant as a number.
-
-    Also where `attncli.load.number.parse_number` refuses it: ``1e400``, ``1_000`` and
-    the digits of other scripts must be errors, not names.
-    """
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def is_spaced(cell: str) -> bool:
     """Whether a cell is several numbers with spaces between."""
     words = cell.split()
-    return len(words) > 1 and all(map(is_number, words))
+    return len(words) > 1 and all(map(is_numeric, words))
 
 
 def _is_word(cell: str) -> bool:
-    return bool(cell.strip()) and not is_number(cell) and not is_spaced(cell)
+    return bool(cell.strip()) and not is_numeric(cell) and not is_spaced(cell)
 
 
 def _are_names(cells: list[str]) -> bool:
-    if all(map(is_number, cells)):
+    if all(map(is_numeric, cells)):
         return cells == [str(index) for index in range(len(cells))]
     return any(cell.strip() for cell in cells)

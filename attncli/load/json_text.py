@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["bounded_json", "read_json"]
 
-# Possessive, so that a text full of quotes cannot make the search quadratic.
-_NESTING = re.compile(r'[^"\[\]{}]*+("(?:[^"\\]|\\.)*+"?|[\[\]{}])', re.DOTALL)
+# Possessive, and matching at the end too, so that no text makes the search quadratic.
+_NESTING = re.compile(r'[^"\[\]{}]*+("(?:[^"\\]|\\.)*+"?|[\[\]{}]|\Z)', re.DOTALL)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]|[^\s\[\]{},:"]++', re.DOTALL)
 
 
@@ -81,9 +81,9 @@ def _check_depth(document: Document) -> None:
     depth = 0
     for match in _NESTING.finditer(document.text):
         bracket = match[1]
-        if bracket in "[{":
+        if bracket in {"[", "{"}:
             depth += 1
-        elif bracket in "]}":
+        elif bracket in {"]", "}"}:
             depth -= 1
         if depth > MAX_DEPTH:
             raise document.refusal(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["NumberOverflowError", "parse_number"]
+__all__ = ["NumberOverflowError", "is_numeric", "parse_number"]
 
 
 class NumberOverflowError(Exception):
@@ -43,3 +43,15 @@ def parse_number(text: str) -> float | None:
     if math.isinf(value) and any(map(str.isdigit, text)):
         raise NumberOverflowError(text)
     return value
+
+
+def is_numeric(text: str) -> bool:
+    """Whether a word is meant as a number, be it one that `parse_number` refuses.
+
+    Then ``1e400``, ``1_000`` and the digits of other scripts are errors, not names.
+    """
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attncli.errors import InputError
-from attncli.load.number import NumberOverflowError, parse_number
+from attncli.load.number import NumberOverflowError, is_numeric, parse_number
 from attncli.text import quoted
 
 if TYPE_CHECKING:
@@ -129,6 +129,11 @@ def _scalar(document: Document, text: str, offset: int) -> object:
         number = parse_number(text)
     except NumberOverflowError:
         raise document.refusal(f"{quoted(text)} is beyond the range of float64", offset) from None
-    if number is None:
-        return float(text.replace(".", "", 1)) if _DOTTED.fullmatch(text) else text
-    return int(text) if _WHOLE.fullmatch(text) else number
+    if number is not None:
+        return int(text) if _WHOLE.fullmatch(text) else number
+    if _DOTTED.fullmatch(text):
+        return float(text.replace(".", "", 1))
+    if is_numeric(text):
+        what = f"found {quoted(text)}, expected a number of digits 0 to 9 without underscores"
+        raise document.refusal(what, offset, hint="if it is a word, put it in quotes")
+    return text

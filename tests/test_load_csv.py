@@ -1,0 +1,177 @@
+"""Tables of numbers: what is read, what is refused, and where."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attncli.errors import InputError
+from attncli.load import LoadedArray, read
+
+
+def table(text, name="standard input"):
+    data = text.encode() if isinstance(text, str) else text
+    found = read("-", stdin=io.BytesIO(data))
+    assert isinstance(found, LoadedArray)
+    assert found.name == name
+    return found
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("bom", ["", "\ufeff"])
+def test_the_separator_is_found_by_looking(separator, newline, bom):
+    text = bom + newline.join(separator.join(row) for row in (["1", "2.5"], ["-3e-2", "nan"]))
+    np.testing.assert_array_equal(table(text).values, [[1, 2.5], [-0.03, np.nan]])
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "rows", "columns"),
+    [
+        ("1,2\n", [[1, 2]], None, None),
+        ("1\n2\n", [[1], [2]], None, None),
+        ("\n\n1,2\n  \n3,4\n\n", [[1, 2], [3, 4]], None, None),
+        (" 1 , 2\n", [[1, 2]], None, None),
+        ("the,cat\n1,2\n", [[1, 2]], None, ("the", "cat")),
+        ("x\n1\n2\n", [[1], [2]], None, ("x",)),
+        ("the,1\ncat,2\n", [[1], [2]], ("the", "cat"), None),
+        (",a,b\nr,1,2\ns,3,4\n", [[1, 2], [3, 4]], ("r", "s"), ("a", "b")),
+        ("name,a,b\nr,1,2\ns,3,4\n", [[1, 2], [3, 4]], ("r", "s"), ("a", "b")),
+        (",0,1\n0,5,6\n1,7,8\n", [[5, 6], [7, 8]], ("0", "1"), ("0", "1")),
+        (",the,2\nthe,1,2\n2,3,4\n", [[1, 2], [3, 4]], ("the", "2"), ("the", "2")),
+        ("[CLS],1\n[SEP],2\n", [[1], [2]], ("[CLS]", "[SEP]"), None),
+        ("#,1\n#no comment,2\n", [[1], [2]], ("#", "#no comment"), None),
+        ('"a,b",1\n"say ""hi""",2\n', [[1], [2]], ("a,b", 'say "hi"'), None),
+        ("the;,;cat\n1;2;3\n", [[1, 2, 3]], None, ("the", ",", "cat")),
+        ('"two\nlines",b\n1,2\n3,4\n', [[1, 2], [3, 4]], None, ("two\nlines", "b")),
+        ("köpfe,größe\n1,2\n", [[1, 2]], None, ("köpfe", "größe")),
+        ("inf,-Infinity\nNaN,+1\n", [[np.inf, -np.inf], [np.nan, 1]], None, None),
+        ('"1","2"\n', [[1, 2]], None, None),
+        ("a,b\r1,2\n3,4\n", [[1, 2], [3, 4]], None, ("a", "b")),
+    ],
+)
+def test_names_are_told_from_numbers(text, values, rows, columns):
+    found = table(text)
+    np.testing.assert_array_equal(found.values, values)
+    assert found.values.dtype == np.float64
+    assert (found.row_labels, found.column_labels) == (rows, columns)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "what"),
+    [
+        ("1,2\n3,x\n", "line 2, column 2", "'x'"),
+        ("1,2\n\n3,x\n", "line 3, column 2", "'x'"),
+        ("1,x\n2,3\n", "line 1, column 2", "'x'"),
+        ("1,2\n3\n", "line 2, column 2", "1 cell, expected 2"),
+        ("a,b\n1,2\n3,4,5\n", "line 3, column 3", "3 cells, expected 2"),
+        ("1,,2\n", "line 1, column 2", "empty"),
+        ("1,2,\n3,4,\n", "line 1, column 3", "empty"),
+        (",1,2\n3,4,5\n", "line 1, column 1", "empty"),
+        ("1,2\n3,1e400\n", "line 2, column 2", "'1e400'"),
+        ("inf,1e400\n", "line 1, column 2", "'1e400'"),
+        ("-1e999;2\n", "line 1, column 1", "'-1e999'"),
+        ("1_000,2\n", "line 1, column 1", "'1_000'"),
+        ("１,2\n", "line 1, column 1", "'１'"),
+        ("1,٢\n", "line 1, column 2", "'٢'"),
+        ("1,2\u00a0\n", "line 1, column 2", "expected a number"),
+        ("0x10,2\n3,4\n", "line 2, column 1", "'3' in a column that began with words"),
+        ("the,1\n2,3\n", "line 2, column 1", "'2'"),
+        ("x\n", "line 1, column 1", "'x'"),
+        ("1,\x1b[31m\n", "line 1, column 2", r"'\x1b[31m'"),
+        ('a,b\n"1,2\n3,4' + "5" * 140_000, "line 3", "limit"),
+    ],
+)
+def test_refusals_say_line_and_column(text, place, what):
+    with pytest.raises(InputError) as caught:
+        table(text)
+    assert caught.value.message.startswith(f"standard input: {place}:")
+    assert what in caught.value.message
+    assert "\x1b" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("1 2 3\n4 5 6\n", "not by spaces"),
+        ("0,5;0,25\n1,5;2,5\n", "decimal point"),
+        ("the,1\n2,3\n", "first cell is empty"),
+        ('1,"2\n' + "3" * 140_000, "quotation mark"),
+    ],
+)
+def test_common_mistakes_get_a_hint(text, hint):
+    with pytest.raises(InputError) as caught:
+        table(text)
+    assert caught.value.hint is not None
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"\xff\xfe1\x00,\x002\x00", "UTF-16"),
+        ("1,2\n3,4\n".encode("utf-16"), "UTF-16"),
+        ("1,2\n3,4\n".encode("utf-16-le"), "line 1 holds a NUL"),
+        (b"1,2\n3,\x004\n", "line 2 holds a NUL"),
+        (b"a,b\n1,2\n\xe9,4\n", "line 3 holds the byte 0xe9"),
+        (b"", "is empty"),
+        (b" \n\r\n", "is empty"),
+    ],
+)
+def test_other_encodings_are_refused(data, what):
+    with pytest.raises(InputError, match=what):
+        table(data)
+
+
+def test_a_label_that_looks_like_json_stays_a_csv(tmp_path):
+    path = tmp_path / "q.csv"
+    path.write_text("[CLS],[SEP]\n1,2\n")
+    assert read(str(path)).column_labels == ("[CLS]", "[SEP]")
+
+
+numbers = st.floats(width=64)
+words = st.text(min_size=1, max_size=5).filter(
+    lambda word: word.strip() and "\0" not in word and "\r" not in word and word.isprintable()
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_what_csv_writes_is_read_bit_for_bit(data):
+    """The oracle is the csv module and repr, which round-trips every double."""
+    width = data.draw(st.integers(1, 5))
+    matrix = data.draw(st.lists(st.lists(numbers, min_size=width, max_size=width), min_size=1))
+    labelled = data.draw(st.booleans())
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=data.draw(st.sampled_from(",;\t")))
+    if labelled:
+        header = data.draw(st.lists(words, min_size=width, max_size=width))
+        # A header of numbers alone would look like a row with a hole, and is refused.
+        writer.writerow(["", *(f"k {word}" for word in header)])
+    for number, row in enumerate(matrix):
+        writer.writerow(([f"q {number}"] if labelled else []) + [repr(cell) for cell in row])
+    found = table(out.getvalue())
+    # A single column with an empty corner has a label column still.
+    expected = np.array(matrix)
+    assert found.values.shape == expected.shape
+    np.testing.assert_array_equal(
+        found.values.view(np.uint64)[~np.isnan(expected)],
+        expected.view(np.uint64)[~np.isnan(expected)],
+    )
+    assert np.isnan(found.values[np.isnan(expected)]).all()
+    if labelled:
+        assert found.row_labels == tuple(f"q {number}" for number in range(len(matrix)))
+        assert found.column_labels == tuple(f"k {word}" for word in header)
+
+
+def test_a_header_does_not_change_the_numbers(tmp_path):
+    matrix = np.random.default_rng(5).standard_normal((40, 7))
+    bare, headed, quoted = tmp_path / "a.csv", tmp_path / "b.csv", tmp_path / "c.csv"
+    np.savetxt(bare, matrix, delimiter=",", fmt="%.17g")
+    headed.write_text("a,b,c,d,e,f,g\n" + bare.read_text())
+    quoted.write_text("\n".join(f'"q,{at}",{row}' for at, row in enumerate(bare.read_text().splitlines())))
+    for path in (bare, headed, quoted):
+        np.testing.assert_array_equal(read(str(path)).values, matrix)
