@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from attncli import arguments
+from attncli.advice import advise, blind_advice
 from attncli.engine import Progress, attend
 from attncli.errors import UsageError
 from attncli.posing import pose
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from attncli.positions import Pairing
     from attncli.problem import Problem, Score
 
-__all__ = ["attention", "blind_advice", "solve"]
+__all__ = ["attention", "solve"]
 
 
 def attention(
@@ -210,11 +211,12 @@ def solve(
     Warns
     -----
     AttnWarning
-        Some queries see no key.
+        Some queries see no key, or float16 inputs have products beyond float16.
     """
     _check_outputs(problem, outputs)
     if threads is not None:
         arguments.positive_int("threads", threads)
+    advise(problem)
     answer, blind = attend(problem, outputs, threads=threads, progress=progress)
     if blind:
         arguments.warn(blind_advice(problem, blind))
@@ -230,13 +232,3 @@ def _check_outputs(problem: Problem, outputs: Collection[str]) -> None:
         raise UsageError(
             "the context needs a value", hint="give value, or ask for weights alone (outputs)"
         )
-
-
-def blind_advice(problem: Problem, blind: int) -> str:
-    """Return the warning that counts the queries that see no key."""
-    batch, heads, queries, _ = problem.shape
-    rows = "query sees" if blind == 1 else "queries see"
-    return (
-        f"{blind} of {batch * heads * queries} {rows} no key: weights and context are 0 there, "
-        "not NaN"
-    )

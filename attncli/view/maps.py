@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from attncli.api import blind_advice
+from attncli.advice import blind_advice
 from attncli.arguments import warn
 from attncli.engine import attend
 from attncli.errors import DataError, ShapeError, UsageError

@@ -1,0 +1,76 @@
+"""What a right result may not tell: advice on a problem, as `AttnWarning`."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attncli.arguments import warn
+from attncli.dtypes import widen
+from attncli.engine import attend
+from attncli.problem import Problem
+from attncli.visibility import Visibility
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["advise", "blind_advice"]
+
+_LARGEST_FLOAT16 = 65504.0
+# Rows whose scores are looked at together take about 32 MB.
+_BLOCK_CELLS = 8_000_000
+
+
+def advise(problem: Problem) -> None:
+    """Warn where float16 inputs have products that float16 cannot hold."""
+    if problem.query.dtype == problem.key.dtype == np.float16 and problem.score == "dot":
+        largest = _largest_product(problem)
+        if largest > _LARGEST_FLOAT16:
+            warn(
+                f"products of query and key reach {largest:.3g}, beyond float16's 65504: what "
+                "multiplies these inputs in float16 gets inf. Here they are computed in "
+                f"{problem.dtype.name}; scale the queries before the product"
+            )
+
+
+def blind_advice(problem: Problem, blind: int) -> str:
+    """Return the warning that counts the queries that see no key."""
+    batch, heads, queries, _ = problem.shape
+    rows = "query sees" if blind == 1 else "queries see"
+    return (
+        f"{blind} of {batch * heads * queries} {rows} no key: weights and context are 0 there, "
+        "not NaN"
+    )
+
+
+def _largest_product(problem: Problem) -> float:
+    """Return the largest |q · k|, or a bound on it where even that fits into float16."""
+    bound = _longest(problem.query) * _longest(problem.key)
+    if bound <= _LARGEST_FLOAT16:
+        return bound
+    bare = Problem(
+        query=problem.query,
+        key=problem.key,
+        value=None,
+        dtype=problem.dtype,
+        layout=problem.layout,
+        visible=Visibility(queries=problem.shape[2], keys=problem.shape[3]),
+        scale=1.0,
+    )
+    step = max(1, _BLOCK_CELLS // math.prod((*problem.shape[:2], problem.shape[3])))
+    queries = problem.shape[2]
+    return max(
+        _largest_raw(bare.select(rows=(start, min(start + step, queries))))
+        for start in range(0, queries, step)
+    )
+
+
+def _largest_raw(problem: Problem) -> float:
+    raw = attend(problem, ("raw",))[0].raw
+    return 0.0 if raw is None else float(np.abs(raw).max())
+
+
+def _longest(rows: npt.NDArray[Any]) -> float:
+    return math.sqrt(float(np.square(widen(rows, np.float32)).sum(axis=-1).max()))

@@ -1,0 +1,80 @@
+"""Advice: a right result that is probably not what was meant says so, and how to mend it."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from attncli import AttnWarning, attention
+
+
+def half(*shape, size):
+    return np.full(shape, size, np.float16)
+
+
+def test_float16_products_beyond_its_range_are_told():
+    query, key = half(2, 8, size=100), half(3, 8, size=100)
+    with pytest.warns(AttnWarning, match=r"reach 8e\+04, beyond float16's 65504"):
+        attention(query, key, key)
+
+
+def test_float16_products_within_its_range_are_not_told():
+    # The lengths alone would allow 160,000; the products are 0.
+    query = np.array([[400, 0]], np.float16)
+    key = np.array([[0, 400]], np.float16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attention(query, key, key)
+
+
+def test_wider_inputs_are_not_measured_by_float16():
+    query = np.full((1, 2), 1e4, np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attention(query, query, query)
+
+
+def test_mask_that_hides_almost_everything_is_told():
+    mask = np.eye(12, dtype=bool)
+    with pytest.warns(AttnWarning, match="inverted.*--mask-means drop"):
+        attention(np.ones((12, 2)), np.ones((12, 2)), np.ones((12, 1)), mask=mask)
+
+
+def test_causal_with_unequal_lengths_names_both_readings():
+    with pytest.warns(AttnWarning, match=r"(?s)top-left.*bottom-right.*--causal-align"):
+        attention(np.ones((2, 2)), np.ones((3, 2)), np.ones((3, 1)), causal=True)
+
+
+@pytest.mark.parametrize("said", [{"causal_align": "top-left"}, {"query_offset": 1}])
+def test_causal_with_a_said_alignment_is_silent(said):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attention(np.ones((2, 2)), np.ones((3, 2)), np.ones((3, 1)), causal=True, **said)
+
+
+def test_queries_that_see_nothing_are_counted_once():
+    mask = np.ones((4, 3), bool)
+    mask[1:3] = False
+    with pytest.warns(AttnWarning, match="2 of 4 queries see no key") as caught:
+        attention(np.ones((4, 2)), np.ones((3, 2)), np.ones((3, 1)), mask=mask)
+    assert len(caught) == 1
+
+
+def test_head_axis_longer_than_the_sequence_is_told():
+    query = np.ones((1, 100, 4, 2))
+    with pytest.warns(AttnWarning, match=r"exchanged.*bshd"):
+        attention(query, query, query)
+
+
+def test_three_axes_of_mask_where_batch_and_heads_are_equally_many():
+    query = np.ones((2, 2, 3, 4))
+    with pytest.warns(AttnWarning, match=r"\(H, L, S\).*\(B, 1, L, S\)"):
+        attention(query, query, query, mask=np.ones((2, 3, 3), bool))
+
+
+def test_warning_points_at_the_caller():
+    with pytest.warns(AttnWarning) as caught:
+        attention(np.ones((2, 2)), np.ones((3, 2)), np.ones((3, 1)), causal=True)
+    assert caught[0].filename == __file__
