@@ -38,11 +38,9 @@ def advise(problem: Problem) -> None:
 def blind_advice(problem: Problem, blind: int) -> str:
     """Return the warning that counts the queries that see no key."""
     batch, heads, queries, _ = problem.shape
-    rows = "query sees" if blind == 1 else "queries see"
-    return (
-        f"{blind} of {batch * heads * queries} {rows} no key: weights and context are 0 there, "
-        "not NaN"
-    )
+    count = batch * heads * queries
+    rows = ("query" if count == 1 else "queries") + (" sees" if blind == 1 else " see")
+    return f"{blind} of {count} {rows} no key: weights and context are 0 there, not NaN"
 
 
 def _largest_product(problem: Problem) -> float:
