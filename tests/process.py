@@ -1,0 +1,76 @@
+"""Runs of the program: as a real process, or, where the process is not the promise, in this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["COMMAND", "ROOT", "Ran", "environment", "run"]
+
+ROOT = Path(__file__).parent.parent
+# A warning of Python's would be a line on stderr that no user can act on.
+COMMAND = [sys.executable, "-W", "error", "-m", "attncli"]
+_LOOKED_AT = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "COLORTERM", "TERM", "LANG", "LC_ALL")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run gave: its exit code, and the bytes on stdout and stderr."""
+
+    code: int
+    out: bytes
+    err: bytes
+
+    @property
+    def text(self) -> str:
+        return self.out.decode()
+
+    @property
+    def messages(self) -> list[str]:
+        """The lines on stderr."""
+        return self.err.decode().splitlines()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    def good(self) -> Ran:
+        """Return the run itself, after a look at its exit code and for a traceback."""
+        assert self.code == 0, self
+        assert b"Traceback" not in self.err
+        return self
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Return an environment in which nothing but the changes says how output looks."""
+    plain = {name: value for name, value in os.environ.items() if name not in _LOOKED_AT}
+    return plain | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "TERM": "xterm-256color"} | changes
+
+
+def run(
+    *arguments: str,
+    stdin: bytes | None = None,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+    **more: Any,
+) -> Ran:
+    """Run the program as a process; stdin is a pipe with these bytes, or /dev/null."""
+    source = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=cwd,
+        env=environment() if env is None else env,
+        stdout=more.pop("stdout", subprocess.PIPE),
+        stderr=more.pop("stderr", subprocess.PIPE),
+        timeout=60,
+        check=False,
+        **({} if "stdin_file" in more else source),
+        **({"stdin": more.pop("stdin_file")} if "stdin_file" in more else {}),
+        **more,
+    )
+    return Ran(done.returncode, done.stdout or b"", done.stderr or b"")

@@ -1,0 +1,163 @@
+"""Every option that describes a problem, from the command line, against the oracle."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from oracle import attention_oracle
+from process import Ran
+
+Run = Callable[..., Ran]
+random = np.random.default_rng(7)
+FILES = {
+    "q.npy": random.uniform(-2, 2, (2, 4, 3, 6)),
+    "k.npy": random.uniform(-2, 2, (2, 2, 5, 6)),
+    "v.npy": random.uniform(-2, 2, (2, 2, 5, 3)),
+    "mask.npy": random.random((2, 1, 3, 5)) < 0.7,
+    "drop.npy": random.random((3, 5)) < 0.3,
+    "bias.npy": random.uniform(-1, 1, (4, 3, 5)),
+    "padding.npy": np.array([[1, 1, 1, 0, 1], [1, 1, 0, 1, 1]]),
+    "w.npy": random.uniform(-1, 1, (6, 6)),
+    "u.npy": random.uniform(-1, 1, 6),
+    "packed_q.npy": random.uniform(-2, 2, (2, 3, 8)),
+    "packed_kv.npy": random.uniform(-2, 2, (2, 5, 4)),
+    "hsd.npy": random.uniform(-2, 2, (2, 3, 4)),
+}
+TOP = {"causal_align": "top-left"}
+# The words of the command line, and the same in the oracle's.
+OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "nothing": ("", {}),
+    "--plain": ("--plain", {"scale": 1.0}),
+    "--scale": ("--scale 0.3", {"scale": 0.3}),
+    "--scale 0": ("--scale 0", {"scale": 0.0}),
+    "--mask": ("--mask mask.npy", {"mask": FILES["mask.npy"]}),
+    "--mask-means": (
+        "--mask drop.npy --mask-means drop",
+        {"mask": FILES["drop.npy"], "mask_means": "drop"},
+    ),
+    "--bias": ("--bias bias.npy", {"bias": FILES["bias.npy"]}),
+    "--key-padding-mask": (
+        "--key-padding-mask padding.npy",
+        {"key_padding_mask": FILES["padding.npy"]},
+    ),
+    "--kv-lengths": ("--kv-lengths 3,5", {"kv_lengths": [3, 5]}),
+    "--kv-lengths one": ("--kv-lengths 2", {"kv_lengths": 2}),
+    "--query-lengths": ("--query-lengths 3,2", {"query_lengths": [3, 2]}),
+    "--causal": ("--causal", {"causal": True}),
+    "--causal-align": (
+        "--causal --causal-align bottom-right",
+        {"causal": True, "causal_align": "bottom-right"},
+    ),
+    "--query-offset": ("--causal --query-offset 1,-1", {"causal": True, "query_offset": [1, -1]}),
+    "--window": ("--window 1,0 --causal-align top-left", {"window": (1, 0)} | TOP),
+    "--window one": ("--window 1 --causal-align top-left", {"window": 1} | TOP),
+    "--window open": ("--window=-1,1 --causal-align top-left", {"window": (-1, 1)} | TOP),
+    "--softcap": ("--softcap 0.5", {"softcap": 0.5}),
+    "--alibi": ("--alibi", {"alibi_slopes": True}),
+    "--alibi-slopes": ("--alibi-slopes 1,.5,0,2", {"alibi_slopes": [1, 0.5, 0, 2]}),
+    "--sinks": ("--sinks 0,1,-1,.5", {"sinks": [0, 1, -1, 0.5]}),
+    "--rope": ("--rope half", {"rope": "half"}),
+    "--rope-base": (
+        "--rope interleaved --rope-base 100",
+        {"rope": "interleaved", "rope_base": 100.0},
+    ),
+    "--score": ("--score cosine", {"score": "cosine"}),
+    "--score-weight": (
+        "--score general --score-weight w.npy",
+        {"score": "general", "score_weight": FILES["w.npy"]},
+    ),
+    "--score-vector": (
+        "--score additive --score-vector u.npy",
+        {"score": "additive", "score_vector": FILES["u.npy"]},
+    ),
+    "--threads": ("--threads 1", {}),
+    "--precision": ("--precision float64", {}),
+}
+# Options that say how things look, where they go or what they are called; other tests run them.
+ELSEWHERE = {
+    "--show", "--format", "--save", "--batch", "--head", "--digits", "--max-rows", "--max-cols",
+    "--tokens", "--query-labels", "--key-labels", "--quiet", "--color", "--dtype", "--layout",
+    "--heads", "--kv-heads", "--help",
+}  # fmt: skip
+
+
+@pytest.fixture
+def arrays(folder: Path) -> Path:
+    for name, array in FILES.items():
+        np.save(folder / name, array)
+    return folder
+
+
+def agree(found: Any, expected: dict[str, np.ndarray]) -> None:
+    for name in ("weights", "context", "scores", "raw", "capped", "lse"):
+        # null is how JSON says −inf.
+        array = np.array(found[name], dtype=object)
+        array[array == None] = -np.inf  # noqa: E711 - element by element
+        np.testing.assert_allclose(array.astype(float), expected[name], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_means_what_the_oracle_says(option: str, arrays: Path, attncli: Run) -> None:
+    words, meaning = OPTIONS[option]
+    show = "--show=weights,context,scores,raw,capped,lse"
+    ran = attncli(
+        "compute", "q.npy", "k.npy", "v.npy", *words.split(), show, "--format", "json", "-q"
+    )
+    expected = attention_oracle(FILES["q.npy"], FILES["k.npy"], FILES["v.npy"], **meaning)
+    agree(ran.good().json, expected)
+
+
+def test_heads_are_cut_out_of_packed_widths(arrays: Path, attncli: Run) -> None:
+    words = ["--heads", "4", "--kv-heads", "2", "--format", "json"]
+    ran = attncli("compute", "packed_q.npy", "packed_kv.npy", "packed_kv.npy", *words)
+    packed = FILES["packed_q.npy"], FILES["packed_kv.npy"], FILES["packed_kv.npy"]
+    expected = attention_oracle(*packed, heads=4, kv_heads=2)
+    assert np.shape(ran.good().json["weights"]) == (2, 4, 3, 5)
+    np.testing.assert_allclose(ran.json["context"], expected["context"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("layout", ["bsd", "hsd", "shd"])
+def test_layout_names_the_axes(layout: str, arrays: Path, attncli: Run) -> None:
+    ran = attncli("compute", *["hsd.npy"] * 3, "--layout", layout, "--format", "json")
+    expected = attention_oracle(*[FILES["hsd.npy"]] * 3, layout=layout)
+    np.testing.assert_allclose(ran.good().json["weights"], expected["weights"], rtol=1e-12)
+    np.testing.assert_allclose(ran.json["context"], expected["context"], rtol=1e-12)
+
+
+def test_dtype_reads_two_byte_elements_as_bfloat16(folder: Path, attncli: Run) -> None:
+    bits = np.array([[0x3F80, 0xBF80], [0x4000, 0x0000]], "<u2")  # 1, −1, 2, 0
+    np.save("b.npy", bits.view("V2"))
+    ran = attncli("compute", "b.npy", "b.npy", "--dtype", "bfloat16", "--format", "json")
+    numbers = [[1, -1], [2, 0]]
+    expected = attention_oracle(numbers, numbers, numbers)["weights"]
+    np.testing.assert_allclose(ran.good().json["weights"], expected, rtol=1e-6)
+
+
+def test_precision_says_what_is_computed_in(folder: Path, attncli: Run) -> None:
+    np.save("q.npy", np.ones((1, 2), np.float32))
+    for word, dtype in (("float32", "<f4"), ("float64", "<f8")):
+        attncli("compute", "q.npy", "q.npy", "--precision", word, "--save", "w.npy").good()
+        assert np.load("w.npy").dtype == dtype
+
+
+def test_every_option_of_the_help_is_tested(attncli: Run) -> None:
+    listed = set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", attncli("compute", "--help").text, re.M))
+    assert listed == {name for name in OPTIONS if " " not in name and name != "nothing"} | ELSEWHERE
+
+
+def test_rows_that_see_nothing_are_zero_and_counted_on_stderr(tutorial: Path, attncli: Run) -> None:
+    (tutorial / "m.csv").write_text("0,0,0\n1,1,0\n")
+    ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--mask", "m.csv", "-f", "json").good()
+    assert ran.json["weights"][0] == [0, 0, 0]
+    assert ran.json["context"][0] == [0, 0]
+    assert ran.messages == [
+        "warning: 1 of 2 queries sees no key: weights and context are 0 there, not NaN"
+    ]
+    quiet = attncli("compute", "q.csv", "k.csv", "v.csv", "--mask", "m.csv", "-f", "json", "-q")
+    assert quiet.err == b""
+    assert quiet.out == ran.out

@@ -1,0 +1,188 @@
+"""What `compute` gives: formats read back by other readers, files, picks and crops."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from oracle import attention_oracle
+from process import Ran, run
+
+Run = Callable[..., Ran]
+Q, K = [[1.0, 0, 1], [0, 1, 1]], [[1.0, 0, 1], [1, 1, 0], [0, 1, 1]]
+V = [[1.0, 2], [3, 4], [5, 6]]
+TUTORIAL = attention_oracle(Q, K, V)
+FILES = ("q.csv", "k.csv", "v.csv")
+
+
+def read_csv(data: bytes, delimiter: str = ",") -> list[list[float]]:
+    return [
+        [float(cell) for cell in row]
+        for row in csv.reader(io.StringIO(data.decode()), delimiter=delimiter)
+    ]
+
+
+# One array is the context unless another is named.
+READERS: dict[str, Callable[[bytes], dict[str, Any]]] = {
+    "json": json.loads,
+    "yaml": yaml.safe_load,
+    "csv": lambda data: {"context": read_csv(data)},
+    "tsv": lambda data: {"context": read_csv(data, "\t")},
+    "npy": lambda data: {"context": np.load(io.BytesIO(data))},
+    "npz": lambda data: dict(np.load(io.BytesIO(data))),
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_each_format_is_read_back_by_another_reader(
+    kind: str, tutorial: Path, attncli: Run
+) -> None:
+    found = READERS[kind](attncli("compute", *FILES, "--format", kind).good().out)
+    assert set(found) - {"schema"} == ({"weights", "context"} if len(found) > 1 else {"context"})
+    for name in set(found) - {"schema"}:
+        np.testing.assert_allclose(found[name], TUTORIAL[name], rtol=1e-15)
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml", "csv", "tsv"])
+def test_text_formats_hold_every_digit(kind: str, tutorial: Path, attncli: Run) -> None:
+    words = ["compute", *FILES, "--digits", "1", "--format"]
+    exact = np.load(io.BytesIO(attncli(*words, "npy").out))
+    np.testing.assert_array_equal(READERS[kind](attncli(*words, kind).out)["context"], exact)
+
+
+def test_json_carries_its_schema_and_null_for_hidden_scores(tutorial: Path, attncli: Run) -> None:
+    words = ["--causal", "--causal-align", "top-left", "--show", "scores", "-f", "json"]
+    found = attncli("compute", *FILES, *words).good().json
+    assert list(found) == ["schema", "scores"]
+    assert found["schema"] == 1
+    assert found["scores"][0][1:] == [None, None]
+    assert found["scores"][1][2] is None
+
+
+@pytest.mark.parametrize("name", ["weights", "context", "scores", "raw", "capped", "lse"])
+def test_show_names_the_one_array(name: str, tutorial: Path, attncli: Run) -> None:
+    found = read_csv(attncli("compute", *FILES, "--show", name, "-f", "csv").good().out)
+    expected = TUTORIAL[name].reshape(2, -1)
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+def test_the_tutorials_scores_give_the_right_weights() -> None:
+    """(2, 1, 1) gives 0.5761 and 0.2119; the tutorials print 0.7071 and 0.1464."""
+    ran = run("compute", "--plain")
+    assert ran.good().text.splitlines()[3].split() == ["0", "0.5761", "0.2119", "0.2119"]
+    assert "0.7071" not in ran.text
+    expected = attention_oracle(Q, K, V, scale=1.0)["weights"][0]
+    assert [f"{weight:.4f}" for weight in expected] == ["0.5761", "0.2119", "0.2119"]
+
+
+def test_save_writes_named_arrays_and_all_of_them(tutorial: Path, attncli: Run) -> None:
+    words = ["--save", "context=c.csv", "--save", "weights=w.npy", "--save", "lse=l.tsv"]
+    words += ["--save", "all.npz", "--save", "all.json", "--save", "c.tsv"]
+    ran = attncli("compute", *FILES, *words).good()
+    assert ran.text.startswith("weights\n")
+    np.testing.assert_allclose(np.load("w.npy"), TUTORIAL["weights"])
+    np.testing.assert_allclose(read_csv(Path("c.csv").read_bytes()), TUTORIAL["context"])
+    np.testing.assert_allclose(read_csv(Path("c.tsv").read_bytes(), "\t"), TUTORIAL["context"])
+    np.testing.assert_allclose(read_csv(Path("l.tsv").read_bytes()), TUTORIAL["lse"][:, None])
+    with np.load("all.npz") as archive:
+        assert sorted(archive) == ["context", "weights"]
+    assert json.loads(Path("all.json").read_text())["schema"] == 1
+
+
+def test_a_single_array_that_is_shown_is_the_one_that_is_saved(
+    tutorial: Path, attncli: Run
+) -> None:
+    attncli("compute", *FILES, "--show", "weights", "--save", "w.csv").good()
+    np.testing.assert_allclose(read_csv(Path("w.csv").read_bytes()), TUTORIAL["weights"])
+
+
+def test_nothing_is_saved_where_one_of_the_outputs_is_refused(tutorial: Path, attncli: Run) -> None:
+    ran = attncli("compute", *FILES, "--save", "new.csv", "--save", "q.csv")
+    assert ran.code == 2
+    assert not Path("new.csv").exists()
+    assert Path("q.csv").read_text() == "1,0,1\n0,1,1\n"
+
+
+def test_an_archive_that_a_member_was_read_from_is_not_written_over(
+    folder: Path, attncli: Run
+) -> None:
+    np.savez("p.npz", a=np.eye(2), b=np.eye(2))
+    before = Path("p.npz").read_bytes()
+    ran = attncli("compute", "p.npz#a", "p.npz#b", "--save", "p.npz")
+    assert ran.code == 2
+    assert "the output p.npz is the same file as the input p.npz" in ran.messages[0]
+    assert Path("p.npz").read_bytes() == before
+
+
+def test_batch_and_head_choose_one_matrix(folder: Path, attncli: Run) -> None:
+    numbers = np.random.default_rng(0).normal(size=(2, 3, 2, 4))
+    np.save("x.npy", numbers)
+    expected = attention_oracle(numbers, numbers, numbers)
+    words = ["compute", *["x.npy"] * 3]
+    one = attncli(*words, "--batch", "1", "--head", "2", "-f", "json").good().json
+    np.testing.assert_allclose(one["weights"], expected["weights"][1, 2], rtol=1e-12)
+    np.testing.assert_allclose(one["context"], expected["context"][1, 2], rtol=1e-12)
+    head = attncli(*words, "--head", "0", "-f", "json").good().json
+    np.testing.assert_allclose(head["weights"], expected["weights"][:, 0], rtol=1e-12)
+    titles = attncli(*words, "--batch", "1", "--head", "2").good().text
+    assert "weights · batch 1 · head 2" in titles
+    assert attncli(*words).good().text.count("weights · batch") == 6
+
+
+def test_digits_are_those_of_tables(tutorial: Path, attncli: Run) -> None:
+    rows = attncli("compute", *FILES, "--digits", "2").good().text.splitlines()
+    assert rows[3].split() == ["0", "0.47", "0.26", "0.26"]
+    assert attncli("compute", *FILES, "--digits", "0").text.splitlines()[3].split() == [
+        "0", "0", "0", "0",
+    ]  # fmt: skip
+
+
+def test_a_pipe_gets_wide_tables_whole_and_plain(folder: Path, attncli: Run) -> None:
+    numbers = np.random.default_rng(0).normal(size=(3, 60))
+    np.save("q.npy", numbers)
+    np.save("k.npy", np.random.default_rng(1).normal(size=(60, 60)))
+    text = attncli("compute", "q.npy", "k.npy").good().text
+    assert "\x1b" not in text
+    rows = text.splitlines()
+    assert [len(row.split()) for row in rows[3:6]] == [61, 61, 61]
+    assert len(rows[3]) > 400
+
+
+def test_a_large_table_is_cropped_says_so_and_is_quick(folder: Path) -> None:
+    for name in "qkv":
+        np.save(f"{name}.npy", np.random.default_rng(ord(name)).normal(size=(512, 16)))
+    began = time.perf_counter()
+    text = run("compute", "q.npy", "k.npy", "v.npy", cwd=folder).good().text
+    assert time.perf_counter() - began < 5  # 0.6 s on a machine that does nothing else
+    lines = text.splitlines()
+    assert len(lines) < 150
+    assert lines[67] == (
+        "… 448 more queries and 448 more keys (--max-rows, --max-cols; --save and --format have all)"
+    )
+
+
+def test_max_rows_and_max_cols_say_how_much_is_shown(tutorial: Path, attncli: Run) -> None:
+    words = ["compute", *FILES, "--show", "weights"]
+    cropped = attncli(*words, "--max-rows", "1", "--max-cols", "2").good().text.splitlines()
+    assert cropped[3].split() == ["0", "0.4711", "0.2645"]
+    assert cropped[4].startswith("… 1 more queries and 1 more keys")
+    np.save("q.npy", np.ones((70, 2)))
+    whole = attncli("compute", "q.npy", "q.npy", "--max-rows", "0", "--max-cols", "0").good()
+    assert len(whole.text.splitlines()) == 70 + 4
+    assert "more" not in whole.text
+
+
+def test_two_files_show_weights_alone(tutorial: Path, attncli: Run) -> None:
+    text = attncli("compute", "q.csv", "k.csv").good().text
+    assert text.startswith("weights\n")
+    assert "context" not in text
+    found = attncli("compute", "q.csv", "k.csv", "-f", "csv").good().out
+    np.testing.assert_allclose(read_csv(found), TUTORIAL["weights"])
