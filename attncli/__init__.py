@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from attncli.posing import pose
     from attncli.problem import Problem
+    from attncli.projection import Projected, project
     from attncli.result import Attention
 
 __all__ = [
@@ -34,11 +35,13 @@ __all__ = [
     "InputError",
     "OutputError",
     "Problem",
+    "Projected",
     "ShapeError",
     "UsageError",
     "__version__",
     "attention",
     "pose",
+    "project",
     "solve",
 ]
 
@@ -48,6 +51,8 @@ _HOMES = {
     "solve": "api",
     "pose": "posing",
     "Problem": "problem",
+    "Projected": "projection",
+    "project": "projection",
     "Attention": "result",
 }
 

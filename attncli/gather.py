@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from attncli.arguments import flag
+from attncli.checkpoint_names import find_layers
+from attncli.embedding import PROJECTIONS, add_layer, project_arguments
 from attncli.errors import InputError, UsageError
 from attncli.example import EXAMPLE
 from attncli.load import read, read_array, split_member
@@ -25,9 +27,16 @@ if TYPE_CHECKING:
 __all__ = ["Finished", "Gathered", "gather"]
 
 _SHORT = {"q": "query", "k": "key", "v": "value"}
-_MATRICES = ("query", "key", "value", "mask", "bias", "key_padding_mask", "score_weight")
+_EMBEDDED = ("x", "wq", "wk", "wv", "wo")
+_MATRICES = (
+    *("query", "key", "value", "mask", "bias", "key_padding_mask", "score_weight"),
+    *_EMBEDDED,
+)
 # A short list on the command line or in a problem file serves as well as a file.
-_LISTS = ("kv_lengths", "query_lengths", "query_offset", "alibi_slopes", "sinks", "score_vector")
+_LISTS = (
+    *("kv_lengths", "query_lengths", "query_offset", "alibi_slopes", "sinks", "score_vector"),
+    *("bq", "bk", "bv", "bo"),
+)
 _PLAIN_OPTIONS = (
     "scale",
     "mask_means",
@@ -42,8 +51,16 @@ _PLAIN_OPTIONS = (
     "kv_heads",
     "layout",
     "precision",
+    "positions",
 )
 _LABELS = ("tokens", "query_labels", "key_labels")
+_KNOWN = (*_MATRICES, *_LISTS, *_PLAIN_OPTIONS, *_LABELS, "plain", "checkpoint")
+_ROWS_ARE = {
+    "x": ("query_labels", "key_labels"),
+    "query": ("query_labels",),
+    "key": ("key_labels",),
+    "value": ("key_labels",),
+}
 _RESULTS = ("schema", "weights", "context", "scores", "raw", "capped", "lse", "stats", "top")
 
 
@@ -100,7 +117,8 @@ def gather(
     Parameters
     ----------
     files : sequence of str
-        One problem file, or Q K V, or Q K. One array alone is finished weights.
+        One problem file, or Q K V, or Q K; with projections one embedding file X, or the
+        sources of cross-attention. One array alone is finished weights.
     options : mapping, optional
         Options of `attncli.pose` under their Python names; they win over the same
         option in a problem file. A str in the place of an array names a file, or is a
@@ -123,14 +141,18 @@ def gather(
     _refuse_two_streams(files, options)
     reader = _Reader(dtype, stdin)
     if example:
+        _refuse_projections(options)
         reader.gathered.arguments.update(EXAMPLE)
     elif len(files) == 1:
         contents = reader.read(files[0])
-        if isinstance(contents, LoadedArray):
+        if isinstance(contents, LoadedArray) and _projections(options):
+            reader.take_array("x", contents)
+        elif isinstance(contents, LoadedArray):
             return _finished(contents, options, reader)
-        if _is_finished(contents):
+        elif _is_finished(contents):
             return _finished_document(contents, options, reader)
-        reader.take_document(contents)
+        else:
+            reader.take_document(contents)
     elif len(files) in (2, 3):
         for name, file in zip(("query", "key", "value"), files, strict=False):
             reader.take_array(name, reader.read_array(file))
@@ -142,7 +164,22 @@ def gather(
     for name, value in options.items():
         reader.take(name, value, folder=".")
     reader.name_tokens()
+    reader.embed()
     return reader.gathered
+
+
+def _projections(options: Mapping[str, object]) -> list[str]:
+    """Return the options that make query, key and value out of embeddings."""
+    names = (*PROJECTIONS, "checkpoint")
+    return [name for name in names if options.get(name) is not None]
+
+
+def _refuse_projections(options: Mapping[str, object]) -> None:
+    for name in _projections(options):
+        raise UsageError(
+            f"{name} is for embeddings, and no file of embeddings is given",
+            hint="name the file: attncli compute x.csv --wq wq.csv --wk wk.csv --wv wv.csv",
+        )
 
 
 def _refuse_two_streams(files: Sequence[str], options: Mapping[str, object]) -> None:
@@ -178,8 +215,8 @@ class _Reader:
             full = _SHORT.get(name, name)
             if full in _RESULTS:
                 continue
-            if full not in (*_MATRICES, *_LISTS, *_PLAIN_OPTIONS, *_LABELS, "plain"):
-                raise _unknown(name, document.name)
+            if full not in _KNOWN:
+                raise _unknown(name, document)
             if full == "plain" and "scale" in document.entries:
                 raise InputError(
                     f"{document.name}: both plain and scale are given", hint="plain is scale 1"
@@ -188,8 +225,11 @@ class _Reader:
                 raise InputError(f"{document.name}: both {taken[full]} and {name} are given")
             taken[full] = name
             self.take(full, document.entries[name], document.folder)
-        missing = [name for name in ("query", "key") if name not in self.gathered.arguments]
-        if missing:
+        named = self.gathered.arguments
+        # What is made from embeddings is asked for when it is made.
+        made = "x" in named or "checkpoint" in named or any(name in named for name in PROJECTIONS)
+        missing = [name for name in ("query", "key") if name not in named]
+        if missing and not made:
             found = ", ".join(printable(name) for name in document.entries) or "nothing"
             raise InputError(
                 f"{document.name}: expected query, key and value; {missing[0]} is missing, "
@@ -204,6 +244,8 @@ class _Reader:
             self.gathered.arguments[name] = self._labels(value, folder)
         elif name == "plain":
             self._take_plain(value)
+        elif name == "checkpoint":
+            self.gathered.arguments[name] = _inside(folder, str(value))
         elif isinstance(value, LoadedArray):
             self.take_array(name, value)
         elif isinstance(value, str) and name in (*_MATRICES, *_LISTS, "window"):
@@ -222,9 +264,36 @@ class _Reader:
     def take_array(self, name: str, array: LoadedArray) -> None:
         self.gathered.arguments[name] = array.values
         self.gathered.sources[name] = array.name
-        rows_are = {"query": "query_labels", "key": "key_labels", "value": "key_labels"}.get(name)
-        if rows_are and array.row_labels:
-            self._found_labels.setdefault(rows_are, array.row_labels)
+        for rows_are in _ROWS_ARE.get(name, ()):
+            if array.row_labels:
+                self._found_labels.setdefault(rows_are, array.row_labels)
+
+    def embed(self) -> None:
+        """Read the layer of a checkpoint, and make query, key and value from embeddings."""
+        checkpoint = self.gathered.arguments.pop("checkpoint", None)
+        if checkpoint is not None:
+            self._take_layer(str(checkpoint))
+        project_arguments(self.gathered.arguments, self.gathered.sources)
+
+    def _take_layer(self, checkpoint: str) -> None:
+        file, prefix = split_member(checkpoint)
+        contents = self.read(file)
+        if isinstance(contents, LoadedArray):
+            raise InputError(
+                f"{contents.name} holds one array; expected a checkpoint of named weights",
+                hint="give single matrices with --wq, --wk and --wv",
+            )
+        members = contents.entries
+
+        def fetch(name: str) -> npt.NDArray[Any]:
+            entry = members[name]
+            if isinstance(entry, LoadedArray):
+                return entry.values
+            raise InputError(f"{contents.name}#{printable(name)}: expected an array of numbers")
+
+        add_layer(
+            self.gathered.arguments, self.gathered.sources, contents.name, members, fetch, prefix
+        )
 
     def name_tokens(self) -> None:
         """Spread tokens over queries and keys; labels found in matrix files come last."""
@@ -240,7 +309,7 @@ class _Reader:
     def _labels(self, value: object, folder: str) -> tuple[str, ...]:
         if isinstance(value, LoadedArray):
             return tuple(f"{number:g}" for number in value.values.ravel().tolist())
-        if isinstance(value, list):
+        if isinstance(value, (list, tuple)):
             return tuple(str(label) for label in value)
         text = str(value)
         path = _inside(folder, text)
@@ -285,20 +354,25 @@ def _number_list(name: str, text: str) -> list[float] | None:
     return None
 
 
-def _unknown(name: str, file: str) -> UsageError:
+def _unknown(name: str, document: LoadedMapping) -> UsageError:
     # Made here, not at the top: only an error pays for the import.
     from difflib import get_close_matches  # noqa: PLC0415
 
-    known = [*_SHORT, *_MATRICES, *_LISTS, *_PLAIN_OPTIONS, *_LABELS, "plain"]
+    if find_layers(document.entries):
+        return UsageError(
+            f"{document.name} is a checkpoint: it holds weights and no embeddings",
+            hint=f"attncli compute x.npy --checkpoint {document.name}",
+        )
+    known = [*_SHORT, *_KNOWN]
     close = get_close_matches(name, known, n=1)
     return UsageError(
-        f"{file}: unknown entry {printable(name)!r}",
+        f"{document.name}: unknown entry {printable(name)!r}",
         hint=f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}",
     )
 
 
 def _is_finished(document: LoadedMapping) -> bool:
-    return "weights" in document.entries and not {"query", "q"} & set(document.entries)
+    return "weights" in document.entries and not {"query", "q", "x"} & set(document.entries)
 
 
 def _finished(array: LoadedArray, options: Mapping[str, object], reader: _Reader) -> Finished:

@@ -12,6 +12,7 @@ __all__ = ["OutputOptions", "PickOptions", "ProblemOptions", "RunOptions"]
 MOST_USED = "Most used"
 RULES = "Which keys a query sees"
 SCORES = "Scores"
+SELF = "Self-attention: one file of embeddings X (or the three sources)"
 SHAPES = "Shapes and numbers"
 LABELS = "Labels"
 SHOWN = "What is shown"
@@ -171,6 +172,83 @@ class ProblemOptions:
             rich_help_panel=RULES,
         ),
     ] = None
+    wq: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="Query = X · W + b; (in, out), the transpose of nn.Linear.",
+            rich_help_panel=SELF,
+        ),
+    ] = None
+    wk: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="The same for the key.",
+            rich_help_panel=SELF,
+        ),
+    ] = None
+    wv: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="The same for the value.",
+            rich_help_panel=SELF,
+        ),
+    ] = None
+    wo: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="Context · W + b afterwards.",
+            rich_help_panel=SELF,
+        ),
+    ] = None
+    bq: Annotated[
+        str | None,
+        Option(
+            metavar=LIST,
+            help="Bias of the query.",
+            rich_help_panel=SELF,
+        ),
+    ] = None
+    bk: Annotated[
+        str | None,
+        Option(
+            metavar=LIST,
+            help="Bias of the key.",
+            rich_help_panel=SELF,
+        ),
+    ] = None
+    bv: Annotated[
+        str | None,
+        Option(
+            metavar=LIST,
+            help="Bias of the value.",
+            rich_help_panel=SELF,
+        ),
+    ] = None
+    bo: Annotated[
+        str | None,
+        Option(
+            metavar=LIST,
+            help="Bias of the output.",
+            rich_help_panel=SELF,
+        ),
+    ] = None
+    checkpoint: Annotated[
+        str | None,
+        Option(
+            metavar="FILE[#PREFIX]",
+            help="In the place of these: a layer of an NPZ or safetensors checkpoint. attncli info "
+            "lists them.",
+            rich_help_panel=SELF,
+        ),
+    ] = None
+    positions: Annotated[
+        Literal["sinusoidal"] | None,
+        Option(help="Encoding of positions that is added to X first.", rich_help_panel=SELF),
+    ] = None
     heads: Annotated[
         int | None,
         Option(
@@ -255,6 +333,10 @@ class PickOptions:
     head: Annotated[
         int | None, Option(metavar="H", help="One head, from 0.", rich_help_panel=SHOWN)
     ] = None
+    average_heads: Annotated[
+        bool,
+        Option("--average-heads", help="Weights as the mean of the heads.", rich_help_panel=SHOWN),
+    ] = False
 
 
 @dataclass(frozen=True)

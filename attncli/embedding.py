@@ -1,0 +1,178 @@
+"""Self-attention and cross-attention: embeddings and weights become query, key and value.
+
+What stands between the files (`attncli.gather`) and the arguments of `attncli.pose`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from attncli.arguments import warn
+from attncli.checkpoint import choose_layer, read_layer
+from attncli.errors import UsageError
+from attncli.projection import project
+from attncli.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    import numpy.typing as npt
+
+__all__ = ["PROJECTIONS", "add_layer", "project_arguments"]
+
+Arguments = dict[str, object]
+PROJECTIONS = ("wq", "wk", "wv", "bq", "bk", "bv")
+_OWN = (*PROJECTIONS, "wo", "bo")
+_ROLES = {"query": "x", "key": "key_source", "value": "value_source"}
+# What models take for the width of a head, for a hint.
+_HEAD_WIDTHS = (128, 64, 32)
+
+
+def add_layer(
+    arguments: Arguments,
+    sources: dict[str, str],
+    file: str,
+    names: Collection[str],
+    fetch: Callable[[str], npt.NDArray[Any]],
+    prefix: str | None,
+) -> None:
+    """Add the projections of a checkpoint's layer to the arguments.
+
+    Parameters
+    ----------
+    arguments, sources : dict
+        As in `attncli.gather.Gathered`; extended.
+    file : str
+        How errors name the checkpoint.
+    names : collection of str
+        The names of its members.
+    fetch : callable
+        Takes a name and returns the array; called for members of the chosen layer alone.
+    prefix : str or None
+        Which layer.
+
+    Raises
+    ------
+    AttnError
+        There is no such layer, it does not say its heads, or weights are given twice.
+
+    Warns
+    -----
+    AttnWarning
+        The layer does more than attncli applies.
+    """
+    given = [name for name in _OWN if name in arguments]
+    if given:
+        raise UsageError(f"{file} brings the projections: leave out {', '.join(given)}")
+    layer = choose_layer(names, prefix, file)
+    arrays = read_layer(layer, fetch)
+    for name, array in arrays.items():
+        # Sinks are an option of their own, and options win over files.
+        arguments.setdefault(name, array)
+        sources.setdefault(name, f"{file}#{printable(layer.members[name])}")
+    if layer.not_applied:
+        warn(
+            f"{file}: the layer also holds {', '.join(map(printable, layer.not_applied))}, which "
+            "attncli does not apply: the result is not the model's"
+        )
+    _count_heads(arguments, arrays["wq"].shape[1], arrays["wk"].shape[1])
+    if "heads" not in arguments and not layer.one_head:
+        raise _heads_missing(file, arrays["wq"].shape[1])
+
+
+def project_arguments(arguments: Arguments, sources: dict[str, str]) -> None:
+    """Replace embeddings and weights by the query, key and value that they make.
+
+    Parameters
+    ----------
+    arguments : dict
+        ``x``, or ``query`` and ``key`` (and ``value``) as sources of cross-attention,
+        the weights, and options of `attncli.pose`; changed to arguments of `attncli.pose`.
+    sources : dict of str to str
+        The file of each; extended.
+
+    Raises
+    ------
+    AttnError
+        Something is missing, is there twice, or does not fit.
+    """
+    given = {name: arguments.pop(name) for name in PROJECTIONS if name in arguments}
+    positions = arguments.pop("positions", None)
+    if "x" in arguments and "query" in arguments:
+        raise UsageError("x and query are both given: x is what the query is made from")
+    if not given:
+        _refuse_without_weights(arguments, positions)
+        return
+    embeddings = _embeddings(arguments)
+    missing = [name for name in ("x", "wq", "wk") if name not in embeddings | given]
+    if missing:
+        raise UsageError(f"self-attention needs x, wq, wk and wv: {missing[0]} is missing")
+    if arguments.get("layout") not in (None, "sd", "bsd"):
+        raise UsageError(
+            f"layout {arguments['layout']!r} does not fit embeddings, which are (L, W) or "
+            "(B, L, W)",
+            hint="leave layout out",
+        )
+    names = sources | {own: sources[name] for name, own in _ROLES.items() if name in sources}
+    options: dict[str, Any] = embeddings | given | {"positions": positions}
+    made = project(**options, precision=cast("Any", arguments.get("precision")), sources=names)
+    arguments |= {"query": made.query, "key": made.key}
+    if made.value is not None:
+        arguments["value"] = made.value
+    sources |= _made_from(names)
+    _count_heads(arguments, made.query.shape[-1], made.key.shape[-1])
+
+
+def _refuse_without_weights(arguments: Arguments, positions: object) -> None:
+    if "x" in arguments:
+        raise UsageError(
+            "x is made into query, key and value by wq, wk and wv: they are missing",
+            hint="give --wq, --wk and --wv, or --checkpoint; or give query, key and value",
+        )
+    if positions is not None:
+        raise UsageError(
+            "positions are added to embeddings, and there are none",
+            hint="give --wq, --wk and --wv, or --checkpoint",
+        )
+
+
+def _embeddings(arguments: Arguments) -> Arguments:
+    """Take the sources out of the arguments, under the names of `attncli.project`."""
+    found = {own: arguments.pop(name) for name, own in _ROLES.items() if name in arguments}
+    return found | ({"x": arguments.pop("x")} if "x" in arguments else {})
+
+
+def _made_from(names: dict[str, str]) -> dict[str, str]:
+    """Return how errors name query, key and value: by what they are made from."""
+    query = names.get("x")
+    key = names.get("key_source", query)
+    made = {"query": query, "key": key, "value": names.get("value_source", key)}
+    return {name: f"projected from {source}" for name, source in made.items() if source}
+
+
+def _count_heads(arguments: Arguments, query_width: int, key_width: int) -> None:
+    """Add what follows of the head counts: query and key heads are equally wide."""
+    heads, kv_heads = arguments.get("heads"), arguments.get("kv_heads")
+    if heads is None and kv_heads is None and "sinks" in arguments:
+        heads = arguments["heads"] = np.size(cast("Any", arguments["sinks"]))
+    # What is no whole number is refused at the door.
+    if kv_heads is None and isinstance(heads, int) and heads > 0 and query_width != key_width:
+        shared, rest = divmod(heads * key_width, query_width)
+        if shared and not rest:
+            arguments["kv_heads"] = shared
+    elif heads is None and isinstance(kv_heads, int) and kv_heads > 0:
+        count, rest = divmod(kv_heads * query_width, key_width)
+        if count and not rest:
+            arguments["heads"] = count
+
+
+def _heads_missing(file: str, width: int) -> UsageError:
+    likely = [f"{width // each} of width {each}" for each in _HEAD_WIDTHS if width % each == 0]
+    return UsageError(
+        f"{file}: its shapes do not say how many heads share the width {width}: give heads "
+        "(--heads)",
+        hint="the model's configuration says num_attention_heads, n_head or nhead"
+        + (f"; {' or '.join(likely)} would fit" if likely else ""),
+    )

@@ -1,0 +1,64 @@
+"""Files and options to the problem that they pose: `attncli.load`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, cast
+
+from attncli.errors import UsageError
+from attncli.gather import Finished, gather
+from attncli.posing import pose
+
+if TYPE_CHECKING:
+    from attncli.problem import Problem
+
+__all__ = ["load"]
+
+
+def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: object) -> Problem:
+    """Return the problem that the command line would see.
+
+    Parameters
+    ----------
+    *files : str or path
+        One problem file, or Q K V, or Q K; with ``wq``, ``wk``, ``wv`` or ``checkpoint``
+        one file of embeddings X, or the sources of cross-attention. ``FILE#NAME`` takes one
+        member, ``-`` is standard input. None is the built-in example.
+    dtype : {"bfloat16"}, optional
+        How 2-byte elements of NPY files without a type of their own are read.
+    **options
+        Options of the command line under their Python names (``causal=True``,
+        ``checkpoint="model.safetensors#layer.0"``, ``tokens="a,b,c"``): arrays, or names of
+        files.
+
+    Returns
+    -------
+    Problem
+        For `attncli.solve`.
+
+    Raises
+    ------
+    AttnError
+        A file or an option is not what it should be.
+
+    Examples
+    --------
+    >>> from attncli import load, solve
+    >>> solve(load(scale=1)).weights.round(4)
+    array([[0.5761, 0.2119, 0.2119],
+           [0.2119, 0.2119, 0.5761]])
+    """
+    names = [os.fspath(file) for file in files]
+    given = {name: _plain(value) for name, value in options.items()}
+    gathered = gather(names, given, dtype=dtype, example=not names)
+    if isinstance(gathered, Finished):
+        raise UsageError(
+            f"{gathered.name} holds one array, finished weights perhaps; "
+            "expected query, key and value",
+            hint="embeddings need wq, wk and wv, or a checkpoint",
+        )
+    return pose(**cast("dict[str, Any]", gathered.arguments), sources=gathered.sources)
+
+
+def _plain(value: object) -> object:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
