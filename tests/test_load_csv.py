@@ -149,12 +149,10 @@ def test_what_csv_writes_is_read_bit_for_bit(data):
     writer = csv.writer(out, delimiter=data.draw(st.sampled_from(",;\t")))
     if labelled:
         header = data.draw(st.lists(words, min_size=width, max_size=width))
-        # A header of numbers alone would look like a row with a hole, and is refused.
         writer.writerow(["", *(f"k {word}" for word in header)])
     for number, row in enumerate(matrix):
         writer.writerow(([f"q {number}"] if labelled else []) + [repr(cell) for cell in row])
     found = table(out.getvalue())
-    # A single column with an empty corner has a label column still.
     expected = np.array(matrix)
     assert found.values.shape == expected.shape
     np.testing.assert_array_equal(
@@ -172,6 +170,8 @@ def test_a_header_does_not_change_the_numbers(tmp_path):
     bare, headed, quoted = tmp_path / "a.csv", tmp_path / "b.csv", tmp_path / "c.csv"
     np.savetxt(bare, matrix, delimiter=",", fmt="%.17g")
     headed.write_text("a,b,c,d,e,f,g\n" + bare.read_text())
-    quoted.write_text("\n".join(f'"q,{at}",{row}' for at, row in enumerate(bare.read_text().splitlines())))
+    quoted.write_text(
+        "\n".join(f'"q,{at}",{row}' for at, row in enumerate(bare.read_text().splitlines()))
+    )
     for path in (bare, headed, quoted):
         np.testing.assert_array_equal(read(str(path)).values, matrix)

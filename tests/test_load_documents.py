@@ -204,7 +204,7 @@ def test_an_alias_bomb_is_not_expanded(document):
     lines = ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     for last, name in zip("abcdefg", "bcdefgh", strict=True):
         lines.append(f"{name}: &{name} [{', '.join([f'*{last}'] * 9)}]")
-    with pytest.raises(InputError, match="line 1, column 4: anchors"):
+    with pytest.raises(InputError, match=r"line 1, column 4: anchors"):
         document("\n".join(lines), ".yaml")
 
 
@@ -220,7 +220,7 @@ def test_the_pure_python_parser_of_yaml_serves_as_well(document, monkeypatch):
     monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
     assert document("é: [1e-3, 010]", ".yaml").entries["é"].values.tolist() == [0.001, 10]
     for text, place, what in YAML_ONLY:
-        with pytest.raises(InputError, match="line [12]"):
+        with pytest.raises(InputError, match=r"line [12]"):
             document(text, ".yaml")
         assert place
         assert what

@@ -140,7 +140,7 @@ def split_member(source: str) -> tuple[str, str | None]:
     if "#" not in source or _exists(source):
         return source, None
     cuts = [at for at, letter in enumerate(source) if letter == "#"]
-    cut = next((at for at in cuts if source[:at] == "-" or _exists(source[:at])), cuts[0])
+    cut = next((at for at in reversed(cuts) if source[:at] == "-" or _exists(source[:at])), cuts[0])
     return source[:cut], source[cut + 1 :]
 
 

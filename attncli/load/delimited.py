@@ -58,6 +58,8 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
     data = source.text_bytes()
     table = _Table(source, data, _delimiter(data))
     head = list(itertools.islice(table.rows(errors="replace"), 2))
+    if not head:  # nothing but quotation marks around nothing
+        raise InputError(f"{source.name} holds no numbers")
     headings = find_headings(head[0][1], head[1][1] if len(head) > 1 else None)
     if not headings.column:
         values = _plain(_after(data, head[0][0]) if headings.row else data, table.delimiter)
