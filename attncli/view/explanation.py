@@ -144,7 +144,7 @@ def _more_columns(way: Explanation, notation: Notation, width: int) -> Iterator[
 
 
 def _heading(title: str, rule: str, notation: Notation, width: int) -> Iterator[Text]:
-    yield Text(title, style="bold blue")
+    yield Text(title, style="bold")
     yield from _note(rule, notation, width)
 
 

@@ -24,6 +24,8 @@ _LABEL_WIDTH = 20
 # A sum is written out where it takes no more lines than this; one that is cut takes fewer.
 _SUM_LINES = 3
 _CUT_SUM_LINES = 2
+# Beyond this a wide terminal would only make a cut sum harder to read.
+_CUT_SUM_COLUMNS = 120
 # Every sign that the formulas use, for terminals that have ASCII only.
 _ASCII = {
     "·": "*", "√": "sqrt ", "→": "->", "…": "...", "−": "-", "×": "x", "‖": "|",
@@ -202,7 +204,8 @@ def sum_pieces(
     if sum(widths) > _SUM_LINES * room:
         terms = [f"{term} ({tag})" for term, tag in zip(terms, tags, strict=True)]
         widths = [columns(term) + 3 for term in terms]
-        chosen, left = largest(sizes, widths, _CUT_SUM_LINES * room, least=2)
+        room = min(_CUT_SUM_LINES * room, _CUT_SUM_COLUMNS)
+        chosen, left = largest(sizes, widths, room, least=2)
     pieces = [terms[chosen[0]], *(f"+ {terms[i]}" for i in chosen[1:])]
     count = (left.count if left else 0) + (rest.count if rest else 0)
     if count:
