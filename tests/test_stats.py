@@ -1,0 +1,258 @@
+"""Figures of heads and strongest keys, against plain loops over the oracle's weights."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import attention_oracle
+from rich.cells import cell_len
+from strategies import problems
+
+from attncli import UsageError, pose, row_blocks
+from attncli.stats import statistics
+from attncli.strongest import top
+from attncli.view.stats import stats_list, stats_parts, top_list, top_parts
+
+pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
+
+FIGURES = (
+    "entropy",
+    "effective_keys",
+    "largest",
+    "first_key",
+    "diagonal",
+    "distance",
+    "negligible",
+)
+
+
+def figures_by_hand(weights, scores, offset):
+    """Return the figures of one head from its rows, one weight at a time."""
+    entropies, firsts, diagonals, cells = [], [], [], []
+    mass = moved = 0.0
+    for i, (row, logits) in enumerate(zip(weights, scores, strict=True)):
+        if all(s == -math.inf for s in logits):
+            continue
+        entropies.append(-math.fsum(w * math.log(w) for w in row if w > 0))
+        firsts.append(row[0])
+        diagonals.append(row[i + offset] if 0 <= i + offset < len(row) else 0.0)
+        moved += math.fsum(w * abs(i + offset - j) for j, w in enumerate(row))
+        mass += math.fsum(row)
+        cells += [w for w, s in zip(row, logits, strict=True) if s > -math.inf]
+    count = len(entropies)
+    if not count:
+        return dict.fromkeys(FIGURES)
+    return {
+        "entropy": sum(entropies) / count,
+        "effective_keys": math.exp(sum(entropies) / count),
+        "largest": max(cells),
+        "first_key": sum(firsts) / count,
+        "diagonal": sum(diagonals) / count,
+        "distance": moved / mass if mass else None,
+        "negligible": sum(w < 1e-3 for w in cells) / len(cells),
+    }
+
+
+@given(problem=problems(dtypes=("float64",)), cells=st.sampled_from([1, 7, 1 << 21]))
+@settings(max_examples=60, deadline=None)
+def test_figures_are_those_of_plain_loops_however_the_rows_are_cut(problem, cells):
+    *qkv, options = problem
+    posed = pose(*qkv, **options)
+    expected = attention_oracle(*qkv, **options)
+    weights, scores = (expected[n].reshape(posed.shape).tolist() for n in ("weights", "scores"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_blocks, "_CELLS", cells)
+        found = statistics(posed)
+    assert len(found) == posed.shape[0] * posed.shape[1]
+    for number, head in enumerate(found):
+        b, h = divmod(number, posed.shape[1])
+        by_hand = figures_by_hand(weights[b][h], scores[b][h], posed.visible.offset(b))
+        seen = sum(any(s > -math.inf for s in row) for row in scores[b][h])
+        assert (head.queries, head.left_out) == (seen, posed.shape[2] - seen)
+        for name in FIGURES:
+            expected_figure = by_hand[name]
+            if expected_figure is not None:
+                expected_figure = pytest.approx(expected_figure, rel=1e-9, abs=1e-9)
+            assert getattr(head, name) == expected_figure, name
+
+
+def test_even_attention_has_as_many_effective_keys_as_keys():
+    (head,) = statistics(pose(np.zeros((3, 2)), np.ones((8, 2))))
+    assert head.entropy == pytest.approx(math.log(8))
+    assert head.effective_keys == pytest.approx(8)
+    assert head.first_key == head.diagonal == head.largest == pytest.approx(1 / 8)
+    # Distances of query 0: 0 … 7; of 1: 1, 0, 1 … 6; of 2: 2, 1, 0, 1 … 5.
+    assert head.distance == pytest.approx((28 + 22 + 18) / 24)
+    assert head.negligible == 0
+    assert (head.batch, head.head) == (None, None)
+
+
+def test_the_diagonal_and_distance_know_the_offset():
+    key = 40 * np.eye(4)
+    problem = pose(np.eye(4)[2:], key, scale=1, causal=True, causal_align="bottom-right")
+    (head,) = statistics(problem)
+    assert head.diagonal == pytest.approx(1)
+    assert head.distance == pytest.approx(0, abs=1e-12)
+    (unaligned,) = statistics(pose(np.eye(4)[2:], key, scale=1))
+    assert unaligned.distance == pytest.approx(2)
+
+
+def test_negligible_counts_seen_keys_only():
+    (head,) = statistics(pose(np.ones((4, 1)), np.ones((4, 1)), causal=True))
+    assert head.negligible == 0
+    (peaked,) = statistics(pose([[1.0]], [[0.0], [0.0], [20.0], [20.0]], scale=1))
+    assert peaked.negligible == 0.5
+
+
+def test_rows_that_see_nothing_are_left_out_and_nothing_warns(recwarn):
+    mask = [[1, 1], [0, 0], [1, 0]]
+    (head,) = statistics(pose(np.ones((3, 2)), np.ones((2, 2)), mask=mask))
+    assert (head.queries, head.left_out) == (2, 1)
+    assert head.first_key == pytest.approx(0.75)
+    (nothing,) = statistics(pose(np.ones((3, 2)), np.ones((2, 2)), mask=np.zeros((3, 2))))
+    assert [getattr(nothing, name) for name in FIGURES] == [None] * len(FIGURES)
+    assert not list(recwarn)
+
+
+def test_long_inputs_never_hold_all_weights(monkeypatch):
+    most = 0
+    whole = row_blocks.attend
+
+    def watched(problem, *args, **options):
+        nonlocal most
+        most = max(most, problem.shape[2] * problem.shape[3])
+        return whole(problem, *args, **options)
+
+    monkeypatch.setattr(row_blocks, "attend", watched)
+    random = np.random.default_rng(0)
+    q, k = (random.normal(size=(4096, 2)).astype(np.float32) for _ in range(2))
+    statistics(pose(q, k))
+    assert most <= 1 << 21 < 4096**2
+
+
+def test_progress_counts_heads():
+    calls = []
+    random = np.random.default_rng(0)
+    four = pose(*(random.normal(size=(2, 2, 3, 4)) for _ in range(2)))
+    statistics(four, progress=lambda done, total: calls.append((done, total)))
+    assert calls == [(n, 4) for n in range(5)]
+
+
+def strongest_by_hand(weights, scores, count):
+    seen = [j for j, s in enumerate(scores) if s > -math.inf]
+    return sorted(seen, key=lambda j: (-weights[j], j))[:count]
+
+
+@given(problem=problems(dtypes=("float64",)), count=st.sampled_from([1, 2, 3, 17]))
+@settings(max_examples=50, deadline=None)
+def test_top_finds_the_largest_weights_of_seen_keys(problem, count):
+    *qkv, options = problem
+    posed = pose(*qkv, **options)
+    expected = attention_oracle(*qkv, **options)
+    flat = (-1, posed.shape[3])
+    weights, scores = (expected[n].reshape(flat).tolist() for n in ("weights", "scores"))
+    found = list(top(posed, count))
+    assert len(found) == len(weights)
+    for row, weight, score in zip(found, weights, scores, strict=True):
+        picked = [weight[key.index] for key in row.keys]
+        by_hand = [weight[j] for j in strongest_by_hand(weight, score, count)]
+        assert picked == pytest.approx(by_hand, rel=1e-9)
+        assert [key.weight for key in row.keys] == pytest.approx(picked, rel=1e-9)
+        assert len({key.index for key in row.keys}) == len(row.keys)
+        assert all(score[key.index] > -math.inf for key in row.keys)
+
+
+@pytest.mark.parametrize("count", [3, 20])
+def test_of_equal_keys_the_first_comes_first(count):
+    key = np.zeros((30, 1))
+    key[[4, 9]] = 1
+    (row,) = top(pose([[1.0]], key, scale=1), count)
+    assert [k.index for k in row.keys] == [4, 9, *[j for j in range(30) if j not in (4, 9)]][:count]
+
+
+def test_weights_that_underflow_still_have_an_order():
+    (row,) = top(pose([[1.0]], [[-900.0], [-800.0], [0.0]], scale=1), 3)
+    assert [k.index for k in row.keys] == [2, 1, 0]
+
+
+def test_top_of_some_rows_keeps_indices_and_labels():
+    problem = pose(np.eye(4), np.eye(4), query_labels=list("abcd"), key_labels=list("wxyz"))
+    rows = list(top(problem, 1, rows=(2, 4)))
+    assert [(row.query, row.label, row.keys[0].label) for row in rows] == [
+        (2, "c", "y"),
+        (3, "d", "z"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"count": 0}, "top: expected at least 1; found 0"),
+        ({"rows": (1, 5)}, "rows: expected a range within 0:4; found 1:5"),
+    ],
+)
+def test_top_refuses_what_is_not_there(arguments, words):
+    with pytest.raises(UsageError, match=words):
+        top(pose(np.eye(4), np.eye(4)), **arguments)
+
+
+# --- tables --------------------------------------------------------------------------------
+
+LABELS = [
+    "the",
+    "[/INST]",
+    "a label of many words that goes on",
+    "中文字符中文字符中文字符",
+    "\x1b[31m",
+]
+
+
+def labelled(heads=True):
+    random = np.random.default_rng(1)
+    lead = (2, 3) if heads else ()
+    q, k = (random.normal(size=(*lead, 5, 4)) for _ in range(2))
+    mask = np.tril(np.ones((5, 5)))
+    mask[0] = 0
+    return pose(q, k, mask=mask, query_labels=LABELS, key_labels=LABELS)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_no_line_is_wider_than_the_terminal(width, unicode):
+    problem = labelled()
+    lines = [*stats_parts(statistics(problem), width=width, unicode=unicode)]
+    lines += top_parts(top(problem, 4), width=width, unicode=unicode)
+    assert all(cell_len(line.plain) <= width for line in lines)
+    assert all("\x1b" not in line.plain for line in lines)
+    if not unicode:
+        assert all(line.plain.isascii() for line in lines)
+
+
+@pytest.mark.parametrize("width", [60, 200, None])
+def test_the_table_of_figures_holds_every_figure(width):
+    stats = statistics(labelled())
+    words = " ".join(line.plain for line in stats_parts(stats, width=width)).split()
+    for head in stats:
+        for name in FIGURES:
+            assert f"{getattr(head, name):.4f}" in words
+    assert "left" in words
+
+
+def test_the_table_of_strongest_keys_names_them():
+    lines = [line.plain for line in top_parts(top(labelled(heads=False), 2))]
+    assert lines[0].split() == ["query", "key", "weight", "key", "weight"]
+    assert "sees no key" in lines[2]
+    assert lines[3].startswith("1 [/INST]")
+    assert "4 \\x1b[31m" in lines[6]
+
+
+def test_lists_are_json():
+    problem = labelled()
+    figures = json.loads(json.dumps(stats_list(statistics(problem)), allow_nan=False))
+    assert figures[0]["left_out"] == 1
+    rows = json.loads(json.dumps(top_list(top(problem)), allow_nan=False))
+    assert (rows[0]["label"], rows[0]["keys"]) == ("the", [])
+    assert all(key["label"] == LABELS[key["index"]] for row in rows for key in row["keys"])

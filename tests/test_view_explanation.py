@@ -1,0 +1,317 @@
+"""What `explain` shows: it fits, it says the numbers, and labels are never markup."""
+
+import json
+import math
+import re
+from io import StringIO
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+from strategies import problems
+
+from attncli import pose
+from attncli.explaining import explain
+from attncli.view.color import blues
+from attncli.view.explanation import as_text, renderable
+from attncli.view.explanation_dict import as_dict
+from attncli.view.explanation_markdown import as_markdown
+from attncli.view.latex import Latex, math_text, words
+from attncli.view.notation import Notation, sum_pieces
+
+pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
+
+QUERY = [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]]
+KEY = [[1.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 1.0, 1.0]]
+VALUE = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+LATIN = ["[/b]", "$x$ & {y}_2^3 \\ # %", "\x1b[31m\n", "a|b`c*d~<e>", "a|b`c*d~<e>"]
+HOSTILE = [*LATIN, "中文字符" * 9]
+
+
+def tutorial(query=0, **options):
+    return explain(pose(QUERY, KEY, VALUE, **options), query=query)
+
+
+def everything(keys=6, width=64):
+    """Return the explanation of a query with every step that there is, and hostile labels."""
+    random = np.random.default_rng(5)
+    labels = (HOSTILE * keys)[:keys]
+    problem = pose(
+        random.normal(size=(4, keys, width)),
+        *(random.normal(size=(2, keys, width)) for _ in range(2)),
+        layout="hsd",
+        causal=True,
+        window=(4, 0),
+        softcap=5.0,
+        bias=random.normal(size=(keys, keys)),
+        alibi_slopes=True,
+        sinks=[0.5, 1.0, 1.5, 2.0],
+        rope="half",
+        query_labels=labels,
+        key_labels=labels,
+    )
+    return explain(problem, query=keys - 2, head=2)
+
+
+def drawn(way, width, color):
+    """Return a console that remembers the explanation as it was printed."""
+    console = Console(
+        file=StringIO(), width=width, color_system=color, force_terminal=bool(color), record=True
+    )
+    console.print(renderable(way, width=width))
+    return console
+
+
+def longest_line(way, width, **options):
+    """Return the columns of the longest line before a console could wrap it."""
+    return max(cell_len(line.plain) for line in renderable(way, width=width, **options).renderables)
+
+
+def value_of(formula):
+    """Calculate what a formula of the text says, by itself."""
+    text = re.sub(r"\((d|k)\d+\)|\(\d+ more\)|for the sink", "", formula)
+    text = re.sub(r"\|([^|]*)\|", r"abs(\1)", text)
+    text = re.sub(r"√(\d+)", r"sqrt(\1)", text).replace("ln ", "1*ln_")
+    text = re.sub(r"ln_([\d.e+-]+)", r"log(\1)", text)
+    for sign, instead in (("·", "*"), ("−", "-")):
+        text = text.replace(sign, instead)
+    names = {name: getattr(math, name) for name in ("exp", "tanh", "sqrt", "log")}
+    return eval(text, {"__builtins__": {}, "abs": abs}, names)
+
+
+NAMED = re.compile(r"\s*(score|raw|capped|denominator|lse|weight|context\[\d+\])(\(.*?\))? = ")
+
+
+def formulas(text):
+    """Yield the formulas of numbers in a text: a name, and what its equals signs part."""
+    joined = []
+    for line in text.splitlines():
+        # What is wrapped goes on below the first equals sign.
+        if line.startswith("   ") and not NAMED.match(line):
+            joined[-1] += " " + line.strip()
+        else:
+            joined.append(line)
+    for line in joined:
+        name = NAMED.match(line)
+        sides = line.split(" = ")[1:]
+        if name and not re.search(r"\bq\b|score|hidden", sides[0]):
+            yield name[1], sides
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"scale": 1},
+        {"scale": -0.3},
+        {"softcap": 0.7},
+        {"softcap": 2.0, "bias": [0.5, -0.25, 1.0], "alibi_slopes": [0.25]},
+        {"causal": True, "causal_align": "top-left"},
+        {"score": "general", "score_weight": np.arange(9.0).reshape(3, 3) / 7},
+        {"score": "additive", "score_vector": [1, -0.5, 2]},
+        {"rope": "half"},
+    ],
+    ids=lambda options: "-".join(map(str, options)),
+)
+@pytest.mark.parametrize("width", [60, 200])
+def test_every_formula_in_the_text_is_true(options, width):
+    random = np.random.default_rng(1)
+    size = 4 if "rope" in options else 3
+    lead = (1,) if "alibi_slopes" in options else ()
+    q, k, v = (random.normal(size=(*lead, n, size)) for n in (2, 3, 3))
+    way = explain(pose(q, k, v, **options), query=1)
+    found = list(formulas(as_text(way, width=width, digits=9)))
+    names = {name for name, _ in found}
+    assert {"score", "denominator", "lse", "weight", "context[0]"} <= names
+    checked = 0
+    for _, sides in found:
+        values = [value_of(side) for side in sides]
+        assert values == pytest.approx([values[-1]] * len(values), rel=1e-6, abs=1e-7)
+        checked += len(values) - 1
+    assert checked >= 8
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_formulas_that_are_cut_still_add_up(width):
+    random = np.random.default_rng(2)
+    q, k, v = (random.normal(size=(n, 64)) for n in (1, 30, 30))
+    way = explain(pose(q, k, v, scale=1), query=0, keys=5)
+    text = as_text(way, width=width, digits=9)
+    assert "more)" in text
+    for _, sides in formulas(text):
+        values = [value_of(side) for side in sides]
+        assert values == pytest.approx([values[-1]] * len(values), rel=1e-6, abs=1e-6)
+
+
+@given(problem=problems(), data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_no_line_is_wider_than_the_terminal(problem, data):
+    *qkv, options = problem
+    posed = pose(*qkv, **options)
+    b, h, i = (data.draw(st.integers(0, size - 1)) for size in posed.shape[:3])
+    way = explain(posed, query=i, batch=b, head=h, keys=data.draw(st.sampled_from([1, 3, None])))
+    width, unicode = data.draw(st.sampled_from([40, 60, 80, 200])), data.draw(st.booleans())
+    text = as_text(way, width=width, unicode=unicode)
+    assert longest_line(way, width, unicode=unicode) <= width
+    assert max(map(cell_len, text.splitlines())) <= width
+    assert unicode or text.isascii()
+    assert "nan" not in text
+    json.dumps(as_dict(way), allow_nan=False)
+    assert as_markdown(way).count("$$") % 2 == 0
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("color", [None, "truecolor", "256"])
+def test_hostile_labels_and_every_step_fit(width, color):
+    assert longest_line(everything(), width) <= width
+    lines = drawn(everything(), width, color).export_text().splitlines()
+    assert max(map(cell_len, lines)) <= width
+    # Nothing wraps at the terminal's edge: colour takes as many lines as plain text.
+    assert [x.rstrip() for x in lines] == as_text(everything(), width=width).splitlines()
+    assert any("[/b]" in line for line in lines)
+
+
+def test_the_tutorial_reads_as_a_teacher_writes_it():
+    text = as_text(
+        tutorial(query_labels=["cat", "dog"], key_labels=["the", "mat", "sat"]), width=80
+    )
+    assert "How query 0 “cat” attends · 3 keys · float64" in text
+    assert "score(cat → mat) = (1·1 + 0·1 + 1·0) / √3 = 1 / 1.7321 = 0.5774" in text
+    assert "weight = exp(score − 1.1547) / denominator" in text
+    assert "weight(the) = 1 / 2.1228 = 0.4711" in text
+    assert "context[0] = 0.4711·1 + 0.2645·3 + 0.2645·5 = 2.5868" in text
+
+
+def table_lines(text):
+    """Return the lines of the table: headings, rule, rows."""
+    lines = text.splitlines()
+    rule = next(i for i, line in enumerate(lines) if set(line) == {"─"})
+    end = next(i for i in range(rule, len(lines)) if lines[i].startswith("sum"))
+    return lines[rule - 1 : end + 1]
+
+
+def table_rows(text):
+    return table_lines(text)[2:]
+
+
+def test_bars_are_as_long_as_weights_and_the_strongest_is_full():
+    way = explain(pose([[1.0]], [[0.0], [math.log(4)], [math.log(2)]], scale=1), query=0)
+    lengths = [row.count("█") for row in table_rows(as_text(way, width=120))]
+    assert lengths == [8, 32, 16, 0]
+
+
+def test_stronger_keys_are_darker_blue():
+    shown = drawn(tutorial(scale=3), 80, "truecolor").export_text(styles=True)
+    weights = [step.weight for step in tutorial(scale=3).steps]
+    codes = [";".join(map(str, blues(0.4 + 0.4 * weight))) for weight in weights]
+    assert all(f"38;2;{code}m" in shown for code in codes)
+    assert len(set(codes[:2])) == 2
+
+
+def test_hidden_keys_say_why_and_show_no_arithmetic():
+    text = as_text(tutorial(causal=True, causal_align="top-left"), width=80)
+    assert "score(q0 → k1) = −inf, hidden by causal: key 1 comes after position 0" in text
+    assert table_rows(text)[1].split() == ["key", "1", "−inf", "hidden", "by", "causal"]
+    markdown = as_markdown(tutorial(causal=True, causal_align="top-left"))
+    assert "Hidden by causal: key 1 comes after position 0." in markdown
+
+
+def test_a_blind_query_says_so():
+    way = tutorial(mask=np.zeros((2, 3)))
+    assert "this query sees no key, so every weight is 0" in as_text(way)
+    assert "This query sees no key" in as_markdown(way)
+    assert "context[0] = 0\n" in as_text(way)
+
+
+def test_long_problems_sum_up_the_rest_in_one_line():
+    random = np.random.default_rng(0)
+    problem = pose(*(random.normal(size=(300, 4)) for _ in range(3)), causal=True)
+    way = explain(problem, query=200, keys=4)
+    text = as_text(way, width=80)
+    assert "… 197 more with smaller scores and 99 more hidden: 99 by causal" in text
+    (rest,) = [row for row in table_rows(text) if row.startswith("…")]
+    assert rest.split()[:3] == ["…", "296", "more"]
+    assert float(rest.split()[-1]) == pytest.approx(way.rest.weight, abs=1e-4)
+    assert "There are 296 more keys, 99 of them hidden: 99 by causal." in as_markdown(way)
+
+
+def test_narrow_terminals_lose_columns_and_never_the_weight():
+    texts = {width: as_text(everything(), width=width) for width in (40, 60, 200)}
+    header = {width: table_lines(text)[0].split() for width, text in texts.items()}
+    full = ["raw", "capped", "bias", "ALiBi", "score", "shifted", "exp", "weight"]
+    assert header[200] == full
+    for width in (40, 60):
+        assert [x for x in full if x in header[width]] == header[width]
+        assert header[width][-1] == "weight"
+
+
+def test_the_dictionary_holds_exact_numbers_and_none_for_minus_infinity():
+    q, k, v = (np.float32(x) / np.float32(3) for x in (QUERY, KEY, VALUE))
+    way = explain(pose(q, k, v, causal=True), query=0)
+    found = json.loads(json.dumps(as_dict(way), allow_nan=False))
+    assert found["schema"] == 1
+    assert found["query"]["vector"] == [0.33333334, 0.0, 0.33333334]
+    assert np.float32(found["keys"][0]["raw"]) == way.steps[0].raw
+    hidden = found["keys"][1]
+    assert (hidden["score"], hidden["exponent"], hidden["weight"]) == (None, None, 0)
+    assert hidden["hidden"] == [{"rule": "causal", "why": "key 1 comes after position 0"}]
+    assert found["context"] == [float(str(x)) for x in way.context]
+
+
+# --- Markdown and LaTeX ----------------------------------------------------------------------
+
+
+def test_markdown_holds_the_formulas_in_latex():
+    markdown = as_markdown(tutorial(query_labels=["cat", "dog"], key_labels=["a_b", "c", "c"]))
+    score = r"\mathrm{score}(\text{cat} \to \text{a}\_\text{b}) = "
+    assert score + r"\frac{1 \cdot 1 + 0 \cdot 0 + 1 \cdot 1}{\sqrt{3}} = 1.1547" in markdown
+    assert r"\text{c}_{2}" in markdown
+    assert r"| 0 a\_b | 1.1547 | 0.0000 | 1.0000 | 0.4711 |" in markdown
+    assert r"\mathrm{context}_{0} = 0.4711 \cdot 1 + 0.2645 \cdot 3" in markdown
+
+
+@pytest.mark.parametrize("label", [*HOSTILE, "$$", "}", "\\end{x}", "^^", "<script>"])
+def test_latex_of_any_label_is_balanced_and_closes_no_formula(label):
+    latex = math_text(label)
+    plain = re.sub(r"\\[{}$]", "", latex)
+    depth = 0
+    for character in plain:
+        depth += (character == "{") - (character == "}")
+        assert depth >= 0
+    assert depth == 0
+    assert "$" not in plain
+    assert not re.search(r"<\w|[`*\x00-\x1f]", latex)
+
+
+def test_markdown_of_labels_renders_as_the_label():
+    parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table")
+    for label in LATIN:
+        table = f"| key |\n|---|\n| {words(label)} |\n"
+        cell = [token for token in parser.parse(table) if token.type == "inline"][-1]
+        shown = "".join(child.content for child in cell.children)
+        assert shown == label.replace("\x1b", "\\x1b").replace("\n", "\\x0a")
+
+
+def test_numbers():
+    plain, latex = Notation(4), Latex(4)
+    assert [plain.number(x) for x in (0.5, -2.0, 0.0, -0.0, 1 / 3, 1e7, -3e-9, -math.inf)] == [
+        "0.5", "-2", "0", "0", "0.3333", "1e+07", "-3e-09", "−inf",
+    ]  # fmt: skip
+    assert plain.plus(-0.5) == "− 0.5"
+    assert plain.factor(-0.5) == "(-0.5)"
+    assert latex.number(-1.5e-9) == r"-1.5 \cdot 10^{-9}"
+    assert latex.factor(1e9) == r"\left(1 \cdot 10^{9}\right)"
+    assert latex.number(-math.inf) == r"-\infty"
+
+
+def test_sums_keep_the_largest_terms_and_say_what_is_left():
+    terms, sizes = [f"t{i}" for i in range(100)], np.arange(100.0) - 50
+    pieces = sum_pieces(terms, sizes, Notation(), 20, tags=[str(i) for i in range(100)])
+    assert pieces[0] == "t0 (0)"
+    kept = [int(piece.split("(")[1][:-1]) for piece in pieces[:-1]]
+    left = sum(sizes) - sum(sizes[kept])
+    assert pieces[-1] == f"{Notation().plus(left)} ({100 - len(kept)} more)"
+    assert min(abs(sizes[kept])) >= max(abs(np.delete(sizes, kept)))
