@@ -117,8 +117,13 @@ def console(color: str) -> Console:
     """Return a Rich console on stdout that cuts nothing in a pipe."""
     from rich.console import Console  # noqa: PLC0415
 
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            # Rich would leave with exit code 1.
+            raise BrokenPipeError
+
     depth = color_depth(color)
-    return Console(
+    return Piped(
         file=_stdout(),
         width=width() or _NO_WIDTH,
         force_terminal=depth != "none",
