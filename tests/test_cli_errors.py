@@ -1,0 +1,270 @@
+"""What a user does wrong gets one error line, a hint where one helps, exit code 2, and no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from process import Ran, run
+
+Run = Callable[..., Ran]
+QKV = "q.csv k.csv v.csv"
+
+
+@pytest.fixture
+def wrong(tutorial: Path) -> Path:
+    """Files named by their defect, beside the tutorial's."""
+    texts = {
+        "ragged.csv": "1,2,3\n1,2\n",
+        "words.csv": "1,2,3\n4,5,six\n",
+        "nan.csv": "1,0,1\n0,nan,1\n",
+        "two.csv": "1,1,0\n0,1,2\n",
+        "empty.csv": "",
+        "spaces.csv": "1 0 1\n0 1 1\n",
+        "kt.csv": "1,1,0\n0,1,0\n",
+        "typo.yaml": "query: [[1]]\nkey: [[1]]\ncuasal: true\n",
+        "twice.yaml": "query: [[1]]\nq: [[1]]\nkey: [[1]]\n",
+        "no_key.yaml": "query: [[1]]\nvalue: [[1]]\n",
+        "plain_scale.yaml": "query: [[1]]\nkey: [[1]]\nplain: true\nscale: 2\n",
+        "plain_maybe.yaml": "query: [[1]]\nkey: [[1]]\nplain: maybe\n",
+        "words.yaml": "query: [a, b]\nkey: [[1]]\n",
+        "scales.yaml": "query: [[1]]\nkey: [[1]]\nscale: [1, 2]\n",
+        "weights.yaml": "weights: [[1]]\n",
+    }
+    for name, text in texts.items():
+        (tutorial / name).write_text(text)
+    (tutorial / "folder").mkdir()
+    np.save("heads.npy", np.ones((2, 3, 4, 5)))
+    return tutorial
+
+
+# The command line, the error, and what the hint holds ("" where there is none).
+CASES = {
+    # files
+    "compute nope.csv k.csv v.csv": ("nope.csv does not exist", None),
+    "compute folder k.csv v.csv": ("folder is a folder, expected a file", ""),
+    "compute empty.csv k.csv v.csv": ("empty.csv is empty", ""),
+    "compute ragged.csv k.csv v.csv": (
+        "ragged.csv: line 2, column 3: found 2 cells, expected 3 as in the first row",
+        "",
+    ),
+    "compute words.csv k.csv v.csv": (
+        "words.csv: line 2, column 3: found 'six', expected a number",
+        "",
+    ),
+    "compute spaces.csv k.csv v.csv": (
+        "spaces.csv: line 1, column 1: found '1 0 1', expected a number",
+        "separate the columns",
+    ),
+    f"compute {QKV} q.csv": (
+        "expected one problem file, or the files Q K V; found 4 files",
+        "a problem file",
+    ),
+    "compute q.csv": (
+        "q.csv holds one array, finished weights perhaps; expected query, key and value",
+        "heatmap draws finished weights",
+    ),
+    "compute q.csv#x k.csv": ("q.csv is one array, it has no member 'x'", ""),
+    # shapes
+    "compute v.csv k.csv q.csv": (
+        "query (v.csv) has shape (3, 2) and key (k.csv) (3, 3): expected the same width, "
+        "found 2 and 3",
+        "",
+    ),
+    "compute q.csv v.csv k.csv": (
+        "query (q.csv) has shape (2, 3) and key (v.csv) (3, 2): expected the same width, "
+        "found 3 and 2",
+        "key looks transposed",
+    ),
+    "compute q.csv k.csv q.csv": (
+        "key (k.csv) has shape (3, 3) and value (q.csv) (2, 3): expected a value for each key, "
+        "found 3 keys and 2 values",
+        "",
+    ),
+    # values
+    "compute nan.csv k.csv v.csv": (
+        "query (nan.csv): expected finite numbers; found nan at index (1, 1)",
+        None,
+    ),
+    f"compute {QKV} --mask two.csv": (
+        "mask (two.csv): expected booleans, or 0 and 1; found 2 at index (1, 2)",
+        "--bias",
+    ),
+    f"compute {QKV} --mask v.csv": None,
+    f"compute {QKV} --mask k.csv": (
+        "mask (k.csv): expected a shape that broadcasts to the weights' (2, 3), "
+        "(…, queries, keys); found (3, 3)",
+        "",
+    ),
+    # problem files
+    "compute typo.yaml": ("typo.yaml: unknown entry 'cuasal'", "did you mean causal?"),
+    "compute twice.yaml": ("twice.yaml: both query and q are given", ""),
+    "compute no_key.yaml": (
+        "no_key.yaml: expected query, key and value; key is missing, found query, value",
+        "",
+    ),
+    "compute plain_scale.yaml": (
+        "plain_scale.yaml: both plain and scale are given",
+        "plain is scale 1",
+    ),
+    "compute plain_maybe.yaml": ("plain: expected true or false; found 'maybe'", ""),
+    "compute words.yaml": None,
+    "compute scales.yaml": ("scale: expected a finite number; found [1.0, 2.0]", ""),
+    "compute weights.yaml": None,
+    # options
+    f"compute {QKV} --cuasal": None,
+    f"compute {QKV} --scale abc": ("Invalid value for '--scale': 'abc' is not a valid float", None),
+    f"compute {QKV} --scale nan": ("scale: expected a finite number; found nan", ""),
+    f"compute {QKV} --softcap 0": ("softcap: expected a number above 0; found 0", ""),
+    f"compute {QKV} --heads 0": ("heads: expected a whole number of at least 1; found 0", ""),
+    f"compute {QKV} --plain --scale 2": ("--plain is scale 1: leave out --scale", ""),
+    f"compute {QKV} --alibi --alibi-slopes 1": (
+        "--alibi takes the slopes of the paper: leave out --alibi-slopes",
+        "",
+    ),
+    f"compute {QKV} --sinks 1e400": ("sinks: 1e400 is beyond the range of float64", ""),
+    f"compute {QKV} --sinks one": (
+        "sinks: expected numbers, as in 3 or 3,5, or a file; found 'one'",
+        "",
+    ),
+    f"compute {QKV} --window 1,2,3": (
+        "window: expected one number or a pair (left, right); found [1.0, 2.0, 3.0]",
+        "",
+    ),
+    f"compute {QKV} --causal --query-offset 1e99": (
+        "query_offset: expected whole numbers from -9007199254740992 to 9007199254740992; "
+        "found 1e+99",
+        "",
+    ),
+    f"compute {QKV} --causal-align top-left": (
+        "causal_align says where the queries stand among the keys, but no rule asks for it",
+        "causal",
+    ),
+    f"compute {QKV} --mask-means drop": (
+        "mask_means says how a mask is read, but there is no mask",
+        "",
+    ),
+    f"compute {QKV} --head 0": ("--head 0: the inputs have no such axis", "see --layout"),
+    "compute heads.npy heads.npy --head 3": ("--head: expected a number from 0 to 2; found 3", ""),
+    "compute heads.npy heads.npy --batch -1": (
+        "--batch: expected a number from 0 to 1; found -1",
+        "",
+    ),
+    f"compute {QKV} --tokens a,b": (
+        "key_labels (tokens): expected 3 labels, one for each key; found 2",
+        "",
+    ),
+    f"compute {QKV} --key-labels names.txt": (
+        "names.txt: expected labels, one a line; No such file or directory",
+        "",
+    ),
+    # outputs
+    f"compute {QKV} --show weight": (
+        "--show: expected names of weights, context, scores, raw, capped, lse; found 'weight'",
+        "",
+    ),
+    "compute q.csv k.csv --show context": ("the context needs a value", None),
+    f"compute {QKV} --show weights,lse -f csv": (
+        "csv holds one array; --show names weights, lse",
+        "name one",
+    ),
+    "compute heads.npy heads.npy heads.npy -f csv": (
+        "CSV holds a matrix, but context has shape (2, 3, 4, 5)",
+        "--batch and --head",
+    ),
+    f"compute {QKV} --format xml": None,
+    f"compute {QKV} --save q.csv": (
+        "the output q.csv is the same file as the input q.csv",
+        "nothing was changed",
+    ),
+    f"compute {QKV} --save x.csv --save ./x.csv": (
+        "the outputs x.csv and ./x.csv are the same file",
+        None,
+    ),
+    f"compute {QKV} --save missing/x.csv": None,
+    f"compute {QKV} --save weigths=w.csv": (
+        "--save weigths=w.csv: expected NAME=PATH with a name of weights, context, scores, raw, "
+        "capped, lse; found 'weigths'",
+        "write ./weigths=w.csv",
+    ),
+    f"compute {QKV} --save=": ("--save: expected [NAME=]PATH; found nothing", ""),
+    f"compute {QKV} --save folder": None,
+    "heatmap q.csv k.csv --out x.gif": (
+        "--out: expected a .png, .svg or .pdf file; found 'x.gif'",
+        "",
+    ),
+    "heatmap q.csv k.csv --rows 5:2": (
+        "--rows: expected a range within 0:2; found an empty one",
+        "",
+    ),
+    "heatmap q.csv k.csv --rows x": ("--rows: expected a:b, as in 0:64; found 'x'", ""),
+    "heatmap q.csv k.csv --vmax x": ("--vmax: expected auto or a number; found 'x'", ""),
+    "heatmap q.csv k.csv --cmap Blues": ("--cmap is for files: give --out", ""),
+    "heatmap nan.csv": ("nan.csv: expected finished weights, finite and not negative", None),
+    "heatmap v.csv --causal": (
+        "v.csv holds finished weights: causal has nothing to act on",
+        "give the files Q K V",
+    ),
+    "comptue": ("No such command 'comptue'. Did you mean 'compute'?", "attncli --help"),
+    "--nope": ("No such option: --nope", "attncli --help"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", CASES)
+def test_one_error_line_a_hint_and_exit_code_2(line: str, wrong: Path, attncli: Run) -> None:
+    before = sorted(path.name for path in wrong.iterdir())
+    ran = attncli(*line.split(" "))
+    assert (ran.code, ran.out) == (2, b"")
+    error, *rest = ran.messages
+    assert error.startswith("error: ")
+    assert len(rest) <= 1
+    assert all(hint.startswith("hint: ") for hint in rest)
+    if CASES[line] is not None:
+        message, hint = CASES[line]
+        assert error == f"error: {message}"
+        assert hint is None or (hint in rest[0] if hint else not rest)
+    assert sorted(path.name for path in wrong.iterdir()) == before
+
+
+def test_a_wrong_option_is_answered_with_a_likely_one(tutorial: Path, attncli: Run) -> None:
+    error, hint = attncli("compute", "q.csv", "k.csv", "--cuasal").messages
+    assert "--causal" in error
+    assert hint == "hint: attncli compute --help lists what there is"
+
+
+def test_a_missing_file_is_answered_with_a_similar_one(tutorial: Path, attncli: Run) -> None:
+    assert attncli("compute", "q.cvs", "k.csv").messages[1] == "hint: did you mean q.csv?"
+
+
+def test_a_missing_folder_is_named_and_how_to_make_it(tutorial: Path, attncli: Run) -> None:
+    error, hint = attncli("compute", "q.csv", "k.csv", "--save", "no/w.csv").messages
+    assert "cannot write no/w.csv" in error
+    assert f"{tutorial}/no" in error
+    assert "mkdir -p" in hint
+
+
+def test_numbers_too_large_for_the_format_are_an_error_not_nan(folder: Path, attncli: Run) -> None:
+    np.save("x.npy", np.full((2, 2), 1e308))
+    ran = attncli("compute", "x.npy", "x.npy")
+    assert ran.code == 2
+    assert ran.messages[0].startswith("error: the scores exceed the range of float64")
+
+
+def test_words_of_the_user_cannot_write_escape_sequences(tutorial: Path, attncli: Run) -> None:
+    ran = attncli("compute", "\x1b[31mred.csv", "k.csv")
+    assert b"\x1b" not in ran.err
+    assert ran.messages[0] == r"error: \x1b[31mred.csv does not exist"
+    named = attncli("compute", "q.csv", "k.csv", "--key-labels", "a\x1b[2J,b\tc,d\ne")
+    assert b"\x1b" not in named.good().out
+    assert r"a\x1b[2J" in named.text
+
+
+def test_a_real_process_says_the_same(tutorial: Path) -> None:
+    ran = run("compute", "v.csv", "k.csv", "q.csv")
+    assert (ran.code, ran.out) == (2, b"")
+    assert ran.messages == [
+        "error: query (v.csv) has shape (3, 2) and key (k.csv) (3, 3): expected the same width, "
+        "found 2 and 3"
+    ]

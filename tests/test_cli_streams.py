@@ -1,0 +1,158 @@
+"""Real processes: exit codes 130 and 141, full disks, closed streams, poor encodings."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from process import COMMAND, environment, run
+
+FULL = Path("/dev/full")
+
+
+def shell(script: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a shell script in which "$@" is the program."""
+    return subprocess.run(
+        ["bash", "-c", script, "bash", *COMMAND, *arguments],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        env=environment(**environ),
+        check=False,
+        timeout=60,
+    )
+
+
+# --- interrupted, and left alone ----------------------------------------------------------
+
+
+def test_ctrl_c_is_130_and_leaves_no_file(folder: Path) -> None:
+    rows = np.ones((20_000, 64), np.float32)
+    np.save("x.npy", rows)
+    busy = subprocess.Popen(
+        [*COMMAND, "compute", "x.npy", "x.npy", "--save", "w.npz", "--threads", "1"],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(1.0)
+    busy.send_signal(signal.SIGINT)
+    out, err = busy.communicate(timeout=30)
+    assert busy.returncode == 130
+    assert out == b""
+    assert b"Traceback" not in err
+    assert [path.name for path in folder.iterdir()] == ["x.npy"]
+
+
+@pytest.mark.parametrize("kind", ["table", "json", "csv", "npy"])
+def test_a_reader_that_goes_away_is_141_and_silent(kind: str, folder: Path) -> None:
+    # More than a pipe holds.
+    np.save("x.npy", np.ones((200, 8)))
+    words = ["compute", "x.npy", "x.npy", "--max-cols=64", "--max-rows=0", "--show=weights"]
+    done = shell('"$@" | head -c 10 >/dev/null; echo "${PIPESTATUS[0]}"', *words, "-f", kind)
+    assert done.stdout.decode().split() == ["141"]
+    assert done.stderr == b""
+
+
+def test_a_picture_whose_reader_goes_away_is_141(folder: Path) -> None:
+    # A line at a time, so that the pipe is surely closed before the program writes.
+    done = shell('"$@" | true; echo "${PIPESTATUS[0]}"', "heatmap")
+    assert done.stdout.decode().split()[-1] in {"141", "0"}
+    assert b"Traceback" not in done.stderr
+
+
+def test_help_whose_reader_goes_away_is_silent() -> None:
+    done = shell('"$@" | head -0; true', "compute", "--help")
+    assert done.stderr == b""
+
+
+# --- streams that are closed or full ------------------------------------------------------
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize(
+    "line",
+    ["compute", "compute -f json", "compute -f npz", "heatmap", "--help", "--version"],
+)
+def test_a_full_disk_behind_stdout_is_one_error_line(line: str) -> None:
+    with FULL.open("wb") as full:
+        ran = run(*line.split(), stdout=full)
+    assert ran.code == 2
+    assert ran.messages[-1] == "error: standard output: No space left on device"
+    assert b"Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("line", ["compute", "compute -f json", "heatmap"])
+def test_a_closed_stdout_is_one_error_line(line: str) -> None:
+    done = shell('"$@" >&-', *line.split())
+    assert done.returncode == 2
+    assert done.stderr.decode().splitlines()[-1] == "error: standard output is closed"
+
+
+def test_messages_never_go_to_stdout_where_stderr_is_closed() -> None:
+    done = shell('"$@" 2>&-', "compute", "nope.csv")
+    assert (done.returncode, done.stdout) == (2, b"")
+    done = shell('"$@" 2>&-', "compute", "--show", "context", "-f", "csv")
+    assert (done.returncode, done.stdout.count(b"\n")) == (0, 2)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
+def test_a_full_disk_behind_stderr_changes_no_exit_code() -> None:
+    with FULL.open("wb") as full:
+        assert run("compute", "nope.csv", stderr=full).code == 2
+        assert run("compute", "-f", "csv", stderr=full).code == 0
+
+
+# --- encodings ----------------------------------------------------------------------------
+
+POOR = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+
+
+@pytest.mark.parametrize("command", ["compute", "heatmap"])
+def test_ascii_output_escapes_what_it_cannot_show(command: str, tutorial: Path) -> None:
+    words = [command, "q.csv", "k.csv", "--key-labels", "a,[pad],中文"]
+    ran = run(*words, env=environment(**POOR)).good()
+    assert ran.out.isascii()
+    assert b"0.47" in ran.out
+
+
+def test_ascii_errors_escape_what_they_cannot_show(tutorial: Path) -> None:
+    ran = run("compute", "é.csv", "k.csv", env=environment(**POOR))
+    assert ran.code == 2
+    assert ran.err.isascii()
+    assert ran.messages[0].startswith("error: ")
+
+
+def test_python_in_development_mode_finds_nothing_to_warn_about(tutorial: Path) -> None:
+    command = [COMMAND[0], "-X", "dev", "-W", "error", "-m", "attncli", "compute"]
+    words = ["q.csv", "k.csv", "v.csv", "--save", "a.npz", "--save", "a.json", "-f", "json"]
+    done = subprocess.run(
+        [*command, *words],
+        capture_output=True,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_many_runs_at_once_do_not_disturb_each_other(tutorial: Path) -> None:
+    runs = [
+        subprocess.Popen(
+            [*COMMAND, "compute", "q.csv", "k.csv", "v.csv", "--save", "out.csv", "-q"],
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        for _ in range(4)
+    ]
+    assert [process.communicate(timeout=60)[1] for process in runs] == [b""] * 4
+    assert [process.returncode for process in runs] == [0] * 4
+    assert sorted(os.listdir()) == ["k.csv", "out.csv", "q.csv", "v.csv"]
