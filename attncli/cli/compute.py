@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attncli.cli.groups import GroupedCommand, grouped
-from attncli.cli.options import OutputOptions, PickOptions, ProblemOptions, RunOptions
+from attncli.cli.options import (
+    AverageOptions,
+    OutputOptions,
+    PickOptions,
+    ProblemOptions,
+    RunOptions,
+)
 from attncli.cli.question import ask
 from attncli.cli.terminal import advice, binary_stdout, console, is_terminal, width
 from attncli.errors import UsageError
@@ -40,7 +46,11 @@ def add_to(app: typer.Typer) -> None:
 
 
 def compute(
-    options: ProblemOptions, output: OutputOptions, pick: PickOptions, run: RunOptions
+    options: ProblemOptions,
+    output: OutputOptions,
+    pick: PickOptions,
+    average: AverageOptions,
+    run: RunOptions,
 ) -> None:
     """Print attention weights and context.
 
@@ -57,13 +67,13 @@ def compute(
         saves = [_save(text, names) for text in output.save or []]
         refuse_inputs([save.path for save in saves], question.inputs)
         needed = _needed(names, saves, output.format, problem)
-        answer = _solve(problem, needed, run)
+        answer = _solve(problem, needed, average, run)
     for save in saves:
         _write_file(save, problem, answer)
     if output.format != "table":
         _write_stdout(output.format, names, problem, answer)
     else:
-        _print_tables(problem, answer, names, output, run, pick)
+        _print_tables(problem, answer, names, output, run, pick, average)
 
 
 def _names(show: str | None, problem: Problem) -> tuple[str, ...]:
@@ -119,9 +129,15 @@ def _needed(
     return tuple(name for name in NAMES if name in needed)
 
 
-def _solve(problem: Problem, names: Sequence[str], run: RunOptions) -> Attention:
+def _solve(
+    problem: Problem, names: Sequence[str], average: AverageOptions, run: RunOptions
+) -> Attention:
     from attncli.api import solve  # noqa: PLC0415
 
+    if average.average_heads:
+        from attncli.averaging import solve_averaged  # noqa: PLC0415
+
+        return solve_averaged(problem, names, threads=run.threads)
     return solve(problem, names, threads=run.threads)
 
 
@@ -157,12 +173,18 @@ def _print_tables(
     output: OutputOptions,
     run: RunOptions,
     pick: PickOptions,
+    average: AverageOptions,
 ) -> None:
-    from attncli.view.answer import answer_parts  # noqa: PLC0415
+    from attncli.view.answer import answer_parts, average_parts  # noqa: PLC0415
 
     screen = console(run.color)
     picked = pick.batch, pick.head
-    for part in answer_parts(problem, answer, names, _limits(output), picked):
+    limits = _limits(output)
+    if average.average_heads and "weights" in names:
+        names = tuple(name for name in names if name != "weights")
+        for part in average_parts(problem, answer.weights, limits, picked[0]):
+            screen.print(part)
+    for part in answer_parts(problem, answer, names, limits, picked):
         screen.print(part)
 
 

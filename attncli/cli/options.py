@@ -7,7 +7,7 @@ from typer import Argument, Option
 
 from attncli.errors import UsageError
 
-__all__ = ["OutputOptions", "PickOptions", "ProblemOptions", "RunOptions"]
+__all__ = ["AverageOptions", "OutputOptions", "PickOptions", "ProblemOptions", "RunOptions"]
 
 MOST_USED = "Most used"
 RULES = "Which keys a query sees"
@@ -333,6 +333,12 @@ class PickOptions:
     head: Annotated[
         int | None, Option(metavar="H", help="One head, from 0.", rich_help_panel=SHOWN)
     ] = None
+
+
+@dataclass(frozen=True)
+class AverageOptions:
+    """The heads together."""
+
     average_heads: Annotated[
         bool,
         Option("--average-heads", help="Weights as the mean of the heads.", rich_help_panel=SHOWN),

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.text import Text
 
+from attncli.averaging import average_weights
 from attncli.engine import attend
 from attncli.layout import Layout
 from attncli.view.tables import Limits, Sheet, sheet_parts
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.result import Attention
 
-__all__ = ["answer_parts"]
+__all__ = ["answer_parts", "average_parts"]
 
 Array = npt.NDArray[Any]
 
@@ -68,14 +69,46 @@ def answer_parts(
         for name in per_head:
             title = _Place(*_first(place, picked)).title(name)
             yield from sheet_parts(_sheet(problem, name, shown[name], title), limits)
+    if per_head:
+        yield from _more(places, limits)
+    if len(per_head) < len(names) and answer.context is not None:
+        yield from _packed_context(problem, answer.context, limits, picked)
+
+
+def average_parts(
+    problem: Problem, weights: Array | None, limits: Limits, batch: int | None = None
+) -> Iterator[RenderableType]:
+    """Yield the tables of the weights' mean over the heads, batch entry by batch entry.
+
+    Parameters
+    ----------
+    problem : Problem
+    weights : ndarray (L, S) or (B, L, S), or None
+        The mean, where it was computed whole; otherwise its rows are computed here.
+    limits : Limits
+    batch : int or None
+        What was chosen of a larger problem, for the titles.
+    """
+    rows = problem.shape[2] if limits.rows is None else min(limits.rows, problem.shape[2])
+    places = _places(problem.layout.weight_axes.replace("h", ""), problem.shape[:2])
+    for place in places[: limits.heads]:
+        if weights is None:
+            values = average_weights(problem.select(batch=place.batch, rows=(0, rows)))[0]
+        else:
+            values = weights if place.batch is None else weights[place.batch]
+        title = _Place(*_first(place, (batch, None))).title("weights")
+        sheet = _sheet(problem, "weights", values[:rows], f"{title} · mean of the heads")
+        yield from sheet_parts(sheet, limits)
+    yield from _more(places, limits)
+
+
+def _more(places: list[_Place], limits: Limits) -> Iterator[RenderableType]:
     if len(places) > limits.heads:
         yield Text(
             f"… {len(places) - limits.heads} more of {len(places)} heads and batch entries "
             "(--head and --batch choose one; --save and --format have all)\n",
             style="dim italic",
         )
-    if len(per_head) < len(names) and answer.context is not None:
-        yield from _packed_context(problem, answer.context, limits, picked)
 
 
 def _first(place: _Place, picked: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
