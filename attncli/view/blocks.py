@@ -172,7 +172,7 @@ def _beside(name: str, parts: list[Line]) -> Line:
 
 def _heading(picture: Picture, width: int, painter: Painter) -> list[Line]:
     title = [painter.known(picture.title)] if picture.title else []
-    texts = [*title, "queries down, keys across"]
+    texts = [*title, f"queries down, {picture.columns_are.lower()} across"]
     return [[plain(shorten(text, width, ellipsis=painter.known("…")))] for text in texts]
 
 

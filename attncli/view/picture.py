@@ -43,6 +43,8 @@ class Picture:
         Ends of the colour scale.
     log : bool
         The scale is logarithmic.
+    columns_are : str
+        Name of the horizontal axis.
     """
 
     panels: tuple[Panel, ...]
@@ -58,6 +60,7 @@ class Picture:
     vmin: float
     vmax: float
     log: bool
+    columns_are: str = "Keys"
 
     @property
     def cells(self) -> tuple[int, int]:
@@ -106,6 +109,7 @@ def make_picture(
     log: bool = False,
     shape: tuple[int, int] | None = None,
     block: tuple[int, int] = (1, 1),
+    columns_are: str = "Keys",
 ) -> Picture:
     """Put panels on one colour scale.
 
@@ -127,6 +131,8 @@ def make_picture(
         Queries and keys shown; the cells of a panel unless pooled.
     block : (int, int)
         Queries and keys that one cell stands for, as `Pooler.block` tells.
+    columns_are : str
+        Name of the horizontal axis.
 
     Raises
     ------
@@ -154,6 +160,7 @@ def make_picture(
         vmin=vmin,
         vmax=top,
         log=log,
+        columns_are=columns_are,
     )
 
 
