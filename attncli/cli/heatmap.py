@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from attncli._version import __version__
+from attncli.cli.drawing import Look, figure_format, write_figure
 from attncli.cli.groups import GroupedCommand, grouped
-from attncli.cli.options import PickOptions, ProblemOptions, RunOptions
+from attncli.cli.options import AverageOptions, PickOptions, ProblemOptions, RunOptions
 from attncli.cli.question import Question, ask_or_read
 from attncli.cli.terminal import (
     advice,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     import typer
 
     from attncli.gather import Finished
+    from attncli.view.maps import Wish
     from attncli.view.picture import Picture
 
 __all__ = ["add_to"]
@@ -70,6 +70,14 @@ class PictureOptions:
             metavar="N", min=0, max=17, help="Digits of these numbers.", rich_help_panel=PICTURE
         ),
     ] = 2
+    minus: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="Subtract these finished weights: red is less, blue is more.",
+            rich_help_panel=PICTURE,
+        ),
+    ] = None
     what: Annotated[
         Literal["weights", "scores"],
         Option(help="Scores diverge around 0.", rich_help_panel=PICTURE),
@@ -105,7 +113,11 @@ def add_to(app: typer.Typer) -> None:
 
 
 def heatmap(
-    options: ProblemOptions, drawing: PictureOptions, pick: PickOptions, run: RunOptions
+    options: ProblemOptions,
+    drawing: PictureOptions,
+    pick: PickOptions,
+    average: AverageOptions,
+    run: RunOptions,
 ) -> None:
     """Draw the weights: darker blue is stronger attention.
 
@@ -118,19 +130,26 @@ def heatmap(
 
     outputs = [drawing.out] if drawing.out else []
     if drawing.out:
-        _figure_format(drawing.out)
+        figure_format("--out", drawing.out)
     with advice(quiet=run.quiet):
         asked = ask_or_read(options, pick, run)
         refuse_inputs(outputs, asked.inputs)
-        picture = _picture(asked, drawing, pick, run)
+        picture = _picture(asked, drawing, pick, average, run)
     if drawing.out is None:
         _show(picture, drawing, run)
     else:
-        _write(picture, drawing, drawing.out, quiet=run.quiet)
+        look = Look(drawing.cmap, drawing.annotate, drawing.digits, drawing.dpi)
+        pooled = write_figure(picture, drawing.out, look, _options(options, drawing, pick))
+        if pooled:
+            note(pooled, quiet=run.quiet)
 
 
 def _picture(
-    asked: Question | Finished, drawing: PictureOptions, pick: PickOptions, run: RunOptions
+    asked: Question | Finished,
+    drawing: PictureOptions,
+    pick: PickOptions,
+    average: AverageOptions,
+    run: RunOptions,
 ) -> Picture:
     from attncli.view.maps import Wish, finished_picture, problem_picture  # noqa: PLC0415
 
@@ -138,11 +157,14 @@ def _picture(
         what=drawing.what,
         rows=_range("--rows", drawing.rows),
         columns=_range("--cols", drawing.cols),
-        title=drawing.title or _title(drawing.what, pick),
+        title=drawing.title or _title(drawing, pick),
         vmax=_vmax(drawing.vmax),
         log=drawing.log,
+        average=average.average_heads,
         dpi=drawing.dpi,
     )
+    if drawing.minus is not None:
+        return _difference(asked, drawing.minus, wish, pick, run)
     if isinstance(asked, Question):
         return problem_picture(asked.problem, wish, threads=run.threads)
     if drawing.what != "weights":
@@ -150,8 +172,36 @@ def _picture(
     return finished_picture(asked, wish, batch=pick.batch, head=pick.head)
 
 
-def _title(what: str, pick: PickOptions) -> str | None:
+def _difference(
+    asked: Question | Finished, other: str, wish: Wish, pick: PickOptions, run: RunOptions
+) -> Picture:
+    import numpy as np  # noqa: PLC0415
+
+    from attncli.api import solve  # noqa: PLC0415
+    from attncli.gather import Finished, gather  # noqa: PLC0415
+    from attncli.view.maps import minus_picture  # noqa: PLC0415
+
+    second = gather([other])
+    if not isinstance(second, Finished):
+        raise UsageError(f"--minus: expected finished weights; {other} holds a problem")
+    if isinstance(asked, Question):
+        problem = asked.problem
+        weights = np.asarray(solve(problem, ("weights",), threads=run.threads).weights)
+        first = Finished(
+            weights,
+            "these weights",
+            query_labels=problem.query_labels,
+            key_labels=problem.key_labels,
+        )
+        pick = PickOptions()
+    else:
+        first = asked
+    return minus_picture(first, second, wish, batch=pick.batch, head=pick.head)
+
+
+def _title(drawing: PictureOptions, pick: PickOptions) -> str | None:
     """Return the title of one head or batch entry; a picture of all has its own."""
+    what = drawing.what if drawing.minus is None else f"difference from {drawing.minus}"
     picked = (("batch", pick.batch), ("head", pick.head))
     where = [f"{axis} {index}" for axis, index in picked if index is not None]
     return f"Attention {what}: {', '.join(where)}" if where else None
@@ -176,43 +226,15 @@ def _vmax(text: str) -> float | Literal["auto"]:
         raise UsageError(f"--vmax: expected auto or a number; found {text!r}") from None
 
 
-def _figure_format(path: str) -> Literal["png", "svg", "pdf"]:
-    suffix = Path(path).suffix.lower()
-    if suffix == ".svg":
-        return "svg"
-    if suffix == ".pdf":
-        return "pdf"
-    if suffix == ".png":
-        return "png"
-    raise UsageError(f"--out: expected a .png, .svg or .pdf file; found {path!r}")
-
-
-def _write(picture: Picture, drawing: PictureOptions, path: str, *, quiet: bool) -> None:
-    from attncli.save.files import whole_file  # noqa: PLC0415
-    from attncli.view.figure import draw, fit, render  # noqa: PLC0415
-
-    picture = fit(picture, dpi=drawing.dpi)
-    figure = draw(
-        picture,
-        cmap=drawing.cmap,
-        annotate=drawing.annotate,
-        digits=drawing.digits,
-        dpi=drawing.dpi,
-    )
-    data = render(figure, _figure_format(path), dpi=drawing.dpi, metadata=_metadata(picture))
-    with whole_file(path) as stream:
-        stream.write(data)
-    if picture.note:
-        note(picture.note, quiet=quiet)
-
-
-def _metadata(picture: Picture) -> dict[str, str]:
-    """Return what the file says of itself: nothing that differs between two equal runs."""
+def _options(options: ProblemOptions, drawing: PictureOptions, pick: PickOptions) -> dict[str, str]:
+    """Return what was asked for, by the names of the options."""
+    asked = {**options.given(), **vars(pick), **vars(drawing), "files": options.files}
+    asked.pop("out")
+    defaults = PictureOptions()
     return {
-        "Software": f"attncli {__version__}",
-        "what": picture.what,
-        "queries": f"{picture.row_start}:{picture.row_start + picture.rows}",
-        "keys": f"{picture.column_start}:{picture.column_start + picture.columns}",
+        name: " ".join(value) if isinstance(value, list) else str(value)
+        for name, value in asked.items()
+        if value is not None and value != getattr(defaults, name, None)
     }
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from attncli.gather import Finished
     from attncli.problem import Problem
 
-__all__ = ["Question", "ask", "ask_or_read"]
+__all__ = ["Question", "ask", "ask_or_read", "ask_whole"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +40,15 @@ def ask(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> Question
             hint="give three files, or one problem file; heatmap draws finished weights",
         )
     return answer
+
+
+def ask_whole(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> Question:
+    """Return the problem with all its batch entries and heads; the pick is only checked."""
+    from attncli.cli.options import PickOptions  # noqa: PLC0415
+
+    question = ask(options, PickOptions(), run)
+    _picked(question.problem, pick)
+    return question
 
 
 def ask_or_read(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> Question | Finished:

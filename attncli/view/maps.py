@@ -9,19 +9,29 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.advice import blind_advice
-from attncli.arguments import warn
+from attncli.arguments import shape_text, warn
+from attncli.averaging import refuse_without_heads
 from attncli.engine import attend
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.view.figure_layout import cell_limit
+from attncli.view.panel import split
 from attncli.view.picture import Picture, make_picture
 from attncli.view.pooling import Pooler
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from attncli.gather import Finished
     from attncli.problem import Problem
     from attncli.view.panel import Panel
 
-__all__ = ["Wish", "finished_picture", "problem_picture"]
+__all__ = [
+    "Wish",
+    "difference_picture",
+    "finished_picture",
+    "minus_picture",
+    "problem_picture",
+]
 
 Array = npt.NDArray[Any]
 # A block of rows with its scores and weights stays within about 32 MB.
@@ -39,6 +49,8 @@ class Wish:
     title : str or None
     vmax : float or "auto"
     log : bool
+    average : bool
+        The mean of the heads in one map.
     dpi : float
         Sets how many cells have room.
     """
@@ -49,6 +61,7 @@ class Wish:
     title: str | None = None
     vmax: float | Literal["auto"] = "auto"
     log: bool = False
+    average: bool = False
     dpi: float = 150
 
 
@@ -67,19 +80,24 @@ def problem_picture(problem: Problem, wish: Wish, *, threads: int | None = None)
         A range of rows or columns is empty.
     """
     axes, counts = problem.layout.weight_axes, problem.shape[:2]
+    if wish.average:
+        _check_average(wish, axes)
     rows = _range("--rows", wish.rows, problem.shape[2])
     columns = _range("--cols", wish.columns, problem.shape[3])
-    places = [(b, h) for b in range(counts[0]) for h in range(counts[1])]
+    heads = [range(counts[1])] if wish.average else [[h] for h in range(counts[1])]
+    places = [(b, together) for b in range(counts[0]) for together in heads]
     shape = rows[1] - rows[0], columns[1] - columns[0]
     limit = cell_limit(shape, panels=len(places), dpi=wish.dpi)
     panels, blind, block = [], 0, (1, 1)
-    for batch, head in places:
+    for batch, together in places:
         pooler = Pooler(shape, limit, signed=wish.what == "scores")
-        part = problem.select(
-            batch=batch if "b" in axes else None, head=head if "h" in axes else None
-        )
-        blind += _pour(part, pooler, wish.what, rows, columns, threads)
-        panels.append(pooler.panel(_title(axes, counts, batch, head)))
+        parts = [
+            problem.select(batch=batch if "b" in axes else None, head=head if "h" in axes else None)
+            for head in together
+        ]
+        blind += _pour(parts, pooler, wish.what, rows, columns, threads)
+        shown = axes.replace("h", "") if wish.average else axes
+        panels.append(pooler.panel(_title(shown, counts, batch, together[0])))
         block = pooler.block
     if blind:
         warn(blind_advice(problem, blind))
@@ -99,6 +117,9 @@ def finished_picture(
         A weight is negative or not finite.
     """
     weights = _four_axes(finished, batch, head)
+    if wish.average:
+        _check_average(wish, "h" if finished.weights.ndim > 2 and head is None else "")
+        weights = weights.mean(axis=1, keepdims=True)
     counts = weights.shape[:2]
     rows = _range("--rows", wish.rows, weights.shape[2])
     columns = _range("--cols", wish.columns, weights.shape[3])
@@ -114,25 +135,109 @@ def finished_picture(
     return _picture(panels, wish, rows, columns, block, finished.query_labels, finished.key_labels)
 
 
+def _check_average(wish: Wish, axes: str) -> None:
+    if wish.what == "scores":
+        raise UsageError("scores are not averaged: leave out --average-heads, or --what")
+    refuse_without_heads(axes)
+
+
+def minus_picture(
+    first: Finished,
+    second: Finished,
+    wish: Wish,
+    *,
+    batch: int | None = None,
+    head: int | None = None,
+) -> Picture:
+    """Return the picture of first − second, symmetric around 0.
+
+    Raises
+    ------
+    ShapeError
+        The two have different shapes.
+    """
+    minuend = _four_axes(first, batch, head)
+    subtrahend = _four_axes(second, batch, head)
+    if minuend.shape != subtrahend.shape:
+        raise ShapeError(
+            f"{first.name} has weights of shape {shape_text(minuend.shape)} and {second.name} "
+            f"{shape_text(subtrahend.shape)}: expected the same"
+        )
+    title = wish.title or f"Attention weights: difference from {second.name}"
+    labels = first.query_labels, first.key_labels
+    return _difference_of(np.subtract(minuend, subtrahend), wish, title, *labels)
+
+
+def difference_picture(difference: Array, title: str, *, columns_are: str = "Keys") -> Picture:
+    """Return the picture of a signed difference (…, rows, columns), symmetric around 0."""
+    rows = np.atleast_2d(difference)
+    canonical = rows.reshape((1,) * (4 - rows.ndim) + rows.shape)
+    return _difference_of(canonical, Wish(), title, columns_are=columns_are)
+
+
+def _difference_of(
+    difference: Array,
+    wish: Wish,
+    title: str,
+    query_labels: tuple[str, ...] | None = None,
+    key_labels: tuple[str, ...] | None = None,
+    columns_are: str = "Keys",
+) -> Picture:
+    rows = _range("--rows", wish.rows, difference.shape[2])
+    columns = _range("--cols", wish.columns, difference.shape[3])
+    shown = np.nan_to_num(difference[:, :, slice(*rows), slice(*columns)])
+    return make_picture(
+        split(shown, names=("batch", "head")),
+        what="difference",
+        query_labels=query_labels and query_labels[slice(*rows)],
+        key_labels=key_labels and key_labels[slice(*columns)],
+        row_start=rows[0],
+        column_start=columns[0],
+        title=title,
+        vmax=wish.vmax,
+        columns_are=columns_are,
+    )
+
+
 def _pour(
-    problem: Problem,
+    heads: Sequence[Problem],
     pooler: Pooler,
     what: str,
     rows: tuple[int, int],
     columns: tuple[int, int],
     threads: int | None,
 ) -> int:
-    """Compute the rows of one head block by block; return how many see nothing."""
+    """Compute the rows of one head, or the mean of some, block by block.
+
+    Return how many see nothing.
+    """
     blind = 0
-    step = max(1, _BLOCK_CELLS // problem.shape[3])
+    step = max(1, _BLOCK_CELLS // heads[0].shape[3])
     for start in range(*rows, step):
-        part = problem.select(rows=(start, min(start + step, rows[1])))
-        answer, unseeing = attend(part, ("weights", "scores"), threads=threads)
-        scores = np.asarray(answer.scores)[:, slice(*columns)]
-        values = np.asarray(answer.weights)[:, slice(*columns)] if what == "weights" else scores
-        pooler.add(values, np.isneginf(scores), row=start - rows[0])
+        block = start, min(start + step, rows[1])
+        values, hidden, unseeing = _rows(heads[0], block, what, columns, threads)
+        for head in heads[1:]:
+            more, unseen, count = _rows(head, block, what, columns, threads)
+            values, hidden, unseeing = values + more, hidden & unseen, unseeing + count
+        mean = values if len(heads) == 1 else values / len(heads)
+        pooler.add(mean, hidden, row=start - rows[0])
         blind += unseeing
     return blind
+
+
+def _rows(
+    problem: Problem,
+    block: tuple[int, int],
+    what: str,
+    columns: tuple[int, int],
+    threads: int | None,
+) -> tuple[Array, npt.NDArray[np.bool_], int]:
+    """Return some rows of one head, which of them are hidden, and how many see nothing."""
+    part = problem.select(rows=block)
+    answer, blind = attend(part, ("weights", "scores"), threads=threads)
+    scores = np.asarray(answer.scores)[:, slice(*columns)]
+    values = np.asarray(answer.weights)[:, slice(*columns)] if what == "weights" else scores
+    return values, np.isneginf(scores), blind
 
 
 def _picture(

@@ -1,0 +1,65 @@
+"""A picture into a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from attncli._version import __version__
+from attncli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from attncli.view.picture import Picture
+
+__all__ = ["Look", "figure_format", "write_figure"]
+
+_FORMATS: dict[str, Literal["png", "svg", "pdf"]] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a figure looks: the options of the same names."""
+
+    cmap: str | None = None
+    annotate: bool | None = None
+    digits: int = 2
+    dpi: int = 150
+
+
+def figure_format(option: str, path: str) -> Literal["png", "svg", "pdf"]:
+    """Return the format that the name of a file asks for."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in _FORMATS:
+        raise UsageError(f"{option}: expected a .png, .svg or .pdf file; found {path!r}")
+    return _FORMATS[suffix]
+
+
+def write_figure(
+    picture: Picture, path: str, look: Look | None = None, options: Mapping[str, str] | None = None
+) -> str | None:
+    """Draw a picture into a file; return what had to be pooled, in one sentence.
+
+    Parameters
+    ----------
+    picture : Picture
+    path : str
+        Its suffix names the format.
+    look : Look, optional
+    options : mapping of str to str, optional
+        What was asked for, for the file's metadata.
+    """
+    from attncli.save.files import whole_file  # noqa: PLC0415
+    from attncli.view.figure import draw, fit, render  # noqa: PLC0415
+
+    look = look or Look()
+    picture = fit(picture, dpi=look.dpi)
+    figure = draw(picture, cmap=look.cmap, annotate=look.annotate, digits=look.digits, dpi=look.dpi)
+    # Nothing here differs between two equal runs: same input, same bytes.
+    metadata = {"Software": f"attncli {__version__}", "what": picture.what, **(options or {})}
+    data = render(figure, figure_format("--out", path), dpi=look.dpi, metadata=metadata)
+    with whole_file(path) as stream:
+        stream.write(data)
+    return picture.note

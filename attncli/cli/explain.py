@@ -1,0 +1,96 @@
+"""``attncli explain``: one query's way to its weights and context, number by number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from typer import Option
+
+from attncli.cli.groups import GroupedCommand, grouped
+from attncli.cli.options import MOST_USED, SHOWN, PickOptions, ProblemOptions, RunOptions
+from attncli.cli.question import ask_whole
+from attncli.cli.terminal import advice, console, print_text, shows_unicode, width
+
+if TYPE_CHECKING:
+    from attncli.explanation import Explanation
+
+__all__ = ["add_to"]
+
+
+@dataclass(frozen=True)
+class ExplainOptions:
+    """Which query is explained, and how."""
+
+    query: Annotated[
+        str,
+        Option(
+            metavar="I or LABEL", help="The query, from 0, or its label.", rich_help_panel=MOST_USED
+        ),
+    ] = "0"
+    format: Annotated[
+        Literal["text", "markdown", "json"],
+        Option("--format", "-f", help="markdown has LaTeX formulas.", rich_help_panel=MOST_USED),
+    ] = "text"
+    keys: Annotated[
+        int,
+        Option(
+            metavar="N",
+            min=0,
+            help="Tell the N strongest keys, and sum up the others; 0 tells all.",
+            rich_help_panel=SHOWN,
+        ),
+    ] = 12
+    digits: Annotated[
+        int,
+        Option(metavar="N", min=0, max=17, help="Digits after the point.", rich_help_panel=SHOWN),
+    ] = 4
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("explain", cls=GroupedCommand)(grouped(explain))
+
+
+def explain(
+    options: ProblemOptions, telling: ExplainOptions, pick: PickOptions, run: RunOptions
+) -> None:
+    """Explain one query: every number on its way to weights and context.
+
+    The products, the score, why a key is hidden, the exponentials, the weights, and the
+    weighted sum of the values. Head 0 and batch entry 0 unless --head and --batch say.
+
+    attncli explain q.csv k.csv v.csv --query 0
+    """
+    from attncli.explaining import explain as explained  # noqa: PLC0415
+    from attncli.explaining import query_index  # noqa: PLC0415
+
+    with advice(quiet=run.quiet):
+        problem = ask_whole(options, pick, run).problem
+        way = explained(
+            problem,
+            query=query_index(problem, telling.query),
+            batch=pick.batch or 0,
+            head=pick.head or 0,
+            keys=telling.keys or None,
+        )
+    _print(way, telling, run)
+
+
+def _print(way: Explanation, telling: ExplainOptions, run: RunOptions) -> None:
+    if telling.format == "json":
+        import json  # noqa: PLC0415
+
+        from attncli.view.explanation_dict import as_dict  # noqa: PLC0415
+
+        print_text(json.dumps(as_dict(way), indent=1, ensure_ascii=False, allow_nan=False))
+    elif telling.format == "markdown":
+        from attncli.view.explanation_markdown import as_markdown  # noqa: PLC0415
+
+        print_text(as_markdown(way, digits=telling.digits).rstrip("\n"))
+    else:
+        from attncli.view.explanation import renderable  # noqa: PLC0415
+
+        part = renderable(way, width=width(), digits=telling.digits, unicode=shows_unicode())
+        console(run.color).print(part)
