@@ -1,0 +1,190 @@
+"""Where conventions are tried: on the whole of a small problem, on slices of a large one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee.evaluation import Products, evaluate
+from attncli.referee.recipe import Outputs, Recipe, recipe_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from attncli.problem import Problem
+    from attncli.referee.convention import Need
+    from attncli.referee.report import Tolerance
+    from attncli.referee.rounding import Digits, Precision
+
+__all__ = ["Case", "Cases", "Question"]
+
+Array = npt.NDArray[Any]
+Row = tuple[int, int, int]
+
+# Evaluated in about two milliseconds, so that all pairs take seconds.
+_SMALL_CELLS = 2**15
+# Larger than this a slice is not evaluated at all.
+_MOST_CELLS = 2**21
+_LARGE_NEGATIVE = -1e3
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """All that the diagnosis knows.
+
+    Attributes
+    ----------
+    problem : Problem
+        In float64.
+    files, answers : mapping of str to ndarray of float64
+        In the axes of the user; a file may have another shape than the answer.
+    wrong : mapping of str to ndarray of bool
+        Which elements are outside the tolerance, (B, H, L, ·); only where the shape is right.
+    precisions : mapping of str to Precision
+    digits : mapping of str to Digits
+    tolerances : mapping of str to Tolerance
+        Those of the right answer; conventions earn their own unless the user gave one.
+    """
+
+    problem: Problem
+    files: Mapping[str, Array]
+    answers: Mapping[str, Array]
+    wrong: Mapping[str, npt.NDArray[np.bool_]]
+    precisions: Mapping[str, Precision]
+    digits: Mapping[str, Digits]
+    tolerances: Mapping[str, Tolerance]
+
+    def about(self, names: tuple[str, ...]) -> Question:
+        """Return the same question about some outputs alone."""
+
+        def kept(mapping: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: item for name, item in mapping.items() if name in names}
+
+        return Question(
+            self.problem,
+            kept(self.files),
+            kept(self.answers),
+            kept(self.wrong),
+            kept(self.precisions),
+            kept(self.digits),
+            kept(self.tolerances),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """The right recipe of a problem or of a slice, and what the files hold of it.
+
+    Attributes
+    ----------
+    recipe : Recipe
+    files : mapping of str to ndarray
+        In the axes of the user where the case is the whole problem, else (B, H, L, ·).
+    right : dict of str to ndarray
+        What `evaluate` gives for the recipe.
+    whole : bool
+    products : dict
+        Shared by all recipes that are tried on it.
+    """
+
+    recipe: Recipe
+    files: Mapping[str, Array]
+    right: Outputs
+    whole: bool
+    products: Products = field(default_factory=dict, repr=False)
+
+    def shaped(self, recipe: Recipe, outputs: Outputs, name: str) -> Array:
+        """Return an output in the axes of the case's files."""
+        return recipe.shape(recipe.problem, name, outputs[name]) if self.whole else outputs[name]
+
+
+class Cases:
+    """The cases of a question, made when they are asked for."""
+
+    def __init__(self, question: Question, files: Mapping[str, Array]) -> None:
+        self._question = question
+        self._canonical = files
+        self._known: dict[frozenset[Need], tuple[Case, ...]] = {}
+        self._limit = max(question.precisions.values(), key=lambda p: p.eps).largest
+
+    @property
+    def sliced(self) -> bool:
+        """Whether the problem is too large to be tried as a whole."""
+        return int(np.prod(self._question.problem.shape)) > _SMALL_CELLS
+
+    def base(self) -> Recipe:
+        """Return the right recipe of the smallest case."""
+        return self.of(frozenset())[0].recipe
+
+    def of(self, needs: frozenset[Need]) -> tuple[Case, ...]:
+        """Return the cases for conventions that need some axes whole; none where that is too much.
+
+        Two slices of a large problem, around the first wrong row and around the worst.
+        """
+        if needs not in self._known:
+            self._known[needs] = tuple(self._make(needs))
+        return self._known[needs]
+
+    def _make(self, needs: frozenset[Need]) -> list[Case]:
+        if not self.sliced or not self._canonical or needs >= {"batch", "heads", "rows"}:
+            return self._whole()
+        parts = dict.fromkeys(self._part(needs, row) for row in self._anchors())
+        return [self._slice(*part) for part in parts if self._cells(*part) <= _MOST_CELLS]
+
+    def _whole(self) -> list[Case]:
+        problem = self._question.problem
+        if int(np.prod(problem.shape)) > _MOST_CELLS:
+            return []
+        recipe = self._prepared(recipe_of(problem))
+        return [Case(recipe, self._question.files, evaluate(recipe), whole=True)]
+
+    def _slice(self, batch: int | None, head: int | None, rows: tuple[int, int] | None) -> Case:
+        whole = self._question.problem
+        recipe = self._prepared(recipe_of(whole.select(batch=batch, head=head, rows=rows), whole))
+        pick = tuple(slice(None) if n is None else slice(n, n + 1) for n in (batch, head))
+        index = (*pick, slice(None) if rows is None else slice(*rows))
+        files = {name: array[index] for name, array in self._canonical.items()}
+        return Case(recipe, files, evaluate(recipe), whole=False)
+
+    def _prepared(self, recipe: Recipe) -> Recipe:
+        files = self._question.files
+        shapes = {name: array.shape for name, array in files.items()}
+        return replace(
+            recipe, largest=self._limit, file_shapes=shapes, file_fill=_fill(files.get("scores"))
+        )
+
+    def _anchors(self) -> list[Row]:
+        """Return the first wrong row and the one with most wrong elements."""
+        counts: Any = sum(wrong.sum(axis=-1) for wrong in self._question.wrong.values())
+        first, most = int(np.argmax(counts > 0)), int(np.argmax(counts))
+        rows = [np.unravel_index(flat, counts.shape) for flat in (first, most)]
+        return [(int(b), int(h), int(i)) for b, h, i in rows]
+
+    def _part(
+        self, needs: frozenset[Need], row: Row
+    ) -> tuple[int | None, int | None, tuple[int, int] | None]:
+        _, heads, queries, keys = self._question.problem.shape
+        batch = None if "batch" in needs else row[0]
+        head = None if "heads" in needs else row[1]
+        if "rows" in needs:
+            return batch, head, None
+        count = max(1, _SMALL_CELLS // (keys * (heads if head is None else 1)))
+        start = row[2] // count * count
+        return batch, head, (start, min(start + count, queries))
+
+    def _cells(self, batch: int | None, head: int | None, rows: tuple[int, int] | None) -> int:
+        entries, heads, queries, keys = self._question.problem.shape
+        count = queries if rows is None else rows[1] - rows[0]
+        return (entries if batch is None else 1) * (heads if head is None else 1) * count * keys
+
+
+def _fill(scores: Array | None) -> float:
+    """Return the large negative number that stands for hidden in a file of scores."""
+    if scores is None:
+        return -1e9
+    finite = scores[np.isfinite(scores)]
+    lowest = float(finite.min()) if finite.size else 0.0
+    return lowest if lowest < _LARGE_NEGATIVE else -1e9

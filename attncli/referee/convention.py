@@ -1,0 +1,62 @@
+"""What a convention is: a way of computing attention that somebody may have followed instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.problem import Problem
+    from attncli.referee.recipe import Recipe
+
+__all__ = ["Convention", "Need", "moved", "without"]
+
+Need = Literal["batch", "heads", "rows"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convention:
+    """One deviation from the definition.
+
+    Attributes
+    ----------
+    name : str
+        For machines: ``unscaled``.
+    topic : str
+        The step it changes; two conventions of one topic exclude each other.
+    meaning : str
+        What the other implementation did, as a sentence without its full stop.
+    fix : str
+        What to change in its code.
+    shows : str
+        On which inputs it gives other numbers than the definition.
+    apply : callable
+        The right recipe in, the deviating one out; None where it has no sense.
+    option : callable
+        How attncli is told to compute the same; empty where it cannot be.
+    needs : frozenset of str
+        Axes that must be whole for it: ``batch``, ``heads``, ``rows``.
+    """
+
+    name: str
+    topic: str
+    meaning: str
+    fix: str
+    shows: str
+    apply: Callable[[Recipe], Recipe | None]
+    option: Callable[[Problem], str] = lambda _: ""
+    needs: frozenset[Need] = frozenset()
+
+
+def moved(recipe: Recipe, step: str, *, before: str | None) -> Recipe:
+    """Return the recipe with a step moved before another one, or to the end."""
+    order = [name for name in recipe.order if name != step]
+    place = len(order) if before is None else order.index(before)
+    return replace(recipe, order=(*order[:place], step, *order[place:]))
+
+
+def without(recipe: Recipe, *rules: str) -> Recipe:
+    """Return the recipe with some rules left out."""
+    return replace(recipe, rules={n: rule for n, rule in recipe.rules.items() if n not in rules})

@@ -1,0 +1,230 @@
+"""Mistakes with the head axis, on the way in and on the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import widen
+from attncli.referee.convention import Convention, Need
+from attncli.referee.recipe import Outputs, Recipe, recipe_of, vary
+from attncli.visibility import Visibility
+
+if TYPE_CHECKING:
+    from attncli.problem import Problem
+
+__all__ = ["HEADS"]
+
+Array = npt.NDArray[Any]
+Apply = Callable[[Recipe], Recipe | None]
+
+_HEADS: frozenset[Need] = frozenset({"heads"})
+_ALL: frozenset[Need] = frozenset({"heads", "rows"})
+
+
+def _tiled(recipe: Recipe) -> Recipe | None:
+    problem = recipe.problem
+    heads, groups = problem.query.shape[1], problem.key.shape[1]
+    if groups in (1, heads):
+        return None
+    times = (1, heads // groups, 1, 1)
+    value = None if problem.value is None else np.tile(problem.value, times)
+    return vary(recipe, key=np.tile(problem.key, times), value=value)
+
+
+def _inputs(problem: Problem, change: Callable[[Array], Array]) -> dict[str, Array | None]:
+    given = {"query": problem.query, "key": problem.key, "value": problem.value}
+    return {n: None if a is None else change(widen(a, np.float64)) for n, a in given.items()}
+
+
+def _context(
+    change: Callable[[Recipe, Array], Array],
+) -> Callable[[Recipe, Outputs], Outputs]:
+    """Make a `finish` that changes the context alone."""
+
+    def finish(recipe: Recipe, outputs: Outputs) -> Outputs:
+        if "context" not in outputs:
+            return outputs
+        return {**outputs, "context": change(recipe, outputs["context"])}
+
+    return finish
+
+
+def _flip(array: Array) -> Array:
+    return array.transpose(0, 2, 1, 3)
+
+
+def _over_positions(recipe: Recipe) -> Recipe | None:
+    """Exchange head axis and sequence axis: every position attends from head to head."""
+    problem = recipe.problem
+    _batch, heads, queries, keys = problem.shape
+    if queries != keys or problem.key.shape[1] != heads or heads == 1:
+        return None
+    causal = problem.visible.causal and not any(problem.visible.offsets)
+    if set(recipe.rules) - {"causal"} or recipe.terms or problem.sinks is not None:
+        return None
+    flipped = replace(
+        problem,
+        visible=Visibility(queries=heads, keys=heads, causal=causal),
+        query=_flip(problem.query),
+        key=_flip(problem.key),
+        value=None if problem.value is None else _flip(problem.value),
+    )
+    finish = (*recipe.finish, _context(lambda _, context: _flip(context)))
+    changed = recipe_of(flipped, recipe.whole)
+    return replace(
+        changed, finish=finish, shape=recipe.shape, largest=recipe.largest, fill=recipe.fill
+    )
+
+
+def _reread(problem: Problem, array: Array) -> Array:
+    """Reshape (…, sequence, heads, …) in memory as (…, heads, sequence, …), or the other way."""
+    batch, heads, rows, width = array.shape
+    if _sequence_first(problem):
+        return _flip(array).reshape(batch, heads, rows, width)
+    return _flip(array.reshape(batch, rows, heads, width))
+
+
+def _sequence_first(problem: Problem) -> bool:
+    return problem.layout.packed or problem.layout.axes in ("shd", "bshd")
+
+
+def _rewritten(problem: Problem, context: Array) -> Array:
+    """Reshape the context to the layout of the query where its axes should be transposed."""
+    batch, heads, rows, width = context.shape
+    if _sequence_first(problem):
+        return _flip(context.reshape(batch, rows, heads, width))
+    return _flip(context).reshape(context.shape)
+
+
+_WRITE = _context(lambda recipe, context: _rewritten(recipe.problem, context))
+
+
+def _reshaped(where: Literal["in", "out", "both"]) -> Apply:
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        heads, queries = problem.query.shape[1:3]
+        if heads == 1 or (queries == 1 and problem.key.shape[2] == 1):
+            return None
+        if where != "out":
+            recipe = vary(recipe, **_inputs(problem, lambda array: _reread(problem, array)))
+        return recipe if where == "in" else replace(recipe, finish=(*recipe.finish, _WRITE))
+
+    return apply
+
+
+def _interleaved(array: Array) -> Array:
+    """Cut the packed width as (D, H) where it is (H, D)."""
+    batch, heads, rows, width = array.shape
+    packed = _flip(array).reshape(batch, rows, width, heads)
+    return packed.transpose(0, 3, 1, 2)
+
+
+def _uninterleaved(_: Recipe, context: Array) -> Array:
+    """Join the heads as (E, H)."""
+    batch, heads, rows, width = context.shape
+    joined = context.transpose(0, 2, 3, 1).reshape(batch, rows, heads, width)
+    return _flip(joined)
+
+
+def _cut(*, joined: bool) -> Apply:
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        if not problem.layout.packed or problem.query.shape[1] == 1:
+            return None
+        recipe = vary(recipe, **_inputs(problem, _interleaved))
+        finish = (*recipe.finish, _context(_uninterleaved))
+        return replace(recipe, finish=finish) if joined else recipe
+
+    return apply
+
+
+def _averaged(recipe: Recipe) -> Recipe | None:
+    if recipe.problem.shape[1] == 1:
+        return None
+
+    def average(_: Recipe, weights: Array) -> Array:
+        return np.broadcast_to(weights.mean(axis=1, keepdims=True), weights.shape)
+
+    return replace(recipe, after=(*recipe.after, average))
+
+
+def _head(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
+    shows = more.pop("shows", "more than one head")
+    return Convention(name=name, topic="heads", meaning=meaning, shows=shows, apply=apply, **more)
+
+
+_CUT_FIX = "reshape (B, L, H·D) to (B, L, H, D) and transpose to (B, H, L, D); the same backwards"
+
+HEADS = (
+    _head(
+        "heads_tiled",
+        "key/value heads are tiled (query head h reads head h mod G) instead of repeated (h // "
+        "(H/G))",
+        _tiled,
+        fix="repeat each key/value head H/G times in place (repeat_interleave, not repeat)",
+        shows="1 < G < H",
+        needs=_HEADS,
+    ),
+    _head(
+        "axes_exchanged",
+        "(B, H, L, D) is read as (B, L, H, D) or the other way: every position attends from head "
+        "to head",
+        _over_positions,
+        fix="transpose heads and sequence before attention",
+        option=lambda p: f"--layout {_other_layout(p)}" if _other_layout(p) else "",
+        needs=_ALL,
+    ),
+    _head(
+        "heads_reshaped_in",
+        "query, key and value are reshaped between (L, H, D) and (H, L, D) instead of transposed",
+        _reshaped("in"),
+        fix=_CUT_FIX,
+        needs=_ALL,
+    ),
+    _head(
+        "heads_reshaped_out",
+        "the context is reshaped between (H, L, E) and (L, H, E) instead of transposed",
+        _reshaped("out"),
+        fix=_CUT_FIX,
+        needs=_ALL,
+    ),
+    _head(
+        "heads_reshaped",
+        "inputs and context are reshaped between (L, H, D) and (H, L, D) instead of transposed",
+        _reshaped("both"),
+        fix=_CUT_FIX,
+        needs=_ALL,
+    ),
+    _head(
+        "heads_interleaved",
+        "heads are cut interleaved: component d of head h is taken from d·H + h, not h·D + d, and "
+        "joined again likewise",
+        _cut(joined=True),
+        fix=_CUT_FIX,
+        needs=_HEADS,
+    ),
+    _head(
+        "heads_interleaved_in",
+        "heads are cut interleaved: component d of head h is taken from d·H + h, not h·D + d",
+        _cut(joined=False),
+        fix=_CUT_FIX,
+        needs=_HEADS,
+    ),
+    _head(
+        "weights_averaged_before_values",
+        "the weights are averaged over the heads before they meet the values",
+        _averaged,
+        fix="give each head its own weights, and average only what is shown",
+        needs=_HEADS,
+    ),
+)
+
+
+def _other_layout(problem: Problem) -> str:
+    other = {"bhsd": "bshd", "bshd": "bhsd", "hsd": "shd", "shd": "hsd"}
+    return other.get(problem.layout.axes, "")

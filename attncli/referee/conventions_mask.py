@@ -1,0 +1,150 @@
+"""Mistakes with masks and padding, and with queries that see no key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee.convention import Convention, Need, moved, without
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.referee.recipe import Recipe
+
+__all__ = ["HIDING", "MASKS", "changed", "dropped"]
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+
+
+def changed(rule: str, change: Callable[[Bools], Bools | None]) -> Callable[[Recipe], Any]:
+    """Make an `apply` that exchanges one rule for another; None keeps the convention out."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        if rule not in recipe.rules:
+            return None
+        new = change(recipe.rules[rule])
+        return None if new is None else replace(recipe, rules={**recipe.rules, rule: new})
+
+    return apply
+
+
+def dropped(rule: str) -> Callable[[Recipe], Recipe | None]:
+    """Make an `apply` that leaves one rule out."""
+    return lambda recipe: without(recipe, rule) if rule in recipe.rules else None
+
+
+def _added(recipe: Recipe) -> Recipe | None:
+    if "mask" not in recipe.rules:
+        return None
+    terms = {**recipe.terms, "mask": recipe.rules["mask"].astype(np.float64)}
+    return moved(without(replace(recipe, terms=terms), "mask"), "mask", before="hide")
+
+
+def _multiplied(recipe: Recipe) -> Recipe | None:
+    if "mask" not in recipe.rules:
+        return None
+    terms = {**recipe.terms, "times_mask": recipe.rules["mask"].astype(np.float64)}
+    return moved(without(replace(recipe, terms=terms), "mask"), "times_mask", before="hide")
+
+
+def _after_softmax(recipe: Recipe) -> Recipe | None:
+    if not recipe.rules:
+        return None
+    seen = recipe.seen
+    return replace(recipe, rules={}, after=(*recipe.after, lambda _, weights: weights * seen))
+
+
+def _transposed(mask: Bools) -> Bools | None:
+    rows, columns = mask.shape[2:]
+    return mask.swapaxes(2, 3) if rows == columns and rows > 1 else None
+
+
+def _batch_for_head(mask: Bools) -> Bools | None:
+    batch, heads = mask.shape[:2]
+    return mask.swapaxes(0, 1) if max(batch, heads) > 1 else None
+
+
+def _swapped(recipe: Recipe) -> Recipe | None:
+    batch, heads, _, _ = recipe.problem.shape
+    return changed("mask", _batch_for_head)(recipe) if batch == heads else None
+
+
+_BATCH: frozenset[Need] = frozenset({"batch"})
+_ROWS: frozenset[Need] = frozenset({"rows"})
+
+
+def _mask(
+    name: str, meaning: str, apply: Callable[[Recipe], Any], *, fix: str = "", **more: Any
+) -> Convention:
+    fix = fix or "hide a key by setting its score to −inf where the mask is false"
+    shows = more.pop("shows", "a mask that hides some keys")
+    return Convention(
+        name=name, topic="mask", meaning=meaning, fix=fix, shows=shows, apply=apply, **more
+    )
+
+
+MASKS = (
+    _mask(
+        "mask_ignored",
+        "the mask is ignored",
+        dropped("mask"),
+        option=lambda _: "leave --mask out",
+    ),
+    _mask(
+        "mask_inverted",
+        "the mask is inverted: it hides the keys that it should keep",
+        changed("mask", np.logical_not),
+        fix="invert the mask (in nn.MultiheadAttention true means hidden)",
+        option=lambda _: "--mask-means drop",
+    ),
+    _mask("mask_added", "the mask is added to the scores as 0 and 1", _added),
+    _mask("mask_multiplied", "the scores are multiplied by the mask as 0 and 1", _multiplied),
+    _mask(
+        "mask_transposed",
+        "the mask is transposed: its rows are taken for keys",
+        changed("mask", _transposed),
+        fix="index the mask as (query, key)",
+        shows="a mask that is not symmetric",
+        needs=_ROWS,
+    ),
+    _mask(
+        "mask_batch_for_head",
+        "the mask's batch axis and head axis are exchanged",
+        _swapped,
+        fix="give the mask all four axes, (B, H, L, S)",
+        shows="batch entries or heads with different masks",
+        needs=frozenset({"batch", "heads"}),
+    ),
+    _mask(
+        "mask_of_first_batch",
+        "the mask of the first batch entry is used for all of them",
+        changed("mask", lambda mask: mask[:1] if len(mask) > 1 else None),
+        fix="index the mask by batch entry",
+        shows="batch entries with different masks",
+        needs=_BATCH,
+    ),
+    _mask(
+        "mask_of_first_head",
+        "the mask of the first head is used for all of them",
+        changed("mask", lambda mask: mask[:, :1] if mask.shape[1] > 1 else None),
+        fix="index the mask by head",
+        shows="heads with different masks",
+        needs=frozenset({"heads"}),
+    ),
+)
+
+HIDING = (
+    Convention(
+        name="hidden_after_softmax",
+        topic="hiding",
+        meaning="hidden keys are zeroed after the softmax, and the rest is not normalised again",
+        fix="hide keys before the softmax, by a score of −inf",
+        shows="any hidden key",
+        apply=_after_softmax,
+    ),
+)

@@ -1,0 +1,168 @@
+"""Mistakes with padding, and with queries that see no key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee.convention import Convention, Need, without
+from attncli.referee.conventions_mask import changed, dropped
+from attncli.referee.recipe import Recipe, band
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["BLIND_ROWS", "PADDING"]
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+_ROWS: frozenset[Need] = frozenset({"rows"})
+
+
+def _padding(name: str, meaning: str, apply: Callable[[Recipe], Any], **more: Any) -> Convention:
+    fix = more.pop("fix", "hide the padded keys from every query")
+    shows = more.pop("shows", "a batch entry with padding")
+    return Convention(
+        name=name, topic="padding", meaning=meaning, fix=fix, shows=shows, apply=apply, **more
+    )
+
+
+def _on_queries(rule: str, *, too: bool) -> Callable[[Recipe], Recipe | None]:
+    """Make an `apply` that reads a rule on keys as one on queries."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        _, _, queries, keys = recipe.problem.shape
+        if rule not in recipe.rules or queries != keys:
+            return None
+        keys_rule = np.broadcast_to(recipe.rules[rule], (*recipe.rules[rule].shape[:2], keys, keys))
+        query_rule = keys_rule[:, :, :1].swapaxes(2, 3)
+        rules = {**recipe.rules, rule: keys_rule & query_rule if too else query_rule}
+        return replace(recipe, rules=rules)
+
+    return apply
+
+
+def _lengths_by(step: int) -> Callable[[Recipe], Recipe | None]:
+    def apply(recipe: Recipe) -> Recipe | None:
+        visible = recipe.problem.visible
+        if visible.kv_lengths is None:
+            return None
+        lengths = tuple(min(max(n + step, 0), visible.keys) for n in visible.kv_lengths)
+        rules = {**recipe.rules, "kv_lengths": band(recipe.problem, kv_lengths=lengths)}
+        return replace(recipe, rules=rules)
+
+    return apply
+
+
+_OPTIONS = {"key_padding_mask": "--key-padding-mask", "kv_lengths": "--kv-lengths"}
+
+PADDING = (
+    *(
+        convention
+        for rule, option in _OPTIONS.items()
+        for convention in (
+            _padding(
+                f"{rule}_ignored",
+                f"{rule} is ignored: padded keys get weight",
+                dropped(rule),
+                option=lambda _, option=option: f"leave {option} out",
+            ),
+            _padding(
+                f"{rule}_on_queries",
+                f"{rule} hides queries instead of keys",
+                _on_queries(rule, too=False),
+                needs=_ROWS,
+            ),
+            _padding(
+                f"{rule}_on_queries_too",
+                f"{rule} hides the padded queries as well as the keys",
+                _on_queries(rule, too=True),
+                fix="hide keys alone, or state the queries' lengths as well (query_lengths)",
+                option=lambda _: "--query-lengths",
+                needs=_ROWS,
+            ),
+        )
+    ),
+    _padding(
+        "key_padding_mask_inverted",
+        "key_padding_mask is inverted: the real keys are hidden",
+        changed("key_padding_mask", np.logical_not),
+        fix="invert the mask (in nn.MultiheadAttention true means padding)",
+        option=lambda _: "--mask-means drop",
+    ),
+    _padding(
+        "lengths_one_short", "the last real key of each batch entry is hidden", _lengths_by(-1)
+    ),
+    _padding("lengths_one_long", "the first padded key is seen", _lengths_by(1)),
+    Convention(
+        name="query_lengths_ignored",
+        topic="query padding",
+        meaning="padded queries are computed like the others",
+        fix="set the rows of padded queries to zero",
+        shows="a batch entry with padded queries",
+        apply=dropped("query_lengths"),
+        option=lambda _: "leave --query-lengths out",
+    ),
+)
+
+
+def _blind(recipe: Recipe, shape: tuple[int, ...]) -> Bools:
+    """Return which queries see no key, (B, H, L, 1)."""
+    blind: Bools = ~np.any(np.broadcast_to(recipe.seen, shape), axis=-1, keepdims=True)
+    return blind
+
+
+def _nan(recipe: Recipe) -> Recipe | None:
+    # A sink keeps the denominator above zero.
+    if recipe.problem.sinks is not None:
+        return None
+
+    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
+        weights, lse = inner(recipe, scores)
+        return np.where(_blind(recipe, scores.shape), np.nan, weights), lse
+
+    inner = recipe.softmax
+    return replace(recipe, softmax=softmax)
+
+
+def _finite(recipe: Recipe) -> Recipe:
+    return replace(recipe, fill=recipe.file_fill)
+
+
+def _unhidden(recipe: Recipe) -> Recipe:
+    """Compute the rows that see nothing as if every key were seen; padded queries stay away."""
+    real = without(recipe, "query_lengths")
+    blind = ~real.seen.any(axis=-1, keepdims=True)
+    rules = {n: rule | blind for n, rule in real.rules.items()}
+    return replace(recipe, rules={**recipe.rules, **rules})
+
+
+def _row(name: str, meaning: str, apply: Callable[[Recipe], Recipe | None]) -> Convention:
+    return Convention(
+        name=name,
+        topic="blind rows",
+        meaning=meaning,
+        fix="write zeros where a query sees no key",
+        shows="a query that sees no key",
+        apply=apply,
+    )
+
+
+BLIND_ROWS = (
+    _row("blind_rows_nan", "a query that sees no key gives NaN: softmax of −inf alone", _nan),
+    _row(
+        "hidden_finite",
+        "hidden scores are a large negative number like −1e9, not −inf: a query that sees no key "
+        "gives the mean of all values",
+        _finite,
+    ),
+    _row(
+        "blind_rows_unmasked",
+        "a query that sees no key is computed as if nothing were hidden (−1e9 added to every "
+        "score cancels)",
+        _unhidden,
+    ),
+)

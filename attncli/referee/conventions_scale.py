@@ -1,0 +1,197 @@
+"""Mistakes in the product: its scale, and which input stands where."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attncli.referee.convention import Convention
+from attncli.referee.recipe import Recipe, vary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.problem import Problem
+
+__all__ = ["INPUTS", "SCALES"]
+
+
+def _width(problem: Problem) -> int:
+    return int(problem.query.shape[3])
+
+
+def _embedding(problem: Problem) -> int:
+    return int(problem.query.shape[1]) * _width(problem)
+
+
+def _scale(
+    name: str,
+    scale: Callable[[Problem], float],
+    meaning: str,
+    *,
+    shows: str = "nearly any inputs",
+    fix: str = "multiply Q·Kᵀ by 1/√D, D being the width of one head",
+) -> Convention:
+    """Make a convention that only has another factor."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        # From the whole problem: a slice of one head still belongs to the embedding.
+        factor = scale(recipe.whole)
+        same = math.isclose(factor, recipe.problem.scale, rel_tol=1e-12)
+        return None if same else vary(recipe, scale=factor)
+
+    return Convention(
+        name=name,
+        topic="scale",
+        meaning=meaning,
+        fix=fix,
+        shows=shows,
+        apply=apply,
+        option=lambda problem: f"--scale {scale(problem):.17g}",
+    )
+
+
+def _after_softmax(recipe: Recipe) -> Recipe | None:
+    factor = recipe.problem.scale
+    if factor == 1:
+        return None
+    after = (*recipe.after, lambda _, weights: weights * factor)
+    return replace(vary(recipe, scale=1.0), after=after)
+
+
+def _twice(problem: Problem) -> float:
+    # With the usual scale this is 1/D, which has its own entry.
+    twice = problem.scale**2
+    usual = math.isclose(twice, 1 / _width(problem), rel_tol=1e-12)
+    return problem.scale if usual else twice
+
+
+def _unless_width(problem: Problem, length: int) -> float:
+    # 1/√D has its own entries.
+    return problem.scale if length == _width(problem) else 1 / math.sqrt(length)
+
+
+SCALES = (
+    _scale("unscaled", lambda _: 1.0, "the scores are not scaled: 1/√D is missing"),
+    _scale(
+        "one_over_width",
+        lambda p: 1 / _width(p),
+        "the scores are divided by D, not by √D (or by √D twice, in query and key)",
+    ),
+    _scale(
+        "embedding_scale",
+        lambda p: 1 / math.sqrt(_embedding(p)),
+        "the scale is 1/√(H·D), of the whole embedding instead of one head",
+        shows="more than one head",
+    ),
+    _scale(
+        "scale_ignored",
+        lambda p: 1 / math.sqrt(_width(p)) if p.score == "dot" else 1.0,
+        "the scale that was given is ignored",
+        shows="a scale other than 1/√D",
+        fix="multiply Q·Kᵀ by the scale that the problem states",
+    ),
+    _scale(
+        "scale_inverted",
+        lambda p: 1 / p.scale if p.scale else 1.0,
+        "√D is in the wrong place: the scores are multiplied by it, not divided",
+    ),
+    _scale(
+        "scale_of_one_side",
+        lambda p: math.copysign(math.sqrt(abs(p.scale)), p.scale),
+        "the scale is split between query and key (D to the power of −1/4 each), and one of the "
+        "two is left out",
+    ),
+    _scale("scale_twice", _twice, "the scale is applied twice", fix="apply the scale once"),
+    _scale(
+        "length_scale",
+        lambda p: _unless_width(p, p.key.shape[2]),
+        "the scale is 1/√S, of the number of keys instead of the width",
+        shows="S ≠ D",
+    ),
+    _scale(
+        "value_scale",
+        lambda p: _unless_width(p, _width(p) if p.value is None else p.value.shape[3]),
+        "the scale is 1/√E, of the width of the values instead of the keys",
+        shows="E ≠ D",
+    ),
+    Convention(
+        name="scale_after_softmax",
+        topic="scale",
+        meaning="√D is in the wrong place: the weights are divided by it, after the softmax",
+        fix="scale the scores before the softmax, and leave the weights alone",
+        shows="nearly any inputs",
+        apply=_after_softmax,
+    ),
+)
+
+
+def _exchange_query_key(recipe: Recipe) -> Recipe | None:
+    query, key = recipe.problem.query, recipe.problem.key
+    return vary(recipe, query=key, key=query) if query.shape == key.shape else None
+
+
+def _exchange_key_value(recipe: Recipe) -> Recipe | None:
+    key, value = recipe.problem.key, recipe.problem.value
+    if value is None or key.shape != value.shape:
+        return None
+    return vary(recipe, key=value, value=key)
+
+
+def _exchange_query_value(recipe: Recipe) -> Recipe | None:
+    query, value = recipe.problem.query, recipe.problem.value
+    if value is None or query.shape != value.shape:
+        return None
+    return vary(recipe, query=value, value=query)
+
+
+def _key_as_value(recipe: Recipe) -> Recipe | None:
+    key, value = recipe.problem.key, recipe.problem.value
+    if value is None or key.shape != value.shape or np.array_equal(key, value):
+        return None
+    return vary(recipe, value=key)
+
+
+INPUTS = (
+    Convention(
+        name="query_key_exchanged",
+        topic="inputs",
+        meaning="query and key are exchanged: the softmax runs over K·Qᵀ",
+        fix="compute query · keyᵀ, a row for each query",
+        shows="query ≠ key",
+        apply=_exchange_query_key,
+        option=lambda _: "give the files in the order K Q V",
+        needs=frozenset({"rows"}),
+    ),
+    Convention(
+        name="key_value_exchanged",
+        topic="inputs",
+        meaning="key and value are exchanged",
+        fix="score with the keys and sum the values",
+        shows="key ≠ value",
+        apply=_exchange_key_value,
+        option=lambda _: "give the files in the order Q V K",
+    ),
+    Convention(
+        name="query_value_exchanged",
+        topic="inputs",
+        meaning="query and value are exchanged",
+        fix="score query against key and sum the values",
+        shows="query ≠ value",
+        apply=_exchange_query_value,
+        option=lambda _: "give the files in the order V K Q",
+        needs=frozenset({"rows"}),
+    ),
+    Convention(
+        name="key_as_value",
+        topic="inputs",
+        meaning="the keys are summed instead of the values",
+        fix="multiply the weights with the values",
+        shows="key ≠ value",
+        apply=_key_as_value,
+        option=lambda _: "give the files in the order Q K K",
+    ),
+)

@@ -1,0 +1,184 @@
+"""Mistakes in the softmax itself, with sinks, with blocks of keys, and with float16 sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee.convention import Convention
+from attncli.referee.conventions_sinks import scaled_sinks
+from attncli.referee.recipe import Recipe, vary
+from attncli.referee.stages import over_heads, softmax_over
+
+__all__ = ["BLOCKS", "PRECISION", "SOFTMAX"]
+
+Array = npt.NDArray[Any]
+Apply = Callable[[Recipe], Recipe | None]
+Result = tuple[Array, Array]
+_LN2 = math.log(2.0)
+
+
+def _softmax_as(softmax: Callable[[Recipe, Array], Result]) -> Apply:
+    return lambda recipe: replace(recipe, softmax=softmax)
+
+
+def _over_queries(recipe: Recipe, scores: Array) -> Result:
+    return softmax_over(recipe, scores, axis=-2)
+
+
+def _over_heads(recipe: Recipe) -> Recipe | None:
+    if recipe.problem.shape[1] == 1:
+        return None
+    return replace(recipe, softmax=lambda r, scores: softmax_over(r, scores, axis=1))
+
+
+def _base_two(recipe: Recipe, scores: Array) -> Result:
+    weights, lse = softmax_over(scaled_sinks(recipe, _LN2), scores * scores.dtype.type(_LN2))
+    return weights, lse / _LN2
+
+
+def _twice(recipe: Recipe, scores: Array) -> Result:
+    weights, lse = softmax_over(recipe, scores)
+    again, _ = softmax_over(vary(recipe, sinks=None), np.where(recipe.seen, weights, -np.inf))
+    return again, lse
+
+
+def _left_out(recipe: Recipe, scores: Array) -> Result:
+    _, lse = softmax_over(recipe, scores)
+    return np.where(np.isneginf(scores), 0, scores), lse
+
+
+def _undivided(recipe: Recipe, scores: Array) -> Result:
+    _weights, lse = softmax_over(recipe, scores)
+    top = scores.max(-1, keepdims=True)
+    return np.where(np.isneginf(scores), 0, np.exp(scores - top)), lse
+
+
+def _no_maximum(recipe: Recipe, scores: Array) -> Result:
+    """Exponentiate as the format of the file would, overflowing where it would."""
+    share = _limited(recipe, np.exp(scores))
+    total = share.sum(-1, keepdims=True)
+    sinks = recipe.problem.sinks
+    if sinks is not None:
+        total = total + _limited(recipe, np.exp(over_heads(sinks)))
+    total = _limited(recipe, total)
+    return np.where(total == 0, 0, share / total), np.log(total)[..., 0]
+
+
+def _limited(recipe: Recipe, array: Array) -> Array:
+    return np.where(array > recipe.largest, np.inf, array)
+
+
+def _softmax(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
+    fix = more.pop("fix", "normalise over the keys, the last axis of the scores")
+    shows = more.pop("shows", "more than one key")
+    return Convention(
+        name=name, topic="softmax", meaning=meaning, fix=fix, shows=shows, apply=apply, **more
+    )
+
+
+SOFTMAX = (
+    _softmax(
+        "softmax_over_queries",
+        "the softmax runs over the queries instead of the keys",
+        _softmax_as(_over_queries),
+        shows="more than one query",
+        needs=frozenset({"rows"}),
+    ),
+    _softmax(
+        "softmax_over_heads",
+        "the softmax runs over the heads instead of the keys",
+        _over_heads,
+        shows="more than one head",
+        needs=frozenset({"heads"}),
+    ),
+    _softmax(
+        "softmax_base_2",
+        "the softmax is made of powers of 2, not of e",
+        _softmax_as(_base_two),
+        fix="use exp, or multiply the scores by log2(e) before exp2",
+        option=lambda p: f"--scale {p.scale * _LN2:.17g}" if _is_plain(p) else "",
+    ),
+    _softmax(
+        "softmax_without_maximum",
+        "the softmax does not subtract the row's maximum: exp overflows to inf, and inf / inf is "
+        "NaN",
+        _softmax_as(_no_maximum),
+        fix="subtract each row's largest score before exp",
+        shows="scores beyond the range of exp (88 in float32, 11 in float16)",
+    ),
+    _softmax(
+        "softmax_twice",
+        "the softmax is applied twice, to scores and then to weights",
+        _softmax_as(_twice),
+        fix="apply the softmax once (some loss functions bring their own)",
+    ),
+    _softmax(
+        "softmax_left_out",
+        "the softmax is left out: the scores are used as weights",
+        _softmax_as(_left_out),
+        fix="apply the softmax over the keys",
+    ),
+    _softmax(
+        "softmax_not_normalised",
+        "the exponentials are not divided by their sum",
+        _softmax_as(_undivided),
+        fix="divide each row by its sum",
+    ),
+)
+
+
+def _is_plain(problem: Any) -> bool:
+    """Return whether the scores are the scaled product and nothing else."""
+    extras = (problem.softcap, problem.bias, problem.slopes, problem.sinks)
+    return all(extra is None for extra in extras)
+
+
+def _tail_hidden(block: int) -> Apply:
+    def apply(recipe: Recipe) -> Recipe | None:
+        keys = recipe.problem.shape[3]
+        if keys < block or keys % block == 0:
+            return None
+        whole = np.arange(keys) < keys // block * block
+        return replace(recipe, rules={**recipe.rules, "block": whole[None, None, None]})
+
+    return apply
+
+
+BLOCKS = tuple(
+    Convention(
+        name=f"last_block_of_{block}_lost",
+        topic="blocks",
+        meaning=f"the last, incomplete block of {block} keys is left out",
+        fix="process the remaining keys after the last full block, with the rest of it masked",
+        shows=f"a number of keys that is no multiple of {block}",
+        apply=_tail_hidden(block),
+    )
+    for block in (16, 32, 64, 128)
+)
+
+
+def _float16_sum(weights: Array, value: Array) -> Array:
+    """Add up in float16, a key at a time."""
+    shares, rows = weights.astype(np.float16), value.astype(np.float16)
+    total = np.zeros(np.broadcast_shapes(weights[..., :1].shape, value[..., :1, :].shape), "f2")
+    for key in range(weights.shape[-1]):
+        total = total + shares[..., key, None] * rows[..., key, None, :]
+    return total.astype(weights.dtype)
+
+
+PRECISION = (
+    Convention(
+        name="float16_accumulation",
+        topic="precision",
+        meaning="the weighted sum is accumulated in float16, key after key",
+        fix="accumulate in float32, and round the sum once",
+        shows="many keys",
+        apply=lambda recipe: replace(recipe, mix=_float16_sum),
+    ),
+)

@@ -1,0 +1,146 @@
+"""Put the diagnosis together: explanations, what tells them apart, where the error is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee.convention import Convention
+from attncli.referee.evaluation import evaluate
+from attncli.referee.locate import locate
+from attncli.referee.report import Diagnosis, Explanation
+from attncli.referee.rounding import PRECISIONS, Digits, Precision
+from attncli.referee.search import Search, follow
+from attncli.referee.tolerance import earned, plain_errors_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from attncli.referee.case import Question
+    from attncli.referee.recipe import Outputs
+
+__all__ = ["diagnose"]
+
+Array = npt.NDArray[Any]
+_OUTPUTS = ("weights", "lse", "scores", "context")
+# Fewer numbers than this may be exact in a narrow format by chance.
+_FEW = 4
+
+
+def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -> Diagnosis:
+    """Return why the files differ from the answers.
+
+    Parameters
+    ----------
+    question : Question
+    shaped : mapping of str to ndarray
+        The files as (B, H, L, ·), those whose shape is right.
+    deadline : float
+        On the clock of `time.monotonic`.
+    """
+    findings = locate(question)
+    narrow = _narrowed(question)
+    stored = _stored_wider(narrow) if narrow is not question else None
+    if stored is not None:
+        return Diagnosis((stored,), "", findings, "all", 1, complete=True)
+    search = Search(narrow, _ready(narrow, shaped), deadline)
+    explanations = search.run()
+    tried, complete = search.tried, search.complete
+    if not explanations and len(question.files) > 1:
+        for name in question.files:
+            alone = narrow.about((name,))
+            if name in narrow.wrong and not narrow.wrong[name].any():
+                continue
+            one = Search(alone, _ready(alone, shaped), deadline)
+            explanations += one.run()
+            tried, complete = tried + one.tried, complete and one.complete
+    scope = "slices" if search.cases.sliced else "all"
+    apart = _apart(search, explanations) if len(explanations) > 1 else ""
+    return Diagnosis(explanations, apart, findings, scope, tried, complete)
+
+
+def _ready(question: Question, shaped: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the canonical files; none where any shape is wrong, for then only wholes compare."""
+    names = question.files
+    return {n: shaped[n] for n in names} if all(n in shaped for n in names) else {}
+
+
+def _narrowed(question: Question) -> Question:
+    """Return the question with the narrowest formats that hold every number of the files."""
+    precisions = {n: _narrowest(question, n) for n in question.files}
+    if precisions == dict(question.precisions):
+        return question
+    return replace(question, precisions=precisions)
+
+
+def _narrowest(question: Question, name: str) -> Precision:
+    values = question.files[name]
+    finite = values[np.isfinite(values)]
+    given = question.precisions[name]
+    telling = np.unique(finite[np.abs(finite) % 0.125 != 0])
+    for narrow in ("float16", "bfloat16"):
+        if given.name in ("float16", "bfloat16") or telling.size < _FEW:
+            break
+        with np.errstate(over="ignore"):
+            rounded = PRECISIONS[narrow].rounded(finite.astype(np.float32))
+        if np.array_equal(rounded, finite):
+            return PRECISIONS[narrow]
+    return given
+
+
+STORED_WIDER = Convention(
+    name="computed_in_half",
+    topic="precision",
+    meaning="the numbers are those of a 16-bit format, stored in a wider one",
+    fix="compute in float32 too, or judge the file in its own format",
+    shows="nearly any inputs",
+    apply=lambda recipe: recipe,
+)
+
+
+def _stored_wider(question: Question) -> Explanation | None:
+    """Return the explanation that all files are right in the narrower format that they show."""
+    plain = plain_errors_of(question.problem, question.precisions)
+    largest = 0.0
+    for name, found in question.files.items():
+        answer = question.answers[name]
+        tolerance = earned(plain[name], question.precisions[name], Digits())
+        if found.shape != answer.shape or not question.tolerances[name].earned:
+            return None
+        with np.errstate(invalid="ignore"):
+            error = np.where(found == answer, 0, np.abs(found - answer))
+        if not (error <= tolerance.allowed(answer)).all():
+            return None
+        largest = max(largest, float(error.max()))
+    return Explanation((STORED_WIDER,), (), tuple(question.files), largest)
+
+
+def _apart(search: Search, explanations: tuple[Explanation, ...]) -> str:
+    """Say what would tell the explanations apart: another output, or other inputs."""
+    made = [outputs for e in explanations if (outputs := _made(search, e)) is not None]
+    asked = set(explanations[0].outputs)
+    for name in _OUTPUTS:
+        if name not in asked and len(made) == len(explanations) and _all_differ(made, name):
+            return f"the {name} of this same problem would tell them apart"
+    shows = {c.name: c.shows for e in explanations for c in e.conventions}
+    inputs = "; ".join(f"{name} shows on {where}" for name, where in shows.items())
+    return f"other inputs would tell them apart: {inputs}"
+
+
+def _made(search: Search, explanation: Explanation) -> Outputs | None:
+    needs = frozenset().union(*(c.needs for c in explanation.conventions))
+    cases = search.cases.of(needs)
+    recipe = follow(cases[0], explanation.conventions) if cases else None
+    return None if recipe is None else evaluate(recipe)
+
+
+def _all_differ(made: list[Outputs], name: str) -> bool:
+    arrays = [outputs[name] for outputs in made if name in outputs]
+    return len(arrays) == len(made) and not any(
+        one.shape == other.shape and np.allclose(one, other, rtol=1e-3, atol=1e-6, equal_nan=True)
+        for one, other in combinations(arrays, 2)
+    )

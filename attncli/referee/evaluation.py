@@ -1,0 +1,109 @@
+"""Follow a recipe: all outputs of right or deviating attention, rounded to any format."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import widen
+from attncli.engine.operands import prepare
+from attncli.problem import Problem
+from attncli.referee.rounding import FLOAT64, Precision
+from attncli.referee.stages import CAPS, shared, step_function
+
+if TYPE_CHECKING:
+    from attncli.referee.recipe import Outputs, Recipe
+
+__all__ = ["Products", "evaluate"]
+
+Array = npt.NDArray[Any]
+Products = dict[tuple[object, ...], tuple[Problem, Array]]
+_MOST_PRODUCTS = 64
+
+
+def evaluate(
+    recipe: Recipe,
+    precision: Precision = FLOAT64,
+    *,
+    fold: bool = False,
+    products: Products | None = None,
+) -> Outputs:
+    """Follow a recipe, rounding after every step.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    precision : Precision
+    fold : bool
+        Multiply the query with the scale instead of the product: the same in exact
+        arithmetic, other roundings.
+    products : dict, optional
+        Products in float64 that other recipes of the same inputs left here.
+
+    Returns
+    -------
+    dict of str to ndarray
+        raw, capped, scores, weights (B, H, L, S); context (B, H, L, E); lse (B, H, L, 1).
+    """
+    problem = recipe.problem
+    with np.errstate(all="ignore"):
+        fold = fold and recipe.order[0] == "scale" and problem.score != "additive"
+        if products is None:
+            scores = _product(problem, precision, fold=fold)
+        else:
+            scores = _known_product(problem, products)
+        stages = {"scale": scores}
+        for step in recipe.order[1:] if fold else recipe.order:
+            scores = precision.rounded(step_function(step)(recipe, scores))
+            stages["cap" if step in CAPS else step] = scores
+        weights, lse = recipe.softmax(recipe, scores)
+        for change in recipe.after:
+            weights = change(recipe, weights)
+        weights = precision.rounded(weights)
+        raw = stages["scale"]
+        outputs = {
+            "raw": raw,
+            "capped": stages.get("cap", raw),
+            "scores": scores,
+            "weights": weights,
+            "lse": precision.rounded(lse[..., None]),
+        }
+        if problem.value is not None:
+            value = shared(problem, precision.rounded(widen(problem.value, precision.computing)))
+            outputs["context"] = precision.rounded(recipe.mix(weights, value))
+        for finish in recipe.finish:
+            outputs = finish(recipe, outputs)
+    return outputs
+
+
+def _product(problem: Problem, precision: Precision, *, fold: bool) -> Array:
+    """Return Q Kᵀ, or another score function, unscaled."""
+    query, key = (
+        precision.rounded(widen(array, precision.computing))
+        for array in (problem.query, problem.key)
+    )
+    operands = prepare(replace(problem, dtype=precision.computing, query=query, key=key))
+    query = precision.rounded(operands.query)
+    key = shared(problem, precision.rounded(operands.key))
+    if problem.score == "additive":
+        vector = widen(np.asarray(problem.score_vector), precision.computing)
+        return precision.rounded(np.tanh(query[..., None, :] + key[..., None, :, :]) @ vector)
+    if fold:
+        query = precision.rounded(query * precision.computing.type(problem.scale))
+    return precision.rounded(query @ key.swapaxes(-1, -2))
+
+
+def _known_product(problem: Problem, products: Products) -> Array:
+    """Return the product in float64, from the store where it is there."""
+    arrays = problem.query, problem.key, problem.score_weight, problem.score_vector
+    turn = problem.rope, problem.rope and problem.visible.offsets
+    key = (*map(id, arrays), problem.score, turn)
+    if key not in products:
+        if len(products) >= _MOST_PRODUCTS:
+            products.clear()
+        # The problem is kept too: while its arrays live, no other array has their ids.
+        products[key] = problem, _product(problem, FLOAT64, fold=False)
+    return products[key][1]

@@ -1,0 +1,144 @@
+"""Whether a recipe makes the numbers of the files, and whether that is more than chance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee.evaluation import evaluate
+from attncli.referee.tolerance import earned, plain_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attncli.referee.case import Case, Question
+    from attncli.referee.recipe import Outputs, Recipe
+    from attncli.referee.report import Tolerance
+
+__all__ = ["Fit", "fit"]
+
+Array = npt.NDArray[Any]
+
+# A deviating formula may round far worse than the right one, but not by more than this.
+_SCREEN = 1000.0
+# Agreement of an infinity or NaN with one where the answer is finite: no accident.
+_NONFINITE_BITS = 32.0
+_MOST_BITS_AN_ELEMENT = 20.0
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well a recipe agrees with the files.
+
+    Attributes
+    ----------
+    error : float
+        The largest absolute error that is left.
+    rms : float
+        Root mean square of the errors, each in units of its tolerance.
+    bits : float
+        The evidence: log2 of how improbable the agreement would be by chance.
+    """
+
+    error: float
+    rms: float
+    bits: float
+
+
+def fit(question: Question, cases: Sequence[Case], recipes: Sequence[Recipe]) -> Fit | None:
+    """Return how well a recipe fits all the cases; None where it does not fit one of them.
+
+    A number that is off by d fits within a tolerance t by accident with probability
+    t/d, so each element that was wrong and is explained brings log2(d/t) bits.
+    """
+    fits = []
+    for case, recipe in zip(cases, recipes, strict=True):
+        found = _fit_one(question, case, recipe)
+        if found is None:
+            return None
+        fits.append(found)
+    return Fit(max(f.error for f in fits), max(f.rms for f in fits), sum(f.bits for f in fits))
+
+
+def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
+    if case.whole and not _right_shapes(case, recipe):
+        return None
+    outputs = case.right if recipe is case.recipe else evaluate(recipe, products=case.products)
+    made = {name: case.shaped(recipe, outputs, name) for name in case.files}
+    if not all(_near(case.files[n], made[n], question.tolerances[n]) for n in made):
+        return None
+    tolerances = _tolerances(question, recipe, outputs)
+    pairs = [(case.files[n], made[n], tolerances[n]) for n in made]
+    if any(shares.max(initial=0) > 1 for shares in (_shares(*pair) for pair in pairs)):
+        return None
+    error = max(_largest(found, candidate) for found, candidate, _ in pairs)
+    rms = max(_rms(_shares(*pair)) for pair in pairs)
+    bits = sum(_bits(case, name, made[name], tolerances[name]) for name in made)
+    return Fit(error, rms, bits)
+
+
+def _right_shapes(case: Case, recipe: Recipe) -> bool:
+    """Look at shapes before anything is computed: most orders of axes do not fit."""
+    shapes = {
+        name: recipe.shape(recipe.problem, name, np.broadcast_to(0.0, case.right[name].shape)).shape
+        for name in case.files
+    }
+    return all(case.files[name].shape == shape for name, shape in shapes.items())
+
+
+def _near(found: Array, made: Array, tolerance: Tolerance) -> bool:
+    if found.shape != made.shape:
+        return False
+    finite = np.isfinite(found) & np.isfinite(made)
+    odd = ~finite
+    if odd.any() and not np.array_equal(found[odd], made[odd], equal_nan=True):
+        return False
+    allowed = _SCREEN * tolerance.allowed(made)[finite]
+    return bool((np.abs(found[finite] - made[finite]) <= allowed).all())
+
+
+def _tolerances(question: Question, recipe: Recipe, outputs: Outputs) -> dict[str, Tolerance]:
+    """Return what the recipe earns, unless the user said what is to be allowed."""
+    if not all(tolerance.earned for tolerance in question.tolerances.values()):
+        return dict(question.tolerances)
+    plain = plain_errors(recipe, question.precisions, outputs)
+    return {
+        name: earned(plain[name], precision, question.digits[name])
+        for name, precision in question.precisions.items()
+    }
+
+
+def _shares(found: Array, made: Array, tolerance: Tolerance) -> Array:
+    """Return the errors of the finite elements as shares of what is allowed."""
+    finite = np.isfinite(found) & np.isfinite(made)
+    error = np.abs(found[finite] - made[finite])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(error == 0, 0, error / tolerance.allowed(made)[finite])
+
+
+def _largest(found: Array, made: Array) -> float:
+    finite = np.isfinite(found) & np.isfinite(made)
+    return float(np.abs(found[finite] - made[finite]).max(initial=0.0))
+
+
+def _rms(shares: Array) -> float:
+    return float(np.sqrt(np.mean(np.square(shares)))) if shares.size else 0.0
+
+
+def _bits(case: Case, name: str, made: Array, tolerance: Tolerance) -> float:
+    """Return the evidence of one output."""
+    found = case.files[name]
+    right = case.shaped(case.recipe, case.right, name)
+    if right.shape != found.shape:
+        # The shape itself says that something is different; ask how little of it is chance.
+        right = np.full_like(found, np.mean(found, where=np.isfinite(found)))
+    wrong = ~((found == right) | (np.isnan(found) & np.isnan(right)))
+    odd = wrong & (np.isfinite(found) != np.isfinite(right))
+    finite = wrong & np.isfinite(found) & np.isfinite(right) & np.isfinite(made)
+    with np.errstate(divide="ignore", over="ignore"):
+        ratio = np.abs(found[finite] - right[finite]) / tolerance.allowed(made)[finite]
+        bits = np.clip(np.log2(ratio), 0, _MOST_BITS_AN_ELEMENT)
+    return float(bits.sum()) + (_NONFINITE_BITS if odd.any() else 0.0)

@@ -1,0 +1,171 @@
+"""`check` judges outputs of another implementation, and finds out what happened."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli import arguments
+from attncli.dtypes import widen
+from attncli.engine import attend
+from attncli.errors import UsageError
+from attncli.referee.case import Question
+from attncli.referee.diagnosis import diagnose as find_out
+from attncli.referee.report import CheckReport, Tolerance, Verdict
+from attncli.referee.rounding import Digits, Precision, own_precision, printed_digits
+from attncli.referee.tolerance import Plain, earned, plain_errors_of
+from attncli.referee.verdict import canonical, measure, outside
+from attncli.result import OUTPUTS
+
+if TYPE_CHECKING:
+    from attncli.problem import Problem
+
+__all__ = ["check"]
+
+Array = npt.NDArray[Any]
+
+
+def check(
+    expected: Mapping[str, npt.ArrayLike] | npt.ArrayLike,
+    problem: Problem,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    diagnose: bool = True,
+    time_limit: float = 10.0,
+) -> CheckReport:
+    """Judge outputs of another implementation, and name the mistake.
+
+    The answer is computed in float64. A file passes if its error is within a small
+    factor of what the plain formula makes in the file's own format, measured on this
+    problem (`attncli.referee.tolerance`).
+
+    Parameters
+    ----------
+    expected : mapping of str to array_like, or array_like
+        What the other implementation gave: context, weights, lse, scores, raw, capped,
+        in the shapes of `attncli.Attention`. An array alone is the context.
+    problem : Problem
+        From `attncli.pose`.
+    rtol, atol : float, optional
+        An element passes within atol + rtol · |answer|; where either is given the
+        other is 0 unless given.
+    diagnose : bool
+        On a mismatch, look for the convention that explains it.
+    time_limit : float
+        Seconds for the diagnosis.
+
+    Returns
+    -------
+    CheckReport
+        ``print(report)`` says it in words.
+
+    Raises
+    ------
+    UsageError
+        An output is unknown, there is none, or the context needs a value.
+    DataError
+        An output holds something that is no real number.
+
+    Examples
+    --------
+    >>> import attncli
+    >>> problem = attncli.pose([[1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], [[1.0], [2.0]])
+    >>> attncli.referee.check([[1.3302]], problem).passed
+    True
+    """
+    started = time.monotonic()
+    problem = replace(problem, dtype=np.dtype(np.float64))
+    files = {name: _File.of(name, given) for name, given in _named(expected, problem).items()}
+    answer, _ = attend(problem, tuple(files))
+    answers = {name: getattr(answer, name) for name in files}
+    limits = _given(rtol, atol)
+    tolerances = _tolerances(problem, files, limits)
+    fitting = {n: f for n, f in files.items() if f.values.shape == answers[n].shape}
+    shaped = {n: canonical(problem, n, f.values) for n, f in fitting.items()}
+    right = {n: canonical(problem, n, answers[n]) for n in fitting}
+    verdicts = tuple(
+        measure(problem, n, shaped[n], right[n], tolerances[n], f.precision.name)
+        if n in fitting
+        else Verdict(n, f.precision.name, f.values.shape, answers[n].shape, passed=False)
+        for n, f in files.items()
+    )
+    found = None
+    if diagnose and not all(verdict.passed for verdict in verdicts):
+        question = Question(
+            problem=problem,
+            files={n: f.values for n, f in files.items()},
+            answers=answers,
+            wrong={n: outside(shaped[n], right[n], tolerances[n]) for n in fitting},
+            precisions={n: f.precision for n, f in files.items()},
+            digits={n: f.digits for n, f in files.items()},
+            tolerances=tolerances,
+        )
+        found = find_out(question, shaped, started + time_limit)
+    return CheckReport(verdicts, found, {n: f.values for n, f in files.items()}, answers)
+
+
+@dataclass(frozen=True, eq=False)
+class _File:
+    """One output of the other implementation, and how exact its numbers are."""
+
+    values: npt.NDArray[np.float64]
+    precision: Precision
+    digits: Digits
+
+    @classmethod
+    def of(cls, name: str, given: object) -> _File:
+        array = arguments.real_array(name, given)
+        values = widen(array, np.float64)
+        precision = own_precision(array, values)
+        few = array.dtype == np.float64 and precision.name == "float64"
+        return cls(values, precision, printed_digits(values) if few else Digits())
+
+
+def _named(
+    expected: Mapping[str, npt.ArrayLike] | npt.ArrayLike, problem: Problem
+) -> dict[str, npt.ArrayLike]:
+    named = dict(expected) if isinstance(expected, Mapping) else {"context": expected}
+    for name in named:
+        if name not in OUTPUTS:
+            raise UsageError(f"expected names of {', '.join(OUTPUTS)}; found {name!r}")
+    if not named:
+        raise UsageError("there is nothing to check", hint="give at least one output")
+    if "context" in named and problem.value is None:
+        raise UsageError("the context needs a value", hint="give value, or check the weights")
+    return named
+
+
+def _given(rtol: object, atol: object) -> Tolerance | None:
+    """Return the user's tolerance; None where the file must earn it."""
+    sizes = {"rtol": rtol, "atol": atol}
+    numbers = {n: arguments.finite_number(n, v) for n, v in sizes.items() if v is not None}
+    for name, number in numbers.items():
+        if number < 0:
+            raise UsageError(f"{name}: expected a number of at least 0; found {number:g}")
+    if not numbers:
+        return None
+    return Tolerance(
+        absolute=numbers.get("atol", 0.0),
+        relative=numbers.get("rtol", 0.0),
+        earned=False,
+        plain_error=0.0,
+    )
+
+
+def _tolerances(
+    problem: Problem, files: Mapping[str, _File], given: Tolerance | None
+) -> dict[str, Tolerance]:
+    plain = plain_errors_of(problem, {n: f.precision for n, f in files.items()})
+    return {name: _tolerance(plain[name], file, given) for name, file in files.items()}
+
+
+def _tolerance(plain: Plain, file: _File, given: Tolerance | None) -> Tolerance:
+    if given is None:
+        return earned(plain, file.precision, file.digits)
+    return replace(given, plain_error=plain.largest)

@@ -1,0 +1,148 @@
+"""Where the error begins, in sentences: what all wrong elements have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee.verdict import canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from attncli.problem import Problem
+    from attncli.referee.case import Question
+
+__all__ = ["locate"]
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+
+_BLOCKS = (128, 64)
+_ROWS_AT_A_TIME = 256
+# Looking at each pair of query and key takes seconds beyond this.
+_MOST_PAIRS = 2**28
+
+
+def locate(question: Question) -> tuple[str, ...]:
+    """Return what the wrong elements have in common, output by output.
+
+    Parameters
+    ----------
+    question : Question
+    """
+    several = len(question.files) > 1
+    seen = _sight(question.problem)
+    sentences: list[str] = []
+    for name, wrong in question.wrong.items():
+        if wrong.any():
+            found = canonical(question.problem, name, question.files[name])
+            prefix = f"{name}: " if several else ""
+            lines = _sentences(question.problem, name, wrong, found, seen)
+            sentences += [prefix + line for line in lines]
+    return tuple(sentences)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sight:
+    """What each query sees, (B, H or 1, L): how many keys, and the last of them (−1 for none)."""
+
+    count: Array
+    last: Array
+
+
+def _sight(problem: Problem) -> _Sight | None:
+    batch, heads, queries, keys = problem.shape
+    mask = problem.visible.mask
+    heads = heads if mask is not None and mask.shape[1] > 1 else 1
+    if batch * heads * queries * keys > _MOST_PAIRS:
+        return None
+    sight = _Sight(*(np.empty((batch, heads, queries), np.int64) for _ in range(2)))
+    for b in range(batch):
+        for h in range(heads):
+            for start in range(0, queries, _ROWS_AT_A_TIME):
+                rows = start, min(start + _ROWS_AT_A_TIME, queries)
+                tile = problem.visible.tile(b, h, rows, (0, keys))
+                full = np.ones((1, keys), np.bool_) if tile is None else tile
+                count = full.sum(axis=1)
+                sight.count[b, h, slice(*rows)] = count
+                last = keys - 1 - np.argmax(full[:, ::-1], axis=1)
+                sight.last[b, h, slice(*rows)] = np.where(count == 0, -1, last)
+    return sight
+
+
+def _sentences(
+    problem: Problem, name: str, wrong: Bools, found: Array, seen: _Sight | None
+) -> Iterator[str]:
+    rows: Bools = np.any(wrong, axis=-1)
+    yield f"the first wrong row is {_row_name(problem, rows)}"
+    if not np.isfinite(found[wrong]).any():
+        yield "every wrong element is NaN or infinite"
+    yield from _entries(problem, rows)
+    if seen is not None and not rows.all():
+        yield from _kinds_of_rows(problem, rows, seen)
+    yield from _from_on("queries", np.any(rows, axis=(0, 1)))
+    if name != "lse":
+        what = "components" if name == "context" else "keys"
+        yield from _from_on(what, np.any(wrong, axis=(0, 1, 2)))
+
+
+def _row_name(problem: Problem, rows: Bools) -> str:
+    batch, head, query = (int(i) for i in np.argwhere(rows)[0])
+    axes = problem.layout.weight_axes
+    parts = [f"batch {batch}"] * ("b" in axes) + [f"head {head}"] * ("h" in axes)
+    return ", ".join([*parts, f"query {query}"])
+
+
+def _entries(problem: Problem, rows: Bools) -> Iterator[str]:
+    """Say which batch entries and which heads are wrong, where others are right."""
+    for axis, word in ((0, "batch entry"), (1, "head")):
+        others = tuple({0, 1, 2} - {axis})
+        bad = np.flatnonzero(rows.any(axis=others))
+        if 0 < bad.size < problem.shape[axis]:
+            plural = "batch entries" if axis == 0 else "heads"
+            names = ", ".join(str(i) for i in bad[:8]) + (", …" if bad.size > 8 else "")
+            one = bad.size == 1
+            yield f"only {word if one else plural} {names} {'is' if one else 'are'} wrong"
+
+
+def _kinds_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]:
+    """Say what kind of row is wrong, where no row of another kind is."""
+    keys = problem.shape[3]
+    count = np.broadcast_to(seen.count, rows.shape)
+    last = np.broadcast_to(seen.last, rows.shape)
+    kinds: list[tuple[str, Bools]] = [
+        ("queries that see no key", count == 0),
+        ("queries that see one key", count == 1),
+        ("queries from which some key is hidden", count < keys),
+        ("queries that see every key", count == keys),
+    ]
+    for block in _BLOCKS:
+        start = (keys - 1) // block * block
+        if start > 0:
+            text = f"queries that see a key of the last block of {block} (from key {start} on)"
+            kinds.append((text, last >= start))
+    for text, kind in kinds:
+        if kind.any() and not kind.all() and not (rows & ~kind).any():
+            share = "all" if rows[kind].all() else f"{rows[kind].mean():.0%}"
+            yield f"only {text} are wrong, {share} of them"
+            return
+
+
+def _from_on(what: str, wrong: Any) -> Iterator[str]:
+    """Say where along an axis the error begins, or that it has one place."""
+    bad = np.flatnonzero(wrong)
+    first, last, length = int(bad[0]), int(bad[-1]), wrong.size
+    if bad.size == length:
+        return
+    for block in _BLOCKS:
+        if first >= (length - 1) // block * block > 0:
+            yield f"only {what} of the last block of {block} are wrong, from {first} on"
+            return
+    if first == last:
+        yield f"only one of the {what} is wrong: {first}"
+    elif bad.size == last - first + 1:
+        yield f"only {what} {first} to {last} of {length} are wrong"

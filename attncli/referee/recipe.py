@@ -1,0 +1,161 @@
+"""Attention as a recipe whose steps can be exchanged, so that mistakes can be made on purpose.
+
+The engine computes the right answer and nothing else. Here every step is a few lines
+on whole arrays (B, H, L, S) and a field of `Recipe`: a convention that somebody may
+have followed instead is another recipe. Slices keep the arrays small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import widen
+from attncli.referee.rounding import FLOAT64
+from attncli.referee.stages import present, softmax_over
+from attncli.visibility import Visibility
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from attncli.problem import Problem
+
+__all__ = [
+    "ORDER",
+    "Outputs",
+    "Recipe",
+    "band",
+    "distance",
+    "recipe_of",
+    "vary",
+]
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+Outputs = dict[str, Array]
+
+ORDER = ("scale", "cap", "bias", "alibi", "hide")
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """A problem and the way in which it is solved.
+
+    Attributes
+    ----------
+    problem : Problem
+        Gives query, key, value, scale, score function, softcap, sinks and rope; its
+        visibility only says where the queries stand.
+    whole : Problem
+        The problem before it was cut to a slice.
+    rules : mapping of str to ndarray of bool
+        What each rule lets attend; broadcast to (B, H, L, S).
+    terms : mapping of str to ndarray
+        What the steps of the same name add to the scores (or multiply them with).
+    order : tuple of str
+        The steps from the product to the scores.
+    softmax : callable
+        Scores to weights (B, H, L, S) and lse (B, H, L).
+    after : tuple of callable
+        Changes of the weights before they meet the values.
+    mix : callable
+        Weights and values to context.
+    finish : tuple of callable
+        Changes of the outputs.
+    shape : callable
+        An output (B, H, …) in the axes of the user.
+    fill : float or None
+        The score of a hidden key; −inf unless given.
+    largest : float
+        What overflows in the format of the file.
+    file_fill : float
+        The large negative number that the file's own scores hold, where they do.
+    file_shapes : mapping of str to tuple of int
+        The shapes of the files.
+    """
+
+    problem: Problem
+    whole: Problem
+    rules: Mapping[str, Bools]
+    terms: Mapping[str, Array]
+    order: tuple[str, ...] = ORDER
+    softmax: Callable[[Recipe, Array], tuple[Array, Array]] = softmax_over
+    after: tuple[Callable[[Recipe, Array], Array], ...] = ()
+    mix: Callable[[Array, Array], Array] = np.matmul
+    finish: tuple[Callable[[Recipe, Outputs], Outputs], ...] = ()
+    shape: Callable[[Problem, str, Array], Array] = present
+    fill: float = -np.inf
+    largest: float = FLOAT64.largest
+    file_fill: float = -1e9
+    file_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def seen(self) -> Bools:
+        """Which keys each query sees, every rule together; broadcast to (B, H, L, S)."""
+        together = np.ones((1, 1, 1, 1), np.bool_)
+        for rule in self.rules.values():
+            together = together & rule
+        return together
+
+
+def recipe_of(problem: Problem, whole: Problem | None = None) -> Recipe:
+    """Return the right recipe of a problem."""
+    terms: dict[str, Array] = {}
+    if problem.bias is not None:
+        terms["bias"] = widen(problem.bias, np.float64)
+    if problem.slopes is not None:
+        terms["alibi"] = -problem.slopes[:, None, None] * np.abs(distance(problem))
+    return Recipe(problem, whole or problem, _rules(problem), terms)
+
+
+def vary(recipe: Recipe, **changes: Any) -> Recipe:
+    """Return the recipe with some fields of its problem changed."""
+    return replace(recipe, problem=replace(recipe.problem, **changes))
+
+
+def band(problem: Problem, *, offsets: tuple[int, ...] | None = None, **rules: Any) -> Bools:
+    """Return which keys the given rules alone let attend, (B or 1, 1, L, S).
+
+    Parameters
+    ----------
+    problem : Problem
+    offsets : tuple of int, optional
+        Where the queries stand instead.
+    **rules
+        Fields of `Visibility`: causal, window, kv_lengths, query_lengths.
+    """
+    _, _, queries, count = problem.shape
+    offsets = problem.visible.offsets if offsets is None else offsets
+    alone = Visibility(queries=queries, keys=count, offsets=offsets, **rules)
+    per_batch = (offsets, alone.kv_lengths or (), alone.query_lengths or ())
+    entries = max(len(numbers) for numbers in per_batch)
+    tiles = [alone.tile(b, 0, (0, queries), (0, count)) for b in range(entries)]
+    full = [np.ones((queries, count), np.bool_) if tile is None else tile for tile in tiles]
+    return np.stack(full)[:, None]
+
+
+def distance(problem: Problem, offsets: tuple[int, ...] | None = None) -> Array:
+    """Return i + offset − j, (B or 1, 1, L, S)."""
+    _, _, queries, keys = problem.shape
+    offset = np.array(problem.visible.offsets if offsets is None else offsets)
+    rows: Array = np.arange(queries)[:, None] + offset[:, None, None, None]
+    return rows - np.arange(keys)
+
+
+def _rules(problem: Problem) -> dict[str, Bools]:
+    visible = problem.visible
+    rules: dict[str, Bools] = {}
+    if visible.mask is not None:
+        rules["mask"] = visible.mask
+    if visible.key_padding is not None:
+        rules["key_padding_mask"] = visible.key_padding[:, None, None, :]
+    for name in ("kv_lengths", "query_lengths", "window"):
+        given = getattr(visible, name)
+        if given is not None:
+            rules[name] = band(problem, **{name: given})
+    if visible.causal:
+        rules["causal"] = band(problem, causal=True)
+    return rules

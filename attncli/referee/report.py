@@ -1,0 +1,218 @@
+"""What `attncli.check` hands back, as frozen data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.arguments import shape_text
+from attncli.errors import ShapeError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from attncli.referee.convention import Convention
+
+__all__ = ["CheckReport", "Diagnosis", "Explanation", "Place", "Tolerance", "Verdict"]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a number of the file may lie from the answer: absolute + relative · |answer|.
+
+    Attributes
+    ----------
+    absolute, relative : float
+    earned : bool
+        Derived from what the plain formula makes in the format of the file.
+    plain_error : float
+        The largest absolute error of the plain formula in that format.
+    """
+
+    absolute: float
+    relative: float
+    earned: bool
+    plain_error: float
+
+    def allowed(self, answer: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the tolerance of each element."""
+        size = np.where(np.isfinite(answer), np.abs(answer), 0)
+        return self.absolute + self.relative * size
+
+
+@dataclass(frozen=True)
+class Place:
+    """One element, and by how much it is off.
+
+    Attributes
+    ----------
+    batch, head : int or None
+        None where the problem has no such axis.
+    query : int
+    column : int or None
+        The key of weights and scores, the component of the context; None for the lse.
+    query_label, column_label : str or None
+    found, answer : float
+        What the file holds, and what is right.
+    error : float
+        Absolute, or relative to the answer.
+    """
+
+    batch: int | None
+    head: int | None
+    query: int
+    column: int | None
+    query_label: str | None
+    column_label: str | None
+    found: float
+    answer: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One output of the other implementation against the answer.
+
+    Attributes
+    ----------
+    name : str
+        context, weights, lse, scores, raw or capped.
+    format : str
+        The format in which the file was judged: float16, bfloat16, float32 or float64.
+    shape, expected_shape : tuple of int
+        Of the file, and of the answer. Where they differ, nothing below was measured.
+    passed : bool
+    tolerance : Tolerance or None
+    largest, largest_relative : Place or None
+        The largest absolute and relative errors; None where all elements agree.
+    rms : float
+        Root of the mean squared error, over the finite elements.
+    elements, outside : int
+        How many there are, and how many lie outside the tolerance.
+    nonfinite, nonfinite_rows : int
+        Elements, and rows with such, that are NaN or infinite and should not be.
+    worst_rows : tuple of Place
+        The largest error of each of the worst rows, the worst first.
+    """
+
+    name: str
+    format: str
+    shape: tuple[int, ...]
+    expected_shape: tuple[int, ...]
+    passed: bool
+    tolerance: Tolerance | None = None
+    largest: Place | None = None
+    largest_relative: Place | None = None
+    rms: float = 0.0
+    elements: int = 0
+    outside: int = 0
+    nonfinite: int = 0
+    nonfinite_rows: int = 0
+    worst_rows: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Conventions that make the numbers agree.
+
+    Attributes
+    ----------
+    conventions : tuple of Convention
+        One, or two that come together.
+    options : tuple of str
+        How attncli is told to do the same, where it can be.
+    outputs : tuple of str
+        The outputs that it explains.
+    error : float
+        The largest absolute error that is left.
+    """
+
+    conventions: tuple[Convention, ...]
+    options: tuple[str, ...]
+    outputs: tuple[str, ...]
+    error: float
+
+    @property
+    def name(self) -> str:
+        """The names of the conventions, joined by ``+``."""
+        return "+".join(convention.name for convention in self.conventions)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Why the numbers differ, as far as that could be found.
+
+    Attributes
+    ----------
+    explanations : tuple of Explanation
+        All explain the data equally; empty where nothing does.
+    apart : str
+        Which inputs would tell several explanations apart; else empty.
+    findings : tuple of str
+        Where the error is, as sentences.
+    scope : str
+        What the conventions were tried on: ``all`` or a slice.
+    tried : int
+        How many conventions and pairs were tried.
+    complete : bool
+        False where the time limit came first.
+    """
+
+    explanations: tuple[Explanation, ...]
+    apart: str
+    findings: tuple[str, ...]
+    scope: str
+    tried: int
+    complete: bool
+
+
+@dataclass(frozen=True, eq=False)
+class CheckReport:
+    """Is it right, and if not, what happened? Printable; from `attncli.check`.
+
+    Attributes
+    ----------
+    verdicts : tuple of Verdict
+        One for each output.
+    diagnosis : Diagnosis or None
+        None where everything passed or no diagnosis was asked for.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    diagnosis: Diagnosis | None
+    _files: Mapping[str, npt.NDArray[Any]] = field(repr=False)
+    _answers: Mapping[str, npt.NDArray[Any]] = field(repr=False)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every output is within its tolerance."""
+        return all(verdict.passed for verdict in self.verdicts)
+
+    def difference(self, name: str) -> npt.NDArray[np.float64]:
+        """Return file − answer, in the shape of both; 0 where both are the same infinity.
+
+        Raises
+        ------
+        UsageError
+            No such output was checked.
+        ShapeError
+            The file has another shape than the answer.
+        """
+        if name not in self._files:
+            raise UsageError(f"no difference of {name}: checked were {', '.join(self._files)}")
+        found, answer = self._files[name], self._answers[name]
+        if found.shape != answer.shape:
+            raise ShapeError(
+                f"{name}: the file has shape {shape_text(found.shape)} and the answer "
+                f"{shape_text(answer.shape)}; they have no difference"
+            )
+        with np.errstate(invalid="ignore"):
+            return np.where(found == answer, 0.0, found - answer)
+
+    def __str__(self) -> str:
+        from attncli.referee.wording import report_lines  # noqa: PLC0415 - it needs this module
+
+        return "\n".join(report_lines(self))

@@ -1,0 +1,133 @@
+"""Number formats as rounding: what a formula makes when every step is stored in one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import dtype_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["FLOAT64", "PRECISIONS", "Digits", "Precision", "own_precision", "printed_digits"]
+
+Array = npt.NDArray[Any]
+
+_SAMPLE = 1000
+# Fewer decimals than 3 are as likely exact numbers (0.5, 0.25) as rounded ones.
+_DECIMALS = range(3, 9)
+_SIGNIFICANT = range(3, 10)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A format to round to after every step.
+
+    Attributes
+    ----------
+    name : str
+        float16, bfloat16, float32 or float64.
+    eps : float
+        Distance from 1 to the next number.
+    largest : float
+        The largest finite number.
+    """
+
+    name: str
+    eps: float
+    largest: float
+
+    @property
+    def computing(self) -> np.dtype[Any]:
+        """The dtype that sums are kept in: half formats accumulate in float32, as PyTorch does."""
+        return np.dtype(np.float64 if self.name == "float64" else np.float32)
+
+    def rounded(self, array: Array) -> Array:
+        """Return the nearest numbers of the format, in the computing dtype."""
+        array = array.astype(self.computing, copy=False)
+        if self.name == "float16":
+            return array.astype(np.float16).astype(np.float32)
+        return _nearest_bfloat16(array) if self.name == "bfloat16" else array
+
+
+FLOAT64 = Precision("float64", 2.0**-52, float(np.finfo(np.float64).max))
+PRECISIONS = {
+    "float16": Precision("float16", 2.0**-10, 65504.0),
+    "bfloat16": Precision("bfloat16", 2.0**-7, float.fromhex("0x1.fep127")),
+    "float32": Precision("float32", 2.0**-23, float(np.finfo(np.float32).max)),
+    "float64": FLOAT64,
+}
+
+
+def own_precision(array: Array, values: npt.NDArray[np.float64]) -> Precision:
+    """Return the precision that an array was computed in, as far as its numbers show.
+
+    Text has no dtype: numbers that float32 holds exactly were float32 when they were
+    written.
+
+    Parameters
+    ----------
+    array : ndarray
+        As it was given.
+    values : ndarray of float64
+        The same numbers.
+    """
+    if array.dtype != np.float64:
+        return PRECISIONS[dtype_name(array.dtype)]
+    finite = values[np.isfinite(values)]
+    with np.errstate(over="ignore"):
+        narrow = bool((finite.astype(np.float32) == finite).all())
+    return PRECISIONS["float32" if narrow else "float64"]
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Half a unit of the last digit printed: absolute, or relative to the number."""
+
+    absolute: float = 0.0
+    relative: float = 0.0
+
+
+def printed_digits(values: npt.NDArray[np.float64]) -> Digits:
+    """Return what the numbers lost when they were printed with few digits.
+
+    Examples
+    --------
+    >>> printed_digits(np.array([0.7311, 0.2689]))
+    Digits(absolute=5e-05, relative=0.0)
+    >>> printed_digits(np.array([1 / 3, 2 / 3]))
+    Digits(absolute=0.0, relative=0.0)
+    """
+    flat = values.reshape(-1)
+    some = flat[:: max(1, flat.size // _SAMPLE)]
+    parts = list(_decimal_parts(some[np.isfinite(some)]))
+    decimals = max((places for places, _ in parts), default=0)
+    significant = max((count for _, count in parts), default=0)
+    if decimals in _DECIMALS:
+        return Digits(absolute=float(f"5e-{decimals + 1}"))
+    if decimals > _DECIMALS.stop and significant in _SIGNIFICANT:
+        return Digits(relative=float(f"5e-{significant}"))
+    return Digits()
+
+
+def _decimal_parts(values: npt.NDArray[np.float64]) -> Iterable[tuple[int, int]]:
+    """Yield decimal places and significant digits of the shortest text of each number."""
+    for number in islice(values.tolist(), _SAMPLE):
+        _, digits, exponent = Decimal(repr(number)).as_tuple()
+        if isinstance(exponent, int):
+            trailing = 1 if digits[-1] == 0 else 0  # repr ends whole numbers in .0
+            yield -exponent - trailing, len(digits) - trailing
+
+
+def _nearest_bfloat16(array: Array) -> Array:
+    """Round float32 to the upper half of its bits, ties to even."""
+    bits = array.view(np.uint32) if array.flags.c_contiguous else array.copy().view(np.uint32)
+    odd = (bits >> np.uint32(16)) & np.uint32(1)
+    near = (bits + np.uint32(0x7FFF) + odd) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(array), array, near.view(np.float32))

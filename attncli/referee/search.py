@@ -1,0 +1,135 @@
+"""Find the conventions that explain a difference: one at a time, then two."""
+
+from __future__ import annotations
+
+import time
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from attncli.referee.case import Case, Cases, Question
+from attncli.referee.convention import Convention, Need
+from attncli.referee.fit import Fit, fit
+from attncli.referee.registry import CONVENTIONS
+from attncli.referee.report import Explanation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from attncli.referee.recipe import Recipe
+
+__all__ = ["Search", "follow"]
+
+Array = npt.NDArray[Any]
+Group = tuple[Convention, ...]
+
+# Evidence against chance: the conventions tried are about 2^6, the pairs about 2^12,
+# and at most one file in a thousand may be given a false name.
+_BITS_FOR_ONE = 16.0
+_BITS_FOR_TWO = 24.0
+# An explanation this many times worse than the best is not equally good.
+_EQUALLY_GOOD = 1.5
+_ROUNDING = 0.05
+
+_CONCERNS = {
+    "lse": {"lse"},
+    "scores": {"scores", "raw", "capped"},
+    "precision": {"context"},
+}
+
+
+class Search:
+    """The search for explanations of one question, within a time limit.
+
+    Attributes
+    ----------
+    tried : int
+        How many conventions and pairs were evaluated.
+    complete : bool
+        False once the time limit has come.
+    """
+
+    def __init__(self, question: Question, canonical: Mapping[str, Array], deadline: float) -> None:
+        self.tried = 0
+        self.complete = True
+        self.cases = Cases(question, canonical)
+        self._question = question
+        self._deadline = deadline
+        self._firsts: dict[tuple[int, str], Recipe | None] = {}
+
+    def run(self) -> tuple[Explanation, ...]:
+        """Return the explanations, the best first; empty where there is none."""
+        groups = [(convention,) for convention in self._sensible()]
+        return self._explain(groups, _BITS_FOR_ONE) or self._explain(
+            self._pairs([convention for (convention,) in groups]), _BITS_FOR_TWO
+        )
+
+    def _sensible(self) -> list[Convention]:
+        """Return the conventions that bear on the outputs and can be applied."""
+        names = set(self._question.files)
+        return [
+            convention
+            for convention in CONVENTIONS
+            if names & _CONCERNS.get(convention.topic, names)
+            and (cases := self.cases.of(convention.needs))
+            and convention.apply(cases[0].recipe) is not None
+        ]
+
+    def _pairs(self, conventions: Sequence[Convention]) -> Iterator[Group]:
+        for one, other in combinations(conventions, 2):
+            if one.topic != other.topic:
+                yield one, other
+
+    def _explain(self, groups: Iterable[Group], bits: float) -> tuple[Explanation, ...]:
+        found: list[tuple[Fit, Group]] = []
+        for group in groups:
+            if time.monotonic() > self._deadline:
+                self.complete = False
+                break
+            result = self._try(group)
+            if result is not None and result.bits >= bits:
+                found.append((result, group))
+        return tuple(self._explanation(*item) for item in _best(found))
+
+    def _try(self, group: Group) -> Fit | None:
+        needs: frozenset[Need] = frozenset().union(*(convention.needs for convention in group))
+        cases = self.cases.of(needs)
+        recipes = [self._follow(case, group) for case in cases]
+        ready = [recipe for recipe in recipes if recipe is not None]
+        if not cases or len(ready) < len(cases):
+            return None
+        self.tried += 1
+        return fit(self._question, cases, ready)
+
+    def _follow(self, case: Case, group: Group) -> Recipe | None:
+        """Do as `follow`, and remember what comes of the first convention alone."""
+        place = id(case), group[0].name
+        if place not in self._firsts:
+            self._firsts[place] = group[0].apply(case.recipe)
+        recipe = self._firsts[place]
+        if recipe is None or len(group) == 1:
+            return recipe
+        return group[1].apply(recipe)
+
+    def _explanation(self, result: Fit, group: Group) -> Explanation:
+        problem = self._question.problem
+        options = tuple(option for c in group if (option := c.option(problem)))
+        return Explanation(group, options, tuple(self._question.files), result.error)
+
+
+def follow(case: Case, group: Group) -> Recipe | None:
+    """Return the recipe that follows all conventions of a group, or None."""
+    recipe: Recipe | None = case.recipe
+    for convention in group:
+        recipe = None if recipe is None else convention.apply(recipe)
+    return recipe
+
+
+def _best(found: list[tuple[Fit, Group]]) -> list[tuple[Fit, Group]]:
+    """Return those about as good as the best, the best first."""
+    found = sorted(found, key=lambda item: item[0].rms)
+    if not found:
+        return []
+    most = _EQUALLY_GOOD * found[0][0].rms + _ROUNDING
+    return [item for item in found if item[0].rms <= most]

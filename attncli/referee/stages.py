@@ -1,0 +1,113 @@
+"""The steps of attention on whole arrays, each exchangeable for another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.problem import Problem
+    from attncli.referee.recipe import Recipe
+
+__all__ = ["CAPS", "over_heads", "present", "shared", "softmax_over", "step_function"]
+
+Array = npt.NDArray[Any]
+
+
+def _scale(recipe: Recipe, scores: Array) -> Array:
+    scaled: Array = scores * scores.dtype.type(recipe.problem.scale)
+    return scaled
+
+
+def _cap(recipe: Recipe, scores: Array) -> Array:
+    cap = recipe.problem.softcap
+    return scores if cap is None else cap * np.tanh(scores / cap)
+
+
+def _hide(recipe: Recipe, scores: Array) -> Array:
+    return np.where(recipe.seen, scores, scores.dtype.type(recipe.fill))
+
+
+def _add(step: str) -> Callable[[Recipe, Array], Array]:
+    def add(recipe: Recipe, scores: Array) -> Array:
+        term = recipe.terms.get(step)
+        return scores if term is None else scores + term.astype(scores.dtype, copy=False)
+
+    return add
+
+
+def _times_mask(recipe: Recipe, scores: Array) -> Array:
+    product: Array = scores * recipe.terms["times_mask"].astype(scores.dtype)
+    return product
+
+
+def _cap_undivided(recipe: Recipe, scores: Array) -> Array:
+    return scores if (cap := recipe.problem.softcap) is None else cap * np.tanh(scores)
+
+
+def _cap_unmultiplied(recipe: Recipe, scores: Array) -> Array:
+    return scores if (cap := recipe.problem.softcap) is None else np.tanh(scores / cap)
+
+
+def _clip(recipe: Recipe, scores: Array) -> Array:
+    return scores if (cap := recipe.problem.softcap) is None else np.clip(scores, -cap, cap)
+
+
+CAPS = ("cap", "cap_undivided", "cap_unmultiplied", "clip")
+_STEPS: dict[str, Callable[[Recipe, Array], Array]] = {
+    "scale": _scale,
+    "cap": _cap,
+    "cap_undivided": _cap_undivided,
+    "cap_unmultiplied": _cap_unmultiplied,
+    "clip": _clip,
+    "times_mask": _times_mask,
+    "hide": _hide,
+}
+
+
+def step_function(step: str) -> Callable[[Recipe, Array], Array]:
+    """Return what a step of a recipe's order does to the scores."""
+    return _STEPS.get(step) or _add(step)
+
+
+def softmax_over(recipe: Recipe, scores: Array, axis: int = -1) -> tuple[Array, Array]:
+    """Return weights and lse, the softmax running over an axis; sinks count where it is the keys.
+
+    What sees nothing gets weights 0 and lse −inf.
+    """
+    sinks = recipe.problem.sinks if axis == -1 else None
+    top = scores.max(axis, keepdims=True)
+    if sinks is not None:
+        sink = over_heads(sinks).astype(scores.dtype)
+        top = np.maximum(top, sink)
+    shift = np.where(np.isneginf(top), 0, top)
+    share = np.exp(scores - shift)
+    total = share.sum(axis, keepdims=True)
+    if sinks is not None:
+        total = total + np.exp(sink - shift)
+    weights = np.where(total == 0, 0, share / total)
+    lse = np.log(total) + shift
+    # Over another axis there is no denominator of a query: the usual one is reported.
+    return weights, lse[..., 0] if axis == -1 else softmax_over(recipe, scores)[1]
+
+
+def over_heads(per_head: Array) -> Array:
+    """Return (H,) as (H, 1, 1)."""
+    return per_head[:, None, None]
+
+
+def present(problem: Problem, name: str, array: Array) -> Array:
+    """Return an output (B, H, …) in the axes of the user."""
+    if name == "context":
+        return problem.layout.join(array)
+    return problem.layout.drop(array[..., 0] if name == "lse" else array)
+
+
+def shared(problem: Problem, array: Array) -> Array:
+    """Return keys or values (B or 1, H, S, ·): each head's own copy of what its group shares."""
+    times = problem.query.shape[1] // array.shape[1]
+    return array if times == 1 else np.asarray(np.repeat(array, times, axis=1))

@@ -1,0 +1,186 @@
+"""A tolerance that is earned: how wrong an output may be that was computed rightly.
+
+The plain formula (Q·Kᵀ, softmax, ·V, every intermediate result stored in the format
+of the file) is one right way to compute it. Its largest error against float64 is
+measured on the very problem, and a file passes if its own error is within `FACTOR`
+times that, plus two units in the last place of a typical element and four of its own.
+This is the rule of FlashAttention's tests, which take a factor of 2 and the last
+place of numbers around 1.
+
+Elements that are huge beside the others (scores with a bias of −1e9) round by huge
+amounts: what an element's own rounding explains is not counted as error of the formula.
+
+References
+----------
+Dao 2023, "FlashAttention-2", and its ``tests/test_flash_attn.py``: the error must not
+exceed twice that of a PyTorch implementation in the same precision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import widen
+from attncli.referee.evaluation import evaluate
+from attncli.referee.recipe import Outputs, Recipe, recipe_of
+from attncli.referee.report import Tolerance
+from attncli.referee.rounding import PRECISIONS, Digits, Precision
+from attncli.referee.stages import shared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from attncli.problem import Problem
+
+__all__ = ["FACTOR", "Plain", "earned", "plain_errors", "plain_errors_of"]
+
+Array = npt.NDArray[Any]
+
+FACTOR = 3.0
+_CHUNK_CELLS = 2**18
+_CHUNKS = 12
+
+
+@dataclass(frozen=True)
+class Plain:
+    """What the plain formula does to one output.
+
+    Attributes
+    ----------
+    largest : float
+        Its largest absolute error.
+    excess : float
+        The same beyond one unit in the last place of the element.
+    size : float
+        A typical element.
+    """
+
+    largest: float = 0.0
+    excess: float = 0.0
+    size: float = 0.0
+
+    def __or__(self, other: Plain) -> Plain:
+        return Plain(
+            max(self.largest, other.largest),
+            max(self.excess, other.excess),
+            max(self.size, other.size),
+        )
+
+
+def earned(plain: Plain, precision: Precision, digits: Digits) -> Tolerance:
+    """Return the tolerance that the plain formula's error earns.
+
+    Parameters
+    ----------
+    plain : Plain
+    precision : Precision
+        The format of the file.
+    digits : Digits
+        What printing took away.
+    """
+    return Tolerance(
+        absolute=FACTOR * plain.excess + 2 * precision.eps * plain.size + digits.absolute,
+        relative=4 * precision.eps + digits.relative,
+        earned=True,
+        plain_error=plain.largest,
+    )
+
+
+def plain_errors_of(problem: Problem, precisions: Mapping[str, Precision]) -> dict[str, Plain]:
+    """Return the plain formula's errors in each output, on all of a problem or a fair sample.
+
+    Parameters
+    ----------
+    problem : Problem
+        In float64.
+    precisions : mapping of str to Precision
+        The format of each output.
+    """
+    total = dict.fromkeys(precisions, Plain())
+    for part in _chunks(problem):
+        recipe = recipe_of(part, problem)
+        for name, plain in plain_errors(recipe, precisions).items():
+            total[name] |= plain
+    return total
+
+
+def plain_errors(
+    recipe: Recipe, precisions: Mapping[str, Precision], exact: Outputs | None = None
+) -> dict[str, Plain]:
+    """Return the errors that a recipe makes when every step is rounded.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    precisions : mapping of str to Precision
+    exact : dict, optional
+        What `evaluate` gives for it.
+    """
+    exact = evaluate(recipe) if exact is None else exact
+    sizes = _sizes(recipe, exact, precisions)
+    made: dict[str, list[Outputs]] = {}
+    errors = {}
+    for name, precision in precisions.items():
+        # float64 cannot be measured against itself; its errors are those of float32, smaller.
+        tried = PRECISIONS["float32"] if precision.name == "float64" else precision
+        if tried.name not in made:
+            made[tried.name] = [evaluate(recipe, tried, fold=fold) for fold in (False, True)]
+        ratio = precision.eps / tried.eps
+        largest, excess = _errors([plain[name] for plain in made[tried.name]], exact[name], tried)
+        errors[name] = Plain(ratio * largest, ratio * excess, sizes[name])
+    return errors
+
+
+def _errors(plains: list[Array], exact: Array, precision: Precision) -> tuple[float, float]:
+    """Return largest error and largest excess over two orders of the same steps."""
+    largest = excess = 0.0
+    for plain in plains:
+        both = np.isfinite(plain) & np.isfinite(exact)
+        error = np.abs(plain[both].astype(np.float64) - exact[both])
+        if error.size:
+            largest = max(largest, float(error.max()))
+            excess = max(excess, float((error - precision.eps * np.abs(exact[both])).max()))
+    return largest, excess
+
+
+def _sizes(recipe: Recipe, exact: Outputs, names: Iterable[str]) -> dict[str, float]:
+    sizes = {}
+    for name in names:
+        array = np.abs(exact[name])
+        if name == "context":
+            # Values of either sign may cancel; what is rounded is the sum of their sizes.
+            array = np.abs(exact["weights"]) @ _value_sizes(recipe.problem)
+        array = array[np.isfinite(array)]
+        typical = np.median if name in ("raw", "capped", "scores") else np.max
+        sizes[name] = float(typical(array)) if array.size else 0.0
+        if name == "lse":  # the logarithm of a sum near 1 carries the error of the sum
+            sizes[name] = max(1.0, sizes[name])
+    return sizes
+
+
+def _value_sizes(problem: Problem) -> Array:
+    if problem.value is None:
+        return np.zeros((problem.key.shape[2], 0))
+    return np.abs(shared(problem, widen(problem.value, np.float64)))
+
+
+def _chunks(problem: Problem) -> Iterator[Problem]:
+    """Yield parts of a problem: all of it, or some spread evenly over it where it is large."""
+    batch, heads, queries, keys = problem.shape
+    rows = max(1, min(queries, _CHUNK_CELLS // (keys * problem.query.shape[3])))
+    parts = [
+        (b, h, start)
+        for b in range(batch)
+        for h in range(heads)
+        for start in range(0, queries, rows)
+    ]
+    if batch * heads * queries * keys <= _CHUNK_CELLS:
+        yield problem
+        return
+    chosen = sorted({round(i) for i in np.linspace(0, len(parts) - 1, _CHUNKS)})
+    for b, h, start in (parts[i] for i in chosen):
+        yield problem.select(batch=b, head=h, rows=(start, min(start + rows, queries)))

@@ -1,0 +1,146 @@
+"""Measure how far the numbers of a file lie from the answer, and where."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee.report import Place, Tolerance, Verdict
+
+if TYPE_CHECKING:
+    from attncli.problem import Problem
+
+__all__ = ["canonical", "measure", "outside"]
+
+Array = npt.NDArray[Any]
+_WORST_ROWS = 5
+
+
+def canonical(problem: Problem, name: str, array: Array) -> Array:
+    """Return an output in the user's axes as (B, H, L, ·)."""
+    batch, heads, queries, _ = problem.shape
+    if name == "context":
+        return problem.layout.split(array, heads, name)
+    return np.asarray(array.reshape(batch, heads, queries, -1))
+
+
+def errors(found: Array, answer: Array) -> Array:
+    """Return |found − answer|: 0 for equal infinities, inf where only one is finite or any NaN."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        error: Array = np.abs(found - answer)
+    error[found == answer] = 0
+    error[np.isnan(found) & np.isnan(answer)] = 0
+    error[np.isnan(error)] = np.inf
+    return error
+
+
+def outside(found: Array, answer: Array, tolerance: Tolerance) -> npt.NDArray[np.bool_]:
+    """Return which elements lie outside the tolerance."""
+    wrong: npt.NDArray[np.bool_] = errors(found, answer) > tolerance.allowed(answer)
+    return wrong
+
+
+def measure(
+    problem: Problem, name: str, found: Array, answer: Array, tolerance: Tolerance, fmt: str
+) -> Verdict:
+    """Return the verdict on one output whose shape is right.
+
+    Parameters
+    ----------
+    problem : Problem
+    name : str
+    found, answer : ndarray of float64 (B, H, L, ·)
+    tolerance : Tolerance
+    fmt : str
+        The format in which it is judged.
+    """
+    error = errors(found, answer)
+    wrong = error > tolerance.allowed(answer)
+    odd = ~np.isfinite(found) & (error > 0)
+    shape = _shape(problem, name, answer)
+    return Verdict(
+        name=name,
+        format=fmt,
+        shape=shape,
+        expected_shape=shape,
+        passed=not wrong.any(),
+        tolerance=tolerance,
+        largest=_largest(problem, name, found, answer, error),
+        largest_relative=_largest(problem, name, found, answer, _relative(error, answer)),
+        rms=_rms(error),
+        elements=error.size,
+        outside=int(np.count_nonzero(wrong)),
+        nonfinite=int(np.count_nonzero(odd)),
+        nonfinite_rows=int(np.count_nonzero(odd.any(axis=-1))),
+        worst_rows=_worst(problem, name, found, answer, error) if wrong.any() else (),
+    )
+
+
+def _shape(problem: Problem, name: str, answer: Array) -> tuple[int, ...]:
+    if name == "context":
+        return problem.layout.join(answer).shape
+    return problem.layout.drop(answer[..., 0] if name == "lse" else answer).shape
+
+
+def _relative(error: Array, answer: Array) -> Array:
+    """Return the error over |answer|; 0 where the answer is 0 or infinite."""
+    with np.errstate(all="ignore"):
+        relative = error / np.abs(answer)
+    relative[(answer == 0) | ~np.isfinite(answer)] = 0
+    return relative
+
+
+def _rms(error: Array) -> float:
+    finite = error[np.isfinite(error)]
+    if not finite.size:
+        return 0.0
+    peak = float(finite.max())
+    # Divided by the largest first, so that no square overflows.
+    return 0.0 if peak == 0 else peak * float(np.sqrt(np.mean(np.square(finite / peak))))
+
+
+def _largest(
+    problem: Problem, name: str, found: Array, answer: Array, error: Array
+) -> Place | None:
+    if not error.any():
+        return None
+    index = np.unravel_index(int(np.argmax(error)), error.shape)
+    return _place(problem, name, found, answer, error, tuple(int(i) for i in index))
+
+
+def _worst(
+    problem: Problem, name: str, found: Array, answer: Array, error: Array
+) -> tuple[Place, ...]:
+    peaks = error.max(axis=-1)
+    order = np.argsort(peaks, axis=None, kind="stable")[::-1][:_WORST_ROWS]
+    rows = [tuple(int(i) for i in np.unravel_index(int(flat), peaks.shape)) for flat in order]
+    return tuple(
+        _place(problem, name, found, answer, error, (*row, int(np.argmax(error[row]))))
+        for row in rows
+        if peaks[row] > 0
+    )
+
+
+def _place(
+    problem: Problem, name: str, found: Array, answer: Array, error: Array, index: tuple[int, ...]
+) -> Place:
+    batch, head, query, column = index
+    axes = problem.layout.weight_axes
+    keyed = name not in ("context", "lse")
+    return Place(
+        batch=batch if "b" in axes else None,
+        head=head if "h" in axes else None,
+        query=query,
+        column=None if name == "lse" else column,
+        query_label=_label(problem.query_labels, query),
+        column_label=_label(problem.key_labels, column) if keyed else None,
+        found=float(found[index]),
+        answer=float(answer[index]),
+        error=float(error[index]),
+    )
+
+
+def _label(labels: tuple[str, ...] | None, index: int) -> str | None:
+    return None if labels is None else labels[index]

@@ -1,0 +1,117 @@
+"""A report in words, line by line; the same lines for `str(report)` and for the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncli.arguments import shape_text
+from attncli.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from attncli.referee.report import CheckReport, Diagnosis, Explanation, Place, Verdict
+
+__all__ = ["diagnosis_lines", "place_text", "report_lines", "verdict_lines"]
+
+# More explanations than this help nobody.
+_SHOWN = 5
+
+
+def report_lines(report: CheckReport) -> Iterator[str]:
+    """Yield the whole report."""
+    for verdict in report.verdicts:
+        yield from verdict_lines(verdict)
+    if report.diagnosis is not None:
+        yield ""
+        yield from diagnosis_lines(report.diagnosis)
+
+
+def verdict_lines(verdict: Verdict) -> Iterator[str]:
+    """Yield what was measured of one output: a headline, and lines that are indented."""
+    word = "ok" if verdict.passed else "MISMATCH"
+    yield f"{verdict.name}: {word} ({verdict.format}, shape {shape_text(verdict.shape)})"
+    if verdict.tolerance is None:
+        yield f"  the answer has shape {shape_text(verdict.expected_shape)}"
+        return
+    if verdict.largest is None:
+        yield "  every number is the answer's"
+    else:
+        yield f"  largest error {_number(verdict.largest)} at {place_text(verdict.largest)}"
+    if verdict.largest_relative is not None:
+        relative = verdict.largest_relative
+        yield f"  largest relative error {relative.error:.3g} at {place_text(relative)}"
+    tolerance = verdict.tolerance
+    why = "earned" if tolerance.earned else "given"
+    yield (
+        f"  the plain formula in {verdict.format} errs by {tolerance.plain_error:.3g}; tolerance "
+        f"{tolerance.absolute:.3g} + {tolerance.relative:.3g} · |answer| ({why})"
+    )
+    share = verdict.outside / verdict.elements
+    yield (
+        f"  rms error {verdict.rms:.3g}; {verdict.outside} of {verdict.elements} elements "
+        f"({share:.3g} of all) outside the tolerance"
+    )
+    if verdict.nonfinite:
+        yield (
+            f"  {verdict.nonfinite} elements in {verdict.nonfinite_rows} rows are NaN or infinite "
+            "and should not be"
+        )
+
+
+def place_text(place: Place) -> str:
+    """Return where an element is: ``batch 0, head 2, query 3 (cat), column 5``."""
+    axes = (
+        ("batch", place.batch, None),
+        ("head", place.head, None),
+        ("query", place.query, place.query_label),
+        ("column", place.column, place.column_label),
+    )
+    return ", ".join(
+        f"{axis} {index}" + (f" ({printable(label)})" if label else "")
+        for axis, index, label in axes
+        if index is not None
+    )
+
+
+def _number(place: Place) -> str:
+    return f"{place.error:.3g} (file {place.found:.7g}, answer {place.answer:.7g})"
+
+
+def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield what was found out."""
+    yield f"diagnosis: {_summary(diagnosis)}"
+    for explanation in diagnosis.explanations[:_SHOWN]:
+        yield from _explanation_lines(explanation)
+    hidden = len(diagnosis.explanations) - _SHOWN
+    if hidden > 0:
+        yield f"  … and {hidden} more"
+    if diagnosis.apart:
+        yield f"  {diagnosis.apart}"
+    if diagnosis.explanations and diagnosis.scope == "slices":
+        yield "  (tried on slices around the first wrong row and the worst)"
+    for finding in diagnosis.findings:
+        yield f"  {finding}"
+    if not diagnosis.complete:
+        yield f"  the time limit came after {diagnosis.tried} tries; there may be more"
+
+
+def _summary(diagnosis: Diagnosis) -> str:
+    count = len(diagnosis.explanations)
+    if count == 0:
+        return f"no known convention explains the numbers ({diagnosis.tried} tried)"
+    if count == 1:
+        return "one explanation makes the numbers agree"
+    if len({explanation.outputs for explanation in diagnosis.explanations}) > 1:
+        return "each output has its own explanation"
+    return f"{count} explanations make the numbers agree equally well"
+
+
+def _explanation_lines(explanation: Explanation) -> Iterator[str]:
+    for number, convention in enumerate(explanation.conventions):
+        lead = "  and " if number else "  "
+        yield f"{lead}{convention.meaning} [{convention.name}]"
+        yield f"    fix: {convention.fix}"
+    for option in explanation.options:
+        yield f"    attncli does the same with: {option}"
+    yield f"    error that is left in {', '.join(explanation.outputs)}: {explanation.error:.3g}"

@@ -1,0 +1,57 @@
+"""A few lines of NumPy to make wrong attention with, and to ask the referee about it.
+
+Nothing here knows the package's own way of making mistakes: softmax is written out,
+and every test writes its own wrong line.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from attncli import pose
+from attncli.referee import CheckReport, check
+
+__all__ = ["ask", "draw", "named", "plain", "softmax"]
+
+
+def draw(seed: int, *shapes: tuple[int, ...], dtype: str = "float32") -> list[np.ndarray]:
+    """Return random arrays, by default a query, key and value of (2, 4, 6, 8)."""
+    random = np.random.default_rng(seed)
+    return [random.normal(size=s).astype(dtype) for s in shapes or [(2, 4, 6, 8)] * 3]
+
+
+def softmax(scores: np.ndarray, axis: int = -1) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # a row that is hidden whole is NaN, as everywhere
+        exponentials = np.exp(scores - scores.max(axis, keepdims=True))
+    return exponentials / exponentials.sum(axis, keepdims=True)
+
+
+def plain(q: Any, k: Any, v: Any, keep: Any = True, scale: float | None = None) -> np.ndarray:
+    """Return softmax(QKᵀ/√D, −inf where not kept) V; rows that keep nothing are zeros."""
+    q, k, v = (np.asarray(a, np.float64) for a in (q, k, v))
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = np.where(keep, q @ k.swapaxes(-1, -2) * scale, -np.inf)
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(softmax(scores)) @ v
+
+
+def ask(inputs: Any, expected: Any, dtype: str = "float32", **options: Any) -> CheckReport:
+    """Pose the problem and check an output, or a mapping of outputs, rounded to a dtype."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        problem = pose(*inputs, **options)
+    if isinstance(expected, dict):
+        expected = {name: np.asarray(array).astype(dtype) for name, array in expected.items()}
+    else:
+        expected = np.asarray(expected).astype(dtype)
+    return check(expected, problem)
+
+
+def named(report: CheckReport) -> set[str]:
+    """Return the names of all explanations."""
+    if report.diagnosis is None:
+        return set()
+    return {explanation.name for explanation in report.diagnosis.explanations}

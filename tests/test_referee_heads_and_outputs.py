@@ -1,0 +1,181 @@
+"""Wrong head axes, float16 sums, wrong lse and misplaced axes are named."""
+
+import numpy as np
+import pytest
+from referee_numpy import ask, draw, named, plain, softmax
+
+SEEDS = [0, 1, 2]
+L = 6
+
+
+def scaled(q, k):
+    return q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_heads_tiled(seed):
+    q, k, v = draw(seed, (2, 6, L, 8), (2, 3, L, 8), (2, 3, L, 8))
+    wrong = np.stack([plain(q[:, h], k[:, h % 3], v[:, h % 3]) for h in range(6)], axis=1)
+    assert named(ask((q, k, v), wrong)) == {"heads_tiled"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_axes_exchanged(seed, layout):
+    q, k, v = draw(seed)
+    if layout == "bshd":  # (B, L, H, D) used as it is: heads meet heads
+        q, k, v = (a.transpose(0, 2, 1, 3) for a in (q, k, v))
+        wrong = plain(q, k, v)
+    else:
+        wrong = plain(*(a.transpose(0, 2, 1, 3) for a in (q, k, v))).transpose(0, 2, 1, 3)
+    report = ask((q, k, v), wrong, layout=layout)
+    assert named(report) == {"axes_exchanged"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_packed_heads_that_are_reshaped(seed):
+    x, y, z = draw(seed, *[(2, L, 32)] * 3)
+    q, k, v = (a.reshape(2, 4, L, 8) for a in (x, y, z))
+    right = [a.reshape(2, L, 4, 8).transpose(0, 2, 1, 3) for a in (x, y, z)]
+    cases = {
+        "heads_reshaped": plain(q, k, v).reshape(2, L, 32),
+        "heads_reshaped_in": plain(q, k, v).transpose(0, 2, 1, 3).reshape(2, L, 32),
+        "heads_reshaped_out": plain(*right).reshape(2, L, 32),
+    }
+    for name, wrong in cases.items():
+        assert named(ask((x, y, z), wrong, heads=4)) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_packed_heads_that_are_interleaved(seed):
+    x, y, z = draw(seed, *[(2, L, 32)] * 3)
+    context = plain(*(a.reshape(2, L, 8, 4).transpose(0, 3, 1, 2) for a in (x, y, z)))
+    cases = {
+        "heads_interleaved": context.transpose(0, 2, 3, 1).reshape(2, L, 32),
+        "heads_interleaved_in": context.transpose(0, 2, 1, 3).reshape(2, L, 32),
+    }
+    for name, wrong in cases.items():
+        assert named(ask((x, y, z), wrong, heads=4)) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_weights_averaged_before_the_values(seed):
+    q, k, v = draw(seed)
+    wrong = softmax(scaled(q, k)).mean(axis=1, keepdims=True) @ v
+    assert named(ask((q, k, v), wrong)) == {"weights_averaged_before_values"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("weights_averaged", lambda w: w.mean(axis=1)),
+        ("axes_bhxl", lambda w: w.swapaxes(-1, -2)),
+        ("axes_blhx", lambda w: w.transpose(0, 2, 1, 3)),
+        ("axes_of_length_1", lambda w: w[:, :, None]),
+    ],
+)
+def test_axes_of_the_weights(seed, name, wrong):
+    q, k, _ = draw(seed, (2, 4, 5, 8), (2, 4, 7, 8), (1,))
+    report = ask((q, k), {"weights": wrong(softmax(scaled(q, k)))})
+    assert not report.passed
+    assert named(report) == {name}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("axes_blhx", lambda c: c.transpose(0, 2, 1, 3)),
+        ("heads_packed", lambda c: c.transpose(0, 2, 1, 3).reshape(2, 5, -1)),
+    ],
+)
+def test_axes_of_the_context(name, wrong):
+    q, k, v = draw(0, (2, 4, 5, 8), (2, 4, 7, 8), (2, 4, 7, 3))
+    assert named(ask((q, k, v), wrong(plain(q, k, v)))) == {name}
+
+
+def test_averaged_weights_of_unscaled_scores():
+    q, k, _ = draw(0)
+    weights = softmax(q @ k.swapaxes(-1, -2)).mean(axis=1)
+    assert named(ask((q, k), {"weights": weights})) == {"unscaled+weights_averaged"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_float16_accumulation(seed):
+    q, k, v = draw(seed, (1, 1, 4, 16), (1, 1, 1500, 16), (1, 1, 1500, 16))
+    v = v + np.float32(3)
+    weights = softmax(scaled(q, k)).astype(np.float16)
+    total = np.zeros((1, 1, 4, 16), np.float16)
+    for j in range(1500):
+        total += weights[..., j, None] * v[..., j, :][..., None, :].astype(np.float16)
+    assert named(ask((q, k, v), total, dtype="float16")) == {"float16_accumulation"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_computed_in_half_and_stored_as_float32(seed):
+    q, k, v = draw(seed)
+    half = plain(q, k, v).astype(np.float16)
+    report = ask((q, k, v), half)
+    assert not report.passed
+    assert named(report) == {"computed_in_half"}
+
+
+def test_unscaled_in_half_and_stored_as_float32():
+    q, k, v = draw(1)
+    half = plain(q, k, v, scale=1).astype(np.float16)
+    assert named(ask((q, k, v), half)) == {"unscaled"}
+
+
+SINKS = np.array([0.5, 1.5, -0.7, 2.5])[:, None]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("lse_base_2", lambda s: np.log2(np.exp(s).sum(-1) + np.exp(SINKS))),
+        ("lse_unscaled", lambda s: np.log(np.exp(s * np.sqrt(8)).sum(-1) + np.exp(SINKS))),
+        ("lse_without_sinks", lambda s: np.log(np.exp(s).sum(-1))),
+        (
+            "lse_without_maximum",
+            lambda s: np.log(np.exp(s).sum(-1) + np.exp(SINKS)) - s.max(-1),
+        ),
+        ("lse_not_logarithm", lambda s: np.exp(s).sum(-1) + np.exp(SINKS)),
+        ("lse_negative", lambda s: -np.log(np.exp(s).sum(-1) + np.exp(SINKS))),
+    ],
+)
+def test_lse(seed, name, wrong):
+    q, k, v = draw(seed)
+    scores = scaled(q, k)
+    column = np.broadcast_to(SINKS[..., None], (2, 4, L, 1))
+    context = softmax(np.concatenate([scores, column], axis=-1))[..., :-1] @ v
+    outputs = {"context": context, "lse": wrong(scores)}
+    assert named(ask((q, k, v), outputs, sinks=SINKS.ravel())) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_scores_of_another_stage(seed):
+    q, k, v = draw(seed)
+    keep = np.tri(L, dtype=bool)
+    raw = scaled(q, k)
+    capped = 2 * np.tanh(raw / 2)
+    context = softmax(np.where(keep, capped, -np.inf)) @ v
+    for name, scores in (("scores_are_raw", raw), ("scores_are_capped", capped)):
+        outputs = {"context": context, "scores": scores}
+        assert named(ask((q, k, v), outputs, causal=True, softcap=2)) == {name}
+
+
+def test_scores_without_the_scale():
+    q, k, v = draw(0)
+    outputs = {"context": plain(q, k, v), "scores": q @ k.swapaxes(-1, -2)}
+    assert named(ask((q, k, v), outputs)) == {"scores_unscaled"}
+
+
+def test_each_output_may_have_its_own_explanation():
+    q, k, v = draw(0)
+    weights = softmax(q @ k.swapaxes(-1, -2))
+    outputs = {"context": plain(q, k, v), "weights": weights}
+    report = ask((q, k, v), outputs)
+    assert [v.passed for v in report.verdicts] == [True, False]
+    (explanation,) = report.diagnosis.explanations
+    assert (explanation.name, explanation.outputs) == ("unscaled", ("weights",))

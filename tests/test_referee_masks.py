@@ -1,0 +1,230 @@
+"""Wrong masks, padding, causal rules and windows are named."""
+
+import numpy as np
+import pytest
+from referee_numpy import ask, draw, named, plain, softmax
+
+SEEDS = [0, 1, 2]
+L = 6
+I, J = np.indices((L, L))
+
+
+def a_mask(seed, *shape):
+    """Return a keep-mask under which every query sees its own key."""
+    mask = np.random.default_rng(seed + 100).random(shape) < 0.6
+    return mask | (I == J)
+
+
+def scaled(q, k):
+    return q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+
+
+def kept(q, k, v, mask):
+    """Softmax over the scores as they are, for masks that change scores by hand."""
+    return softmax(np.where(mask, scaled(q, k), -np.inf)) @ v
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("mask_ignored", lambda s, m: softmax(s)),
+        ("mask_inverted", lambda s, m: np.nan_to_num(softmax(np.where(m, -np.inf, s)))),
+        ("mask_added", lambda s, m: softmax(s + m)),
+        ("mask_multiplied", lambda s, m: softmax(s * m)),
+        ("mask_transposed", lambda s, m: softmax(np.where(m.swapaxes(-1, -2), s, -np.inf))),
+        ("hidden_after_softmax", lambda s, m: softmax(s) * m),
+    ],
+)
+def test_mask(seed, name, wrong):
+    q, k, v = draw(seed)
+    mask = a_mask(seed, L, L)
+    mask[:, 0] = True
+    mask[0] = [True, False, True, False, True, False]
+    mask[1] = [True, True, False, False, True, False]
+    assert named(ask((q, k, v), wrong(scaled(q, k), mask) @ v, mask=mask)) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("mask_of_first_batch", lambda m: m[:1]),
+        ("mask_of_first_head", lambda m: m[:, :1]),
+        ("mask_batch_for_head", lambda m: m.swapaxes(0, 1)),
+    ],
+)
+def test_mask_of_another(seed, name, change):
+    q, k, v = draw(seed, *[(3, 3, L, 8)] * 3)
+    mask = a_mask(seed, 3, 3, L, L)
+    assert named(ask((q, k, v), kept(q, k, v, change(mask)), mask=mask)) == {name}
+
+
+PADS = np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 0]], bool)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "keep"),
+    [
+        ("key_padding_mask_ignored", True),
+        ("key_padding_mask_inverted", ~PADS[:, None, None]),
+        ("key_padding_mask_on_queries", PADS[:, None, :, None]),
+        ("key_padding_mask_on_queries_too", PADS[:, None, :, None] & PADS[:, None, None]),
+    ],
+)
+def test_key_padding(seed, name, keep):
+    q, k, v = draw(seed)
+    report = ask((q, k, v), plain(q, k, v, keep), key_padding_mask=PADS)
+    assert named(report) == {name}
+
+
+def test_padding_on_queries_whose_hidden_rows_are_the_mean_of_the_values():
+    q, k, v = draw(0)
+    wrong = softmax(np.where(PADS[:, None, :, None], scaled(q, k), -1e9)) @ v
+    report = ask((q, k, v), wrong, key_padding_mask=PADS)
+    assert named(report) == {"key_padding_mask_on_queries+hidden_finite"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "lengths"),
+    [("kv_lengths_ignored", [6, 6]), ("lengths_one_short", [3, 4]), ("lengths_one_long", [5, 6])],
+)
+def test_lengths(seed, name, lengths):
+    q, k, v = draw(seed)
+    keep = (np.array(lengths)[:, None] > J[0])[:, None, None]
+    # One batch entry of two has a key more in both readings; the other decides.
+    report = ask((q, k, v), plain(q, k, v, keep), kv_lengths=[4, 5])
+    assert named(report) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_padded_queries_that_are_computed(seed):
+    q, k, v = draw(seed)
+    report = ask((q, k, v), plain(q, k, v), query_lengths=[4, 6])
+    assert named(report) == {"query_lengths_ignored"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "keep"),
+    [
+        ("causal_missing", True),
+        ("diagonal_hidden", J < I),
+        ("causal_one_late", J <= I + 1),
+        ("causal_reversed", J >= I),
+    ],
+)
+def test_causal(seed, name, keep):
+    q, k, v = draw(seed)
+    assert named(ask((q, k, v), plain(q, k, v, keep), causal=True)) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_causal_unasked(seed):
+    q, k, v = draw(seed)
+    assert named(ask((q, k, v), plain(q, k, v, J <= I))) == {"causal_unasked"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("asked", "name", "offset"),
+    [
+        ({"causal": True}, "causal_bottom_right", 3),
+        ({"causal": True, "causal_align": "bottom-right"}, "causal_top_left", 0),
+        ({"causal": True, "query_offset": 2}, "causal_top_left", 0),
+        ({}, "causal_unasked_bottom_right", 3),
+        ({}, "causal_unasked", 0),
+    ],
+)
+def test_causal_alignment(seed, asked, name, offset):
+    q, k, v = draw(seed, (2, 2, 4, 8), (2, 2, 7, 8), (2, 2, 7, 8))
+    i, j = np.indices((4, 7))
+    assert named(ask((q, k, v), plain(q, k, v, j <= i + offset), **asked)) == {name}
+
+
+def test_causal_alignment_with_padding():
+    q, k, v = draw(0, (2, 2, 4, 8), (2, 2, 7, 8), (2, 2, 7, 8))
+    i, j = np.indices((4, 7))
+    real = j < np.array([5, 7])[:, None, None, None]
+    report = ask(
+        (q, k, v),
+        plain(q, k, v, real & (j <= i + 3)),
+        causal=True,
+        causal_align="bottom-right",
+        kv_lengths=[5, 7],
+    )
+    assert named(report) == {"causal_bottom_right_of_padding"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "left", "right"),
+    [
+        ("window_ignored", 20, 20),
+        ("window_off_by_one_-1_+0", 3, 3),
+        ("window_off_by_one_+1_+0", 5, 3),
+        ("window_off_by_one_+0_-1", 4, 2),
+        ("window_off_by_one_+0_+1", 4, 4),
+        ("window_off_by_one_-1_-1", 3, 2),
+        ("window_off_by_one_+1_+1", 5, 4),
+        ("window_one_sided", 4, 0),
+        ("window_left_only", 4, 20),
+        ("window_right_only", 20, 3),
+        ("window_halved", 2, 1),
+        ("window_swapped", 3, 4),
+    ],
+)
+def test_window(seed, name, left, right):
+    q, k, v = draw(seed, *[(1, 2, 12, 8)] * 3)
+    i, j = np.indices((12, 12))
+    keep = (j >= i - left) & (j <= i + right)
+    report = ask((q, k, v), plain(q, k, v, keep), window=(4, 3))
+    # A window that ends at the query is the causal rule too.
+    also = {"causal_unasked"} if right == 0 else set()
+    assert named(report) == {name} | also
+
+
+@pytest.mark.parametrize(("name", "first"), [("window_first_key", 1), ("window_first_four", 4)])
+def test_window_with_sink_tokens(name, first):
+    q, k, v = draw(0, *[(1, 2, 12, 8)] * 3)
+    i, j = np.indices((12, 12))
+    keep = ((j >= i - 2) & (j <= i)) | ((j < first) & (j <= i))
+    report = ask((q, k, v), plain(q, k, v, keep), window=(2, 0), causal=True)
+    assert named(report) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("blind_rows_nan", lambda s, v: np.full_like(v[..., 0, :], np.nan)),
+        ("hidden_finite", lambda s, v: v.mean(axis=-2)),
+        ("blind_rows_unmasked", lambda s, v: (softmax(s)[..., 2:3, :] @ v)[..., 0, :]),
+    ],
+)
+def test_queries_that_see_no_key(seed, name, row):
+    q, k, v = draw(seed)
+    mask = a_mask(seed, L, L)
+    mask[2] = False
+    wrong = plain(q, k, v, mask)
+    wrong[..., 2, :] = row(scaled(q, k), v)
+    assert named(ask((q, k, v), wrong, mask=mask)) == {name}
+
+
+def test_hidden_scores_that_are_finite():
+    q, k, _ = draw(0)
+    scores = np.where(J <= I, scaled(q, k), -1e4)
+    report = ask((q, k), {"scores": scores}, causal=True)
+    assert named(report) == {"hidden_finite"}
+
+
+@pytest.mark.parametrize("block", [16, 32, 64, 128])
+def test_last_block_lost(block):
+    q, k, v = draw(block, (1, 1, 3, 8), (1, 1, 150, 8), (1, 1, 150, 8))
+    wrong = plain(q, k[..., : 150 // block * block, :], v[..., : 150 // block * block, :])
+    same = {
+        f"last_block_of_{b}_lost" for b in (16, 32, 64, 128) if 150 // b * b == 150 // block * block
+    }
+    assert named(ask((q, k, v), wrong)) == same

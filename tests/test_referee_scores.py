@@ -1,0 +1,219 @@
+"""Wrong caps, biases, ALiBi, rotary embeddings, softmaxes and sinks are named."""
+
+import numpy as np
+import pytest
+from referee_numpy import ask, draw, named, plain, softmax
+
+SEEDS = [0, 1, 2]
+L = 6
+I, J = np.indices((L, L))
+CAUSAL = J <= I
+
+
+def scaled(q, k):
+    return q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+
+
+def hide(scores, keep=CAUSAL):
+    return np.where(keep, scores, -np.inf)
+
+
+CAP = 0.8
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("softcap_missing", lambda s, b: hide(s + b)),
+        ("softcap_after_mask", lambda s, b: CAP * np.tanh(hide(s + b) / CAP)),
+        ("softcap_after_bias", lambda s, b: hide(CAP * np.tanh((s + b) / CAP))),
+        ("softcap_undivided", lambda s, b: hide(CAP * np.tanh(s) + b)),
+        ("softcap_unmultiplied", lambda s, b: hide(np.tanh(s / CAP) + b)),
+        ("softcap_clipped", lambda s, b: hide(np.clip(s, -CAP, CAP) + b)),
+        ("bias_ignored", lambda s, b: hide(CAP * np.tanh(s / CAP))),
+        ("bias_subtracted", lambda s, b: hide(CAP * np.tanh(s / CAP) - b)),
+        ("bias_twice", lambda s, b: hide(CAP * np.tanh(s / CAP) + 2 * b)),
+        ("bias_transposed", lambda s, b: hide(CAP * np.tanh(s / CAP) + b.T)),
+    ],
+)
+def test_softcap_and_bias(seed, name, wrong):
+    q, k, v = draw(seed)
+    bias = draw(seed + 10, (L, L))[0]
+    weights = softmax(wrong(scaled(q, k), bias))
+    report = ask((q, k, v), weights @ v, softcap=CAP, bias=bias, causal=True)
+    same = {"softcap_after_bias", "bias_before_softcap"}
+    assert named(report) == (same if name in same else {name})
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bias_that_is_scaled(seed):
+    q, k, v = draw(seed)
+    bias = draw(seed + 10, (L, L))[0]
+    wrong = softmax((q @ k.swapaxes(-1, -2) + bias) / np.sqrt(8)) @ v
+    assert named(ask((q, k, v), wrong, bias=bias)) == {"bias_scaled"}
+
+
+SLOPES = np.array([0.5, 0.25, 0.125, 1.0])[:, None, None]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("names", "term"),
+    [
+        ({"alibi_ignored"}, 0 * SLOPES),
+        ({"alibi_signed", "alibi_positional"}, SLOPES * (J - I)),
+        ({"alibi_signed", "alibi_positional"}, SLOPES * J),
+        ({"alibi_added"}, SLOPES * abs(I - J)),
+        ({"alibi_scaled"}, -SLOPES * abs(I - J) / np.sqrt(8)),
+        ({"alibi_without_offset"}, -SLOPES * abs(I - J)),
+    ],
+)
+def test_alibi(seed, names, term):
+    q, k, v = draw(seed)
+    options = {"query_offset": 2} if "alibi_without_offset" in names else {}
+    wrong = softmax(scaled(q, k) + term) @ v
+    report = ask((q, k, v), wrong, alibi_slopes=SLOPES.ravel(), **options)
+    assert named(report) == names
+
+
+def test_alibi_signed_and_positional_differ_in_the_lse():
+    q, k, v = draw(0)
+    scores = scaled(q, k) + SLOPES * J
+    context = softmax(scores) @ v
+    assert "lse" in ask((q, k, v), context, alibi_slopes=SLOPES.ravel()).diagnosis.apart
+    both = {"context": context, "lse": np.log(np.exp(scores).sum(-1))}
+    report = ask((q, k, v), both, alibi_slopes=SLOPES.ravel())
+    assert named(report) == {"alibi_positional"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_alibi_slopes_of_other_head_counts(seed):
+    q, k, v = draw(seed, *[(1, 6, L, 8)] * 3)
+    slopes = 2.0 ** (-8 / 6 * np.arange(1, 7))[:, None, None]
+    wrong = softmax(scaled(q, k) - slopes * abs(I - J)) @ v
+    assert named(ask((q, k, v), wrong, alibi_slopes=True)) == {"alibi_slopes_plain"}
+
+
+def turned(x, start, pairing, base=10000.0, sign=1):
+    """Rotate as complex numbers."""
+    x = x.astype("f8")
+    first, second = (x[..., :4], x[..., 4:]) if pairing == "half" else (x[..., ::2], x[..., 1::2])
+    angle = np.outer(start + np.arange(x.shape[-2]), base ** (-np.arange(4) / 4))
+    z = (first + 1j * second) * np.exp(1j * sign * angle)
+    if pairing == "half":
+        return np.concatenate([z.real, z.imag], axis=-1)
+    return np.stack([z.real, z.imag], axis=-1).reshape(x.shape)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "query", "key"),
+    [
+        ("rope_pairing", lambda q: turned(q, 3, "half"), lambda k: turned(k, 0, "half")),
+        ("rope_missing", lambda q: q, lambda k: k),
+        ("rope_without_offset", lambda q: turned(q, 0, PAIR), lambda k: turned(k, 0, PAIR)),
+        ("rope_query_only", lambda q: turned(q, 3, PAIR), lambda k: k),
+        ("rope_key_only", lambda q: q, lambda k: turned(k, 0, PAIR)),
+        (
+            "rope_backwards",
+            lambda q: turned(q, 3, PAIR, sign=-1),
+            lambda k: turned(k, 0, PAIR, sign=-1),
+        ),
+    ],
+)
+def test_rope(seed, name, query, key):
+    q, k, v = draw(seed)
+    wrong = plain(query(q), key(k), v)
+    assert named(ask((q, k, v), wrong, rope="interleaved", query_offset=3)) == {name}
+
+
+PAIR = "interleaved"
+
+
+def test_rope_base():
+    q, k, v = draw(0)
+    wrong = plain(turned(q, 0, "half"), turned(k, 0, "half"), v)
+    assert named(ask((q, k, v), wrong, rope="half", rope_base=500.0)) == {"rope_base"}
+
+
+def exp2(s):
+    return 2**s / (2**s).sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("softmax_over_queries", lambda s: softmax(s, axis=-2)),
+        ("softmax_over_heads", lambda s: softmax(s, axis=1)),
+        ("softmax_base_2", exp2),
+        ("softmax_twice", lambda s: softmax(softmax(s))),
+        ("softmax_left_out", lambda s: s),
+        ("softmax_not_normalised", lambda s: np.exp(s - s.max(-1, keepdims=True))),
+    ],
+)
+def test_softmax(seed, name, wrong):
+    q, k, v = draw(seed)
+    assert named(ask((q, k, v), wrong(scaled(q, k)) @ v)) == {name}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_softmax_without_maximum_overflows(dtype):
+    q, k, v = draw(0)
+    q = q * (60 if dtype == "float32" else 8)
+    with np.errstate(over="ignore", invalid="ignore"):
+        e = np.exp(scaled(q, k).astype(dtype))
+        total = e.sum(-1, keepdims=True)
+        wrong = (e / total).astype("f4") @ v
+    assert np.isnan(wrong).any()
+    assert np.isfinite(wrong).any()
+    report = ask((q, k, v), wrong, dtype=dtype)
+    assert named(report) == {"softmax_without_maximum"}
+
+
+SINKS = np.array([0.5, 1.5, -0.7, 2.5])[:, None, None]
+
+
+def with_column(scores, where):
+    column = np.broadcast_to(SINKS, (*scores.shape[:-1], 1))
+    return np.concatenate([column, scores] if where == "front" else [scores, column], axis=-1)
+
+
+def first_key(scores, value):
+    changed = scores.copy()
+    changed[..., :1] = value
+    return softmax(changed)
+
+
+def denominators(scores, added):
+    e = np.exp(scores - scores.max(-1, keepdims=True))
+    return e / (e.sum(-1, keepdims=True) + added)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("sinks_ignored", softmax),
+        ("sinks_as_first_key", lambda s: first_key(s, SINKS)),
+        ("sinks_added_to_first_key", lambda s: first_key(s, s[..., :1] + SINKS)),
+        ("sinks_in_wrong_column", lambda s: softmax(with_column(s, "front"))[..., :-1]),
+        ("sinks_without_exp", lambda s: denominators(s, SINKS)),
+        ("sinks_unshifted", lambda s: denominators(s, np.exp(SINKS))),
+    ],
+)
+def test_sinks(seed, name, wrong):
+    q, k, v = draw(seed)
+    report = ask((q, k, v), wrong(scaled(q, k)) @ v, sinks=SINKS.ravel())
+    assert named(report) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_sinks_that_are_scaled(seed):
+    q, k, v = draw(seed)
+    scores = np.concatenate(
+        [q @ k.swapaxes(-1, -2), np.broadcast_to(SINKS, (2, 4, L, 1))], axis=-1
+    ) / np.sqrt(8)
+    wrong = softmax(scores)[..., :-1] @ v
+    assert named(ask((q, k, v), wrong, sinks=SINKS.ravel())) == {"sinks_scaled"}

@@ -1,0 +1,252 @@
+"""The verdict: right outputs pass in every format, wrong numbers are measured where they are."""
+
+import dataclasses
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import attention_oracle
+from referee_numpy import ask, draw, named, plain, softmax
+from strategies import problems
+
+from attncli import AttnError, pose
+from attncli.errors import DataError, ShapeError, UsageError
+from attncli.referee import check
+
+
+def test_it_says_where_the_largest_error_is():
+    q, k, v = draw(0)
+    wrong = plain(q, k, v).astype("f4")
+    right = float(wrong[1, 2, 3, 5])
+    wrong[1, 2, 3, 5] += 1
+    wrong[0, 1, 4, 2] += 0.5
+    report = ask((q, k, v), wrong, query_labels=list("abcdef"))
+    (verdict,) = report.verdicts
+    place = verdict.largest
+    assert (place.batch, place.head, place.query, place.column) == (1, 2, 3, 5)
+    assert place.query_label == "d"
+    assert place.error == pytest.approx(1, abs=1e-5)
+    assert place.answer == pytest.approx(right, abs=1e-6)
+    assert (verdict.outside, verdict.elements) == (2, wrong.size)
+    assert verdict.rms == pytest.approx(np.sqrt(1.25 / wrong.size), rel=1e-4)
+    assert [row.query for row in verdict.worst_rows][:2] == [3, 4]
+    assert named(report) == set()
+    assert "batch 1, head 2, query 3 (d), column 5" in str(report)
+
+
+def test_the_largest_relative_error_is_elsewhere():
+    q, k, v = draw(0)
+    wrong = plain(q, k, v)
+    index = np.unravel_index(np.argmin(abs(wrong)), wrong.shape)
+    error = 0.5 / abs(wrong[index])
+    wrong[index] += 0.5
+    wrong[0, 0, 0, 0] += 0.6
+    place = ask((q, k, v), wrong).verdicts[0].largest_relative
+    assert (place.batch, place.head, place.query, place.column) == index
+    assert place.error == pytest.approx(error, rel=1e-3)
+
+
+def test_nonfinite_elements_and_rows_are_counted():
+    q, k, v = draw(0)
+    wrong = plain(q, k, v)
+    wrong[0, 0, 0, :3] = np.nan
+    wrong[1, 0, 0, 0] = np.inf
+    verdict = ask((q, k, v), wrong).verdicts[0]
+    assert (verdict.nonfinite, verdict.nonfinite_rows, verdict.outside) == (4, 2, 4)
+    assert not verdict.passed
+
+
+def test_a_wrong_shape_is_a_mismatch():
+    q, k, v = draw(0)
+    report = ask((q, k, v), plain(q, k, v)[:, :, :5])
+    assert not report.passed
+    assert report.verdicts[0].expected_shape == (2, 4, 6, 8)
+    assert "(2, 4, 5, 8)" in str(report)
+    assert "(2, 4, 6, 8)" in str(report)
+    with pytest.raises(ShapeError, match="no difference"):
+        report.difference("context")
+
+
+def test_the_difference_is_signed_and_in_the_layout_of_the_file():
+    q, k, v = draw(0)
+    wrong = plain(q, k, v).transpose(0, 2, 1, 3).copy()
+    wrong[1, 3, 2, 0] -= 2
+    inputs = [a.transpose(0, 2, 1, 3) for a in (q, k, v)]
+    difference = ask(inputs, wrong, layout="bshd").difference("context")
+    assert difference.shape == (2, 6, 4, 8)
+    assert difference[1, 3, 2, 0] == pytest.approx(-2, abs=1e-6)
+    assert np.abs(difference).sum() == pytest.approx(2, abs=1e-3)
+
+
+def test_equal_infinities_agree():
+    q, k, _ = draw(0)
+    scores = np.where(np.tri(6, dtype=bool), q.astype("f8") @ k.swapaxes(-1, -2) / 8**0.5, -np.inf)
+    report = ask((q, k), {"scores": scores}, causal=True)
+    assert report.passed
+    assert not np.isnan(report.difference("scores")).any()
+
+
+def test_a_large_negative_bias_earns_no_large_tolerance():
+    q, k, _ = draw(0)
+    bias = np.where(np.tri(6, dtype=bool), 0, -1e9).astype("f4")
+    scores = q @ k.swapaxes(-1, -2) / np.float32(8**0.5) + bias
+    assert ask((q, k), {"scores": scores}, bias=bias).passed
+    scores[0, 0, 0, 0] += 1e-4
+    assert not ask((q, k), {"scores": scores}, bias=bias).passed
+
+
+def test_tolerances_of_the_user():
+    q, k, v = draw(0)
+    problem = pose(q, k, v)
+    near = plain(q, k, v) + 1e-3
+    assert not check(near, problem).passed
+    assert check(near, problem, atol=2e-3).passed
+    assert not check(near, problem, rtol=1e-6, diagnose=False).passed
+    assert not check(near, problem, atol=1e-4).passed
+    wrong = plain(q, k, v, scale=1).round(3)
+    assert named(check(wrong, problem, atol=1e-3)) == {"unscaled"}
+
+
+@pytest.mark.parametrize(("digits", "passes"), [(4, True), (6, True), (8, True)])
+def test_numbers_printed_with_few_digits_pass(digits, passes):
+    q, k, v = draw(0)
+    assert check(plain(q, k, v).round(digits), pose(q, k, v)).passed is passes
+    wrong = plain(q, k, v).round(digits)
+    wrong[0, 0, 0, 0] += 2 * 10.0**-digits
+    assert not check(wrong.round(digits), pose(q, k, v)).passed
+
+
+def test_few_decimals_that_are_exact_are_not_taken_for_rounded():
+    # The right weights are 0.51 and 0.49; 0.5 is not one of them printed short.
+    report = ask(([[0.04, 0.0]], [[1.0, 0.0], [0.0, 1.0]]), {"weights": [[0.5, 0.5]]}, "float64")
+    assert not report.passed
+
+
+def test_nothing_explains_the_weights_of_the_tutorials():
+    # softmax(2, 1, 1) is (0.5761, 0.2119, 0.2119); a comment that is often copied says this.
+    report = check(
+        {"weights": [[0.7071, 0.1464, 0.1464]]}, pose([[1.0]], [[2.0], [1.0], [1.0]], scale=1)
+    )
+    assert not report.passed
+    assert named(report) == set()
+    assert "no known convention" in str(report)
+
+
+def test_wrong_arguments():
+    q, k, v = draw(0)
+    problem = pose(q, k, v)
+    right = plain(q, k, v)
+    for expected, error in [
+        ({"contxt": right}, UsageError),
+        ({}, UsageError),
+        ([["a"]], DataError),
+        (right.astype(complex), DataError),
+    ]:
+        with pytest.raises(error):
+            check(expected, problem)
+    with pytest.raises(UsageError, match="value"):
+        check(right, pose(q, k))
+    with pytest.raises(AttnError, match="atol"):
+        check(right, problem, atol=-1)
+
+
+def test_the_report_is_frozen():
+    q, k, v = draw(0)
+    report = ask((q, k, v), plain(q, k, v))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        report.verdicts = ()
+    with pytest.raises(UsageError):
+        report.difference("weights")
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(dtypes=("float64", "float32", "float16")))
+def test_the_oracle_passes_in_every_format(problem):
+    arrays = problem.query, problem.key, problem.value
+    right = attention_oracle(*arrays, **problem.options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        posed = pose(*arrays, **problem.options)
+    with np.errstate(over="ignore"):
+        for dtype in ("float64", "float32", "float16"):
+            report = check({n: a.astype(dtype) for n, a in right.items()}, posed)
+            assert report.passed, str(report)
+
+
+def torch_outputs(torch, seed, dtype, causal):
+    random = np.random.default_rng(seed)
+    rows, keys, width = random.integers(1, 70, 3)
+    rows = keys if causal else rows
+    make = lambda n: torch.tensor(random.normal(size=(2, 3, n, width)), dtype=dtype)  # noqa: E731
+    q, k, v = make(rows), make(keys), make(keys)
+    made = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    scores = q @ k.transpose(-1, -2) / width**0.5
+    if causal:
+        scores = scores.masked_fill(~torch.ones(rows, keys).tril().bool(), -torch.inf)
+    outputs = {"context": made, "weights": scores.softmax(-1), "lse": scores.logsumexp(-1)}
+    return (q, k, v), outputs
+
+
+def as_numpy(torch, tensor):
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.uint16).numpy().view([("bfloat16", "<u2")])
+    return tensor.numpy()
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_outputs_of_pytorch_pass(name, causal):
+    torch = pytest.importorskip("torch")
+    for seed in range(12):
+        inputs, outputs = torch_outputs(torch, seed, getattr(torch, name), causal)
+        problem = pose(*(as_numpy(torch, a) for a in inputs), causal=causal)
+        report = check({n: as_numpy(torch, a) for n, a in outputs.items()}, problem)
+        assert report.passed, str(report)
+
+
+NOISY = (
+    problems(dtypes=("float64", "float32", "float16")),
+    st.sampled_from(["float64", "float32", "float16"]),
+    st.sampled_from(["context", "weights", "lse", "scores"]),
+    st.sampled_from([0.0, 1.0, 3.0, 10.0, 1e3, 1e6]),
+    st.integers(0, 2**32),
+    st.booleans(),
+)
+
+
+def names_of_noise(problem, dtype, name, size, seed, everywhere, time_limit):
+    arrays = problem.query, problem.key, problem.value
+    right = attention_oracle(*arrays, **problem.options)[name].astype(dtype)
+    random = np.random.default_rng(seed)
+    noise = random.normal(size=right.shape) * size * np.finfo(dtype).eps
+    if not everywhere:
+        noise = np.where(random.random(right.shape) < 0.3, noise, 0)
+    with warnings.catch_warnings(), np.errstate(over="ignore"):
+        warnings.simplefilter("ignore")
+        posed = pose(*arrays, **problem.options)
+        noisy = (right + noise).astype(dtype)
+    return named(check({name: noisy}, posed, time_limit=time_limit))
+
+
+@settings(max_examples=200, deadline=None)
+@given(drawn=st.tuples(*NOISY))
+def test_no_false_names(drawn):
+    """Right and noisy outputs are never explained by a convention, nor by the first pairs."""
+    assert names_of_noise(*drawn, time_limit=0.04) == set()
+
+
+@pytest.mark.long
+@settings(max_examples=3000, deadline=None)
+@given(drawn=st.tuples(*NOISY))
+def test_no_false_names_among_all_pairs(drawn):
+    assert names_of_noise(*drawn, time_limit=60) == set()
+
+
+def test_weights_that_are_noise():
+    for seed in range(20):
+        q, k, _ = draw(seed)
+        noise = softmax(draw(seed + 50, (2, 4, 6, 6))[0])
+        assert named(ask((q, k), {"weights": noise})) == set()
