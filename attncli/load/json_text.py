@@ -10,7 +10,7 @@ import numpy as np
 
 from attncli.load.contents import Contents, LoadedArray, LoadedMapping
 from attncli.load.pack import Unpackable, contents
-from attncli.load.tree import MAX_DEPTH, Document, Event, build
+from attncli.load.tree import MAX_DEPTH, Document, Event, build, no_collection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["bounded_json", "read_json"]
 
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 # Possessive, and matching at the end too, so that no text makes the search quadratic.
 _NESTING = re.compile(r'[^"\[\]{}]*+("(?:[^"\\]|\\.)*+"?|[\[\]{}]|\Z)', re.DOTALL)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]|[^\s\[\]{},:"]++', re.DOTALL)
@@ -46,6 +48,11 @@ def read_json(source: Source, dtype: str | None = None) -> Contents:  # noqa: AR
         With the line and column of what is not JSON, or not numbers.
     """
     document = Document(source, source.text())
+    with no_collection():
+        return _contents(document)
+
+
+def _contents(document: Document) -> Contents:
     root = bounded_json(document)
     try:
         if root is None:
@@ -78,6 +85,9 @@ def bounded_json(document: Document) -> Any:
 
 
 def _check_depth(document: Document) -> None:
+    # Only where the quick look finds brackets too deep is their place worth searching.
+    if _deepest(_STRING.sub("", document.text)) <= MAX_DEPTH:
+        return
     depth = 0
     for match in _NESTING.finditer(document.text):
         bracket = match[1]
@@ -86,9 +96,16 @@ def _check_depth(document: Document) -> None:
         elif bracket in {"]", "}"}:
             depth -= 1
         if depth > MAX_DEPTH:
-            raise document.refusal(
-                f"lists are nested deeper than {MAX_DEPTH} levels", match.start(1)
-            )
+            what = f"lists are nested deeper than {MAX_DEPTH} levels"
+            raise document.refusal(what, match.start(1))
+
+
+def _deepest(text: str) -> int:
+    brackets = text.encode().translate(None, _NO_BRACKETS)
+    codes = np.frombuffer(brackets, np.uint8)
+    opens = (codes == ord("[")) | (codes == ord("{"))
+    steps = np.where(opens, np.int8(1), np.int8(-1))
+    return int(steps.cumsum(dtype=np.int32).max(initial=0))
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

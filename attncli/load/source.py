@@ -78,14 +78,10 @@ class Source:
         """Return all of it, as `text` does, but not decoded yet."""
         if self.size > TEXT_LIMIT:
             raise _too_long(self.name, TEXT_LIMIT)
+        # What is no text mostly begins as none: that need not be read whole.
+        _refuse_binary(self.part(0, 2**16), self.name)
         data = self.part(0, self.size).removeprefix(_BOM)
-        if data.startswith(_UTF16):
-            raise InputError(
-                f"{self.name} is UTF-16 or UTF-32 text, expected UTF-8", hint="save it as UTF-8"
-            )
-        if b"\0" in data:
-            line = data.count(b"\n", 0, data.index(b"\0")) + 1
-            raise InputError(f"{self.name}: line {line} holds a NUL byte, expected text")
+        _refuse_binary(data, self.name)
         if not data or data.isspace():
             raise InputError(f"{self.name} is empty")
         return data
@@ -213,6 +209,15 @@ def _nearest(path: Path) -> str | None:
         names += [entry.name for entry in itertools.islice(path.parent.iterdir(), 2000)]
     close = difflib.get_close_matches(path.name, names, n=1)
     return f"did you mean {printable(str(path.with_name(close[0])))}?" if close else None
+
+
+def _refuse_binary(data: bytes, name: str) -> None:
+    if data.startswith(_UTF16):
+        msg = f"{name} is UTF-16 or UTF-32 text, expected UTF-8"
+        raise InputError(msg, hint="save it as UTF-8")
+    if b"\0" in data:
+        line = data.count(b"\n", 0, data.index(b"\0")) + 1
+        raise InputError(f"{name}: line {line} holds a NUL byte, expected text")
 
 
 def _decoded(data: bytes, name: str) -> str:

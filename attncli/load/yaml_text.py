@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncli.load.pack import contents
-from attncli.load.tree import Document, Event, build
+from attncli.load.tree import Document, Event, build, no_collection
 from attncli.text import printable, quoted
 
 if TYPE_CHECKING:
@@ -44,10 +44,11 @@ def read_yaml(source: Source, dtype: str | None = None) -> Contents:  # noqa: AR
     """
     document = Document(source, source.text())
     events = _events(document)
-    root = build(document, events)
-    for _ in events:  # what follows may be wrong as well
-        pass
-    return contents(document, root)
+    with no_collection():
+        root = build(document, events)
+        for _ in events:  # what follows may be wrong as well
+            pass
+        return contents(document, root)
 
 
 def _events(document: Document) -> Iterator[Event]:

@@ -1,0 +1,83 @@
+"""Whether nested lists are one array, decided while they are read.
+
+Waiting for the end would mean to keep the place of every item, and a long file
+with a short row would take minutes and gigabytes to refuse.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from attncli.text import counted, quoted
+
+if TYPE_CHECKING:
+    from attncli.load.tree import Document
+
+__all__ = ["Regularity"]
+
+_WORDS, _TRUTHS, _NUMBERS = "a word", "true or false", "a number"
+
+
+class Regularity:
+    """The shape and kind that the first items of a list have set for the rest.
+
+    Lists are counted from 1, the outermost; each method raises an `InputError`
+    with the place where the promise breaks.
+
+    Parameters
+    ----------
+    document : Document
+        What the errors name.
+    """
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._lengths: dict[int, int] = {}  # by depth
+        self._leaf_depth = 0  # 0 until an item is met
+        self._kind = _NUMBERS
+        self._first = ("", 0)
+
+    def opened(self, depth: int, offset: int) -> None:
+        """Take note of a list that begins."""
+        if self._leaf_depth and depth > self._leaf_depth:
+            raise self._document.refusal(f"found a list, expected {self._kind}", offset)
+
+    def item(self, item: object, depth: int, offset: int) -> None:
+        """Take note of an item in a list of this depth."""
+        kind = _kind(item)
+        if not self._leaf_depth:
+            self._leaf_depth, self._kind, self._first = depth, kind, (_shown(item), offset)
+        if depth < self._leaf_depth:
+            expected = counted(self._lengths[depth + 1], "item")
+            what = f"found {_shown(item)}, expected a list of {expected}"
+            raise self._document.refusal(what, offset)
+        if depth > 1 and kind == _WORDS:
+            raise self._document.refusal(f"found {_shown(item)}, expected a number", offset)
+        if kind != self._kind:
+            raise self._mixed(item, offset)
+
+    def closed(self, count: int, depth: int, offset: int) -> None:
+        """Take note of a list that ends, and began at `offset`."""
+        if not count:
+            raise self._document.refusal("found an empty list, expected numbers", offset)
+        expected = self._lengths.setdefault(depth, count)
+        if count != expected:
+            what = f"found {counted(count, 'item')}, expected {expected} as in the first list"
+            raise self._document.refusal(what, offset)
+
+    def _mixed(self, item: object, offset: int) -> Exception:
+        shown, expected = _shown(item), self._kind
+        if expected == _WORDS:  # one word among numbers is the likelier mistake
+            (shown, offset), expected = self._first, _NUMBERS
+        return self._document.refusal(f"found {shown}, expected {expected}", offset)
+
+
+def _kind(item: object) -> str:
+    if isinstance(item, str):
+        return _WORDS
+    return _TRUTHS if isinstance(item, bool) else _NUMBERS
+
+
+def _shown(item: object) -> str:
+    return quoted(item) if isinstance(item, str) else json.dumps(item)
