@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attncli import arguments
 from attncli.advice import advise, blind_advice
@@ -13,7 +13,7 @@ from attncli.posing import pose
 from attncli.result import OUTPUTS, Attention
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -190,6 +190,7 @@ def solve(
     outputs: Collection[str] = ("weights", "context"),
     *,
     threads: int | None = None,
+    into: Mapping[str, npt.NDArray[Any]] | None = None,
     progress: Progress | None = None,
 ) -> Attention:
     """Compute the outputs of a problem that was posed before.
@@ -200,6 +201,8 @@ def solve(
         From `attncli.pose`.
     outputs, threads
         As in `attention`.
+    into : mapping of str to ndarray, optional
+        Arrays (B, H, L, S) to compute outputs into, memory-mapped files say.
     progress : callable, optional
         Called from any thread with blocks done and blocks in all.
 
@@ -217,7 +220,7 @@ def solve(
     if threads is not None:
         arguments.positive_int("threads", threads)
     advise(problem)
-    answer, blind = attend(problem, outputs, threads=threads, progress=progress)
+    answer, blind = attend(problem, outputs, threads=threads, into=into, progress=progress)
     if blind:
         arguments.warn(blind_advice(problem, blind))
     if problem.output is not None and answer.context is not None:

@@ -11,7 +11,7 @@ from attncli._version import __version__
 
 __all__ = ["build"]
 
-_COMMANDS = ("compute", "heatmap", "explain")
+_COMMANDS = ("compute", "heatmap", "explain", "check")
 
 
 def build(argv: list[str]) -> typer.Typer:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncli.cli.groups import GroupedCommand, grouped
@@ -15,10 +15,23 @@ from attncli.cli.options import (
     RunOptions,
 )
 from attncli.cli.question import ask
+from attncli.cli.saving import (
+    NAMES,
+    SUMMARIES,
+    Save,
+    held,
+    parse_save,
+    results,
+    streamed,
+    write_save,
+)
 from attncli.cli.terminal import advice, binary_stdout, console, is_terminal, width
 from attncli.errors import UsageError
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy.typing as npt
     import typer
 
     from attncli.problem import Problem
@@ -28,16 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to"]
 
-NAMES = ("weights", "context", "scores", "raw", "capped", "lse")
-_ONE_ARRAY = ("csv", "tsv", "npy")
 # Above so many cells a table gets its rows computed alone, not cut from the whole.
 _WHOLE_CELLS = 4_000_000
-
-
-@dataclass(frozen=True)
-class _Save:
-    names: tuple[str, ...]
-    path: str
 
 
 def add_to(app: typer.Typer) -> None:
@@ -64,14 +69,15 @@ def compute(
         question = ask(options, pick, run)
         problem = question.problem
         names = _names(output.show, problem)
-        saves = [_save(text, names) for text in output.save or []]
+        saves = [parse_save(text, names) for text in output.save or []]
         refuse_inputs([save.path for save in saves], question.inputs)
-        needed = _needed(names, saves, output.format, problem)
-        answer = _solve(problem, needed, average, run)
-    for save in saves:
-        _write_file(save, problem, answer)
+        if output.format != "table":
+            names = held(names, output.format)
+            _refuse_binary(output.format)
+        answer = _solve_and_save(problem, names, saves, output, average, run)
     if output.format != "table":
-        _write_stdout(output.format, names, problem, answer)
+        summaries = _summaries(names, problem, output.top, run)
+        _write_stdout(output.format, results(names, problem, answer, summaries))
     else:
         _print_tables(problem, answer, names, output, run, pick, average)
 
@@ -80,90 +86,84 @@ def _names(show: str | None, problem: Problem) -> tuple[str, ...]:
     if show is None:
         return NAMES[:2] if problem.value is not None else NAMES[:1]
     names = tuple(dict.fromkeys(name.strip() for name in show.split(",")))
+    known = (*NAMES, *SUMMARIES)
     for name in names:
-        if name not in NAMES:
-            raise UsageError(f"--show: expected names of {', '.join(NAMES)}; found {name!r}")
+        if name not in known:
+            raise UsageError(f"--show: expected names of {', '.join(known)}; found {name!r}")
     return names
 
 
-def _save(text: str, names: tuple[str, ...]) -> _Save:
-    from attncli.save.formats import format_of  # noqa: PLC0415
-
-    name, separator, path = text.partition("=")
-    if separator and name in NAMES:
-        return _Save((name,), path)
-    if separator and name.isidentifier():
-        raise UsageError(
-            f"--save {text}: expected NAME=PATH with a name of {', '.join(NAMES)}; found {name!r}",
-            hint=f"for a file of that name write ./{text}",
-        )
-    if not text:
-        raise UsageError("--save: expected [NAME=]PATH; found nothing")
-    return _Save(_held(names, format_of(text)), text)
-
-
-def _held(names: tuple[str, ...], kind: str) -> tuple[str, ...]:
-    """Return which outputs a format takes: one array is the context unless another was named."""
-    if kind not in _ONE_ARRAY or len(names) == 1:
-        return names
-    if "context" in names:
-        return ("context",)
-    raise UsageError(
-        f"{kind} holds one array; --show names {', '.join(names)}",
-        hint="name one, or use json, yaml or npz",
-    )
+def _solve_and_save(
+    problem: Problem,
+    names: tuple[str, ...],
+    saves: Sequence[Save],
+    output: OutputOptions,
+    average: AverageOptions,
+    run: RunOptions,
+) -> Attention:
+    """Compute what is shown and saved, and write the files; return what is held."""
+    shown = _shown_whole(names, output.format, problem)
+    with streamed(problem, () if average.average_heads else saves, shown) as maps:
+        into = {save.names[0]: array for save, array in maps.items()}
+        asked = {name for save in saves for name in save.names}.union(shown)
+        needed = tuple(name for name in NAMES if name in asked)
+        answer = _solve(problem, needed, into, average, run)
+    for save in saves:
+        if save not in maps:
+            summaries = _summaries(save.names, problem, output.top, run)
+            write_save(save, results(save.names, problem, answer, summaries))
+    return replace(answer, **dict.fromkeys(into))
 
 
-def _needed(
-    names: tuple[str, ...], saves: Sequence[_Save], kind: str, problem: Problem
-) -> tuple[str, ...]:
-    """Return which outputs must be computed whole."""
+def _shown_whole(names: tuple[str, ...], kind: str, problem: Problem) -> tuple[str, ...]:
+    """Return which of the outputs to show must be computed whole."""
     batch, heads, queries, keys = problem.shape
-    needed = {name for save in saves for name in save.names}
-    if kind != "table":
-        needed.update(_held(names, kind))
-    elif batch * heads * queries * keys <= _WHOLE_CELLS:
-        needed.update(names)
-    else:
-        needed.update(name for name in names if name in ("context", "lse"))
-    return tuple(name for name in NAMES if name in needed)
+    arrays = tuple(name for name in names if name in NAMES)
+    if kind != "table" or batch * heads * queries * keys <= _WHOLE_CELLS:
+        return arrays
+    return tuple(name for name in arrays if name in ("context", "lse"))
 
 
 def _solve(
-    problem: Problem, names: Sequence[str], average: AverageOptions, run: RunOptions
+    problem: Problem,
+    names: Sequence[str],
+    into: Mapping[str, npt.NDArray[Any]],
+    average: AverageOptions,
+    run: RunOptions,
 ) -> Attention:
     from attncli.api import solve  # noqa: PLC0415
+    from attncli.cli.progress import progress_bar  # noqa: PLC0415
 
     if average.average_heads:
         from attncli.averaging import solve_averaged  # noqa: PLC0415
 
         return solve_averaged(problem, names, threads=run.threads)
-    return solve(problem, names, threads=run.threads)
+    with progress_bar(quiet=run.quiet) as progress:
+        return solve(problem, names, threads=run.threads, into=into, progress=progress)
 
 
-def _results(names: Sequence[str], problem: Problem, answer: Attention) -> Results:
-    from attncli.save.formats import Results  # noqa: PLC0415
+def _summaries(
+    names: Sequence[str], problem: Problem, count: int, run: RunOptions
+) -> dict[str, object]:
+    """Return the summaries among the names, as plain data."""
+    from attncli.cli.summaries import summary  # noqa: PLC0415
 
-    arrays = {name: getattr(answer, name) for name in NAMES if name in names}
-    return Results(arrays, problem.query_labels, problem.key_labels)
-
-
-def _write_file(save: _Save, problem: Problem, answer: Attention) -> None:
-    from attncli.save.formats import save as save_file  # noqa: PLC0415
-
-    save_file(save.path, _results(save.names, problem, answer))
+    return {name: summary(name, problem, count, run) for name in names if name in SUMMARIES}
 
 
-def _write_stdout(kind: str, names: tuple[str, ...], problem: Problem, answer: Attention) -> None:
+def _write_stdout(kind: str, outputs: Results) -> None:
     from attncli.save.formats import write  # noqa: PLC0415
 
     stream = binary_stdout()
+    write(stream, outputs, kind)
+    stream.flush()
+
+
+def _refuse_binary(kind: str) -> None:
     if kind in ("npy", "npz") and is_terminal():
         raise UsageError(
             f"{kind} is binary and stdout is a terminal", hint=f"send it to a file: > out.{kind}"
         )
-    write(stream, _results(_held(names, kind), problem, answer), kind)
-    stream.flush()
 
 
 def _print_tables(
@@ -184,8 +184,15 @@ def _print_tables(
         names = tuple(name for name in names if name != "weights")
         for part in average_parts(problem, answer.weights, limits, picked[0]):
             screen.print(part)
-    for part in answer_parts(problem, answer, names, limits, picked):
+    arrays = [name for name in names if name in NAMES]
+    for part in answer_parts(problem, answer, arrays, limits, picked) if arrays else ():
         screen.print(part)
+    for name in names:
+        if name in SUMMARIES:
+            from attncli.cli.summaries import summary_parts  # noqa: PLC0415
+
+            for part in summary_parts(name, problem, output.top, limits, run):
+                screen.print(part)
 
 
 def _limits(output: OutputOptions) -> Limits:

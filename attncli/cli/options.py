@@ -353,8 +353,8 @@ class OutputOptions:
         str | None,
         Option(
             metavar="NAMES",
-            help="Of weights,context,scores,raw,capped,lse, with commas; weights,context unless "
-            "given.",
+            help="Of weights,context,scores,raw,capped,lse,stats,top, with commas; "
+            "weights,context unless given.",
             rich_help_panel=MOST_USED,
         ),
     ] = None
@@ -385,6 +385,15 @@ class OutputOptions:
             rich_help_panel=SHOWN,
         ),
     ] = 4
+    top: Annotated[
+        int,
+        Option(
+            metavar="N",
+            min=1,
+            help="How many keys of each query --show top lists.",
+            rich_help_panel=SHOWN,
+        ),
+    ] = 3
     max_rows: Annotated[
         int | None,
         Option(

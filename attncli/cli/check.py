@@ -1,0 +1,158 @@
+"""``attncli check``: whether another implementation's output is right, and if not, why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer import Option
+
+from attncli.cli.groups import GroupedCommand, grouped
+from attncli.cli.options import MOST_USED, SHOWN, PickOptions, ProblemOptions, RunOptions
+from attncli.cli.question import ask_whole
+from attncli.cli.terminal import advice, console, print_text
+from attncli.errors import UsageError
+
+if TYPE_CHECKING:
+    from attncli.referee.report import CheckReport
+
+__all__ = ["add_to"]
+
+MISMATCH = 1
+_OUTPUTS = ("context", "weights", "lse", "scores", "raw", "capped")
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """What is judged, how strictly, and how it is told."""
+
+    expect: Annotated[
+        list[str] | None,
+        Option(
+            metavar="[NAME=]FILE",
+            help="What the other implementation gave: the context, or weights=FILE, lse=FILE, "
+            "scores=FILE; repeatable.",
+            rich_help_panel=MOST_USED,
+        ),
+    ] = None
+    diagnose: Annotated[
+        bool,
+        Option(
+            "--diagnose/--no-diagnose",
+            help="On a mismatch, look for the convention that explains it.",
+            rich_help_panel=MOST_USED,
+        ),
+    ] = True
+    diff: Annotated[
+        str | None,
+        Option(
+            metavar="PATH",
+            help="Draw the signed difference into a .png, .svg or .pdf file.",
+            rich_help_panel=MOST_USED,
+        ),
+    ] = None
+    format: Annotated[
+        Literal["text", "json"],
+        Option("--format", "-f", help="json is for CI.", rich_help_panel=MOST_USED),
+    ] = "text"
+    rtol: Annotated[
+        float | None,
+        Option(
+            metavar="X",
+            min=0,
+            help="Relative tolerance; unless one is given, it is earned: what the plain formula "
+            "makes in the file's own dtype.",
+            rich_help_panel=SHOWN,
+        ),
+    ] = None
+    atol: Annotated[
+        float | None,
+        Option(metavar="X", min=0, help="Absolute tolerance.", rich_help_panel=SHOWN),
+    ] = None
+    time_limit: Annotated[
+        float,
+        Option(metavar="SECONDS", min=0, help="For the diagnosis.", rich_help_panel=SHOWN),
+    ] = 10.0
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("check", cls=GroupedCommand)(grouped(check))
+
+
+def check(options: ProblemOptions, judging: CheckOptions, run: RunOptions) -> None:
+    """Judge another implementation's output, and name the mistake.
+
+    Computes the answer in float64 and compares. Exit code 0 where it is right, 1 where it
+    is not; then the conventions that the field confuses are tried, to name the one that
+    makes the numbers agree.
+
+    attncli check q.npy k.npy v.npy --expect out.npy
+    """
+    from attncli.referee import check as judged  # noqa: PLC0415
+    from attncli.save.files import refuse_inputs  # noqa: PLC0415
+
+    files = _expected(judging.expect or [])
+    with advice(quiet=run.quiet):
+        question = ask_whole(options, PickOptions(), run)
+        if judging.diff is not None:
+            refuse_inputs([judging.diff], [*question.inputs, *files.values()])
+        report = judged(
+            {name: _read(file, options.dtype) for name, file in files.items()},
+            question.problem,
+            rtol=judging.rtol,
+            atol=judging.atol,
+            diagnose=judging.diagnose,
+            time_limit=judging.time_limit,
+        )
+    _tell(report, judging, run)
+    if judging.diff is not None:
+        _draw(report, next(iter(files)), judging.diff)
+    if not report.passed:
+        raise typer.Exit(MISMATCH)
+
+
+def _expected(words: list[str]) -> dict[str, str]:
+    if not words:
+        raise UsageError(
+            "check needs an output to judge", hint="--expect out.npy, or --expect weights=w.npy"
+        )
+    files: dict[str, str] = {}
+    for word in words:
+        name, separator, file = word.partition("=")
+        if not separator or name not in _OUTPUTS:
+            name, file = "context", word
+        if name in files:
+            raise UsageError(f"--expect gives {name} twice: {files[name]} and {file}")
+        files[name] = file
+    return files
+
+
+def _read(file: str, dtype: str | None) -> Any:
+    from attncli.load import read_array  # noqa: PLC0415
+
+    return read_array(file, dtype=dtype).values
+
+
+def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:
+    from attncli.view.report import as_dict, renderables  # noqa: PLC0415
+
+    if judging.format == "json":
+        import json  # noqa: PLC0415
+
+        print_text(json.dumps(as_dict(report), indent=1, ensure_ascii=False, allow_nan=False))
+        return
+    screen = console(run.color)
+    for part in renderables(report):
+        screen.print(part)
+
+
+def _draw(report: CheckReport, name: str, path: str) -> None:
+    from attncli.cli.drawing import write_figure  # noqa: PLC0415
+    from attncli.view.maps import difference_picture  # noqa: PLC0415
+
+    over = {"context": "Columns", "lse": "Queries"}.get(name, "Keys")
+    difference = report.difference(name)
+    picture = difference_picture(difference, f"{name}: file − answer", columns_are=over)
+    write_figure(picture, path)

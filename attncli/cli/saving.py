@@ -1,0 +1,125 @@
+"""Which outputs go into which file, and how they get there."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from attncli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    import numpy.typing as npt
+
+    from attncli.problem import Problem
+    from attncli.result import Attention
+    from attncli.save.formats import Results
+
+__all__ = ["NAMES", "SUMMARIES", "Save", "held", "parse_save", "results", "streamed", "write_save"]
+
+NAMES = ("weights", "context", "scores", "raw", "capped", "lse")
+SUMMARIES = ("stats", "top")
+_ONE_ARRAY = ("csv", "tsv", "npy")
+# An NPY file of more cells is filled tile by tile and never held in memory.
+_HELD_CELLS = 16_000_000
+
+
+@dataclass(frozen=True)
+class Save:
+    """One file: the outputs it holds and its format."""
+
+    names: tuple[str, ...]
+    path: str
+    format: str
+
+
+def parse_save(text: str, names: tuple[str, ...]) -> Save:
+    """Return what ``--save [NAME=]PATH`` asks for, where ``names`` are shown."""
+    from attncli.save.formats import format_of  # noqa: PLC0415
+
+    known = (*NAMES, *SUMMARIES)
+    name, separator, path = text.partition("=")
+    if separator and name in known:
+        return Save((name,), path, format_of(path))
+    if separator and name.isidentifier():
+        raise UsageError(
+            f"--save {text}: expected NAME=PATH with a name of {', '.join(known)}; found {name!r}",
+            hint=f"for a file of that name write ./{text}",
+        )
+    if not text:
+        raise UsageError("--save: expected [NAME=]PATH; found nothing")
+    kind = format_of(text)
+    return Save(held(names, kind), text, kind)
+
+
+def held(names: tuple[str, ...], kind: str) -> tuple[str, ...]:
+    """Return which outputs a format takes: one array is the context unless another was named."""
+    if kind not in _ONE_ARRAY or len(names) == 1:
+        return names
+    if "context" in names:
+        return ("context",)
+    raise UsageError(
+        f"{kind} holds one array; --show names {', '.join(names)}",
+        hint="name one, or use json, yaml or npz",
+    )
+
+
+def results(
+    names: Sequence[str],
+    problem: Problem,
+    answer: Attention,
+    summaries: Mapping[str, object],
+) -> Results:
+    """Return the outputs of these names, as files and machine formats take them."""
+    from attncli.save.formats import Results  # noqa: PLC0415
+
+    arrays = {name: getattr(answer, name) for name in NAMES if name in names}
+    extra = {name: summaries[name] for name in SUMMARIES if name in names}
+    return Results(arrays, problem.query_labels, problem.key_labels, extra)
+
+
+def write_save(save: Save, outputs: Results) -> None:
+    """Write one file."""
+    from attncli.save.formats import save as save_file  # noqa: PLC0415
+
+    save_file(save.path, outputs, save.format)
+
+
+@contextmanager
+def streamed(
+    problem: Problem, saves: Sequence[Save], needed: Sequence[str]
+) -> Iterator[dict[Save, npt.NDArray[Any]]]:
+    """Open the NPY files that are too large to be held; they appear when the block ends well.
+
+    Parameters
+    ----------
+    problem : Problem
+    saves : sequence of Save
+    needed : sequence of str
+        Outputs that are held anyway, because something else asks for them.
+
+    Yields
+    ------
+    dict of Save to ndarray (B, H, L, S)
+        Memory-mapped, to be computed into.
+    """
+    from attncli.engine import result_shapes  # noqa: PLC0415
+    from attncli.save.streaming import open_npy  # noqa: PLC0415
+
+    batch, heads, queries, keys = problem.shape
+    with ExitStack() as files:
+        opened: dict[Save, npt.NDArray[Any]] = {}
+        for save in saves:
+            name = save.names[0]
+            square = name in ("weights", "scores", "raw", "capped") and name not in needed
+            taken = [other.names[0] for other in opened]
+            large = batch * heads * queries * keys > _HELD_CELLS
+            if save.format == "npy" and square and large and name not in taken:
+                shape = result_shapes(problem, (name,))[name]
+                shown = problem.layout.weights_shape(problem.shape)
+                array = files.enter_context(open_npy(save.path, shown, problem.dtype))
+                opened[save] = array.reshape(shape)
+        yield opened

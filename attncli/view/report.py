@@ -1,0 +1,111 @@
+"""A `CheckReport` for a terminal and for machines. Nothing is printed here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from attncli.referee.wording import diagnosis_lines, place_text, verdict_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from attncli.referee.convention import Convention
+    from attncli.referee.report import CheckReport, Explanation, Verdict
+
+__all__ = ["as_dict", "renderables", "worst_rows"]
+
+
+def as_dict(report: CheckReport) -> dict[str, Any]:
+    """Return the report as data for JSON: lists, mappings, finite numbers and None.
+
+    NaN and infinities are ``"nan"``, ``"inf"`` and ``"-inf"``, because JSON has no such
+    numbers and in a report they must not look alike.
+
+    Parameters
+    ----------
+    report : CheckReport
+    """
+    diagnosis = report.diagnosis
+    return {
+        "schema": 1,
+        "passed": report.passed,
+        "outputs": [_plain(verdict) for verdict in report.verdicts],
+        "diagnosis": diagnosis
+        and {
+            **_plain(diagnosis),
+            "explanations": [_explanation(e) for e in diagnosis.explanations],
+        },
+    }
+
+
+def _explanation(explanation: Explanation) -> dict[str, Any]:
+    return {
+        "name": explanation.name,
+        "conventions": [_convention(convention) for convention in explanation.conventions],
+        "options": list(explanation.options),
+        "outputs": list(explanation.outputs),
+        "error": _plain(explanation.error),
+    }
+
+
+def _convention(convention: Convention) -> dict[str, str]:
+    return {name: getattr(convention, name) for name in ("name", "meaning", "fix", "shows")}
+
+
+def _plain(thing: Any) -> Any:
+    if is_dataclass(thing) and not isinstance(thing, type):
+        names = (f.name for f in fields(thing) if f.name != "explanations")
+        return {name: _plain(getattr(thing, name)) for name in names}
+    if isinstance(thing, tuple):
+        return [_plain(item) for item in thing]
+    if isinstance(thing, float) and not math.isfinite(thing):
+        return str(thing)
+    return thing
+
+
+def renderables(report: CheckReport) -> Iterable[RenderableType]:
+    """Yield the report for a Rich console: verdicts, worst rows, diagnosis.
+
+    Parameters
+    ----------
+    report : CheckReport
+    """
+    from rich.text import Text  # noqa: PLC0415 - only a terminal needs it
+
+    for verdict in report.verdicts:
+        headline, *lines = verdict_lines(verdict)
+        yield Text(headline, style="bold green" if verdict.passed else "bold red")
+        yield from (Text(line) for line in lines)
+        if verdict.worst_rows:
+            yield worst_rows(verdict)
+    if report.diagnosis is not None:
+        headline, *lines = diagnosis_lines(report.diagnosis)
+        yield Text("")
+        yield Text(headline, style="bold")
+        yield from (Text(line) for line in lines)
+
+
+def worst_rows(verdict: Verdict) -> Table:
+    """Return the rows with the largest errors as a table, the worst first.
+
+    Parameters
+    ----------
+    verdict : Verdict
+    """
+    from rich import box  # noqa: PLC0415 - only a terminal needs it
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(title="worst rows", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("where", overflow="fold")
+    for heading in ("file", "answer", "error"):
+        table.add_column(heading, justify="right")
+    for place in verdict.worst_rows:
+        numbers = (f"{place.found:.6g}", f"{place.answer:.6g}", f"{place.error:.3g}")
+        table.add_row(Text(place_text(place)), *numbers)
+    return table
