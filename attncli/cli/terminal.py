@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import stat
@@ -168,7 +169,11 @@ def binary_stdout() -> BinaryIO:
     OutputError
         Stdout is closed.
     """
-    return _stdout().buffer
+    stream = _stdout().buffer
+    if isinstance(stream, io.RawIOBase):
+        # PYTHONUNBUFFERED: a raw stream may write a part only, and say so in a number.
+        return open(stream.fileno(), "wb", closefd=False)
+    return stream
 
 
 def _stdout() -> TextIO:
