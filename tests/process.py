@@ -15,7 +15,16 @@ __all__ = ["COMMAND", "ROOT", "Ran", "environment", "run"]
 ROOT = Path(__file__).parent.parent
 # A warning of Python's would be a line on stderr that no user can act on.
 COMMAND = [sys.executable, "-W", "error", "-m", "attncli"]
-_LOOKED_AT = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "COLORTERM", "TERM", "LANG", "LC_ALL")
+_LOOKED_AT = (
+    "PYTHONUNBUFFERED",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "COLUMNS",
+    "LINES",
+    "COLORTERM",
+    "TERM",
+    "LC_ALL",
+)
 
 
 @dataclass(frozen=True)

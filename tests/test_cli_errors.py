@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from process import Ran, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Run = Callable[..., Ran]
 QKV = "q.csv k.csv v.csv"
@@ -69,18 +72,18 @@ CASES = {
     "compute q.csv#x k.csv": ("q.csv is one array, it has no member 'x'", ""),
     # shapes
     "compute v.csv k.csv q.csv": (
-        "query (v.csv) has shape (3, 2) and key (k.csv) (3, 3): expected the same width, "
-        "found 2 and 3",
+        ("query (v.csv) has shape (3, 2) and key (k.csv) (3, 3): expected the same width, "
+        "found 2 and 3"),
         "",
     ),
     "compute q.csv v.csv k.csv": (
-        "query (q.csv) has shape (2, 3) and key (v.csv) (3, 2): expected the same width, "
-        "found 3 and 2",
+        ("query (q.csv) has shape (2, 3) and key (v.csv) (3, 2): expected the same width, "
+        "found 3 and 2"),
         "key looks transposed",
     ),
     "compute q.csv k.csv q.csv": (
-        "key (k.csv) has shape (3, 3) and value (q.csv) (2, 3): expected a value for each key, "
-        "found 3 keys and 2 values",
+        ("key (k.csv) has shape (3, 3) and value (q.csv) (2, 3): expected a value for each key, "
+        "found 3 keys and 2 values"),
         "",
     ),
     # values
@@ -94,8 +97,8 @@ CASES = {
     ),
     f"compute {QKV} --mask v.csv": None,
     f"compute {QKV} --mask k.csv": (
-        "mask (k.csv): expected a shape that broadcasts to the weights' (2, 3), "
-        "(…, queries, keys); found (3, 3)",
+        ("mask (k.csv): expected a shape that broadcasts to the weights' (2, 3), "
+        "(…, queries, keys); found (3, 3)"),
         "",
     ),
     # problem files
@@ -134,8 +137,8 @@ CASES = {
         "",
     ),
     f"compute {QKV} --causal --query-offset 1e99": (
-        "query_offset: expected whole numbers from -9007199254740992 to 9007199254740992; "
-        "found 1e+99",
+        ("query_offset: expected whole numbers from -9007199254740992 to 9007199254740992; "
+        "found 1e+99"),
         "",
     ),
     f"compute {QKV} --causal-align top-left": (
@@ -161,10 +164,7 @@ CASES = {
         "",
     ),
     # outputs
-    f"compute {QKV} --show weight": (
-        "--show: expected names of weights, context, scores, raw, capped, lse; found 'weight'",
-        "",
-    ),
+    f"compute {QKV} --show weight": None,
     "compute q.csv k.csv --show context": ("the context needs a value", None),
     f"compute {QKV} --show weights,lse -f csv": (
         "csv holds one array; --show names weights, lse",
@@ -184,11 +184,7 @@ CASES = {
         None,
     ),
     f"compute {QKV} --save missing/x.csv": None,
-    f"compute {QKV} --save weigths=w.csv": (
-        "--save weigths=w.csv: expected NAME=PATH with a name of weights, context, scores, raw, "
-        "capped, lse; found 'weigths'",
-        "write ./weigths=w.csv",
-    ),
+    f"compute {QKV} --save weigths=w.csv": None,
     f"compute {QKV} --save=": ("--save: expected [NAME=]PATH; found nothing", ""),
     f"compute {QKV} --save folder": None,
     "heatmap q.csv k.csv --out x.gif": (
@@ -228,6 +224,24 @@ def test_one_error_line_a_hint_and_exit_code_2(line: str, wrong: Path, attncli: 
     assert sorted(path.name for path in wrong.iterdir()) == before
 
 
+def test_a_wrong_name_of_an_output_is_answered_with_all_of_them(
+    tutorial: Path, attncli: Run
+) -> None:
+    error = attncli("compute", "q.csv", "k.csv", "--show", "weights,weight").messages[0]
+    assert error.startswith("error: --show: expected names of weights, context, scores, raw, ")
+    assert error.endswith("; found 'weight'")
+
+
+def test_a_wrong_name_before_a_path_makes_no_file(tutorial: Path, attncli: Run) -> None:
+    error, hint = attncli("compute", "q.csv", "k.csv", "--save", "weigths=w.csv").messages
+    assert error.startswith(
+        "error: --save weigths=w.csv: expected NAME=PATH with a name of weights"
+    )
+    assert error.endswith("; found 'weigths'")
+    assert hint == "hint: for a file of that name write ./weigths=w.csv"
+    assert len(list(tutorial.iterdir())) == 3
+
+
 def test_a_wrong_option_is_answered_with_a_likely_one(tutorial: Path, attncli: Run) -> None:
     error, hint = attncli("compute", "q.csv", "k.csv", "--cuasal").messages
     assert "--causal" in error
@@ -265,6 +279,8 @@ def test_a_real_process_says_the_same(tutorial: Path) -> None:
     ran = run("compute", "v.csv", "k.csv", "q.csv")
     assert (ran.code, ran.out) == (2, b"")
     assert ran.messages == [
-        "error: query (v.csv) has shape (3, 2) and key (k.csv) (3, 3): expected the same width, "
-        "found 2 and 3"
+        (
+            "error: query (v.csv) has shape (3, 2) and key (k.csv) (3, 3): "
+            "expected the same width, found 2 and 3"
+        )
     ]

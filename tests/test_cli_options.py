@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from oracle import attention_oracle
 from process import Ran
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Run = Callable[..., Ran]
 random = np.random.default_rng(7)
@@ -82,7 +84,12 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 ELSEWHERE = {
     "--show", "--format", "--save", "--batch", "--head", "--digits", "--max-rows", "--max-cols",
     "--tokens", "--query-labels", "--key-labels", "--quiet", "--color", "--dtype", "--layout",
-    "--heads", "--kv-heads", "--help",
+    "--heads", "--kv-heads", "--help", "--top",
+}  # fmt: skip
+# What makes query, key and value of embeddings: below, or in the tests of projections.
+PROJECTED = {
+    "--wq", "--wk", "--wv", "--wo", "--bq", "--bk", "--bv", "--bo", "--checkpoint", "--positions",
+    "--average-heads", "--torch-layout",
 }  # fmt: skip
 
 
@@ -129,6 +136,23 @@ def test_layout_names_the_axes(layout: str, arrays: Path, attncli: Run) -> None:
     np.testing.assert_allclose(ran.json["context"], expected["context"], rtol=1e-12)
 
 
+def test_embeddings_are_projected_by_weights_and_biases(folder: Path, attncli: Run) -> None:
+    x, out = random.normal(size=(4, 6)), random.normal(size=(3, 5))
+    w = {name: random.normal(size=(6, 3)) for name in "qkv"}
+    b = {name: random.normal(size=3) for name in "qkv"}
+    np.save("x.npy", x)
+    words = ["--wo", "wo.npy"]
+    np.save("wo.npy", out)
+    for name in "qkv":
+        np.save(f"w{name}.npy", w[name])
+        np.save(f"b{name}.npy", b[name])
+        words += [f"--w{name}", f"w{name}.npy", f"--b{name}", f"b{name}.npy"]
+    found = attncli("compute", "x.npy", *words, "-f", "json").good().json
+    expected = attention_oracle(*(x @ w[name] + b[name] for name in "qkv"))
+    np.testing.assert_allclose(found["weights"], expected["weights"], rtol=1e-10)
+    np.testing.assert_allclose(found["context"], expected["context"] @ out, rtol=1e-10)
+
+
 def test_dtype_reads_two_byte_elements_as_bfloat16(folder: Path, attncli: Run) -> None:
     bits = np.array([[0x3F80, 0xBF80], [0x4000, 0x0000]], "<u2")  # 1, −1, 2, 0
     np.save("b.npy", bits.view("V2"))
@@ -146,8 +170,10 @@ def test_precision_says_what_is_computed_in(folder: Path, attncli: Run) -> None:
 
 
 def test_every_option_of_the_help_is_tested(attncli: Run) -> None:
-    listed = set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", attncli("compute", "--help").text, re.M))
-    assert listed == {name for name in OPTIONS if " " not in name and name != "nothing"} | ELSEWHERE
+    text = attncli("compute", "--help").text
+    listed = set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", text, re.MULTILINE))
+    here = {name for name in OPTIONS if " " not in name and name != "nothing"}
+    assert listed - here - ELSEWHERE - PROJECTED == set()
 
 
 def test_rows_that_see_nothing_are_zero_and_counted_on_stderr(tutorial: Path, attncli: Run) -> None:

@@ -165,7 +165,8 @@ def test_a_large_table_is_cropped_says_so_and_is_quick(folder: Path) -> None:
     lines = text.splitlines()
     assert len(lines) < 150
     assert lines[67] == (
-        "… 448 more queries and 448 more keys (--max-rows, --max-cols; --save and --format have all)"
+        "… 448 more queries and 448 more keys "
+        "(--max-rows, --max-cols; --save and --format have all)"
     )
 
 

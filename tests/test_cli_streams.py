@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
@@ -49,12 +48,22 @@ def test_ctrl_c_is_130_and_leaves_no_file(folder: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["x.npy"]
 
 
-@pytest.mark.parametrize("kind", ["table", "json", "csv", "npy"])
-def test_a_reader_that_goes_away_is_141_and_silent(kind: str, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "unbuffered"), [("table", ""), ("json", ""), ("csv", ""), ("npy", ""), ("npy", "1")]
+)
+def test_a_reader_that_goes_away_is_141_and_silent(
+    kind: str, unbuffered: str, folder: Path
+) -> None:
     # More than a pipe holds.
     np.save("x.npy", np.ones((200, 8)))
     words = ["compute", "x.npy", "x.npy", "--max-cols=64", "--max-rows=0", "--show=weights"]
-    done = shell('"$@" | head -c 10 >/dev/null; echo "${PIPESTATUS[0]}"', *words, "-f", kind)
+    done = shell(
+        '"$@" | head -c 10 >/dev/null; echo "${PIPESTATUS[0]}"',
+        *words,
+        "-f",
+        kind,
+        PYTHONUNBUFFERED=unbuffered,
+    )
     assert done.stdout.decode().split() == ["141"]
     assert done.stderr == b""
 
@@ -155,4 +164,9 @@ def test_many_runs_at_once_do_not_disturb_each_other(tutorial: Path) -> None:
     ]
     assert [process.communicate(timeout=60)[1] for process in runs] == [b""] * 4
     assert [process.returncode for process in runs] == [0] * 4
-    assert sorted(os.listdir()) == ["k.csv", "out.csv", "q.csv", "v.csv"]
+    assert sorted(path.name for path in tutorial.iterdir()) == [
+        "k.csv",
+        "out.csv",
+        "q.csv",
+        "v.csv",
+    ]
