@@ -7,6 +7,7 @@ reads nothing else.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from attncli.checkpoint_names import Layer
 
-__all__ = ["choose_layer", "read_layer"]
+__all__ = ["Widths", "choose_layer", "layer_widths", "read_layer"]
 
 Array = npt.NDArray[Any]
 _LISTED = 4
@@ -31,6 +32,26 @@ _LIKE_PROJECTION = re.compile(
     r"|in_proj\w*|c_attn|to_(?:q|k|v|qkv))(?:$|[._/])",
     re.IGNORECASE,
 )
+
+
+@dataclass(frozen=True)
+class Widths:
+    """How wide a layer's vectors are, all heads together.
+
+    Attributes
+    ----------
+    embedding : int
+        Of what the queries are made from.
+    query, key, value : int
+    output : int or None
+        None where there is no output projection.
+    """
+
+    embedding: int
+    query: int
+    key: int
+    value: int
+    output: int | None
 
 
 def choose_layer(names: Collection[str], prefix: str | None, file: str) -> Layer:
@@ -98,10 +119,40 @@ def read_layer(layer: Layer, fetch: Callable[[str], Array]) -> dict[str, Array]:
     turned = _is_turned(layer, whole)
     for name, array in whole.items():
         parts = [part for part, member in layer.members.items() if member == name]
-        is_weight = parts[0].startswith("w")
-        oriented = _matrix(name, array).T if is_weight and turned else array
+        oriented = array
+        if parts[0].startswith("w"):
+            oriented = _matrix(name, array).T if turned else _matrix(name, array)
         read.update(zip(parts, _cut(name, oriented, len(parts)), strict=True))
     return read
+
+
+def layer_widths(layer: Layer, shapes: Mapping[str, tuple[int, ...]]) -> Widths | None:
+    """Return the widths of a layer by the shapes of its members.
+
+    Parameters
+    ----------
+    layer : Layer
+    shapes : mapping of str to tuple of int
+        Of all members of the checkpoint.
+
+    Returns
+    -------
+    Widths, or None where the shapes are not those of a layer
+    """
+    # Shapes without numbers go the way that the numbers would go.
+    empty = np.empty((), np.bool_)
+    try:
+        arrays = read_layer(layer, lambda name: np.broadcast_to(empty, shapes[name]))
+    except ShapeError:
+        return None
+    sizes = {name: array.shape for name, array in arrays.items()}
+    return Widths(
+        embedding=sizes["wq"][0],
+        query=sizes["wq"][1],
+        key=sizes["wk"][1],
+        value=sizes["wv"][1],
+        output=sizes["wo"][1] if "wo" in sizes else None,
+    )
 
 
 def _is_within(prefix: str, wanted: str) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from attncli.arguments import warn
 from attncli.checkpoint import choose_layer, read_layer
-from attncli.errors import UsageError
+from attncli.errors import ShapeError, UsageError
 from attncli.projection import project
 from attncli.text import printable
 
@@ -67,7 +67,10 @@ def add_layer(
     if given:
         raise UsageError(f"{file} brings the projections: leave out {', '.join(given)}")
     layer = choose_layer(names, prefix, file)
-    arrays = read_layer(layer, fetch)
+    try:
+        arrays = read_layer(layer, fetch)
+    except ShapeError as error:
+        raise ShapeError(f"{file}#{error.message}") from error
     for name, array in arrays.items():
         # Sinks are an option of their own, and options win over files.
         arguments.setdefault(name, array)

@@ -11,7 +11,7 @@ from attncli._version import __version__
 
 __all__ = ["build"]
 
-_COMMANDS = ("compute", "heatmap", "explain", "check")
+_COMMANDS = ("compute", "heatmap", "explain", "check", "info")
 
 
 def build(argv: list[str]) -> typer.Typer:

@@ -1,0 +1,166 @@
+"""What a file holds, as tables and as a mapping for JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from attncli.text import printable
+from attncli.view.labels import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from attncli.describing import FileInfo, LayerInfo, MemberInfo
+
+__all__ = ["info_dict", "info_parts"]
+
+_GAP = 2
+_NOTE_WIDTH = 60
+_NAME_WIDTH = 16
+
+
+def info_parts(info: FileInfo) -> Iterator[RenderableType]:
+    """Yield the tables of one file: its members, then its attention layers.
+
+    Parameters
+    ----------
+    info : FileInfo
+    """
+    kind = f" · {info.picture.upper()} picture" if info.picture else ""
+    yield Text(printable(info.name) + kind, style="bold")
+    if info.members:
+        yield _member_table(info.members)
+    if info.picture:
+        yield _text_table(info)
+    if info.layers:
+        count = len(info.layers)
+        yield Text("")
+        yield Text(f"{count} attention layer{'s' if count > 1 else ''}", style="bold")
+        for layer in info.layers:
+            yield from _layer_lines(layer)
+    yield Text("")
+
+
+def info_dict(info: FileInfo) -> dict[str, Any]:
+    """Return what JSON says of one file: numbers exact, null where there is none.
+
+    Parameters
+    ----------
+    info : FileInfo
+    """
+    found: dict[str, Any] = {"file": info.name}
+    if info.picture:
+        return found | {"picture": info.picture, "metadata": dict(info.texts)}
+    found["members"] = [_member_dict(member) for member in info.members]
+    found["layers"] = [_layer_dict(layer) for layer in info.layers]
+    return found
+
+
+def _table(*headings: str, left: int = 1) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for place, heading in enumerate(headings):
+        # A name is for pasting: in a narrow terminal it is folded, never cut.
+        table.add_column(
+            heading,
+            justify="left" if place < left else "right",
+            no_wrap=place > 0,
+            overflow="fold",
+        )
+    return table
+
+
+def _member_table(members: tuple[MemberInfo, ...]) -> Table:
+    notes = any(member.note for member in members)
+        table = _table("member", "shape", "dtype", "min", "max", "NaN, inf", left=3)
+    table.columns[0].min_width = min(_NAME_WIDTH, max(len(member.name) for member in members))
+    if notes:
+        table.add_column("", overflow="ellipsis")
+    for member in members:
+        cells = [printable(member.name), _shape(member.shape), member.dtype, *_numbers(member)]
+        if notes:
+            cells.append(shorten(printable(member.note or ""), _NOTE_WIDTH))
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " × ".join(map(str, shape))
+
+
+def _numbers(member: MemberInfo) -> tuple[str, str, str]:
+    if member.numbers is None:
+        return "", "", ""
+    ends = (member.numbers.minimum, member.numbers.maximum)
+    least, most = ("" if end is None else _number(end) for end in ends)
+    return least, most, str(member.numbers.nonfinite)
+
+
+def _number(value: float) -> str:
+    # Integers and booleans are told whole.
+    return f"{value:.4g}" if type(value) is float else str(value).lower()
+
+
+def _layer_lines(info: LayerInfo) -> Iterator[Text]:
+    # Lines, not a table: an argument to paste must never be cut.
+    yield Text(f"--checkpoint {printable(info.argument)}", overflow="fold")
+    widths = info.widths
+    if widths is None:
+        yield Text("    its members have shapes that no layer has", style="dim italic")
+        return
+    output = "no output projection" if widths.output is None else f"output {widths.output}"
+    text = (
+        f"    names as in {info.layer.family}; widths: X {widths.embedding}, "
+        f"query {widths.query}, key {widths.key}, value {widths.value}, {output}"
+    )
+    yield Text(text, style="dim")
+    if info.layer.not_applied:
+        names = ", ".join(map(printable, info.layer.not_applied))
+        yield Text(f"    attncli does not apply {names}", style="dim italic")
+
+
+def _text_table(info: FileInfo) -> RenderableType:
+    if not info.texts:
+        return Text("it says nothing of how it was made", style="dim italic")
+    table = _table("metadata", "")
+    table.columns[1].justify = "left"
+    for name, text in info.texts.items():
+        table.add_row(Text(printable(name)), Text(printable(text)))
+    return table
+
+
+def _member_dict(member: MemberInfo) -> dict[str, Any]:
+    numbers = member.numbers
+    return {
+        "name": member.name,
+        "shape": list(member.shape),
+        "dtype": member.dtype,
+        "min": None if numbers is None else numbers.minimum,
+        "max": None if numbers is None else numbers.maximum,
+        "nonfinite": None if numbers is None else numbers.nonfinite,
+        "note": member.note,
+    }
+
+
+def _layer_dict(info: LayerInfo) -> dict[str, Any]:
+    widths = info.widths
+    return {
+        "checkpoint": info.argument,
+        "family": info.layer.family,
+        "members": dict(info.layer.members),
+        "not_applied": list(info.layer.not_applied),
+        "widths": None
+        if widths is None
+        else {
+            "embedding": widths.embedding,
+            "query": widths.query,
+            "key": widths.key,
+            "value": widths.value,
+            "output": widths.output,
+        },
+    }
