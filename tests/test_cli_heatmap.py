@@ -1,0 +1,121 @@
+"""Pictures from the command line: what they are drawn from, and where they go."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from oracle import attention_oracle
+from process import Ran, run
+
+Run = Callable[..., Ran]
+Q, K = [[1.0, 0, 1], [0, 1, 1]], [[1.0, 0, 1], [1, 1, 0], [0, 1, 1]]
+WEIGHTS = attention_oracle(Q, K, [[1.0, 2], [3, 4], [5, 6]])["weights"]
+MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
+
+
+def numbers(text: str) -> list[float]:
+    """The numbers in the cells of a small picture in the terminal."""
+    return [float(word) for word in re.findall(r"\d\.\d\d(?!\d)", text)]
+
+
+@pytest.mark.parametrize("kind", MAGIC)
+def test_each_kind_of_picture(kind: str, tutorial: Path, attncli: Run) -> None:
+    ran = attncli("heatmap", "q.csv", "k.csv", "--out", f"w.{kind}").good()
+    assert (ran.out, ran.err) == (b"", b"")
+    assert Path(f"w.{kind}").read_bytes().startswith(MAGIC[kind])
+
+
+def test_dpi_sets_the_size_of_a_png(tutorial: Path, attncli: Run) -> None:
+    sizes = []
+    for dpi in ("50", "100"):
+        attncli("heatmap", "q.csv", "k.csv", "-o", "w.png", "--dpi", dpi).good()
+        sizes.append(struct.unpack(">II", Path("w.png").read_bytes()[16:24]))
+    assert sizes[1] == pytest.approx([2 * side for side in sizes[0]], abs=2)
+
+
+def test_title_and_labels_are_words_in_the_picture(tutorial: Path, attncli: Run) -> None:
+    words = ["--title", "Who <sees> whom", "--key-labels", "[pad],ein & zwei,x$y_2$"]
+    attncli("heatmap", "q.csv", "k.csv", *words, "-o", "w.svg").good()
+    svg = Path("w.svg").read_text()
+    for text in ("Who &lt;sees&gt; whom", "[pad]", "ein &amp; zwei", "x$y_2$", "Keys", "Queries"):
+        assert text in svg
+
+
+def test_numbers_stand_in_the_cells_unless_told_otherwise(tutorial: Path, attncli: Run) -> None:
+    words = ["heatmap", "q.csv", "k.csv", "-o", "w.svg"]
+    attncli(*words).good()
+    assert Path("w.svg").read_text().count("0.47") >= 2
+    attncli(*words, "--digits", "3").good()
+    assert "0.471" in Path("w.svg").read_text()
+    attncli(*words, "--no-annotate").good()
+    assert Path("w.svg").read_text().count("0.26") == 0
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml", "csv", "npy", "npz"])
+def test_what_compute_writes_heatmap_draws(kind: str, tutorial: Path) -> None:
+    made = run("compute", "q.csv", "k.csv", "--show", "weights", "-f", kind).good()
+    drawn = run("heatmap", stdin=made.out).good()
+    assert drawn.err == b""
+    np.testing.assert_allclose(numbers(drawn.text)[:6], WEIGHTS.ravel(), atol=0.005)
+
+
+def test_the_pipe_of_the_manual_makes_a_png(tutorial: Path) -> None:
+    made = run("compute", "q.csv", "k.csv", "v.csv", "-f", "json").good()
+    drawn = run("heatmap", "--out", "w.png", stdin=made.out).good()
+    assert (drawn.out, drawn.err) == (b"", b"")
+    assert Path("w.png").read_bytes().startswith(MAGIC["png"])
+
+
+def test_labels_go_through_the_pipe(tutorial: Path) -> None:
+    words = ["--query-labels", "the,cat", "--key-labels", "a,b,c"]
+    made = run("compute", "q.csv", "k.csv", *words, "-f", "json").good()
+    assert "cat" in run("heatmap", stdin=made.out).good().text
+
+
+def test_one_matrix_alone_is_finished_weights(folder: Path, attncli: Run) -> None:
+    Path("w.csv").write_text("0.25,0.75\n0.5,0.5\n")
+    assert numbers(attncli("heatmap", "w.csv").good().text)[:4] == [0.25, 0.75, 0.5, 0.5]
+    np.save("w.npy", np.array([[[0.25, 0.75]], [[0.1, 0.9]]]))
+    head = attncli("heatmap", "w.npy", "--head", "1").good().text
+    assert numbers(head)[:2] == [0.1, 0.9]
+
+
+def test_an_empty_pipe_is_an_error_and_nothing_at_all_is_the_example(folder: Path) -> None:
+    empty = run("heatmap", "--out", "w.png", stdin=b"")
+    assert empty.code == 2
+    assert empty.messages[0] == "error: standard input is empty"
+    assert not Path("w.png").exists()
+    example = run("heatmap", "--out", "w.png").good()
+    assert example.messages == ["note: no files given: this is the built-in example"]
+    assert Path("w.png").exists()
+
+
+def test_rows_and_columns_are_cut_out(tutorial: Path, attncli: Run) -> None:
+    text = attncli("heatmap", "q.csv", "k.csv", "--rows", "1:", "--cols", "0:2").good().text
+    assert numbers(text)[:2] == pytest.approx(WEIGHTS[1, :2], abs=0.005)
+
+
+def test_scores_are_drawn_where_asked(tutorial: Path, attncli: Run) -> None:
+    text = attncli("heatmap", "q.csv", "k.csv", "--plain", "--what", "scores").good().text
+    assert numbers(text)[:6] == [2, 1, 1, 1, 1, 2]
+
+
+def test_a_picture_is_not_written_over_its_input(folder: Path, attncli: Run) -> None:
+    Path("w.png").write_text(json.dumps([[0.5, 0.5]]))
+    ran = attncli("heatmap", "w.png", "--out", "w.png")
+    assert ran.code == 2
+    assert "the output w.png is the same file as the input w.png" in ran.messages[0]
+
+
+def test_rows_that_see_nothing_are_counted(tutorial: Path, attncli: Run) -> None:
+    Path("m.csv").write_text("0,0,0\n1,1,1\n")
+    ran = attncli("heatmap", "q.csv", "k.csv", "--mask", "m.csv").good()
+    assert ran.messages == [
+        "warning: 1 of 2 queries sees no key: weights and context are 0 there, not NaN"
+    ]
