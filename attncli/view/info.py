@@ -77,7 +77,7 @@ def _table(*headings: str, left: int = 1) -> Table:
 
 def _member_table(members: tuple[MemberInfo, ...]) -> Table:
     notes = any(member.note for member in members)
-        table = _table("member", "shape", "dtype", "min", "max", "NaN, inf", left=3)
+    table = _table("member", "shape", "dtype", "min", "max", "NaN, inf", left=3)
     table.columns[0].min_width = min(_NAME_WIDTH, max(len(member.name) for member in members))
     if notes:
         table.add_column("", overflow="ellipsis")
