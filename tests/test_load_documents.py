@@ -1,5 +1,6 @@
 """YAML and JSON: nested lists are arrays, mappings are problems, bombs are refused."""
 
+import gc
 import io
 import json
 import time
@@ -182,6 +183,7 @@ def test_the_shape_of_five_axes_is_named(document):
         "[{" * 100_000,
         '"' + '\\"' * 100_000,
         '["' * 100_000,
+        '["' + "]" * 200_000 + '", ' + "[" * 100_000,
         "- " * 100_000,
         "? " * 100_000,
         "a: " * 100_000,
@@ -198,6 +200,13 @@ def test_bombs_of_brackets_end_soon(document, text, suffix):
     with pytest.raises(InputError):
         document(text, suffix)
     assert time.process_time() - began < 2
+
+
+def test_the_collector_runs_again_afterwards(document):
+    document("[1]", ".json")
+    with pytest.raises(InputError):
+        document("[1, x]", ".yaml")
+    assert gc.isenabled()
 
 
 def test_an_alias_bomb_is_not_expanded(document):

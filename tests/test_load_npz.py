@@ -91,6 +91,13 @@ def test_a_missing_member_is_answered_with_those_there(file):
     assert f"{path}#layer0, {path}#layer1" in caught.value.hint
 
 
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_wrong_checksum_is_noticed(file, compression):
+    data = archive({"q.npy": member(np.zeros((300, 300)))}, compression)
+    with pytest.raises(InputError, match="damaged"):
+        read(file(patched(data, offset=16, code="<I", value=7)) + "#q")
+
+
 def test_the_checksum_is_compared(file):
     data = bytearray(archive({"q.npy": member(Q)}, zipfile.ZIP_STORED))
     data[data.index(Q.tobytes()) + 5] ^= 1

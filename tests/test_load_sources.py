@@ -66,17 +66,22 @@ def test_a_closed_or_empty_standard_input_is_an_error(monkeypatch):
 
 
 class Endless(io.RawIOBase):
+    given = 0
+
     def readable(self):
         return True
 
     def readinto(self, room):
         room[:] = (b"1,2\n" * (len(room) // 4 + 1))[: len(room)]
+        self.given += len(room)
         return len(room)
 
 
 def test_a_stream_without_end_is_left(monkeypatch):
     monkeypatch.setattr(source, "STREAM_LIMIT", 3 * 2**20)
-    assert "longer than 3 MiB" in refusal("-", stdin=io.BufferedReader(Endless())).message
+    endless = Endless()
+    assert "longer than 3 MiB" in refusal("-", stdin=io.BufferedReader(endless)).message
+    assert endless.given < 5 * 2**20
 
 
 def test_a_text_too_long_to_hold_is_left(here, monkeypatch):

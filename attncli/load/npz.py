@@ -173,7 +173,6 @@ def _elements(stream: Any, header: Header, dtype: np.dtype[Any], name: str) -> n
         if not got:
             raise InputError(f"{name} ends after {done} of {len(room)} bytes")
         done += got
-    stream.read(1)  # past the end, where the checksum is compared
     return values
 
 
