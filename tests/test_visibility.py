@@ -1,0 +1,162 @@
+"""Tiles, spans, intervals and reasons against the definition, one query and key at a time."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attncli.visibility import Visibility
+
+Draw = Any
+
+
+class Case(NamedTuple):
+    visible: Visibility
+    batch: int
+    head: int
+
+
+def sees(case: Case, i: int, j: int) -> dict[str, bool]:
+    """Say of each rule whether it lets query i see key j, from the words of the definition."""
+    v, batch, head = case
+    at = i + one(v.offsets, batch)
+    left, right = v.window or (None, None)
+    return {
+        "mask": v.mask is None
+        or bool(np.broadcast_to(v.mask, (3, 3, v.queries, v.keys))[batch, head, i, j]),
+        "key_padding_mask": v.key_padding is None
+        or bool(np.broadcast_to(v.key_padding, (3, v.keys))[batch, j]),
+        "kv_lengths": v.kv_lengths is None or j < one(v.kv_lengths, batch),
+        "query_lengths": v.query_lengths is None or i < one(v.query_lengths, batch),
+        "causal": not v.causal or j <= at,
+        "window": (left is None or at - left <= j) and (right is None or j <= at + right),
+    }
+
+
+def one(values: tuple[int, ...], batch: int) -> int:
+    return values[0] if len(values) == 1 else values[batch]
+
+
+def truth(case: Case, names: tuple[str, ...] | None = None) -> np.ndarray:
+    v = case.visible
+    return np.array(
+        [
+            [
+                all(ok for name, ok in sees(case, i, j).items() if names is None or name in names)
+                for j in range(v.keys)
+            ]
+            for i in range(v.queries)
+        ]
+    )
+
+
+BANDED = ("kv_lengths", "query_lengths", "causal", "window")
+
+
+@st.composite
+def cases(draw: Draw) -> Case:
+    queries, keys = draw(st.integers(1, 7)), draw(st.integers(1, 7))
+    batches = draw(st.sampled_from([1, 3]))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+
+    def bools(*shape: int) -> np.ndarray:
+        return random.random([draw(st.sampled_from([1, n])) for n in shape]) < 0.7
+
+    def counts(high: int) -> tuple[int, ...]:
+        return tuple(draw(st.integers(0, high)) for _ in range(batches))
+
+    side = st.none() | st.integers(0, 8)
+    visible = Visibility(
+        queries,
+        keys,
+        offsets=tuple(draw(st.integers(-9, 9)) for _ in range(batches)),
+        mask=bools(3, 3, queries, keys) if draw(st.booleans()) else None,
+        key_padding=random.random((batches, keys)) < 0.7 if draw(st.booleans()) else None,
+        kv_lengths=counts(keys) if draw(st.booleans()) else None,
+        query_lengths=counts(queries) if draw(st.booleans()) else None,
+        causal=draw(st.booleans()),
+        window=draw(st.none() | st.tuples(side, side)),
+    )
+    return Case(visible, draw(st.integers(0, 2)), draw(st.integers(0, 2)))
+
+
+def part(draw: Draw, count: int) -> tuple[int, int]:
+    start = draw(st.integers(0, count - 1))
+    return start, draw(st.integers(start + 1, count))
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases(), st.data())
+def test_a_tile_is_its_part_of_the_definition(case: Case, data: st.DataObject) -> None:
+    visible, batch, head = case
+    rows, columns = part(data.draw, visible.queries), part(data.draw, visible.keys)
+    expected = truth(case)[slice(*rows), slice(*columns)]
+    tile = visible.tile(batch, head, rows, columns)
+    if tile is None:
+        assert expected.all()
+    else:
+        np.testing.assert_array_equal(np.broadcast_to(tile, expected.shape), expected)
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases(), st.data())
+def test_a_span_is_the_smallest_interval_that_the_banded_rules_need(
+    case: Case, data: st.DataObject
+) -> None:
+    visible, batch, _ = case
+    rows = part(data.draw, visible.queries)
+    seen = np.flatnonzero(truth(case, BANDED)[slice(*rows)].any(axis=0))
+    expected = (int(seen[0]), int(seen[-1]) + 1) if seen.size else (0, 0)
+    assert visible.span(batch, *rows) == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases())
+def test_an_interval_holds_exactly_the_keys_of_the_banded_rules(case: Case) -> None:
+    for i, row in enumerate(truth(case, BANDED)):
+        first, last = case.visible.interval(case.batch, i)
+        np.testing.assert_array_equal(np.flatnonzero(row), np.arange(first, last))
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases(), st.data())
+def test_between_the_edges_every_query_sees_every_key(case: Case, data: st.DataObject) -> None:
+    visible, batch, _ = case
+    rows, columns = part(data.draw, visible.queries), part(data.draw, visible.keys)
+    clear = np.zeros(visible.keys, bool)
+    clear[slice(*columns)] = True
+    edges = visible.edges(batch, rows, columns)
+    assert edges == sorted(edges)
+    assert len(edges) <= 2
+    for edge in edges:
+        assert columns[0] <= edge[0] < edge[1] <= columns[1]
+        clear[slice(*edge)] = False
+    assert truth(case)[slice(*rows)][:, clear].all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases(), st.data())
+def test_reasons_name_every_rule_that_hides_a_key(case: Case, data: st.DataObject) -> None:
+    i = data.draw(st.integers(0, case.visible.queries - 1))
+    j = data.draw(st.integers(0, case.visible.keys - 1))
+    expected = tuple(rule for rule, ok in sees(case, i, j).items() if not ok)
+    assert case.visible.reasons(case.batch, case.head, i, j) == expected
+
+
+def test_a_causal_tile_below_the_diagonal_needs_no_mask() -> None:
+    visible = Visibility(600, 600, causal=True)
+    assert visible.tile(0, 0, (512, 600), (0, 512)) is None
+    assert visible.span(0, 0, 256) == (0, 256)
+    assert not Visibility(3, 3).hides
+    assert Visibility(3, 3).tile(0, 0, (0, 3), (0, 3)) is None
+
+
+def test_a_worked_example_of_two_queries_after_a_cache_of_three() -> None:
+    visible = Visibility(2, 5, offsets=(3,), causal=True, window=(2, None))
+    expected = [[False, True, True, True, False], [False, False, True, True, True]]
+    np.testing.assert_array_equal(visible.tile(0, 0, (0, 2), (0, 5)), expected)
+    assert visible.reasons(0, 0, 0, 0) == ("window",)
+    assert visible.reasons(0, 0, 0, 4) == ("causal",)
