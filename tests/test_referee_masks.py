@@ -100,6 +100,20 @@ def test_lengths(seed, name, lengths):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "keep"),
+    [
+        ("kv_lengths_on_queries", PADS[:, None, :, None]),
+        ("kv_lengths_on_queries_too", PADS[:, None, :, None] & PADS[:, None, None]),
+    ],
+)
+def test_lengths_on_queries(seed, name, keep):
+    q, k, v = draw(seed)
+    report = ask((q, k, v), plain(q, k, v, keep), kv_lengths=PADS.sum(1))
+    assert named(report) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_padded_queries_that_are_computed(seed):
     q, k, v = draw(seed)
     report = ask((q, k, v), plain(q, k, v), query_lengths=[4, 6])
@@ -163,12 +177,12 @@ def test_causal_alignment_with_padding():
     ("name", "left", "right"),
     [
         ("window_ignored", 20, 20),
-        ("window_off_by_one_-1_+0", 3, 3),
-        ("window_off_by_one_+1_+0", 5, 3),
-        ("window_off_by_one_+0_-1", 4, 2),
-        ("window_off_by_one_+0_+1", 4, 4),
-        ("window_off_by_one_-1_-1", 3, 2),
-        ("window_off_by_one_+1_+1", 5, 4),
+        ("window_left_short", 3, 3),
+        ("window_left_long", 5, 3),
+        ("window_right_short", 4, 2),
+        ("window_right_long", 4, 4),
+        ("window_both_short", 3, 2),
+        ("window_both_long", 5, 4),
         ("window_one_sided", 4, 0),
         ("window_left_only", 4, 20),
         ("window_right_only", 20, 3),

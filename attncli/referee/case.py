@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from attncli.referee.evaluation import Products, evaluate
 from attncli.referee.recipe import Outputs, Recipe, recipe_of
+from attncli.referee.verdict import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,6 +87,8 @@ class Case:
     right : dict of str to ndarray
         What `evaluate` gives for the recipe.
     whole : bool
+    evaluable : bool
+        Small enough to be computed again for each convention.
     products : dict
         Shared by all recipes that are tried on it.
     """
@@ -94,7 +97,13 @@ class Case:
     files: Mapping[str, Array]
     right: Outputs
     whole: bool
+    evaluable: bool = True
     products: Products = field(default_factory=dict, repr=False)
+
+    @property
+    def cells(self) -> int:
+        """How many scores there are."""
+        return int(np.prod(self.recipe.problem.shape))
 
     def shaped(self, recipe: Recipe, outputs: Outputs, name: str) -> Array:
         """Return an output in the axes of the case's files."""
@@ -132,22 +141,36 @@ class Cases:
         if not self.sliced or not self._canonical or needs >= {"batch", "heads", "rows"}:
             return self._whole()
         parts = dict.fromkeys(self._part(needs, row) for row in self._anchors())
-        return [self._slice(*part) for part in parts if self._cells(*part) <= _MOST_CELLS]
+        return [self._slice(*part) for part in parts]
 
     def _whole(self) -> list[Case]:
         problem = self._question.problem
-        if int(np.prod(problem.shape)) > _MOST_CELLS:
-            return []
-        recipe = self._prepared(recipe_of(problem))
-        return [Case(recipe, self._question.files, evaluate(recipe), whole=True)]
+        small = int(np.prod(problem.shape)) <= _MOST_CELLS
+        recipe = self._prepared(recipe_of(problem) if small else Recipe(problem, problem, {}, {}))
+        answers = self._question.answers
+        right = (
+            evaluate(recipe)
+            if small
+            else {name: canonical(problem, name, array) for name, array in answers.items()}
+        )
+        return [Case(recipe, self._question.files, right, whole=True, evaluable=small)]
 
     def _slice(self, batch: int | None, head: int | None, rows: tuple[int, int] | None) -> Case:
         whole = self._question.problem
-        recipe = self._prepared(recipe_of(whole.select(batch=batch, head=head, rows=rows), whole))
+        part = whole.select(batch=batch, head=head, rows=rows)
+        small = int(np.prod(part.shape)) <= _MOST_CELLS
+        recipe = recipe_of(part, whole) if small else Recipe(part, whole, {}, {})
+        recipe = self._prepared(replace(recipe, start=0 if rows is None else rows[0]))
         pick = tuple(slice(None) if n is None else slice(n, n + 1) for n in (batch, head))
         index = (*pick, slice(None) if rows is None else slice(*rows))
         files = {name: array[index] for name, array in self._canonical.items()}
-        return Case(recipe, files, evaluate(recipe), whole=False)
+        answers = self._question.answers
+        right = (
+            evaluate(recipe)
+            if small
+            else {name: canonical(whole, name, answers[name])[index] for name in files}
+        )
+        return Case(recipe, files, right, whole=False, evaluable=small)
 
     def _prepared(self, recipe: Recipe) -> Recipe:
         files = self._question.files
@@ -174,11 +197,6 @@ class Cases:
         count = max(1, _SMALL_CELLS // (keys * (heads if head is None else 1)))
         start = row[2] // count * count
         return batch, head, (start, min(start + count, queries))
-
-    def _cells(self, batch: int | None, head: int | None, rows: tuple[int, int] | None) -> int:
-        entries, heads, queries, keys = self._question.problem.shape
-        count = queries if rows is None else rows[1] - rows[0]
-        return (entries if batch is None else 1) * (heads if head is None else 1) * count * keys
 
 
 def _fill(scores: Array | None) -> float:

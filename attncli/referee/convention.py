@@ -38,6 +38,9 @@ class Convention:
         How attncli is told to compute the same; empty where it cannot be.
     needs : frozenset of str
         Axes that must be whole for it: ``batch``, ``heads``, ``rows``.
+    late : bool
+        It only changes how results are written, so that it can be tried on results that
+        are too large to be computed again and again.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Convention:
     apply: Callable[[Recipe], Recipe | None]
     option: Callable[[Problem], str] = lambda _: ""
     needs: frozenset[Need] = frozenset()
+    late: bool = False
 
 
 def moved(recipe: Recipe, step: str, *, before: str | None) -> Recipe:

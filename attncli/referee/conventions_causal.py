@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.referee.convention import Convention, without
 from attncli.referee.recipe import Recipe, band
-
-if TYPE_CHECKING:
-    from attncli.problem import Problem
 
 __all__ = ["CAUSAL", "WINDOW"]
 
@@ -25,13 +22,17 @@ def _with_rule(recipe: Recipe, name: str, rule: npt.NDArray[np.bool_]) -> Recipe
     return replace(recipe, rules={**recipe.rules, name: rule})
 
 
-def _causal_at(offsets: Callable[[Problem], Offsets | None], *, given: bool = True) -> Apply:
+def _causal_at(offsets: Callable[[Recipe], Offsets | None], *, given: bool = True) -> Apply:
     """Make an `apply` with the causal rule, and the window, at other offsets."""
 
     def apply(recipe: Recipe) -> Recipe | None:
         problem, visible = recipe.problem, recipe.problem.visible
-        there = offsets(problem)
-        if there is None or (there == visible.offsets if given else visible.causal):
+        first = offsets(recipe)
+        if first is None:
+            return None
+        # The first query of a slice is not the first query.
+        there = tuple(offset + recipe.start for offset in first)
+        if there == visible.offsets if given else visible.causal:
             return None
         if visible.causal or not given:
             recipe = _with_rule(recipe, "causal", band(problem, causal=True, offsets=there))
@@ -61,20 +62,20 @@ def _reversed(recipe: Recipe) -> Recipe | None:
     return _with_rule(recipe, "causal", band(recipe.problem, window=(0, None)))
 
 
-def _corner(problem: Problem) -> Offsets:
+def _corner(recipe: Recipe) -> Offsets:
     """Return the offsets that align the last query with the last key."""
-    _, _, queries, keys = problem.shape
-    return tuple(length - queries for length in problem.visible.kv_lengths or (keys,))
+    _, _, queries, keys = recipe.whole.shape
+    return tuple(length - queries for length in recipe.problem.visible.kv_lengths or (keys,))
 
 
-def _corner_of_all(problem: Problem) -> Offsets | None:
+def _corner_of_all(recipe: Recipe) -> Offsets | None:
     """Return the same, padding counted as keys; None where there is none."""
-    _, _, queries, keys = problem.shape
-    return None if problem.visible.kv_lengths is None else (keys - queries,)
+    _, _, queries, keys = recipe.whole.shape
+    return None if recipe.problem.visible.kv_lengths is None else (keys - queries,)
 
 
-def _unasked_corner(problem: Problem) -> Offsets | None:
-    there = _corner(problem)
+def _unasked_corner(recipe: Recipe) -> Offsets | None:
+    there = _corner(recipe)
     return there if any(there) else None
 
 
@@ -86,7 +87,7 @@ def _causal(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
     )
 
 
-_ALIGNED = {"shows": "queries and keys of different number", "needs": frozenset({"rows"})}
+_ALIGNED = {"shows": "queries and keys of different number"}
 
 CAUSAL = (
     _causal(
@@ -101,7 +102,6 @@ CAUSAL = (
         _causal_at(lambda _: (0,), given=False),
         fix="leave the causal mask out, or state that the problem is causal",
         option=lambda _: "--causal --causal-align top-left",
-        needs=frozenset({"rows"}),
     ),
     _causal(
         "causal_unasked_bottom_right",
@@ -196,17 +196,14 @@ def _window(name: str, meaning: str, apply: Apply) -> Convention:
 
 
 def _windows() -> Iterator[Convention]:
-    for left, right in ((-1, 0), (1, 0), (0, -1), (0, 1), (-1, -1), (1, 1)):
-        sides = " and ".join(
-            f"{abs(step)} key too {'narrow' if step < 0 else 'wide'} on the {side}"
-            for side, step in (("left", left), ("right", right))
-            if step
-        )
-        yield _window(
-            f"window_off_by_one_{left:+d}_{right:+d}",
-            f"the window is off by one: {sides}",
-            _window_moved(left, right),
-        )
+    for step, word, how in ((-1, "short", "narrow"), (1, "long", "wide")):
+        for side, left, right in (("left", step, 0), ("right", 0, step), ("both", step, step)):
+            where = "both sides" if side == "both" else f"the {side}"
+            yield _window(
+                f"window_{side}_{word}",
+                f"the window is off by one: a key too {how} on {where}",
+                _window_moved(left, right),
+            )
 
 
 WINDOW = (

@@ -192,6 +192,7 @@ HEADS = (
         _reshaped("out"),
         fix=_CUT_FIX,
         needs=_ALL,
+        late=True,
     ),
     _head(
         "heads_reshaped",

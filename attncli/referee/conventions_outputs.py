@@ -174,6 +174,7 @@ def _permutations() -> Iterator[Convention]:
             shows="axes of different length",
             apply=_permuted(order),
             needs=_WHOLE,
+            late=True,
         )
 
 
@@ -227,6 +228,7 @@ AXES = (
         shows="inputs with an axis of length 1",
         apply=_axes_of_one,
         needs=_WHOLE,
+        late=True,
     ),
     Convention(
         name="heads_packed",
@@ -236,6 +238,7 @@ AXES = (
         shows="more than one head",
         apply=_packed,
         needs=_WHOLE,
+        late=True,
     ),
     Convention(
         name="weights_averaged",
@@ -245,6 +248,7 @@ AXES = (
         shows="more than one head",
         apply=_average,
         needs=_WHOLE,
+        late=True,
     ),
     *_permutations(),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee.convention import Convention, Need, without
+from attncli.referee.convention import Convention, without
 from attncli.referee.conventions_mask import changed, dropped
 from attncli.referee.recipe import Recipe, band
 
@@ -19,7 +19,6 @@ __all__ = ["BLIND_ROWS", "PADDING"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
-_ROWS: frozenset[Need] = frozenset({"rows"})
 
 
 def _padding(name: str, meaning: str, apply: Callable[[Recipe], Any], **more: Any) -> Convention:
@@ -34,11 +33,12 @@ def _on_queries(rule: str, *, too: bool) -> Callable[[Recipe], Recipe | None]:
     """Make an `apply` that reads a rule on keys as one on queries."""
 
     def apply(recipe: Recipe) -> Recipe | None:
-        _, _, queries, keys = recipe.problem.shape
+        _, _, queries, keys = recipe.whole.shape
         if rule not in recipe.rules or queries != keys:
             return None
-        keys_rule = np.broadcast_to(recipe.rules[rule], (*recipe.rules[rule].shape[:2], keys, keys))
-        query_rule = keys_rule[:, :, :1].swapaxes(2, 3)
+        keys_rule = recipe.rules[rule]
+        rows = slice(recipe.start, recipe.start + recipe.problem.shape[2])
+        query_rule = keys_rule[:, :, :1].swapaxes(2, 3)[:, :, rows]
         rules = {**recipe.rules, rule: keys_rule & query_rule if too else query_rule}
         return replace(recipe, rules=rules)
 
@@ -74,7 +74,6 @@ PADDING = (
                 f"{rule}_on_queries",
                 f"{rule} hides queries instead of keys",
                 _on_queries(rule, too=False),
-                needs=_ROWS,
             ),
             _padding(
                 f"{rule}_on_queries_too",
@@ -82,7 +81,6 @@ PADDING = (
                 _on_queries(rule, too=True),
                 fix="hide keys alone, or state the queries' lengths as well (query_lengths)",
                 option=lambda _: "--query-lengths",
-                needs=_ROWS,
             ),
         )
     ),

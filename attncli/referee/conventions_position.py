@@ -21,16 +21,16 @@ __all__ = ["ALIBI", "ROPE"]
 
 Array = npt.NDArray[Any]
 Apply = Callable[[Recipe], Recipe | None]
-Offsets = tuple[int, ...]
 
 
-def _bias_by(term: Callable[[Array, Array], Array], offsets: Offsets | None = None) -> Apply:
+def _bias_by(term: Callable[[Array, Array], Array], *, from_zero: bool = False) -> Apply:
     """Make an `apply` with another term in the place of ALiBi's; slopes are (H, 1, 1)."""
 
     def apply(recipe: Recipe) -> Recipe | None:
         slopes = recipe.problem.slopes
         if slopes is None or "alibi" not in recipe.terms:
             return None
+        offsets = (recipe.start,) if from_zero else None
         new = term(slopes[:, None, None], distance(recipe.problem, offsets))
         return replace(recipe, terms={**recipe.terms, "alibi": new})
 
@@ -94,9 +94,8 @@ ALIBI = (
     _alibi(
         "alibi_without_offset",
         "ALiBi counts queries from 0 where they stand at an offset",
-        _bias_by(lambda slopes, far: -slopes * np.abs(far), (0,)),
+        _bias_by(lambda slopes, far: -slopes * np.abs(far), from_zero=True),
         shows="an offset other than 0",
-        needs=frozenset({"rows"}),
     ),
     _alibi(
         "alibi_slopes_plain",
@@ -127,9 +126,10 @@ def _other_pairing(rope: Rope) -> Rope:
 
 def _rope_from_zero(recipe: Recipe) -> Recipe | None:
     visible = recipe.problem.visible
-    if recipe.problem.rope is None or not any(visible.offsets):
+    there = (recipe.start,)
+    if recipe.problem.rope is None or visible.offsets == there:
         return None
-    return vary(recipe, visible=replace(visible, offsets=(0,)))
+    return vary(recipe, visible=replace(visible, offsets=there))
 
 
 def _one_side(side: str) -> Apply:
@@ -189,7 +189,6 @@ ROPE = (
         _rope_from_zero,
         fix="rotate query i by the angle of position i + offset",
         shows="an offset other than 0",
-        needs=frozenset({"rows"}),
     ),
     _rope("rope_query_only", "only the query is rotated", _one_side("query")),
     _rope("rope_key_only", "only the key is rotated", _one_side("key")),

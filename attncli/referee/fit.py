@@ -66,11 +66,13 @@ def fit(question: Question, cases: Sequence[Case], recipes: Sequence[Recipe]) ->
 def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
     if case.whole and not _right_shapes(case, recipe):
         return None
-    outputs = case.right if recipe is case.recipe else evaluate(recipe, products=case.products)
+    outputs = _outputs(case, recipe)
     made = {name: case.shaped(recipe, outputs, name) for name in case.files}
     if not all(_near(case.files[n], made[n], question.tolerances[n]) for n in made):
         return None
-    tolerances = _tolerances(question, recipe, outputs)
+    tolerances = dict(question.tolerances)
+    if case.evaluable and all(tolerance.earned for tolerance in tolerances.values()):
+        tolerances = _earned(question, recipe, outputs)
     pairs = [(case.files[n], made[n], tolerances[n]) for n in made]
     if any(shares.max(initial=0) > 1 for shares in (_shares(*pair) for pair in pairs)):
         return None
@@ -78,6 +80,15 @@ def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
     rms = max(_rms(_shares(*pair)) for pair in pairs)
     bits = sum(_bits(case, name, made[name], tolerances[name]) for name in made)
     return Fit(error, rms, bits)
+
+
+def _outputs(case: Case, recipe: Recipe) -> Outputs:
+    if case.evaluable:
+        return evaluate(recipe, products=case.products)
+    outputs = case.right
+    for finish in recipe.finish:
+        outputs = finish(recipe, outputs)
+    return outputs
 
 
 def _right_shapes(case: Case, recipe: Recipe) -> bool:
@@ -100,10 +111,8 @@ def _near(found: Array, made: Array, tolerance: Tolerance) -> bool:
     return bool((np.abs(found[finite] - made[finite]) <= allowed).all())
 
 
-def _tolerances(question: Question, recipe: Recipe, outputs: Outputs) -> dict[str, Tolerance]:
-    """Return what the recipe earns, unless the user said what is to be allowed."""
-    if not all(tolerance.earned for tolerance in question.tolerances.values()):
-        return dict(question.tolerances)
+def _earned(question: Question, recipe: Recipe, outputs: Outputs) -> dict[str, Tolerance]:
+    """Return what the recipe itself earns: a deviating formula may round worse than the right."""
     plain = plain_errors(recipe, question.precisions, outputs)
     return {
         name: earned(plain[name], precision, question.digits[name])

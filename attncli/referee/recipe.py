@@ -51,6 +51,8 @@ class Recipe:
         visibility only says where the queries stand.
     whole : Problem
         The problem before it was cut to a slice.
+    start : int
+        The first query of the slice.
     rules : mapping of str to ndarray of bool
         What each rule lets attend; broadcast to (B, H, L, S).
     terms : mapping of str to ndarray
@@ -87,6 +89,7 @@ class Recipe:
     mix: Callable[[Array, Array], Array] = np.matmul
     finish: tuple[Callable[[Recipe, Outputs], Outputs], ...] = ()
     shape: Callable[[Problem, str, Array], Array] = present
+    start: int = 0
     fill: float = -np.inf
     largest: float = FLOAT64.largest
     file_fill: float = -1e9

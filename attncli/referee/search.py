@@ -15,7 +15,7 @@ from attncli.referee.registry import CONVENTIONS
 from attncli.referee.report import Explanation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from attncli.referee.recipe import Recipe
 
@@ -31,7 +31,8 @@ _BITS_FOR_TWO = 24.0
 # An explanation this many times worse than the best is not equally good.
 _EQUALLY_GOOD = 1.5
 _ROUNDING = 0.05
-
+# A sum in float16, a key at a time, takes longer than all else together.
+_ALONE = {"precision"}
 _CONCERNS = {
     "lse": {"lse"},
     "scores": {"scores", "raw", "capped"},
@@ -72,14 +73,27 @@ class Search:
             convention
             for convention in CONVENTIONS
             if names & _CONCERNS.get(convention.topic, names)
-            and (cases := self.cases.of(convention.needs))
+            and self._can(convention.late, cases := self.cases.of(convention.needs))
             and convention.apply(cases[0].recipe) is not None
         ]
 
-    def _pairs(self, conventions: Sequence[Convention]) -> Iterator[Group]:
-        for one, other in combinations(conventions, 2):
-            if one.topic != other.topic:
-                yield one, other
+    @staticmethod
+    def _can(late: bool, cases: Sequence[Case]) -> bool:  # noqa: FBT001
+        return late or all(case.evaluable for case in cases)
+
+    def _pairs(self, conventions: Sequence[Convention]) -> list[Group]:
+        """Return all pairs of different topics, those that cost least first."""
+        pairs = [
+            (one, other)
+            for one, other in combinations(conventions, 2)
+            if one.topic != other.topic and not {one.topic, other.topic} & _ALONE
+        ]
+        return sorted(pairs, key=self._cost)
+
+    def _cost(self, pair: Group) -> int:
+        if not self.cases.sliced:
+            return 0
+        return sum(case.cells for case in self.cases.of(_needs(pair)))
 
     def _explain(self, groups: Iterable[Group], bits: float) -> tuple[Explanation, ...]:
         found: list[tuple[Fit, Group]] = []
@@ -93,11 +107,12 @@ class Search:
         return tuple(self._explanation(*item) for item in _best(found))
 
     def _try(self, group: Group) -> Fit | None:
-        needs: frozenset[Need] = frozenset().union(*(convention.needs for convention in group))
-        cases = self.cases.of(needs)
+        cases = self.cases.of(_needs(group))
+        if not self._can(all(convention.late for convention in group), cases):
+            return None
         recipes = [self._follow(case, group) for case in cases]
         ready = [recipe for recipe in recipes if recipe is not None]
-        if not cases or len(ready) < len(cases):
+        if len(ready) < len(cases):
             return None
         self.tried += 1
         return fit(self._question, cases, ready)
@@ -116,6 +131,10 @@ class Search:
         problem = self._question.problem
         options = tuple(option for c in group if (option := c.option(problem)))
         return Explanation(group, options, tuple(self._question.files), result.error)
+
+
+def _needs(group: Group) -> frozenset[Need]:
+    return frozenset().union(*(convention.needs for convention in group))
 
 
 def follow(case: Case, group: Group) -> Recipe | None:

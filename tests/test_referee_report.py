@@ -1,0 +1,81 @@
+"""The report as words, as a Rich rendering and as data."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from referee_numpy import ask, draw, plain
+from rich.console import Console
+
+from attncli.view.report import as_dict, renderables
+
+
+def rendered(report, width):
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, color_system=None, highlight=False)
+    for part in renderables(report):
+        console.print(part)
+    return stream.getvalue()
+
+
+@pytest.fixture
+def mismatch():
+    q, k, v = draw(0)
+    return ask((q, k, v), plain(q, k, v, scale=1), query_labels=["[pad]", "[/b]", *"cdef"])
+
+
+def test_the_words_say_what_happened_and_how_to_mend_it(mismatch):
+    text = str(mismatch)
+    for words in ("MISMATCH", "largest error", "unscaled", "fix: multiply", "--scale 1"):
+        assert words in text
+
+
+def test_the_report_prints_both_errors(mismatch):
+    (verdict,) = mismatch.verdicts
+    text = str(mismatch)
+    assert f"{verdict.largest.error:.3g}" in text
+    assert f"{verdict.tolerance.plain_error:.3g}" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_the_rendering_fits_the_terminal(mismatch, width):
+    text = rendered(mismatch, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "worst rows" in text
+
+
+def test_labels_are_text_not_markup(mismatch):
+    text = rendered(mismatch, 200)
+    labels = [place.query_label for place in mismatch.verdicts[0].worst_rows]
+    assert all(f"({label})" in text for label in labels)
+
+
+def test_the_data_is_json_and_tells_infinities_apart():
+    q, k, v = draw(0)
+    wrong = plain(q, k, v)
+    wrong[0, 0, 0, 0] = np.nan
+    wrong[0, 0, 1, 0] = -np.inf
+    data = as_dict(ask((q, k, v), wrong))
+    text = json.dumps(data, allow_nan=False)
+    (output,) = json.loads(text)["outputs"]
+    assert data["schema"] == 1
+    assert data["passed"] is False
+    assert {place["found"] for place in output["worst_rows"][:2]} == {"nan", "-inf"}
+    assert output["nonfinite"] == 2
+
+
+def test_the_data_names_conventions(mismatch):
+    data = as_dict(mismatch)
+    (explanation,) = data["diagnosis"]["explanations"]
+    assert explanation["name"] == "unscaled"
+    assert explanation["conventions"][0]["fix"].startswith("multiply")
+    assert explanation["options"] == ["--scale 1"]
+
+
+def test_a_report_that_passed_has_no_diagnosis():
+    q, k, v = draw(0)
+    report = ask((q, k, v), plain(q, k, v))
+    assert as_dict(report)["diagnosis"] is None
+    assert "MISMATCH" not in str(report)
+    assert "diagnosis" not in str(report)

@@ -1,0 +1,211 @@
+"""Pairs of conventions, slices of large problems, the time limit, and where errors begin."""
+
+import re
+import time
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+from referee_numpy import ask, draw, named, plain, softmax
+
+from attncli import pose
+from attncli.referee import check
+from attncli.referee.registry import CONVENTIONS
+
+L = 6
+I, J = np.indices((L, L))
+SLOPES = np.array([0.5, 0.25, 0.125, 1.0])[:, None, None]
+
+
+def product(q, k, scale=8**-0.5):
+    return q.astype("f8") @ k.swapaxes(-1, -2) * scale
+
+
+def hide(scores, keep=I >= J):
+    return np.where(keep, scores, -np.inf)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("names", "options", "weights"),
+    [
+        ("unscaled+causal_missing", {"causal": True}, lambda q, k: softmax(product(q, k, 1))),
+        (
+            "one_over_width+softmax_base_2",
+            {},
+            lambda q, k: softmax(product(q, k, 1 / 8) * np.log(2)),
+        ),
+        (
+            "query_key_exchanged+diagonal_hidden",
+            {"causal": True},
+            lambda q, k: np.nan_to_num(softmax(hide(product(k, q), J < I))),
+        ),
+        (
+            "alibi_ignored+causal_one_late",
+            {"causal": True, "alibi_slopes": SLOPES.ravel()},
+            lambda q, k: softmax(hide(product(q, k), J <= I + 1)),
+        ),
+        (
+            "softcap_missing+sinks_ignored",
+            {"softcap": 0.9, "sinks": SLOPES.ravel(), "causal": True},
+            lambda q, k: softmax(hide(product(q, k))),
+        ),
+        (
+            "causal_reversed+softmax_over_heads",
+            {"causal": True},
+            lambda q, k: np.nan_to_num(softmax(hide(product(q, k), J >= I), axis=1)),
+        ),
+        (
+            "diagonal_hidden+blind_rows_nan",
+            {"causal": True},
+            lambda q, k: softmax(hide(product(q, k), J < I)),
+        ),
+    ],
+)
+def test_two_deviations_at_once(seed, names, options, weights):
+    q, k, v = draw(seed)
+    assert named(ask((q, k, v), weights(q, k) @ v, **options)) == {names}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_tiled_heads_without_scale(dtype):
+    q, k, v = draw(0, (2, 6, L, 8), (2, 3, L, 8), (2, 3, L, 8))
+    wrong = np.stack([plain(q[:, h], k[:, h % 3], v[:, h % 3], scale=1) for h in range(6)], axis=1)
+    assert named(ask((q, k, v), wrong, dtype=dtype)) == {"heads_tiled+unscaled"}
+
+
+LARGE = (2, 4, 200, 16)
+
+
+def test_a_large_problem_is_diagnosed_on_slices():
+    q, k, v = draw(0, LARGE, LARGE, LARGE)
+    i, j = np.indices((200, 200))
+    started = time.monotonic()
+    for names, wrong, options in [
+        ({"unscaled"}, plain(q, k, v, scale=1), {}),
+        ({"causal_unasked"}, plain(q, k, v, j <= i), {}),
+        ({"diagonal_hidden"}, plain(q, k, v, j < i), {"causal": True}),
+        ({"softmax_over_heads"}, softmax(product(q, k, 1 / 4), axis=1) @ v, {}),
+        ({"softmax_over_queries"}, softmax(product(q, k, 1 / 4), axis=-2) @ v, {}),
+        ({"axes_blhx"}, plain(q, k, v).transpose(0, 2, 1, 3), {}),
+        ({"embedding_scale"}, plain(q, k, v, scale=1 / 8), {}),
+    ]:
+        report = ask((q, k, v), wrong, **options)
+        assert named(report) == names
+        assert report.diagnosis.scope == "slices"
+    assert time.monotonic() - started < 30
+
+
+def test_positions_of_a_slice_are_those_of_the_whole():
+    # Only the last queries differ, so that the slice cannot begin at the first.
+    q, k, v = draw(0, (1, 1, 300, 8), (1, 1, 400, 8), (1, 1, 400, 8))
+    i, j = np.indices((300, 400))
+    far = np.abs(i - j)
+    wrong = softmax(product(q, k) - 0.01 * far) @ v
+    report = ask((q, k, v), wrong, alibi_slopes=[0.01], query_offset=100)
+    assert named(report) == {"alibi_without_offset"}
+    for align, offset, name in [("bottom-right", 0, "top_left"), ("top-left", 100, "bottom_right")]:
+        right = plain(q, k, v, j <= i + (100 - offset))
+        wrong = plain(q, k, v, j <= i + offset)
+        right[:, :, 250:] = wrong[:, :, 250:]
+        assert named(ask((q, k, v), wrong, causal=True, causal_align=align)) == {f"causal_{name}"}
+        # Right before row 250, wrong after it: the first rows belie the name, slices do not see.
+        report = ask((q, k, v), right, causal=True, causal_align=align)
+        assert "only queries 250 to 299 of 300 are wrong" in report.diagnosis.findings
+
+
+def test_results_too_large_to_be_computed_again_are_still_reshaped():
+    shape = (1, 4, 800, 4)
+    q, k, v = draw(0, shape, shape, shape)
+    context = plain(q, k, v).astype("f4")
+    assert named(ask((q, k, v), context.transpose(0, 2, 1, 3))) == {"axes_blhx"}
+    packed = [a.transpose(0, 2, 1, 3).reshape(1, 800, 16) for a in (q, k, v)]
+    wrong = context.reshape(1, 800, 16)
+    assert named(ask(packed, wrong, heads=4)) == {"heads_reshaped_out"}
+
+
+def test_the_time_limit_is_respected():
+    q, k, v = draw(0, LARGE, LARGE, LARGE)
+    noise = draw(1, LARGE)[0]
+    problem = pose(q, k, v, causal=True, softcap=3.0, sinks=[1, 2, 3, 4], alibi_slopes=True)
+    started = time.monotonic()
+    report = check(noise, problem, time_limit=0.2)
+    assert time.monotonic() - started < 3
+    assert not report.diagnosis.complete
+    assert "time limit" in str(report)
+
+
+def test_no_diagnosis_where_none_is_asked_for():
+    q, k, v = draw(0)
+    report = check(plain(q, k, v, scale=1).astype("f4"), pose(q, k, v), diagnose=False)
+    assert not report.passed
+    assert report.diagnosis is None
+
+
+@pytest.mark.parametrize(
+    ("place", "finding"),
+    [
+        (np.s_[1], "only batch entry 1 is wrong"),
+        (np.s_[:, 2], "only head 2 is wrong"),
+        (np.s_[:, 1:3], "only heads 1, 2 are wrong"),
+        (np.s_[:, :, 140:], "only queries of the last block of 128 are wrong, from 140 on"),
+        (np.s_[:, :, 5:9], "only queries 5 to 8 of 150 are wrong"),
+        (np.s_[..., 3], "only one of the components is wrong: 3"),
+        (np.s_[0, 1, 7, 2], "the first wrong row is batch 0, head 1, query 7"),
+    ],
+)
+def test_where_the_error_begins(place, finding):
+    shape = (2, 4, 150, 8)
+    q, k, v = draw(0, shape, shape, shape)
+    wrong = plain(q, k, v)
+    wrong[place] += draw(1, wrong[place].shape)[0] + 3
+    report = check(wrong.astype("f4"), pose(q, k, v), time_limit=0.5)
+    assert named(report) == set()
+    assert finding in report.diagnosis.findings
+
+
+def test_errors_of_one_kind_of_row():
+    q, k, v = draw(0, *[(1, 2, 150, 8)] * 3)
+    keep = np.ones((150, 150), bool)
+    keep[40, 3:] = False
+    keep[90] = False
+    wrong = plain(q, k, v, keep)
+    wrong[..., [40, 90], :] += draw(1, (2, 8))[0] + 3
+    report = check(wrong.astype("f4"), pose(q, k, v, mask=keep), time_limit=0.5)
+    text = "only queries from which some key is hidden are wrong, all of them"
+    assert text in report.diagnosis.findings
+    wrong = plain(q, k, v, keep)
+    wrong[..., 90, :] = np.nan
+    wrong[..., 90, 0] = 7
+    report = check(wrong.astype("f4"), pose(q, k, v, mask=keep), time_limit=0.5)
+    assert "only queries that see no key are wrong, all of them" in report.diagnosis.findings
+
+
+def test_errors_of_the_last_block_of_keys():
+    q, k, v = draw(0, *[(1, 2, 150, 8)] * 3)
+    i, j = np.indices((150, 150))
+    wrong = plain(q, k, v, j <= i)
+    wrong[..., 128:, :] += draw(1, (22, 8))[0] + 3
+    report = check(wrong.astype("f4"), pose(q, k, v, causal=True), time_limit=0.5)
+    text = "only queries that see a key of the last block of 128 (from key 128 on) are wrong"
+    assert any(finding.startswith(text) for finding in report.diagnosis.findings)
+
+
+def test_every_convention_has_a_test():
+    """A convention that no test names is one that nobody has seen named."""
+    folder = Path(__file__).parent
+    text = "\n".join(path.read_text("utf-8") for path in folder.glob("test_referee_*.py"))
+    seen = set(chain.from_iterable(m.split("+") for m in re.findall(r'"([a-z0-9_+]+)"', text)))
+    names = {c.name for c in CONVENTIONS if c.topic != "axes"}
+    generated = {n for n in names if n.startswith("last_block")}
+    assert names - generated - seen == set()
+
+
+def test_names_are_unique_and_sentences_are_whole():
+    names = [convention.name for convention in CONVENTIONS]
+    assert len(set(names)) == len(names)
+    for convention in CONVENTIONS:
+        for text in (convention.meaning, convention.fix, convention.shows):
+            assert text
+            assert not text.endswith(".")
