@@ -206,7 +206,8 @@ def _key_axis(picture: Picture, width: float, measure: Measure) -> Axis:
     room = floor(width / (widest + 0.12 if labels is None else _LABEL_PITCH))
     named = ticks(picture.columns, labels, room, start=picture.column_start)
     tallest = measure("Ag", LABEL_SIZE)[1] if flat else widest
-    return Axis(named, not flat, tallest + TICK_LENGTH + 0.06, _name(picture.columns_are, named, labels))
+    name = _name(picture.columns_are, named, labels)
+    return Axis(named, not flat, tallest + TICK_LENGTH + 0.06, name)
 
 
 def _query_axis(picture: Picture, height: float, measure: Measure) -> Axis:
