@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["info_dict", "info_parts"]
 
-_GAP = 2
+_GAP = 1
 _NOTE_WIDTH = 60
 _NAME_WIDTH = 16
 
@@ -77,7 +77,7 @@ def _table(*headings: str, left: int = 1) -> Table:
 
 def _member_table(members: tuple[MemberInfo, ...]) -> Table:
     notes = any(member.note for member in members)
-    table = _table("member", "shape", "dtype", "min", "max", "NaN, inf", left=3)
+    table = _table("member", "shape", "dtype", "min", "max", "NaN/inf", left=3)
     table.columns[0].min_width = min(_NAME_WIDTH, max(len(member.name) for member in members))
     if notes:
         table.add_column("", overflow="ellipsis")
@@ -90,7 +90,7 @@ def _member_table(members: tuple[MemberInfo, ...]) -> Table:
 
 
 def _shape(shape: tuple[int, ...]) -> str:
-    return " × ".join(map(str, shape))
+    return "×".join(map(str, shape))
 
 
 def _numbers(member: MemberInfo) -> tuple[str, str, str]:

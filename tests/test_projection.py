@@ -1,0 +1,211 @@
+"""Projections against sums of products in plain loops."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import attention_oracle
+
+from attncli import AttnError, DataError, ShapeError, UsageError, pose, project, solve
+from attncli.dtypes import as_bfloat16
+from attncli.positions import sinusoidal
+
+
+def by_loops(x, weight, bias=None):
+    """Return x · weight + bias, one exactly rounded sum at a time."""
+    x, weight = np.asarray(x, dtype=float), np.asarray(weight, dtype=float)
+    rows = x.reshape(-1, x.shape[-1])
+    made = [
+        [
+            math.fsum([*(a * b for a, b in zip(row, column, strict=True))])
+            + (0.0 if bias is None else float(bias[j]))
+            for j, column in enumerate(weight.T)
+        ]
+        for row in rows
+    ]
+    return np.array(made).reshape(*x.shape[:-1], weight.shape[1])
+
+
+def position_by_loops(length, width):
+    """Return the encoding as the paper writes it, term by term."""
+    table = np.zeros((length, width))
+    for position in range(length):
+        for column in range(width):
+            angle = position / 10000 ** (2 * (column // 2) / width)
+            table[position, column] = math.cos(angle) if column % 2 else math.sin(angle)
+    return table
+
+
+def drawn(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def layer(seed, width, query, key, value):
+    sizes = {"q": query, "k": key, "v": value}
+    weights = {f"w{c}": drawn((seed, n), width, size) for n, (c, size) in enumerate(sizes.items())}
+    biases = {f"b{c}": drawn((seed, 9, n), size) for n, (c, size) in enumerate(sizes.items())}
+    return weights, biases
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (2, 5, 4)])
+def test_self_attention_is_x_times_w_plus_b(shape):
+    x, (weights, biases) = drawn(1, *shape), layer(2, 4, 6, 6, 8)
+    made = project(x, **weights, **biases)
+    for letter, name in zip("qkv", ("query", "key", "value"), strict=True):
+        expected = by_loops(x, weights[f"w{letter}"], biases[f"b{letter}"])
+        np.testing.assert_allclose(getattr(made, name), expected, rtol=0, atol=1e-13)
+
+
+def test_cross_attention_takes_keys_and_values_from_their_sources():
+    x, keys, values = drawn(1, 3, 4), drawn(2, 5, 4), drawn(3, 5, 4)
+    weights, _ = layer(4, 4, 6, 6, 2)
+    made = project(x, **weights, key_source=keys, value_source=values)
+    np.testing.assert_allclose(made.key, by_loops(keys, weights["wk"]), atol=1e-13)
+    np.testing.assert_allclose(made.value, by_loops(values, weights["wv"]), atol=1e-13)
+    # Without a source of their own the values come from where the keys come from.
+    made = project(x, **weights, key_source=keys)
+    np.testing.assert_allclose(made.value, by_loops(keys, weights["wv"]), atol=1e-13)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 33))
+def test_sinusoidal_is_the_formula_of_the_paper(length, width):
+    np.testing.assert_allclose(
+        sinusoidal(length, width), position_by_loops(length, width), rtol=0, atol=1e-12
+    )
+
+
+def test_positions_are_added_to_every_source_first():
+    x, keys, (weights, _) = drawn(1, 2, 3, 4), drawn(2, 2, 5, 4), layer(2, 4, 6, 6, 8)
+    made = project(x, **weights, key_source=keys, positions="sinusoidal")
+    np.testing.assert_allclose(
+        made.query, by_loops(x + position_by_loops(3, 4), weights["wq"]), atol=1e-12
+    )
+    np.testing.assert_allclose(
+        made.value, by_loops(keys + position_by_loops(5, 4), weights["wv"]), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("of_x", "of_w", "precision", "expected"),
+    [
+        (np.float32, np.float32, None, np.float32),
+        (np.float16, np.float16, None, np.float32),
+        (np.float32, np.float64, None, np.float64),
+        (np.int64, np.float32, None, np.float64),
+        (np.float32, np.float32, "float64", np.float64),
+        (np.float64, np.float64, "float32", np.float32),
+    ],
+)
+def test_computing_dtype(of_x, of_w, precision, expected):
+    x, w = np.ones((3, 2), of_x), np.ones((2, 2), of_w)
+    assert project(x, wq=w, wk=w, precision=precision).query.dtype == expected
+
+
+def test_bfloat16_weights_are_widened_exactly():
+    w = drawn(1, 4, 4).astype(np.float32)
+    bits = (w.view(np.uint32) >> 16).astype(np.uint16)
+    stored = (bits.astype(np.uint32) << 16).view(np.float32)
+    x = drawn(2, 3, 4).astype(np.float32)
+    made = project(x, wq=as_bfloat16(bits), wk=as_bfloat16(bits).T)
+    np.testing.assert_allclose(made.query, by_loops(x, stored), atol=1e-6)
+    np.testing.assert_allclose(made.key, by_loops(x, stored.T), atol=1e-6)
+
+
+def test_without_wv_there_is_no_value():
+    w = np.eye(2)
+    assert project(np.ones((3, 2)), wq=w, wk=w).value is None
+
+
+def test_inputs_are_left_as_they_were():
+    x, (weights, biases) = drawn(1, 3, 4), layer(2, 4, 4, 4, 4)
+    before = [array.copy() for array in (x, *weights.values(), *biases.values())]
+    project(x, **weights, **biases, positions="sinusoidal")
+    for array, copy in zip((x, *weights.values(), *biases.values()), before, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+@pytest.mark.parametrize("kv_heads", [None, 1])
+def test_output_projection_mixes_the_heads_of_the_context(kv_heads):
+    shared = 3 if kv_heads else 6
+    x, (weights, _) = drawn(1, 2, 5, 4), layer(2, 4, 6, shared, shared)
+    made = project(x, **weights)
+    wo, bo = drawn(3, 6, 7), drawn(4, 7)
+    answer = solve(pose(made.query, made.key, made.value, heads=2, kv_heads=kv_heads, wo=wo, bo=bo))
+    expected = attention_oracle(made.query, made.key, made.value, heads=2, kv_heads=kv_heads)
+    np.testing.assert_allclose(answer.weights, expected["weights"], atol=1e-12)
+    np.testing.assert_allclose(answer.context, by_loops(expected["context"], wo, bo), atol=1e-12)
+
+
+def test_one_head_alone_has_its_own_context_not_the_output():
+    x, (weights, _) = drawn(1, 5, 4), layer(2, 4, 6, 6, 6)
+    made = project(x, **weights)
+    problem = pose(made.query, made.key, made.value, heads=2, wo=drawn(3, 6, 7))
+    whole = attention_oracle(made.query, made.key, made.value, heads=2)["context"]
+    np.testing.assert_allclose(solve(problem.select(head=1)).context, whole[:, 3:], atol=1e-12)
+    # Rows and batch entries keep the output: it works on each row by itself.
+    assert solve(problem.select(rows=(1, 3))).context.shape == (2, 7)
+
+
+W = np.ones((4, 4))
+X = np.ones((3, 4))
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "arguments"),
+    [
+        (
+            ShapeError,
+            r"x has shape \(3, 4\) and wq \(5, 4\): expected 4 rows",
+            {"wq": np.ones((5, 4))},
+        ),
+        (ShapeError, "looks transposed", {"wk": np.ones((6, 4))}),
+        (ShapeError, r"wv: expected a matrix \(in, out\)", {"wv": np.ones(4)}),
+        (ShapeError, r"bq: expected 4 numbers, the columns of wq", {"bq": np.ones(3)}),
+        (ShapeError, r"x: expected embeddings", {"x": np.ones(4)}),
+        (ShapeError, r"key_source has shape \(3, 5\)", {"key_source": np.ones((3, 5))}),
+        (DataError, r"x: expected finite numbers; found nan at index \(0, 0\)", {"x": X * np.nan}),
+        (DataError, r"wq: expected finite numbers; found inf", {"wq": W * np.inf}),
+        (DataError, r"bk: expected finite numbers; found nan", {"bk": np.full(4, np.nan)}),
+        (UsageError, "bv is for the value, and wv is missing", {"bv": np.ones(4)}),
+        (UsageError, "value_source is for the value", {"value_source": X}),
+        (
+            UsageError,
+            "positions: expected one of sinusoidal; found 'learned'",
+            {"positions": "learned"},
+        ),
+    ],
+)
+def test_errors_say_what_and_where(error, words, arguments):
+    with pytest.raises(error, match=words):
+        project(**{"x": X, "wq": W, "wk": W} | arguments)
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        ("wo: expected 4 rows, the width of the context", {"wo": np.ones((3, 4))}),
+        ("bo is added to context · wo, and wo is missing", {"bo": np.ones(4)}),
+        ("bo: expected 5 numbers", {"wo": np.ones((4, 5)), "bo": np.ones(4)}),
+        ("wo projects the context", {"wo": np.ones((4, 5)), "value": None}),
+        ("layout 'hsd' has a head axis", {"wo": np.ones((4, 5)), "layout": "hsd"}),
+    ],
+)
+def test_output_errors(words, arguments):
+    x = np.ones((1, 3, 4))
+    with pytest.raises(AttnError, match=words):
+        pose(**{"query": x, "key": x, "value": x} | arguments)
+
+
+def test_padding_in_the_keys_may_hold_anything():
+    keys = np.ones((1, 3, 4))
+    keys[0, 2] = np.nan
+    made = project(np.ones((1, 2, 4)), wq=W, wk=W, wv=W, key_source=keys)
+    answer = solve(pose(made.query, made.key, made.value, kv_lengths=2))
+    np.testing.assert_array_equal(answer.context, np.full((1, 2, 4), 4.0))
+    with pytest.raises(DataError, match="key"):
+        pose(made.query, made.key, made.value)
