@@ -1,0 +1,342 @@
+"""Layers in checkpoints: found by name, turned the right way, read alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from oracle import attention_oracle
+from process import COMMAND, environment
+
+from attncli import AttnWarning, InputError, ShapeError, UsageError, solve
+from attncli.checkpoint import choose_layer, layer_widths, read_layer
+from attncli.checkpoint_names import find_layers
+from attncli.loaded import load
+
+WIDTH, HEADS, TOKENS = 8, 4, 5
+
+
+def drawn(*seed_and_shape):
+    seed, *shape = seed_and_shape
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+class Parts:
+    """The projections of a layer as (in, out), and what they give by plain NumPy in float64."""
+
+    def __init__(self, *, kv_heads=HEADS, bias=True, output=True):
+        shared = WIDTH * kv_heads // HEADS
+        self.kv_heads = kv_heads
+        self.w = {"q": drawn(1, WIDTH, WIDTH), "k": drawn(2, WIDTH, shared)}
+        self.w |= {"v": drawn(3, WIDTH, shared)} | ({"o": drawn(4, WIDTH, WIDTH)} if output else {})
+        self.b = {c: drawn((5, ord(c)), w.shape[1]) for c, w in self.w.items()} if bias else {}
+
+    def linear(self, x, letter):
+        return x @ self.w[letter].astype(np.float64) + self.b.get(letter, 0.0)
+
+    def answer(self, x, **options):
+        x = x.astype(np.float64)
+        q, k, v = (self.linear(x, letter) for letter in "qkv")
+        found = attention_oracle(q, k, v, heads=HEADS, kv_heads=self.kv_heads, **options)
+        context = found["context"]
+        return found["weights"], self.linear(context, "o") if "o" in self.w else context
+
+
+def plain(parts):
+    return {f"w{c}": w for c, w in parts.w.items()} | {f"b{c}": b for c, b in parts.b.items()}
+
+
+def linear_layers(parts, pattern, output, names="qkv"):
+    """Weights as torch.nn.Linear stores them: (out, in)."""
+    stems = {c: pattern.format(name) for c, name in zip("qkv", names, strict=True)} | {"o": output}
+    return {f"{stems[c]}.weight": w.T for c, w in parts.w.items()} | {
+        f"{stems[c]}.bias": b for c, b in parts.b.items()
+    }
+
+
+def gpt2(parts, *, turned=False):
+    side = np.concatenate([parts.w[c] for c in "qkv"], axis=1)
+    return {
+        "attn.c_attn.weight": side.T if turned else side,
+        "attn.c_attn.bias": np.concatenate([parts.b[c] for c in "qkv"]),
+        "attn.c_proj.weight": parts.w["o"].T if turned else parts.w["o"],
+        "attn.c_proj.bias": parts.b["o"],
+        # The causal mask that GPT-2 stores, and its other projection.
+        "attn.bias": np.tril(np.ones((1, 1, 4, 4), np.float32)),
+        "mlp.c_proj.weight": drawn(9, 4 * WIDTH, WIDTH),
+    }
+
+
+def bert(parts, inner="attention.self.", above="attention."):
+    names = linear_layers(parts, inner + "{}", above + "output.dense", ("query", "key", "value"))
+    # The feed-forward network of BERT has an output.dense too.
+    return names | {"output.dense.weight": drawn(9, WIDTH, 4 * WIDTH)}
+
+
+def write(path: Path, arrays, metadata=None):
+    from safetensors.numpy import save_file
+
+    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path, metadata)
+
+
+def within(prefix, arrays):
+    return {f"{prefix}{name}": array for name, array in arrays.items()}
+
+
+FAMILIES = {
+    "plain": (Parts(), plain, False),
+    "plain without biases": (Parts(bias=False), plain, False),
+    "Llama": (
+        Parts(kv_heads=2, bias=False),
+        lambda parts: linear_layers(parts, "self_attn.{}_proj", "self_attn.o_proj"),
+        True,
+    ),
+    "Llama with biases": (
+        Parts(kv_heads=1),
+        lambda parts: linear_layers(parts, "self_attn.{}_proj", "self_attn.o_proj"),
+        True,
+    ),
+    "Llama as published": (
+        Parts(kv_heads=2, bias=False),
+        lambda parts: linear_layers(parts, "attention.w{}", "attention.wo"),
+        True,
+    ),
+    "BART": (Parts(), lambda parts: linear_layers(parts, "a.{}_proj", "a.out_proj"), True),
+    "BERT": (Parts(), bert, True),
+    "BERT without prefix": (Parts(output=False), lambda parts: bert(parts, "", ""), True),
+    "ViT": (Parts(), lambda parts: bert(parts, "attention.attention.", "attention."), True),
+    "GPT-2": (Parts(), gpt2, True),
+    "GPT-2 as linear layers": (Parts(), lambda parts: gpt2(parts, turned=True), True),
+}
+X = drawn(7, 2, TOKENS, WIDTH)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", X)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("suffix", ["safetensors", "npz"])
+def test_family_gives_what_its_matrices_give(name, suffix):
+    parts, store, _ = FAMILIES[name]
+    arrays = store(parts)
+    if name == "BERT without prefix":
+        arrays.pop("output.dense.weight")
+    file = f"model.{suffix}"
+    if suffix == "npz":
+        np.savez(file, **arrays)
+    else:
+        write(Path(file), arrays)
+    answer = solve(load("x.npy", checkpoint=file, heads=HEADS))
+    weights, context = parts.answer(X)
+    assert answer.weights.dtype == np.float32
+    np.testing.assert_allclose(answer.weights, weights, rtol=0, atol=5e-6)
+    np.testing.assert_allclose(answer.context, context, rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_heads_are_asked_for_where_the_shapes_do_not_say(name):
+    parts, store, asked = FAMILIES[name]
+    arrays = store(parts)
+    arrays.pop("output.dense.weight", None)
+    write(Path("m.safetensors"), arrays)
+    if asked:
+        with pytest.raises(UsageError, match=r"how many heads share the width 8: give heads"):
+            load("x.npy", checkpoint="m.safetensors")
+    else:
+        assert load("x.npy", checkpoint="m.safetensors").shape == (2, 1, TOKENS, TOKENS)
+
+
+def test_key_heads_follow_from_heads_and_the_widths():
+    parts, store, _ = FAMILIES["Llama"]
+    write(Path("m.safetensors"), store(parts))
+    for given in ({"heads": 4}, {"kv_heads": 2}, {"heads": 4, "kv_heads": 2}):
+        problem = load("x.npy", checkpoint="m.safetensors", **given)
+        assert (problem.query.shape[1], problem.key.shape[1]) == (4, 2)
+
+
+def test_sinks_belong_to_the_layer_and_say_the_heads():
+    parts, store, _ = FAMILIES["Llama"]
+    sinks = drawn(6, HEADS)
+    write(Path("m.safetensors"), store(parts) | {"self_attn.sinks": sinks})
+    answer = solve(load("x.npy", checkpoint="m.safetensors"))
+    weights, _ = parts.answer(X, sinks=sinks.tolist())
+    np.testing.assert_allclose(answer.weights, weights, rtol=0, atol=5e-6)
+
+
+def test_prefix_chooses_a_layer():
+    first, second = Parts(), Parts(bias=False)
+    layers = within("encoder.layer.0.", bert(first)) | within("encoder.layer.1.", bert(second))
+    write(Path("m.safetensors"), layers)
+    for prefix in ("encoder.layer.1", "encoder.layer.1.", "encoder.layer.1.attention.self"):
+        answer = solve(load("x.npy", checkpoint=f"m.safetensors#{prefix}", heads=HEADS))
+        np.testing.assert_allclose(answer.context, second.answer(X)[1], rtol=0, atol=5e-5)
+    with pytest.raises(UsageError, match="holds 2 attention layers; expected one") as caught:
+        load("x.npy", checkpoint="m.safetensors", heads=HEADS)
+    assert caught.value.hint == (
+        "choose one: m.safetensors#encoder.layer.0.attention.self, "
+        "m.safetensors#encoder.layer.1.attention.self"
+    )
+    with pytest.raises(UsageError, match=r"no attention layer 'encoder\.layer\.11'"):
+        load("x.npy", checkpoint="m.safetensors#encoder.layer.11", heads=HEADS)
+
+
+def test_prefix_is_a_whole_word():
+    names = [f"h.{n}.attn.c_attn.weight" for n in (1, 10, 11)]
+    assert choose_layer(names, "h.1", "m").prefix == "h.1.attn"
+
+
+def test_many_layers_are_counted_not_listed():
+    names = [f"h.{n}.attn.c_attn.weight" for n in range(40)]
+    with pytest.raises(UsageError) as caught:
+        choose_layer(names, None, "m")
+    assert caught.value.hint.endswith("m#h.3.attn, … (40 in all)")
+
+
+def test_unknown_names_list_what_looks_like_projections():
+    names = ["layers.0.attn.Wqkv.weight", "layers.0.norm.weight", "layers.0.attn.to_q.weight"]
+    with pytest.raises(InputError, match="look like projections: ") as caught:
+        choose_layer(names, None, "m")
+    assert "Wqkv" in caught.value.message
+    assert "to_q" in caught.value.message
+    assert "norm" not in caught.value.message
+    with pytest.raises(InputError, match=r"it holds conv\.weight"):
+        choose_layer(["conv.weight"], None, "m")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"c_attn.weight": (8, 20)}, r"m\.safetensors#c_attn\.weight: .*\(8, 20\)"),
+        ({"in_proj_weight": (25, 8)}, "equally wide"),
+        ({"wq": (8,), "wk": (8, 8), "wv": (8, 8)}, "wq: expected a matrix"),
+    ],
+)
+def test_shapes_that_no_layer_has(arrays, words):
+    write(
+        Path("m.safetensors"), {name: np.ones(shape, np.float32) for name, shape in arrays.items()}
+    )
+    with pytest.raises(ShapeError, match=words):
+        load("x.npy", checkpoint="m.safetensors", heads=4)
+    (layer,) = find_layers(arrays)
+    assert layer_widths(layer, arrays) is None
+
+
+def test_what_is_not_applied_is_said():
+    parts, store, _ = FAMILIES["Llama"]
+    extra = {"self_attn.q_norm.weight": np.ones(2, np.float32)}
+    write(Path("m.safetensors"), store(parts) | extra)
+    with pytest.warns(AttnWarning, match=r"q_norm\.weight, which attncli does not apply"):
+        load("x.npy", checkpoint="m.safetensors", heads=4)
+
+
+def test_checkpoint_and_single_weights_exclude_each_other():
+    parts, store, _ = FAMILIES["plain"]
+    write(Path("m.safetensors"), store(parts))
+    with pytest.raises(UsageError, match="brings the projections: leave out wq"):
+        load("x.npy", checkpoint="m.safetensors", wq=parts.w["q"])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_only_the_members_of_the_layer_are_asked_for(name):
+    parts, store, _ = FAMILIES[name]
+    arrays = within("a.", store(parts)) | within("b.", store(parts))
+    asked = []
+
+    def fetch(member):
+        asked.append(member)
+        return arrays[member]
+
+    layer = choose_layer(arrays, "b", "m")
+    read = read_layer(layer, fetch)
+    assert set(asked) == set(layer.members.values())
+    assert len(asked) == len(set(asked))
+    assert all(member.startswith("b.") for member in asked)
+    for letter in parts.w:
+        if f"w{letter}" in read:
+            np.testing.assert_array_equal(read[f"w{letter}"], parts.w[letter])
+
+
+def test_one_layer_of_a_large_checkpoint_is_read_alone():
+    """6 GB on paper, a few pages on disk: a process that may hold 1 GB finds its layer."""
+    parts, store, _ = FAMILIES["Llama"]
+    large = {f"h.{n}.big": ("F32", (512, 1024, 1024)) for n in range(3)}
+    small = within("h.3.", store(parts))
+    header, start = {}, 0
+    for name, (kind, shape) in large.items():
+        size = 4 * int(np.prod(shape))
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, start + size]}
+        start += size
+    for name, array in small.items():
+        span = [start, start + array.nbytes]
+        header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": span}
+        start += array.nbytes
+    text = json.dumps(header).encode()
+    with Path("large.safetensors").open("wb") as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        stream.seek(3 * 2**31, 1)
+        for array in small.values():
+            stream.write(np.ascontiguousarray(array).tobytes())
+    command = [*COMMAND, "compute", "x.npy", "--checkpoint", "large.safetensors#h.3"]
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURED, *command, "--heads", "4", "--format", "json"],
+        env=environment(),
+        capture_output=True,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    np.testing.assert_allclose(found["context"], parts.answer(X)[1], rtol=0, atol=5e-5)
+    peak = int(done.stderr.split()[-1]) * (1 if sys.platform == "darwin" else 1024)
+    assert peak < 2**30
+
+
+_MEASURED = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
+"""
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("options", [{}, {"bias": False}, {"kdim": 6, "vdim": 10}])
+def test_multihead_attention_of_torch(options):
+    torch = pytest.importorskip("torch")
+    module = torch.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, **options).eval()
+    torch.manual_seed(0)
+    query = torch.randn(2, 3, WIDTH)
+    key = torch.randn(2, TOKENS, options.get("kdim", WIDTH))
+    value = torch.randn(2, TOKENS, options.get("vdim", WIDTH))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_()
+        expected, weights = module(query, key, value, average_attn_weights=False)
+    state = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+    assert ("in_proj_weight" in state) == ("kdim" not in options)
+    write(Path("mha.safetensors"), within("layers.0.self_attn.", state))
+    for name, tensor in {"q": query, "k": key, "v": value}.items():
+        np.save(f"{name}.npy", tensor.numpy())
+    answer = solve(load("q.npy", "k.npy", "v.npy", checkpoint="mha.safetensors", heads=HEADS))
+    np.testing.assert_allclose(answer.weights, weights.numpy(), rtol=0, atol=2e-6)
+    np.testing.assert_allclose(answer.context, expected.numpy(), rtol=0, atol=2e-5)
+
+
+@pytest.mark.peer
+def test_bfloat16_checkpoint_of_torch():
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    parts, store, _ = FAMILIES["Llama"]
+    tensors = {
+        name: torch.tensor(array).bfloat16().contiguous() for name, array in store(parts).items()
+    }
+    save_file(tensors, "m.safetensors")
+    parts = Parts(kv_heads=2, bias=False)
+    parts.w = {c: torch.tensor(w).bfloat16().float().numpy() for c, w in parts.w.items()}
+    answer = solve(load("x.npy", checkpoint="m.safetensors", heads=HEADS))
+    np.testing.assert_allclose(answer.context, parts.answer(X)[1], rtol=0, atol=5e-5)
