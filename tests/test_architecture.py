@@ -1,0 +1,156 @@
+"""The imports of the package, held to the table of who may know whom.
+
+A part is a package (``load``, ``view``) or a module of its own (``gather``) in attncli.
+Imports for type checkers alone do not count; those inside functions do.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from process import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FILES = sorted((ROOT / "attncli").rglob("*.py"))
+
+# Who may import it; parts and packages that are not named here may be imported by anybody.
+IMPORTED_BY = {
+    "cli": {"__main__"},
+    "save": {"cli"},
+    "view": {"cli", "describing"},
+    "load": {"cli", "gather", "describing"},
+    "gather": {"cli", "loaded"},
+    "typer": {"cli"},
+    "rich": {"cli", "view"},
+    "matplotlib": {"view"},
+    "yaml": {"load"},
+    "threadpoolctl": {"engine"},
+}
+# What a part must do without, itself and through whatever it imports.
+NEVER = {
+    "errors": {"numpy"},
+    "text": {"numpy"},
+    "problem": {"pathlib", "typer", "rich", "load", "save", "view", "engine"},
+    "visibility": {"pathlib", "typer", "rich", "load", "save", "view", "engine", "errors"},
+    "positions": {"pathlib", "typer", "rich", "load", "save", "view", "engine"},
+    "engine": {"tempfile", "typer", "rich", "load", "save", "view", "posing", "gather"},
+    "load": {"engine", "posing", "rich", "typer", "save", "view"},
+    "save": {"engine", "posing", "rich", "typer", "load", "view"},
+    "posing": {"engine", "typer", "rich", "load", "save", "view", "gather"},
+    "referee": {"typer", "rich", "load", "save", "view", "gather"},
+    "view": {"typer", "load", "save", "gather"},
+}
+# Imported inside functions only, so that what does not need them starts without.
+LAZY = {"yaml", "threadpoolctl", "safetensors"}
+
+
+class Import(NamedTuple):
+    name: str
+    lazy: bool
+
+    @property
+    def part(self) -> str:
+        names = self.name.split(".")
+        return names[1] if names[0] == "attncli" and len(names) > 1 else names[0]
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(ROOT / "attncli").with_suffix("").parts[0]
+
+
+def imports(node: ast.AST, *, lazy: bool = False) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(child, ast.Import):
+            yield from (Import(alias.name, lazy) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, "imports are absolute"
+            # `from attncli import arguments` names a module.
+            whole = child.module == "attncli"
+            yield from (
+                Import(f"attncli.{alias.name}" if whole else str(child.module), lazy)
+                for alias in child.names
+            )
+        else:
+            yield from imports(child, lazy=lazy or isinstance(child, ast.FunctionDef))
+
+
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+IMPORTS = {path: set(imports(tree)) for path, tree in TREES.items()}
+PARTS = {part_of(path) for path in FILES}
+
+
+def known_by(part: str) -> set[str]:
+    """Return what a part imports, directly."""
+    found = {one.part for path in FILES if part_of(path) == part for one in IMPORTS[path]}
+    return found - {part}
+
+
+@pytest.mark.parametrize("name", IMPORTED_BY)
+def test_only_these_import(name: str) -> None:
+    assert {part for part in PARTS if name in known_by(part)} <= IMPORTED_BY[name]
+
+
+@pytest.mark.parametrize("part", NEVER)
+def test_a_part_does_without(part: str) -> None:
+    assert part in PARTS
+    reached, new = set(), {part}
+    while new:
+        reached |= new
+        new = {name for one in new & PARTS for name in known_by(one)} - reached
+    assert not reached & NEVER[part]
+
+
+def test_the_engine_reads_no_file_but_to_count_cores() -> None:
+    engine = [path for path in FILES if part_of(path) == "engine" and path.stem != "cores"]
+    assert engine
+    assert not {one.part for path in engine for one in IMPORTS[path]} & {"pathlib", "io"}
+    calls = [n.func.id for path in engine for n in ast.walk(TREES[path]) if is_plain_call(n)]
+    assert "open" not in calls
+
+
+def test_errors_import_nothing() -> None:
+    assert known_by("errors") == {"__future__"}
+
+
+def test_nothing_flows_back() -> None:
+    graph = {part: known_by(part) & PARTS for part in PARTS}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(PARTS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_keeps_the_habits(path: Path) -> None:
+    late = {one.part for one in IMPORTS[path] if not one.lazy}
+    assert not late & LAZY, "imported at the top, needed seldom"
+    assert not {one.name for one in IMPORTS[path]} & {"click", "pickle", "attncli"}
+    calls = {node.func.id for node in ast.walk(TREES[path]) if is_plain_call(node)}
+    assert "print" not in calls or part_of(path) == "cli"
+    assert not calls & {"eval", "exec", "input"}
+    assert not any(isinstance(node, ast.Assert) for node in ast.walk(TREES[path]))
+    assert "stdout" not in {
+        node.attr for node in ast.walk(TREES[path]) if isinstance(node, ast.Attribute)
+    } or part_of(path) in {"cli", "save"}
+
+
+def is_plain_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+
+
+def test_matplotlib_is_where_files_are_drawn_alone() -> None:
+    users = {p.name for p in FILES if any(one.part == "matplotlib" for one in IMPORTS[p])}
+    assert users
+    assert all(name.startswith("figure") for name in users)
+
+
+def test_what_is_not_ours_is_what_the_project_depends_on() -> None:
+    dependencies = {"numpy", "typer", "rich", "matplotlib", "yaml", "threadpoolctl"}
+    outside = {one.part for found in IMPORTS.values() for one in found} - PARTS
+    assert outside - set(sys.stdlib_module_names) <= dependencies
