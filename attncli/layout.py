@@ -103,7 +103,7 @@ class Layout:
         if self.axes in ("shd", "bshd"):
             context = context.transpose(0, 2, 1, 3)
             return context if "b" in self.axes else context.reshape(context.shape[1:])
-        return Layout(self.axes).drop(context)
+        return _without_missing(context, self.axes)
 
     def without(self, axis: str) -> Layout:
         """Return the layout after one batch entry (``"b"``) or one head (``"h"``) was picked."""
@@ -111,8 +111,7 @@ class Layout:
 
     def drop(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return (B, H, …) without the axes that the inputs do not have."""
-        kept = [n for axis, n in zip("bh", array.shape, strict=False) if axis in self.weight_axes]
-        return array.reshape(*kept, *array.shape[2:])
+        return _without_missing(array, self.weight_axes)
 
     def weights_shape(self, shape: tuple[int, int, int, int]) -> tuple[int, ...]:
         """Return (B, H, L, S) without the axes that the inputs do not have."""
@@ -130,3 +129,9 @@ class Layout:
         if "h" not in self.weight_axes:
             array = array[..., None, :, :]
         return array if "b" in self.weight_axes else array[None]
+
+
+def _without_missing(array: npt.NDArray[Any], axes: str) -> npt.NDArray[Any]:
+    """Return (B, H, …) without batch or head where the letters do not name it."""
+    kept = [n for axis, n in zip("bh", array.shape, strict=False) if axis in axes]
+    return array.reshape(*kept, *array.shape[2:])

@@ -227,29 +227,30 @@ def _check_shapes(
     say: Names, arrays: Mapping[str, Array], q: Array, k: Array, v: Array | None
 ) -> None:
     """Check the sizes of the canonical axes against each other."""
-    between = _shapes(say, arrays, "query", "key")
+    between = partial(_shapes, say, arrays, "query", "key")
     if q.shape[3] != k.shape[3]:
         raise ShapeError(
-            f"{between}: expected the same width, found {q.shape[3]} and {k.shape[3]}",
+            f"{between()}: expected the same width, found {q.shape[3]} and {k.shape[3]}",
             hint=_width_hint(q, k),
         )
     if k.shape[0] not in (1, q.shape[0]):
-        raise ShapeError(f"{between}: expected the same batch, or 1 for keys and values")
+        raise ShapeError(f"{between()}: expected the same batch, or 1 for keys and values")
     if q.shape[1] % k.shape[1]:
         raise ShapeError(
-            f"{between}: {q.shape[1]} query heads cannot share {k.shape[1]} key/value heads evenly",
+            f"{between()}: {q.shape[1]} query heads cannot share {k.shape[1]} key/value heads "
+            "evenly",
             hint=_layout_hint(arrays["query"].ndim),
         )
     if v is None:
         return
-    between = _shapes(say, arrays, "key", "value")
+    between = partial(_shapes, say, arrays, "key", "value")
     if k.shape[2] != v.shape[2]:
         raise ShapeError(
-            f"{between}: expected a value for each key, found {k.shape[2]} keys and "
+            f"{between()}: expected a value for each key, found {k.shape[2]} keys and "
             f"{v.shape[2]} values"
         )
     if k.shape[:2] != v.shape[:2]:
-        raise ShapeError(f"{between}: expected the same batch and heads")
+        raise ShapeError(f"{between()}: expected the same batch and heads")
 
 
 def _width_hint(q: Array, k: Array) -> str | None:

@@ -193,7 +193,8 @@ class Visibility:
             near &= behind >= 0
         if right is not None:
             near &= behind >= -right
-        band: Bools = np.lib.stride_tricks.sliding_window_view(near, width)[::-1]
+        count = len(near) - width
+        band: Bools = np.ndarray((count + 1, width), np.bool_, near, count, (-1, 1))
         if self.length(batch) < columns[1]:
             band = band & (np.arange(*columns) < self.length(batch))
         if self.query_lengths is not None and rows[1] > _at(self.query_lengths, batch):

@@ -8,18 +8,19 @@ of threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.engine.block import Part, Scratch, attend_part
+from attncli.engine.block import Part, attend_part
 from attncli.engine.cores import available_cores
 from attncli.engine.operands import prepare
 from attncli.engine.plan import cut_up, is_small, tile_columns
+from attncli.engine.scratch import Scratch
 from attncli.engine.tile import NotFiniteError
-from attncli.engine.workers import Queue, single_blas_thread, spread
+from attncli.engine.workers import single_blas_thread, spread
 from attncli.result import Attention
 
 if TYPE_CHECKING:
@@ -110,12 +111,15 @@ def _compute(
     parts = cut_up(problem, results)
     queue = parts if progress is None else _reported(parts, progress)
 
-    def work(queue: Queue[Part]) -> int:
-        scratch = Scratch(problem.dtype, tile_columns(problem), queue.pause)
-        return sum(attend_part(operands, part, scratch) for part in queue)
+    def work(queue: Iterable[Part], pause: Callable[[], None]) -> int:
+        scratch = Scratch(problem.dtype, tile_columns(problem), pause)
+        try:
+            return sum([attend_part(operands, part, scratch) for part in queue])
+        finally:
+            scratch.give_back()
 
     if is_small(problem):
-        return spread(work, queue, 1)
+        return work(queue, lambda: None)
     with single_blas_thread():
         return spread(work, queue, min(threads or available_cores(), len(parts)))
 

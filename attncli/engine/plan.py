@@ -20,19 +20,21 @@ __all__ = ["cut_up", "is_small", "tile_columns"]
 
 Array = npt.NDArray[Any]
 
-# Measured (tests/bench/README.md): a tile, its keys and its values stay in 2 MB of cache.
-_BLOCK_ROWS = 256
-_TILE_COLUMNS = 512
-_TILE_CELLS = _BLOCK_ROWS * _TILE_COLUMNS
+# Measured (tests/bench/README.md): a tile takes half of 2 MB of cache. Products of 512
+# queries are faster than those of 256, which are used where there would be few blocks.
+_BLOCK_ROWS = 512
+_FEW_ROWS = 256
+_TILE_BYTES = 2**20
+_LEAST_COLUMNS = 128
 # Under the causal rule half of the tile on the diagonal is wasted: it should be small.
-_DIAGONAL_ROWS = 128
+_DIAGONAL_ROWS = 256
 # The rows of weights of a block are read again when they are normalised.
-_WEIGHT_CELLS = 256 * 1024
+_WEIGHT_BYTES = 2**21
 # Below so many multiplications threads and bounds cost more than they bring.
 _SMALL_WORK = 4_000_000
-# Fewer blocks than this, and the keys are cut too, into parts of at least so much work.
+# Fewer blocks than this, and the keys are cut too, into parts of at least so many.
 _ENOUGH_PARTS = 16
-_PART_WORK = 1_000_000
+_PART_KEYS = 8192
 
 
 def is_small(problem: Problem) -> bool:
@@ -44,7 +46,8 @@ def is_small(problem: Problem) -> bool:
 def tile_columns(problem: Problem) -> int:
     """Return how many keys a tile takes: few queries leave room for more keys."""
     _, _, queries, keys = problem.shape
-    return min(keys, max(_TILE_COLUMNS, _TILE_CELLS // min(queries, _rows(problem))))
+    rows = min(queries, _rows(problem))
+    return min(keys, max(_LEAST_COLUMNS, _TILE_BYTES // problem.dtype.itemsize // rows))
 
 
 def cut_up(problem: Problem, results: dict[str, Array]) -> list[Part]:
@@ -58,31 +61,33 @@ def cut_up(problem: Problem, results: dict[str, Array]) -> list[Part]:
     """
     batch, heads, queries, keys = problem.shape
     step = _rows(problem)
-    whole = any(
-        array.shape[2:] == (queries, keys) for name, array in results.items() if name in _L_BY_S
-    )
     if "weights" in results:
-        step = max(32, min(step, _WEIGHT_CELLS // keys))
-    small = is_small(problem)
+        step = max(32, min(step, _WEIGHT_BYTES // problem.dtype.itemsize // keys))
     starts = range(0, queries, step)
-    wanted = 1 if whole or small else -(-_ENOUGH_PARTS // (batch * heads * len(starts)))
+    small = is_small(problem)
+    wanted = -(-_ENOUGH_PARTS // (batch * heads * len(starts)))
+    if not results.keys() <= _WITHOUT_ROWS_OF_KEYS:
+        wanted = 1
     parts: list[Part] = []
     for b in range(batch):
         for h in range(heads):
             for start in reversed(starts):
                 stop = min(start + step, queries)
                 own = {name: array[b, h, start:stop] for name, array in results.items()}
-                spans = _spans(problem, problem.visible.span(b, start, stop), stop - start, wanted)
+                spans = _spans(problem.visible.span(b, start, stop), wanted)
                 block = Block(b, h, start, stop, own, spans, small)
                 parts.extend((block, number) for number in range(len(spans)))
     return parts
 
 
-_L_BY_S = ("raw", "capped", "scores", "weights")
+_WITHOUT_ROWS_OF_KEYS = {"context", "lse"}
 
 
 def _rows(problem: Problem) -> int:
-    return _DIAGONAL_ROWS if problem.visible.causal or problem.visible.window else _BLOCK_ROWS
+    if problem.visible.causal or problem.visible.window:
+        return _DIAGONAL_ROWS
+    batch, heads, queries, _ = problem.shape
+    return _BLOCK_ROWS if batch * heads * queries >= _ENOUGH_PARTS * _BLOCK_ROWS else _FEW_ROWS
 
 
 def _widths(problem: Problem) -> int:
@@ -90,10 +95,9 @@ def _widths(problem: Problem) -> int:
     return width + (0 if problem.value is None else problem.value.shape[3])
 
 
-def _spans(problem: Problem, span: Span, rows: int, wanted: int) -> list[Span]:
+def _spans(span: Span, wanted: int) -> list[Span]:
     """Cut a span of keys into at most so many parts of nearly equal length."""
-    length = span[1] - span[0]
-    count = max(1, min(wanted, length * rows * _widths(problem) // _PART_WORK))
+    count = max(1, min(wanted, (span[1] - span[0]) // _PART_KEYS))
     if count == 1:
         return [span]
     ends = np.linspace(span[0], span[1], count + 1).astype(int).tolist()

@@ -10,7 +10,6 @@ and the sums can bear.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,51 +38,65 @@ def exponential(scores: Array, unit: float, out: Array | None = None) -> Array:
     return result
 
 
-@dataclass(eq=False)
 class Sums:
-    """Σ exp(s − shift) and Σ exp(s − shift) v over the keys so far.
+    """Σ exp(s − shift) and Σ exp(s − shift) v over the keys so far; at first over none.
+
+    Parameters
+    ----------
+    rows : int
+    dtype : dtype
+    unit : float
+        Scores and shift are in 1/unit nats.
+    value_factor : float
+        The values were multiplied by it.
 
     Attributes
     ----------
     shift, denominator : ndarray (rows,)
         A denominator of 0 says that the row has seen no key; its shift means nothing.
+        An array that was handed out is never written to again.
     context : ndarray (rows, E), or None where none is asked for
-    unit : float
-        Scores and shift are in 1/unit nats.
-    value_factor : float
-        The values were multiplied by it.
     """
 
-    shift: Array
-    denominator: Array
-    context: Array | None
-    unit: float
-    value_factor: float = 1.0
-    _all_seeing: bool = False
+    def __init__(
+        self, rows: int, dtype: np.dtype[Any], unit: float, value_factor: float = 1.0
+    ) -> None:
+        self.unit = unit
+        self.value_factor = value_factor
+        self.shift = self.denominator = np.zeros(rows, dtype)
+        self.context: Array | None = None
+        self._empty = True
+        self._all_seeing = False
+
+    def add(self, denominator: Array, context: Array | None) -> None:
+        """Add the sums of a tile, which become this object's own."""
+        if self._empty:
+            self.denominator, self.context, self._empty = denominator, context, False
+            return
+        self.denominator += denominator
+        if self.context is not None:
+            self.context += context
 
     def shift_tile(self, tile: Array) -> None:
         """Subtract the shift from a tile, and raise it first where it no longer will do."""
-        if self._all_seeing:
+        if not self._empty:
             np.subtract(tile, self.shift[:, None], out=tile)
-            if tile.max() <= room(tile.dtype) * self.unit:
+            if self._all_seeing and tile.max() <= room(tile.dtype) * self.unit:
                 return
-        elif self.shift.any():
-            np.subtract(tile, self.shift[:, None], out=tile)
         step = tile.max(axis=1)
-        seeing = self.denominator > 0
-        # A row that has seen nothing takes any shift, a lower one too.
-        np.maximum(step, 0, out=step, where=seeing)
+        seeing = None if self._empty else self.denominator > 0
+        if seeing is not None:
+            # A row that has seen nothing takes any shift, a lower one too.
+            np.maximum(step, 0, out=step, where=seeing)
         self._all_seeing = bool(step.min() > -np.inf)
         if not self._all_seeing:
             step[step == -np.inf] = 0
         np.subtract(tile, step[:, None], out=tile)
-        self._raise_shift(step, seeing)
+        self.shift = self.shift + step
+        if seeing is not None:
+            self._bring_down(np.where(seeing, exponential(-step, self.unit), 1))
 
-    def _raise_shift(self, step: Array, seeing: npt.NDArray[np.bool_]) -> None:
-        self.shift += step
-        if not seeing.any():
-            return
-        factor = np.where(seeing, exponential(-step, self.unit), 1)
+    def _bring_down(self, factor: Array) -> None:
         self.denominator *= factor
         if self.context is not None:
             self.context *= factor[:, None]
@@ -94,13 +107,13 @@ def merge(parts: Sequence[Sums]) -> Sums:
     shifts = [np.where(part.denominator > 0, part.shift, -np.inf) for part in parts]
     highest = np.maximum.reduce(shifts)
     highest[highest == -np.inf] = 0
-    whole = Sums(highest, np.zeros_like(highest), None, parts[0].unit)
-    whole.value_factor = min(part.value_factor for part in parts)
+    factor = min(part.value_factor for part in parts)
+    whole = Sums(len(highest), highest.dtype, parts[0].unit, factor)
+    whole.shift = highest
     for part, shift in zip(parts, shifts, strict=True):
-        factor = exponential(shift - highest, part.unit)
-        whole.denominator += factor * part.denominator
+        share = exponential(shift - highest, part.unit)
+        context = None
         if part.context is not None:
-            factor *= whole.value_factor / part.value_factor
-            context = factor[:, None] * part.context
-            whole.context = context if whole.context is None else whole.context + context
+            context = part.context * (share * (factor / part.value_factor))[:, None]
+        whole.add(share * part.denominator, context)
     return whole

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.errors import DataError
+from attncli.finite import all_finite
 from attncli.visibility import cut
 
 if TYPE_CHECKING:
@@ -135,7 +136,9 @@ def _distance_penalty(rows: Rows, columns: tuple[int, int]) -> Array:
     count = rows.stop - rows.start
     distance = np.abs(np.arange(first, first + count + columns[1] - columns[0] - 1))
     penalty = np.multiply(distance, slope, dtype=problem.dtype, casting="same_kind")
-    return np.lib.stride_tricks.sliding_window_view(penalty, columns[1] - columns[0])[:, ::-1]
+    step = penalty.itemsize
+    shape = count, columns[1] - columns[0]
+    return np.ndarray(shape, penalty.dtype, penalty, (shape[1] - 1) * step, (step, -step))
 
 
 def _hide(rows: Rows, columns: tuple[int, int], out: Array) -> None:
@@ -151,8 +154,7 @@ def _hide(rows: Rows, columns: tuple[int, int], out: Array) -> None:
 
 
 def _refuse_overflow(rows: Rows, columns: tuple[int, int], scores: Array) -> None:
-    # The extremes say it without a temporary; NaN fails both comparisons.
-    if scores.min() > -np.inf and scores.max() < np.inf:
+    if all_finite(scores):
         return
     problem = rows.operands.problem
     if problem.unread is not None:

@@ -7,15 +7,19 @@ blocks scale; two BLAS threads on one small tile do not.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
 
 __all__ = ["Queue", "StoppedError", "single_blas_thread", "spread"]
 
 Item = TypeVar("Item")
+
+
+Work = Callable[[Iterable[Item], Callable[[], None]], int]
 
 
 class StoppedError(Exception):
@@ -49,8 +53,8 @@ class Queue(Generic[Item]):
             raise StoppedError
 
 
-def spread(work: Callable[[Queue[Item]], int], items: Iterable[Item], threads: int) -> int:
-    """Let each of some threads call ``work`` with one shared queue, and add up what they return.
+def spread(work: Work[Item], items: Iterable[Item], threads: int) -> int:
+    """Let each of some threads call ``work``, all with the same queue, and add up their returns.
 
     The first error stops the others at their next pause and is raised here; so does
     Ctrl-C, because the calling thread works too.
@@ -58,14 +62,15 @@ def spread(work: Callable[[Queue[Item]], int], items: Iterable[Item], threads: i
     Parameters
     ----------
     work : callable
-        Takes items until there are none and returns a count.
+        Takes items from an iterator until there are none, calls a second argument
+        (`Queue.pause`) often, and returns a count.
     items : iterable
     threads : int
         The calling one included.
     """
     queue = Queue(items)
     if threads == 1:
-        return work(queue)
+        return work(queue, queue.pause)
     # Made here, not at the top: a small problem never pays for the import.
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
@@ -78,10 +83,10 @@ def spread(work: Callable[[Queue[Item]], int], items: Iterable[Item], threads: i
             queue.stop()
 
 
-def _stopping(work: Callable[[Queue[Item]], int], queue: Queue[Item]) -> int:
+def _stopping(work: Work[Item], queue: Queue[Item]) -> int:
     """Work; an error stops the others. Who is stopped returns: the error is another's to raise."""
     try:
-        return work(queue)
+        return work(queue, queue.pause)
     except StoppedError:
         return 0
     except BaseException:
@@ -95,27 +100,34 @@ class _Blas:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._controller: Any = None
-        self._limit: Any = None
+        self._libraries: list[Any] | None = None
+        self._before: list[int] = []
 
     def enter(self) -> None:
         with self._lock:
             if not self._users:
-                self._limit = self._limited()
+                self._before = [library.get_num_threads() for library in self._found()]
+                self._set([1] * len(self._before))
             self._users += 1
 
     def leave(self) -> None:
         with self._lock:
             self._users -= 1
             if not self._users:
-                self._limit.restore_original_limits()
+                self._set(self._before)
 
-    def _limited(self) -> Any:
-        if self._controller is None:
+    def _set(self, counts: list[int]) -> None:
+        for library, count in zip(self._found(), counts, strict=True):
+            library.set_num_threads(count)
+
+    def _found(self) -> list[Any]:
+        # Looking through the loaded libraries takes a millisecond, setting a microsecond.
+        if self._libraries is None:
             from threadpoolctl import ThreadpoolController  # noqa: PLC0415
 
-            self._controller = ThreadpoolController().select(user_api="blas")
-        return self._controller.limit(limits=1)
+            found = ThreadpoolController().select(user_api="blas")
+            self._libraries = found.lib_controllers
+        return self._libraries
 
 
 _BLAS = _Blas()
