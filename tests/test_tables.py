@@ -1,0 +1,146 @@
+"""Tables without a terminal: numbers, notation, crops, alignment, shades."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from terminal import columns
+
+from attncli.view.tables import Limits, Sheet, sheet_parts
+
+ALL = Limits(rows=None, columns=None, heads=9, width=None, digits=4)
+
+
+def sheet(values: Any, rows: int | None = None, **more: Any) -> Sheet:
+    values = np.asarray(values, float)
+    standard = {
+        "title": "weights",
+        "row_labels": None,
+        "column_labels": None,
+        "rows_are": "queries",
+        "columns_are": "keys",
+    }
+    return Sheet(values=values, row_count=rows or len(values), **(standard | more))
+
+
+def lines(one: Sheet, limits: Limits = ALL) -> list[str]:
+    """The lines of a plain table."""
+    screen = Console(file=io.StringIO(), width=limits.width or 10**6, color_system=None)
+    for part in sheet_parts(one, limits):
+        screen.print(part, highlight=False)
+    return screen.file.getvalue().splitlines()
+
+
+def cells(one: Sheet, limits: Limits = ALL) -> list[list[str]]:
+    """The words of the rows below the line."""
+    found = lines(one, limits)
+    return [line.split() for line in found[3 : found.index("")] if not line.startswith("…")]
+
+
+def test_a_table_has_a_title_headings_a_line_and_rows() -> None:
+    found = lines(sheet([[0.5, 0.25], [1, 0]], row_labels=["a", "b"], column_labels=["x", "y"]))
+    assert found[0] == "weights"
+    assert found[1].split() == ["x", "y"]
+    assert set(found[2]) == {"─"}
+    assert [line.split() for line in found[3:5]] == [
+        ["a", "0.5000", "0.2500"],
+        ["b", "1.0000", "0.0000"],
+    ]
+    assert found[5:] == [""]
+
+
+def test_numbers_are_right_aligned_under_their_headings() -> None:
+    found = lines(sheet([[1, -200.5], [-10, 3]], column_labels=["a", "long name"]))
+    ends = [[i for i, c in enumerate(line + " ") if c == " " and i and line[i - 1] != " "]
+            for line in (found[3], found[4])]  # fmt: skip
+    assert ends[0] == ends[1]
+    assert found[1].index("long name") + len("long name") == ends[0][-1]
+
+
+@pytest.mark.parametrize(
+    ("values", "digits", "expected"),
+    [
+        ([[0.123456789, 1]], 4, ["0.1235", "1.0000"]),
+        ([[0.123456789, 1]], 0, ["0", "1"]),
+        ([[1234567.0, 1]], 2, ["1.23e+06", "1.00e+00"]),
+        ([[0.00001234, 0]], 3, ["1.234e-05", "0.000e+00"]),
+        ([[-np.inf, 1]], 2, ["-inf", "1.00"]),
+        ([[-np.inf, -np.inf]], 2, ["-inf", "-inf"]),
+        ([[0, 0]], 2, ["0.00", "0.00"]),
+    ],
+)
+def test_one_notation_a_table(values: Any, digits: int, expected: list[str]) -> None:
+    limits = Limits(rows=None, columns=None, heads=9, width=None, digits=digits)
+    assert cells(sheet(values), limits) == [["0", *expected]]
+
+
+def test_a_crop_says_what_is_missing() -> None:
+    limits = Limits(rows=2, columns=3, heads=9, width=None, digits=1)
+    found = lines(sheet(np.ones((5, 7))), limits)
+    assert len(cells(sheet(np.ones((5, 7))), limits)) == 2
+    assert [len(row) for row in cells(sheet(np.ones((5, 7))), limits)] == [4, 4]
+    assert found[5] == (
+        "… 3 more queries and 4 more keys (--max-rows, --max-cols; --save and --format have all)"
+    )
+
+
+def test_rows_that_were_never_computed_count_as_missing() -> None:
+    assert "… 98 more queries" in lines(sheet(np.ones((2, 2)), rows=100))[5]
+
+
+NAMES = st.lists(
+    st.sampled_from(["a", "[pad]", "中文字", "e\u0301", "a\x1b[0m", "x" * 50, "\n", ""]),
+    min_size=12,
+    max_size=12,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(NAMES, st.integers(30, 120), st.integers(0, 12))
+def test_no_line_is_longer_than_the_window(names: list[str], width: int, digits: int) -> None:
+    values = np.random.default_rng(width).normal(size=(12, 12)) * 100
+    limits = Limits(rows=None, columns=None, heads=9, width=width, digits=digits)
+    found = lines(sheet(values, row_labels=names, column_labels=names), limits)
+    table = found[1:15]
+    # At least one column is shown, however narrow the window.
+    least = 24 + 2 + max(12, digits + 6)
+    assert all(columns(line) <= max(width, least) for line in table)
+    assert not any("\x1b" in line for line in found)
+
+
+def test_labels_are_text_and_cut_in_the_middle() -> None:
+    names = ["[bold]x", "[/INST]", "abcdefghijklmnopqrstuvwxyzabcdefgh"]
+    rows = [line.split()[0] for line in lines(sheet(np.ones((3, 1)), row_labels=names))[3:6]]
+    assert rows[:2] == names[:2]
+    assert columns(rows[2]) == 24
+    assert rows[2].startswith("abc")
+    assert rows[2].endswith("fgh")
+
+
+def shades(one: Sheet) -> list[Any]:
+    table = next(part for part in sheet_parts(one, ALL) if isinstance(part, Table))
+    shown = [cell for column in table.columns[1:] for cell in column.cells]
+    assert all(isinstance(cell, Text) for cell in shown)
+    return [cell.style for cell in shown]
+
+
+def test_only_shaded_sheets_have_a_background() -> None:
+    assert shades(sheet([[0.2]])) == [""]
+    style = shades(sheet([[0.2]], shaded=True))[0]
+    assert style.bgcolor is not None
+
+
+def test_no_weight_is_palest_and_all_of_it_darkest() -> None:
+    styles = shades(sheet([[0, 0.25, 0.5, 0.75, 1]], shaded=True))
+    sums = [sum(style.bgcolor.triplet) for style in styles]
+    assert sums == sorted(sums, reverse=True)
+    assert len(set(sums)) == 5
+    assert [style.color.triplet.hex for style in styles] == ["#000000"] * 3 + ["#ffffff"] * 2
