@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear_oracle import linear, positions
 from oracle import attention_oracle
 
 from attncli import AttnError, DataError, ShapeError, UsageError, pose, project, solve
 from attncli.dtypes import as_bfloat16
 from attncli.positions import sinusoidal
-
-
-def by_loops(x, weight, bias=None):
-    """Return x · weight + bias, one exactly rounded sum at a time."""
-    x, weight = np.asarray(x, dtype=float), np.asarray(weight, dtype=float)
-    rows = x.reshape(-1, x.shape[-1])
-    made = [
-        [
-            math.fsum([*(a * b for a, b in zip(row, column, strict=True))])
-            + (0.0 if bias is None else float(bias[j]))
-            for j, column in enumerate(weight.T)
-        ]
-        for row in rows
-    ]
-    return np.array(made).reshape(*x.shape[:-1], weight.shape[1])
-
-
-def position_by_loops(length, width):
-    """Return the encoding as the paper writes it, term by term."""
-    table = np.zeros((length, width))
-    for position in range(length):
-        for column in range(width):
-            angle = position / 10000 ** (2 * (column // 2) / width)
-            table[position, column] = math.cos(angle) if column % 2 else math.sin(angle)
-    return table
 
 
 def drawn(seed, *shape):
@@ -56,7 +30,7 @@ def test_self_attention_is_x_times_w_plus_b(shape):
     x, (weights, biases) = drawn(1, *shape), layer(2, 4, 6, 6, 8)
     made = project(x, **weights, **biases)
     for letter, name in zip("qkv", ("query", "key", "value"), strict=True):
-        expected = by_loops(x, weights[f"w{letter}"], biases[f"b{letter}"])
+        expected = linear(x, weights[f"w{letter}"], biases[f"b{letter}"])
         np.testing.assert_allclose(getattr(made, name), expected, rtol=0, atol=1e-13)
 
 
@@ -64,29 +38,27 @@ def test_cross_attention_takes_keys_and_values_from_their_sources():
     x, keys, values = drawn(1, 3, 4), drawn(2, 5, 4), drawn(3, 5, 4)
     weights, _ = layer(4, 4, 6, 6, 2)
     made = project(x, **weights, key_source=keys, value_source=values)
-    np.testing.assert_allclose(made.key, by_loops(keys, weights["wk"]), atol=1e-13)
-    np.testing.assert_allclose(made.value, by_loops(values, weights["wv"]), atol=1e-13)
+    np.testing.assert_allclose(made.key, linear(keys, weights["wk"]), atol=1e-13)
+    np.testing.assert_allclose(made.value, linear(values, weights["wv"]), atol=1e-13)
     # Without a source of their own the values come from where the keys come from.
     made = project(x, **weights, key_source=keys)
-    np.testing.assert_allclose(made.value, by_loops(keys, weights["wv"]), atol=1e-13)
+    np.testing.assert_allclose(made.value, linear(keys, weights["wv"]), atol=1e-13)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 33))
 def test_sinusoidal_is_the_formula_of_the_paper(length, width):
     np.testing.assert_allclose(
-        sinusoidal(length, width), position_by_loops(length, width), rtol=0, atol=1e-12
+        sinusoidal(length, width), positions(length, width), rtol=0, atol=1e-12
     )
 
 
 def test_positions_are_added_to_every_source_first():
     x, keys, (weights, _) = drawn(1, 2, 3, 4), drawn(2, 2, 5, 4), layer(2, 4, 6, 6, 8)
     made = project(x, **weights, key_source=keys, positions="sinusoidal")
+    np.testing.assert_allclose(made.query, linear(x + positions(3, 4), weights["wq"]), atol=1e-12)
     np.testing.assert_allclose(
-        made.query, by_loops(x + position_by_loops(3, 4), weights["wq"]), atol=1e-12
-    )
-    np.testing.assert_allclose(
-        made.value, by_loops(keys + position_by_loops(5, 4), weights["wv"]), atol=1e-12
+        made.value, linear(keys + positions(5, 4), weights["wv"]), atol=1e-12
     )
 
 
@@ -112,8 +84,8 @@ def test_bfloat16_weights_are_widened_exactly():
     stored = (bits.astype(np.uint32) << 16).view(np.float32)
     x = drawn(2, 3, 4).astype(np.float32)
     made = project(x, wq=as_bfloat16(bits), wk=as_bfloat16(bits).T)
-    np.testing.assert_allclose(made.query, by_loops(x, stored), atol=1e-6)
-    np.testing.assert_allclose(made.key, by_loops(x, stored.T), atol=1e-6)
+    np.testing.assert_allclose(made.query, linear(x, stored), atol=1e-6)
+    np.testing.assert_allclose(made.key, linear(x, stored.T), atol=1e-6)
 
 
 def test_without_wv_there_is_no_value():
@@ -138,7 +110,7 @@ def test_output_projection_mixes_the_heads_of_the_context(kv_heads):
     answer = solve(pose(made.query, made.key, made.value, heads=2, kv_heads=kv_heads, wo=wo, bo=bo))
     expected = attention_oracle(made.query, made.key, made.value, heads=2, kv_heads=kv_heads)
     np.testing.assert_allclose(answer.weights, expected["weights"], atol=1e-12)
-    np.testing.assert_allclose(answer.context, by_loops(expected["context"], wo, bo), atol=1e-12)
+    np.testing.assert_allclose(answer.context, linear(expected["context"], wo, bo), atol=1e-12)
 
 
 def test_one_head_alone_has_its_own_context_not_the_output():
