@@ -11,8 +11,8 @@ from attncli.checkpoint import layer_widths
 from attncli.checkpoint_names import find_layers
 from attncli.dtypes import dtype_name
 from attncli.errors import InputError
-from attncli.load import describe, read, split_member
-from attncli.load.contents import LoadedArray, LoadedMapping, Member
+from attncli.loading import describe, read, split_member
+from attncli.loading.contents import LoadedArray, LoadedMapping, Member
 from attncli.survey import Survey, survey
 from attncli.text import printable
 

@@ -14,9 +14,9 @@ from attncli.checkpoint_names import find_layers
 from attncli.embedding import PROJECTIONS, add_layer, project_arguments
 from attncli.errors import InputError, UsageError
 from attncli.example import EXAMPLE
-from attncli.load import read, read_array, split_member
-from attncli.load.contents import LoadedArray, LoadedMapping
-from attncli.load.number import NumberOverflowError, parse_number
+from attncli.loading import read, read_array, split_member
+from attncli.loading.contents import LoadedArray, LoadedMapping
+from attncli.loading.number import NumberOverflowError, parse_number
 from attncli.text import printable
 
 if TYPE_CHECKING:
@@ -253,9 +253,14 @@ class _Reader:
             if numbers is None:
                 self.take_array(name, self.read_array(_inside(folder, value)))
             else:
-                self.gathered.arguments[name] = numbers
+                self._take_value(name, numbers)
         else:
-            self.gathered.arguments[name] = value
+            self._take_value(name, value)
+
+    def _take_value(self, name: str, value: object) -> None:
+        self.gathered.arguments[name] = value
+        # What stood in a file before must not be blamed for it.
+        self.gathered.sources.pop(name, None)
 
     def _take_plain(self, value: object) -> None:
         if flag("plain", value.values if isinstance(value, LoadedArray) else value):

@@ -25,27 +25,27 @@ IMPORTED_BY = {
     "cli": {"__main__"},
     "save": {"cli"},
     "view": {"cli", "describing"},
-    "load": {"cli", "gather", "describing"},
+    "loading": {"cli", "gather", "describing"},
     "gather": {"cli", "loaded"},
     "typer": {"cli"},
     "rich": {"cli", "view"},
     "matplotlib": {"view"},
-    "yaml": {"load"},
+    "yaml": {"loading"},
     "threadpoolctl": {"engine"},
 }
 # What a part must do without, itself and through whatever it imports.
 NEVER = {
     "errors": {"numpy"},
     "text": {"numpy"},
-    "problem": {"pathlib", "typer", "rich", "load", "save", "view", "engine"},
-    "visibility": {"pathlib", "typer", "rich", "load", "save", "view", "engine", "errors"},
-    "positions": {"pathlib", "typer", "rich", "load", "save", "view", "engine"},
-    "engine": {"tempfile", "typer", "rich", "load", "save", "view", "posing", "gather"},
-    "load": {"engine", "posing", "rich", "typer", "save", "view"},
-    "save": {"engine", "posing", "rich", "typer", "load", "view"},
-    "posing": {"engine", "typer", "rich", "load", "save", "view", "gather"},
-    "referee": {"typer", "rich", "load", "save", "view", "gather"},
-    "view": {"typer", "load", "save", "gather"},
+    "problem": {"pathlib", "typer", "rich", "loading", "save", "view", "engine"},
+    "visibility": {"pathlib", "typer", "rich", "loading", "save", "view", "engine", "errors"},
+    "positions": {"pathlib", "typer", "rich", "loading", "save", "view", "engine"},
+    "engine": {"tempfile", "typer", "rich", "loading", "save", "view", "posing", "gather"},
+    "loading": {"engine", "posing", "rich", "typer", "save", "view"},
+    "save": {"engine", "posing", "rich", "typer", "loading", "view"},
+    "posing": {"engine", "typer", "rich", "loading", "save", "view", "gather"},
+    "referee": {"typer", "rich", "loading", "save", "view", "gather"},
+    "view": {"typer", "loading", "save", "gather"},
 }
 # Imported inside functions only, so that what does not need them starts without.
 LAZY = {"yaml", "threadpoolctl", "safetensors"}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncli.errors import InputError
-from attncli.load import LoadedArray, read
+from attncli.loading import LoadedArray, read
 
 
 def table(text, name="standard input"):

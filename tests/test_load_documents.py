@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncli.errors import InputError
-from attncli.load import LoadedArray, LoadedMapping, read
+from attncli.loading import LoadedArray, LoadedMapping, read
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from attncli.dtypes import BFLOAT16
 from attncli.errors import AttnError
-from attncli.load import LoadedArray, LoadedMapping, describe, read
+from attncli.loading import LoadedArray, LoadedMapping, describe, read
 
 MATRIX = np.array([[1.5, -2.0, 3e-5], [4.0, 5.0, 6.0]])
 

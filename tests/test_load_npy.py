@@ -12,7 +12,7 @@ import pytest
 
 from attncli.dtypes import BFLOAT16, widen
 from attncli.errors import InputError, UsageError
-from attncli.load import LoadedArray, Member, describe, read
+from attncli.loading import LoadedArray, Member, describe, read
 
 
 def npy(array, version=None):

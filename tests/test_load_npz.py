@@ -11,7 +11,7 @@ import pytest
 
 from attncli.dtypes import widen
 from attncli.errors import InputError
-from attncli.load import LoadedMapping, Member, describe, read, read_array
+from attncli.loading import LoadedMapping, Member, describe, read, read_array
 
 RNG = np.random.default_rng(3)
 Q, K = RNG.standard_normal((2, 3)), RNG.standard_normal((4, 3)).astype(np.float32)

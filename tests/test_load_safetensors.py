@@ -10,7 +10,7 @@ import pytest
 
 from attncli.dtypes import widen
 from attncli.errors import InputError
-from attncli.load import LoadedMapping, Member, describe, read, read_array
+from attncli.loading import LoadedMapping, Member, describe, read, read_array
 
 Q = np.random.default_rng(4).standard_normal((2, 3))
 

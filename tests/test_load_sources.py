@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError
-from attncli.load import LoadedMapping, Member, describe, read, read_array, source, split_member
+from attncli.loading import LoadedMapping, Member, describe, read, read_array, source, split_member
 from attncli.text import printable, quoted
 
 
@@ -51,7 +51,7 @@ def test_a_problem_may_come_from_standard_input():
 
 
 def test_the_process_own_standard_input_is_the_default():
-    code = "from attncli.load import read; print(read('-').values.tolist())"
+    code = "from attncli.loading import read; print(read('-').values.tolist())"
     for data in (b"1,2\n", npy([[1.0, 2.0]])):
         done = subprocess.run(
             [sys.executable, "-c", code], input=data, capture_output=True, check=True

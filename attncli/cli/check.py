@@ -130,7 +130,7 @@ def _expected(words: list[str]) -> dict[str, str]:
 
 
 def _read(file: str, dtype: str | None) -> Any:
-    from attncli.load import read_array  # noqa: PLC0415
+    from attncli.loading import read_array  # noqa: PLC0415
 
     return read_array(file, dtype=dtype).values
 

@@ -108,7 +108,7 @@ def _labels(labels: Sequence[str] | None, count: int, limit: int) -> list[str]:
 def _cell_texts(values: npt.NDArray[Any], digits: int) -> list[list[str]]:
     """Return numbers with one notation a table: fixed point unless that would hide them."""
     finite = np.abs(values[np.isfinite(values) & (values != 0)])
-    wide = finite.size and (finite.max() >= 1e6 or finite.max() < 10.0 ** (1 - max(digits, 1)))
+    wide = finite.size and (finite.max() >= 1e6 or finite.max() < 10.0 ** -max(digits - 1, 2))
     form = f"{{:.{digits}{'e' if wide else 'f'}}}"
     return [[form.format(number) for number in row] for row in values.tolist()]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attncli.load import read
+from attncli.loading import read
 
 SHAPE = (5000, 512)
 RUNS = 5

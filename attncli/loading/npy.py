@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncli.load.contents import LoadedArray, Member
-from attncli.load.elements import checked_dtype, finished
-from attncli.load.npy_header import check_size, read_header
-from attncli.load.shapes import check_shape
+from attncli.loading.contents import LoadedArray, Member
+from attncli.loading.elements import checked_dtype, finished
+from attncli.loading.npy_header import check_size, read_header
+from attncli.loading.shapes import check_shape
 
 if TYPE_CHECKING:
-    from attncli.load.source import Source
+    from attncli.loading.source import Source
 
 __all__ = ["describe_npy", "read_npy"]
 

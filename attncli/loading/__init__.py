@@ -12,9 +12,9 @@ from typing import BinaryIO
 
 from attncli.dtypes import dtype_name
 from attncli.errors import InputError, UsageError
-from attncli.load.contents import Contents, LoadedArray, LoadedMapping, Member
-from attncli.load.registry import format_of
-from attncli.load.source import open_source, refusals
+from attncli.loading.contents import Contents, LoadedArray, LoadedMapping, Member
+from attncli.loading.registry import format_of
+from attncli.loading.source import open_source, refusals
 from attncli.text import counted, printable, quoted
 
 __all__ = [

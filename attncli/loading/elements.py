@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from attncli.dtypes import BFLOAT16, as_bfloat16, widen
 from attncli.errors import InputError
-from attncli.load.contents import LoadedArray
+from attncli.loading.contents import LoadedArray
 from attncli.text import quoted
 
 if TYPE_CHECKING:
-    from attncli.load.npy_header import Header
+    from attncli.loading.npy_header import Header
 
 __all__ = ["checked_dtype", "entry_of", "finished"]
 

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import AttnError, InputError
-from attncli.load.contents import LoadedMapping, Member
-from attncli.load.elements import checked_dtype, entry_of, finished
-from attncli.load.lazy import LazyEntries
-from attncli.load.npy_header import Header, check_size, read_header
-from attncli.load.shapes import check_shape
-from attncli.load.source import Source, refusals
+from attncli.loading.contents import LoadedMapping, Member
+from attncli.loading.elements import checked_dtype, entry_of, finished
+from attncli.loading.lazy import LazyEntries
+from attncli.loading.npy_header import Header, check_size, read_header
+from attncli.loading.shapes import check_shape
+from attncli.loading.source import Source, refusals
 from attncli.text import printable, quoted
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def read_npz(source: Source, dtype: str | None = None) -> LoadedMapping:
     ----------
     source : Source
     dtype : str, optional
-        As for `attncli.load.npy.read_npy`.
+        As for `attncli.loading.npy.read_npy`.
 
     Returns
     -------

@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import InputError
-from attncli.load.contents import LoadedArray
-from attncli.load.headings import Headings, find_headings, is_spaced
-from attncli.load.number import NumberOverflowError, is_numeric, parse_number
+from attncli.loading.contents import LoadedArray
+from attncli.loading.headings import Headings, find_headings, is_spaced
+from attncli.loading.number import NumberOverflowError, is_numeric, parse_number
 from attncli.text import counted, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from attncli.load.source import Source
+    from attncli.loading.source import Source
 
 __all__ = ["read_delimited"]
 

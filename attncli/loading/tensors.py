@@ -15,13 +15,13 @@ import numpy as np
 
 from attncli.dtypes import BFLOAT16, dtype_name
 from attncli.errors import InputError
-from attncli.load.contents import LoadedMapping, Member
-from attncli.load.elements import entry_of, finished
-from attncli.load.json_text import bounded_json
-from attncli.load.lazy import LazyEntries
-from attncli.load.shapes import check_shape
-from attncli.load.source import Source, refusals
-from attncli.load.tree import Document
+from attncli.loading.contents import LoadedMapping, Member
+from attncli.loading.elements import entry_of, finished
+from attncli.loading.json_text import bounded_json
+from attncli.loading.lazy import LazyEntries
+from attncli.loading.shapes import check_shape
+from attncli.loading.source import Source, refusals
+from attncli.loading.tree import Document
 from attncli.text import printable, quoted
 
 __all__ = ["begins_as_safetensors", "describe_safetensors", "read_safetensors"]
@@ -65,7 +65,7 @@ def read_safetensors(source: Source, dtype: str | None = None) -> LoadedMapping:
     ----------
     source : Source
     dtype : str, optional
-        As for `attncli.load.npy.read_npy`; BF16 needs no telling.
+        As for `attncli.loading.npy.read_npy`; BF16 needs no telling.
 
     Returns
     -------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attncli.load.number import is_numeric
+from attncli.loading.number import is_numeric
 
 __all__ = ["Headings", "find_headings", "is_spaced"]
 

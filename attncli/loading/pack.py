@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import InputError
-from attncli.load.contents import Contents, LoadedArray, LoadedMapping
-from attncli.load.shapes import check_shape
-from attncli.load.tree import LABEL_NAMES, Document
+from attncli.loading.contents import Contents, LoadedArray, LoadedMapping
+from attncli.loading.shapes import check_shape
+from attncli.loading.tree import LABEL_NAMES, Document
 from attncli.text import printable
 
 __all__ = ["Unpackable", "contents", "pack"]

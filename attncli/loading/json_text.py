@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.load.contents import Contents, LoadedArray, LoadedMapping
-from attncli.load.pack import Unpackable, contents
-from attncli.load.tree import MAX_DEPTH, Document, Event, build, no_collection
+from attncli.loading.contents import Contents, LoadedArray, LoadedMapping
+from attncli.loading.pack import Unpackable, contents
+from attncli.loading.tree import MAX_DEPTH, Document, Event, build, no_collection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from attncli.load.source import Source
+    from attncli.loading.source import Source
 
 __all__ = ["bounded_json", "read_json"]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from attncli.dtypes import dtype_name
 from attncli.errors import InputError
-from attncli.load.contents import Member
+from attncli.loading.contents import Member
 from attncli.text import printable
 
 __all__ = ["NPY_MAGIC", "Header", "check_size", "read_header"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from attncli.text import counted, quoted
 
 if TYPE_CHECKING:
-    from attncli.load.tree import Document
+    from attncli.loading.tree import Document
 
 __all__ = ["Regularity"]
 

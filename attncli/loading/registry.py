@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attncli.errors import InputError
-from attncli.load.delimited import read_delimited
-from attncli.load.json_text import read_json
-from attncli.load.npy import describe_npy, read_npy
-from attncli.load.npy_header import NPY_MAGIC
-from attncli.load.npz import describe_npz, read_npz
-from attncli.load.tensors import begins_as_safetensors, describe_safetensors, read_safetensors
-from attncli.load.yaml_text import read_yaml
+from attncli.loading.delimited import read_delimited
+from attncli.loading.json_text import read_json
+from attncli.loading.npy import describe_npy, read_npy
+from attncli.loading.npy_header import NPY_MAGIC
+from attncli.loading.npz import describe_npz, read_npz
+from attncli.loading.tensors import begins_as_safetensors, describe_safetensors, read_safetensors
+from attncli.loading.yaml_text import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.load.contents import Contents, Member
-    from attncli.load.source import Source
+    from attncli.loading.contents import Contents, Member
+    from attncli.loading.source import Source
 
 __all__ = ["FORMATS", "Format", "format_of"]
 

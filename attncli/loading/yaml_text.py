@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncli.load.pack import contents
-from attncli.load.tree import Document, Event, build, no_collection
+from attncli.loading.pack import contents
+from attncli.loading.tree import Document, Event, build, no_collection
 from attncli.text import printable, quoted
 
 if TYPE_CHECKING:
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     import yaml
 
-    from attncli.load.contents import Contents
-    from attncli.load.source import Source
+    from attncli.loading.contents import Contents
+    from attncli.loading.source import Source
 
 __all__ = ["read_yaml"]
 

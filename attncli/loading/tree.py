@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attncli.errors import InputError
-from attncli.load.number import NumberOverflowError, is_numeric, parse_number
-from attncli.load.regular import Regularity
+from attncli.loading.number import NumberOverflowError, is_numeric, parse_number
+from attncli.loading.regular import Regularity
 from attncli.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from attncli.load.source import Source
+    from attncli.loading.source import Source
 
 __all__ = ["LABEL_NAMES", "MAX_DEPTH", "Document", "Event", "build", "no_collection"]
 
