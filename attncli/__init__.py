@@ -22,16 +22,22 @@ if TYPE_CHECKING:
         ShapeError,
         UsageError,
     )
+    from attncli.explaining import explain
+    from attncli.explanation import Explanation
+    from attncli.loaded import load
     from attncli.posing import pose
     from attncli.problem import Problem
     from attncli.projection import Projected, project
+    from attncli.referee import CheckReport, check
     from attncli.result import Attention
 
 __all__ = [
     "Attention",
     "AttnError",
     "AttnWarning",
+    "CheckReport",
     "DataError",
+    "Explanation",
     "InputError",
     "OutputError",
     "Problem",
@@ -40,6 +46,9 @@ __all__ = [
     "UsageError",
     "__version__",
     "attention",
+    "check",
+    "explain",
+    "load",
     "pose",
     "project",
     "solve",
@@ -49,6 +58,11 @@ __all__ = [
 _HOMES = {
     "attention": "api",
     "solve": "api",
+    "load": "loaded",
+    "check": "referee",
+    "CheckReport": "referee.report",
+    "explain": "explaining",
+    "Explanation": "explanation",
     "pose": "posing",
     "Problem": "problem",
     "Projected": "projection",
