@@ -477,7 +477,7 @@ def _mask_hint(found: tuple[int, ...], shape: Shape) -> str | None:
     batch, _, queries, keys = shape
     if found == (batch, keys):
         return "one row a batch entry is a key_padding_mask (--key-padding-mask)"
-    if found[-2:] == (keys, queries):
+    if queries != keys and found[-2:] == (keys, queries):
         return "it looks transposed: rows are queries, columns are keys"
     return None
 
