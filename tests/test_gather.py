@@ -1,0 +1,153 @@
+"""Files and options become arguments: names, lists, labels, sources, and who wins."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncli.errors import InputError, UsageError
+from attncli.gather import Finished, Gathered, gather
+
+
+@pytest.fixture
+def problem(folder: Path) -> Path:
+    (folder / "p.yaml").write_text(
+        "q: [[1, 0]]\nk: [[1, 0], [0, 1]]\nv: [[1], [2]]\n"
+        "causal: true\nscale: 0.5\nkv_lengths: [2]\ntokens: [a, b]\nquery_labels: [only]\n"
+    )
+    np.save(folder / "q.npy", np.ones((2, 3)))
+    np.save(folder / "k.npy", np.ones((4, 3)))
+    return folder
+
+
+def gathered(*files: str, **options: Any) -> Gathered:
+    answer = gather(files, options)
+    assert isinstance(answer, Gathered)
+    return answer
+
+
+def test_short_and_long_names_mean_the_same(problem: Path) -> None:
+    found = gathered("p.yaml").arguments
+    np.testing.assert_array_equal(found["query"], [[1, 0]])
+    np.testing.assert_array_equal(found["value"], [[1], [2]])
+    assert (found["causal"], found["scale"]) == (True, 0.5)
+
+
+def test_labels_stand_before_tokens(problem: Path) -> None:
+    found = gathered("p.yaml").arguments
+    assert found["query_labels"] == ("only",)
+    assert found["key_labels"] == ("a", "b")
+    assert "tokens" not in found
+
+
+def test_options_win_over_the_file(problem: Path) -> None:
+    assert gathered("p.yaml", scale=2.0).arguments["scale"] == 2.0
+    assert gathered("p.yaml", plain=True).arguments["scale"] == 1.0
+    replaced = gathered("p.yaml", kv_lengths="1")
+    assert replaced.arguments["kv_lengths"] == [1]
+    assert "kv_lengths" not in replaced.sources
+
+
+def test_sources_say_where_each_array_came_from(problem: Path) -> None:
+    sources = gathered("p.yaml").sources
+    assert sources["query"] == "p.yaml#q"
+    assert gathered("q.npy", "k.npy").sources == {"query": "q.npy", "key": "k.npy"}
+
+
+def test_inputs_are_the_files_without_members(problem: Path) -> None:
+    np.savez("d.npz", q=np.ones((2, 3)), k=np.ones((4, 3)), m=np.ones((2, 4)))
+    Path("names.txt").write_text("a\nb\n")
+    found = gathered("d.npz#q", "d.npz#k", mask="d.npz#m", query_labels="names.txt")
+    assert found.inputs == ["d.npz", "d.npz", "d.npz", "names.txt"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("3", [3]), ("3,5", [3, 5]), (" 1e-3 , -2", [0.001, -2])]
+)
+def test_a_list_of_numbers_needs_no_file(problem: Path, text: str, expected: list[float]) -> None:
+    assert gathered("q.npy", "k.npy", sinks=text).arguments["sinks"] == expected
+
+
+def test_a_file_serves_as_a_list(problem: Path) -> None:
+    Path("s.csv").write_text("1\n2\n")
+    Path("lengths").write_text("[3, 4]")
+    found = gathered("q.npy", "k.npy", sinks="s.csv", kv_lengths="lengths").arguments
+    np.testing.assert_array_equal(found["sinks"], [[1], [2]])
+    np.testing.assert_array_equal(found["kv_lengths"], [3, 4])
+
+
+@pytest.mark.parametrize("text", ["one", "1,two", "1,,2", "1;2"])
+def test_what_is_neither_list_nor_file_is_an_error_that_names_the_option(
+    problem: Path, text: str
+) -> None:
+    with pytest.raises(UsageError, match=r"^sinks: expected numbers, as in 3 or 3,5, or a file"):
+        gather(["q.npy", "k.npy"], {"sinks": text})
+
+
+def test_numbers_beyond_float64_are_an_error_that_names_the_option(problem: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        gather(["q.npy", "k.npy"], {"window": "1e400"})
+    assert caught.value.message == "window: 1e400 is beyond the range of float64"
+
+
+def test_label_files_hold_one_label_a_line(problem: Path) -> None:
+    Path("n.txt").write_bytes("\ufeffthe\r\ncat, black\r\n\r\n[pad] \r\n".encode())
+    found = gathered("q.npy", "k.npy", key_labels="n.txt").arguments["key_labels"]
+    assert found == ("the", "cat, black", "", "[pad] ")
+
+
+def test_label_files_that_are_no_text_are_an_error(problem: Path) -> None:
+    Path("n.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError) as caught:
+        gather(["q.npy", "k.npy"], {"tokens": "n.txt"})
+    assert caught.value.message == "n.txt: expected labels, one a line, in UTF-8"
+
+
+def test_unknown_entries_are_answered_with_a_known_one(problem: Path) -> None:
+    Path("u.yaml").write_text("query: [[1]]\nkey: [[1]]\nsoftcup: 3\n")
+    with pytest.raises(UsageError) as caught:
+        gather(["u.yaml"])
+    assert caught.value.message == "u.yaml: unknown entry 'softcup'"
+    assert caught.value.hint == "did you mean softcap?"
+
+
+def test_what_compute_wrote_beside_a_problem_is_passed_over(problem: Path) -> None:
+    Path("r.json").write_text('{"schema": 1, "query": [[1]], "key": [[1]], "weights": [[1]]}')
+    assert set(gathered("r.json").arguments) == {"query", "key"}
+
+
+def test_one_array_is_finished_weights(problem: Path) -> None:
+    Path("w.csv").write_text(",x,y\na,0.25,0.75\nb,0.5,0.5\n")
+    found = gather(["w.csv"], {"key_labels": "u,v"})
+    assert isinstance(found, Finished)
+    np.testing.assert_array_equal(found.weights, [[0.25, 0.75], [0.5, 0.5]])
+    assert (found.name, found.inputs) == ("w.csv", ("w.csv",))
+    assert (found.query_labels, found.key_labels) == (("a", "b"), ("u", "v"))
+
+
+def test_finished_weights_take_no_options(problem: Path) -> None:
+    with pytest.raises(UsageError, match="holds finished weights: scale has nothing to act on"):
+        gather(["q.npy"], {"scale": 2.0})
+
+
+def test_the_example_and_a_stream(problem: Path) -> None:
+    example = gather((), example=True)
+    assert isinstance(example, Gathered)
+    assert np.shape(example.arguments["value"]) == (3, 2)
+    piped = gather(["-", "k.npy"], stdin=io.BytesIO(b"1,2,3\n"))
+    assert isinstance(piped, Gathered)
+    np.testing.assert_array_equal(piped.arguments["query"], [[1, 2, 3]])
+    assert piped.sources["query"] == "standard input"
+
+
+def test_a_problem_with_neither_key_nor_embeddings_says_what_it_holds(problem: Path) -> None:
+    Path("m.yaml").write_text("query: [[1]]\nscale: 1\n")
+    with pytest.raises(InputError) as caught:
+        gather(["m.yaml"])
+    assert caught.value.message == (
+        "m.yaml: expected query, key and value; key is missing, found query, scale"
+    )

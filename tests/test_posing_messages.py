@@ -1,0 +1,247 @@
+"""The error messages of the door: what, where, expected, found, and how to mend it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attncli
+from attncli.posing import pose
+
+X = np.arange(6.0).reshape(2, 3)
+HEADS = np.ones((2, 4, 5, 6))
+SQUARE = np.ones((2, 2, 3, 3))
+
+
+def with_value(array: np.ndarray, index: tuple[int, ...], value: float) -> np.ndarray:
+    changed = array.astype(float)
+    changed[index] = value
+    return changed
+
+
+# Class, message, hint, arguments after query; query, key and value are X unless given.
+CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
+    # shapes of query, key and value
+    ("Shape", "query: expected 2, 3 or 4 axes, (…, rows, width); found shape (3,)", None,
+     {"query": [1, 2, 3]}),
+    ("Shape", "value: expected 2, 3 or 4 axes, (…, rows, width); found shape (1, 1, 1, 1, 2)", None,
+     {"value": np.ones((1, 1, 1, 1, 2))}),
+    ("Shape", "key: shape (0, 3) holds no numbers", None, {"key": np.ones((0, 3))}),
+    ("Shape", "query has shape (2, 3) and key (1, 2, 3): expected the same number of axes", None,
+     {"key": X[None]}),
+    ("Shape", "query has shape (2, 3) and key (3, 2): expected the same width, found 3 and 2",
+     "key looks transposed: attncli wants one key a row, (S, D)", {"key": X.T}),
+    ("Shape", "query has shape (2, 3) and key (4, 5): expected the same width, found 3 and 5", None,
+     {"key": np.ones((4, 5))}),
+    ("Shape", ("key has shape (2, 3) and value (3, 2): expected a value for each key, "
+     "found 2 keys and 3 values"), None, {"value": X.T}),
+    ("Shape", ("query has shape (2, 4, 5, 6) and key (3, 4, 5, 6): expected the same batch, "
+     "or 1 for keys and values"), None, {"query": HEADS, "key": np.ones((3, 4, 5, 6))}),
+    ("Shape", ("query has shape (2, 4, 5, 6) and key (2, 3, 5, 6): 4 query heads cannot share "
+     "3 key/value heads evenly"), ("where the sequence comes before the heads, (B, L, H, D), say "
+     "layout bshd (--layout)"), {"query": HEADS, "key": np.ones((2, 3, 5, 6))}),
+    ("Shape", ("key has shape (2, 4, 5, 6) and value (2, 2, 5, 6): expected the same batch and "
+     "heads"), None, {"query": HEADS, "key": HEADS, "value": np.ones((2, 2, 5, 6))}),
+    # their values
+    ("Data", ("query: expected real numbers (float16, bfloat16, float32, float64 or integers); "
+     "found words"), None, {"query": [["a"]]}),
+    ("Data", ("query: expected real numbers (float16, bfloat16, float32, float64 or integers); "
+     "found complex128"), None, {"query": X + 1j}),
+    ("Data", ("query: expected real numbers (float16, bfloat16, float32, float64 or integers); "
+     "found bool"), None, {"query": X > 1}),
+    ("Data", ("key: expected an array of numbers; found rows of unequal length or things that are "
+     "no numbers"), None, {"key": [[1, 2, 3], [1, 2]]}),
+    ("Data", "query: expected finite numbers; found nan at index (1, 2)",
+     "only keys that no query sees (padding behind a mask) may hold NaN or inf",
+     {"query": with_value(X, (1, 2), np.nan)}),
+    ("Data", "value: expected finite numbers; found -inf at index (0, 1)",
+     "only keys that no query sees (padding behind a mask) may hold NaN or inf",
+     {"value": with_value(X, (0, 1), -np.inf)}),
+    ("Data", "key: expected finite numbers; found inf at index (1, 3, 2, 5)",
+     "only keys that no query sees (padding behind a mask) may hold NaN or inf",
+     {"query": np.ones((2, 5, 4, 6)), "layout": "bshd", "value": None,
+      "key": with_value(np.ones((2, 5, 4, 6)), (1, 3, 2, 5), np.inf)}),
+    # heads and layout
+    ("Usage", "kv_heads cuts packed keys and values; it needs heads beside it", None,
+     {"kv_heads": 1}),
+    ("Usage", "heads: expected a whole number of at least 1; found 0", None, {"heads": 0}),
+    ("Usage", "heads: expected a whole number of at least 1; found 1.5", None, {"heads": 1.5}),
+    ("Usage", "heads: expected a whole number of at least 1; found True", None, {"heads": True}),
+    ("Shape", "query: the width 3 cannot be cut into 2 heads of equal width", None, {"heads": 2}),
+    ("Usage", "layout 'hsd' is for 3 axes; query has 2", "for 2 axes: sd", {"layout": "hsd"}),
+    # numbers and words
+    ("Usage", "scale: expected a finite number; found inf", None, {"scale": np.inf}),
+    ("Usage", "scale: expected a finite number; found 'big'", None, {"scale": "big"}),
+    ("Usage", "scale: expected a finite number; found [1.0, 2.0]", None,
+     {"scale": np.array([1.0, 2.0])}),
+    ("Usage", "softcap: expected a number above 0; found -1", None, {"softcap": -1}),
+    ("Usage", "rope_base: expected a number above 0; found 0", None,
+     {"rope": "half", "rope_base": 0}),
+    ("Usage", "rope_base is for rope alone", "give rope half or interleaved", {"rope_base": 100}),
+    ("Usage", "rope: expected one of half, interleaved; found 'full'", None, {"rope": "full"}),
+    ("Shape", "rope turns pairs of components: expected an even width, found 3", None,
+     {"rope": "half"}),
+    ("Usage", "precision: expected one of float32, float64; found 'float16'", None,
+     {"precision": "float16"}),
+    ("Usage", "causal: expected true or false; found 'yes'", None, {"causal": "yes"}),
+    ("Usage", "causal: expected true or false; found 1", None, {"causal": 1}),
+    ("Usage", "score: expected one of dot, cosine, general, additive; found 'cos'", None,
+     {"score": "cos"}),
+    ("Usage", ("score general needs its matrix W, of shape (3, 3): give score_weight "
+     "(--score-weight)"), None, {"score": "general"}),
+    ("Shape", "score_weight: expected shape (3, 3), the width of query and key; found (2, 2)",
+     None, {"score": "general", "score_weight": np.eye(2)}),
+    ("Data", "score_weight: expected finite numbers; found nan at index (0, 0)", None,
+     {"score": "general", "score_weight": np.full((3, 3), np.nan)}),
+    ("Usage", "score_weight is for score general alone", None, {"score_weight": np.eye(3)}),
+    ("Usage", "score_vector is for score additive alone", None, {"score_vector": [1, 2, 3]}),
+    ("Shape", "score_vector: expected 3 finite numbers, the width of query and key; found 2", None,
+     {"score": "additive", "score_vector": [1, 2]}),
+    # one number a head
+    ("Shape", "sinks: expected one number a query head (1); found 2", None, {"sinks": [1, 2]}),
+    ("Data", "sinks: expected finite numbers; found [nan]", None, {"sinks": np.nan}),
+    ("Data", "sinks: expected numbers; found words", None, {"sinks": ["a"]}),
+    ("Shape", "alibi_slopes: expected a list of numbers; found an array of shape (2, 2)", None,
+     {"alibi_slopes": np.eye(2)}),
+    # masks
+    ("Data", "mask: expected booleans, or 0 and 1; found 0.5 at index (0, 1)",
+     "numbers that are added to the scores are a bias: give them as bias (--bias)",
+     {"mask": [[1, 0.5], [1, 1]]}),
+    ("Data", "mask: expected booleans, or 0 and 1; found nan at index (0, 0)",
+     "numbers that are added to the scores are a bias: give them as bias (--bias)",
+     {"mask": [[np.nan, 1], [1, 1]]}),
+    ("Data", "mask: expected booleans, or 0 and 1; found words", None, {"mask": [["a"]]}),
+    ("Shape", ("mask: expected a shape that broadcasts to the weights' (2, 4), (…, queries, keys); "
+     "found (4, 2)"), "it looks transposed: rows are queries, columns are keys",
+     {"key": np.ones((4, 3)), "value": None, "mask": np.ones((4, 2))}),
+    ("Shape", ("mask: expected a shape that broadcasts to the weights' (5, 2, 4), (…, queries, "
+     "keys); found (5, 4)"), "one row a batch entry is a key_padding_mask (--key-padding-mask)",
+     {"query": np.ones((5, 2, 3)), "key": np.ones((5, 4, 3)), "value": None,
+      "mask": np.ones((5, 4))}),
+    ("Usage", "mask_means: expected one of keep, drop; found 'hide'", None,
+     {"mask": np.ones((2, 2)), "mask_means": "hide"}),
+    ("Usage", "mask_means says how a mask is read, but there is no mask", None,
+     {"mask_means": "drop"}),
+    ("Shape", "key_padding_mask: expected shape (1, 2) or (2,), batch and keys; found (3,)", None,
+     {"key_padding_mask": [1, 1, 0]}),
+    ("Data", "bias: expected finite numbers or −inf; found inf at index (0, 1)", None,
+     {"bias": [[0, np.inf]]}),
+    ("Shape", ("bias: expected a shape that broadcasts to the weights' (2, 2), (…, queries, keys); "
+     "found (1, 2, 2)"), None, {"bias": np.ones((1, 2, 2))}),
+    # lengths and positions
+    ("Usage", "kv_lengths: expected whole numbers from 0 to 2; found 3", None, {"kv_lengths": 3}),
+    ("Usage", "query_lengths: expected whole numbers; found 1.5", None, {"query_lengths": 1.5}),
+    ("Shape", "kv_lengths: expected one number, or one for each batch entry (1); found 2", None,
+     {"kv_lengths": [1, 2]}),
+    ("Usage", "window: expected one number or a pair (left, right); found [1, 2, 3]", None,
+     {"window": [1, 2, 3]}),
+    ("Usage", "window: expected whole numbers of at least 0, or −1 for unbounded; found -2", None,
+     {"window": (-2, 1)}),
+    ("Usage", "causal_align: expected one of top-left, bottom-right; found 'left'", None,
+     {"causal": True, "causal_align": "left"}),
+    ("Usage", "causal_align says where the queries stand among the keys, but no rule asks for it",
+     "it goes with causal, window, alibi_slopes or rope", {"causal_align": "top-left"}),
+    ("Usage", "query_offset says where the queries stand among the keys, but no rule asks for it",
+     "it goes with causal, window, alibi_slopes or rope", {"query_offset": 1}),
+    ("Usage", "causal_align and query_offset both say where the queries stand",
+     "give one of the two", {"causal": True, "causal_align": "top-left", "query_offset": 1}),
+    # labels
+    ("Shape", "key_labels: expected 2 labels, one for each key; found 1", None,
+     {"key_labels": ["a"]}),
+    ("Usage", "query_labels: expected a list of labels; found 'ab'", None, {"query_labels": "ab"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "hint", "given"),
+    CASES,
+    ids=[f"{n} {c[1][:40]}" for n, c in enumerate(CASES)],
+)
+def test_an_error_says_what_is_wrong(
+    kind: str, message: str, hint: str | None, given: dict[str, Any]
+) -> None:
+    arguments = {"query": X, "key": X, "value": X} | given
+    if "query" in given and "value" not in given:
+        arguments["value"] = None
+    if np.ndim(given.get("query")) == 4 and "key" not in given:
+        arguments["key"] = given["query"]
+    with pytest.raises(attncli.AttnError) as caught:
+        pose(**arguments)
+    assert type(caught.value).__name__ == f"{kind}Error"
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_an_error_names_the_file_of_its_argument() -> None:
+    with pytest.raises(attncli.ShapeError) as caught:
+        pose(X, X.T, sources={"query": "q.csv", "key": "dump.npz#k"})
+    assert caught.value.message == (
+        "query (q.csv) has shape (2, 3) and key (dump.npz#k) (3, 2): expected the same width, "
+        "found 3 and 2"
+    )
+
+
+def test_a_long_wrong_value_is_cut() -> None:
+    with pytest.raises(attncli.UsageError) as caught:
+        pose(X, X, scale="x" * 1000)
+    assert len(caught.value.message) < 120
+
+
+# --- warnings: right, but probably not what was meant ---------------------------------------
+
+
+def advice(**arguments: Any) -> list[str]:
+    with pytest.warns(attncli.AttnWarning) as caught:
+        pose(**arguments)
+    # The line that is blamed is the caller's, not one of attncli's.
+    assert {warning.filename for warning in caught} == {__file__}
+    return [str(warning.message) for warning in caught]
+
+
+def test_causal_without_an_alignment_names_the_two_readings() -> None:
+    (message,) = advice(query=X, key=np.ones((5, 3)), causal=True)
+    assert message.startswith("2 queries and 5 keys, and no alignment said: query i is taken to ")
+    assert "it stands at key i + 3. Say which with causal_align (--causal-align)" in message
+
+
+def test_an_inverted_mask_is_suspected() -> None:
+    mask = np.zeros((1, 30))
+    mask[0, 0] = 1
+    (message,) = advice(query=np.ones((1, 2)), key=np.ones((30, 2)), mask=mask)
+    assert message.startswith("mask lets only 3.3 % of the pairs attend: is it inverted?")
+    assert "mask_means drop (--mask-means drop) reads the opposite" in message
+
+
+def test_an_ambiguous_mask_of_three_axes_is_said_how_it_is_read() -> None:
+    (message,) = advice(query=SQUARE, key=SQUARE, mask=np.ones((2, 3, 3)))
+    assert message.startswith("mask of shape (2, 3, 3) is read as one mask a head, (H, L, S)")
+    assert message.endswith("give it as (B, 1, L, S)")
+
+
+def test_exchanged_head_and_sequence_axes_are_suspected() -> None:
+    array = np.ones((1, 100, 8, 4))
+    (message,) = advice(query=array, key=array)
+    assert message.startswith("layout bhsd reads 100 heads of 8 keys each")
+    assert "layout bshd (--layout bshd) reads the other way" in message
+
+
+def test_what_is_clear_gets_no_advice() -> None:
+    """Warnings are errors in this suite: each of these must be silent."""
+    pose(X, X, causal=True)
+    pose(X, np.ones((5, 3)), causal=True, causal_align="top-left")
+    pose(X, np.ones((5, 3)), causal=True, query_offset=3)
+    pose(SQUARE, SQUARE, mask=np.ones((2, 1, 3, 3)))
+    pose(X, X, mask=[[1, 0], [0, 1]])
+    pose(X, with_value(X, (1, 0), np.nan), key_padding_mask=[1, 0])
+
+
+def test_what_scalars_and_windows_may_be() -> None:
+    problem = pose(X, X, scale=np.float32(0.5), window=np.array([1]), heads=np.int64(3))
+    assert problem.scale == 0.5
+    assert problem.visible.window == (1, 1)
+    assert pose(X, X, window=[1, None]).visible.window == (1, None)
+    assert pose(X, X, window=(-1, 1e99)).visible.window == (None, None)
+    assert pose(X, X).scale == pytest.approx(3**-0.5)
+    assert pose(X, X, score="cosine").scale == 1
