@@ -55,6 +55,7 @@ def played(block: str, folder: str) -> str:
             raise AssertionError(f"{command}: {output}")
         lines.append(f"$ {command}\n{output}")
     text = "".join(part if part.endswith("\n") else part + "\n" for part in lines)
+    text = re.sub(r"[ ]+$", "", text, flags=re.MULTILINE)
     return re.sub(r"\n\n+(\$|$(?![\r\n]))", r"\n\1", text)
 
 
