@@ -1,0 +1,227 @@
+"""`attncli info`: what it says of files, against what the tests wrote into them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from process import ROOT, run
+
+from attncli.describing import inspect
+from attncli.dtypes import as_bfloat16
+from attncli.survey import Survey, survey
+
+CHECKPOINT = ROOT / "tests/data/minilm/attention.safetensors"
+
+
+def told(attncli, *arguments):
+    answer = attncli("info", *arguments, "--format", "json").good().json
+    assert answer["schema"] == 1
+    return answer["files"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    hnp.arrays(
+        st.sampled_from([np.float16, np.float32, np.float64]),
+        hnp.array_shapes(max_dims=3, max_side=5),
+        elements={"allow_nan": True},
+    )
+)
+def test_survey_is_what_a_loop_finds(array):
+    numbers = [float(number) for number in array.ravel()]
+    finite = [number for number in numbers if math.isfinite(number)]
+    found = survey(array)
+    assert found.nonfinite == len(numbers) - len(finite)
+    assert found.minimum == (min(finite) if finite else None)
+    assert found.maximum == (max(finite) if finite else None)
+
+
+def test_survey_goes_block_by_block(monkeypatch):
+    monkeypatch.setattr("attncli.survey._BLOCK", 7)
+    array = np.arange(100.0).reshape(10, 10)
+    array[3, 3], array[9, 9] = np.nan, np.inf
+    assert survey(array) == Survey(0.0, 98.0, 2)
+    assert survey(np.asfortranarray(array)) == Survey(0.0, 98.0, 2)
+    assert survey(array[:, ::2]) == Survey(0.0, 98.0, 0)
+
+
+def test_survey_of_bfloat16_integers_and_booleans():
+    bits = np.array([0x3F80, 0xC000, 0x7F80], np.uint16)  # 1, −2, inf
+    assert survey(as_bfloat16(bits)) == Survey(-2.0, 1.0, 1)
+    large = np.array([2**62 + 1, -(2**62) - 1])
+    assert survey(large) == Survey(-(2**62) - 1, 2**62 + 1, 0)
+    assert survey(np.array([True, False])) == Survey(minimum=False, maximum=True, nonfinite=0)
+
+
+def test_one_array_of_each_format(attncli, folder):
+    array = np.array([[1.5, -2.0], [0.25, 4.0]])
+    np.save("a.npy", array.astype(np.float32))
+    Path("a.csv").write_text("1.5,-2\n0.25,4\n")
+    Path("a.yaml").write_text("[[1.5, -2], [0.25, 4]]\n")
+    for entry, dtype in zip(
+        told(attncli, "a.npy", "a.csv", "a.yaml"), ("float32", *["float64"] * 2), strict=True
+    ):
+        (member,) = entry["members"]
+        assert member["shape"] == [2, 2]
+        assert member["dtype"] == dtype
+        assert (member["min"], member["max"], member["nonfinite"]) == (-2.0, 4.0, 0)
+
+
+def test_members_of_archives_and_documents(attncli, folder):
+    arrays = {"q": np.ones((2, 3), np.float16), "mask": np.eye(2, dtype=bool)}
+    arrays["bias"] = np.array([[0.0, -np.inf]])
+    np.savez("a.npz", **arrays)
+    (entry,) = told(attncli, "a.npz")
+    found = {member["name"]: member for member in entry["members"]}
+    assert {name: member["dtype"] for name, member in found.items()} == {
+        "q": "float16",
+        "mask": "bool",
+        "bias": "float64",
+    }
+    assert (found["mask"]["min"], found["mask"]["max"]) == (False, True)
+    assert (found["bias"]["min"], found["bias"]["max"], found["bias"]["nonfinite"]) == (0, 0, 1)
+    (entry,) = told(attncli, "a.npz#q")
+    assert [member["name"] for member in entry["members"]] == ["q"]
+    Path("p.yaml").write_text("tokens: [a, '[pad]']\nquery: [[1, 2]]\ncausal: true\nscale: 2\n")
+    (entry,) = told(attncli, "p.yaml")
+    notes = {member["name"]: (member["dtype"], member["note"]) for member in entry["members"]}
+    assert notes["tokens"] == ("text", "a, [pad]")
+    assert notes["causal"] == ("bool", "True")
+    assert notes["query"] == ("float64", None)
+    # A label is text, not markup.
+    assert "[pad]" in attncli("info", "p.yaml").good().text
+
+
+def test_what_cannot_be_read_is_named_all_the_same(attncli, folder):
+    np.save("o.npy", np.array([{}, []], dtype=object))
+    np.savez("m.npz", good=np.ones(2), bad=np.array(["a", "b"]))
+    objects, mixed = told(attncli, "o.npy", "m.npz")
+    assert objects["members"][0]["dtype"] == "|O"
+    assert "unpickling" in objects["members"][0]["note"]
+    found = {member["name"]: member for member in mixed["members"]}
+    assert found["good"]["max"] == 1.0
+    assert found["bad"]["max"] is None
+    assert "text" in found["bad"]["note"]
+
+
+def test_labels_of_a_table_are_shown(attncli, folder):
+    Path("a.csv").write_text(",x,y\nthe,1,2\ncat,3,4\n")
+    (entry,) = told(attncli, "a.csv")
+    assert entry["members"][0]["note"] == "rows: the, cat; columns: x, y"
+
+
+def test_standard_input(folder):
+    ran = run("info", "--format", "json", stdin=b"1,2\n3,4\n", cwd=folder).good()
+    assert ran.json["files"][0]["members"][0]["shape"] == [2, 2]
+    ran = run("info", "-", "-", stdin=b"1", cwd=folder)
+    assert ran.code == 2
+
+
+def test_headers_are_enough_without_numbers(attncli, folder):
+    np.save("a.npy", np.full((2, 2), np.nan))
+    (entry,) = told(attncli, "a.npy", "--no-numbers")
+    assert entry["members"] == [
+        {"name": "", "shape": [2, 2], "dtype": "float64", "min": None, "max": None,
+         "nonfinite": None, "note": None}
+    ]  # fmt: skip
+
+
+def test_layers_of_a_checkpoint_can_be_pasted(attncli, folder):
+    from safetensors.numpy import save_file
+
+    width, shared = 8, 4
+    arrays = {}
+    for n in range(2):
+        stem = f"model.layers.{n}.self_attn"
+        arrays |= {f"{stem}.{c}_proj.weight": np.ones((width, width), np.float32) for c in "qo"}
+        arrays |= {f"{stem}.{c}_proj.weight": np.ones((shared, width), np.float32) for c in "kv"}
+    arrays["model.layers.1.self_attn.q_norm.weight"] = np.ones(4, np.float32)
+    save_file(arrays, "my model.safetensors")
+    (entry,) = told(attncli, "my model.safetensors")
+    assert [layer["checkpoint"] for layer in entry["layers"]] == [
+        f"'my model.safetensors#model.layers.{n}.self_attn'" for n in range(2)
+    ]
+    assert entry["layers"][0]["family"] == "Llama"
+    assert entry["layers"][0]["widths"] == {
+        "embedding": 8, "query": 8, "key": 4, "value": 4, "output": 8
+    }  # fmt: skip
+    assert entry["layers"][1]["not_applied"] == ["model.layers.1.self_attn.q_norm.weight"]
+    text = attncli("info", "my model.safetensors").good().text
+    assert "2 attention layers" in text
+    np.save("x.npy", np.ones((3, width), np.float32))
+    pasted = next(line for line in text.splitlines() if line.startswith("--checkpoint"))
+    import shlex
+
+    answer = attncli("compute", "x.npy", *shlex.split(pasted), "--heads", "2", "-f", "json").good()
+    np.testing.assert_allclose(answer.json["context"], np.full((3, 8), 64.0))
+
+
+def test_minilm_checkpoint(attncli):
+    (entry,) = told(attncli, str(CHECKPOINT))
+    assert len(entry["members"]) == 6
+    (layer,) = entry["layers"]
+    assert layer["family"] == "BERT"
+    assert layer["checkpoint"] == str(CHECKPOINT)
+    assert layer["widths"]["output"] is None
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_pictures_say_how_they_were_made(attncli, folder, suffix):
+    np.savetxt("w.csv", np.eye(3), delimiter=",")
+    attncli("heatmap", "w.csv", "--out", f"w.{suffix}").good()
+    (entry,) = told(attncli, f"w.{suffix}")
+    assert entry["picture"] == suffix
+    assert entry["metadata"]["Software"].startswith("attncli ")
+    assert "attncli" in attncli("info", f"w.{suffix}").good().text
+
+
+def test_one_bad_file_does_not_hide_the_others(attncli, folder):
+    Path("good.csv").write_text("1,2\n")
+    Path("broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0\0\xff\xff" + b"tEXt")
+    ran = attncli("info", "nope.csv", "good.csv", "broken.png")
+    assert ran.code == 2
+    assert "good.csv" in ran.text
+    assert ran.messages[0] == "error: nope.csv does not exist"
+    assert any("broken.png: " in line and "cut short" in line for line in ran.messages)
+
+
+def test_nothing_to_tell_of(attncli, monkeypatch):
+    monkeypatch.setattr("attncli.cli.info.piped_in", lambda: False)
+    ran = attncli("info")
+    assert ran.code == 2
+    assert ran.messages[0] == "error: info needs a file"
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_an_argument_to_paste_is_never_cut(width):
+    import io
+
+    from rich.console import Console
+
+    from attncli.view.info import info_parts
+
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, color_system=None)
+    for part in info_parts(inspect(str(CHECKPOINT))):
+        console.print(part)
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert str(CHECKPOINT) in "".join(line.rstrip() for line in lines)
+    assert "NaN/inf" in stream.getvalue()
+
+
+def test_json_never_holds_what_json_cannot(attncli, folder):
+    np.save("a.npy", np.array([np.nan, np.inf]))
+    text = attncli("info", "a.npy", "--format", "json").good().text
+
+    def refuse(word):
+        raise AssertionError(word)
+
+    json.loads(text, parse_constant=refuse)
