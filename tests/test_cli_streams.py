@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from process import COMMAND, environment, run
 
+import attncli.cli
+
 FULL = Path("/dev/full")
 
 
@@ -30,10 +32,10 @@ def shell(script: str, *arguments: str, **environ: str) -> subprocess.CompletedP
 
 
 def test_ctrl_c_is_130_and_leaves_no_file(folder: Path) -> None:
-    rows = np.ones((20_000, 64), np.float32)
-    np.save("x.npy", rows)
+    # Context alone takes many seconds but little memory.
+    np.save("x.npy", np.ones((80_000, 64), np.float32))
     busy = subprocess.Popen(
-        [*COMMAND, "compute", "x.npy", "x.npy", "--save", "w.npz", "--threads", "1"],
+        [*COMMAND, "compute", *["x.npy"] * 3, "--show", "context", "--save", "c.npz"],
         env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -46,6 +48,33 @@ def test_ctrl_c_is_130_and_leaves_no_file(folder: Path) -> None:
     assert out == b""
     assert b"Traceback" not in err
     assert [path.name for path in folder.iterdir()] == ["x.npy"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(KeyboardInterrupt(), 130), (BrokenPipeError(), 141), (OSError(28, "full"), 2)],
+)
+def test_what_ends_the_program_before_a_command_runs(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_argv: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(attncli.cli, "_call", fail)
+    assert attncli.cli._run([]) == code
+
+
+def test_memory_that_is_missing_is_one_error_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_argv: list[str]) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(attncli.cli, "_call", fail)
+    assert attncli.cli._run([]) == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error == "error: there is not enough memory for this problem"
+    assert hint.startswith("hint: choose one --batch and --head")
 
 
 @pytest.mark.parametrize(
