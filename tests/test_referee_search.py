@@ -115,6 +115,48 @@ def test_positions_of_a_slice_are_those_of_the_whole():
         assert "only queries 250 to 299 of 300 are wrong" in report.diagnosis.findings
 
 
+def test_slices_know_where_they_start():
+    # The first 200 queries see nothing, so that every slice begins far from the first query.
+    q, k, v = draw(0, *[(1, 1, 300, 8)] * 3)
+    i, j = np.indices((300, 300))
+    rows = i >= 200
+    far = np.abs(i - j)
+    for wrong, options, name in [
+        (plain(q, k, v, rows & (j <= i)), {"causal": True, "query_offset": 40}, "causal_top_left"),
+        (plain(q, k, v, rows & (j <= i)), {}, "causal_unasked"),
+        (
+            np.nan_to_num(softmax(np.where(rows, product(q, k) - 0.01 * far, -np.inf))) @ v,
+            {"alibi_slopes": [0.01], "query_offset": 40},
+            "alibi_without_offset",
+        ),
+    ]:
+        report = ask((q, k, v), wrong, mask=rows, **options)
+        assert named(report) == {name}
+        assert report.diagnosis.findings[0] == "the first wrong row is batch 0, head 0, query 200"
+
+
+def test_padding_on_queries_of_a_slice():
+    q, k, v = draw(0, *[(1, 1, 300, 8)] * 3)
+    real = np.arange(300) < 290
+    wrong = plain(q, k, v, real[:, None] & real)
+    report = ask((q, k, v), wrong, key_padding_mask=real)
+    assert named(report) == {"key_padding_mask_on_queries_too"}
+
+
+def test_only_the_best_of_several_that_fit_is_named():
+    # 1/8 and 1/√56 are so near that both are within a generous tolerance.
+    q, k, v = draw(0, *[(2, 7, L, 8)] * 3)
+    for scale, name in [(1 / 8, "one_over_width"), (56**-0.5, "embedding_scale")]:
+        report = check(plain(q, k, v, scale=scale), pose(q, k, v), atol=0.03)
+        assert named(report) == {name}
+
+
+def test_an_error_that_is_everywhere_is_not_placed():
+    q, k, v = draw(0, *[(1, 1, L, 8)] * 3)
+    report = ask((q, k, v), plain(q, k, v, scale=1))
+    assert report.diagnosis.findings == ("the first wrong row is batch 0, head 0, query 0",)
+
+
 def test_results_too_large_to_be_computed_again_are_still_reshaped():
     shape = (1, 4, 800, 4)
     q, k, v = draw(0, shape, shape, shape)

@@ -191,7 +191,9 @@ class Cases:
     ) -> tuple[int | None, int | None, tuple[int, int] | None]:
         _, heads, queries, keys = self._question.problem.shape
         batch = None if "batch" in needs else row[0]
-        head = None if "heads" in needs else row[1]
+        # The output projection needs all heads.
+        mixed = self._question.problem.output is not None
+        head = None if mixed or "heads" in needs else row[1]
         if "rows" in needs:
             return batch, head, None
         count = max(1, _SMALL_CELLS // (keys * (heads if head is None else 1)))

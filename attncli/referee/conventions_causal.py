@@ -71,10 +71,12 @@ def _corner(recipe: Recipe) -> Offsets:
 def _corner_of_all(recipe: Recipe) -> Offsets | None:
     """Return the same, padding counted as keys; None where there is none."""
     _, _, queries, keys = recipe.whole.shape
-    return None if recipe.problem.visible.kv_lengths is None else (keys - queries,)
+    lengths = recipe.problem.visible.kv_lengths or (keys,)
+    return (keys - queries,) if min(lengths) < keys else None
 
 
-def _unasked_corner(recipe: Recipe) -> Offsets | None:
+def _far_corner(recipe: Recipe) -> Offsets | None:
+    """Return the corner's offsets; None where both corners are one."""
     there = _corner(recipe)
     return there if any(there) else None
 
@@ -106,7 +108,7 @@ CAUSAL = (
     _causal(
         "causal_unasked_bottom_right",
         "a causal mask is applied that nobody asked for, aligned with the last key",
-        _causal_at(_unasked_corner, given=False),
+        _causal_at(_far_corner, given=False),
         fix="leave the causal mask out, or state that the problem is causal",
         option=lambda _: "--causal --causal-align bottom-right",
         **_ALIGNED,
@@ -122,7 +124,7 @@ CAUSAL = (
     _causal(
         "causal_bottom_right",
         "the causal mask is aligned bottom-right: the last query stands at the last key",
-        _causal_at(_corner),
+        _causal_at(_far_corner),
         fix="compare key j with query i itself, without adding S − L",
         option=lambda _: "--causal-align bottom-right",
         **_ALIGNED,

@@ -15,6 +15,7 @@ from attncli.referee.rounding import FLOAT64, Precision
 from attncli.referee.stages import CAPS, shared, step_function
 
 if TYPE_CHECKING:
+    from attncli.projection import OutputProjection
     from attncli.referee.recipe import Outputs, Recipe
 
 __all__ = ["Products", "evaluate"]
@@ -46,7 +47,8 @@ def evaluate(
     Returns
     -------
     dict of str to ndarray
-        raw, capped, scores, weights (B, H, L, S); context (B, H, L, E); lse (B, H, L, 1).
+        raw, capped, scores, weights (B, H, L, S); context (B, H, L, E), or (B, 1, L, out) with
+        an output projection; lse (B, H, L, 1).
     """
     problem = recipe.problem
     with np.errstate(all="ignore"):
@@ -76,7 +78,24 @@ def evaluate(
             outputs["context"] = precision.rounded(recipe.mix(weights, value))
         for finish in recipe.finish:
             outputs = finish(recipe, outputs)
+        if problem.output is not None and "context" in outputs:
+            outputs = outputs | {
+                "context": _projected(problem.output, outputs["context"], precision)
+            }
     return outputs
+
+
+def _projected(output: OutputProjection, context: Array, precision: Precision) -> Array:
+    """Return the context after its output projection, (B, 1, L, out): heads are no more."""
+    batch, heads, rows, width = context.shape
+    weight = precision.rounded(widen(output.weight, precision.computing))
+    if heads * width != len(weight):  # a convention that changes the width has no output
+        return context
+    joined = context.transpose(0, 2, 1, 3).reshape(batch, 1, rows, heads * width)
+    made = precision.rounded(joined @ weight)
+    if output.bias is None:
+        return made
+    return precision.rounded(made + precision.rounded(widen(output.bias, precision.computing)))
 
 
 def _product(problem: Problem, precision: Precision, *, fold: bool) -> Array:

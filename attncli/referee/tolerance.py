@@ -153,13 +153,22 @@ def _sizes(recipe: Recipe, exact: Outputs, names: Iterable[str]) -> dict[str, fl
         array = np.abs(exact[name])
         if name == "context":
             # Values of either sign may cancel; what is rounded is the sum of their sizes.
-            array = np.abs(exact["weights"]) @ _value_sizes(recipe.problem)
+            array = _context_sizes(recipe.problem, exact["weights"])
         array = array[np.isfinite(array)]
         typical = np.median if name in ("raw", "capped", "scores") else np.max
         sizes[name] = float(typical(array)) if array.size else 0.0
         if name == "lse":  # the logarithm of a sum near 1 carries the error of the sum
             sizes[name] = max(1.0, sizes[name])
     return sizes
+
+
+def _context_sizes(problem: Problem, weights: Array) -> Array:
+    array = np.abs(weights) @ _value_sizes(problem)
+    if problem.output is None:
+        return array
+    batch, heads, rows, width = array.shape
+    joined = array.transpose(0, 2, 1, 3).reshape(batch, rows, heads * width)
+    return np.asarray(joined @ np.abs(widen(problem.output.weight, np.float64)))
 
 
 def _value_sizes(problem: Problem) -> Array:
@@ -171,13 +180,11 @@ def _value_sizes(problem: Problem) -> Array:
 def _chunks(problem: Problem) -> Iterator[Problem]:
     """Yield parts of a problem: all of it, or some spread evenly over it where it is large."""
     batch, heads, queries, keys = problem.shape
-    rows = max(1, min(queries, _CHUNK_CELLS // (keys * problem.query.shape[3])))
-    parts = [
-        (b, h, start)
-        for b in range(batch)
-        for h in range(heads)
-        for start in range(0, queries, rows)
-    ]
+    # The output projection needs all heads.
+    each: Iterable[int | None] = range(heads) if problem.output is None else (None,)
+    together = 1 if problem.output is None else heads
+    rows = max(1, min(queries, _CHUNK_CELLS // (keys * problem.query.shape[3] * together)))
+    parts = [(b, h, start) for b in range(batch) for h in each for start in range(0, queries, rows)]
     if batch * heads * queries * keys <= _CHUNK_CELLS:
         yield problem
         return

@@ -22,7 +22,8 @@ def canonical(problem: Problem, name: str, array: Array) -> Array:
     """Return an output in the user's axes as (B, H, L, ·)."""
     batch, heads, queries, _ = problem.shape
     if name == "context":
-        return problem.layout.split(array, heads, name)
+        # An output projection mixes the heads: what comes out is one.
+        return problem.layout.split(array, heads if problem.output is None else 1, name)
     return np.asarray(array.reshape(batch, heads, queries, -1))
 
 
@@ -129,9 +130,10 @@ def _place(
     batch, head, query, column = index
     axes = problem.layout.weight_axes
     keyed = name not in ("context", "lse")
+    mixed = name == "context" and problem.output is not None
     return Place(
         batch=batch if "b" in axes else None,
-        head=head if "h" in axes else None,
+        head=head if "h" in axes and not mixed else None,
         query=query,
         column=None if name == "lse" else column,
         query_label=_label(problem.query_labels, query),

@@ -47,10 +47,10 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
         f"  the plain formula in {verdict.format} errs by {tolerance.plain_error:.3g}; tolerance "
         f"{tolerance.absolute:.3g} + {tolerance.relative:.3g} · |answer| ({why})"
     )
-    share = verdict.outside / verdict.elements
+    share = 100 * verdict.outside / verdict.elements
     yield (
         f"  rms error {verdict.rms:.3g}; {verdict.outside} of {verdict.elements} elements "
-        f"({share:.3g} of all) outside the tolerance"
+        f"({share:.3g} %) outside the tolerance"
     )
     if verdict.nonfinite:
         yield (

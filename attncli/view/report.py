@@ -80,14 +80,23 @@ def renderables(report: CheckReport) -> Iterable[RenderableType]:
     for verdict in report.verdicts:
         headline, *lines = verdict_lines(verdict)
         yield Text(headline, style="bold green" if verdict.passed else "bold red")
-        yield from (Text(line) for line in lines)
+        yield from map(_indented, lines)
         if verdict.worst_rows:
             yield worst_rows(verdict)
     if report.diagnosis is not None:
         headline, *lines = diagnosis_lines(report.diagnosis)
         yield Text("")
         yield Text(headline, style="bold")
-        yield from (Text(line) for line in lines)
+        yield from map(_indented, lines)
+
+
+def _indented(line: str) -> RenderableType:
+    """Return a line that keeps its indent where it is wrapped."""
+    from rich.padding import Padding  # noqa: PLC0415 - only a terminal needs it
+    from rich.text import Text  # noqa: PLC0415
+
+    text = line.lstrip()
+    return Padding(Text(text), (0, 0, 0, len(line) - len(text)), expand=False)
 
 
 def worst_rows(verdict: Verdict) -> Table:
