@@ -174,7 +174,7 @@ def test_max_rows_and_max_cols_say_how_much_is_shown(tutorial: Path, attncli: Ru
     words = ["compute", *FILES, "--show", "weights"]
     cropped = attncli(*words, "--max-rows", "1", "--max-cols", "2").good().text.splitlines()
     assert cropped[3].split() == ["0", "0.4711", "0.2645"]
-    assert cropped[4].startswith("… 1 more queries and 1 more keys")
+    assert cropped[4].startswith("… 1 more query and 1 more key (")
     np.save("q.npy", np.ones((70, 2)))
     whole = attncli("compute", "q.npy", "q.npy", "--max-rows", "0", "--max-cols", "0").good()
     assert len(whole.text.splitlines()) == 70 + 4

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from terminal import columns
 
+from attncli.view import tables
 from attncli.view.tables import Limits, Sheet, sheet_parts
 
 ALL = Limits(rows=None, columns=None, heads=9, width=None, digits=4)
@@ -123,6 +124,18 @@ def test_labels_are_text_and_cut_in_the_middle() -> None:
     assert columns(rows[2]) == 24
     assert rows[2].startswith("abc")
     assert rows[2].endswith("fgh")
+
+
+@settings(max_examples=30, deadline=None)
+@given(NAMES, st.integers(1, 12), st.booleans())
+def test_a_large_table_looks_as_a_small_one(names: list[str], count: int, many: bool) -> None:
+    values = np.random.default_rng(count).normal(size=(12, count)) * 100
+    one = sheet(values, row_labels=names, column_labels=names[:count] if many else None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "_MANY_CELLS", 0)
+        quick = lines(one)
+    assert quick == lines(one)
+    assert len(quick) == 12 + 4
 
 
 def shades(one: Sheet) -> list[Any]:
