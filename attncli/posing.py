@@ -143,12 +143,12 @@ def pose(
     look = partial(without_padding, say, form, q.shape, k, v, visible)
     if not unread:
         k, v = look()
-    dtype = _computing_dtype(precision, q, k, v)
+    output = _output(say, wo, bo, form, shape[1], v)
     return Problem(
         query=q,
         key=k,
         value=v,
-        dtype=dtype,
+        dtype=_computing_dtype(precision, q, k, v, None if output is None else output.weight),
         layout=form,
         visible=visible,
         scale=_scale(scale, score, q.shape[3]),
@@ -160,7 +160,7 @@ def pose(
         slopes=slopes,
         sinks=_sinks(say, sinks, shape[1]),
         rope=turn,
-        output=_output(say, wo, bo, form, shape[1], v, dtype),
+        output=output,
         query_labels=_labels(say("query_labels"), query_labels, shape[2], "query"),
         key_labels=_labels(say("key_labels"), key_labels, shape[3], "key"),
         unread=look if unread else None,
@@ -282,7 +282,6 @@ def _output(
     form: Layout,
     heads: int,
     v: Array | None,
-    dtype: np.dtype[Any],
 ) -> OutputProjection | None:
     if wo is None and bo is None:
         return None
@@ -294,7 +293,7 @@ def _output(
             hint="give packed inputs, and cut them with heads (--heads)",
         )
     # Each query head brings the width of its value, also where heads share values.
-    return make_output(say, wo, bo, heads * v.shape[3], dtype)
+    return make_output(say, wo, bo, heads * v.shape[3])
 
 
 def _scale(scale: object, score: str, width: int) -> float:

@@ -53,6 +53,7 @@ class OutputProjection:
     ----------
     weight : ndarray (H·E, out)
     bias : ndarray (out,), or None
+        Both as stored: any real floating dtype, bfloat16 included.
     """
 
     weight: Array
@@ -154,9 +155,7 @@ def project(
     return Projected(query, key, made(values, "wv", bv))
 
 
-def make_output(
-    say: Names, wo: object, bo: object, width: int, dtype: np.dtype[Any]
-) -> OutputProjection | None:
+def make_output(say: Names, wo: object, bo: object, width: int) -> OutputProjection | None:
     """Return the checked output projection, or None where there is none.
 
     Parameters
@@ -166,8 +165,6 @@ def make_output(
     bo : array_like (out,), or None
     width : int
         H·E: the width of the context with its heads side by side.
-    dtype : dtype
-        What the context is computed in.
 
     Raises
     ------
@@ -185,8 +182,7 @@ def make_output(
             f"found shape {shape_text(weight.shape)}",
             hint=_transposed(say("wo"), weight, width),
         )
-    bias = _bias(say, "bo", bo, weight)
-    return OutputProjection(widen(weight, dtype), None if bias is None else widen(bias, dtype))
+    return OutputProjection(weight, _bias(say, "bo", bo, weight))
 
 
 @dataclass(frozen=True, eq=False)

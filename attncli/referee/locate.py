@@ -81,8 +81,9 @@ def _sentences(
     yield f"the first wrong row is {_row_name(problem, rows)}"
     if not np.isfinite(found[wrong]).any():
         yield "every wrong element is NaN or infinite"
-    yield from _entries(problem, rows)
-    if seen is not None and not rows.all():
+    yield from _entries(rows)
+    # Rows of an output projection have no head whose mask could be asked.
+    if seen is not None and not rows.all() and seen.count.shape[1] in (1, rows.shape[1]):
         yield from _kinds_of_rows(problem, rows, seen)
     yield from _from_on("queries", np.any(rows, axis=(0, 1)))
     if name != "lse":
@@ -93,16 +94,18 @@ def _sentences(
 def _row_name(problem: Problem, rows: Bools) -> str:
     batch, head, query = (int(i) for i in np.argwhere(rows)[0])
     axes = problem.layout.weight_axes
-    parts = [f"batch {batch}"] * ("b" in axes) + [f"head {head}"] * ("h" in axes)
+    parts = [f"batch {batch}"] * ("b" in axes)
+    if "h" in axes and rows.shape[1] == problem.shape[1]:
+        parts.append(f"head {head}")
     return ", ".join([*parts, f"query {query}"])
 
 
-def _entries(problem: Problem, rows: Bools) -> Iterator[str]:
+def _entries(rows: Bools) -> Iterator[str]:
     """Say which batch entries and which heads are wrong, where others are right."""
     for axis, word in ((0, "batch entry"), (1, "head")):
         others = tuple({0, 1, 2} - {axis})
         bad = np.flatnonzero(rows.any(axis=others))
-        if 0 < bad.size < problem.shape[axis]:
+        if 0 < bad.size < rows.shape[axis]:
             plural = "batch entries" if axis == 0 else "heads"
             names = ", ".join(str(i) for i in bad[:8]) + (", …" if bad.size > 8 else "")
             one = bad.size == 1

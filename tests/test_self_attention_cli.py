@@ -1,0 +1,299 @@
+"""Self-attention as users ask for it: embeddings, matrices, a checkpoint, every command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from linear_oracle import linear, positions
+from oracle import attention_oracle
+from process import ROOT, run
+
+from attncli import UsageError, solve
+from attncli.loaded import load
+
+SAMPLES = ROOT / "samples"
+MINILM = SAMPLES / "minilm"
+CHECKPOINT = str(ROOT / "tests/data/minilm/attention.safetensors")
+LETTERS = "qkv"
+
+
+def drawn(*seed_and_shape):
+    seed, *shape = seed_and_shape
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def write_csv(path, matrix, labels=None):
+    rows = [",".join(map(repr, row)) for row in np.atleast_2d(matrix).tolist()]
+    if labels:
+        rows = [f"{label},{row}" for label, row in zip(labels, rows, strict=True)]
+    Path(path).write_text("\n".join(rows) + "\n")
+
+
+@pytest.fixture
+def matrices(folder):
+    """x.csv (5, 4), memory.csv (3, 4), wq.csv … wo.csv and bq.csv … bo.csv."""
+    arrays = {"x": drawn(1, 5, 4), "memory": drawn(2, 3, 4)}
+    arrays |= {f"w{c}": drawn(n, 4, 6) for n, c in enumerate(LETTERS, 3)}
+    arrays |= {f"b{c}": drawn(n, 6) for n, c in enumerate(LETTERS, 6)}
+    arrays |= {"wo": drawn(9, 6, 3), "bo": drawn(10, 3)}
+    for name, array in arrays.items():
+        write_csv(f"{name}.csv", array)
+    return arrays
+
+
+WEIGHTS = [word for c in LETTERS for word in (f"--w{c}", f"w{c}.csv")]
+BIASES = [word for c in LETTERS for word in (f"--b{c}", f"b{c}.csv")]
+OUTPUT = ["--wo", "wo.csv", "--bo", "bo.csv"]
+
+
+def expected(m, *, query="x", key="x", bias=True, shift=None, **options):
+    made = []
+    for letter, source in zip(LETTERS, (query, key, key), strict=True):
+        x = m[source] if shift is None else m[source] + shift(*m[source].shape)
+        made.append(linear(x, m[f"w{letter}"], m[f"b{letter}"] if bias else None))
+    return attention_oracle(*made, **options)
+
+
+def close(answer, wanted, tolerance=1e-12):
+    for name in ("weights", "context"):
+        np.testing.assert_allclose(np.array(answer[name]), wanted[name], rtol=0, atol=tolerance)
+
+
+def test_matrices_on_the_command_line(matrices, attncli):
+    answer = attncli("compute", "x.csv", *WEIGHTS, "--format", "json").good().json
+    close(answer, expected(matrices, bias=False))
+
+
+def test_biases_heads_and_output(matrices, attncli):
+    ran = attncli(
+        *("compute", "x.csv", *WEIGHTS, *BIASES, *OUTPUT, "--heads", "2", "--causal"),
+        *("--format", "json"),
+    )
+    wanted = expected(matrices, heads=2, causal=True)
+    wanted["context"] = linear(wanted["context"], matrices["wo"], matrices["bo"])
+    close(ran.good().json, wanted)
+
+
+def test_a_bias_may_be_a_list(matrices, attncli):
+    words = ",".join(map(repr, matrices["bq"].tolist()))
+    without = [word for word in BIASES if word not in ("--bq", "bq.csv")]
+    ran = attncli("compute", "x.csv", *WEIGHTS, *without, f"--bq={words}", "--format", "json")
+    close(ran.good().json, expected(matrices))
+
+
+def test_shared_key_heads_follow_from_the_widths(matrices, attncli):
+    for letter in "kv":
+        matrices[f"w{letter}"] = matrices[f"w{letter}"][:, :2]
+        write_csv(f"w{letter}.csv", matrices[f"w{letter}"])
+    ran = attncli("compute", "x.csv", *WEIGHTS, "--heads", "3", "--format", "json")
+    close(ran.good().json, expected(matrices, bias=False, heads=3, kv_heads=1))
+
+
+@pytest.mark.parametrize("files", [("x.csv", "memory.csv"), ("x.csv", "memory.csv", "memory.csv")])
+def test_cross_attention(matrices, attncli, files):
+    ran = attncli("compute", *files, *WEIGHTS, *BIASES, "--format", "json")
+    close(ran.good().json, expected(matrices, key="memory"))
+
+
+def test_positions(matrices, attncli):
+    ran = attncli("compute", "x.csv", *WEIGHTS, "--positions", "sinusoidal", "--format", "json")
+    close(ran.good().json, expected(matrices, bias=False, shift=positions))
+
+
+def test_embeddings_from_a_pipe(matrices, folder):
+    ran = run("compute", *WEIGHTS, "-f", "json", stdin=Path("x.csv").read_bytes(), cwd=folder)
+    close(ran.good().json, expected(matrices, bias=False))
+
+
+def test_labels_of_x_name_queries_and_keys(matrices, attncli):
+    write_csv("x.csv", matrices["x"], ["I", "[pad]", "saw", "the", "cat"])
+    ran = attncli("compute", "x.csv", *WEIGHTS, "--show", "weights").good()
+    assert ran.text.splitlines()[1].split() == ["I", "[pad]", "saw", "the", "cat"]
+    answer = attncli("compute", "x.csv", *WEIGHTS, "--format", "json").good().json
+    assert answer["query_labels"] == answer["key_labels"] == ["I", "[pad]", "saw", "the", "cat"]
+
+
+@pytest.mark.parametrize("form", ["yaml", "json", "npz"])
+def test_problem_file(matrices, folder, attncli, form):
+    names = ["x", *(f"{kind}{c}" for kind in "wb" for c in LETTERS), "wo", "bo"]
+    entries = {name: matrices[name].tolist() for name in names} | {"heads": 2, "causal": True}
+    if form == "npz":
+        np.savez("problem.npz", **entries)
+    else:
+        Path(f"problem.{form}").write_text(json.dumps(entries))
+    wanted = expected(matrices, heads=2, causal=True)
+    wanted["context"] = linear(wanted["context"], matrices["wo"], matrices["bo"])
+    close(attncli("compute", f"problem.{form}", "--format", "json").good().json, wanted)
+
+
+def test_problem_file_names_its_files_and_checkpoint_beside_it(matrices, folder, attncli):
+    Path("deep").mkdir()
+    np.savez("deep/layers.npz", **{f"one.w{c}": matrices[f"w{c}"] for c in LETTERS})
+    Path("deep/problem.yaml").write_text("x: ../x.csv\ncheckpoint: layers.npz#one\n")
+    ran = attncli("compute", "deep/problem.yaml", "--format", "json").good()
+    close(ran.json, expected(matrices, bias=False))
+    # An output over a file that was read is refused, also over the checkpoint.
+    ran = attncli("compute", "deep/problem.yaml", "--save", "deep/layers.npz")
+    assert ran.code == 2
+
+
+def test_every_command_takes_embeddings(matrices, attncli):
+    arguments = ["x.csv", *WEIGHTS, *BIASES, *OUTPUT, "--heads", "2"]
+    wanted = expected(matrices, heads=2)
+    np.save("expected.npy", linear(wanted["context"], matrices["wo"], matrices["bo"]))
+    np.save("wrong.npy", wanted["context"])
+    assert b"\x89PNG" in Path(_drawn(attncli, arguments)).read_bytes()[:8]
+    told = attncli("explain", *arguments, "--query", "1", "--head", "1", "--format", "json").good()
+    np.testing.assert_allclose(_numbers(told.json, "context"), wanted["context"][1, 3:], atol=1e-9)
+    assert attncli("check", *arguments, "--expect", "expected.npy").code == 0
+    assert attncli("check", *arguments, "--expect", "wrong.npy", "--no-diagnose").code == 1
+
+
+def _drawn(attncli, arguments):
+    attncli("heatmap", *arguments, "--out", "w.png").good()
+    return "w.png"
+
+
+def _numbers(told, name):
+    found = told[name]
+    return np.array(found["sum"] if isinstance(found, dict) else found)
+
+
+def test_minilm_gives_the_weights_and_context_of_the_model(attncli, folder):
+    ran = attncli(
+        *("compute", str(MINILM / "hidden.npy"), "--checkpoint", CHECKPOINT, "--heads", "12"),
+        *("--tokens", str(MINILM / "tokens.txt"), "--save", "all.npz", "--quiet"),
+    ).good()
+    assert "because" in ran.text
+    weights, context = (np.load(MINILM / f"{name}.npy")[0] for name in ("weights", "context"))
+    with np.load("all.npz") as found:
+        np.testing.assert_allclose(found["weights"], weights, rtol=0, atol=2e-6)
+        heads = found["context"].reshape(13, 12, 32).transpose(1, 0, 2)
+        np.testing.assert_allclose(heads, context, rtol=0, atol=2e-6)
+
+
+def test_chapter_sample(attncli):
+    draw = np.random.RandomState(123).randn
+    x, weights = draw(1, 5, 4), {f"w{c}": draw(4, 8) for c in LETTERS}
+    folder = SAMPLES / "chapter"
+    np.testing.assert_array_equal(np.load(folder / "x.npy"), x)
+    wanted = expected({"x": x, **weights}, bias=False)
+    close({name: np.load(folder / f"{name}.npy") for name in ("weights", "context")}, wanted, 1e-14)
+    one_by_one = [w for c in LETTERS for w in (f"--w{c}", str(folder / f"w{c}.csv"))]
+    for arguments in ([str(folder / "problem.yaml")], [str(folder / "x.npy"), *one_by_one]):
+        close(attncli("compute", *arguments, "--format", "json").good().json, wanted)
+
+
+def test_class_sample(attncli):
+    draw = np.random.RandomState(123).randn
+    arrays = {"x": draw(2, 5, 8)} | {f"w{c}": draw(8, 8) for c in "qkvo"}
+    folder = SAMPLES / "class"
+    with np.load(folder / "problem.npz") as problem:
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(problem[name], array)
+    wanted = expected(arrays, bias=False, heads=2)
+    wanted["context"] = linear(wanted["context"], arrays["wo"])
+    close({name: np.load(folder / f"{name}.npy") for name in ("weights", "context")}, wanted, 1e-13)
+    close(attncli("compute", str(folder / "problem.npz"), "--format", "json").good().json, wanted)
+
+
+AVERAGED = ["x.csv", *WEIGHTS, "--heads", "2", "--average-heads"]
+
+
+def test_averaged_weights_in_files_and_formats(matrices, attncli):
+    wanted = expected(matrices, bias=False, heads=2)
+    wanted["weights"] = wanted["weights"].mean(axis=0)
+    ran = attncli("compute", *AVERAGED, "--save", "weights=w.npy", "--format", "json").good()
+    close(ran.json, wanted)
+    np.testing.assert_allclose(np.load("w.npy"), wanted["weights"], rtol=0, atol=1e-12)
+    # Scores keep their heads.
+    shown = attncli("compute", *AVERAGED, "--show", "weights,scores", "-f", "json").good().json
+    assert np.shape(shown["scores"]) == (2, 5, 5)
+
+
+def test_averaged_weights_in_tables(matrices, attncli):
+    wanted = expected(matrices, bias=False, heads=2)["weights"].mean(axis=0)
+    text = attncli("compute", *AVERAGED, "--digits", "9").good().text
+    assert text.startswith("weights · mean of the heads\n")
+    assert text.count("weights") == 1
+    rows = [line.split()[1:] for line in text.splitlines()[3:8]]
+    np.testing.assert_allclose(np.array(rows, dtype=float), wanted, rtol=0, atol=1e-9)
+    assert "context" in text
+
+
+def test_averaged_rows_of_a_table_that_is_cropped(matrices, attncli, monkeypatch):
+    monkeypatch.setattr("attncli.cli.compute._WHOLE_CELLS", 1)
+    wanted = expected(matrices, bias=False, heads=2)["weights"].mean(axis=0)
+    text = attncli("compute", *AVERAGED, "--digits", "9", "--max-rows", "2").good().text
+    rows = [line.split()[1:] for line in text.splitlines()[3:5]]
+    np.testing.assert_allclose(np.array(rows, dtype=float), wanted[:2], rtol=0, atol=1e-9)
+
+
+def test_averaged_weights_in_pictures(matrices):
+    from attncli.view.maps import Wish, finished_picture, problem_picture
+
+    problem = load("x.csv", **{f"w{c}": f"w{c}.csv" for c in LETTERS}, heads=2)
+    whole = expected(matrices, bias=False, heads=2)["weights"]
+    (panel,) = problem_picture(problem, Wish(average=True)).panels
+    np.testing.assert_allclose(panel.values, whole.mean(axis=0), rtol=0, atol=1e-6)
+    from attncli.gather import Finished
+
+    (panel,) = finished_picture(Finished(whole, "w"), Wish(average=True)).panels
+    np.testing.assert_allclose(panel.values, whole.mean(axis=0), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["heatmap", *AVERAGED, "--what", "scores"], "scores are not averaged"),
+        (["compute", *AVERAGED, "--head", "0"], "there is no head axis to average"),
+        (["heatmap", *AVERAGED, "--head", "0"], "there is no head axis to average"),
+        (["compute", "x.csv", *WEIGHTS[:2]], "wk is missing"),
+        (["compute", "x.csv", *WEIGHTS[:4], "--bv", "bv.csv"], "wv is missing"),
+        (["compute", *WEIGHTS, "--quiet"], "no file of embeddings"),
+        (
+            ["compute", "x.csv", *WEIGHTS, "--wq", "wo.csv"],
+            "has shape (5, 4) and wq (wo.csv) (6, 3)",
+        ),
+        (["compute", "x.csv", *WEIGHTS, "--layout", "hsd"], "layout 'hsd' does not fit embeddings"),
+        (
+            ["compute", "x.csv", "--checkpoint", "x.csv"],
+            "x.csv holds one array; expected a checkpoint",
+        ),
+        (["compute", "x.csv", "--checkpoint", "no.npz"], "no.npz does not exist"),
+        (["compute", "x.csv", "--positions", "sinusoidal"], "x.csv"),
+        (["compute", "x.csv", *WEIGHTS, "--heads", "4"], "projected from x.csv"),
+    ],
+)
+def test_errors(matrices, attncli, monkeypatch, arguments, words):
+    monkeypatch.setattr("attncli.cli.question.piped_in", lambda: False)
+    ran = attncli(*arguments)
+    assert ran.code == 2
+    assert ran.out == b""
+    assert words in ran.messages[0], ran.messages
+
+
+def test_a_checkpoint_alone_is_no_problem(attncli):
+    ran = attncli("compute", CHECKPOINT)
+    assert ran.code == 2
+    assert "is a checkpoint: it holds weights and no embeddings" in ran.messages[0]
+    assert f"--checkpoint {CHECKPOINT}" in ran.messages[1]
+
+
+def test_embeddings_without_weights_in_a_problem_file(matrices, attncli):
+    Path("p.yaml").write_text("x: x.csv\n")
+    ran = attncli("compute", "p.yaml")
+    assert ran.code == 2
+    assert "wq, wk and wv: they are missing" in ran.messages[0]
+
+
+def test_load_takes_arrays_paths_and_labels(matrices):
+    weights = {f"w{c}": matrices[f"w{c}"] for c in LETTERS}
+    problem = load(Path("x.csv"), **weights, tokens=("a", "b", "c", "d", "e"))
+    close(vars(solve(problem)), expected(matrices, bias=False))
+    assert problem.query_labels == problem.key_labels == ("a", "b", "c", "d", "e")
+    with pytest.raises(UsageError, match="holds one array"):
+        load("x.csv")
