@@ -1,6 +1,6 @@
 """The imports of the package, held to the table of who may know whom.
 
-A part is a package (``load``, ``view``) or a module of its own (``gather``) in attncli.
+A part is a package (``loading``, ``view``) or a module of its own (``gather``) in attncli.
 Imports for type checkers alone do not count; those inside functions do.
 """
 
@@ -92,6 +92,12 @@ def known_by(part: str) -> set[str]:
     """Return what a part imports, directly."""
     found = {one.part for path in FILES if part_of(path) == part for one in IMPORTS[path]}
     return found - {part}
+
+
+def test_the_table_names_what_there_is() -> None:
+    named = set(IMPORTED_BY).union(NEVER, *IMPORTED_BY.values(), *NEVER.values())
+    outside = {"numpy", "typer", "rich", "matplotlib", "yaml", "threadpoolctl", "pathlib"}
+    assert named - PARTS <= outside | {"tempfile"}
 
 
 @pytest.mark.parametrize("name", IMPORTED_BY)
