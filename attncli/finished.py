@@ -1,0 +1,88 @@
+"""Weights that were computed before, which a picture can show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from attncli.entries import LABELS
+from attncli.errors import InputError, UsageError
+from attncli.loading.contents import LoadedArray, LoadedMapping
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from attncli.reader import Reader
+
+__all__ = ["Finished", "finished_array", "finished_document", "is_finished"]
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """Weights that were computed before: all that a picture needs.
+
+    Attributes
+    ----------
+    weights : ndarray (…, L, S)
+    name : str
+        Where they came from.
+    inputs : tuple of str
+        Every file that was read, without ``#NAME``.
+    query_labels, key_labels : tuple of str or None
+    """
+
+    weights: npt.NDArray[Any]
+    name: str
+    inputs: tuple[str, ...] = ()
+    query_labels: tuple[str, ...] | None = None
+    key_labels: tuple[str, ...] | None = None
+
+
+def is_finished(document: LoadedMapping) -> bool:
+    """Return whether a document holds weights and nothing that they could be computed from."""
+    return "weights" in document.entries and not {"query", "q", "x"} & set(document.entries)
+
+
+def finished_array(array: LoadedArray, options: Mapping[str, object], reader: Reader) -> Finished:
+    """Return the weights that one array alone is."""
+    return _with_labels(array, {}, options, reader, array.row_labels, array.column_labels)
+
+
+def finished_document(
+    document: LoadedMapping, options: Mapping[str, object], reader: Reader
+) -> Finished:
+    """Return the weights in a document, such as `attncli compute --format json` writes."""
+    weights = document.entries["weights"]
+    if not isinstance(weights, LoadedArray):
+        raise InputError(f"{document.name}: expected weights to be an array of numbers")
+    return _with_labels(weights, document.entries, options, reader, None, None)
+
+
+def _with_labels(
+    array: LoadedArray,
+    entries: Mapping[str, object],
+    options: Mapping[str, object],
+    reader: Reader,
+    rows: tuple[str, ...] | None,
+    columns: tuple[str, ...] | None,
+) -> Finished:
+    given = {name: value for name, value in options.items() if value is not None}
+    strange = [name for name in given if name not in LABELS]
+    if strange:
+        raise UsageError(
+            f"{array.name} holds finished weights: {strange[0]} has nothing to act on",
+            hint="give the files Q K V, or a problem file",
+        )
+    for name in LABELS:
+        reader.take(name, given.get(name, entries.get(name)), ".")
+    reader.name_tokens()
+    named: dict[str, Any] = reader.gathered.arguments
+    return Finished(
+        array.values,
+        array.name,
+        tuple(reader.gathered.inputs),
+        named.get("query_labels", rows),
+        named.get("key_labels", columns),
+    )

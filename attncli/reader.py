@@ -1,0 +1,220 @@
+"""Read files one by one, and note what they say and where each thing came from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from attncli.arguments import flag
+from attncli.embedding import PROJECTIONS, add_layer, project_arguments
+from attncli.entries import KNOWN, LABELS, LISTS, MATRICES, RESULTS, ROWS_ARE, SHORT, unknown_entry
+from attncli.errors import InputError, UsageError
+from attncli.loading import read, read_array, split_member
+from attncli.loading.contents import LoadedArray, LoadedMapping
+from attncli.loading.number import NumberOverflowError, parse_number
+from attncli.text import printable
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["Gathered", "Reader"]
+
+
+@dataclass(eq=False)
+class Gathered:
+    """What the files and options say, not yet checked against each other.
+
+    Attributes
+    ----------
+    arguments : dict
+        Keyword arguments of `attncli.pose`, query, key and value included.
+    sources : dict of str to str
+        The file of each argument that has one.
+    inputs : list of str
+        Every file that was read, without ``#NAME``.
+    """
+
+    arguments: dict[str, object] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    inputs: list[str] = field(default_factory=list)
+
+
+class Reader:
+    """Reads files and notes what they say, and where each thing came from."""
+
+    def __init__(self, dtype: str | None, stdin: BinaryIO | None) -> None:
+        self.gathered = Gathered()
+        self._dtype = dtype
+        self._stdin = stdin
+        self._found_labels: dict[str, tuple[str, ...]] = {}
+
+    def read(self, file: str) -> LoadedArray | LoadedMapping:
+        """Return what a file holds."""
+        self._note_input(file)
+        return read(file, dtype=self._dtype, stdin=self._stdin)
+
+    def read_array(self, file: str) -> LoadedArray:
+        """Return the one array of a file."""
+        self._note_input(file)
+        return read_array(file, dtype=self._dtype, stdin=self._stdin)
+
+    def _note_input(self, file: str) -> None:
+        self.gathered.inputs.append(split_member(file)[0])
+
+    def take_document(self, document: LoadedMapping) -> None:
+        """Note every entry of a problem file."""
+        taken: dict[str, str] = {}
+        for name in document.entries:
+            full = SHORT.get(name, name)
+            if full in RESULTS:
+                continue
+            if full not in KNOWN:
+                raise unknown_entry(name, document)
+            if full == "plain" and "scale" in document.entries:
+                raise InputError(
+                    f"{document.name}: both plain and scale are given", hint="plain is scale 1"
+                )
+            if full in taken:
+                raise InputError(f"{document.name}: both {taken[full]} and {name} are given")
+            taken[full] = name
+            self.take(full, document.entries[name], document.folder)
+        named = self.gathered.arguments
+        # What is made from embeddings is asked for when it is made.
+        made = "x" in named or "checkpoint" in named or any(name in named for name in PROJECTIONS)
+        missing = [name for name in ("query", "key") if name not in named]
+        if missing and not made:
+            found = ", ".join(printable(name) for name in document.entries) or "nothing"
+            raise InputError(
+                f"{document.name}: expected query, key and value; {missing[0]} is missing, "
+                f"found {found}"
+            )
+
+    def take(self, name: str, value: object, folder: str) -> None:
+        """Note one option, from a problem file or from the command line."""
+        if value is None:
+            return
+        if name in LABELS:
+            self.gathered.arguments[name] = self._labels(value, folder)
+        elif name == "plain":
+            self._take_plain(value)
+        elif name == "checkpoint":
+            self.gathered.arguments[name] = _inside(folder, _file_name(name, value))
+        elif isinstance(value, LoadedArray):
+            self.take_array(name, value)
+        elif isinstance(value, str) and name in (*MATRICES, *LISTS, "window"):
+            numbers = None if name in MATRICES else _number_list(name, value)
+            if numbers is None:
+                self.take_array(name, self.read_array(_inside(folder, value)))
+            else:
+                self._take_value(name, numbers)
+        else:
+            self._take_value(name, value)
+
+    def _take_value(self, name: str, value: object) -> None:
+        self.gathered.arguments[name] = value
+        # What stood in a file before must not be blamed for it.
+        self.gathered.sources.pop(name, None)
+
+    def _take_plain(self, value: object) -> None:
+        if flag("plain", value.values if isinstance(value, LoadedArray) else value):
+            self.gathered.arguments["scale"] = 1.0
+
+    def take_array(self, name: str, array: LoadedArray) -> None:
+        """Note an array, its file, and the labels of its rows."""
+        self.gathered.arguments[name] = array.values
+        self.gathered.sources[name] = array.name
+        for rows_are in ROWS_ARE.get(name, ()):
+            if array.row_labels:
+                self._found_labels.setdefault(rows_are, array.row_labels)
+
+    def embed(self) -> None:
+        """Read the layer of a checkpoint, and make query, key and value from embeddings."""
+        checkpoint = self.gathered.arguments.pop("checkpoint", None)
+        if checkpoint is not None:
+            self._take_layer(str(checkpoint))
+        project_arguments(self.gathered.arguments, self.gathered.sources)
+
+    def _take_layer(self, checkpoint: str) -> None:
+        file, prefix = split_member(checkpoint)
+        contents = self.read(file)
+        if isinstance(contents, LoadedArray):
+            raise InputError(
+                f"{contents.name} holds one array; expected a checkpoint of named weights",
+                hint="give single matrices with --wq, --wk and --wv",
+            )
+        members = contents.entries
+
+        def fetch(name: str) -> npt.NDArray[Any]:
+            entry = members[name]
+            if isinstance(entry, LoadedArray):
+                return entry.values
+            raise InputError(f"{contents.name}#{printable(name)}: expected an array of numbers")
+
+        add_layer(
+            self.gathered.arguments, self.gathered.sources, contents.name, members, fetch, prefix
+        )
+
+    def name_tokens(self) -> None:
+        """Spread tokens over queries and keys; labels found in matrix files come last."""
+        arguments = self.gathered.arguments
+        tokens = arguments.pop("tokens", None)
+        for name in ("query_labels", "key_labels"):
+            if tokens is not None and name not in arguments:
+                arguments[name] = tokens
+                self.gathered.sources[name] = "tokens"
+            elif name in self._found_labels:
+                arguments.setdefault(name, self._found_labels[name])
+
+    def _labels(self, value: object, folder: str) -> tuple[str, ...]:
+        if isinstance(value, LoadedArray):
+            return tuple(f"{number:g}" for number in value.values.ravel().tolist())
+        if isinstance(value, (list, tuple)):
+            return tuple(str(label) for label in value)
+        text = str(value)
+        path = _inside(folder, text)
+        # A lone name.txt is meant as a file even where there is none.
+        if os.path.isfile(path) or ("," not in text and text.endswith(".txt")):  # noqa: PTH113
+            self.gathered.inputs.append(path)
+            return _label_file(path)
+        return tuple(label.strip() for label in text.split(","))
+
+
+def _file_name(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{name}: expected the name of a file; found something else")
+    return value
+
+
+def _inside(folder: str, file: str) -> str:
+    return file if folder == "." or file == "-" else os.path.join(folder, file)  # noqa: PTH118
+
+
+def _label_file(path: str) -> tuple[str, ...]:
+    """Read one label a line; a label may hold anything but a line break."""
+    try:
+        with open(path, encoding="utf-8-sig") as file:  # noqa: PTH123
+            text = file.read()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"{printable(path)}: expected labels, one a line; {reason}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{printable(path)}: expected labels, one a line, in UTF-8") from error
+    return tuple(text.removesuffix("\n").split("\n"))
+
+
+def _number_list(name: str, text: str) -> list[float] | None:
+    """Return the numbers of ``"3,5"``, or None where it names a file instead."""
+    try:
+        numbers = [parse_number(part.strip()) for part in text.split(",")]
+    except NumberOverflowError as error:
+        raise UsageError(f"{name}: {error} is beyond the range of float64") from None
+    known = [number for number in numbers if number is not None]
+    if len(known) == len(numbers):
+        return known
+    path = split_member(text)[0]
+    if known or (path != "-" and not os.path.exists(path) and "." not in path):  # noqa: PTH110
+        raise UsageError(
+            f"{name}: expected numbers, as in 3 or 3,5, or a file; found {printable(text)!r}"
+        )
+    return None
