@@ -77,7 +77,7 @@ def test_sentence_is_causal_and_labelled():
     rows = {
         "query": [[1.0, 0.2, 0.1, 0.0], [0.6, 1.0, 0.3, 0.1], [1.4, 2.2, 0.2, 0.5]],
         "key": [[1.2, 0.3, 0.0, 0.1], [0.5, 1.3, 0.2, 0.4], [0.1, 0.2, 1.0, 0.3]],
-        "value": [[1.0, 0.0], [0.0, 1.0], [0.2, 0.7]],
+        "value": [[1.0, 0.0], [0.1, 1.0], [0.2, 0.7]],
     }
     seen = [[key <= query for key in range(3)] for query in range(3)]
     check(answer, by_loops(rows["query"], rows["key"], rows["value"], seen=seen))
