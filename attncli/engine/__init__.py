@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.engine.blas import single_blas_thread
 from attncli.engine.block import Part, attend_part
 from attncli.engine.cores import available_cores
 from attncli.engine.operands import prepare
+from attncli.engine.plain import attend_plainly, is_plain
 from attncli.engine.plan import cut_up, is_small, tile_columns
 from attncli.engine.scratch import Scratch
 from attncli.engine.tile import NotFiniteError
-from attncli.engine.workers import single_blas_thread, spread
+from attncli.engine.workers import spread
 from attncli.result import Attention
 
 if TYPE_CHECKING:
@@ -107,16 +109,21 @@ def _compute(
     progress: Progress | None,
 ) -> int:
     """Fill the results, and return how many rows see no key."""
+    if is_plain(problem):
+        attend_plainly(problem, results)
+        return 0
     operands = prepare(problem)
     parts = cut_up(problem, results)
     queue = parts if progress is None else _reported(parts, progress)
 
     def work(queue: Iterable[Part], pause: Callable[[], None]) -> int:
         scratch = Scratch(problem.dtype, tile_columns(problem), pause)
-        try:
-            return sum([attend_part(operands, part, scratch) for part in queue])
-        finally:
-            scratch.give_back()
+        # Each thread has an error state of its own.
+        with np.errstate(all="ignore"):
+            try:
+                return sum([attend_part(operands, part, scratch) for part in queue])
+            finally:
+                scratch.give_back()
 
     if is_small(problem):
         return work(queue, lambda: None)

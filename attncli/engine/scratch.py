@@ -34,11 +34,11 @@ class Scratch:
         self.tile_columns = tile_columns
         self.pause = pause
         self._dtype = dtype
-        self._buffers = _spare.pop() if _spare else {}
+        self._buffers = _taken()
 
     def ones(self, count: int) -> Array:
         """Return so many ones: a product with them is the quickest sum of rows."""
-        name = self._dtype.name
+        name = self._dtype.char
         held = self._buffers.get(name)
         if held is None or held.size < count:
             held = self._buffers[name] = np.ones(max(count, self.tile_columns), self._dtype)
@@ -65,3 +65,10 @@ class Scratch:
         """Leave the buffers to the next worker: the system takes 0.2 ms to hand out new ones."""
         if sum(held.nbytes for held in self._buffers.values()) <= _SPARE_BYTES:
             _spare.append(self._buffers)
+
+
+def _taken() -> dict[str, Array]:
+    try:
+        return _spare.pop()
+    except IndexError:
+        return {}

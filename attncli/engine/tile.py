@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,9 @@ from attncli.visibility import cut
 
 if TYPE_CHECKING:
     from attncli.engine.operands import Operands
+    from attncli.problem import Problem
 
-__all__ = ["NotFiniteError", "Rows", "fill"]
+__all__ = ["NotFiniteError", "Rows", "fill", "refuse_scores"]
 
 Array = npt.NDArray[Any]
 
@@ -157,14 +158,27 @@ def _refuse_overflow(rows: Rows, columns: tuple[int, int], scores: Array) -> Non
     if all_finite(scores):
         return
     problem = rows.operands.problem
-    if problem.unread is not None:
-        raise NotFiniteError
     wrong = ~np.isfinite(scores)
     seen = problem.visible.tile(rows.batch, rows.head, (rows.start, rows.stop), columns)
-    if seen is not None:
+    if seen is not None and problem.unread is None:
         wrong &= seen
     if wrong.any():
-        raise DataError(
-            f"the scores exceed the range of {scores.dtype.name}: query and key are too large",
-            hint="compute in float64 (--precision float64), or give a smaller scale",
-        )
+        refuse_scores(problem)
+
+
+def refuse_scores(problem: Problem) -> NoReturn:
+    """Raise the error of scores that are not finite.
+
+    Raises
+    ------
+    NotFiniteError
+        Key and value are still unread: it may be their fault.
+    DataError
+        They are not to blame.
+    """
+    if problem.unread is not None:
+        raise NotFiniteError
+    raise DataError(
+        f"the scores exceed the range of {problem.dtype.name}: query and key are too large",
+        hint="compute in float64 (--precision float64), or give a smaller scale",
+    )

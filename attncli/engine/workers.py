@@ -1,4 +1,4 @@
-"""Work spread over threads, each with one BLAS thread.
+"""Work spread over threads, each with one BLAS thread (`attncli.engine.blas`).
 
 NumPy releases the interpreter's lock in its loops and in BLAS, so threads over
 blocks scale; two BLAS threads on one small tile do not.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from attncli.engine.blas import use_one_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Queue", "StoppedError", "single_blas_thread", "spread"]
+__all__ = ["Queue", "StoppedError", "spread"]
 
 Item = TypeVar("Item")
 
@@ -76,11 +77,16 @@ def spread(work: Work[Item], items: Iterable[Item], threads: int) -> int:
 
     with ThreadPoolExecutor(threads - 1, thread_name_prefix="attncli") as pool:
         try:
-            others = [pool.submit(_stopping, work, queue) for _ in range(threads - 1)]
+            others = [pool.submit(_helping, work, queue) for _ in range(threads - 1)]
             own = _stopping(work, queue)
             return own + sum(other.result() for other in others)
         finally:
             queue.stop()
+
+
+def _helping(work: Work[Item], queue: Queue[Item]) -> int:
+    use_one_thread()
+    return _stopping(work, queue)
 
 
 def _stopping(work: Work[Item], queue: Queue[Item]) -> int:
@@ -92,55 +98,3 @@ def _stopping(work: Work[Item], queue: Queue[Item]) -> int:
     except BaseException:
         queue.stop()
         raise
-
-
-class _Blas:
-    """The process-wide number of BLAS threads: the first caller in saves it, the last restores."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._libraries: list[Any] | None = None
-        self._before: list[int] = []
-
-    def enter(self) -> None:
-        with self._lock:
-            if not self._users:
-                self._before = [library.get_num_threads() for library in self._found()]
-                self._set([1] * len(self._before))
-            self._users += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if not self._users:
-                self._set(self._before)
-
-    def _set(self, counts: list[int]) -> None:
-        for library, count in zip(self._found(), counts, strict=True):
-            library.set_num_threads(count)
-
-    def _found(self) -> list[Any]:
-        # Looking through the loaded libraries takes a millisecond, setting a microsecond.
-        if self._libraries is None:
-            from threadpoolctl import ThreadpoolController  # noqa: PLC0415
-
-            found = ThreadpoolController().select(user_api="blas")
-            self._libraries = found.lib_controllers
-        return self._libraries
-
-
-_BLAS = _Blas()
-
-
-@contextmanager
-def single_blas_thread() -> Iterator[None]:
-    """Give BLAS one thread, and back what it had, also when an error ends the block.
-
-    Where several threads are in such blocks at once, the last to leave gives back.
-    """
-    _BLAS.enter()
-    try:
-        yield
-    finally:
-        _BLAS.leave()

@@ -1,0 +1,97 @@
+"""How many threads BLAS uses: one for each thread of ours, and afterwards what it had.
+
+The products of tiles are too small for more, and their last bits depend on it. Most
+builds of BLAS have one setting for the whole process; OpenBLAS on OpenMP has one for
+each thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["single_blas_thread", "use_one_thread"]
+
+
+@contextmanager
+def single_blas_thread() -> Iterator[None]:
+    """Give BLAS one thread, and back what it had, also when an error ends the block.
+
+    Where several threads are in such blocks at once, the last to leave gives back.
+    """
+    own = [library for library in _libraries() if _is_per_thread(library)]
+    before = [library.get_num_threads() for library in own]
+    for library in own:
+        library.set_num_threads(1)
+    _PROCESS.enter()
+    try:
+        yield
+    finally:
+        _PROCESS.leave()
+        for library, count in zip(own, before, strict=True):
+            library.set_num_threads(count)
+
+
+def use_one_thread() -> None:
+    """Give BLAS one thread in this thread, which ends soon."""
+    for library in _libraries():
+        if _is_per_thread(library):
+            library.set_num_threads(1)
+
+
+class _ProcessWide:
+    """The process-wide settings: the first caller in saves them, the last one out restores."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before: list[tuple[Any, int]] = []
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self._users:
+                shared = [library for library in _libraries() if not _is_per_thread(library)]
+                self._before = [(library, library.get_num_threads()) for library in shared]
+                for library in shared:
+                    _set(library, 1)
+            self._users += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                for library, count in self._before:
+                    _set(library, count)
+
+
+_PROCESS = _ProcessWide()
+
+
+@cache
+def _libraries() -> list[Any]:
+    """Return threadpoolctl's controllers of the BLAS libraries in this process."""
+    # To look through the loaded libraries takes a millisecond, a setting a microsecond.
+    from threadpoolctl import ThreadpoolController  # noqa: PLC0415
+
+    found: list[Any] = ThreadpoolController().select(user_api="blas").lib_controllers
+    return found
+
+
+def _is_per_thread(library: Any) -> bool:
+    return bool(library.internal_api == "openblas" and library.threading_layer == "openmp")
+
+
+def _set(library: Any, count: int) -> None:
+    # Since 3.8 threadpoolctl lets one thread at a time control OpenBLAS and ignores all
+    # others. Who restores may be another thread than who limited: nobody keeps control.
+    release = getattr(library, "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
+    library.set_num_threads(count)
+    if release is not None:
+        release(force=True)

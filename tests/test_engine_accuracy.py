@@ -1,0 +1,122 @@
+"""Speed is not paid for with accuracy: no output is further off than the plain formula's, by much.
+
+The truth is computed in float64 (float32 under test) or in extended precision (float64).
+"""
+
+import numpy as np
+import pytest
+
+from attncli import attention
+
+ALL = ("raw", "scores", "weights", "context", "lse")
+WAYS = [ALL, ("weights", "context", "lse"), ("context", "lse"), ("context",)]
+TRUTH = {"float32": np.float64, "float64": np.longdouble}
+
+
+def formula(query, key, value, scale, bias=0):
+    """Return every output by the formula as textbooks write it, in the inputs' precision."""
+    scale = query.dtype.type(scale)
+    raw = query @ key.swapaxes(-1, -2) * scale
+    scores = raw + query.dtype.type(bias)
+    top = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - top)
+    total = powers.sum(-1, keepdims=True)
+    weights = powers / total
+    lse = (np.log(total) + top)[..., 0]
+    return {
+        "raw": raw,
+        "scores": scores,
+        "weights": weights,
+        "context": weights @ value,
+        "lse": lse,
+    }
+
+
+def inputs(dtype, shape, spread, seed=0):
+    random = np.random.default_rng(seed)
+    query, key, value = random.standard_normal((3, *shape))
+    # The spread of a product of two rows of `width` normal numbers is √width.
+    factor = np.sqrt(spread / np.sqrt(shape[-1]))
+    return [x.astype(dtype) for x in (query * factor, key * factor, value)]
+
+
+def assert_as_near_as_the_formula(qkv, dtype, outputs, scale=1.0, **options):
+    truth = formula(*(x.astype(TRUTH[dtype]) for x in qkv), scale)
+    plain = formula(*qkv, scale)
+    answer = attention(*qkv, layout="hsd", scale=scale, outputs=outputs, **options)
+    eps = float(np.finfo(dtype).eps)
+    for name in outputs:
+        size = float(np.abs(truth[name]).max())
+        error = float(np.abs(getattr(answer, name) - truth[name]).max())
+        allowed = 4 * float(np.abs(plain[name] - truth[name]).max()) + eps * size
+        assert error <= allowed, (
+            f"{name}: off by {error:.3g}, the formula's error allows {allowed:.3g}"
+        )
+
+
+@pytest.mark.parametrize("outputs", WAYS, ids="-".join)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+# Scores within what needs no shift, and of about ±1e4.
+@pytest.mark.parametrize("spread", [1.0, 8.0, 3000.0])
+class TestEveryOutputIsAsNearAsTheFormula:
+    def test_where_the_problem_is_cut_into_tiles(self, dtype, outputs, spread):
+        qkv = inputs(dtype, (2, 700, 64), spread)
+        assert_as_near_as_the_formula(qkv, dtype, outputs)
+
+    def test_where_it_is_computed_at_once(self, dtype, outputs, spread):
+        qkv = inputs(dtype, (2, 50, 8), spread)
+        assert_as_near_as_the_formula(qkv, dtype, outputs)
+
+    def test_where_the_keys_are_shared_out(self, dtype, outputs, spread):
+        query, key, value = inputs(dtype, (1, 17000, 16), spread)
+        assert_as_near_as_the_formula([query[:, :20], key, value], dtype, outputs, scale=0.3)
+
+
+@pytest.mark.parametrize("outputs", [("context",), ("weights", "context")], ids="-".join)
+class TestTheEndsOfTheNumberFormat:
+    """float32 goes from 1e-38 to 3e38: exponentials that were not shifted may leave it."""
+
+    @pytest.mark.parametrize("size", [1e-36, 1e-30, 1e30, 1e36])
+    def test_values_of_any_size_give_a_context_of_that_size(self, outputs, size):
+        query, key, value = inputs("float32", (1, 600, 64), 9.0)
+        expected = formula(*(x.astype(float) for x in (query, key, value)), 1.0)["context"]
+        answer = attention(
+            query, key, value * np.float32(size), layout="hsd", scale=1, outputs=outputs
+        )
+        np.testing.assert_allclose(answer.context / size, expected, rtol=1e-4, atol=1e-4)
+
+    @pytest.mark.parametrize("score", [-39.0, 39.0, -200.0, 200.0])
+    def test_rows_whose_scores_are_all_alike(self, outputs, score):
+        query = np.full((1, 600, 4), score / 4, np.float32)
+        key = np.ones((1, 600, 4), np.float32)
+        value = np.random.default_rng(0).standard_normal((1, 600, 4), np.float32)
+        answer = attention(query, key, value, layout="hsd", scale=1, outputs=outputs)
+        np.testing.assert_allclose(
+            answer.context, value.mean(1, keepdims=True) + 0 * query, atol=1e-6
+        )
+
+    @pytest.mark.parametrize("step", [5.0, 60.0])
+    def test_scores_that_rise_or_fall_from_tile_to_tile(self, outputs, step):
+        key = np.repeat(np.arange(6.0, dtype=np.float32), 600)[None, :, None] * step
+        for direction in (1, -1):
+            query = np.full((1, 600, 1), direction, np.float32)
+            value = np.random.default_rng(0).standard_normal((1, 3600, 4), np.float32)
+            answer = attention(query, key, value, layout="hsd", scale=1, outputs=outputs)
+            wide = [x.astype(float) for x in (query, key, value)]
+            expected = formula(*wide, 1.0)
+            np.testing.assert_allclose(answer.context, expected["context"], rtol=1e-4, atol=1e-6)
+            if "weights" in outputs:
+                np.testing.assert_allclose(
+                    answer.weights, expected["weights"], rtol=1e-4, atol=1e-37
+                )
+
+    def test_rows_that_see_their_first_key_late(self, outputs):
+        # Their first tiles are hidden whole, and what they see then is far below 0.
+        query, key, value = inputs("float32", (1, 2600, 8), 1.0)
+        query[..., 0], key[..., 0] = 30, -40
+        mask = np.ones((2600, 2600), bool)
+        mask[::3, :2000] = False
+        answer = attention(query, key, value, layout="hsd", scale=1, mask=mask, outputs=outputs)
+        wide = [x.astype(float) for x in (query, key, value)]
+        expected = formula(*wide, 1.0, np.where(mask, 0, -np.inf))["context"]
+        np.testing.assert_allclose(answer.context, expected, rtol=1e-3, atol=1e-3)
