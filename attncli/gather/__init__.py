@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, BinaryIO
 from attncli.embedding import PROJECTIONS
 from attncli.errors import UsageError
 from attncli.example import EXAMPLE
-from attncli.finished import Finished, finished_array, finished_document, is_finished
+from attncli.gather.finished import Finished, finished_array, finished_document, is_finished
+from attncli.gather.reader import Gathered, Reader
 from attncli.loading import split_member
 from attncli.loading.contents import LoadedArray
-from attncli.reader import Gathered, Reader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

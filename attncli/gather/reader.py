@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from attncli.arguments import flag
 from attncli.embedding import PROJECTIONS, add_layer, project_arguments
-from attncli.entries import KNOWN, LABELS, LISTS, MATRICES, RESULTS, ROWS_ARE, SHORT, unknown_entry
 from attncli.errors import InputError, UsageError
+from attncli.gather.entries import (
+    KNOWN,
+    LABELS,
+    LISTS,
+    MATRICES,
+    RESULTS,
+    ROWS_ARE,
+    SHORT,
+    unknown_entry,
+)
 from attncli.loading import read, read_array, split_member
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.loading.number import NumberOverflowError, parse_number

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from attncli.entries import LABELS
 from attncli.errors import InputError, UsageError
+from attncli.gather.entries import LABELS
 from attncli.loading.contents import LoadedArray, LoadedMapping
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attncli.reader import Reader
+    from attncli.gather.reader import Reader
 
 __all__ = ["Finished", "finished_array", "finished_document", "is_finished"]
 
