@@ -1,0 +1,115 @@
+"""What the engine holds: nothing that was not asked for, and never a row of tiles too many."""
+
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from attncli import attention
+
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="peaks are read as Unix counts them"
+)
+
+# Peaks are of a process of its own: allocations of BLAS and of page tables count too.
+PEAK = """
+import resource, sys
+import numpy as np
+from attncli import attention, pose
+from attncli.engine import attend, result_shapes
+
+def peak():
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+def normal(*shape, dtype=np.float32):
+    return np.random.default_rng(0).standard_normal(shape, np.float32).astype(dtype)
+
+small = normal(1, 600, 32)
+attention(small, small, small, layout="hsd", threads=2)
+{setup}
+before = peak()
+{work}
+print(peak() - before)
+"""
+
+
+def grown(setup, work):
+    """Return by how many megabytes a process grew at its peak while it did some work."""
+    script = PEAK.format(setup=setup, work=work)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return float(done.stdout)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        ", causal=True",
+        ", window=(64, 0)",
+        ", alibi_slopes=True",
+        ", kv_lengths=5000, sinks=[1.0]",
+    ],
+)
+def test_context_and_lse_hold_no_row_of_keys_for_every_query(options):
+    # Scores of 8,192 x 8,192 would take 268 MB.
+    work = f"attention(q, q, q, layout='hsd', outputs=('context', 'lse'), threads=2{options})"
+    assert grown("q = normal(1, 8192, 16)", work) < 20
+
+
+def test_twice_as_long_takes_twice_the_memory_not_four_times():
+    work = "attention(q, q, q, layout='hsd', outputs=('context',), threads=2)"
+    short, long = (grown(f"q = normal(1, {length}, 8)", work) for length in (8192, 16384))
+    # Four times the scores would be 1 GB more than the first.
+    assert long - short < 5
+
+
+def test_half_precision_is_widened_tile_by_tile():
+    setup = "q = normal(1, 300, 64); k = normal(1, 200_000, 64, dtype=np.float16)"
+    work = "attention(q, k, k, layout='hsd', outputs=('context',), threads=2)"
+    # Keys and values of 25.6 MB each would take twice as much in float32.
+    assert grown(setup, work) < 20
+
+
+def test_weights_stream_into_a_file_that_is_larger_than_memory_may_be(tmp_path):
+    # 400 MB of weights; the process may have 256 MB of memory beside mapped files.
+    script = f"""
+import resource, numpy as np
+from attncli import attention, pose
+from attncli.engine import attend, result_shapes
+
+x = np.random.default_rng(0).standard_normal((1, 10_000, 8), np.float32)
+attention(x[:, :700], x[:, :700], x[:, :700], layout="hsd", threads=2)
+problem = pose(x, x, layout="hsd")
+shape = result_shapes(problem, ("weights",))["weights"]
+weights = np.memmap({str(tmp_path / "w")!r}, np.float32, "w+", shape=shape)
+used = int(open("/proc/self/statm").read().split()[5]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_DATA, (used + 256_000_000,) * 2)
+attend(problem, ("weights",), into={{"weights": weights}}, threads=2)
+weights.flush()
+"""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("limits on data are Linux's")
+    subprocess.run([sys.executable, "-c", script], check=True)
+    weights = np.memmap(tmp_path / "w", np.float32, "r", shape=(10_000, 10_000))
+    for row in (0, 4_321, 9_999):
+        assert weights[row].sum(dtype=float) == pytest.approx(1, abs=1e-5)
+        assert (weights[row] > 0).all()
+
+
+def test_a_memory_mapped_file_is_not_read_into_memory(tmp_path):
+    path = tmp_path / "k.npy"
+    np.save(path, np.ones((1, 50_000, 64), np.float32))
+    query, key = np.ones((1, 600, 64), np.float32), np.load(path, mmap_mode="r")
+    tracemalloc.start()
+    try:
+        attention(query, key, key, layout="hsd", outputs=("context",), threads=2)
+        held = tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
+    # The file has 12.8 MB.
+    assert held < 8

@@ -1,0 +1,128 @@
+"""NaN and inf in key and value: found though nobody reads them before the work is done."""
+
+import numpy as np
+import pytest
+
+from attncli import AttnError, attention, pose, solve
+from attncli.errors import DataError
+
+WIDTH = 8
+# One query, several, and enough of each for every way through the engine.
+SIZES = [(1, 5), (3, 40), (1, 30_000), (20, 9_000), (400, 700)]
+BROKEN = [np.nan, np.inf, -np.inf]
+OUTPUTS = [("context",), ("weights",), ("lse",), ("weights", "context"), ("raw",)]
+
+
+def inputs(queries, keys, heads=2, dtype="float32"):
+    random = np.random.default_rng(0)
+    query = random.standard_normal((heads, queries, WIDTH)).astype(dtype)
+    key, value = random.standard_normal((2, heads, keys, WIDTH)).astype(dtype)
+    return {"query": query, "key": key, "value": value}
+
+
+@pytest.mark.parametrize(("queries", "keys"), SIZES)
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize("name", ["query", "key", "value"])
+def test_an_error_names_the_argument_and_the_first_index(queries, keys, broken, name):
+    arrays = inputs(queries, keys)
+    row = arrays[name].shape[1] - 1
+    arrays[name][1, row, 3] = arrays[name][1, row, 7] = broken
+    for outputs in OUTPUTS if queries * keys < 30_000 else OUTPUTS[:2]:
+        with pytest.raises(DataError) as caught:
+            attention(**arrays, layout="hsd", outputs=outputs)
+        assert str(caught.value).startswith(
+            f"{name}: expected finite numbers; found {broken:g} at index (1, {row}, 3)"
+        )
+
+
+@pytest.mark.parametrize("score", ["cosine", "additive", "general"])
+@pytest.mark.parametrize("name", ["key", "value"])
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_whatever_the_score_function(score, name, broken):
+    arrays = inputs(40, 50)
+    arrays[name][0, 20, 1] = broken
+    more = {"score_weight": np.eye(WIDTH)} if score == "general" else {}
+    with pytest.raises(DataError, match=rf"{name}: .* at index \(0, 20, 1\)"):
+        attention(**arrays, layout="hsd", score=score, outputs=("context",), **more)
+
+
+@pytest.mark.parametrize(("queries", "keys"), SIZES)
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize("rule", ["mask", "key_padding_mask", "kv_lengths", "causal"])
+def test_a_key_that_nobody_sees_counts_as_absent(queries, keys, broken, rule):
+    arrays = inputs(queries, keys)
+    end = keys - 2
+    rules = {
+        "mask": {"mask": np.arange(keys)[None] < end},
+        "key_padding_mask": {"key_padding_mask": np.arange(keys) < end},
+        "kv_lengths": {"kv_lengths": [end]},
+        "causal": {"causal": True, "query_offset": end - queries},
+    }
+    outputs = ("weights", "context", "lse", "raw")
+    wide = {"layout": "hsd", "outputs": outputs, **rules[rule]}
+    for name in ("key", "value"):
+        arrays[name][:, end:] = 0
+    expected = attention(**arrays, **wide)
+    for name in ("key", "value"):
+        arrays[name][:, end:] = broken
+    copies = {name: array.copy() for name, array in arrays.items()}
+    found = attention(**arrays, **wide)
+    for name in outputs:
+        assert np.isfinite(getattr(found, name)).all()
+        np.testing.assert_allclose(
+            getattr(found, name), getattr(expected, name), rtol=1e-5, atol=1e-6
+        )
+    for name, copy in copies.items():
+        np.testing.assert_array_equal(arrays[name], copy)
+
+
+def test_pose_alone_reads_everything():
+    arrays = inputs(2, 3)
+    arrays["value"][0, 1, 2] = np.nan
+    with pytest.raises(DataError, match=r"value: .* found nan at index \(0, 1, 2\)"):
+        pose(**arrays, layout="hsd")
+
+
+def test_an_unread_problem_is_read_before_a_part_of_it_is_taken():
+    arrays = inputs(2, 3)
+    arrays["key"][0, 1, 2] = np.nan
+    with pytest.raises(DataError, match="key"):
+        pose(**arrays, layout="hsd", unread=True).select(head=1)
+
+
+def test_large_scores_are_refused_and_large_numbers_are_not():
+    arrays = inputs(30, 40)
+    large = {name: array * np.float32(1e10) for name, array in arrays.items()}
+    assert np.isfinite(attention(**large, layout="hsd").context).all()
+    huge = {name: array * np.float32(1e30) for name, array in arrays.items()}
+    with pytest.raises(DataError, match="scores exceed the range of float32"):
+        attention(**huge, layout="hsd")
+    double = attention(**huge, layout="hsd", precision="float64")
+    assert np.isfinite(double.context).all()
+
+
+def test_values_near_the_end_of_the_range_are_not_refused():
+    for queries, keys in SIZES:
+        arrays = inputs(queries, keys)
+        arrays["value"] = np.full_like(arrays["value"], 3e38)
+        context = attention(**arrays, layout="hsd", outputs=("context",)).context
+        np.testing.assert_allclose(context, 3e38, rtol=1e-5)
+
+
+def test_the_error_is_a_value_error_and_comes_before_warnings(recwarn):
+    arrays = inputs(30, 40)
+    arrays["key"][:, 3] = np.nan
+    mask = np.ones((30, 40), bool)
+    mask[4] = False
+    with pytest.raises(ValueError, match="key"):
+        attention(**arrays, layout="hsd", mask=mask)
+    assert not recwarn.list
+    assert issubclass(DataError, AttnError)
+
+
+def test_solve_takes_an_unread_problem():
+    arrays = inputs(3, 4)
+    expected = solve(pose(**arrays, layout="hsd")).context
+    found = solve(pose(**arrays, layout="hsd", unread=True)).context
+    assert np.array_equal(found, expected)
