@@ -22,7 +22,6 @@ from attncli.layout import Layout
 from attncli.padding import check_query, without_padding
 from attncli.positions import alibi_slopes as paper_slopes
 from attncli.problem import Problem, Rope
-from attncli.projection import OutputProjection, make_output
 from attncli.visibility import Visibility
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from attncli.positions import Pairing
     from attncli.problem import Score
+    from attncli.projection import OutputProjection
 
 __all__ = ["pose"]
 
@@ -285,6 +285,8 @@ def _output(
 ) -> OutputProjection | None:
     if wo is None and bo is None:
         return None
+    from attncli.projection import make_output  # noqa: PLC0415 - most problems have none
+
     if v is None:
         raise UsageError("wo projects the context, and the context needs a value")
     if "h" in form.axes:

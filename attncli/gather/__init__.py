@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, BinaryIO
 
-from attncli.embedding import PROJECTIONS
 from attncli.errors import UsageError
 from attncli.example import EXAMPLE
+from attncli.gather.entries import PROJECTIONS
 from attncli.gather.finished import Finished, finished_array, finished_document, is_finished
 from attncli.gather.reader import Gathered, Reader
 from attncli.loading import split_member

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncli.checkpoint_names import find_layers
 from attncli.errors import UsageError
 from attncli.text import printable
 
@@ -16,6 +15,7 @@ __all__ = [
     "LABELS",
     "LISTS",
     "MATRICES",
+    "PROJECTIONS",
     "RESULTS",
     "ROWS_ARE",
     "SHORT",
@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 SHORT = {"q": "query", "k": "key", "v": "value"}
+PROJECTIONS = ("wq", "wk", "wv", "bq", "bk", "bv")
 _EMBEDDED = ("x", "wq", "wk", "wv", "wo")
 MATRICES = (
     *("query", "key", "value", "mask", "bias", "key_padding_mask", "score_weight"),
@@ -62,8 +63,10 @@ RESULTS = ("schema", "weights", "context", "scores", "raw", "capped", "lse", "st
 
 def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
     """Return the error for an entry that no problem file has, with the nearest that one may."""
-    # Made here, not at the top: only an error pays for the import.
+    # Made here, not at the top: only an error pays for the imports.
     from difflib import get_close_matches  # noqa: PLC0415
+
+    from attncli.checkpoint_names import find_layers  # noqa: PLC0415
 
     if find_layers(document.entries):
         return UsageError(

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from attncli.arguments import flag
-from attncli.embedding import PROJECTIONS, add_layer, project_arguments
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import (
     KNOWN,
     LABELS,
     LISTS,
     MATRICES,
+    PROJECTIONS,
     RESULTS,
     ROWS_ARE,
     SHORT,
@@ -139,12 +139,20 @@ class Reader:
 
     def embed(self) -> None:
         """Read the layer of a checkpoint, and make query, key and value from embeddings."""
-        checkpoint = self.gathered.arguments.pop("checkpoint", None)
+        arguments = self.gathered.arguments
+        if not any(name in arguments for name in ("x", "checkpoint", "positions", *PROJECTIONS)):
+            return
+        # Most problems have none of it: they start without these modules.
+        from attncli.gather.embedding import project_arguments  # noqa: PLC0415
+
+        checkpoint = arguments.pop("checkpoint", None)
         if checkpoint is not None:
             self._take_layer(str(checkpoint))
         project_arguments(self.gathered.arguments, self.gathered.sources)
 
     def _take_layer(self, checkpoint: str) -> None:
+        from attncli.gather.embedding import add_layer  # noqa: PLC0415
+
         file, prefix = split_member(checkpoint)
         contents = self.read(file)
         if isinstance(contents, LoadedArray):

@@ -1,6 +1,6 @@
 """Self-attention and cross-attention: embeddings and weights become query, key and value.
 
-What stands between the files (`attncli.gather`) and the arguments of `attncli.pose`.
+What stands between the files (`attncli.gather.reader`) and the arguments of `attncli.pose`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 from attncli.arguments import warn
 from attncli.checkpoint import choose_layer, read_layer
 from attncli.errors import ShapeError, UsageError
+from attncli.gather.entries import PROJECTIONS
 from attncli.projection import project
 from attncli.text import printable
 
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["PROJECTIONS", "add_layer", "project_arguments"]
+__all__ = ["add_layer", "project_arguments"]
 
 Arguments = dict[str, object]
-PROJECTIONS = ("wq", "wk", "wv", "bq", "bk", "bv")
 _OWN = (*PROJECTIONS, "wo", "bo")
 _ROLES = {"query": "x", "key": "key_source", "value": "value_source"}
 # What models take for the width of a head, for a hint.
