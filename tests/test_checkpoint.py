@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,9 @@ from attncli import AttnWarning, InputError, ShapeError, UsageError, solve
 from attncli.checkpoint import choose_layer, layer_widths, read_layer
 from attncli.checkpoint_names import find_layers
 from attncli.loaded import load
+
+# Layers named like Llama's bring the advice to rotate; one test below is about it.
+pytestmark = pytest.mark.filterwarnings("ignore:.*rotate query and key:attncli.AttnWarning")
 
 WIDTH, HEADS, TOKENS = 8, 4, 5
 
@@ -233,6 +237,23 @@ def test_what_is_not_applied_is_said():
     extra = {"self_attn.q_norm.weight": np.ones(2, np.float32)}
     write(Path("m.safetensors"), store(parts) | extra)
     with pytest.warns(AttnWarning, match=r"q_norm\.weight, which attncli does not apply"):
+        load("x.npy", checkpoint="m.safetensors", heads=4)
+
+
+def test_llama_names_bring_the_advice_to_rotate(recwarn):
+    parts, store, _ = FAMILIES["Llama"]
+    write(Path("m.safetensors"), store(parts))
+    with pytest.warns(AttnWarning, match=r"Llama.*rotate query and key.*--rope half"):
+        load("x.npy", checkpoint="m.safetensors", heads=4)
+    load("x.npy", checkpoint="m.safetensors", heads=4, rope="half")
+    assert not recwarn
+
+
+def test_bart_names_do_not():
+    parts, store, _ = FAMILIES["BART"]
+    write(Path("m.safetensors"), store(parts))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         load("x.npy", checkpoint="m.safetensors", heads=4)
 
 

@@ -80,6 +80,13 @@ def add_layer(
             f"{file}: the layer also holds {', '.join(map(printable, layer.not_applied))}, which "
             "attncli does not apply: the result is not the model's"
         )
+    # BART's names differ in this one alone, and BART does not rotate.
+    output = layer.members.get("wo", "").split(".")[-2:]
+    if output == ["o_proj", "weight"] and "rope" not in arguments:
+        warn(
+            f"{file}: models whose layers are named like this (Llama, Mistral, Qwen) rotate query "
+            "and key, and their checkpoints do not say so: --rope half does it as Transformers does"
+        )
     _count_heads(arguments, arrays["wq"].shape[1], arrays["wk"].shape[1])
     if "heads" not in arguments and not layer.one_head:
         raise _heads_missing(file, arrays["wq"].shape[1])
