@@ -6,19 +6,26 @@ code   meaning
 0      fine
 1      ``check`` found a mismatch
 2      wrong usage or wrong input
-130    interrupted
+130    interrupted; 143 and 129 where SIGTERM or SIGHUP did it
 141    the reader of the output went away
 =====  =====================================================
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import sys
+import warnings
 
-from attncli.errors import AttnError
+from attncli.cli.ending import (
+    StoppedError,
+    leave,
+    open_closed_streams,
+    stop_at_once,
+    stop_cleanly,
+)
+from attncli.errors import AttnError, OutputError
 
 __all__ = ["main"]
 
@@ -27,16 +34,30 @@ WRONG, INTERRUPTED, READER_GONE = 2, 130, 141
 
 def main() -> None:
     """Run the program and exit."""
+    stop_cleanly()
+    try:
+        code = _prepared(sys.argv[1:])
+        stop_at_once()
+    except StoppedError as stopped:
+        code = stopped.code
+        stop_at_once()
+    except Exception:  # noqa: BLE001 - a defect; but Python's exit code 1 would say mismatch
+        sys.excepthook(*sys.exc_info())
+        code = WRONG
+    leave(code)
+
+
+def _prepared(argv: list[str]) -> int:
+    open_closed_streams()
     # What a run of seconds leaves behind is not worth looking for: 15 ms of start-up.
     gc.disable()
+    # The user's -W error is not for what packages warn each other about; `advice` shows ours.
+    warnings.simplefilter("ignore")
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             # What a terminal's encoding has no letter for is shown as its code.
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    code = _run(sys.argv[1:])
-    _close()
-    # All is written and closed; taking every module apart again costs 25 ms.
-    os._exit(code)
+    return _run(argv)
 
 
 def _run(argv: list[str]) -> int:
@@ -76,11 +97,15 @@ def _call(argv: list[str]) -> int:
         return INTERRUPTED
     except ReaderGoneError:
         return READER_GONE
+    except SystemExit as end:
+        # Typer leaves so after completing words, and with 1 where nobody reads its help.
+        return int(end.code or 0) if "_ATTNCLI_COMPLETE" in os.environ else READER_GONE
+    if code == 0:  # help and version end so; a command with None
+        _flush()
     return code if isinstance(code, int) else 0
 
 
-def _close() -> None:
-    """Write out what is buffered; nobody is left to hear of a failure."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()
+def _flush() -> None:
+    if sys.stdout is None:
+        raise OutputError("standard output is closed")
+    sys.stdout.flush()

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from attncli._version import __version__
+from attncli.cli.terminal import print_text
 
 __all__ = ["build"]
 
@@ -35,7 +36,7 @@ def build(argv: list[str]) -> typer.Typer:
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - Typer calls it with the value
     if wanted:
-        typer.echo(f"attncli {__version__}")
+        print_text(f"attncli {__version__}")
         raise typer.Exit
 
 
@@ -52,4 +53,4 @@ def _program(
     --out weights.png draws the weights. Without files both show a built-in example.
     """
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        print_text(context.get_help())

@@ -51,6 +51,10 @@ def write_figure(
     options : mapping of str to str, optional
         What was asked for, for the file's metadata.
     """
+    import logging  # noqa: PLC0415
+
+    # Where no folder can keep its cache of fonts, matplotlib would write that to stderr.
+    logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
     from attncli.save.files import whole_file  # noqa: PLC0415
     from attncli.view.figure import draw, fit, render  # noqa: PLC0415
 

@@ -1,0 +1,261 @@
+"""Every command as a process: streams closed, a bare environment, no place to write."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from process import COMMAND, ROOT, Ran, environment
+
+QKV = "q.csv k.csv v.csv"
+# Every command, with the exit code that it has where nothing is in its way.
+LINES = {
+    f"compute {QKV}": 0,
+    f"compute {QKV} -f npz": 0,
+    f"compute {QKV} --save w.json -q": 0,
+    "compute": 0,
+    f"heatmap {QKV}": 0,
+    f"heatmap {QKV} --out w.svg": 0,
+    f"explain {QKV}": 0,
+    f"check {QKV} --expect c.csv": 0,
+    f"check {QKV} --expect v2.csv --diff w.svg": 1,
+    "info q.csv": 0,
+    "--help": 0,
+    "--version": 0,
+    "compute nope.csv": 2,
+    "heatmap nope.csv": 2,
+    "explain nope.csv": 2,
+    "check nope.csv --expect c.csv": 2,
+    "info nope.csv": 2,
+}
+# One line of each command, for what is asked of all of them many times.
+CORE = [line for line in LINES if line.endswith((QKV, ".svg", "c.csv", "q.csv"))]
+CORE += ["info nope.csv"]
+SHORT = [*CORE, "--help", "--version"]
+SILENT = [f"heatmap {QKV} --out w.svg"]
+
+
+@pytest.fixture
+def problem(tutorial: Path) -> Path:
+    """The tutorial's files, the context that belongs to them, and one that does not."""
+    # softmax of (2, 1, 1)/√3 and (1, 1, 2)/√3, worked out by hand to 16 digits.
+    (tutorial / "c.csv").write_text(
+        "2.5867507689737184,3.5867507689737184\n3.413249231026281,4.413249231026281\n"
+    )
+    (tutorial / "v2.csv").write_text("2.5,3.5\n3.5,4.5\n")
+    return tutorial
+
+
+def start(line: str, script: str, env: dict[str, str], **more: Any) -> Ran:
+    """Run a line within a shell script in which "$@" is the program."""
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", *more.pop("command", COMMAND), *line.split()],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=env,
+        check=False,
+        timeout=60,
+        **more,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def start_all(script: str = '"$@"', lines: Any = LINES, **more: Any) -> dict[str, Ran]:
+    """Run every line, two at a time, each in a folder of its own."""
+    env = more.pop("env", None) or environment()
+
+    def one(line: str) -> Ran:
+        folder = Path(line.replace(" ", "_").replace("/", "_")).resolve()
+        folder.mkdir(exist_ok=True)
+        for name in ("q.csv", "k.csv", "v.csv", "v2.csv", "c.csv"):
+            (folder / name).write_bytes(Path(name).read_bytes())
+        return start(line, script, env, cwd=folder, **more)
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(lines, pool.map(one, lines), strict=True))
+
+
+@pytest.fixture(scope="module")
+def usual() -> dict[str, Ran]:
+    """What each line gives where nothing is in its way; filled by the first test that asks."""
+    return {}
+
+
+def usually(usual: dict[str, Ran]) -> dict[str, Ran]:
+    if not usual:
+        usual.update(start_all())
+    return usual
+
+
+def without(*names: str) -> dict[str, str]:
+    return {name: value for name, value in environment().items() if name not in names}
+
+
+def test_exit_codes_are_those_of_the_page(problem: Path, usual: dict[str, Ran]) -> None:
+    found = usually(usual)
+    assert {line: ran.code for line, ran in found.items()} == LINES
+    for line, ran in found.items():
+        assert b"Traceback" not in ran.err
+        errors = [message for message in ran.messages if message.startswith("error: ")]
+        assert len(errors) == (LINES[line] == 2), ran
+        # Results go to stdout, everything else to stderr.
+        assert (ran.out == b"") is (LINES[line] == 2 or line in SILENT), ran
+
+
+SURROUNDINGS = {
+    "no terminal": without("TERM"),
+    "no home": without("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "MPLCONFIGDIR"),
+    "a home that is not there": environment(HOME="/nonexistent"),
+    "nothing at all": {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
+    "optimised": environment(PYTHONOPTIMIZE="2"),
+    "development mode": environment(PYTHONDEVMODE="1"),
+    "unbuffered": environment(PYTHONUNBUFFERED="1"),
+}
+
+
+@pytest.mark.parametrize("name", SURROUNDINGS)
+def test_the_surroundings_change_nothing(name: str, problem: Path, usual: dict[str, Ran]) -> None:
+    expected = usually(usual)
+    found = start_all(lines=CORE, env=SURROUNDINGS[name])
+    assert found == {line: expected[line] for line in CORE}
+
+
+def test_the_c_locale_changes_letters_only(problem: Path, usual: dict[str, Ran]) -> None:
+    plain = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    expected = usually(usual)
+    for line, ran in start_all(lines=CORE, env=environment(**plain)).items():
+        assert ran.code == LINES[line]
+        assert ran.err == expected[line].err
+        assert ran.out.isascii() or "npz" in line
+
+
+def test_a_closed_stdin_is_no_input(problem: Path, usual: dict[str, Ran]) -> None:
+    expected = usually(usual)
+    assert start_all('"$@" <&-', CORE) == {line: expected[line] for line in CORE}
+
+
+def test_a_closed_stderr_leaves_results_and_codes(problem: Path, usual: dict[str, Ran]) -> None:
+    for line, ran in start_all('"$@" 2>&-', SHORT).items():
+        assert (ran.code, ran.out) == (LINES[line], usually(usual)[line].out), line
+
+
+def test_a_closed_stdout_is_an_error_where_there_are_results(problem: Path) -> None:
+    for line, ran in start_all('"$@" >&-', SHORT).items():
+        expected = 0 if line in SILENT else 2
+        assert ran.code == expected, line
+        if expected and LINES[line] != 2:
+            assert ran.messages[-1] == "error: standard output is closed", line
+
+
+def test_a_stdout_that_is_full_is_an_error_where_there_are_results(problem: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("the system has no /dev/full")
+    for line, ran in start_all('"$@" >/dev/full', SHORT).items():
+        assert ran.code == (0 if line in SILENT else 2), line
+        if LINES[line] != 2 and ran.code:
+            assert ran.messages[-1] == "error: standard output: No space left on device", line
+
+
+def test_a_reader_that_went_away_is_141(problem: Path, usual: dict[str, Ran]) -> None:
+    # The reader is gone before the program starts.
+    script = 'exec 3> >(exec true); wait $!; "$@" >&3'
+    for line, ran in start_all(script, SHORT).items():
+        assert ran.code == (141 if usually(usual)[line].out else LINES[line]), line
+        assert b"Traceback" not in ran.err
+        if ran.code == 141:
+            assert ran.err == usually(usual)[line].err, line
+
+
+def test_a_file_never_becomes_a_closed_stream(problem: Path) -> None:
+    """What a library writes to descriptor 2 must not end in the file that is being saved."""
+    program = (
+        "import os, attncli.save.files as files, attncli.cli\n"
+        "move = files._move\n"
+        "def noisy(*words):\n"
+        "    try: os.write(2, b'noise'); os.write(1, b'noise')\n"
+        "    except OSError: pass\n"
+        "    move(*words)\n"
+        "files._move = noisy\n"
+        "attncli.cli.main()"
+    )
+    line = f"compute {QKV} --save context=w.csv -f csv -q"
+    start(line, '"$@" 2>&- >&- <&-', environment(), command=[sys.executable, "-c", program])
+    start(line, '"$@" 2>&- <&-', environment(), command=[sys.executable, "-c", program])
+    assert Path("w.csv").read_bytes() == Path("c.csv").read_bytes()
+
+
+# Root owns the folder too, but without this power must obey its permissions.
+POWERLESS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+WRITING = {
+    f"compute {QKV} --save w.csv -q": "cannot write w.csv",
+    f"compute {QKV} --save weights=w.npy -q": "cannot write w.npy",
+    f"heatmap {QKV} --out w.svg": "cannot write w.svg",
+    f"check {QKV} --expect v2.csv --diff w.svg": "cannot write w.svg",
+}
+
+
+def test_a_folder_that_cannot_be_written_is_read_all_the_same(
+    problem: Path, usual: dict[str, Ran]
+) -> None:
+    expected = usually(usual)
+    command = COMMAND if os.geteuid() else [*POWERLESS, *COMMAND]
+    if not os.geteuid() and start("", '"$@"', environment(), command=[*POWERLESS, "true"]).code:
+        pytest.skip("root cannot give up its powers here")
+    reading = [line for line in CORE if LINES[line] == 0 and line not in SILENT]
+    problem.chmod(0o555)
+    env = environment(HOME="/nonexistent", TMPDIR="/nonexistent")
+    try:
+        for line in reading:
+            assert start(line, '"$@"', env, command=command) == expected[line]
+        for line, words in WRITING.items():
+            ran = start(line, '"$@"', env, command=command)
+            error = next(word for word in ran.messages if word.startswith("error: "))
+            assert (ran.code, error.startswith("error: " + words)) == (2, True), ran
+            assert "takes no new files" in error
+    finally:
+        problem.chmod(0o755)
+
+
+def test_a_home_that_cannot_be_written_leaves_nothing_behind(problem: Path) -> None:
+    """Without a folder for its cache matplotlib makes a temporary one, and says so."""
+    Path("tmp").mkdir()
+    Path("file").touch()
+    env = environment(MPLCONFIGDIR=f"{problem}/file/none", TMPDIR=f"{problem}/tmp")
+    ran = start(f"heatmap {QKV} --out w.png", '"$@"', env)
+    assert (ran.code, ran.err) == (0, b"")
+    assert list(Path("tmp").iterdir()) == []
+
+
+def test_warnings_of_packages_are_not_errors(problem: Path) -> None:
+    """Python run with -W error must not turn a deprecation somewhere into a traceback."""
+    program = (
+        "import warnings, numpy, attncli.cli\n"
+        "for kind in (DeprecationWarning, UserWarning, ResourceWarning):\n"
+        "    kept = numpy.asarray\n"
+        "    def asarray(*a, kind=kind, kept=kept, **k):\n"
+        "        warnings.warn('old', kind, stacklevel=2)\n"
+        "        return kept(*a, **k)\n"
+        "    numpy.asarray = asarray\n"
+        "attncli.cli.main()"
+    )
+    command = [sys.executable, "-W", "error", "-c", program]
+    for line in (f"compute {QKV}", f"heatmap {QKV} --out w.svg", f"explain {QKV}", "info q.csv"):
+        ran = start(line, '"$@"', environment(), command=command)
+        assert (ran.code, ran.err) == (0, b""), ran
+
+
+def test_a_defect_is_not_taken_for_a_mismatch(problem: Path) -> None:
+    program = (
+        "import attncli.cli\n"
+        "def _call(argv): raise RuntimeError('a defect')\n"
+        "attncli.cli._call = _call\n"
+        "attncli.cli.main()"
+    )
+    ran = start("compute", '"$@"', environment(), command=[sys.executable, "-c", program])
+    assert ran.code == 2
+    assert b"RuntimeError: a defect" in ran.err
