@@ -26,7 +26,7 @@ _BLOCK_CELLS = 8_000_000
 def advise(problem: Problem) -> None:
     """Warn where float16 inputs have products that float16 cannot hold."""
     if problem.query.dtype == problem.key.dtype == np.float16 and problem.score == "dot":
-        largest = _largest_product(problem)
+        largest = _largest_product(problem.read())
         if largest > _LARGEST_FLOAT16:
             warn(
                 f"products of query and key reach {largest:.3g}, beyond float16's 65504: what "

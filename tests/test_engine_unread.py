@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attncli import AttnError, attention, pose, solve
-from attncli.errors import DataError
+from attncli.errors import AttnWarning, DataError
 
 WIDTH = 8
 # One query, several, and enough of each for every way through the engine.
@@ -126,3 +126,13 @@ def test_solve_takes_an_unread_problem():
     expected = solve(pose(**arrays, layout="hsd")).context
     found = solve(pose(**arrays, layout="hsd", unread=True)).context
     assert np.array_equal(found, expected)
+
+
+def test_advice_on_half_precision_leaves_out_the_keys_that_nobody_sees():
+    arrays = inputs(30, 40, dtype="float16")
+    large = {name: array * np.float16(300) for name, array in arrays.items()}
+    for name in ("key", "value"):
+        large[name][:, 20:] = np.nan
+    with pytest.warns(AttnWarning, match="beyond float16"):
+        answer = attention(**large, layout="hsd", kv_lengths=20)
+    assert np.isfinite(answer.context).all()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from attncli.engine.operands import Operands
     from attncli.engine.scratch import Scratch
     from attncli.engine.sums import Sums
+    from attncli.problem import Problem
 
 __all__ = ["Block", "Part", "attend_part"]
 
@@ -98,48 +99,54 @@ def attend_part(operands: Operands, part: Part, scratch: Scratch) -> int:
     """
     block, number = part
     span = block.spans[number]
-    rows, shifting = _rows(operands, block, scratch)
+    rows = _rows(operands, block, scratch, careful=False)
     _fill_hidden(rows, span)
-    sweep = Sweep(rows, block.results, scratch, shifting=shifting)
+    sweep = Sweep(rows, block.results, scratch)
     sums = sweep.over(span)
-    if sums.context is not None and not _sound(sums.context, shifting=shifting):
+    if sums.context is not None and not _sound(sums.context, shifted=rows.shifted):
         if operands.problem.unread is not None and not all_finite(sums.context):
             raise NotFiniteError
-        sweep = Sweep(rows, block.results, scratch, shifting=True, value_factor=_SHRINK)
+        rows = _rows(operands, block, scratch, careful=True)
+        sweep = Sweep(rows, block.results, scratch, value_factor=_SHRINK)
         sums = sweep.over(span)
     whole = block.deliver(number, sums)
     return 0 if whole is None else _finish(operands, block, whole, sweep)
 
 
-def _rows(operands: Operands, block: Block, scratch: Scratch) -> tuple[Rows, bool]:
-    """Return the block's queries, and whether their scores need a shift."""
+def _rows(operands: Operands, block: Block, scratch: Scratch, *, careful: bool) -> Rows:
+    """Return the block's queries, and what is known of their scores."""
     problem = operands.problem
     place = block.batch, block.head, block.start, block.stop
+    query = operands.query_rows(*place)
     keep = {name: block.results[name] for name in _KEPT if name in block.results}
-    unit = 1.0 if block.exact or keep or problem.bias is not None else _BITS
-    factor = unit * (1.0 if problem.score == "additive" else problem.scale)
-    query = operands.query_rows(*place, factor)
-    if "weights" not in block.results:
-        # As the tiles lie in the buffer (`Sweep`), so should the queries.
-        query = scratch.columns_first("query", query)
     bound = math.inf
     if problem.score == "additive":
         bound = float(np.abs(np.asarray(problem.score_vector)).sum()) * abs(problem.scale)
     elif not block.exact and len(query) >= _FEW_QUERIES:
-        bound = operands.bound(block.batch, block.head, query) / unit
+        bound = operands.bound(block.batch, block.head, query) * abs(problem.scale)
+    shifted = careful or _needs_shift(problem, block.head, bound)
+    # Half of what a shift leaves is too small for exp2, which then takes ten times as long.
+    unit = 1.0 if shifted or block.exact or keep else _BITS
+    if problem.score != "additive":
+        query = _multiplied(query, problem.scale * unit)
+    if "weights" not in block.results:
+        # As the tiles lie in the buffer (`Sweep`), so should the queries.
+        query = scratch.columns_first("query", query)
     overflows = not bound * unit < np.finfo(problem.dtype).max / 2
-    rows = Rows(operands, *place, query, unit, keep, overflows)
-    return rows, _needs_shift(rows, bound)
+    return Rows(operands, *place, query, unit, keep, overflows, shifted)
 
 
 _KEPT = ("raw", "capped", "scores")
 
 
-def _needs_shift(rows: Rows, bound: float) -> bool:
-    problem = rows.operands.problem
+def _multiplied(query: Array, factor: float) -> Array:
+    return query if factor == 1.0 else np.multiply(query, factor, dtype=query.dtype)
+
+
+def _needs_shift(problem: Problem, head: int, bound: float) -> bool:
     if problem.bias is not None or problem.slopes is not None:
         return True
-    if problem.sinks is not None and abs(problem.sinks[rows.head]) > room(problem.dtype):
+    if problem.sinks is not None and abs(problem.sinks[head]) > room(problem.dtype):
         return True
     capped = bound if problem.softcap is None else min(bound, problem.softcap)
     return not capped <= room(problem.dtype)
@@ -160,13 +167,13 @@ def _fill_hidden(rows: Rows, span: Span) -> None:
             rows.keep["scores"][:, first:last] = -np.inf
 
 
-def _sound(context: Array, *, shifting: bool) -> bool:
+def _sound(context: Array, *, shifted: bool) -> bool:
     """Return whether a sum of values stayed clear of both ends of the number format."""
     square = float(np.vdot(context, context))
     if _SOUND[0] < square < _SOUND[1]:
         return True
     # With a shift only an overflow can do harm.
-    return all_finite(context) if shifting else square == 0 and not context.any()
+    return all_finite(context) if shifted else square == 0 and not context.any()
 
 
 def _finish(operands: Operands, block: Block, sums: Sums, sweep: Sweep) -> int:

@@ -38,10 +38,9 @@ class Operands:
     key: Array
     _longest_keys: dict[tuple[int, int], float] = field(default_factory=dict)
 
-    def query_rows(self, batch: int, head: int, start: int, stop: int, factor: float) -> Array:
-        """Return queries (rows, D) in the computing dtype, multiplied by a factor."""
-        rows = widen(self.query[batch, head, start:stop], self.problem.dtype)
-        return rows if factor == 1.0 else np.multiply(rows, factor, dtype=self.problem.dtype)
+    def query_rows(self, batch: int, head: int, start: int, stop: int) -> Array:
+        """Return queries (rows, D) in the computing dtype."""
+        return widen(self.query[batch, head, start:stop], self.problem.dtype)
 
     def key_rows(self, batch: int, head: int, start: int, stop: int) -> Array:
         """Return keys (columns, D) that a query head reads, in the computing dtype."""

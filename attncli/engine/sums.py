@@ -104,14 +104,14 @@ class Sums:
 
 def merge(parts: Sequence[Sums]) -> Sums:
     """Return the sums over the keys of all parts, added up in their order."""
-    shifts = [np.where(part.denominator > 0, part.shift, -np.inf) for part in parts]
+    shifts = [np.where(part.denominator > 0, part.shift / part.unit, -np.inf) for part in parts]
     highest = np.maximum.reduce(shifts)
     highest[highest == -np.inf] = 0
     factor = min(part.value_factor for part in parts)
-    whole = Sums(len(highest), highest.dtype, parts[0].unit, factor)
+    whole = Sums(len(highest), highest.dtype, 1.0, factor)
     whole.shift = highest
     for part, shift in zip(parts, shifts, strict=True):
-        share = exponential(shift - highest, part.unit)
+        share = np.exp(shift - highest)
         context = None
         if part.context is not None:
             context = part.context * (share * (factor / part.value_factor))[:, None]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.engine.sums import Sums, exponential
-from attncli.engine.tile import Rows, fill
+from attncli.engine.tile import Rows, fill, hide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,8 +36,6 @@ class Sweep:
     results : dict of str to ndarray
         The rows' own part of each output asked for.
     scratch : Scratch
-    shifting : bool
-        Whether a score may be too large for the exponential.
     value_factor : float
         Multiplies the values.
     """
@@ -48,7 +46,6 @@ class Sweep:
         results: dict[str, Array],
         scratch: Scratch,
         *,
-        shifting: bool,
         value_factor: float = 1.0,
     ) -> None:
         self.rows = rows
@@ -56,7 +53,6 @@ class Sweep:
         self._value_factor = value_factor
         self._wants_context = "context" in results
         self._scratch = scratch
-        self._shifting = shifting
         # The shift under which each tile of the weights was exponentiated.
         self._tile_shifts: list[tuple[Span, Array]] = []
 
@@ -67,9 +63,11 @@ class Sweep:
             self._scratch.pause()
             tile = self._place(columns)
             fill(self.rows, columns, tile)
-            if self._shifting:
+            if self.rows.shifted:
                 sums = self._shifted(sums, tile, columns)
             exponential(tile, self.rows.unit, out=tile)
+            if self.rows.hides_late:
+                hide(self.rows, columns, tile, 0)
             denominator = tile @ self._scratch.ones(columns[1] - columns[0])
             if sums is None:
                 sums = self._nothing()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attncli.engine.operands import Operands
     from attncli.problem import Problem
 
-__all__ = ["NotFiniteError", "Rows", "fill", "refuse_scores"]
+__all__ = ["NotFiniteError", "Rows", "fill", "hide", "refuse_scores"]
 
 Array = npt.NDArray[Any]
 
@@ -42,6 +42,8 @@ class Rows:
         Where to copy ``raw``, ``capped`` and ``scores``: those asked for.
     may_overflow : bool
         Whether the product of query and key may exceed the computing dtype.
+    shifted : bool
+        Whether the scores are shifted before they are exponentiated.
     """
 
     operands: Operands
@@ -53,10 +55,18 @@ class Rows:
     unit: float
     keep: dict[str, Array]
     may_overflow: bool
+    shifted: bool
+
+    @property
+    def hides_late(self) -> bool:
+        """Whether what is hidden is left to whoever exponentiates the tile, to make it 0."""
+        return not self.shifted and not self.keep
 
 
 def fill(rows: Rows, columns: tuple[int, int], out: Array) -> None:
     """Write the scores of some queries and the keys of some columns into ``out``.
+
+    Where `Rows.hides_late`, those of hidden keys too: they come out finite.
 
     Parameters
     ----------
@@ -91,7 +101,8 @@ def fill(rows: Rows, columns: tuple[int, int], out: Array) -> None:
     if problem.slopes is not None:
         np.subtract(out, _distance_penalty(rows, columns), out=out)
     # 4. What is hidden is selected, not added: nothing behind a mask can leak.
-    _hide(rows, columns, out)
+    if not rows.hides_late:
+        hide(rows, columns, out, -np.inf)
     _copy(rows, "scores", columns, out)
 
 
@@ -142,7 +153,8 @@ def _distance_penalty(rows: Rows, columns: tuple[int, int]) -> Array:
     return np.ndarray(shape, penalty.dtype, penalty, (shape[1] - 1) * step, (step, -step))
 
 
-def _hide(rows: Rows, columns: tuple[int, int], out: Array) -> None:
+def hide(rows: Rows, columns: tuple[int, int], out: Array, value: float) -> None:
+    """Put a value in the place of every key of a tile that its query does not see."""
     visible = rows.operands.problem.visible
     if not visible.hides:
         return
@@ -151,7 +163,7 @@ def _hide(rows: Rows, columns: tuple[int, int], out: Array) -> None:
         seen = visible.tile(rows.batch, rows.head, span, (start, stop))
         if seen is not None:
             part = out[:, start - columns[0] : stop - columns[0]]
-            np.copyto(part, -np.inf, where=np.logical_not(seen))
+            np.copyto(part, value, where=np.logical_not(seen))
 
 
 def _refuse_overflow(rows: Rows, columns: tuple[int, int], scores: Array) -> None:

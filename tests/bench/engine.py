@@ -2,13 +2,15 @@
 
 Run as ``python tests/bench/engine.py [--long] [--only TEXT] [table memory growth tiny]``.
 The ways to do a work are timed in turn in separate processes, two threads each, and
-medians are printed. ``--long`` measures memory at 131,072 queries too, over a minute.
+medians are printed. ``--long`` measures memory at 131,072 queries too, over a minute;
+``--cpu`` compares processor time on one thread, for a machine that others use.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -22,7 +24,7 @@ from works import CONTEXT, THREADS, WORKS
 RUNS = 5
 
 
-def table(only):
+def table(only, threads):
     """Print ours, the rival and the two products for each work."""
     print(f"{'work':22}{'sizes':24}{'ours ms':>9}{'rival ms':>10}{'ratio':>7}{'goal':>6}", end="")
     print(f"{'products ms':>13}  rival", flush=True)
@@ -30,7 +32,7 @@ def table(only):
     for index, work in enumerate(WORKS):
         if only not in f"{work.title} {work.sizes} {work.rival}":
             continue
-        mine, rival, floor = compared(("ours", work.rival, "products"), index)
+        mine, rival, floor = compared(("ours", work.rival, "products"), index, threads)
         ratios[work] = mine / rival
         numbers = f"{mine * 1e3:9.2f}{rival * 1e3:10.2f}{mine / rival:7.2f}{work.goal:6.2f}"
         title = f"{work.title:22}{work.sizes:24}"
@@ -41,9 +43,9 @@ def table(only):
         print(f"geometric mean of context and decoding, float32: {mean:.2f} (goal 0.95)")
 
 
-def compared(ways, index):
+def compared(ways, index, threads):
     """Return the median seconds of each way, timed in turn."""
-    sides = [Side(way, index, THREADS) for way in ways]
+    sides = [Side(way, index, threads) for way in ways]
     try:
         times = [[side.time() for side in sides] for _ in range(RUNS)]
     finally:
@@ -118,10 +120,13 @@ def main():
     parser.add_argument("parts", nargs="*", default=["table", "memory", "growth", "tiny"])
     parser.add_argument("--only", default="", help="works whose title or sizes hold this")
     parser.add_argument("--long", action="store_true", help="memory at 131,072 queries too")
+    parser.add_argument("--cpu", action="store_true", help="processor time, one thread each")
     options = parser.parse_args()
+    os.environ["BENCH_CLOCK"] = "cpu" if options.cpu else "wall"
+    threads = 1 if options.cpu else THREADS
     sys.path.insert(0, str(Path(__file__).parents[2]))
     parts = {
-        "table": lambda: table(options.only),
+        "table": lambda: table(options.only, threads),
         "memory": lambda: memory([8192, 32768] + [131072] * options.long),
         "growth": growth,
         "tiny": tiny,

@@ -20,7 +20,8 @@ class Side:
     """A way to do a work, in a process that waits while others are timed."""
 
     def __init__(self, way, index, threads):
-        settings = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BENCH_THREADS")
+        settings = dict.fromkeys(names, str(threads))
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__)), way, str(index)],
             stdin=subprocess.PIPE,
@@ -44,17 +45,19 @@ class Side:
 
 def serve(run):
     """Time ``run`` once for each line of standard input."""
-    start = time.perf_counter()
+    # Where others use the machine, the time on the processor says more than that on the wall.
+    clock = time.process_time if os.environ.get("BENCH_CLOCK") == "cpu" else time.perf_counter
+    start = clock()
     run()
     run()
-    calls = max(1, round(LONG_ENOUGH * 2 / (time.perf_counter() - start)))
+    calls = max(1, round(LONG_ENOUGH * 2 / (clock() - start)))
     print("ready", flush=True)
     for _ in sys.stdin:
         run()  # Wakes the threads and brings the numbers back into the cache.
-        start = time.perf_counter()
+        start = clock()
         for _ in range(calls):
             run()
-        print((time.perf_counter() - start) / calls, flush=True)
+        print((clock() - start) / calls, flush=True)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,13 @@ ways of a work do the same arithmetic on the same numbers with the same number o
 from __future__ import annotations
 
 import math
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
-THREADS = 2
+THREADS = int(os.environ.get("BENCH_THREADS", "2"))
 
 
 @dataclass(frozen=True)
@@ -153,13 +154,13 @@ def products(work):
 
     def block(item):
         head, start = item
-        part = query[head, start : start + rows]
-        out = np.empty((len(part), columns), work.dtype)
-        context = np.empty_like(part)
+        part = np.asfortranarray(query[head, start : start + rows])
+        out = np.empty(len(part) * columns, work.dtype)
+        context = np.empty(part.shape, work.dtype)
         first, last = seen_span(work, start, start + len(part))
         for column in range(first, last, columns):
             stop = min(column + columns, last)
-            tile = out.reshape(-1)[: len(part) * (stop - column)].reshape(len(part), -1)
+            tile = out[: len(part) * (stop - column)].reshape(-1, len(part)).T
             np.matmul(part, key[head // share, column:stop].T, out=tile)
             np.matmul(tile, value[head // share, column:stop], out=context)
 
