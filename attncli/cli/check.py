@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Option
 
+from attncli.cli.drawing import figure_format, write_figure
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import MOST_USED, SHOWN, PickOptions, ProblemOptions, RunOptions
 from attncli.cli.question import ask_whole
-from attncli.cli.terminal import advice, console, print_text
-from attncli.errors import UsageError
+from attncli.cli.terminal import advice, console, print_text, say
+from attncli.errors import ShapeError, UsageError
 
 if TYPE_CHECKING:
     from attncli.referee.report import CheckReport
@@ -90,14 +91,18 @@ def check(options: ProblemOptions, judging: CheckOptions, run: RunOptions) -> No
 
     attncli check q.npy k.npy v.npy --expect out.npy
     """
+    from attncli.loading import split_member  # noqa: PLC0415
     from attncli.referee import check as judged  # noqa: PLC0415
     from attncli.save.files import refuse_inputs  # noqa: PLC0415
 
     files = _expected(judging.expect or [])
+    if judging.diff is not None:
+        figure_format("--diff", judging.diff)
     with advice(quiet=run.quiet):
         question = ask_whole(options, PickOptions(), run)
         if judging.diff is not None:
-            refuse_inputs([judging.diff], [*question.inputs, *files.values()])
+            judged_files = [split_member(file)[0] for file in files.values()]
+            refuse_inputs([judging.diff], [*question.inputs, *judged_files])
         report = judged(
             {name: _read(file, options.dtype) for name, file in files.items()},
             question.problem,
@@ -149,10 +154,13 @@ def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:
 
 
 def _draw(report: CheckReport, name: str, path: str) -> None:
-    from attncli.cli.drawing import write_figure  # noqa: PLC0415
     from attncli.view.maps import difference_picture  # noqa: PLC0415
 
     over = {"context": "Columns", "lse": "Queries"}.get(name, "Keys")
-    difference = report.difference(name)
+    try:
+        difference = report.difference(name)
+    except ShapeError as error:  # a mismatch that was told; there is nothing to draw
+        say("warning", f"no picture is drawn: {error.message}")
+        return
     picture = difference_picture(difference, f"{name}: file − answer", columns_are=over)
     write_figure(picture, path)

@@ -126,14 +126,16 @@ def heatmap(
 
     attncli heatmap q.csv k.csv --out weights.png
     """
+    from attncli.loading import split_member  # noqa: PLC0415
     from attncli.save.files import refuse_inputs  # noqa: PLC0415
 
     outputs = [drawing.out] if drawing.out else []
+    subtracted = [split_member(drawing.minus)[0]] if drawing.minus else []
     if drawing.out:
         figure_format("--out", drawing.out)
     with advice(quiet=run.quiet):
         asked = ask_or_read(options, pick, run)
-        refuse_inputs(outputs, asked.inputs)
+        refuse_inputs(outputs, [*asked.inputs, *subtracted])
         picture = _picture(asked, drawing, pick, average, run)
     if drawing.out is None:
         _show(picture, drawing, run)

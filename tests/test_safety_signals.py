@@ -1,0 +1,180 @@
+"""Ended by a signal at any moment, every output is the old file or the new one."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from process import COMMAND, environment
+
+QKV = "q.csv k.csv v.csv"
+OLD = b"the old file"
+# Every way to a file: held results, a streamed one, a picture, a difference.
+OUTPUTS = {
+    "w.npz": f"compute {QKV} --save w.npz -q",
+    "w.json": f"compute {QKV} --save w.json -q",
+    "w.npy": "compute x.npy x.npy --save weights=w.npy --show lse",
+    "w.png": f"heatmap {QKV} --out w.png",
+    "w.pdf": f"check {QKV} --expect v2.csv --diff w.pdf",
+}
+# The program, which stops for a while when the temporary file is complete but not yet moved.
+SLOW = """
+import os, sys, time
+from attncli.cli import main
+def wait(descriptor):
+    sys.stderr.write("now\\n")
+    sys.stderr.flush()
+    time.sleep(30)
+os.fsync = wait
+main()
+"""
+
+
+@pytest.fixture
+def problem(tutorial: Path) -> Path:
+    (tutorial / "v2.csv").write_text("1,2\n3,4\n")
+    # 17 million weights: more than are held in memory where a file takes them.
+    np.save(tutorial / "x.npy", np.ones((4200, 8), np.float32))
+    return tutorial
+
+
+def begin(line: str, command: list[str] = COMMAND) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*command, *line.split()],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+
+
+def temporary() -> list[str]:
+    return [path.name for path in Path().iterdir() if path.name.startswith(".")]
+
+
+ENDS = [(name, signal.SIGTERM) for name in OUTPUTS]
+ENDS += [("w.npy", signal.SIGINT), ("w.json", signal.SIGHUP)]
+
+
+@pytest.mark.parametrize(("name", "sent"), ENDS)
+def test_a_signal_leaves_the_old_file_and_no_other(
+    name: str, sent: signal.Signals, problem: Path
+) -> None:
+    Path(name).write_bytes(OLD)
+    with begin(OUTPUTS[name], [sys.executable, "-c", SLOW]) as running:
+        while running.stderr.readline() not in {b"now\n", b""}:
+            pass
+        assert len(temporary()) == 1
+        running.send_signal(sent)
+        # As when a session closes: the second must not disturb the tidying up.
+        running.send_signal(signal.SIGHUP)
+        running.send_signal(signal.SIGTERM)
+        _, messages = running.communicate(timeout=30)
+    # Two that wait at once come in the order of their numbers.
+    assert running.returncode - 128 in {sent, signal.SIGHUP, signal.SIGTERM}
+    assert messages == b""
+    assert temporary() == []
+    assert Path(name).read_bytes() == OLD
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_exit_code_tells_the_signal(sent: signal.Signals, problem: Path) -> None:
+    for line in (OUTPUTS["w.npz"], OUTPUTS["w.png"]):
+        with begin(line, [sys.executable, "-c", SLOW]) as running:
+            running.stderr.readline()
+            running.send_signal(sent)
+            assert running.wait(30) == 128 + sent
+
+
+def test_a_signal_that_the_parent_ignores_is_ignored(problem: Path) -> None:
+    """nohup and background jobs of a shell rely on it."""
+    program = SLOW.replace("30", "1")
+    script = 'trap "" HUP INT; exec "$@"'
+    command = ["bash", "-c", script, "bash", sys.executable, "-c", program]
+    with begin(OUTPUTS["w.npz"], command) as running:
+        running.stderr.readline()
+        running.send_signal(signal.SIGHUP)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 0
+    assert Path("w.npz").exists()
+
+
+def whole(path: Path) -> bool:
+    data = path.read_bytes()
+    ends = {".png": b"IEND\xaeB`\x82", ".pdf": b"%%EOF\n", ".json": b"}\n"}
+    if path.suffix in ends:
+        return data.endswith(ends[path.suffix])
+    # NumPy reads to the end of what the header promises.
+    found = np.load(path)
+    return bool(np.allclose(found, 1 / 4200) if path.suffix == ".npy" else dict(found))
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_killed_at_any_moment_the_file_is_old_or_new(name: str, problem: Path) -> None:
+    """SIGKILL cannot be answered: a temporary file may stay, half a result may not."""
+    Path(name).write_bytes(OLD)
+    chance = random.Random(name)
+    for _ in range(3):
+        with begin(OUTPUTS[name]) as running:
+            time.sleep(chance.uniform(0.1, 0.5))
+            running.kill()
+        assert running.returncode in {-signal.SIGKILL, 0, 1}
+        assert Path(name).read_bytes() == OLD or whole(Path(name))
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_ended_at_any_moment_nothing_else_is_left(name: str, problem: Path) -> None:
+    chance = random.Random(name)
+    for sent in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        with begin(OUTPUTS[name]) as running:
+            # Before that Python itself is starting, and ends by the signal.
+            time.sleep(chance.uniform(0.2, 0.5))
+            running.send_signal(sent)
+            _, messages = running.communicate(timeout=30)
+        assert b"Traceback" not in messages
+        assert temporary() == []
+        assert not Path(name).exists() or whole(Path(name))
+
+
+def test_two_saves_are_each_whole(problem: Path) -> None:
+    """The first is complete when the second is interrupted; the second is not there at all."""
+    program = (
+        SLOW.replace(
+            "def wait(descriptor):",
+            "turns = []\ndef wait(descriptor):\n  turns.append(1)\n  if turns[1:]:",
+        )
+        .replace("    sys.", "      sys.")
+        .replace("    time.", "      time.")
+    )
+    line = f"compute {QKV} --save a.npz --save b.npz -q"
+    with begin(line, [sys.executable, "-c", program]) as running:
+        running.stderr.readline()
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(30) == 143
+    assert dict(np.load("a.npz"))
+    assert not Path("b.npz").exists()
+    assert temporary() == []
+
+
+def test_an_ordinary_error_after_the_work_leaves_no_temporary_file(problem: Path) -> None:
+    program = (
+        "import os, errno\n"
+        "def full(descriptor): raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))\n"
+        "os.fsync = full\n"
+        "from attncli.cli import main\n"
+        "main()"
+    )
+    for name, line in OUTPUTS.items():
+        Path(name).write_bytes(OLD)
+        with begin(line, [sys.executable, "-c", program]) as running:
+            _, messages = running.communicate(timeout=30)
+        assert running.returncode == 2
+        assert f"error: cannot write {name}: no space left on device".encode() in messages
+        assert Path(name).read_bytes() == OLD
+        assert temporary() == []
