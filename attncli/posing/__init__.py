@@ -1,0 +1,166 @@
+"""The door: arguments come in, a checked `Problem` goes out or one error.
+
+Every rule on how arguments must fit together is here, and nothing is checked again
+behind it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Literal, cast
+
+from attncli import arguments
+from attncli.arguments import Names
+from attncli.errors import UsageError
+from attncli.padding import check_query, without_padding
+from attncli.posing.inputs import advise_on_axes, computing_dtype, inputs, output_projection
+from attncli.posing.rules import (
+    key_padding_of,
+    labels_of,
+    lengths,
+    mask_of,
+    placed,
+    refuse_unused,
+)
+from attncli.posing.scores import (
+    bias_of,
+    rope_of,
+    scale_of,
+    score_vector_of,
+    score_weight_of,
+    sinks_of,
+    slopes_of,
+)
+from attncli.problem import Problem
+from attncli.visibility import Visibility
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import ArrayLike
+
+    from attncli.positions import Pairing
+    from attncli.problem import Score
+
+__all__ = ["pose"]
+
+
+_SCORES = ("dot", "cosine", "general", "additive")
+
+
+def pose(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike | None = None,
+    *,
+    scale: float | None = None,
+    mask: ArrayLike | None = None,
+    mask_means: Literal["keep", "drop"] = "keep",
+    bias: ArrayLike | None = None,
+    key_padding_mask: ArrayLike | None = None,
+    kv_lengths: ArrayLike | None = None,
+    query_lengths: ArrayLike | None = None,
+    causal: bool = False,
+    causal_align: Literal["top-left", "bottom-right"] | None = None,
+    query_offset: ArrayLike | None = None,
+    window: int | Sequence[int | None] | None = None,
+    softcap: float | None = None,
+    alibi_slopes: bool | ArrayLike | None = None,
+    sinks: ArrayLike | None = None,
+    rope: Pairing | None = None,
+    rope_base: float = 10000.0,
+    score: Score = "dot",
+    score_weight: ArrayLike | None = None,
+    score_vector: ArrayLike | None = None,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    layout: str | None = None,
+    precision: Literal["float32", "float64"] | None = None,
+    wo: ArrayLike | None = None,
+    bo: ArrayLike | None = None,
+    query_labels: Sequence[str] | None = None,
+    key_labels: Sequence[str] | None = None,
+    sources: Mapping[str, str] | None = None,
+    unread: bool = False,
+) -> Problem:
+    """Check the arguments of `attncli.attention` and return the problem they pose.
+
+    Parameters
+    ----------
+    query, key, value, scale, …, precision
+        As in `attncli.attention`.
+    wo : array_like (H·E, out), optional
+        The context becomes context · wo + bo, its heads side by side.
+    bo : array_like (out,), optional
+    query_labels, key_labels : sequence of str, optional
+        Names of the L queries and the S keys, for tables and pictures.
+    sources : mapping of str to str, optional
+        Argument name to the file it came from, for errors.
+    unread : bool
+        Leave it to the engine to notice where key or value is not finite: to look at
+        them beforehand would take a single query as long as its answer.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    AttnError
+        An argument is not what it should be, or two do not fit together. Always one
+        of its subclasses, and always a `ValueError`.
+
+    Warns
+    -----
+    AttnWarning
+        The arguments are right but probably not what was meant.
+    """
+    say = Names(sources)
+    q, k, v, form = inputs(say, query, key, value, heads=heads, kv_heads=kv_heads, layout=layout)
+    shape = (*q.shape[:3], k.shape[2])
+    arguments.choice("mask_means", mask_means, ("keep", "drop"))
+    visible = Visibility(
+        queries=shape[2],
+        keys=shape[3],
+        mask=mask_of(say, mask, mask_means, form, shape),
+        key_padding=key_padding_of(say, key_padding_mask, mask_means, shape),
+        kv_lengths=lengths(say, "kv_lengths", kv_lengths, shape[0], shape[3]),
+        query_lengths=lengths(say, "query_lengths", query_lengths, shape[0], shape[2]),
+        causal=arguments.flag("causal", causal),
+        window=None if window is None else arguments.window_pair(say("window"), window),
+    )
+    slopes = slopes_of(say, alibi_slopes, shape[1])
+    turn = rope_of(rope, rope_base, q.shape[3])
+    if visible.causal or visible.window or slopes is not None or turn:
+        visible = placed(say, visible, causal_align, query_offset, shape)
+    else:
+        refuse_unused(causal_align=causal_align, query_offset=query_offset)
+    if mask_means == "drop" and mask is None and key_padding_mask is None:
+        raise UsageError("mask_means says how a mask is read, but there is no mask")
+    advise_on_axes(form, q, k)
+    check_query(say, form, q)
+    look = partial(without_padding, say, form, q.shape, k, v, visible)
+    if not unread:
+        k, v = look()
+    output = output_projection(say, wo, bo, form, shape[1], v)
+    return Problem(
+        query=q,
+        key=k,
+        value=v,
+        dtype=computing_dtype(precision, q, k, v, None if output is None else output.weight),
+        layout=form,
+        visible=visible,
+        scale=scale_of(scale, score, q.shape[3]),
+        score=cast("Score", arguments.choice("score", score, _SCORES)),
+        score_weight=score_weight_of(say, score, score_weight, q.shape[3]),
+        score_vector=score_vector_of(say, score, score_vector, q.shape[3]),
+        softcap=None if softcap is None else arguments.positive_number("softcap", softcap),
+        bias=bias_of(say, bias, form, shape),
+        slopes=slopes,
+        sinks=sinks_of(say, sinks, shape[1]),
+        rope=turn,
+        output=output,
+        query_labels=labels_of(say("query_labels"), query_labels, shape[2], "query"),
+        key_labels=labels_of(say("key_labels"), key_labels, shape[3], "key"),
+        unread=look if unread else None,
+    )

@@ -1,0 +1,171 @@
+"""Query, key and value: their axes, their heads, and whether they fit together."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli import arguments
+from attncli.arguments import shape_text, warn
+from attncli.errors import ShapeError, UsageError
+from attncli.layout import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from attncli.arguments import Names
+    from attncli.projection import OutputProjection
+
+__all__ = ["advise_on_axes", "computing_dtype", "inputs", "output_projection"]
+
+Array = npt.NDArray[Any]
+
+_SINGLE = np.dtype(np.float32)
+# Models have at most about so many heads; a longer axis is rather the sequence.
+_MANY_HEADS = 64
+
+
+def inputs(
+    say: Names,
+    query: object,
+    key: object,
+    value: object,
+    *,
+    heads: int | None,
+    kv_heads: int | None,
+    layout: str | None,
+) -> tuple[Array, Array, Array | None, Layout]:
+    """Return query, key and value as (B, H, L, D), (B, G, S, D), (B, G, S, E), and their layout."""
+    given = {"query": query, "key": key} | ({} if value is None else {"value": value})
+    arrays = {name: arguments.real_array(say(name), array) for name, array in given.items()}
+    _check_ranks(say, arrays)
+    counts = _head_counts(heads, kv_heads)
+    form = Layout.of(arrays["query"].ndim, layout, packed=counts is not None)
+    query_heads, key_heads = counts or (1, 1)
+    q = form.split(arrays["query"], query_heads, say("query"))
+    k = form.split(arrays["key"], key_heads, say("key"))
+    v = form.split(arrays["value"], key_heads, say("value")) if value is not None else None
+    _check_shapes(say, arrays, q, k, v)
+    return q, k, v, form
+
+
+def _check_ranks(say: Names, arrays: Mapping[str, Array]) -> None:
+    for name, array in arrays.items():
+        if not 2 <= array.ndim <= 4:
+            raise ShapeError(
+                f"{say(name)}: expected 2, 3 or 4 axes, (…, rows, width); "
+                f"found shape {shape_text(array.shape)}"
+            )
+        if 0 in array.shape:
+            raise ShapeError(f"{say(name)}: shape {shape_text(array.shape)} holds no numbers")
+        if array.ndim != arrays["query"].ndim:
+            raise ShapeError(
+                f"{_shapes(say, arrays, 'query', name)}: expected the same number of axes"
+            )
+
+
+def _shapes(say: Names, arrays: Mapping[str, Array], one: str, other: str) -> str:
+    return (
+        f"{say(one)} has shape {shape_text(arrays[one].shape)} and "
+        f"{say(other)} {shape_text(arrays[other].shape)}"
+    )
+
+
+def _head_counts(heads: int | None, kv_heads: int | None) -> tuple[int, int] | None:
+    if heads is None:
+        if kv_heads is not None:
+            raise UsageError("kv_heads cuts packed keys and values; it needs heads beside it")
+        return None
+    query_heads = arguments.positive_int("heads", heads)
+    key_heads = query_heads if kv_heads is None else arguments.positive_int("kv_heads", kv_heads)
+    return query_heads, key_heads
+
+
+def _check_shapes(
+    say: Names, arrays: Mapping[str, Array], q: Array, k: Array, v: Array | None
+) -> None:
+    """Check the sizes of the canonical axes against each other."""
+    between = partial(_shapes, say, arrays, "query", "key")
+    if q.shape[3] != k.shape[3]:
+        raise ShapeError(
+            f"{between()}: expected the same width, found {q.shape[3]} and {k.shape[3]}",
+            hint=_width_hint(q, k),
+        )
+    if k.shape[0] not in (1, q.shape[0]):
+        raise ShapeError(f"{between()}: expected the same batch, or 1 for keys and values")
+    if q.shape[1] % k.shape[1]:
+        raise ShapeError(
+            f"{between()}: {q.shape[1]} query heads cannot share {k.shape[1]} key/value heads "
+            "evenly",
+            hint=_layout_hint(arrays["query"].ndim),
+        )
+    if v is None:
+        return
+    between = partial(_shapes, say, arrays, "key", "value")
+    if k.shape[2] != v.shape[2]:
+        raise ShapeError(
+            f"{between()}: expected a value for each key, found {k.shape[2]} keys and "
+            f"{v.shape[2]} values"
+        )
+    if k.shape[:2] != v.shape[:2]:
+        raise ShapeError(f"{between()}: expected the same batch and heads")
+
+
+def _width_hint(q: Array, k: Array) -> str | None:
+    if q.shape[3] == k.shape[2]:
+        return "key looks transposed: attncli wants one key a row, (S, D)"
+    return None
+
+
+def _layout_hint(ndim: int) -> str | None:
+    if ndim == 4:
+        return "where the sequence comes before the heads, (B, L, H, D), say layout bshd (--layout)"
+    if ndim == 3:
+        return "say what the first axis is with layout (--layout bsd, hsd or shd)"
+    return None
+
+
+def advise_on_axes(form: Layout, q: Array, k: Array) -> None:
+    """Warn where the head and the sequence axis look exchanged."""
+    heads, keys = q.shape[1], k.shape[2]
+    if heads > _MANY_HEADS and heads > keys and not form.packed:
+        other = {"bhsd": "bshd", "bshd": "bhsd", "hsd": "shd", "shd": "hsd"}[form.axes]
+        warn(
+            f"layout {form.axes} reads {heads} heads of {keys} keys each: are the head and the "
+            f"sequence axis exchanged? layout {other} (--layout {other}) reads the other way"
+        )
+
+
+def computing_dtype(precision: object, *arrays: Array | None) -> np.dtype[Any]:
+    """Return the widest of the arrays' dtypes, at least float32, or the one asked for."""
+    if precision is not None:
+        return np.dtype(arguments.choice("precision", precision, ("float32", "float64")))
+    double = np.dtype(np.float64)
+    return double if any(a is not None and a.dtype == double for a in arrays) else _SINGLE
+
+
+def output_projection(
+    say: Names,
+    wo: object,
+    bo: object,
+    form: Layout,
+    heads: int,
+    v: Array | None,
+) -> OutputProjection | None:
+    """Return the checked projection of the context, or None."""
+    if wo is None and bo is None:
+        return None
+    from attncli.projection import make_output  # noqa: PLC0415 - most problems have none
+
+    if v is None:
+        raise UsageError("wo projects the context, and the context needs a value")
+    if "h" in form.axes:
+        raise UsageError(
+            f"wo projects heads that lie side by side; layout {form.axes!r} has a head axis",
+            hint="give packed inputs, and cut them with heads (--heads)",
+        )
+    # Each query head brings the width of its value, also where heads share values.
+    return make_output(say, wo, bo, heads * v.shape[3])

@@ -1,0 +1,160 @@
+"""Which keys a query sees: the hiding rules, checked, and where the queries stand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli import arguments
+from attncli.arguments import shape_text, warn
+from attncli.errors import ShapeError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attncli.arguments import Names
+    from attncli.layout import Layout
+    from attncli.visibility import Visibility
+
+__all__ = [
+    "key_padding_of",
+    "labels_of",
+    "lengths",
+    "mask_of",
+    "placed",
+    "refuse_unused",
+    "to_weights",
+]
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, int, int, int]
+
+# Below so many cells a mask that keeps one in ten says nothing about its polarity.
+_FEW_CELLS = 20
+
+
+def lengths(say: Names, name: str, value: object, batch: int, limit: int) -> tuple[int, ...] | None:
+    """Return how many keys or queries of each batch entry are real."""
+    if value is None:
+        return None
+    return arguments.whole_numbers(say(name), value, batch, of="batch entry", low=0, high=limit)
+
+
+def placed(
+    say: Names, visible: Visibility, align: object, offset: object, shape: Shape
+) -> Visibility:
+    """Return the rules with the position of the first query among the keys."""
+    batch, _, queries, keys = shape
+    if offset is not None:
+        if align is not None:
+            raise UsageError(
+                "causal_align and query_offset both say where the queries stand",
+                hint="give one of the two",
+            )
+        numbers = arguments.whole_numbers(say("query_offset"), offset, batch, of="batch entry")
+        return replace(visible, offsets=numbers)
+    if align is None:
+        if queries != keys and (visible.causal or visible.window):
+            _advise_on_alignment(queries, keys)
+        return visible
+    if arguments.choice("causal_align", align, ("top-left", "bottom-right")) == "top-left":
+        return visible
+    lengths = visible.kv_lengths or (keys,)
+    return replace(visible, offsets=tuple(length - queries for length in lengths))
+
+
+def _advise_on_alignment(queries: int, keys: int) -> None:
+    warn(
+        f"{queries} queries and {keys} keys, and no alignment said: query i is taken to stand at "
+        f"key i (top-left: PyTorch, JAX, ONNX). With bottom-right (FlashAttention, KV-cache "
+        f"decoding) it stands at key i + {keys - queries}. Say which with causal_align "
+        "(--causal-align)"
+    )
+
+
+def refuse_unused(**given: object) -> None:
+    """Raise where the place of the queries is said and no rule asks for it."""
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(
+                f"{name} says where the queries stand among the keys, but no rule asks for it",
+                hint="it goes with causal, window, alibi_slopes or rope",
+            )
+
+
+def mask_of(
+    say: Names, mask: object, means: str, form: Layout, shape: Shape
+) -> npt.NDArray[np.bool_] | None:
+    """Return the mask as what may attend, in four axes."""
+    if mask is None:
+        return None
+    array = arguments.truth_array(say("mask"), mask)
+    canonical = to_weights(say("mask"), array, form, shape)
+    if array.ndim == 3 and len(form.weight_axes) == 2 and 1 < shape[0] == shape[1]:
+        warn(
+            f"{say('mask')} of shape {shape_text(array.shape)} is read as one mask a head, "
+            "(H, L, S), by NumPy's rules; batch and heads are equally many, so (B, L, S) would fit "
+            "too. For one mask a batch entry give it as (B, 1, L, S)"
+        )
+    seen = np.logical_not(canonical) if means == "drop" else canonical
+    _advise_on_polarity(say("mask"), seen)
+    return seen
+
+
+def _advise_on_polarity(name: str, seen: npt.NDArray[np.bool_]) -> None:
+    kept = np.count_nonzero(seen)
+    if seen.size >= _FEW_CELLS and kept * 10 <= seen.size:
+        share = 100 * kept / seen.size
+        warn(
+            f"{name} lets only {share:.2g} % of the pairs attend: is it inverted? Here true means "
+            "may attend; mask_means drop (--mask-means drop) reads the opposite"
+        )
+
+
+def key_padding_of(
+    say: Names, mask: object, means: str, shape: Shape
+) -> npt.NDArray[np.bool_] | None:
+    """Return the key padding mask as what is real, (B or 1, S)."""
+    if mask is None:
+        return None
+    array = np.atleast_1d(arguments.truth_array(say("key_padding_mask"), mask))
+    batch, keys = shape[0], shape[3]
+    if array.ndim > 2 or array.shape[-1] != keys or len(np.atleast_2d(array)) not in (1, batch):
+        raise ShapeError(
+            f"{say('key_padding_mask')}: expected shape {shape_text((batch, keys))} or "
+            f"{shape_text((keys,))}, batch and keys; found {shape_text(array.shape)}"
+        )
+    seen = np.atleast_2d(array)
+    return np.logical_not(seen) if means == "drop" else seen
+
+
+def to_weights(name: str, array: Array, form: Layout, shape: Shape) -> Array:
+    """Return an array that broadcasts to the weights in four axes."""
+    target = form.weights_shape(shape)
+    pairs = zip(reversed(array.shape), reversed(target), strict=False)
+    if array.ndim > len(target) or any(found not in (1, size) for found, size in pairs):
+        raise ShapeError(
+            f"{name}: expected a shape that broadcasts to the weights' {shape_text(target)}, "
+            f"(…, queries, keys); found {shape_text(array.shape)}",
+            hint=_mask_hint(array.shape, shape),
+        )
+    return form.broadcastable(array)
+
+
+def _mask_hint(found: tuple[int, ...], shape: Shape) -> str | None:
+    batch, _, queries, keys = shape
+    if found == (batch, keys):
+        return "one row a batch entry is a key_padding_mask (--key-padding-mask)"
+    if queries != keys and found[-2:] == (keys, queries):
+        return "it looks transposed: rows are queries, columns are keys"
+    return None
+
+
+def labels_of(
+    name: str, labels: Sequence[str] | None, count: int, of: str
+) -> tuple[str, ...] | None:
+    """Return the checked labels, or None."""
+    return None if labels is None else arguments.label_list(name, labels, count, of=of)

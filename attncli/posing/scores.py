@@ -1,0 +1,135 @@
+"""What bears on the scores themselves: scale, score function, bias, ALiBi, sinks, rope."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli import arguments
+from attncli.arguments import shape_text
+from attncli.dtypes import BFLOAT16, widen
+from attncli.errors import DataError, ShapeError, UsageError
+from attncli.posing.rules import to_weights
+from attncli.positions import alibi_slopes as paper_slopes
+from attncli.problem import Rope
+
+if TYPE_CHECKING:
+    from attncli.arguments import Names
+    from attncli.layout import Layout
+    from attncli.positions import Pairing
+
+__all__ = [
+    "bias_of",
+    "rope_of",
+    "scale_of",
+    "score_vector_of",
+    "score_weight_of",
+    "sinks_of",
+    "slopes_of",
+]
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, int, int, int]
+
+_ROPE_BASE = 10000.0
+
+
+def scale_of(scale: object, score: str, width: int) -> float:
+    """Return the scale: 1/√D for the dot product unless given."""
+    if scale is not None:
+        return arguments.finite_number("scale", scale)
+    return 1.0 / math.sqrt(width) if score == "dot" else 1.0
+
+
+def score_weight_of(say: Names, score: str, weight: object, width: int) -> Array | None:
+    """Return W of score general, (D, D)."""
+    if score != "general":
+        _refuse_without("score general", score_weight=weight)
+        return None
+    if weight is None:
+        raise UsageError(
+            "score general needs its matrix W, of shape "
+            f"{shape_text((width, width))}: give score_weight (--score-weight)"
+        )
+    array = arguments.finite_array(say("score_weight"), weight)
+    if array.shape != (width, width):
+        raise ShapeError(
+            f"{say('score_weight')}: expected shape {shape_text((width, width))}, the width of "
+            f"query and key; found {shape_text(array.shape)}"
+        )
+    return array
+
+
+def score_vector_of(say: Names, score: str, vector: object, width: int) -> Array | None:
+    """Return v of score additive, (D,), ones unless given."""
+    if score != "additive":
+        _refuse_without("score additive", score_vector=vector)
+        return None
+    if vector is None:
+        return np.ones(width)
+    array = arguments.vector(say("score_vector"), vector)
+    if len(array) != width or not np.isfinite(array).all():
+        raise ShapeError(
+            f"{say('score_vector')}: expected {width} finite numbers, the width of query and key; "
+            f"found {len(array)}"
+        )
+    return array
+
+
+def _refuse_without(needed: str, **given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(f"{name} is for {needed} alone")
+
+
+def rope_of(rope: object, base: object, width: int) -> Rope | None:
+    """Return the checked rotary embedding, or None."""
+    base = arguments.positive_number("rope_base", base)
+    if rope is None:
+        if base != _ROPE_BASE:
+            raise UsageError("rope_base is for rope alone", hint="give rope half or interleaved")
+        return None
+    pairing = arguments.choice("rope", rope, ("half", "interleaved"))
+    if width % 2:
+        raise ShapeError(f"rope turns pairs of components: expected an even width, found {width}")
+    return Rope(cast("Pairing", pairing), base)
+
+
+def bias_of(say: Names, bias: object, form: Layout, shape: Shape) -> Array | None:
+    """Return the bias in four axes: finite numbers and −inf."""
+    if bias is None:
+        return None
+    array = arguments.real_array(say("bias"), bias)
+    wide = widen(array, np.float32) if array.dtype == BFLOAT16 else array
+    # A maximum is NaN where any element is, so one look at the extremes is enough.
+    if not wide.size or not np.max(wide) < np.inf:
+        arguments.refuse_first(
+            say("bias"), wide, np.isnan(wide) | (wide == np.inf), "finite numbers or −inf"
+        )
+    return to_weights(say("bias"), wide, form, shape)
+
+
+def slopes_of(say: Names, slopes: object, heads: int) -> Array | None:
+    """Return the ALiBi slopes, (H,), or None."""
+    if slopes is None or slopes is False:
+        return None
+    if slopes is True:
+        return np.array(paper_slopes(heads))
+    return _one_a_head(say("alibi_slopes"), slopes, heads)
+
+
+def sinks_of(say: Names, sinks: object, heads: int) -> Array | None:
+    """Return the sinks, (H,), or None."""
+    return None if sinks is None else _one_a_head(say("sinks"), sinks, heads)
+
+
+def _one_a_head(name: str, value: object, heads: int) -> Array:
+    array = arguments.vector(name, value)
+    if len(array) != heads:
+        raise ShapeError(f"{name}: expected one number a query head ({heads}); found {len(array)}")
+    if not np.isfinite(array).all():
+        raise DataError(f"{name}: expected finite numbers; found {array.tolist()}")
+    return array
