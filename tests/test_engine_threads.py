@@ -12,7 +12,9 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from attncli import attention, pose, solve
-from attncli.engine import attend, blas, cores, result_shapes, workers
+from attncli.engine import attend, blas, block, cores, plan, result_shapes, workers
+from attncli.engine.operands import prepare
+from attncli.engine.scratch import Scratch
 from attncli.errors import DataError
 
 OUTPUTS = ("weights", "context", "lse")
@@ -241,6 +243,26 @@ def test_results_may_be_given():
         assert np.array_equal(getattr(answer, name), getattr(expected, name))
 
 
+def test_the_work_can_be_stopped_at_every_tile(monkeypatch):
+    pauses = []
+    monkeypatch.setattr(workers.Queue, "pause", lambda _: pauses.append(1))
+    attention(*large(heads=1, keys=20_000), layout="hsd", outputs=("context",), threads=2)
+    # A tile has at most 2**18 scores.
+    assert len(pauses) >= 600 * 20_000 / 2**18
+
+
+def test_a_block_is_left_when_the_work_is_stopped():
+    def stopped():
+        raise workers.StoppedError
+
+    problem = pose(*large(heads=1, queries=300, keys=5000), layout="hsd")
+    results = {"context": np.full((1, 1, 300, 32), np.nan, "float32")}
+    part = plan.cut_up(problem, results)[0]
+    with pytest.raises(workers.StoppedError):
+        block.attend_part(prepare(problem), part, Scratch(problem.dtype, 500, stopped))
+    assert np.isnan(results["context"]).all()
+
+
 LONG = """
 import sys, numpy as np, threading
 from attncli import attention
@@ -254,7 +276,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no Ctrl-C to send")
-def test_ctrl_c_stops_within_a_tile():
+def test_ctrl_c_stops_the_work_and_its_threads():
     command = [sys.executable, "-c", LONG]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n"
@@ -262,7 +284,6 @@ def test_ctrl_c_stops_within_a_tile():
         start = time.perf_counter()
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "stopped 1\n"
-        # A block of this problem takes a second on one core of a busy machine, a tile 5 ms.
         assert time.perf_counter() - start < 0.5
 
 
