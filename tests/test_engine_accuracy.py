@@ -87,9 +87,9 @@ class TestTheEndsOfTheNumberFormat:
 
     @pytest.mark.parametrize("score", [-39.0, 39.0, -200.0, 200.0])
     def test_rows_whose_scores_are_all_alike(self, outputs, score):
-        query = np.full((1, 600, 4), score / 4, np.float32)
-        key = np.ones((1, 600, 4), np.float32)
-        value = np.random.default_rng(0).standard_normal((1, 600, 4), np.float32)
+        query = np.full((1, 600, 16), score / 16, np.float32)
+        key = np.ones((1, 600, 16), np.float32)
+        value = np.random.default_rng(0).standard_normal((1, 600, 16), np.float32)
         answer = attention(query, key, value, layout="hsd", scale=1, outputs=outputs)
         np.testing.assert_allclose(
             answer.context, value.mean(1, keepdims=True) + 0 * query, atol=1e-6
@@ -125,7 +125,7 @@ class TestTheEndsOfTheNumberFormat:
 @pytest.mark.parametrize("score", [-102.0, -86.0, -60.0, 60.0, 86.0, 102.0])
 def test_sums_of_exponentials_neither_overflow_nor_vanish(score):
     # exp(±86) is near both ends of float32; 600 of them are beyond one.
-    query, key = np.full((1, 600, 4), score / 4, np.float32), np.ones((1, 600, 4), np.float32)
+    query, key = np.full((1, 600, 16), score / 16, np.float32), np.ones((1, 600, 16), np.float32)
     answer = attention(query, key, layout="hsd", scale=1, outputs=("weights", "lse"))
     np.testing.assert_allclose(answer.weights, 1 / 600, rtol=1e-5)
     np.testing.assert_allclose(answer.lse, score + np.log(600), rtol=1e-5)
