@@ -45,6 +45,31 @@ def test_the_rendering_fits_the_terminal(mismatch, width):
     assert "worst rows" in text
 
 
+def test_the_table_of_the_worst_rows_is_like_the_other_tables(mismatch):
+    lines = rendered(mismatch, 200).splitlines()
+    title = lines.index("worst rows")
+    headings, rule = lines[title + 1 : title + 3]
+    assert headings.split() == ["where", "file", "answer", "error"]
+    assert headings.startswith("where")
+    assert set(rule) == {"─"}
+    end = title + 3 + len(mismatch.verdicts[0].worst_rows)
+    assert lines[end] == ""
+    assert lines[end + 1].startswith("diagnosis")
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_an_empty_line_parts_the_diagnosis_from_a_wrong_shape():
+    q, k, v = draw(0)
+    lines = rendered(ask((q, k, v), plain(q, k, v)[:, :, :5]), 200).splitlines()
+    place = next(i for i, line in enumerate(lines) if line.startswith("diagnosis"))
+    assert lines[place - 1] == ""
+    assert lines[place - 2] != ""
+
+
+def test_an_option_that_reproduces_a_mistake_does_not_read_as_its_repair(mismatch):
+    assert "attncli reproduces the mistake with: --scale 1\n" in str(mismatch)
+
+
 def test_labels_are_text_not_markup(mismatch):
     text = rendered(mismatch, 200)
     labels = [place.query_label for place in mismatch.verdicts[0].worst_rows]

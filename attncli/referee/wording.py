@@ -113,5 +113,5 @@ def _explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield f"{lead}{convention.meaning} [{convention.name}]"
         yield f"    fix: {convention.fix}"
     for option in explanation.options:
-        yield f"    attncli does the same with: {option}"
+        yield f"    attncli reproduces the mistake with: {option}"
     yield f"    error that is left in {', '.join(explanation.outputs)}: {explanation.error:.3g}"

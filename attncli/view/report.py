@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rich.console import RenderableType
-    from rich.table import Table
 
     from attncli.referee.convention import Convention
     from attncli.referee.report import CheckReport, Explanation, Verdict
@@ -77,15 +76,18 @@ def renderables(report: CheckReport) -> Iterable[RenderableType]:
     """
     from rich.text import Text  # noqa: PLC0415 - only a terminal needs it
 
+    blank = True
     for verdict in report.verdicts:
         headline, *lines = verdict_lines(verdict)
         yield Text(headline, style="bold green" if verdict.passed else "bold red")
         yield from map(_indented, lines)
-        if verdict.worst_rows:
-            yield worst_rows(verdict)
+        blank = bool(verdict.worst_rows)
+        if blank:
+            yield from worst_rows(verdict)
     if report.diagnosis is not None:
         headline, *lines = diagnosis_lines(report.diagnosis)
-        yield Text("")
+        if not blank:
+            yield Text("")
         yield Text(headline, style="bold")
         yield from map(_indented, lines)
 
@@ -99,8 +101,8 @@ def _indented(line: str) -> RenderableType:
     return Padding(Text(text), (0, 0, 0, len(line) - len(text)), expand=False)
 
 
-def worst_rows(verdict: Verdict) -> Table:
-    """Return the rows with the largest errors as a table, the worst first.
+def worst_rows(verdict: Verdict) -> Iterable[RenderableType]:
+    """Yield the rows with the largest errors, the worst first: title, table, and an empty line.
 
     Parameters
     ----------
@@ -110,11 +112,14 @@ def worst_rows(verdict: Verdict) -> Table:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    table = Table(title="worst rows", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    # As the tables of `attncli.view.tables`: no edge, and so no spaces at the ends of lines.
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("where", overflow="fold")
     for heading in ("file", "answer", "error"):
         table.add_column(heading, justify="right")
     for place in verdict.worst_rows:
         numbers = (f"{place.found:.6g}", f"{place.answer:.6g}", f"{place.error:.3g}")
         table.add_row(Text(place_text(place)), *numbers)
-    return table
+    yield Text("worst rows", style="bold")
+    yield table
+    yield Text("")
