@@ -11,7 +11,7 @@ from attncli.checkpoint import layer_widths
 from attncli.checkpoint_names import find_layers
 from attncli.dtypes import dtype_name
 from attncli.errors import InputError
-from attncli.loading import describe, read, split_member
+from attncli.loading import describe, headers, read, split_member
 from attncli.loading.contents import LoadedArray, LoadedMapping, Member
 from attncli.survey import Survey, survey
 from attncli.text import printable
@@ -164,9 +164,12 @@ def _surveyed(source: str, dtype: str | None, stdin: BinaryIO | None) -> Iterato
 def _headers(source: str, error: InputError) -> list[Member]:
     """Return what the headers say, or raise the first error where they say nothing either."""
     try:
-        return describe(source)
+        found = headers(source)
     except InputError:
         raise error from None
+    if not found:
+        raise error
+    return found
 
 
 def _entry(source: str, name: str, contents: LoadedMapping) -> MemberInfo:

@@ -23,6 +23,7 @@ __all__ = [
     "LoadedMapping",
     "Member",
     "describe",
+    "headers",
     "read",
     "read_array",
     "split_member",
@@ -123,6 +124,26 @@ def describe(source: str, *, stdin: BinaryIO | None = None) -> list[Member]:
     if not chosen:
         raise InputError(f"{opened.name} has no member {quoted(name or '')}")
     return chosen
+
+
+def headers(source: str) -> list[Member]:
+    """Say what the headers of a file tell; nothing where its format has none.
+
+    Unlike `describe` this never reads the numbers.
+
+    Parameters
+    ----------
+    source : str
+        As for `read`.
+
+    Raises
+    ------
+    InputError
+        The headers cannot be read.
+    """
+    opened = open_source(split_member(source)[0])
+    with refusals(opened.name):
+        return describe(source) if format_of(opened).describe is not None else []
 
 
 def split_member(source: str) -> tuple[str, str | None]:

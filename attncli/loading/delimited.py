@@ -29,6 +29,9 @@ __all__ = ["read_delimited"]
 
 _DELIMITERS = ",;\t"
 _SAMPLE = 64 * 2**10
+_BLOCK = 2**20
+# Each cell of a row is an object of its own while the row is looked at.
+_MOST_CELLS = 1_000_000
 _INFINITIES = re.compile(rb"inf(?:inity)?", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*|.*\d;\s*[-+\d].*", re.DOTALL)
 
@@ -57,6 +60,7 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
     """
     data = source.text_bytes()
     table = _Table(source, data, _delimiter(data))
+    _refuse_wide(table)
     head = list(itertools.islice(table.rows(errors="replace"), 2))
     if not head:  # nothing but quotation marks around nothing
         raise InputError(f"{source.name} holds no numbers")
@@ -83,6 +87,20 @@ def _delimiter(data: bytes) -> str:
         return sum(map(is_numeric, cells)), len(cells)
 
     return max(_DELIMITERS, key=merit)
+
+
+def _refuse_wide(table: _Table) -> None:
+    """Refuse a line of millions of cells before it is cut into them."""
+    data, separator = table.data, table.delimiter.encode()
+    if data.count(separator) < _MOST_CELLS:
+        return
+    ends = np.append(np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")), len(data))
+    lengths = np.diff(ends, prepend=-1)
+    for line in np.flatnonzero(lengths > _MOST_CELLS).tolist():
+        cells = data.count(separator, int(ends[line] - lengths[line] + 1), int(ends[line])) + 1
+        if cells > _MOST_CELLS:
+            what = f"found {counted(cells, 'cell')}, expected at most {_MOST_CELLS:,}"
+            raise table.refusal(what, line + 1, _MOST_CELLS + 1, "save it as an NPY file")
 
 
 def _after(data: bytes, lines: int) -> bytes:
@@ -114,6 +132,7 @@ class _Table:
     source: Source
     data: bytes
     delimiter: str
+    before: int = 0  # lines of the file that stand before the data
 
     def rows(self, errors: str = "strict") -> Iterator[Row]:
         """Yield the rows that are not blank."""
@@ -122,9 +141,9 @@ class _Table:
         try:
             for cells in reader:
                 if len(cells) > 1 or (cells and cells[0].strip()):
-                    yield reader.line_num, cells
+                    yield self.before + reader.line_num, cells
         except csv.Error as error:
-            msg = f"{self.source.name}: line {reader.line_num}: {error}"
+            msg = f"{self.source.name}: line {self.before + reader.line_num}: {error}"
             raise InputError(msg, hint="is a quotation mark left open?") from error
 
     def refusal(self, what: str, line: int, column: int, hint: str | None = None) -> InputError:
@@ -145,7 +164,12 @@ def _careful(table: _Table, headings: Headings) -> LoadedArray:
     rows = table.rows()
     first_line, first = next(rows)
     start, body = int(headings.column), _Body()
-    for line, cells in rows if headings.row else itertools.chain([(first_line, first)], rows):
+    if not headings.row:
+        rows = itertools.chain([(first_line, first)], rows)
+    # A lone carriage return ends a line too, but not for who counts the others.
+    if not headings.column and b"\r" not in table.data:
+        rows = _skim(table, body, first_line if headings.row else 0, len(first))
+    for line, cells in rows:
         if len(cells) != len(first):
             what = f"found {counted(len(cells), 'cell')}, expected {len(first)} as in the first row"
             raise table.refusal(what, line, min(len(cells), len(first)) + 1)
@@ -161,6 +185,23 @@ def _careful(table: _Table, headings: Headings) -> LoadedArray:
         tuple(body.labels) if headings.column else None,
         tuple(first[start:]) if headings.row else None,
     )
+
+
+def _skim(table: _Table, body: _Body, heading: int, width: int) -> Iterator[Row]:
+    """Take blocks of nothing but numbers at NumPy's pace; return the rows that remain.
+
+    So a mistake at the end of a long file is found soon.
+    """
+    data = table.data
+    start = len(data) - len(_after(data, heading))
+    while (end := data.rfind(b"\n", start, start + _BLOCK) + 1) > start:
+        values = _plain(data[start:end], table.delimiter)
+        if values is None or values.shape[1] != width:
+            break
+        body.numbers.frombytes(values.tobytes())
+        start = end
+    lines = data.count(b"\n", 0, start)
+    return _Table(table.source, data[start:], table.delimiter, lines).rows()
 
 
 def _check_label(table: _Table, headings: Headings, line: int, cell: str) -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attncli.loading.contents import Contents, LoadedArray, LoadedMapping
+from attncli.loading.json_rows import events, in_range, read_rows
 from attncli.loading.pack import Unpackable, contents
-from attncli.loading.tree import MAX_DEPTH, Document, Event, build, no_collection
+from attncli.loading.shapes import check_shape
+from attncli.loading.tree import MAX_DEPTH, MAX_ENTRIES, Document, build, no_collection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from attncli.loading.source import Source
 
 __all__ = ["bounded_json", "read_json"]
@@ -23,7 +23,6 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 # Possessive, and matching at the end too, so that no text makes the search quadratic.
 _NESTING = re.compile(r'[^"\[\]{}]*+("(?:[^"\\]|\\.)*+"?|[\[\]{}]|\Z)', re.DOTALL)
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]|[^\s\[\]{},:"]++', re.DOTALL)
 
 
 def read_json(source: Source, dtype: str | None = None) -> Contents:  # noqa: ARG001
@@ -53,16 +52,20 @@ def read_json(source: Source, dtype: str | None = None) -> Contents:  # noqa: AR
 
 
 def _contents(document: Document) -> Contents:
+    rows = read_rows(document)
+    if rows is not None:
+        check_shape(rows.shape, document.source.name)
+        return LoadedArray(rows, document.source.name)
     root = bounded_json(document)
     try:
-        if root is None:
+        if root is None or (isinstance(root, dict) and len(root) > MAX_ENTRIES):
             raise Unpackable
         found = contents(document, root)
         if _infinite(found):
-            json.loads(document.text, parse_float=_in_range)
+            json.loads(document.text, parse_float=in_range)
     except Unpackable:
         # Slower, but it knows the place of every item: for what is rare, or wrong.
-        return contents(document, build(document, _events(document.text)))
+        return contents(document, build(document, events(document.text)))
     return found
 
 
@@ -115,12 +118,6 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
-def _in_range(text: str) -> float:
-    if np.isinf(value := float(text)):  # 1e400; the word Infinity does not come here
-        raise Unpackable
-    return value
-
-
 def _infinite(found: Contents) -> bool:
     values = found.entries.values() if isinstance(found, LoadedMapping) else [found]
     return any(
@@ -129,14 +126,3 @@ def _infinite(found: Contents) -> bool:
         else isinstance(value, float) and np.isinf(value)
         for value in values
     )
-
-
-def _events(text: str) -> Iterator[Event]:
-    for match in _TOKEN.finditer(text):
-        word, offset = match[0], match.start()
-        if word in "[]{}":
-            yield word, "", False, offset
-        elif word.startswith('"'):
-            yield "value", json.loads(word), False, offset
-        else:
-            yield "value", word, True, offset

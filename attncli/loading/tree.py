@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
     from attncli.loading.source import Source
 
-__all__ = ["LABEL_NAMES", "MAX_DEPTH", "Document", "Event", "build", "no_collection"]
+__all__ = ["LABEL_NAMES", "MAX_DEPTH", "MAX_ENTRIES", "Document", "Event", "build", "no_collection"]
 
 # Four axes in a mapping need five levels; the rest is room for a better message.
 MAX_DEPTH = 32
+# A problem has a dozen entries, a document of results no more.
+MAX_ENTRIES = 10_000
 # Under these names every word is a label as it stands, also ``2``, ``true`` and ``null``.
 LABEL_NAMES = frozenset({"tokens", "query_labels", "key_labels"})
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
@@ -98,6 +100,8 @@ def _mapping(document: Document, events: Iterator[Event]) -> dict[str, Any]:
             break
         if kind != "value":
             raise document.refusal("found a list or mapping as a key, expected a word", offset)
+        if len(entries) >= MAX_ENTRIES:
+            raise document.refusal(f"found more than {MAX_ENTRIES:,} entries", offset)
         if name in entries:
             raise document.refusal(f"the key {quoted(name)} stands here a second time", offset)
         entries[name] = _entry(document, events, labels=name in LABEL_NAMES)

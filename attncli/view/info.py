@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from attncli.text import printable
+from attncli.text import counted, printable
 from attncli.view.labels import shorten
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ __all__ = ["info_dict", "info_parts"]
 _GAP = 1
 _NOTE_WIDTH = 60
 _NAME_WIDTH = 16
+# Laying out a table takes seconds and gigabytes where a file claims a million members.
+_MOST_ROWS = 1000
 
 
 def info_parts(info: FileInfo) -> Iterator[RenderableType]:
@@ -35,16 +37,24 @@ def info_parts(info: FileInfo) -> Iterator[RenderableType]:
     kind = f" · {info.picture.upper()} picture" if info.picture else ""
     yield Text(printable(info.name) + kind, style="bold")
     if info.members:
-        yield _member_table(info.members)
+        yield _member_table(info.members[:_MOST_ROWS])
+        yield from _rest(len(info.members), "member")
     if info.picture:
         yield _text_table(info)
     if info.layers:
         count = len(info.layers)
         yield Text("")
         yield Text(f"{count} attention layer{'s' if count > 1 else ''}", style="bold")
-        for layer in info.layers:
+        for layer in info.layers[:_MOST_ROWS]:
             yield from _layer_lines(layer)
+        yield from _rest(len(info.layers), "layer")
     yield Text("")
+
+
+def _rest(count: int, noun: str) -> Iterator[Text]:
+    if count > _MOST_ROWS:
+        more = counted(count - _MOST_ROWS, f"more {noun}")
+        yield Text(f"… {more} (--format json has all)", style="dim italic")
 
 
 def info_dict(info: FileInfo) -> dict[str, Any]:

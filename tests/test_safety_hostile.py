@@ -1,0 +1,193 @@
+"""Large hostile files end soon and small; reading in parts gives what reading at once gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from process import COMMAND, Ran, environment
+
+from attncli.errors import AttnError
+from attncli.loading import delimited as attncli_delimited
+from attncli.loading import json_rows, read
+
+Run = Callable[..., Ran]
+relaxed = settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def outcome(path: Path) -> object:
+    """Return the numbers of a file, or the words of its error."""
+    try:
+        found = read(str(path))
+    except AttnError as error:
+        return str(error)
+    return found.values.dtype.name, found.values.shape, found.values.tobytes()
+
+
+# --- in parts as at once ------------------------------------------------------------------
+
+NUMBERS = st.sampled_from(
+    ["1", "-2.5", "3e-5", "0", "null", "1e400", "-Infinity", "NaN", "01", "+1"]
+)
+ITEMS = NUMBERS | st.sampled_from(["true", "x", "", "1 2", "9" * 5000, "9" * 400, "[]", "[1]", ","])
+
+
+@st.composite
+def json_texts(draw: st.DrawFn) -> str:
+    """Nested lists of one shape, with at most a few items that spoil them."""
+    shape = draw(
+        st.sampled_from([(3,), (2, 2), (5, 2), (9, 1), (4, 2, 2), (3, 1, 2, 1), (1, 1, 1, 1, 1)])
+    )
+    array = np.arange(np.prod(shape)).reshape(shape).tolist()
+    text = json.dumps(array, separators=draw(st.sampled_from([(",", ":"), (" ,\n ", ":")])))
+    for _ in range(draw(st.integers(0, 2))):
+        at = draw(st.integers(0, len(text)))
+        gone = draw(st.integers(0, 3))
+        text = text[:at] + draw(ITEMS | st.sampled_from('[]{} \n"')) + text[at + gone :]
+    return text
+
+
+@relaxed
+@given(text=json_texts())
+@example(text="[[1],[2],[3]]]")
+@example(text="[[1],[2]")
+@example(text="[[1],[2] [3]]")
+@example(text="[[1],[2],]")
+@example(text="[[[1]],[[2]],[3]]")
+@example(text="[[1],[2],[3,4]]")
+@example(text="[[true],[false],[1]]")
+@example(text="[[1],[null],[1e400]]")
+def test_json_in_parts_is_json_at_once(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    at_once = outcome(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(json_rows, "_LONG", 0)
+        for size in (1, 8, 2**20):
+            patch.setattr(json_rows, "_PART", size)
+            assert outcome(path) == at_once
+
+
+CELLS = st.sampled_from(
+    ["1", "-2.5", "3e-5", "inf", "nan", " 4 "] * 3 + ["1e400", "", "x", '"5"', "1_0", "٣"]
+)
+
+
+@relaxed
+@given(
+    rows=st.lists(st.lists(CELLS, min_size=2, max_size=2), min_size=1, max_size=12),
+    heading=st.sampled_from(["", "a,b\n", "\n\n"]),
+    ends=st.sampled_from(["\n", "\n\n", "\r\n", "\r"]),
+    last=st.sampled_from(["", "1", "1,2,3", "1,2\n"]),
+)
+def test_csv_in_blocks_is_csv_line_by_line(
+    rows: list[list[str]],
+    heading: str,
+    ends: str,
+    last: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "x.csv"
+    text = heading + ends.join(",".join(row) for row in rows) + ends + last
+    path.write_text(text, encoding="utf-8", newline="")
+    found = []
+    for size in (0, 6, 20, 2**20):
+        with monkeypatch.context() as patch:
+            patch.setattr(attncli_delimited, "_BLOCK", size)
+            found.append(outcome(path))
+    assert found == found[:1] * 4
+
+
+# --- in time and memory -------------------------------------------------------------------
+
+MILLION = 1_000_000
+
+
+def table_of(line: bytes, last: bytes, count: int = 2 * MILLION) -> bytes:
+    return line * count + last
+
+
+HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
+    "short.json": (lambda: b"[" + table_of(b"[1],", b"[1,2]]"), "found 2 items, expected 1"),
+    "word.json": (lambda: b"[" + table_of(b"[1],", b"[x]]"), "this is not JSON"),
+    "huge.json": (lambda: b"[" + table_of(b"[1],", b"[1e400]]"), "beyond the range"),
+    "deep.json": (lambda: b"[" * MILLION, "nested deeper than 32 levels"),
+    "keys.json": (
+        lambda: json.dumps(dict.fromkeys(map(str, range(300_000)), 1)).encode(),
+        "more than 10,000 entries",
+    ),
+    "keys.yaml": (
+        lambda: b"".join(b"k%d: 1\n" % index for index in range(300_000)),
+        "more than 10,000 entries",
+    ),
+    "deep.yaml": (lambda: b"[" * MILLION, "nested deeper than 32 levels"),
+    "short.csv": (lambda: table_of(b"1,2\n", b"1\n", 4 * MILLION), "found 1 cell, expected 2"),
+    "word.csv": (lambda: table_of(b"1,2\n", b"1,x\n", 4 * MILLION), "found 'x'"),
+    "wide.csv": (lambda: b"," * (20 * MILLION), "found 20,000,001 cells, expected at most"),
+    "later.csv": (lambda: b"1,2\n" + b"1," * (9 * MILLION), "line 2, column 1000001"),
+}
+
+
+COMMANDS = [("info {}", name) for name in HOSTILE]
+COMMANDS += [(line, "short.json") for line in ("compute {} {}", "heatmap {}", "explain {}")]
+COMMANDS += [("check --expect {}", "word.csv")]
+
+
+@pytest.mark.parametrize(("command", "name"), COMMANDS)
+def test_large_hostile_files_end_soon_and_small(command: str, name: str, folder: Path) -> None:
+    """The promise is 2 s and 500 MB; the clock gets room for a machine that does more than this."""
+    make, words = HOSTILE[name]
+    Path(name).write_bytes(make())
+    began = time.monotonic()
+    with subprocess.Popen(
+        [*COMMAND, *command.replace("{}", name).split()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    ) as running:
+        messages = running.stderr.read().decode()
+        _, status, usage = os.wait4(running.pid, 0)
+        running.returncode = os.waitstatus_to_exitcode(status)
+    assert running.returncode == 2, messages
+    assert words in messages
+    assert time.monotonic() - began < 6
+    # Kilobytes, but on macOS bytes.
+    assert usage.ru_maxrss < 500_000 * (1024 if os.uname().sysname == "Darwin" else 1)
+
+
+def test_info_shows_the_first_of_many_members(folder: Path, attncli: Run) -> None:
+    document = dict.fromkeys((f"m{index}" for index in range(3000)), 1)
+    Path("many.json").write_text(json.dumps(document))
+    text = attncli("info", "many.json").good().text
+    assert text.count("\n") < 1020
+    assert "m999 " in text
+    assert "… 2,000 more members (--format json has all)" in text
+    members = attncli("info", "many.json", "-f", "json").good().json["files"][0]["members"]
+    assert [member["name"] for member in members] == list(document)
+
+
+def test_a_broken_text_is_read_once_by_info(
+    folder: Path, attncli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("x.csv").write_text("1,2\n3,x\n")
+    reads = []
+    careful = attncli_delimited._careful
+    monkeypatch.setattr(
+        attncli_delimited, "_careful", lambda *words: (reads.append(1), careful(*words))[1]
+    )
+    assert attncli("info", "x.csv").code == 2
+    assert reads == [1]
