@@ -195,6 +195,10 @@ CASES = {
         "--rows: expected a range within 0:2; found an empty one",
         "",
     ),
+    "heatmap q.csv k.csv --rows 0:3": (
+        "--rows: expected a range within 0:2; found 3, beyond the end",
+        "",
+    ),
     "heatmap q.csv k.csv --rows x": ("--rows: expected a:b, as in 0:64; found 'x'", ""),
     "heatmap q.csv k.csv --vmax x": ("--vmax: expected auto or a number; found 'x'", ""),
     "heatmap q.csv k.csv --cmap Blues": ("--cmap is for files: give --out", ""),

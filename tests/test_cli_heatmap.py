@@ -119,3 +119,41 @@ def test_rows_that_see_nothing_are_counted(tutorial: Path, attncli: Run) -> None
     assert ran.messages == [
         "warning: 1 of 2 queries sees no key: weights and context are 0 there, not NaN"
     ]
+
+
+@pytest.fixture
+def heads(folder: Path, attncli: Run) -> np.ndarray:
+    """Queries that are keys too, of 2 batch entries and 3 heads, with their finished weights."""
+    x = np.random.default_rng(4).normal(size=(2, 3, 4, 5))
+    np.save("x.npy", x)
+    weights = attention_oracle(x, x, x)["weights"]
+    np.save("w.npy", weights)
+    np.save("one.npy", weights[1, 2])
+    return weights
+
+
+@pytest.mark.parametrize("first", ["x.npy x.npy", "w.npy"])
+@pytest.mark.parametrize("second", ["w.npy", "one.npy"])
+def test_a_difference_is_that_of_the_batch_entry_and_head_chosen(
+    first: str, second: str, heads: np.ndarray, attncli: Run
+) -> None:
+    words = ["heatmap", *first.split(), "--minus", second, "--batch", "1", "--head", "2"]
+    text = attncli(*words).good().text
+    assert set(numbers("\n".join(text.splitlines()[:-1]))) == {0}
+
+
+def test_a_difference_of_one_batch_entry_without_heads(folder: Path, attncli: Run) -> None:
+    x = np.random.default_rng(4).normal(size=(2, 4, 5))
+    np.save("x.npy", x)
+    np.save("w.npy", attention_oracle(x, x, x)["weights"])
+    text = attncli("heatmap", "x.npy", "x.npy", "--minus", "w.npy", "--batch", "1").good().text
+    assert set(numbers("\n".join(text.splitlines()[:-1]))) == {0}
+
+
+def test_a_difference_of_other_shapes_says_which(heads: np.ndarray, attncli: Run) -> None:
+    ran = attncli("heatmap", "x.npy", "x.npy", "--minus", "one.npy", "--head", "0")
+    (message,) = ran.messages
+    assert message == (
+        "error: the weights computed here and one.npy have the shapes (2, 1, 4, 4) and "
+        "(1, 1, 4, 4): expected weights of the same shape"
+    )

@@ -186,19 +186,23 @@ def _difference(
     second = gather([other])
     if not isinstance(second, Finished):
         raise UsageError(f"--minus: expected finished weights; {other} holds a problem")
-    if isinstance(asked, Question):
-        problem = asked.problem
-        weights = np.asarray(solve(problem, ("weights",), threads=run.threads).weights)
-        first = Finished(
-            weights,
-            "these weights",
-            query_labels=problem.query_labels,
-            key_labels=problem.key_labels,
-        )
-        pick = PickOptions()
-    else:
-        first = asked
-    return minus_picture(first, second, wish, batch=pick.batch, head=pick.head)
+    if not isinstance(asked, Question):
+        return minus_picture(asked, second, wish, batch=pick.batch, head=pick.head)
+    problem = asked.problem
+    weights = np.asarray(solve(problem, ("weights",), threads=run.threads).weights)
+    batch, head = pick.batch, pick.head
+    if "b" in problem.layout.weight_axes and head is not None:
+        weights = weights[:, None]
+    elif "h" not in problem.layout.weight_axes and head is None:
+        # The one axis of such a file, which is read as heads, is the batch.
+        batch, head = None, batch
+    first = Finished(
+        weights,
+        "the weights computed here",
+        query_labels=problem.query_labels,
+        key_labels=problem.key_labels,
+    )
+    return minus_picture(first, second, wish, batch=batch, head=head, picked=True)
 
 
 def _title(drawing: PictureOptions, pick: PickOptions) -> str | None:

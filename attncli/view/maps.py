@@ -148,24 +148,42 @@ def minus_picture(
     *,
     batch: int | None = None,
     head: int | None = None,
+    picked: bool = False,
 ) -> Picture:
     """Return the picture of first − second, symmetric around 0.
+
+    Parameters
+    ----------
+    first, second : Finished
+    wish : Wish
+    batch, head : int, optional
+        One batch entry, one head of both. A second that holds one alone is taken for it.
+    picked : bool
+        The first holds nothing else any more.
 
     Raises
     ------
     ShapeError
         The two have different shapes.
     """
-    minuend = _four_axes(first, batch, head)
-    subtrahend = _four_axes(second, batch, head)
+    minuend = _four_axes(first, *((None, None) if picked else (batch, head)))
+    subtrahend = _four_axes(second, *_among_several(second, batch, head))
     if minuend.shape != subtrahend.shape:
         raise ShapeError(
-            f"{first.name} has weights of shape {shape_text(minuend.shape)} and {second.name} "
-            f"{shape_text(subtrahend.shape)}: expected the same"
+            f"{first.name} and {second.name} have the shapes {shape_text(minuend.shape)} and "
+            f"{shape_text(subtrahend.shape)}: expected weights of the same shape"
         )
     title = wish.title or f"Attention weights: difference from {second.name}"
     labels = first.query_labels, first.key_labels
     return _difference_of(np.subtract(minuend, subtrahend), wish, title, *labels)
+
+
+def _among_several(
+    finished: Finished, batch: int | None, head: int | None
+) -> tuple[int | None, int | None]:
+    """Return the picks that there is something to pick from."""
+    batches, heads = (1, 1, *finished.weights.shape[:-2])[-2:]
+    return batch if batches > 1 else None, head if heads > 1 else None
 
 
 def difference_picture(difference: Array, title: str, *, columns_are: str = "Keys") -> Picture:
@@ -278,9 +296,15 @@ def _title(axes: str, counts: tuple[int, ...], batch: int, head: int) -> str | N
 def _range(
     option: str, wanted: tuple[int | None, int | None] | None, count: int
 ) -> tuple[int, int]:
-    start, stop, _ = slice(*(wanted or (None, None))).indices(count)
+    wanted = wanted or (None, None)
+    start, stop, _ = slice(*wanted).indices(count)
     if start >= stop:
         raise UsageError(f"{option}: expected a range within 0:{count}; found an empty one")
+    for end in wanted:
+        if end is not None and not -count <= end <= count:
+            raise UsageError(
+                f"{option}: expected a range within 0:{count}; found {end}, beyond the end"
+            )
     return start, stop
 
 
