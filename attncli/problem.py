@@ -71,6 +71,8 @@ class Problem:
     output : OutputProjection or None
         Applied to the whole context at the end. A head that was selected has none: its
         share of the context is what goes in.
+    mask_means : {"keep", "drop"}
+        How the masks were written, for advice: in ``visible`` true always means may attend.
     query_labels, key_labels : tuple of str, or None
         Length L and S.
     unread : callable, or None
@@ -94,6 +96,7 @@ class Problem:
     sinks: Array | None = None
     rope: Rope | None = None
     output: OutputProjection | None = None
+    mask_means: Literal["keep", "drop"] = "keep"
     query_labels: tuple[str, ...] | None = None
     key_labels: tuple[str, ...] | None = None
     unread: Callable[[], tuple[Array, Array | None]] | None = None

@@ -160,6 +160,7 @@ def pose(
         sinks=sinks_of(say, sinks, shape[1]),
         rope=turn,
         output=output,
+        mask_means=mask_means,
         query_labels=labels_of(say("query_labels"), query_labels, shape[2], "query"),
         key_labels=labels_of(say("key_labels"), key_labels, shape[3], "key"),
         unread=look if unread else None,

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
+    import numpy.typing as npt
+
     from attncli.problem import Problem
     from attncli.referee.recipe import Recipe
 
-__all__ = ["Convention", "Need", "moved", "without"]
+__all__ = ["Convention", "Need", "moved", "with_rule", "without"]
 
 Need = Literal["batch", "heads", "rows"]
 
@@ -59,6 +62,11 @@ def moved(recipe: Recipe, step: str, *, before: str | None) -> Recipe:
     order = [name for name in recipe.order if name != step]
     place = len(order) if before is None else order.index(before)
     return replace(recipe, order=(*order[:place], step, *order[place:]))
+
+
+def with_rule(recipe: Recipe, name: str, rule: npt.NDArray[np.bool_]) -> Recipe:
+    """Return the recipe with a rule, in the place of the one of that name."""
+    return replace(recipe, rules={**recipe.rules, name: rule})
 
 
 def without(recipe: Recipe, *rules: str) -> Recipe:

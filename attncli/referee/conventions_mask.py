@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee.convention import Convention, Need, moved, without
+from attncli.referee.options import inverted, without_mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +22,9 @@ Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 
 
-def changed(rule: str, change: Callable[[Bools], Bools | None]) -> Callable[[Recipe], Any]:
+def changed(
+    rule: str, change: Callable[[Bools], Bools | None]
+) -> Callable[[Recipe], Recipe | None]:
     """Make an `apply` that exchanges one rule for another; None keeps the convention out."""
 
     def apply(recipe: Recipe) -> Recipe | None:
@@ -36,6 +39,11 @@ def changed(rule: str, change: Callable[[Bools], Bools | None]) -> Callable[[Rec
 def dropped(rule: str) -> Callable[[Recipe], Recipe | None]:
     """Make an `apply` that leaves one rule out."""
     return lambda recipe: without(recipe, rule) if rule in recipe.rules else None
+
+
+def _both_inverted(recipe: Recipe) -> Recipe | None:
+    first = changed("mask", np.logical_not)(recipe)
+    return first and changed("key_padding_mask", np.logical_not)(first)
 
 
 def _added(recipe: Recipe) -> Recipe | None:
@@ -93,14 +101,21 @@ MASKS = (
         "mask_ignored",
         "the mask is ignored",
         dropped("mask"),
-        option=lambda _: "leave --mask out",
+        option=without_mask("mask"),
     ),
     _mask(
         "mask_inverted",
         "the mask is inverted: it hides the keys that it should keep",
         changed("mask", np.logical_not),
         fix="invert the mask (in nn.MultiheadAttention true means hidden)",
-        option=lambda _: "--mask-means drop",
+        option=inverted("mask"),
+    ),
+    _mask(
+        "masks_inverted",
+        "mask and key_padding_mask are both inverted: they hide the keys that they should keep",
+        _both_inverted,
+        fix="invert the masks (in nn.MultiheadAttention true means hidden)",
+        option=inverted("mask", "key_padding_mask"),
     ),
     _mask("mask_added", "the mask is added to the scores as 0 and 1", _added),
     _mask("mask_multiplied", "the scores are multiplied by the mask as 0 and 1", _multiplied),

@@ -10,10 +10,13 @@ import numpy.typing as npt
 
 from attncli.referee.convention import Convention, without
 from attncli.referee.conventions_mask import changed, dropped
+from attncli.referee.options import inverted, padded_queries, without_mask
 from attncli.referee.recipe import Recipe, band
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from attncli.problem import Problem
 
 __all__ = ["BLIND_ROWS", "PADDING"]
 
@@ -57,18 +60,21 @@ def _lengths_by(step: int) -> Callable[[Recipe], Recipe | None]:
     return apply
 
 
-_OPTIONS = {"key_padding_mask": "--key-padding-mask", "kv_lengths": "--kv-lengths"}
+_LEFT_OUT: dict[str, Callable[[Problem], str]] = {
+    "key_padding_mask": without_mask("key_padding_mask"),
+    "kv_lengths": lambda _: "leave --kv-lengths out",
+}
 
 PADDING = (
     *(
         convention
-        for rule, option in _OPTIONS.items()
+        for rule, left_out in _LEFT_OUT.items()
         for convention in (
             _padding(
                 f"{rule}_ignored",
                 f"{rule} is ignored: padded keys get weight",
                 dropped(rule),
-                option=lambda _, option=option: f"leave {option} out",
+                option=left_out,
             ),
             _padding(
                 f"{rule}_on_queries",
@@ -80,7 +86,7 @@ PADDING = (
                 f"{rule} hides the padded queries as well as the keys",
                 _on_queries(rule, too=True),
                 fix="hide keys alone, or state the queries' lengths as well (query_lengths)",
-                option=lambda _: "--query-lengths",
+                option=padded_queries,
             ),
         )
     ),
@@ -89,7 +95,7 @@ PADDING = (
         "key_padding_mask is inverted: the real keys are hidden",
         changed("key_padding_mask", np.logical_not),
         fix="invert the mask (in nn.MultiheadAttention true means padding)",
-        option=lambda _: "--mask-means drop",
+        option=inverted("key_padding_mask"),
     ),
     _padding(
         "lengths_one_short", "the last real key of each batch entry is hidden", _lengths_by(-1)

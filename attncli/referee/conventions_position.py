@@ -12,6 +12,7 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine.operands import prepare
 from attncli.referee.convention import Convention, moved
+from attncli.referee.options import without_alibi, without_rope
 from attncli.referee.recipe import Recipe, distance, vary
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ ALIBI = (
         "alibi_ignored",
         "ALiBi is ignored",
         _bias_by(lambda _, far: np.zeros_like(far)),
-        option=lambda _: "leave --alibi-slopes out",
+        option=without_alibi,
     ),
     _alibi(
         "alibi_signed",
@@ -181,7 +182,7 @@ ROPE = (
         "rope_missing",
         "the rotary embedding is missing",
         _rope_as(lambda _: None),
-        option=lambda _: "leave --rope out",
+        option=without_rope,
     ),
     _rope(
         "rope_without_offset",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee.convention import Convention
+from attncli.referee.options import scaled
 from attncli.referee.recipe import Recipe, vary
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def _scale(
     *,
     shows: str = "nearly any inputs",
     fix: str = "multiply Q·Kᵀ by 1/√D, D being the width of one head",
+    option: Callable[[Problem], str] | None = None,
 ) -> Convention:
     """Make a convention that only has another factor."""
 
@@ -50,7 +52,7 @@ def _scale(
         fix=fix,
         shows=shows,
         apply=apply,
-        option=lambda problem: f"--scale {scale(problem):.17g}",
+        option=option or (lambda problem: scaled(scale(problem), problem)),
     )
 
 
@@ -93,6 +95,7 @@ SCALES = (
         "the scale that was given is ignored",
         shows="a scale other than 1/√D",
         fix="multiply Q·Kᵀ by the scale that the problem states",
+        option=lambda p: f"leave {'--plain or ' if p.scale == 1 else ''}--scale out",
     ),
     _scale(
         "scale_inverted",

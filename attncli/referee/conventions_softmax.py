@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from attncli.referee.convention import Convention
 from attncli.referee.conventions_sinks import scaled_sinks
+from attncli.referee.options import scaled
 from attncli.referee.recipe import Recipe, vary
 from attncli.referee.stages import over_heads, softmax_over
 
@@ -102,7 +103,7 @@ SOFTMAX = (
         "the softmax is made of powers of 2, not of e",
         _softmax_as(_base_two),
         fix="use exp, or multiply the scores by log2(e) before exp2",
-        option=lambda p: f"--scale {p.scale * _LN2:.17g}" if _is_plain(p) else "",
+        option=lambda p: scaled(p.scale * _LN2, p) if _is_plain(p) else "",
     ),
     _softmax(
         "softmax_without_maximum",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attncli.referee.conventions_causal import CAUSAL, WINDOW
+from attncli.referee.conventions_causal import CAUSAL
 from attncli.referee.conventions_heads import HEADS
 from attncli.referee.conventions_mask import HIDING, MASKS
 from attncli.referee.conventions_outputs import AXES, LSE, SCORES
@@ -12,6 +12,7 @@ from attncli.referee.conventions_scale import INPUTS, SCALES
 from attncli.referee.conventions_scores import BIAS, SOFTCAP
 from attncli.referee.conventions_sinks import SINKS
 from attncli.referee.conventions_softmax import BLOCKS, PRECISION, SOFTMAX
+from attncli.referee.conventions_window import WINDOW
 
 __all__ = ["CONVENTIONS"]
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from attncli.referee.case import Case, Cases, Question
 from attncli.referee.convention import Convention, Need
 from attncli.referee.fit import Fit, fit
+from attncli.referee.options import together
 from attncli.referee.registry import CONVENTIONS
 from attncli.referee.report import Explanation
 
@@ -129,7 +130,7 @@ class Search:
 
     def _explanation(self, result: Fit, group: Group) -> Explanation:
         problem = self._question.problem
-        options = tuple(option for c in group if (option := c.option(problem)))
+        options = together(convention.option(problem) for convention in group)
         return Explanation(group, options, tuple(self._question.files), result.error)
 
 

@@ -112,6 +112,13 @@ def _explanation_lines(explanation: Explanation) -> Iterator[str]:
         lead = "  and " if number else "  "
         yield f"{lead}{convention.meaning} [{convention.name}]"
         yield f"    fix: {convention.fix}"
-    for option in explanation.options:
-        yield f"    attncli reproduces the mistake with: {option}"
+    if explanation.options:
+        which = _reproduced(explanation)
+        yield f"    attncli reproduces {which} with: {'; '.join(explanation.options)}"
     yield f"    error that is left in {', '.join(explanation.outputs)}: {explanation.error:.3g}"
+
+
+def _reproduced(explanation: Explanation) -> str:
+    if len(explanation.conventions) == 1:
+        return "the mistake"
+    return "both mistakes" if len(explanation.options) > 1 else "one of the two mistakes"

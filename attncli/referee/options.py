@@ -1,0 +1,185 @@
+"""How attncli is told to compute what a convention computes, given what the problem says already.
+
+Each function makes or is an ``option`` of a `Convention`: the problem in, words out; empty
+where no option does the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from attncli.positions import alibi_slopes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from attncli.problem import Problem
+
+__all__ = [
+    "aligned",
+    "also_causal",
+    "corner",
+    "inverted",
+    "padded_queries",
+    "scaled",
+    "together",
+    "windowed",
+    "without_alibi",
+    "without_mask",
+    "without_placed",
+    "without_rope",
+]
+
+Align = Literal["top-left", "bottom-right"]
+_MASKS = {"mask": "--mask", "key_padding_mask": "--key-padding-mask"}
+
+
+def together(options: Iterable[str]) -> tuple[str, ...]:
+    """Return each option once; none where two of them set the same one to different values."""
+    once = tuple(dict.fromkeys(option for option in options if option))
+    names = {next((w for w in option.split() if w.startswith("--")), option) for option in once}
+    return once if len(names) == len(once) else ()
+
+
+def _masks(problem: Problem) -> set[str]:
+    given = {"mask": problem.visible.mask, "key_padding_mask": problem.visible.key_padding}
+    return {name for name, array in given.items() if array is not None}
+
+
+def inverted(*rules: str) -> Callable[[Problem], str]:
+    """Make the option that reads these masks the other way; it reads all that there are."""
+
+    def option(problem: Problem) -> str:
+        other = "keep" if problem.mask_means == "drop" else "drop"
+        return f"--mask-means {other}" if _masks(problem) == set(rules) else ""
+
+    return option
+
+
+def without_mask(rule: str) -> Callable[[Problem], str]:
+    """Make the option that leaves a mask out, and its polarity where nothing else has one."""
+
+    def option(problem: Problem) -> str:
+        idle = problem.mask_means == "drop" and _masks(problem) == {rule}
+        return f"leave {_MASKS[rule]}{' and --mask-means' if idle else ''} out"
+
+    return option
+
+
+def scaled(factor: float, problem: Problem) -> str:
+    """Return the option for another scale."""
+    default = problem.score != "dot" or problem.query.shape[3] == 1
+    plain = "" if default or problem.scale != 1 else " (without --plain)"
+    return f"--scale {factor:.17g}{plain}"
+
+
+def corner(problem: Problem) -> tuple[int, ...]:
+    """Return the offsets that align the last query with the last key."""
+    _, _, queries, keys = problem.shape
+    return tuple(length - queries for length in problem.visible.kv_lengths or (keys,))
+
+
+def _stands_at(problem: Problem, offsets: tuple[int, ...]) -> bool:
+    return bool((np.array(problem.visible.offsets) == np.array(offsets)).all())
+
+
+def _placed_by(problem: Problem) -> set[str]:
+    """Return the rules that ask where the queries stand."""
+    visible = problem.visible
+    asked = {
+        "--causal": visible.causal,
+        "--window": visible.window is not None,
+        "--alibi": problem.slopes is not None,
+        "--rope": problem.rope is not None,
+    }
+    return {rule for rule, given in asked.items() if given}
+
+
+def without_placed(rule: str, also: str = "") -> Callable[[Problem], str]:
+    """Make the option that leaves a rule out, and the alignment that it alone asks for.
+
+    Parameters
+    ----------
+    rule : str
+        ``--causal``, ``--window``, ``--alibi`` or ``--rope``.
+    also : str
+        How the user calls it, where that is another name.
+    """
+
+    def option(problem: Problem) -> str:
+        names = [also or rule]
+        if any(problem.visible.offsets) and _placed_by(problem) == {rule}:
+            in_corner = _stands_at(problem, corner(problem))
+            names.append("--causal-align" if in_corner else "--query-offset")
+        return f"leave {' and '.join(names)} out"
+
+    return option
+
+
+def without_alibi(problem: Problem) -> str:
+    """Return how ALiBi is left out, under the name by which it was given."""
+    usual = np.array_equal(np.asarray(problem.slopes), alibi_slopes(problem.shape[1]))
+    return without_placed("--alibi", "--alibi" if usual else "--alibi-slopes")(problem)
+
+
+def without_rope(problem: Problem) -> str:
+    """Return how the rotary embedding is left out, and its base, which is for it alone."""
+    usual = problem.rope is None or problem.rope.base == 10000
+    return without_placed("--rope", "--rope" if usual else "--rope and --rope-base")(problem)
+
+
+def aligned(align: Align) -> Callable[[Problem], str]:
+    """Make the option that moves causal rule and window to another corner."""
+
+    def option(problem: Problem) -> str:
+        # They would move too.
+        if problem.slopes is not None or problem.rope is not None:
+            return ""
+        by_offset = any(problem.visible.offsets) and not _stands_at(problem, corner(problem))
+        if by_offset and align == "top-left":
+            return "--query-offset 0"
+        return f"--causal-align {align}{' (without --query-offset)' if by_offset else ''}"
+
+    return option
+
+
+def also_causal(align: Align) -> Callable[[Problem], str]:
+    """Make the option that adds the causal rule and leaves the others where they are."""
+
+    def option(problem: Problem) -> str:
+        there = (0,) if align == "top-left" else corner(problem)
+        if _placed_by(problem):
+            return "--causal" if _stands_at(problem, there) else ""
+        return f"--causal --causal-align {align}" if any(corner(problem)) else "--causal"
+
+    return option
+
+
+def windowed(left: int | None, right: int | None) -> str:
+    """Return the option for another window."""
+    if left is None and right is None:
+        return "leave --window out"
+    return "--window " + ",".join("-1" if side is None else str(side) for side in (left, right))
+
+
+def padded_queries(problem: Problem) -> str:
+    """Return the option that makes as many queries real as there are real keys."""
+    visible = problem.visible
+    if visible.query_lengths is not None or (
+        visible.kv_lengths and visible.key_padding is not None
+    ):
+        return ""
+    lengths = visible.kv_lengths or _prefixes(problem)
+    return f"--query-lengths {','.join(map(str, lengths))}" if lengths else ""
+
+
+def _prefixes(problem: Problem) -> tuple[int, ...]:
+    """Return how many keys the padding mask leaves where they are the first ones; else nothing."""
+    padding = problem.visible.key_padding
+    if padding is None:
+        return ()
+    counts = padding.sum(axis=1)
+    first = np.arange(padding.shape[1]) < counts[:, None]
+    return tuple(int(n) for n in counts) if np.array_equal(padding, first) else ()
