@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, cast
 
 from attncli.errors import UsageError
-from attncli.gather import Finished, gather
+from attncli.gather import Finished, advise_on_dtype, gather
 from attncli.posing import pose
 
 if TYPE_CHECKING:
@@ -41,6 +41,11 @@ def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: ob
     AttnError
         A file or an option is not what it should be.
 
+    Warns
+    -----
+    AttnWarning
+        The problem is right but probably not what was meant, or `dtype` changes nothing.
+
     Examples
     --------
     >>> from attncli import load, solve
@@ -57,6 +62,7 @@ def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: ob
             "expected query, key and value",
             hint="embeddings need wq, wk and wv, or a checkpoint",
         )
+    advise_on_dtype(dtype, bfloat16=gathered.bfloat16)
     return pose(**cast("dict[str, Any]", gathered.arguments), sources=gathered.sources)
 
 

@@ -13,6 +13,8 @@ import pytest
 from oracle import attention_oracle
 from process import COMMAND, Ran, environment, run
 
+from attncli import AttnWarning, load
+
 Run = Callable[..., Ran]
 Q, K = [[1.0, 0, 1], [0, 1, 1]], [[1.0, 0, 1], [1, 1, 0], [0, 1, 1]]
 V = [[1.0, 2], [3, 4], [5, 6]]
@@ -201,3 +203,46 @@ def test_a_file_name_that_is_no_text(tutorial: Path, attncli: Run) -> None:
     )
     Path(name).unlink()
     assert attncli("compute", name, "k.csv").messages[0] == r"error: q\xff.csv does not exist"
+
+
+IDLE = (
+    "warning: dtype bfloat16 changes nothing: it is for NPY and NPZ files of 2-byte elements "
+    "(V2, uint16, int16), and none was read"
+)
+
+
+def bits(array: np.ndarray) -> np.ndarray:
+    """Half of a float32 each, as `tensor.view(torch.int16).numpy()` gives it."""
+    return (array.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.int16)
+
+
+def test_the_bits_of_bfloat16_are_read_from_int16(folder: Path, attncli: Run) -> None:
+    x = np.array([[1.0, -2.0], [0.5, 3.0]])  # exact in bfloat16
+    np.save("x.npy", bits(x))
+    words = ["x.npy", "x.npy", "--dtype", "bfloat16", "-f", "json"]
+    ran = attncli("compute", *words).good()
+    assert ran.err == b""
+    np.testing.assert_allclose(ran.json["weights"], attention_oracle(x, x, x)["weights"], atol=1e-6)
+
+
+@pytest.mark.parametrize("command", ["compute q.npy q.npy", "heatmap w.npy", "compute q.csv q.csv"])
+def test_a_dtype_that_no_file_has_is_told(command: str, folder: Path, attncli: Run) -> None:
+    np.save("q.npy", np.eye(2))
+    np.save("w.npy", np.full((2, 2), 0.5))
+    Path("q.csv").write_text("1,0\n0,1\n")
+    assert attncli(*command.split(), "--dtype", "bfloat16").good().messages == [IDLE]
+
+
+def test_a_dtype_that_the_judged_file_alone_has_is_none_in_vain(folder: Path, attncli: Run) -> None:
+    np.save("x.npy", np.eye(2))
+    np.save("out.npy", bits(np.ones((2, 2))))
+    np.save("v.npy", np.ones((2, 2)))
+    words = ["check", "x.npy", "x.npy", "v.npy", "--dtype", "bfloat16", "--expect"]
+    assert attncli(*words, "out.npy").good().err == b""
+    assert attncli(*words, "v.npy").good().messages == [IDLE]
+
+
+def test_python_is_told_of_a_dtype_in_vain(folder: Path) -> None:
+    np.save("x.npy", np.eye(2))
+    with pytest.warns(AttnWarning, match="bfloat16 changes nothing"):
+        load("x.npy", "x.npy", dtype="bfloat16")

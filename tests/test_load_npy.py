@@ -80,7 +80,7 @@ def test_a_file_is_mapped_and_not_read(load):
 def test_two_byte_elements_are_bfloat16_when_asked(load):
     expected = [1.0, -2.0, 0.5, 3.140625]
     bits = (np.array(expected, np.float32).view(np.uint32) >> 16).astype("<u2")
-    for stored in (bits, bits.astype(">u2"), bits.view("V2")):
+    for stored in (bits, bits.astype(">u2"), bits.view("V2"), bits.view("<i2")):
         found = load(npy(stored), dtype="bfloat16").values
         assert found.dtype == BFLOAT16
         assert widen(found, np.float64).tolist() == expected

@@ -11,7 +11,7 @@ from typer import Option
 from attncli.cli.drawing import figure_format, write_figure
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import MOST_USED, SHOWN, PickOptions, ProblemOptions, RunOptions
-from attncli.cli.question import ask_whole
+from attncli.cli.question import ask
 from attncli.cli.terminal import advice, console, print_text, say
 from attncli.errors import ShapeError, UsageError
 
@@ -91,6 +91,8 @@ def check(options: ProblemOptions, judging: CheckOptions, run: RunOptions) -> No
 
     attncli check q.npy k.npy v.npy --expect out.npy
     """
+    from attncli.dtypes import BFLOAT16  # noqa: PLC0415
+    from attncli.gather import advise_on_dtype  # noqa: PLC0415
     from attncli.loading import split_member  # noqa: PLC0415
     from attncli.referee import check as judged  # noqa: PLC0415
     from attncli.save.files import refuse_inputs  # noqa: PLC0415
@@ -99,12 +101,15 @@ def check(options: ProblemOptions, judging: CheckOptions, run: RunOptions) -> No
     if judging.diff is not None:
         figure_format("--diff", judging.diff)
     with advice(quiet=run.quiet):
-        question = ask_whole(options, PickOptions(), run)
+        question = ask(options, PickOptions(), run, more=True)
         if judging.diff is not None:
             judged_files = [split_member(file)[0] for file in files.values()]
             refuse_inputs([judging.diff], [*question.inputs, *judged_files])
+        expected = {name: _read(file, options.dtype) for name, file in files.items()}
+        read = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
+        advise_on_dtype(options.dtype, bfloat16=read)
         report = judged(
-            {name: _read(file, options.dtype) for name, file in files.items()},
+            expected,
             question.problem,
             rtol=judging.rtol,
             atol=judging.atol,

@@ -18,21 +18,24 @@ __all__ = ["Question", "ask", "ask_or_read", "ask_whole"]
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A problem, and the files that it was read from."""
+    """A problem, the files that it was read from, and whether any of them is bfloat16."""
 
     problem: Problem
     inputs: tuple[str, ...]
+    bfloat16: bool = False
 
 
-def ask(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> Question:
-    """Return the problem that the options pose.
+def ask(
+    options: ProblemOptions, pick: PickOptions, run: RunOptions, *, more: bool = False
+) -> Question:
+    """Return the problem that the options pose; `more` as for `ask_or_read`.
 
     Raises
     ------
     UsageError
         The files hold finished weights: there is nothing to compute.
     """
-    answer = ask_or_read(options, pick, run)
+    answer = ask_or_read(options, pick, run, more=more)
     if not isinstance(answer, Question):
         raise UsageError(
             f"{answer.name} holds one array, finished weights perhaps; "
@@ -51,9 +54,14 @@ def ask_whole(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> Qu
     return question
 
 
-def ask_or_read(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> Question | Finished:
-    """Return the problem that the options pose, or the finished weights that they name."""
-    from attncli.gather import Finished, gather  # noqa: PLC0415
+def ask_or_read(
+    options: ProblemOptions, pick: PickOptions, run: RunOptions, *, more: bool = False
+) -> Question | Finished:
+    """Return the problem that the options pose, or the finished weights that they name.
+
+    Where `more` files will be read with --dtype, no advice on it is given yet.
+    """
+    from attncli.gather import Finished, advise_on_dtype, gather  # noqa: PLC0415
     from attncli.posing import pose  # noqa: PLC0415
 
     given = options.given()
@@ -65,10 +73,12 @@ def ask_or_read(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> 
         gathered = gather((), given, example=True)
     else:
         gathered = gather(files, given, dtype=options.dtype)
+    if not more:
+        advise_on_dtype(options.dtype, bfloat16=gathered.bfloat16)
     if isinstance(gathered, Finished):
         return gathered
     problem = pose(**cast("dict[str, Any]", gathered.arguments), sources=gathered.sources)
-    return Question(_picked(problem, pick), tuple(gathered.inputs))
+    return Question(_picked(problem, pick), tuple(gathered.inputs), gathered.bfloat16)
 
 
 def _picked(problem: Problem, pick: PickOptions) -> Problem:

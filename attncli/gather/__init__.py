@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, BinaryIO
 
+from attncli.arguments import warn
 from attncli.errors import UsageError
 from attncli.example import EXAMPLE
 from attncli.gather.entries import PROJECTIONS
@@ -15,7 +16,7 @@ from attncli.loading.contents import LoadedArray
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Finished", "Gathered", "gather"]
+__all__ = ["Finished", "Gathered", "advise_on_dtype", "gather"]
 
 
 def gather(
@@ -80,6 +81,27 @@ def gather(
     reader.name_tokens()
     reader.embed()
     return reader.gathered
+
+
+def advise_on_dtype(dtype: str | None, *, bfloat16: bool) -> None:
+    """Warn where a dtype was asked for, and no array was read with it.
+
+    Parameters
+    ----------
+    dtype : str or None
+        What was asked for.
+    bfloat16 : bool
+        Whether any array that was read is of this dtype.
+
+    Warns
+    -----
+    AttnWarning
+    """
+    if dtype is not None and not bfloat16:
+        warn(
+            f"dtype {dtype} changes nothing: it is for NPY and NPZ files of 2-byte elements "
+            "(V2, uint16, int16), and none was read"
+        )
 
 
 def _projections(options: Mapping[str, object]) -> list[str]:

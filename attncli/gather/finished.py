@@ -31,6 +31,8 @@ class Finished:
     inputs : tuple of str
         Every file that was read, without ``#NAME``.
     query_labels, key_labels : tuple of str or None
+    bfloat16 : bool
+        Whether they are of this dtype.
     """
 
     weights: npt.NDArray[Any]
@@ -38,6 +40,7 @@ class Finished:
     inputs: tuple[str, ...] = ()
     query_labels: tuple[str, ...] | None = None
     key_labels: tuple[str, ...] | None = None
+    bfloat16: bool = False
 
 
 def is_finished(document: LoadedMapping) -> bool:
@@ -80,9 +83,10 @@ def _with_labels(
     reader.name_tokens()
     named: dict[str, Any] = reader.gathered.arguments
     return Finished(
-        array.values,
+        reader.values(array),
         array.name,
         tuple(reader.gathered.inputs),
         named.get("query_labels", rows),
         named.get("key_labels", columns),
+        reader.gathered.bfloat16,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from attncli.arguments import flag
+from attncli.dtypes import BFLOAT16
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import (
     KNOWN,
@@ -42,11 +43,14 @@ class Gathered:
         The file of each argument that has one.
     inputs : list of str
         Every file that was read, without ``#NAME``.
+    bfloat16 : bool
+        Whether any array among them is of this dtype.
     """
 
     arguments: dict[str, object] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
+    bfloat16: bool = False
 
 
 class Reader:
@@ -131,11 +135,16 @@ class Reader:
 
     def take_array(self, name: str, array: LoadedArray) -> None:
         """Note an array, its file, and the labels of its rows."""
-        self.gathered.arguments[name] = array.values
+        self.gathered.arguments[name] = self.values(array)
         self.gathered.sources[name] = array.name
         for rows_are in ROWS_ARE.get(name, ()):
             if array.row_labels:
                 self._found_labels.setdefault(rows_are, array.row_labels)
+
+    def values(self, array: LoadedArray) -> npt.NDArray[Any]:
+        """Return the numbers of an array, and note whether they are bfloat16."""
+        self.gathered.bfloat16 |= array.values.dtype == BFLOAT16
+        return array.values
 
     def embed(self) -> None:
         """Read the layer of a checkpoint, and make query, key and value from embeddings."""
@@ -165,7 +174,7 @@ class Reader:
         def fetch(name: str) -> npt.NDArray[Any]:
             entry = members[name]
             if isinstance(entry, LoadedArray):
-                return entry.values
+                return self.values(entry)
             raise InputError(f"{contents.name}#{printable(name)}: expected an array of numbers")
 
         add_layer(

@@ -40,8 +40,8 @@ def read(source: str, *, dtype: str | None = None, stdin: BinaryIO | None = None
     source : str
         A path, ``FILE#NAME`` for one member of a file, or ``-`` for standard input.
     dtype : str, optional
-        ``bfloat16`` reads 2-byte elements that have no type of their own (``|V2``
-        and ``uint16`` in NPY and NPZ) as bfloat16; other elements stay as they are.
+        ``bfloat16`` reads 2-byte elements that have no type of their own (``|V2``,
+        ``uint16`` and ``int16`` in NPY and NPZ) as bfloat16; other elements stay as they are.
     stdin : binary file, optional
         What ``-`` reads; ``sys.stdin.buffer`` unless given.
 

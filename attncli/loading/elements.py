@@ -66,7 +66,7 @@ def finished(values: npt.NDArray[Any], name: str, dtype: str | None = None) -> n
     """
     if not values.dtype.isnative:
         values = values.astype(values.dtype.newbyteorder("="))
-    if dtype == "bfloat16" and values.dtype.str[1:] in {"V2", "u2"}:
+    if dtype == "bfloat16" and values.dtype.str[1:] in {"V2", "u2", "i2"}:
         return as_bfloat16(values)
     # NumPy counts such a byte as many times true, and writes past the end of results.
     if values.dtype == np.bool_ and values.view(np.uint8).max() > 1:

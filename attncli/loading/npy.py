@@ -23,7 +23,7 @@ def read_npy(source: Source, dtype: str | None = None) -> LoadedArray:
     source : Source
     dtype : str, optional
         ``bfloat16`` reads 2-byte elements without a type of their own (``|V2``,
-        ``uint16``) as bfloat16.
+        ``uint16``, ``int16``) as bfloat16.
 
     Returns
     -------
