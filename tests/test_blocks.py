@@ -203,6 +203,15 @@ def test_a_large_map_is_pooled_and_says_so():
     assert len(text.split("\n")) <= 40
 
 
+def test_a_long_causal_map_is_not_white_and_says_where_its_scale_ends():
+    long = np.tril(np.ones((200, 200))) / np.arange(1, 201)[:, None]
+    hidden = np.triu(np.ones((200, 200), bool), 1)
+    text = draw_blocks(make_picture([make_panel(long, hidden)]), width=80, color="truecolor")
+    last = next(line for line in reversed(screen(text)) if any(c == "▀" for c, _, _ in line))
+    assert sum(last[10][1]) < sum(blues(0.05))
+    assert "the largest weight is 1 (--vmax 1" in " ".join(bare(text).split("\n"))
+
+
 def test_heads_stand_side_by_side_under_their_titles():
     picture = make_picture(split(weights(5, 5, heads=6), names=["head"]))
     wide = draw_blocks(picture, width=80).split("\n")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
+from matplotlib.patches import Polygon
 from matplotlib.text import Text
 
 from attncli.errors import InputError, UsageError
@@ -180,6 +181,33 @@ def test_saturated_and_log_and_signed_bars_do_not_overlap():
     assert_nothing_overlaps(draw(make_picture([values], what="scores", vmax=0.05)))
     deep = make_panel(weights(6, 6) ** 9)
     assert_nothing_overlaps(draw(make_picture([deep], log=True, vmax=0.01)))
+
+
+def test_a_scale_that_ends_below_the_largest_weight_points_on_and_says_so():
+    long = np.tril(np.ones((200, 200))) / np.arange(1, 201)[:, None]
+    figure = draw(make_picture([make_panel(long)]))
+    (arrow,) = [shape for shape in figure.artists if isinstance(shape, Polygon)]
+    bar = figure.axes[-1].get_position()
+    corners = arrow.get_xy()
+    assert corners[:, 1].min() == pytest.approx(bar.y1)
+    assert corners[:, 1].max() > bar.y1
+    assert to_rgb(arrow.get_facecolor()) == pytest.approx([c / 255 for c in blues(1)], abs=0.01)
+    shown = [text for text, _ in texts_of(figure)]
+    assert "the scale ends at 0.036, the largest weight is 1" in shown
+    assert "≥ 0.036" in shown
+    assert_nothing_overlaps(figure)
+    honest = draw(make_picture([make_panel(long)], vmax=1))
+    assert not [shape for shape in honest.artists if isinstance(shape, Polygon)]
+
+
+def test_the_note_on_a_scale_names_the_options_that_change_it(folder, attncli):
+    np.save(folder / "q.npy", np.zeros((200, 1)))
+    line = "heatmap q.npy q.npy --causal --out w.png"
+    (note,) = attncli(*line.split()).good().messages
+    assert "the scale ends at 0.036" in note
+    for option in ("--vmax 1", "--log"):
+        assert option in note
+        assert not attncli(*line.split(), *option.split()).good().messages
 
 
 def test_labels_are_plain_text_and_thinned_ones_are_announced():

@@ -127,6 +127,59 @@ def test_weights_scale_from_zero_to_the_largest_of_all_panels():
     assert np.allclose(fractions(picture, [0, 0.45, 0.9, 2]), [0, 0.5, 1, 1])
 
 
+def causal(count):
+    """Return even causal weights: row 0 is 1, the last row 1/count."""
+    return np.tril(np.ones((count, count))) / np.arange(1, count + 1)[:, None]
+
+
+def test_a_few_large_weights_do_not_make_a_white_picture_of_the_others():
+    hidden = np.triu(np.ones((400, 400), bool), 1)
+    picture = make_picture([make_panel(causal(400), hidden)])
+    # A row is 1/n wide and n cells long: 1 cell in 50 lies in the first 57 rows.
+    seen = np.sort(causal(400)[~hidden])
+    assert picture.vmax == pytest.approx(seen[-len(seen) // 50], rel=0.06)
+    assert picture.saturated == (False, True)
+    assert picture.scale_note == "the scale ends at 0.018, the largest weight is 1"
+    assert scale_ticks(picture)[-1] == (1.0, "≥ 0.018")
+    assert fractions(picture, 1 / 400) > 0.1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        causal(40),
+        np.eye(400),
+        0.95 * np.eye(400) + 0.05 / 400,
+        np.full((400, 400), 1 / 400),
+        np.zeros((400, 400)),
+        np.random.default_rng(0).random((400, 400)),
+    ],
+    ids=["small", "diagonal", "nearly diagonal", "even", "zero", "random"],
+)
+def test_other_maps_keep_the_scale_up_to_the_largest_weight(values):
+    picture = make_picture([make_panel(values)])
+    assert picture.vmax == (values.max() or 1)
+    assert picture.scale_note is None
+
+
+def test_who_says_where_the_scale_ends_is_obeyed():
+    panel = make_panel(causal(400))
+    for wish, end in (({"vmax": 1}, 1), ({"log": True}, 1), ({"vmax": 0.5}, 0.5)):
+        picture = make_picture([panel], **wish)
+        assert picture.vmax == end
+        assert picture.scale_note is None
+    assert make_picture([panel], what="scores").vmax == 1
+
+
+def test_the_scale_follows_the_cells_that_pooling_leaves():
+    pooled = coarsen(make_picture([make_panel(causal(2048))]), (32, 32))
+    values = pooled.panels[0].values
+    assert pooled.block == (64, 64)
+    assert (values > pooled.vmax).sum() <= 32 * 33 / 2 / 50 + 1
+    fixed = make_picture([make_panel(causal(2048))], vmax=0.001)
+    assert coarsen(fixed, (32, 32)).vmax == 0.001
+
+
 def test_scores_scale_symmetrically_and_zero_is_the_middle():
     picture = make_picture([make_panel([[-3.0, 1.0, -np.inf]])], what="scores")
     assert (picture.vmin, picture.vmax) == (-3, 3)

@@ -39,8 +39,8 @@ def figure_format(option: str, path: str) -> Literal["png", "svg", "pdf"]:
 
 def write_figure(
     picture: Picture, path: str, look: Look | None = None, options: Mapping[str, str] | None = None
-) -> str | None:
-    """Draw a picture into a file; return what had to be pooled, in one sentence.
+) -> tuple[str, ...]:
+    """Draw a picture into a file; return what its reader must know, a sentence each.
 
     Parameters
     ----------
@@ -57,6 +57,7 @@ def write_figure(
     logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
     from attncli.save.files import whole_file  # noqa: PLC0415
     from attncli.view.figure import draw, fit, render  # noqa: PLC0415
+    from attncli.view.picture import SCALE_HINT  # noqa: PLC0415
 
     look = look or Look()
     picture = fit(picture, dpi=look.dpi)
@@ -66,4 +67,5 @@ def write_figure(
     data = render(figure, figure_format("--out", path), dpi=look.dpi, metadata=metadata)
     with whole_file(path) as stream:
         stream.write(data)
-    return picture.note
+    pooled = (picture.note,) if picture.note else ()
+    return (*pooled, f"{picture.scale_note} ({SCALE_HINT})") if picture.scale_note else pooled

@@ -94,7 +94,7 @@ class PictureOptions:
         str,
         Option(
             metavar="auto|X",
-            help="The weight of the darkest blue; the largest one drawn unless given.",
+            help="The weight of the darkest blue; the largest, or less where few are large.",
             rich_help_panel=PICTURE,
         ),
     ] = "auto"
@@ -141,9 +141,9 @@ def heatmap(
         _show(picture, drawing, run)
     else:
         look = Look(drawing.cmap, drawing.annotate, drawing.digits, drawing.dpi)
-        pooled = write_figure(picture, drawing.out, look, _options(options, drawing, pick))
-        if pooled:
-            note(pooled, quiet=run.quiet)
+        notes = write_figure(picture, drawing.out, look, _options(options, drawing, pick))
+        for words in notes:
+            note(words, quiet=run.quiet)
 
 
 def _picture(

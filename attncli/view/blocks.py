@@ -16,6 +16,7 @@ from attncli.view.blocks_axes import (
 )
 from attncli.view.blocks_cells import Form, Painter, plain
 from attncli.view.labels import columns, shorten
+from attncli.view.picture import SCALE_HINT
 from attncli.view.pooling import coarsen
 from attncli.view.scale import cell_texts, number_text
 
@@ -181,6 +182,8 @@ def _notes(
 ) -> list[Line]:
     """Return what the reader must know of cells and names."""
     notes = [picture.note] if picture.note else []
+    if picture.scale_note:
+        notes.append(f"{picture.scale_note} ({SCALE_HINT})")
     if queries is not None and form.halves and picture.block[0] == 1:
         notes.append("every second query is named")
     lines = [line for note in notes for line in _wrapped(note.split(" "), width)]

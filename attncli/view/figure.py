@@ -15,7 +15,14 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from attncli.errors import UsageError
-from attncli.view.figure_layout import LABEL_SIZE, NAME_SIZE, TITLE_SIZE, cell_limit, lay_out
+from attncli.view.figure_layout import (
+    LABEL_SIZE,
+    NAME_SIZE,
+    NOTE_ROOM,
+    TITLE_SIZE,
+    cell_limit,
+    lay_out,
+)
 from attncli.view.figure_metadata import savefig_metadata
 from attncli.view.figure_panel import draw_bar, draw_hidden_entry, draw_panel
 from attncli.view.figure_style import drawing_style, picture_families, text_measure
@@ -164,9 +171,10 @@ def _write_names(figure: Figure, picture: Picture, layout: Layout, measure: Meas
     room = 2 * min(center, 1 - center) * across - 0.2
     title = _cut(picture.title or _TITLES[picture.what], room, TITLE_SIZE, measure)
     figure.text(center, 1 - 0.14 / up, title, ha="center", va="top", fontsize=TITLE_SIZE)
-    if picture.note:
-        note = _cut(picture.note, room, LABEL_SIZE, measure)
-        figure.text(center, 1 - 0.38 / up, note, ha="center", va="top", fontsize=LABEL_SIZE)
+    for line, words in enumerate(picture.notes):
+        place = 1 - (0.38 + NOTE_ROOM * line) / up
+        note = _cut(words, room, LABEL_SIZE, measure)
+        figure.text(center, place, note, ha="center", va="top", fontsize=LABEL_SIZE)
     figure.text(center, 0.1 / up, layout.keys.name, ha="center", va="bottom", fontsize=NAME_SIZE)
     figure.text(
         0.1 / across,

@@ -22,7 +22,8 @@ LABEL_SIZE, NAME_SIZE, TITLE_SIZE = 9.0, 10.0, 12.0
 TICK_LENGTH = 0.08
 HIDDEN_SWATCH = 0.16
 PANEL_TITLE = 0.28
-BAR_GAP, BAR_WIDTH = 0.22, 0.17
+BAR_GAP, BAR_WIDTH, BAR_ARROW = 0.22, 0.17, 0.15
+NOTE_ROOM = 0.2
 
 # Lines of labels closer than this touch; numbers need not all be there.
 _LABEL_PITCH, _NUMBER_PITCH = 0.16, 0.3
@@ -71,7 +72,7 @@ class Layout:
         Panels side by side.
     keys, queries : Axis
     bar : (float, float, float, float)
-        Left, bottom, width and height of the colour bar.
+        Left, bottom, width and height of the colour bar, with its arrows.
     """
 
     width: float
@@ -240,4 +241,4 @@ def _bar_room(picture: Picture, measure: Measure) -> float:
 
 
 def _title_room(picture: Picture) -> float:
-    return 0.46 + (0.2 if picture.note else 0.0)
+    return 0.46 + NOTE_ROOM * len(picture.notes)

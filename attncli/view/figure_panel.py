@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.patches import PathPatch, Polygon, Rectangle
 from matplotlib.path import Path
 
 from attncli.view.color import ink
-from attncli.view.figure_layout import HIDDEN_SWATCH, LABEL_SIZE, NAME_SIZE, PANEL_TITLE
+from attncli.view.figure_layout import (
+    BAR_ARROW,
+    HIDDEN_SWATCH,
+    LABEL_SIZE,
+    NAME_SIZE,
+    PANEL_TITLE,
+)
 from attncli.view.labels import shorten
 from attncli.view.scale import cell_texts, fractions, scale_ticks
 
@@ -163,7 +169,9 @@ def _write_numbers(
 
 def draw_bar(figure: Figure, picture: Picture, layout: Layout, colormap: Any, name: str) -> None:
     """Draw the one colour bar of all panels, with its numbers and its name."""
-    axes = add_axes(figure, *layout.bar)
+    left, bottom, width, height = layout.bar
+    below, above = (BAR_ARROW if beyond else 0.0 for beyond in picture.saturated)
+    axes = add_axes(figure, left, bottom + below, width, height - below - above)
     steps = (np.arange(256) + 0.5) / 256
     axes.imshow(
         colormap(steps, bytes=True)[:, np.newaxis],
@@ -179,6 +187,19 @@ def draw_bar(figure: Figure, picture: Picture, layout: Layout, colormap: Any, na
     axes.tick_params(length=3, width=0.6, labelsize=LABEL_SIZE)
     axes.yaxis.set_label_position("right")
     axes.set_ylabel(name, fontsize=NAME_SIZE)
+    if below:
+        _point(figure, layout, bottom + below, bottom, colormap(0.0))
+    if above:
+        _point(figure, layout, bottom + height - above, bottom + height, colormap(1.0))
+
+
+def _point(figure: Figure, layout: Layout, base: float, tip: float, color: Any) -> None:
+    """Draw the arrow that says that values go on beyond the end of the bar."""
+    left, _, width, _ = layout.bar
+    corners = np.array([(left, base), (left + width / 2, tip), (left + width, base)])
+    figure.add_artist(
+        Polygon(corners / figure.get_size_inches(), facecolor=color, edgecolor="black", lw=0.6)
+    )
 
 
 def draw_hidden_entry(figure: Figure, layout: Layout) -> None:

@@ -5,19 +5,21 @@ Terminal and file pictures start from the same `Picture`, so both say the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from attncli.errors import ShapeError
 from attncli.text import printable
-from attncli.view.scale import limits
+from attncli.view.scale import limits, number_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attncli.view.panel import Panel, What
 
-__all__ = ["Picture", "make_picture"]
+__all__ = ["SCALE_HINT", "Picture", "make_picture", "rescaled"]
+
+SCALE_HINT = "--vmax 1 for all of it, --log for small weights beside large ones"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,8 @@ class Picture:
         The scale is logarithmic.
     columns_are : str
         Name of the horizontal axis.
+    free : bool
+        Nobody said where the scale ends: it follows the cells.
     """
 
     panels: tuple[Panel, ...]
@@ -61,6 +65,7 @@ class Picture:
     vmax: float
     log: bool
     columns_are: str = "Keys"
+    free: bool = False
 
     @property
     def cells(self) -> tuple[int, int]:
@@ -95,6 +100,19 @@ class Picture:
         names = {"weights": "weights", "scores": "scores", "difference": "differences"}
         return f"each cell shows the {kind} of {count} {names[self.what]}"
 
+    @property
+    def scale_note(self) -> str | None:
+        """That the scale ends below the largest weight though nobody asked for it, or None."""
+        if not self.free or not self.saturated[1]:
+            return None
+        largest = max(float(panel.values.max()) for panel in self.panels)
+        return f"the scale ends at {number_text(self.vmax)}, the largest weight is {largest:.3g}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader must know of the cells, a sentence each."""
+        return tuple(note for note in (self.note, self.scale_note) if note)
+
 
 def make_picture(
     panels: Sequence[Panel],
@@ -124,7 +142,8 @@ def make_picture(
         Index of the first query and key shown.
     title : str, optional
     vmax : float or "auto"
-        Upper end of the scale; "auto" is the largest magnitude in any panel.
+        Upper end of the scale; "auto" is the largest magnitude in any panel, unless few
+        weights are so large that all others would look white.
     log : bool
         Logarithmic scale, for weights only.
     shape : (int, int), optional
@@ -161,7 +180,15 @@ def make_picture(
         vmax=top,
         log=log,
         columns_are=columns_are,
+        free=vmax == "auto" and what == "weights" and not log,
     )
+
+
+def rescaled(picture: Picture) -> Picture:
+    """Return a picture whose scale, where it is free, follows the cells that are left."""
+    if not picture.free:
+        return picture
+    return replace(picture, vmax=limits(picture.panels, "auto", signed=False, log=False)[1])
 
 
 def _check_panels(panels: Sequence[Panel]) -> None:

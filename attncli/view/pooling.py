@@ -11,6 +11,7 @@ import numpy.typing as npt
 from attncli.errors import DataError, ShapeError
 from attncli.text import printable
 from attncli.view.panel import Panel
+from attncli.view.picture import rescaled
 
 if TYPE_CHECKING:
     from attncli.view.picture import Picture
@@ -166,17 +167,19 @@ def pool(panel: Panel, limit: tuple[int, int], *, signed: bool = False) -> Panel
 
 
 def coarsen(picture: Picture, limit: tuple[int, int]) -> Picture:
-    """Return a picture of at most `limit` rows and columns of cells, on the same scale.
+    """Return a picture of at most `limit` rows and columns of cells.
 
-    A picture that is pooled already stays exact: the largest of largest values is the
-    largest of all.
+    The scale stays, unless it is free to follow the cells. A picture that is pooled
+    already stays exact: the largest of largest values is the largest of all.
     """
     rows, columns = picture.cells
     if rows <= limit[0] and columns <= limit[1]:
         return picture
     factors = (_ceil_div(rows, limit[0]), _ceil_div(columns, limit[1]))
-    return replace(
+    pooled = replace(
         picture,
         panels=tuple(pool(panel, limit, signed=picture.signed) for panel in picture.panels),
         block=(picture.block[0] * factors[0], picture.block[1] * factors[1]),
     )
+    # The largest of a block are more often among the few that saturate than single weights.
+    return rescaled(pooled)

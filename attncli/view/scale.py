@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import DataError, UsageError
+from attncli.view.ceiling import ceiling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,8 +94,9 @@ def limits(
     """Return the ends of the colour scale of all panels.
 
     Weights run from 0 (on a log scale from the smallest positive weight, but at most
-    six decades down); signed values from −vmax to vmax. Where every cell is 0, the
-    upper end is 1.
+    six decades down); signed values from −vmax to vmax. Unless `vmax` is given, the upper
+    end is the largest magnitude, on a linear scale of weights what `ceiling` says. Where
+    every cell is 0, it is 1.
 
     Raises
     ------
@@ -112,6 +114,8 @@ def limits(
         message = f"weights cannot be negative, found {least:g}"
         raise DataError(message, hint="scores of both signs are drawn with --what scores")
     top = _top(vmax, max(most, -least if signed else 0.0))
+    if vmax == "auto" and not signed and not log:
+        top = ceiling(panels)
     if signed:
         return -top, top
     return (_log_bottom(panels, top) if log else 0.0), top

@@ -1,0 +1,62 @@
+"""Where a colour scale of weights ends when nobody says: at the largest, or below a few."""
+
+from __future__ import annotations
+
+from math import ceil, floor, log10
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attncli.view.panel import Panel
+
+__all__ = ["ceiling"]
+
+# In this lowest part of the scale the blues cannot be told from white.
+_PALE = 1 / 20
+# Where fewer cells than this have a colour, and the others so much of the attention, ...
+_FEW = 0.05
+_MUCH = 0.1
+# ... so many are saturated, that the others get colours.
+_SATURATED = 0.02
+
+
+def ceiling(panels: Sequence[Panel]) -> float:
+    """Return the weight that gets the darkest colour.
+
+    It is the largest weight, unless fewer than 1 cell in 20 lies above a twentieth of it
+    and the other cells hold more than a tenth of the attention. Up to the largest, that
+    would be a white picture: of a long causal map, say, whose first rows have weights near
+    1. There the scale ends at the weight that 1 cell in 50 exceeds, rounded up to two
+    digits. Cells of weight 0 do not count.
+
+    Parameters
+    ----------
+    panels : sequence of Panel
+        Weights, finite.
+
+    Returns
+    -------
+    float
+        1 where no cell is above 0.
+    """
+    seen = np.concatenate([panel.values[panel.values > 0] for panel in panels])
+    if not seen.size:
+        return 1.0
+    largest = float(seen.max())
+    # Shares of the largest cannot overflow when they are added.
+    shares = np.asarray(seen / largest, dtype=np.float64)
+    pale = shares < _PALE
+    if pale.mean() <= 1 - _FEW or shares[pale].sum() <= _MUCH * shares.sum():
+        return largest
+    end = float(np.quantile(shares, 1 - _SATURATED))
+    return min(largest, _rounded_up(end * largest))
+
+
+def _rounded_up(number: float) -> float:
+    """Return a number with two digits that is not smaller."""
+    exponent = floor(log10(number)) - 1
+    digits = ceil(float(f"{number:.6e}".split("e")[0]) * 10)
+    return float(f"{digits}e{exponent}")
