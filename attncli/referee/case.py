@@ -176,7 +176,11 @@ class Cases:
         files = self._question.files
         shapes = {name: array.shape for name, array in files.items()}
         return replace(
-            recipe, largest=self._limit, file_shapes=shapes, file_fill=_fill(files.get("scores"))
+            recipe,
+            largest=self._limit,
+            resolution=max(t.absolute for t in self._question.tolerances.values()),
+            file_shapes=shapes,
+            file_fill=_fill(files.get("scores")),
         )
 
     def _anchors(self) -> list[Row]:

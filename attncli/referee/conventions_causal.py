@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from attncli.referee.convention import Convention, with_rule, without
+from attncli.referee.conventions_mask import changed
 from attncli.referee.options import aligned, also_causal, without_placed
 from attncli.referee.recipe import Recipe, band
 
@@ -138,6 +141,12 @@ CAUSAL = (
         "causal_one_late",
         "the causal mask begins one key late: a query sees the next key (j ≤ i + 1)",
         _causal_shifted(1),
+    ),
+    _causal(
+        "causal_inverted",
+        "the causal mask is inverted: a query sees the later keys alone",
+        changed("causal", np.logical_not),
+        fix="hide where the triangle of ones (tril) is 0, not where it is 1",
     ),
     _causal(
         "causal_reversed",

@@ -1,4 +1,4 @@
-"""Mistakes with masks and padding, and with queries that see no key."""
+"""Mistakes with the mask: which keys it leaves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee.convention import Convention, Need, moved, without
+from attncli.referee.convention import Convention, Need, without
 from attncli.referee.options import inverted, without_mask
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from attncli.referee.recipe import Recipe
 
-__all__ = ["HIDING", "MASKS", "changed", "dropped"]
+__all__ = ["MASKS", "changed", "dropped"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -44,27 +44,6 @@ def dropped(rule: str) -> Callable[[Recipe], Recipe | None]:
 def _both_inverted(recipe: Recipe) -> Recipe | None:
     first = changed("mask", np.logical_not)(recipe)
     return first and changed("key_padding_mask", np.logical_not)(first)
-
-
-def _added(recipe: Recipe) -> Recipe | None:
-    if "mask" not in recipe.rules:
-        return None
-    terms = {**recipe.terms, "mask": recipe.rules["mask"].astype(np.float64)}
-    return moved(without(replace(recipe, terms=terms), "mask"), "mask", before="hide")
-
-
-def _multiplied(recipe: Recipe) -> Recipe | None:
-    if "mask" not in recipe.rules:
-        return None
-    terms = {**recipe.terms, "times_mask": recipe.rules["mask"].astype(np.float64)}
-    return moved(without(replace(recipe, terms=terms), "mask"), "times_mask", before="hide")
-
-
-def _after_softmax(recipe: Recipe) -> Recipe | None:
-    if not recipe.rules:
-        return None
-    seen = recipe.seen
-    return replace(recipe, rules={}, after=(*recipe.after, lambda _, weights: weights * seen))
 
 
 def _transposed(mask: Bools) -> Bools | None:
@@ -117,8 +96,6 @@ MASKS = (
         fix="invert the masks (in nn.MultiheadAttention true means hidden)",
         option=inverted("mask", "key_padding_mask"),
     ),
-    _mask("mask_added", "the mask is added to the scores as 0 and 1", _added),
-    _mask("mask_multiplied", "the scores are multiplied by the mask as 0 and 1", _multiplied),
     _mask(
         "mask_transposed",
         "the mask is transposed: its rows are taken for keys",
@@ -150,16 +127,5 @@ MASKS = (
         fix="index the mask by head",
         shows="heads with different masks",
         needs=frozenset({"heads"}),
-    ),
-)
-
-HIDING = (
-    Convention(
-        name="hidden_after_softmax",
-        topic="hiding",
-        meaning="hidden keys are zeroed after the softmax, and the rest is not normalised again",
-        fix="hide keys before the softmax, by a score of −inf",
-        shows="any hidden key",
-        apply=_after_softmax,
     ),
 )

@@ -98,6 +98,11 @@ PADDING = (
         option=inverted("key_padding_mask"),
     ),
     _padding(
+        "kv_lengths_inverted",
+        "the mask made of kv_lengths is inverted: the real keys are hidden",
+        changed("kv_lengths", np.logical_not),
+    ),
+    _padding(
         "lengths_one_short", "the last real key of each batch entry is hidden", _lengths_by(-1)
     ),
     _padding("lengths_one_long", "the first padded key is seen", _lengths_by(1)),
@@ -156,7 +161,11 @@ def _row(name: str, meaning: str, apply: Callable[[Recipe], Recipe | None]) -> C
 
 
 BLIND_ROWS = (
-    _row("blind_rows_nan", "a query that sees no key gives NaN: softmax of −inf alone", _nan),
+    _row(
+        "blind_rows_nan",
+        "the NaN rows are queries that see no key: softmax of −inf alone is NaN",
+        _nan,
+    ),
     _row(
         "hidden_finite",
         "hidden scores are a large negative number like −1e9, not −inf: a query that sees no key "

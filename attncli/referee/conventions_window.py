@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attncli.referee.convention import Convention, with_rule, without
+from attncli.referee.conventions_mask import changed
 from attncli.referee.options import windowed, without_placed
 from attncli.referee.recipe import Recipe, band
 
@@ -93,6 +94,11 @@ WINDOW = (
         "the window is ignored",
         lambda recipe: without(recipe, "window") if "window" in recipe.rules else None,
         option=without_placed("--window"),
+    ),
+    _window(
+        "window_inverted",
+        "the window is inverted: a query sees the keys outside of it",
+        changed("window", np.logical_not),
     ),
     *_windows(),
     _other_window(

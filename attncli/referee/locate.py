@@ -81,6 +81,7 @@ def _sentences(
     yield f"the first wrong row is {_row_name(problem, rows)}"
     if not np.isfinite(found[wrong]).any():
         yield "every wrong element is NaN or infinite"
+    yield from _nan_rows(found, seen)
     yield from _entries(rows)
     # Rows of an output projection have no head whose mask could be asked.
     if seen is not None and not rows.all() and seen.count.shape[1] in (1, rows.shape[1]):
@@ -98,6 +99,15 @@ def _row_name(problem: Problem, rows: Bools) -> str:
     if "h" in axes and rows.shape[1] == problem.shape[1]:
         parts.append(f"head {head}")
     return ", ".join([*parts, f"query {query}"])
+
+
+def _nan_rows(found: Array, seen: _Sight | None) -> Iterator[str]:
+    """Say that NaN stands where no key is seen, and nowhere else."""
+    rows = np.isnan(found).any(axis=-1)
+    if seen is None or seen.count.shape[1] not in (1, rows.shape[1]):
+        return
+    if rows.any() and not (rows & (seen.count > 0)).any():
+        yield "the NaN rows are queries that see no key"
 
 
 def _entries(rows: Bools) -> Iterator[str]:

@@ -73,6 +73,8 @@ class Recipe:
         The score of a hidden key; −inf unless given.
     largest : float
         What overflows in the format of the file.
+    resolution : float
+        The absolute tolerance of the files: what is smaller they do not show.
     file_fill : float
         The large negative number that the file's own scores hold, where they do.
     file_shapes : mapping of str to tuple of int
@@ -92,6 +94,7 @@ class Recipe:
     start: int = 0
     fill: float = -np.inf
     largest: float = FLOAT64.largest
+    resolution: float = 0.0
     file_fill: float = -1e9
     file_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from attncli.referee.conventions_causal import CAUSAL
 from attncli.referee.conventions_heads import HEADS
-from attncli.referee.conventions_mask import HIDING, MASKS
+from attncli.referee.conventions_hiding import HIDING, TOGETHER
+from attncli.referee.conventions_mask import MASKS
 from attncli.referee.conventions_outputs import AXES, LSE, SCORES
 from attncli.referee.conventions_padding import BLIND_ROWS, PADDING
 from attncli.referee.conventions_position import ALIBI, ROPE
@@ -30,6 +31,7 @@ CONVENTIONS = (
     *PADDING,
     *CAUSAL,
     *WINDOW,
+    *TOGETHER,
     *BLOCKS,
     *HIDING,
     *BLIND_ROWS,

@@ -1,0 +1,112 @@
+"""The classic ways to hide keys wrongly are named, whichever rule hides them."""
+
+import numpy as np
+import pytest
+from referee_numpy import ask, draw, named, plain, softmax
+
+L = 6
+I, J = np.indices((L, L))
+TRIL = J <= I
+PADS = np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 0]], bool)
+KEYS = PADS[:, None, None]
+RULES = {
+    "mask": ({"mask": TRIL}, TRIL),
+    "causal": ({"causal": True}, TRIL),
+    "window": ({"window": (1, 1)}, abs(I - J) <= 1),
+    "kv_lengths": ({"kv_lengths": [4, 5]}, KEYS),
+    "key_padding_mask": ({"key_padding_mask": PADS}, KEYS),
+    "all_rules": ({"causal": True, "kv_lengths": [4, 5]}, TRIL & KEYS),
+}
+# Written out, because a list of names made of parts would hide one that nobody tests.
+NAMES = {
+    "mask": ["mask_inverted", "mask_added", "mask_multiplied"],
+    "causal": ["causal_inverted", "causal_added", "causal_multiplied"],
+    "window": ["window_inverted", "window_added", "window_multiplied"],
+    "kv_lengths": ["kv_lengths_inverted", "kv_lengths_added", "kv_lengths_multiplied"],
+    "key_padding_mask": [
+        "key_padding_mask_inverted",
+        "key_padding_mask_added",
+        "key_padding_mask_multiplied",
+    ],
+    "all_rules": ["all_rules_inverted", "all_rules_added", "all_rules_multiplied"],
+}
+WAYS = {
+    "inverted": lambda s, m: np.nan_to_num(softmax(np.where(m, -np.inf, s))),
+    "added": lambda s, m: softmax(s + m),
+    "multiplied": lambda s, m: softmax(np.where(m, s, 0)),
+    "multiplied with 1e-9 for −1e9": lambda s, m: softmax(np.where(m, s, 1e-9)),
+}
+
+
+def product(q, k):
+    return q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8)
+
+
+@pytest.mark.parametrize("digits", [None, 4])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_that_hides_wrongly(rule, way, digits):
+    q, k, v = draw(1)
+    options, keep = RULES[rule]
+    wrong = WAYS[way](product(q, k), keep) @ v
+    name = f"{rule}_{way.split()[0]}"
+    assert name in NAMES[rule]
+    report = ask((q, k, v), wrong, **options)
+    if digits is not None:
+        report = ask((q, k, v), wrong.round(digits), dtype="float64", **options)
+    assert named(report) == {name}
+
+
+@pytest.mark.parametrize(
+    ("name", "fill"),
+    [("causal_inverted+hidden_finite", -1e9), ("causal_inverted+blind_rows_nan", -np.inf)],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_inverted_triangle_leaves_the_last_query_nothing(name, fill, dtype):
+    q, k, v = draw(1)
+    wrong = softmax(np.where(TRIL, fill, product(q, k))) @ v
+    report = ask((q, k, v), wrong, dtype=dtype, causal=True)
+    assert named(report) == {name}
+    told = "the NaN rows are queries that see no key" in str(report)
+    assert told is (fill == -np.inf)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_ones_of_the_hidden_keys_are_added(rule):
+    q, k, v = draw(2)
+    options, keep = RULES[rule]
+    wrong = softmax(product(q, k) + ~keep) @ v
+    assert named(ask((q, k, v), wrong, **options)) == {f"{rule}_inverted+{rule}_added"}
+
+
+def test_a_lost_sign_in_a_file_that_shows_it():
+    q, k, v = draw(1)
+    wrong = softmax(np.where(TRIL, product(q, k), 1e-9)) @ v
+    assert named(ask((q, k, v), wrong, dtype="float64", causal=True)) == {"hidden_tiny"}
+
+
+def test_one_rule_of_two_is_inverted():
+    q, k, v = draw(1)
+    report = ask((q, k, v), plain(q, k, v, ~TRIL & KEYS), causal=True, kv_lengths=[4, 5])
+    assert named(report) == {"causal_inverted"}
+
+
+def test_nan_rows_of_the_right_mask_are_told_beside_another_mistake():
+    q, k, v = draw(1)
+    keep = TRIL & (I != 2)
+    wrong = softmax(np.where(keep, product(q, k), -np.inf)) @ v
+    wrong[0, 0, 4] += draw(3, (8,))[0]
+    report = ask((q, k, v), wrong, mask=keep)
+    assert "the NaN rows are queries that see no key" in report.diagnosis.findings
+    wrong[0, 0, 4] = np.nan
+    report = ask((q, k, v), wrong, mask=keep)
+    assert "the NaN rows are queries that see no key" not in report.diagnosis.findings
+
+
+def test_a_large_causal_problem_is_diagnosed_on_slices():
+    q, k, v = draw(1, *[(1, 2, 300, 8)] * 3)
+    i, j = np.indices((300, 300))
+    wrong = softmax(np.where(j <= i, -np.inf, product(q, k))) @ v
+    assert named(ask((q, k, v), np.nan_to_num(wrong), causal=True)) == {"causal_inverted"}
+    wrong = softmax(product(q, k) * (j <= i)) @ v
+    assert named(ask((q, k, v), wrong, causal=True)) == {"causal_multiplied"}
