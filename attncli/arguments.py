@@ -225,7 +225,9 @@ def vector(name: str, value: object) -> npt.NDArray[np.float64]:
 def window_pair(name: str, value: object) -> tuple[int | None, int | None]:
     """Return (left, right) from one number n for (n, n) or a pair; −1 or None is unbounded."""
     value = _unwrap(value)
-    sides = list(value) if isinstance(value, (Sequence, np.ndarray)) else [value]
+    if isinstance(value, np.ndarray):  # of a table, one row or one column
+        value = vector(name, value).tolist()
+    sides = list(value) if isinstance(value, Sequence) else [value]
     if len(sides) == 1:
         sides *= 2
     if isinstance(value, str) or len(sides) != 2:

@@ -8,10 +8,11 @@ import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from process import Ran, run
 
@@ -133,6 +134,32 @@ FLAGS = [
     "--no-annotate",
 ]
 FLAGS += ["--no-diagnose", "--no-numbers", "-q", "-h", "--", "-", "--nope", "--version", "-f", "-o"]
+
+PROBLEMS: list[dict[str, Any]] = [
+    {"query": [[1, 0, 1], [0, 1, 1]], "key": np.eye(3).tolist(), "value": [[1, 2], [3, 4], [5, 6]]},
+    {"q": np.ones((2, 2, 3, 4)).tolist(), "k": np.ones((2, 1, 3, 4)).tolist(), "v": "x4.npy"},
+    {"x": np.eye(3).tolist(), "wq": "sq.csv", "wk": "sq.csv", "wv": "sq.csv"},
+    {"weights": [[0.5, 0.5], [1, 0]]},
+]
+_ENTRIES = """
+query key value mask bias key_padding_mask score_weight x wq wk wv wo bq bk bv bo
+kv_lengths query_lengths query_offset alibi_slopes sinks score_vector scale mask_means
+causal causal_align window softcap rope rope_base score heads kv_heads layout precision
+positions tokens query_labels key_labels plain checkpoint weights context nonsense
+"""
+ENTRIES = _ENTRIES.split()
+VALUES: list[Any] = [
+    *(True, False, None, 0, 1, 2, 3, -1, 0.5, 1e308, float("inf"), float("nan"), 10**30, ""),
+    *("drop", "keep", "half", "top-left", "bottom-right", "cosine", "general", "additive", "sd"),
+    *("float32", "sinusoidal", "q.csv", "labels.txt", "nope.csv", "st.safetensors", "-", "1,2"),
+    *([1, 2], [1], [0, 1, 1], [-1, 0], [None, 0], [[1, 0, 1], [1, 1, 1]], [[1]], [True, False]),
+    *(["a", "b", "c"], ["a", "\x1b[31m"], [[[[[1]]]]], [], {}, [[True, False, True]] * 2, [[None]]),
+]
+entry_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=6,
+)
 
 file_words = st.sampled_from(GOOD) | st.sampled_from(GOOD) | st.sampled_from(BAD)
 values = st.sampled_from(WORDS) | file_words | st.text(max_size=5)
@@ -260,11 +287,23 @@ def called(line: list[str], folder: Path) -> Ran:
         os.chdir(before)
     out.flush()
     err.flush()
-    for path in folder.iterdir():
-        if path.name.startswith("out"):
-            path.unlink()
-    assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == kept
+    made = [path for path in folder.iterdir() if path.is_file() and path not in kept]
+    assert not any(path.name.startswith(".attncli-") for path in made), line
+    for path in made:
+        path.unlink()
+    changed = {path for path, data in kept.items() if path.read_bytes() != data}
+    for path in changed:
+        path.write_bytes(kept[path])
+    # What is no input may be written over, if a word names it as an output.
+    assert {path.name for path in changed} <= {word.rpartition("=")[2] for word in line}, line
+    assert not {path.name for path in changed} & read_by(line), line
     return Ran(code, out.buffer.getvalue(), err.buffer.getvalue())
+
+
+def read_by(line: list[str]) -> set[str]:
+    """Return the files that a line surely reads: those before its options."""
+    options = [at for at, word in enumerate(line) if word.startswith("-")]
+    return {word.partition("#")[0] for word in line[1 : min(options, default=len(line))]}
 
 
 def controls(text: str, *, colored: bool) -> set[str]:
@@ -299,6 +338,8 @@ relaxed = settings(max_examples=100, deadline=None, suppress_health_check=[Healt
 
 @relaxed
 @given(line=command_lines())
+# What the long run found.
+@example(line=["heatmap", "--window", "q.csv"])
 def test_any_command_line(folder: Path, line: list[str]) -> None:
     check_line(line, folder)
 
@@ -308,6 +349,39 @@ def test_any_command_line(folder: Path, line: list[str]) -> None:
 @given(line=command_lines())
 def test_many_command_lines(folder: Path, line: list[str]) -> None:
     check_line(line, folder)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> dict[str, Any]:
+    """A problem as a document, with entries of any kind in any place."""
+    found = draw(st.sampled_from(PROBLEMS)).copy()
+    for _ in range(draw(st.integers(0, 3))):
+        name = draw(st.sampled_from(ENTRIES))
+        found[name] = draw(st.sampled_from(VALUES) | entry_values)
+    return found
+
+
+@relaxed
+@given(problem=problems(), command=st.sampled_from(COMMANDS))
+def test_any_problem_file(folder: Path, problem: dict[str, Any], command: str) -> None:
+    check_problem(folder, problem, command)
+
+
+@pytest.mark.long
+@settings(relaxed, max_examples=20_000)
+@given(problem=problems(), command=st.sampled_from(COMMANDS))
+def test_many_problem_files(folder: Path, problem: dict[str, Any], command: str) -> None:
+    check_problem(folder, problem, command)
+
+
+def check_problem(folder: Path, problem: dict[str, Any], command: str) -> None:
+    path = folder / "any.json"
+    path.write_text(json.dumps(problem))
+    try:
+        expect = ["--expect", "c.csv"] if command == "check" else []
+        check_line([command, "any.json", *expect], folder)
+    finally:
+        path.unlink()
 
 
 @relaxed

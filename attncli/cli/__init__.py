@@ -14,7 +14,6 @@ code   meaning
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import warnings
 
@@ -98,8 +97,9 @@ def _call(argv: list[str]) -> int:
     except ReaderGoneError:
         return READER_GONE
     except SystemExit as end:
-        # Typer leaves so after completing words, and with 1 where nobody reads its help.
-        return int(end.code or 0) if "_ATTNCLI_COMPLETE" in os.environ else READER_GONE
+        # Typer leaves so after installing completion, and where nobody reads its help.
+        gone = isinstance(end.__context__, BrokenPipeError)
+        return READER_GONE if gone else WRONG if end.code else 0
     if code == 0:  # help and version end so; a command with None
         _flush()
     return code if isinstance(code, int) else 0
