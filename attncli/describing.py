@@ -11,7 +11,7 @@ from attncli.checkpoint import layer_widths
 from attncli.checkpoint_names import find_layers
 from attncli.dtypes import dtype_name
 from attncli.errors import InputError
-from attncli.loading import describe, headers, read, split_member
+from attncli.loading import describe, headers, kind_of, read, split_member
 from attncli.loading.contents import LoadedArray, LoadedMapping, Member
 from attncli.survey import Survey, survey
 from attncli.text import printable
@@ -183,8 +183,7 @@ def _entry(source: str, name: str, contents: LoadedMapping) -> MemberInfo:
         return _array(name, entry)
     if isinstance(entry, list):
         return MemberInfo(name, (len(entry),), "text", note=", ".join(map(str, entry)))
-    kind = "null" if entry is None else "text" if isinstance(entry, str) else type(entry).__name__
-    return MemberInfo(name, (), kind, note=None if entry is None else str(entry))
+    return MemberInfo(name, (), kind_of(entry), note=None if entry is None else str(entry))
 
 
 def _array(name: str, array: LoadedArray) -> MemberInfo:

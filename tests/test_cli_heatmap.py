@@ -57,6 +57,18 @@ def test_numbers_stand_in_the_cells_unless_told_otherwise(tutorial: Path, attncl
     assert Path("w.svg").read_text().count("0.26") == 0
 
 
+LABELLED = ["--query-labels", "the,cat", "--key-labels", "a,b,c"]
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml", "npz"])
+def test_labels_and_summaries_go_through_a_pipe(kind: str, tutorial: Path) -> None:
+    show = "weights" if kind == "npz" else "weights,stats,top"
+    made = run("compute", "q.csv", "k.csv", *LABELLED, "--show", show, "-f", kind).good()
+    drawn = run("heatmap", stdin=made.out).good()
+    np.testing.assert_allclose(numbers(drawn.text)[:6], WEIGHTS.ravel(), atol=0.005)
+    assert "cat" in drawn.text
+
+
 @pytest.mark.parametrize("kind", ["json", "yaml", "csv", "npy", "npz"])
 def test_what_compute_writes_heatmap_draws(kind: str, tutorial: Path) -> None:
     made = run("compute", "q.csv", "k.csv", "--show", "weights", "-f", kind).good()
@@ -70,12 +82,6 @@ def test_the_pipe_of_the_manual_makes_a_png(tutorial: Path) -> None:
     drawn = run("heatmap", "--out", "w.png", stdin=made.out).good()
     assert (drawn.out, drawn.err) == (b"", b"")
     assert Path("w.png").read_bytes().startswith(MAGIC["png"])
-
-
-def test_labels_go_through_the_pipe(tutorial: Path) -> None:
-    words = ["--query-labels", "the,cat", "--key-labels", "a,b,c"]
-    made = run("compute", "q.csv", "k.csv", *words, "-f", "json").good()
-    assert "cat" in run("heatmap", stdin=made.out).good().text
 
 
 def test_one_matrix_alone_is_finished_weights(folder: Path, attncli: Run) -> None:

@@ -101,7 +101,7 @@ def test_members_of_archives_and_documents(attncli, folder):
 
 def test_what_cannot_be_read_is_named_all_the_same(attncli, folder):
     np.save("o.npy", np.array([{}, []], dtype=object))
-    np.savez("m.npz", good=np.ones(2), bad=np.array(["a", "b"]))
+    np.savez("m.npz", good=np.ones(2), bad=np.array([["a", "b"]]))
     objects, mixed = told(attncli, "o.npy", "m.npz")
     assert objects["members"][0]["dtype"] == "|O"
     assert "unpickling" in objects["members"][0]["note"]
@@ -225,3 +225,14 @@ def test_json_never_holds_what_json_cannot(attncli, folder):
         raise AssertionError(word)
 
     json.loads(text, parse_constant=refuse)
+
+
+def test_labels_are_told_alike_of_every_kind_and_whole_in_a_pipe(attncli, folder):
+    words = [f"word {index}" for index in range(40)]
+    np.savez("a.npz", tokens=words, weights=np.ones((40, 40)))
+    Path("a.json").write_text(json.dumps({"tokens": words, "stats": [{"head": 0}]}))
+    for file in ("a.npz", "a.json"):
+        (found,) = (m for m in told(attncli, file)[0]["members"] if m["name"] == "tokens")
+        assert (found["shape"], found["dtype"], found["note"]) == ([40], "text", ", ".join(words))
+        assert ", ".join(words) in attncli("info", file).good().text
+    assert told(attncli, "a.json")[0]["members"][1]["dtype"] == "summary"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from attncli.errors import InputError
 from attncli.loading import LoadedArray, LoadedMapping, read
+from attncli.loading.contents import Unread
 
 
 @pytest.fixture
@@ -251,3 +252,35 @@ def test_what_json_and_yaml_write_is_read(data):
     for text in (as_json, as_yaml):
         found = read("-", stdin=io.BytesIO(text.encode())).entries["q"].values
         np.testing.assert_array_equal(found, expected)
+
+
+SUMMARY = """{"weights": [[1]], "stats": [{"head": 0, "far": [1, {"x": null}]}],
+ "top": {"a": [[{"b": []}]]}}"""
+
+
+@pytest.mark.parametrize("suffix", [".json", ".yaml"])
+@pytest.mark.parametrize("twice", ["", ', "twice": 1'])
+def test_a_summary_beside_arrays_is_passed_over(document, suffix, twice):
+    found = document(SUMMARY[:-1] + twice + "}", suffix).entries
+    assert plain(found["weights"]) == [[1]]
+    assert (found["stats"], found["top"]) == (Unread(), Unread())
+
+
+@pytest.mark.parametrize("suffix", [".json", ".yaml"])
+def test_arrays_of_these_names_are_read(document, suffix):
+    found = document('{"stats": [[1, 2]], "top": [1, 2]}', suffix).entries
+    assert (plain(found["stats"]), plain(found["top"])) == ([[1, 2]], [1, 2])
+
+
+@pytest.mark.parametrize("suffix", [".json", ".yaml"])
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('{"other": [{"a": 1}]}', "line 1, column 12: found a mapping inside"),
+        ('{"stats": [[1], {"a": 1}]}', "line 1, column 17: found a mapping inside"),
+        (f'{{"stats": [{{"a": {"[" * 40}1{"]" * 40}}}]}}', "deeper than 32 levels"),
+    ],
+)
+def test_no_other_mapping_is_passed_over(document, suffix, text, what):
+    with pytest.raises(InputError, match=what):
+        document(text, suffix)

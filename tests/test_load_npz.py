@@ -60,6 +60,14 @@ def test_what_numpy_saves_is_read(tmp_path, save):
     assert describe(f"{path}#k") == [Member("k", (4, 3), "float32")]
 
 
+@pytest.mark.parametrize("order", "<>")
+def test_a_list_of_words_is_read_without_unpickling(file, order):
+    words = ["Ich", "ja", "", "[MASK]", "größer 中"]
+    path = file(archive({"tokens.npy": member(np.array(words, f"{order}U12"))}))
+    assert read(path).entries["tokens"] == words
+    assert describe(path) == [Member("tokens", (5,), "text")]
+
+
 def test_bfloat16_members(file):
     bits = (K.view(np.uint32) >> 16).astype("<u2")
     path = file(archive({"k.npy": member(bits.view("V2"))}))
@@ -117,6 +125,7 @@ NESTED = archive({"inner.npz": GOOD})
 DISGUISED = archive({"inner.npy": GOOD})
 PYTORCH = archive({"archive/data.pkl": b"\x80\x02K\1."})
 OBJECTS = archive({"q.npy": b"\x93NUMPY\1\0" + member(np.zeros(1))[8:].replace(b"<f8", b"|O ")})
+WILD, HALF = np.array([0x110000], "<u4"), np.array([0xD800], "<u4")
 BROKEN = {
     "truncated": (GOOD[:-10], "damaged"),
     "empty": (archive({}), "no arrays"),
@@ -132,7 +141,12 @@ BROKEN = {
     "small lie": (patched(GOOD, offset=24, code="<I", value=100), "damaged"),
     "large lie": (patched(GOOD, offset=24, code="<I", value=100_000), "longer than its header"),
     "huge lie": (patched(GOOD, offset=24, code="<I", value=2**31), "would unpack"),
-    "text array": (archive({"q.npy": member(np.array(["a"]))}), "<U1"),
+    "text array": (archive({"q.npy": member(np.array([["a"]]))}), "<U1"),
+    "one text": (archive({"q.npy": member(np.array("a"))}), "<U1"),
+    "bytes": (archive({"q.npy": member(np.array([b"a"]))}), "S1"),
+    "beyond Unicode": (archive({"t.npy": member(WILD.view("<U1"))}), "not Unicode"),
+    "half a pair": (archive({"t.npy": member(HALF.view("<U1"))}), "not Unicode"),
+    "text that is cut off": (archive({"t.npy": member(np.array(["abc"]))[:-4]}), "truncated"),
     "five axes": (archive({"q.npy": member(np.zeros((1,) * 5))}), "5 axes"),
     "zero axis": (archive({"q.npy": member(np.zeros((0, 2)))}), r"\(0, 2\)"),
     "members": (archive({f"{at}.npy": b"" for at in range(10_001)}, 0), "more than 10000"),

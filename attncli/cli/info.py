@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import SHOWN
-from attncli.cli.terminal import console, piped_in, print_text, say_error
+from attncli.cli.terminal import console, is_terminal, piped_in, print_text, say_error
 from attncli.errors import AttnError, UsageError
 
 if TYPE_CHECKING:
@@ -112,5 +112,5 @@ def _print_tables(found: list[FileInfo], color: str) -> None:
 
     screen = console(color)
     for each in found:
-        for part in info_parts(each):
+        for part in info_parts(each, cut=is_terminal()):
             screen.print(part)

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from attncli.dtypes import dtype_name
 from attncli.errors import InputError, UsageError
-from attncli.loading.contents import Contents, LoadedArray, LoadedMapping, Member
+from attncli.loading.contents import Contents, LoadedArray, LoadedMapping, Member, Unread
 from attncli.loading.registry import format_of
 from attncli.loading.source import open_source, refusals
 from attncli.text import counted, printable, quoted
@@ -24,6 +24,7 @@ __all__ = [
     "Member",
     "describe",
     "headers",
+    "kind_of",
     "read",
     "read_array",
     "split_member",
@@ -180,9 +181,15 @@ def _member(contents: Contents, name: str) -> LoadedArray:
         raise InputError(msg, hint=f"it holds {_listed(contents, near=name)}")
     entry = contents.entries[name]
     if not isinstance(entry, LoadedArray):
-        kind = "a list of words" if isinstance(entry, list) else f"the single value {entry!r:.40}"
+        kind = _described_as(entry)
         raise InputError(f"{contents.name}#{printable(name)} is {kind}, expected an array")
     return entry
+
+
+def _described_as(entry: object) -> str:
+    if isinstance(entry, list):
+        return "a list of words"
+    return "a summary" if isinstance(entry, Unread) else f"the single value {entry!r:.40}"
 
 
 def _listed(contents: LoadedMapping, near: str = "") -> str:
@@ -206,5 +213,10 @@ def _of_entry(name: str, entry: object) -> Member:
         return Member(name, entry.values.shape, dtype_name(entry.values.dtype))
     if isinstance(entry, list):
         return Member(name, (len(entry),), "text")
-    kind = "text" if isinstance(entry, str) else "null" if entry is None else type(entry).__name__
-    return Member(name, (), kind)
+    return Member(name, (), kind_of(entry))
+
+
+def kind_of(entry: object) -> str:
+    """Return the word for the kind of a single value: ``text``, ``null``, ``bool``."""
+    words = {str: "text", type(None): "null", Unread: "summary"}
+    return words.get(type(entry), type(entry).__name__)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Contents", "LoadedArray", "LoadedMapping", "Member"]
+__all__ = ["Contents", "LoadedArray", "LoadedMapping", "Member", "Unread"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,8 @@ class LoadedMapping:
     entries : mapping of str to object
         A `LoadedArray` where the file holds numbers in nested lists or an array
         member; otherwise what the file says: bool, int, float, str, None, or a
-        list of str (labels). Members of NPZ and safetensors are read when asked for.
+        list of str (labels), or an `Unread`. Members of NPZ and safetensors are read
+        when asked for.
     name : str
         How errors name the file.
     folder : str
@@ -52,6 +53,14 @@ class LoadedMapping:
     entries: Mapping[str, object]
     name: str
     folder: str = "."
+
+
+@dataclass(frozen=True)
+class Unread:
+    """An entry that was passed over: a summary that attncli itself wrote beside the arrays."""
+
+    def __str__(self) -> str:
+        return "not read"
 
 
 @dataclass(frozen=True)
@@ -65,8 +74,9 @@ class Member:
     shape : tuple of int
         Empty for a single value.
     dtype_name : str
-        ``float32``, ``bfloat16``, …; ``text`` for words, ``null`` for nothing, and the
-        format's own word (``F8_E4M3``, ``<U5``) where attncli cannot read the elements.
+        ``float32``, ``bfloat16``, …; ``text`` for words, ``null`` for nothing,
+        ``summary`` for what is passed over, and the format's own word (``F8_E4M3``,
+        ``<U5``) where attncli cannot read the elements.
     """
 
     name: str

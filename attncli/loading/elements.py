@@ -15,8 +15,10 @@ from attncli.text import quoted
 if TYPE_CHECKING:
     from attncli.loading.npy_header import Header
 
-__all__ = ["checked_dtype", "entry_of", "finished"]
+__all__ = ["checked_dtype", "entry_of", "finished", "words_of"]
 
+_LAST_CHARACTER = 0x10FFFF
+_SURROGATES, _SURROGATE_COUNT = np.uint32(0xD800), 0x800
 _REFUSED = {
     "O": "objects, which only unpickling could read",
     "c": "complex numbers",
@@ -81,3 +83,20 @@ def entry_of(values: npt.NDArray[Any], name: str) -> object:
     if values.dtype == BFLOAT16:
         values = widen(values, np.float64)
     return values.item()
+
+
+def words_of(values: npt.NDArray[np.str_], name: str) -> list[str]:
+    """Return a list of words that was stored as an array of fixed width.
+
+    Raises
+    ------
+    InputError
+        If what is stored is no text.
+    """
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    codes = values.view(np.uint32)
+    # Beyond Unicode, or half of a pair: NumPy would fail on the one, and a file on the other.
+    if (codes > _LAST_CHARACTER).any() or (codes - _SURROGATES < _SURROGATE_COUNT).any():
+        raise InputError(f"{name} holds text that is not Unicode")
+    words: list[str] = values.tolist()
+    return words

@@ -27,6 +27,7 @@ _ELEMENTS = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "
 _DESCR = re.compile(r"""['"]descr['"]\s*:\s*(?:'([^']*)'|"([^"]*)"|([\[(].*[\])]))""", re.DOTALL)
 _ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)\b""")
 _SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(([\d\s,L]*)\)""")
+_WORDS = re.compile(r"[<>=]U[1-9]\d{0,5}")
 _AXIS = re.compile(r"\s*(\d{1,18})L?\s*")  # L as Python 2 wrote it
 
 
@@ -58,9 +59,17 @@ class Header:
         return np.dtype(order + code) if known and order else None
 
     @property
+    def words(self) -> np.dtype[Any] | None:
+        """The elements' dtype where they are a list of words; None otherwise."""
+        return (
+            np.dtype(self.descr) if _WORDS.fullmatch(self.descr) and len(self.shape) == 1 else None
+        )
+
+    @property
     def nbytes(self) -> int | None:
         """The size of the data in bytes; None where the dtype is not known."""
-        return None if self.dtype is None else math.prod(self.shape) * self.dtype.itemsize
+        stored = self.words if self.dtype is None else self.dtype
+        return None if stored is None else math.prod(self.shape) * stored.itemsize
 
     def member(self, name: str) -> Member:
         """Return what `describe` says of this array."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from attncli.errors import AttnError, InputError
 from attncli.loading.contents import LoadedMapping, Member
-from attncli.loading.elements import checked_dtype, entry_of, finished
+from attncli.loading.elements import checked_dtype, entry_of, finished, words_of
 from attncli.loading.lazy import LazyEntries
 from attncli.loading.npy_header import Header, check_size, read_header
 from attncli.loading.shapes import check_shape
@@ -45,7 +46,8 @@ def read_npz(source: Source, dtype: str | None = None) -> LoadedMapping:
     Returns
     -------
     LoadedMapping
-        Its entries are `LoadedArray`; a member without axes is a number or a bool.
+        Its entries are `LoadedArray`; a member without axes is a number or a bool,
+        one of text with one axis a list of str.
 
     Raises
     ------
@@ -69,7 +71,8 @@ def describe_npz(source: Source) -> list[Member]:
         for name in _member_names(archive, source):
             with archive.open(f"{name}.npy") as stream:
                 header = read_header(cast("Any", stream), _full_name(source, name))
-            members.append(header.member(name))
+            found = header.member(name)
+            members.append(found if header.words is None else replace(found, dtype_name="text"))
     return members
 
 
@@ -156,11 +159,15 @@ def _read_member(source: Source, name: str, dtype: str | None) -> object:
         info = archive.getinfo(f"{name}.npy")
         with archive.open(info) as stream:
             header = read_header(cast("Any", stream), full)
-            stored = checked_dtype(header, full, dtype)
+            stored = header.words
+            if stored is None:
+                stored = checked_dtype(header, full, dtype)
             if header.shape:
                 check_shape(header.shape, full)
             check_size(header, info.file_size, full)
             values = _elements(stream, header, stored, full)
+    if stored.kind == "U":
+        return words_of(values, full)
     return entry_of(finished(values, full, dtype), full)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import InputError
-from attncli.loading.contents import Contents, LoadedArray, LoadedMapping
+from attncli.loading.contents import Contents, LoadedArray, LoadedMapping, Unread
 from attncli.loading.shapes import check_shape
-from attncli.loading.tree import LABEL_NAMES, Document
+from attncli.loading.tree import LABEL_NAMES, SUMMARY_NAMES, Document
 from attncli.text import printable
 
 __all__ = ["Unpackable", "contents", "pack"]
@@ -85,6 +85,8 @@ def contents(document: Document, root: list[Any] | dict[str, Any]) -> Contents:
 
 
 def _entry(document: Document, name: str, value: object) -> object:
+    if name in SUMMARY_NAMES and _is_summary(value):
+        return Unread()
     if not isinstance(value, list):
         if isinstance(value, dict):
             raise Unpackable
@@ -96,6 +98,11 @@ def _entry(document: Document, name: str, value: object) -> object:
     if name in LABEL_NAMES:  # numbers here are words, and `build` keeps them as written
         raise Unpackable
     return LoadedArray(packed, full)
+
+
+def _is_summary(value: object) -> bool:
+    first = value[0] if isinstance(value, list) and value else value
+    return isinstance(first, dict | Unread)
 
 
 def _packed(nested: list[Any], name: str) -> npt.NDArray[Any] | list[str]:

@@ -7,12 +7,15 @@ recurses deeper than `MAX_DEPTH`, and nothing is expanded.
 from __future__ import annotations
 
 import gc
+import itertools
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attncli.errors import InputError
+from attncli.loading.contents import Unread
 from attncli.loading.number import NumberOverflowError, is_numeric, parse_number
 from attncli.loading.regular import Regularity
 from attncli.text import quoted
@@ -22,7 +25,16 @@ if TYPE_CHECKING:
 
     from attncli.loading.source import Source
 
-__all__ = ["LABEL_NAMES", "MAX_DEPTH", "MAX_ENTRIES", "Document", "Event", "build", "no_collection"]
+__all__ = [
+    "LABEL_NAMES",
+    "MAX_DEPTH",
+    "MAX_ENTRIES",
+    "SUMMARY_NAMES",
+    "Document",
+    "Event",
+    "build",
+    "no_collection",
+]
 
 # Four axes in a mapping need five levels; the rest is room for a better message.
 MAX_DEPTH = 32
@@ -30,6 +42,8 @@ MAX_DEPTH = 32
 MAX_ENTRIES = 10_000
 # Under these names every word is a label as it stands, also ``2``, ``true`` and ``null``.
 LABEL_NAMES = frozenset({"tokens", "query_labels", "key_labels"})
+# What attncli writes here is made of mappings; these are passed over, not read.
+SUMMARY_NAMES = frozenset({"stats", "top"})
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _WORDS |= {"True": True, "False": False, "TRUE": True, "FALSE": False, "Null": None, "NULL": None}
 _WHOLE = re.compile(r"\s*[-+]?\d+\s*")
@@ -104,8 +118,26 @@ def _mapping(document: Document, events: Iterator[Event]) -> dict[str, Any]:
             raise document.refusal(f"found more than {MAX_ENTRIES:,} entries", offset)
         if name in entries:
             raise document.refusal(f"the key {quoted(name)} stands here a second time", offset)
-        entries[name] = _entry(document, events, labels=name in LABEL_NAMES)
+        read = _summary if name in SUMMARY_NAMES else partial(_entry, labels=name in LABEL_NAMES)
+        entries[name] = read(document, events)
     return entries
+
+
+def _summary(document: Document, events: Iterator[Event]) -> object:
+    """Pass over an entry with mappings in it; read any other."""
+    ahead = [next(events)]
+    if ahead[0][0] == "[":
+        ahead.append(next(events))
+    if ahead[-1][0] != "{":
+        return _entry(document, itertools.chain(ahead, events), labels=False)
+    depth = len(ahead)
+    while depth:
+        kind, _, _, offset = next(events)
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(kind, 0)
+        if depth > MAX_DEPTH:
+            what = f"lists are nested deeper than {MAX_DEPTH} levels"
+            raise document.refusal(what, offset)
+    return Unread()
 
 
 def _entry(document: Document, events: Iterator[Event], *, labels: bool) -> object:

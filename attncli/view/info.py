@@ -27,17 +27,19 @@ _NAME_WIDTH = 16
 _MOST_ROWS = 1000
 
 
-def info_parts(info: FileInfo) -> Iterator[RenderableType]:
+def info_parts(info: FileInfo, *, cut: bool = True) -> Iterator[RenderableType]:
     """Yield the tables of one file: its members, then its attention layers.
 
     Parameters
     ----------
     info : FileInfo
+    cut : bool
+        Shorten long notes, as in a terminal.
     """
     kind = f" · {info.picture.upper()} picture" if info.picture else ""
     yield Text(printable(info.name) + kind, style="bold")
     if info.members:
-        yield _member_table(info.members[:_MOST_ROWS])
+        yield _member_table(info.members[:_MOST_ROWS], cut=cut)
         yield from _rest(len(info.members), "member")
     if info.picture:
         yield _text_table(info)
@@ -85,7 +87,7 @@ def _table(*headings: str, left: int = 1) -> Table:
     return table
 
 
-def _member_table(members: tuple[MemberInfo, ...]) -> Table:
+def _member_table(members: tuple[MemberInfo, ...], *, cut: bool) -> Table:
     notes = any(member.note for member in members)
     table = _table("member", "shape", "dtype", "min", "max", "NaN/inf", left=3)
     table.columns[0].min_width = min(_NAME_WIDTH, max(len(member.name) for member in members))
@@ -94,7 +96,8 @@ def _member_table(members: tuple[MemberInfo, ...]) -> Table:
     for member in members:
         cells = [printable(member.name), _shape(member.shape), member.dtype, *_numbers(member)]
         if notes:
-            cells.append(shorten(printable(member.note or ""), _NOTE_WIDTH))
+            note = printable(member.note or "")
+            cells.append(shorten(note, _NOTE_WIDTH) if cut else note)
         table.add_row(*map(Text, cells))
     return table
 
