@@ -221,6 +221,35 @@ def test_heads_stand_side_by_side_under_their_titles():
     assert sum("head" in line for line in narrow) == 3
 
 
+def batches(rows, across, counts=(2, 3)):
+    values = weights(rows, across, heads=6).reshape(*counts, rows, across)
+    panels = split(values, names=["batch", "head"])
+    return make_picture(panels, title="a title " * 20, group=counts[1])
+
+
+def test_titles_without_room_are_short_and_never_cut():
+    lines = draw_blocks(batches(5, 3), width=40).split("\n")
+    titles = [line.split() for line in lines if line.strip().startswith("b")]
+    assert titles == [f"b{b} h0 b{b} h1 b{b} h2".split() for b in range(2)]
+    assert "…" not in "".join(lines[2:])
+
+
+def test_titles_and_heading_are_whole_where_there_is_no_edge():
+    lines = draw_blocks(batches(5, 3), width=None).split("\n")
+    assert lines[0] == ("a title " * 20).rstrip()
+    title = lines[2]
+    for head in range(3):
+        start = title.index(f"batch 0, head {head}")
+        # Each title begins above its map.
+        assert lines[3][start : start + 5] == "0 1 2"
+
+
+@pytest.mark.parametrize(("counts", "rows"), [((2, 3), [3, 3]), ((3, 2), [2, 2, 2])])
+def test_batches_lie_below_each_other(counts, rows):
+    lines = draw_blocks(batches(5, 8, counts), width=80).split("\n")
+    assert [line.count("head") for line in lines if "head" in line] == rows
+
+
 @pytest.mark.parametrize("color", ["truecolor", "256", "none"])
 @pytest.mark.parametrize("unicode", [True, False])
 @settings(max_examples=40, deadline=None)

@@ -1,5 +1,6 @@
 """The drawn figure: colours of cells, places of texts, bytes and metadata."""
 
+import re
 import warnings
 import zlib
 from io import BytesIO
@@ -310,6 +311,31 @@ def test_a_pooled_picture_keeps_the_numbers_of_tokens():
 @pytest.mark.parametrize(("count", "columns"), [(1, 1), (2, 2), (3, 3), (4, 2), (8, 4), (12, 4)])
 def test_heads_make_a_grid_near_the_shape_of_a_page(count, columns):
     assert grid_columns(count, 1.0) == columns
+
+
+@pytest.mark.parametrize(
+    ("count", "group", "columns"), [(6, 3, {3}), (14, 7, {7}), (30, 10, {5}), (24, 12, {3, 4, 6})]
+)
+def test_a_row_of_the_grid_holds_heads_of_one_batch_entry(count, group, columns):
+    assert grid_columns(count, 7 / 5, group) in columns
+
+
+def test_a_prime_number_of_heads_makes_no_strip():
+    assert 6 <= grid_columns(62, 1.0, 31) <= 12
+
+
+def test_batches_of_a_problem_lie_below_each_other(folder, attncli):
+    random = np.random.default_rng(0)
+    for name, rows in (("q", 5), ("k", 7)):
+        np.save(folder / f"{name}.npy", random.normal(size=(2, 3, rows, 4)))
+    attncli("compute", "q.npy", "k.npy", "--save", "weights=w.npy").good()
+    for files in (["q.npy", "k.npy"], ["w.npy"], ["w.npy", "--minus", "w.npy"]):
+        attncli("heatmap", *files, "--out", "w.svg").good()
+        svg = (folder / "w.svg").read_text()
+        pairs = re.findall(r'x="([\d.]+)" y="([\d.]+)"[^>]*>batch (\d), head (\d)<', svg)
+        assert len(pairs) == 6
+        assert len({(batch, up) for _, up, batch, _ in pairs}) == 2
+        assert len({(head, across) for across, _, _, head in pairs}) == 3
 
 
 def test_wrong_wishes_are_errors_with_a_way_out():

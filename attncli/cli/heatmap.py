@@ -252,7 +252,7 @@ def _show(picture: Picture, drawing: PictureOptions, run: RunOptions) -> None:
     print_text(
         draw_blocks(
             picture,
-            width=width() or 80,
+            width=width(),
             height=height(),
             color=color_depth(run.color),
             unicode=shows_unicode(),

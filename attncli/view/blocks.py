@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_blocks"]
 
 _NARROWEST = 20
+_PIPE_WIDTH = 80
 # Without a window to fit, a picture should still not fill a log.
 _MOST_LINES = 64
 # Below this a low window would pool what scrolling a little shows whole.
@@ -37,13 +39,14 @@ _LEAST_LINES = 16
 # Title, axes, numbers of keys, legend and the next prompt.
 _LINES_AROUND = 5
 _GAP = 2
+_PLACE = re.compile(r"(batch|head) (\d+),?")
 _NAMES = {"weights": "weight", "scores": "score", "difference": "difference"}
 
 
 def draw_blocks(
     picture: Picture,
     *,
-    width: int,
+    width: int | None,
     height: int | None = None,
     color: Color = "none",
     unicode: bool = True,
@@ -59,8 +62,9 @@ def draw_blocks(
     Parameters
     ----------
     picture : Picture
-    width : int
-        Columns of the terminal; no line is longer (20 is the least).
+    width : int or None
+        Columns of the terminal; no line is longer (20 is the least). None where there is no
+        edge: then maps take 80 columns, and titles what they need.
     height : int, optional
         Lines of the terminal, for each map, which takes at least 16 lines of cells;
         64 lines unless given.
@@ -78,7 +82,7 @@ def draw_blocks(
     str
         Lines with escape sequences for colours, if any; no newline at the end.
     """
-    width = max(width, _NARROWEST)
+    edge, width = width, max(width or _PIPE_WIDTH, _NARROWEST)
     painter = Painter(color, unicode, picture.signed)
     queries = terminal_labels(picture.query_labels, painter)
     keys = terminal_labels(picture.key_labels, painter)
@@ -93,8 +97,8 @@ def draw_blocks(
     return "\n".join(
         painter.text(line)
         for line in chain(
-            _heading(picture, width, painter),
-            _panels(picture, form, painter, names, header, room),
+            _heading(picture, edge and width, painter),
+            _panels(picture, form, painter, names, header, edge and room),
             ([plain(text)] for text in key_list(picture, keys, form, width, painter)),
             _notes(picture, queries, form, width, painter),
             _legend(picture, width, painter),
@@ -135,46 +139,68 @@ def _panels(
     painter: Painter,
     names: list[str],
     header: list[str],
-    room: int,
+    room: int | None,
 ) -> list[Line]:
     """Return all maps, side by side while they fit."""
     wide = picture.cells[1] * form.width
-    beside = max(1, (room + _GAP) // (wide + _GAP))
+    titles, pitch = _titles(picture.panels, wide, room, painter)
+    beside = _beside_each_other(pitch, room or _PIPE_WIDTH - columns(names[0]), picture.group)
     lines: list[Line] = []
     for first in range(0, len(picture.panels), beside):
         group = picture.panels[first : first + beside]
         if first:
             lines.append([plain("")])
         margin = " " * len(names[0]) if names[0].isascii() else " " * columns(names[0])
-        lines += _titles(group, margin, wide, painter)
-        lines += [_beside(margin, [[plain(text)]] * len(group)) for text in header]
+        if titles:
+            shown = titles[first : first + beside]
+            lines.append(_beside(margin, [[plain(title)] for title in shown]))
+        spare = pitch - wide
+        lines += [_beside(margin, [[plain(text)]] * len(group), spare) for text in header]
         bodies = [painter.rows(picture, panel, form) for panel in group]
         lines += [
-            _beside(name, list(parts))
+            _beside(name, list(parts), spare)
             for name, parts in zip(names, zip(*bodies, strict=True), strict=True)
         ]
     return lines
 
 
-def _titles(group: Sequence[Panel], margin: str, wide: int, painter: Painter) -> list[Line]:
-    if not any(panel.title for panel in group):
-        return []
-    titles = [painter.known(panel.title or "") for panel in group]
-    return [_beside(margin, [[plain(fit_text(title, wide, painter))] for title in titles])]
+def _titles(
+    panels: Sequence[Panel], wide: int, room: int | None, painter: Painter
+) -> tuple[list[str], int]:
+    """Return the titles, if any, and the width of a map with its title, all the same."""
+    titles = [painter.known(panel.title or "") for panel in panels]
+    if room is not None and max(map(columns, titles)) > wide:
+        titles = [_PLACE.sub(lambda place: place[1][0] + place[2], title) for title in titles]
+    pitch = max(wide, *map(columns, titles))
+    if room is not None:
+        pitch = max(wide, min(pitch, room))
+    return [fit_text(title, pitch, painter) for title in titles] if any(titles) else [], pitch
 
 
-def _beside(name: str, parts: list[Line]) -> Line:
+def _beside_each_other(pitch: int, room: int, group: int | None) -> int:
+    """Return how many maps stand in a row, which holds no two batch entries if it can."""
+    most = max(1, (room + _GAP) // (pitch + _GAP))
+    if group is None:
+        return most
+    even = max(count for count in range(1, min(most, group) + 1) if group % count == 0)
+    # A prime number of heads would otherwise stand below each other.
+    return even if 2 * even >= min(most, group) else most
+
+
+def _beside(name: str, parts: list[Line], spare: int = 0) -> Line:
     """Join the lines of several maps, with a gap between them."""
     line: Line = [plain(name)]
     for index, part in enumerate(parts):
-        line += ([plain(" " * _GAP)] if index else []) + part
+        line += ([plain(" " * (_GAP + spare))] if index else []) + part
     return line
 
 
-def _heading(picture: Picture, width: int, painter: Painter) -> list[Line]:
+def _heading(picture: Picture, width: int | None, painter: Painter) -> list[Line]:
     title = [painter.known(picture.title)] if picture.title else []
     texts = [*title, f"queries down, {picture.columns_are.lower()} across"]
-    return [[plain(shorten(text, width, ellipsis=painter.known("…")))] for text in texts]
+    if width is not None:
+        texts = [shorten(text, width, ellipsis=painter.known("…")) for text in texts]
+    return [[plain(text)] for text in texts]
 
 
 def _notes(

@@ -61,7 +61,8 @@ def fit(picture: Picture, *, dpi: float = 150) -> Picture:
         Pixels an inch.
     """
     shape = (picture.rows, picture.columns)
-    return coarsen(picture, cell_limit(shape, panels=len(picture.panels), dpi=dpi))
+    limit = cell_limit(shape, panels=len(picture.panels), group=picture.group, dpi=dpi)
+    return coarsen(picture, limit)
 
 
 def draw(

@@ -30,6 +30,8 @@ _LABEL_PITCH, _NUMBER_PITCH = 0.16, 0.3
 _LONGEST_LABEL = 24
 _SHORT_SIDE, _LONG_SIDE, _LABELLED_SIDE, _GRID_SIDE = 1.2, 8.0, 14.0, 4.0
 _GRID_WIDTH = 18.0
+# A row of two batch entries is worse than a grid seven times too wide.
+_MIXED = 2.0
 _MARGIN = 0.12
 _NAME = 0.2
 _GAP = 0.2
@@ -92,10 +94,11 @@ class Layout:
         return min(lefts), min(bottoms), max(lefts) + width, max(bottoms) + height
 
 
-def grid_columns(count: int, aspect: float) -> int:
+def grid_columns(count: int, aspect: float, group: int | None = None) -> int:
     """Return how many of `count` panels stand side by side.
 
-    The grid nears 4:3 and leaves few places empty.
+    The grid nears 4:3 and leaves few places empty; no row holds panels of two groups
+    unless the grid would become a strip.
 
     Parameters
     ----------
@@ -103,18 +106,22 @@ def grid_columns(count: int, aspect: float) -> int:
         Panels.
     aspect : float
         Width of a panel over its height.
+    group : int, optional
+        So many panels that follow each other belong together.
     """
 
     def cost(columns: int) -> float:
         rows = ceil(count / columns)
         empty = rows * columns - count
-        return abs(log(columns * aspect / rows / (4 / 3))) + 2 * empty / count
+        shape = abs(log(columns * aspect / rows / (4 / 3)))
+        mixed = bool(group and group % columns)
+        return shape + 2 * empty / count + _MIXED * mixed
 
     return min(range(1, count + 1), key=cost)
 
 
 def panel_size(
-    rows: int, columns: int, *, panels: int = 1, labelled: int = 0
+    rows: int, columns: int, *, panels: int = 1, group: int | None = None, labelled: int = 0
 ) -> tuple[float, float]:
     """Return the width and height of a panel in inches.
 
@@ -126,6 +133,8 @@ def panel_size(
         Queries and keys.
     panels : int
         Panels in the figure.
+    group : int, optional
+        As in `grid_columns`.
     labelled : int
         Labels on the longer axis that has any; the panel grows to hold them, up to a cap.
     """
@@ -133,13 +142,15 @@ def panel_size(
     side = min(_LONG_SIDE, 1.8 + 0.36 * longest)
     side = max(side, min(_LABELLED_SIDE, _LABEL_PITCH * labelled))
     if panels > 1:
-        beside = grid_columns(panels, columns / rows)
+        beside = grid_columns(panels, columns / rows, group)
         side = min(side, max(1.0, min(_GRID_SIDE, _GRID_WIDTH / beside)))
     short = min(_SHORT_SIDE, side)
     return max(short, side * columns / longest), max(short, side * rows / longest)
 
 
-def cell_limit(shape: tuple[int, int], *, panels: int = 1, dpi: float = 150) -> tuple[int, int]:
+def cell_limit(
+    shape: tuple[int, int], *, panels: int = 1, group: int | None = None, dpi: float = 150
+) -> tuple[int, int]:
     """Return the most rows and columns of cells that a panel can show, a pixel each.
 
     Parameters
@@ -148,10 +159,12 @@ def cell_limit(shape: tuple[int, int], *, panels: int = 1, dpi: float = 150) -> 
         Queries and keys.
     panels : int
         Panels in the figure.
+    group : int, optional
+        As in `grid_columns`.
     dpi : float
         Pixels an inch.
     """
-    width, height = panel_size(*shape, panels=panels)
+    width, height = panel_size(*shape, panels=panels, group=group)
     return max(1, floor(height * dpi)), max(1, floor(width * dpi))
 
 
@@ -168,9 +181,10 @@ def lay_out(picture: Picture, measure: Measure, *, stretch: float = 1.0) -> Layo
     """
     count = len(picture.panels)
     labelled = max(len(picture.query_labels or ()), len(picture.key_labels or ()))
-    size = panel_size(picture.rows, picture.columns, panels=count, labelled=labelled)
+    group = picture.group
+    size = panel_size(picture.rows, picture.columns, panels=count, group=group, labelled=labelled)
     panel = (size[0] * stretch, size[1] * stretch)
-    columns = grid_columns(count, picture.columns / picture.rows)
+    columns = grid_columns(count, picture.columns / picture.rows, group)
     keys = _key_axis(picture, panel[0], measure)
     queries = _query_axis(picture, panel[1], measure)
     rows = ceil(count / columns)

@@ -87,7 +87,8 @@ def problem_picture(problem: Problem, wish: Wish, *, threads: int | None = None)
     heads = [range(counts[1])] if wish.average else [[h] for h in range(counts[1])]
     places = [(b, together) for b in range(counts[0]) for together in heads]
     shape = rows[1] - rows[0], columns[1] - columns[0]
-    limit = cell_limit(shape, panels=len(places), dpi=wish.dpi)
+    group = _group(counts[0], len(heads))
+    limit = cell_limit(shape, panels=len(places), group=group, dpi=wish.dpi)
     panels, blind, block = [], 0, (1, 1)
     for batch, together in places:
         pooler = Pooler(shape, limit, signed=wish.what == "scores")
@@ -101,7 +102,8 @@ def problem_picture(problem: Problem, wish: Wish, *, threads: int | None = None)
         block = pooler.block
     if blind:
         warn(blind_advice(problem, blind))
-    return _picture(panels, wish, rows, columns, block, problem.query_labels, problem.key_labels)
+    labels = problem.query_labels, problem.key_labels
+    return _picture(panels, wish, rows, columns, block, *labels, group)
 
 
 def finished_picture(
@@ -124,7 +126,8 @@ def finished_picture(
     rows = _range("--rows", wish.rows, weights.shape[2])
     columns = _range("--cols", wish.columns, weights.shape[3])
     shape = rows[1] - rows[0], columns[1] - columns[0]
-    limit = cell_limit(shape, panels=counts[0] * counts[1], dpi=wish.dpi)
+    group = _group(*counts)
+    limit = cell_limit(shape, panels=counts[0] * counts[1], group=group, dpi=wish.dpi)
     panels, block = [], (1, 1)
     for b in range(counts[0]):
         for h in range(counts[1]):
@@ -132,7 +135,8 @@ def finished_picture(
             pooler.add(weights[b, h, slice(*rows), slice(*columns)])
             panels.append(pooler.panel(_title("bh", counts, b, h)))
             block = pooler.block
-    return _picture(panels, wish, rows, columns, block, finished.query_labels, finished.key_labels)
+    labels = finished.query_labels, finished.key_labels
+    return _picture(panels, wish, rows, columns, block, *labels, group)
 
 
 def _check_average(wish: Wish, axes: str) -> None:
@@ -214,6 +218,7 @@ def _difference_of(
         title=title,
         vmax=wish.vmax,
         columns_are=columns_are,
+        group=_group(*difference.shape[:2]),
     )
 
 
@@ -266,6 +271,7 @@ def _picture(
     block: tuple[int, int],
     query_labels: tuple[str, ...] | None,
     key_labels: tuple[str, ...] | None,
+    group: int | None,
 ) -> Picture:
     return make_picture(
         panels,
@@ -279,7 +285,13 @@ def _picture(
         log=wish.log,
         shape=(rows[1] - rows[0], columns[1] - columns[0]),
         block=block,
+        group=group,
     )
+
+
+def _group(batches: int, heads: int) -> int | None:
+    """Return how many panels belong together, where there are several batch entries."""
+    return heads if batches > 1 and heads > 1 else None
 
 
 def _title(axes: str, counts: tuple[int, ...], batch: int, head: int) -> str | None:

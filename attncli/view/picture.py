@@ -47,6 +47,8 @@ class Picture:
         The scale is logarithmic.
     columns_are : str
         Name of the horizontal axis.
+    group : int or None
+        So many panels that follow each other are the heads of one batch entry.
     free : bool
         Nobody said where the scale ends: it follows the cells.
     """
@@ -65,6 +67,7 @@ class Picture:
     vmax: float
     log: bool
     columns_are: str = "Keys"
+    group: int | None = None
     free: bool = False
 
     @property
@@ -128,6 +131,7 @@ def make_picture(
     shape: tuple[int, int] | None = None,
     block: tuple[int, int] = (1, 1),
     columns_are: str = "Keys",
+    group: int | None = None,
 ) -> Picture:
     """Put panels on one colour scale.
 
@@ -152,6 +156,8 @@ def make_picture(
         Queries and keys that one cell stands for, as `Pooler.block` tells.
     columns_are : str
         Name of the horizontal axis.
+    group : int, optional
+        So many panels that follow each other are the heads of one batch entry.
 
     Raises
     ------
@@ -180,6 +186,7 @@ def make_picture(
         vmax=top,
         log=log,
         columns_are=columns_are,
+        group=group,
         free=vmax == "auto" and what == "weights" and not log,
     )
 
