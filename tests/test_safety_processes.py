@@ -184,9 +184,11 @@ def test_a_file_never_becomes_a_closed_stream(problem: Path) -> None:
         "attncli.cli.main()"
     )
     line = f"compute {QKV} --save context=w.csv -f csv -q"
-    start(line, '"$@" 2>&- >&- <&-', environment(), command=[sys.executable, "-c", program])
-    start(line, '"$@" 2>&- <&-', environment(), command=[sys.executable, "-c", program])
-    assert Path("w.csv").read_bytes() == Path("c.csv").read_bytes()
+    expected = start(line, '"$@"', environment()).out
+    for closed in ("2>&-", ">&-", "<&-", "<&- >&- 2>&-"):
+        Path("w.csv").unlink(missing_ok=True)
+        start(line, f'"$@" {closed}', environment(), command=[sys.executable, "-c", program])
+        assert Path("w.csv").read_bytes() == expected
 
 
 # Root owns the folder too, but without this power must obey its permissions.
