@@ -87,11 +87,28 @@ def test_axes_of_the_weights(seed, name, wrong):
     [
         ("axes_blhx", lambda c: c.transpose(0, 2, 1, 3)),
         ("heads_packed", lambda c: c.transpose(0, 2, 1, 3).reshape(2, 5, -1)),
+        ("heads_packed_untransposed", lambda c: c.reshape(2, 5, -1)),
     ],
 )
 def test_axes_of_the_context(name, wrong):
     q, k, v = draw(0, (2, 4, 5, 8), (2, 4, 7, 8), (2, 4, 7, 3))
     assert named(ask((q, k, v), wrong(plain(q, k, v)))) == {name}
+
+
+def test_a_packed_context_is_a_mismatch_and_what_to_do_is_said():
+    q, k, v = draw(0)
+    report = ask((q, k, v), plain(q, k, v).transpose(0, 2, 1, 3).reshape(2, L, 32))
+    assert not report.passed
+    text = str(report)
+    assert "the numbers are right" in text
+    assert "reshape(B, L, H, E).transpose(0, 2, 1, 3)" in text
+    assert "--heads" in text
+
+
+def test_a_packed_context_without_the_transpose_for_heads_first():
+    q, k, v = draw(0, *[(4, L, 8)] * 3)
+    wrong = plain(q, k, v).reshape(L, 32)
+    assert named(ask((q, k, v), wrong, layout="hsd")) == {"heads_packed_untransposed"}
 
 
 def test_averaged_weights_of_unscaled_scores():

@@ -98,8 +98,10 @@ def test_alibi_slopes_of_other_head_counts(seed):
 def turned(x, start, pairing, base=10000.0, sign=1):
     """Rotate as complex numbers."""
     x = x.astype("f8")
-    first, second = (x[..., :4], x[..., 4:]) if pairing == "half" else (x[..., ::2], x[..., 1::2])
-    angle = np.outer(start + np.arange(x.shape[-2]), base ** (-np.arange(4) / 4))
+    pairs = x.shape[-1] // 2
+    halves = x[..., :pairs], x[..., pairs:]
+    first, second = halves if pairing == "half" else (x[..., ::2], x[..., 1::2])
+    angle = np.outer(start + np.arange(x.shape[-2]), base ** (-np.arange(pairs) / pairs))
     z = (first + 1j * second) * np.exp(1j * sign * angle)
     if pairing == "half":
         return np.concatenate([z.real, z.imag], axis=-1)
@@ -129,6 +131,26 @@ def test_rope(seed, name, query, key):
 
 
 PAIR = "interleaved"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "pairing"),
+    [("rope_unasked_half", "half"), ("rope_unasked_interleaved", "interleaved")],
+)
+def test_rope_that_the_problem_does_not_state(seed, name, pairing):
+    q, k, v = draw(seed)
+    wrong = plain(turned(q, 0, pairing), turned(k, 0, pairing), v)
+    report = ask((q, k, v), wrong)
+    assert named(report) == {name}
+    assert report.diagnosis.explanations[0].options == (f"--rope {pairing}",)
+    assert ask((q, k, v), wrong, rope=pairing).passed
+
+
+def test_two_components_make_one_pair():
+    q, k, v = draw(0, *[(1, 2, 6, 2)] * 3)
+    wrong = plain(turned(q, 0, "half"), turned(k, 0, "half"), v)
+    assert named(ask((q, k, v), wrong)) == {"rope_unasked_half"}
 
 
 def test_rope_base():

@@ -1,25 +1,20 @@
-"""Right numbers under the wrong name: lse, scores, and the axes of a file."""
+"""Right numbers under the wrong name: lse and scores."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee.convention import Convention, Need
+from attncli.referee.convention import Convention
 from attncli.referee.evaluation import evaluate
 from attncli.referee.recipe import Outputs, Recipe, vary
-from attncli.referee.stages import present
 
-if TYPE_CHECKING:
-    from attncli.problem import Problem
-
-__all__ = ["AXES", "LSE", "SCORES"]
+__all__ = ["LSE", "SCORES"]
 
 Array = npt.NDArray[Any]
 Apply = Callable[[Recipe], Recipe | None]
@@ -132,123 +127,4 @@ SCORES = (
         _finished(_unscaled_scores),
         shows="a scale other than 1",
     ),
-)
-
-_WHOLE: frozenset[Need] = frozenset({"batch", "heads", "rows"})
-
-
-def _permuted(order: tuple[int, ...]) -> Apply:
-    """Make an `apply` that writes the axes of (B, H, L, ·) in another order."""
-
-    def shape(problem: Problem, name: str, array: Array) -> Array:
-        array = array.transpose(order)
-        lengths = zip(array.shape, order, strict=True)
-        # An axis that the inputs do not have, and the width of the lse, stay away.
-        kept = [n for n, axis in lengths if axis in _axes(problem, name)]
-        return array.reshape(kept)
-
-    def apply(recipe: Recipe) -> Recipe | None:
-        absent = {0, 1} - set(_axes(recipe.problem, "context"))
-        idle = order == (0, 1, 2, 3) and not recipe.problem.layout.packed
-        # An axis that is not there cannot be misplaced: one entry an order is enough.
-        stray = any(order[axis] != axis for axis in absent)
-        return None if idle or stray else replace(recipe, shape=shape)
-
-    return apply
-
-
-def _axes(problem: Problem, name: str) -> tuple[int, ...]:
-    lead = tuple("bh".index(axis) for axis in problem.layout.weight_axes)
-    return (*lead, 2) if name == "lse" else (*lead, 2, 3)
-
-
-def _permutations() -> Iterator[Convention]:
-    for order in permutations(range(4)):
-        words = ", ".join("BHL·"[axis] for axis in order)
-        yield Convention(
-            name="axes_" + "".join("bhlx"[axis] for axis in order),
-            topic="axes",
-            meaning=f"the numbers are right, but the file has its axes in the order ({words}), "
-            "· being the width, or the keys",
-            fix="transpose the result before it is written",
-            shows="axes of different length",
-            apply=_permuted(order),
-            needs=_WHOLE,
-            late=True,
-        )
-
-
-def _average(recipe: Recipe) -> Recipe | None:
-    """Average the weights that are written, not those that meet the values."""
-    if recipe.problem.shape[1] == 1:
-        return None
-
-    def shape(problem: Problem, name: str, array: Array) -> Array:
-        if name in ("context", "lse"):
-            return present(problem, name, array)
-        averaged: Array = array.mean(axis=1)
-        return averaged if "b" in problem.layout.weight_axes else averaged[0]
-
-    return replace(recipe, shape=shape)
-
-
-def _packed(recipe: Recipe) -> Recipe | None:
-    if "h" not in recipe.problem.layout.axes:
-        return None
-
-    def shape(problem: Problem, name: str, array: Array) -> Array:
-        if name != "context":
-            return present(problem, name, array)
-        batch, _, rows, _ = array.shape
-        joined = array.transpose(0, 2, 1, 3).reshape(batch, rows, -1)
-        return joined if "b" in problem.layout.axes else joined[0]
-
-    return replace(recipe, shape=shape)
-
-
-def _axes_of_one(recipe: Recipe) -> Recipe | None:
-    """Accept axes of length 1 more or fewer than the answer has."""
-    plain, shapes = recipe.shape, recipe.file_shapes
-
-    def shape(problem: Problem, name: str, array: Array) -> Array:
-        right = plain(problem, name, array)
-        wanted = shapes.get(name, right.shape)
-        same = [n for n in right.shape if n != 1] == [n for n in wanted if n != 1]
-        return right.reshape(wanted) if same else right
-
-    return replace(recipe, shape=shape)
-
-
-AXES = (
-    Convention(
-        name="axes_of_length_1",
-        topic="axes",
-        meaning="the numbers are right, but the file has axes of length 1 more or fewer",
-        fix="squeeze or unsqueeze the result before it is written",
-        shows="inputs with an axis of length 1",
-        apply=_axes_of_one,
-        needs=_WHOLE,
-        late=True,
-    ),
-    Convention(
-        name="heads_packed",
-        topic="axes",
-        meaning="the numbers are right, but the heads lie side by side in the width",
-        fix="cut the width into heads before the context is written",
-        shows="more than one head",
-        apply=_packed,
-        needs=_WHOLE,
-        late=True,
-    ),
-    Convention(
-        name="weights_averaged",
-        topic="axes",
-        meaning="the weights are averaged over the heads",
-        fix="ask for the weights of each head (nn.MultiheadAttention: average_attn_weights=False)",
-        shows="more than one head",
-        apply=_average,
-        needs=_WHOLE,
-        late=True,
-    ),
-    *_permutations(),
 )

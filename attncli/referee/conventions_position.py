@@ -11,17 +11,19 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.engine.operands import prepare
+from attncli.problem import Rope
 from attncli.referee.convention import Convention, moved
 from attncli.referee.options import without_alibi, without_rope
 from attncli.referee.recipe import Recipe, distance, vary
 
 if TYPE_CHECKING:
-    from attncli.problem import Rope
+    from attncli.positions import Pairing
 
 __all__ = ["ALIBI", "ROPE"]
 
 Array = npt.NDArray[Any]
 Apply = Callable[[Recipe], Recipe | None]
+_PAIRINGS: tuple[Pairing, ...] = ("half", "interleaved")
 
 
 def _bias_by(term: Callable[[Array, Array], Array], *, from_zero: bool = False) -> Apply:
@@ -121,6 +123,19 @@ def _rope_as(change: Callable[[Rope], Rope | None]) -> Apply:
     return apply
 
 
+def _rope_added(pairing: Pairing) -> Apply:
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        width = problem.query.shape[3]
+        # Of two components both pairings make the same pair.
+        same = pairing == "interleaved" and width == 2
+        if problem.rope is not None or width % 2 or same:
+            return None
+        return vary(recipe, rope=Rope(pairing))
+
+    return apply
+
+
 def _other_pairing(rope: Rope) -> Rope:
     return replace(rope, pairing="half" if rope.pairing == "interleaved" else "interleaved")
 
@@ -183,6 +198,17 @@ ROPE = (
         "the rotary embedding is missing",
         _rope_as(lambda _: None),
         option=without_rope,
+    ),
+    *(
+        _rope(
+            f"rope_unasked_{pairing}",
+            f"a rotary embedding is applied that the problem does not state ({pairing} pairing, "
+            "base 10000)",
+            _rope_added(pairing),
+            fix="leave the rotation out, or state it",
+            option=lambda _, pairing=pairing: f"--rope {pairing}",
+        )
+        for pairing in _PAIRINGS
     ),
     _rope(
         "rope_without_offset",

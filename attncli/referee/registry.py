@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from attncli.referee.conventions_axes import AXES
 from attncli.referee.conventions_causal import CAUSAL
 from attncli.referee.conventions_heads import HEADS
 from attncli.referee.conventions_hiding import HIDING, TOGETHER
 from attncli.referee.conventions_mask import MASKS
-from attncli.referee.conventions_outputs import AXES, LSE, SCORES
+from attncli.referee.conventions_outputs import LSE, SCORES
 from attncli.referee.conventions_padding import BLIND_ROWS, PADDING
 from attncli.referee.conventions_position import ALIBI, ROPE
 from attncli.referee.conventions_scale import INPUTS, SCALES

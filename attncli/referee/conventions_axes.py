@@ -1,0 +1,158 @@
+"""Right numbers in the wrong axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from attncli.referee.convention import Convention, Need
+from attncli.referee.recipe import Recipe
+from attncli.referee.stages import present
+
+if TYPE_CHECKING:
+    from attncli.problem import Problem
+
+__all__ = ["AXES"]
+
+Array = npt.NDArray[Any]
+Apply = Callable[[Recipe], Recipe | None]
+
+_WHOLE: frozenset[Need] = frozenset({"batch", "heads", "rows"})
+
+
+def _permuted(order: tuple[int, ...]) -> Apply:
+    """Make an `apply` that writes the axes of (B, H, L, ·) in another order."""
+
+    def shape(problem: Problem, name: str, array: Array) -> Array:
+        array = array.transpose(order)
+        lengths = zip(array.shape, order, strict=True)
+        # An axis that the inputs do not have, and the width of the lse, stay away.
+        kept = [n for n, axis in lengths if axis in _axes(problem, name)]
+        return array.reshape(kept)
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        absent = {0, 1} - set(_axes(recipe.problem, "context"))
+        idle = order == (0, 1, 2, 3) and not recipe.problem.layout.packed
+        # An axis that is not there cannot be misplaced: one entry an order is enough.
+        stray = any(order[axis] != axis for axis in absent)
+        return None if idle or stray else replace(recipe, shape=shape)
+
+    return apply
+
+
+def _axes(problem: Problem, name: str) -> tuple[int, ...]:
+    lead = tuple("bh".index(axis) for axis in problem.layout.weight_axes)
+    return (*lead, 2) if name == "lse" else (*lead, 2, 3)
+
+
+def _permutations() -> Iterator[Convention]:
+    for order in permutations(range(4)):
+        words = ", ".join("BHL·"[axis] for axis in order)
+        yield Convention(
+            name="axes_" + "".join("bhlx"[axis] for axis in order),
+            topic="axes",
+            meaning=f"the numbers are right, but the file has its axes in the order ({words}), "
+            "· being the width, or the keys",
+            fix="transpose the result before it is written",
+            shows="axes of different length",
+            apply=_permuted(order),
+            needs=_WHOLE,
+            late=True,
+        )
+
+
+def _average(recipe: Recipe) -> Recipe | None:
+    """Average the weights that are written, not those that meet the values."""
+    if recipe.problem.shape[1] == 1:
+        return None
+
+    def shape(problem: Problem, name: str, array: Array) -> Array:
+        if name in ("context", "lse"):
+            return present(problem, name, array)
+        averaged: Array = array.mean(axis=1)
+        return averaged if "b" in problem.layout.weight_axes else averaged[0]
+
+    return replace(recipe, shape=shape)
+
+
+def _packed(recipe: Recipe, *, transposed: bool = True) -> Recipe | None:
+    """Put the heads of the context side by side, or reshape (B, H, L, E) as if they were."""
+    _, heads, queries, _ = recipe.problem.shape
+    absent = "h" not in recipe.problem.layout.axes
+    same = not transposed and 1 in (heads, queries)
+    if absent or same or recipe.problem.output is not None:
+        return None
+
+    def shape(problem: Problem, name: str, array: Array) -> Array:
+        if name != "context":
+            return present(problem, name, array)
+        batch, _, rows, _ = array.shape
+        ordered = array.transpose(0, 2, 1, 3) if transposed else array
+        joined = ordered.reshape(batch, rows, -1)
+        return joined if "b" in problem.layout.axes else joined[0]
+
+    return replace(recipe, shape=shape)
+
+
+def _axes_of_one(recipe: Recipe) -> Recipe | None:
+    """Accept axes of length 1 more or fewer than the answer has."""
+    plain, shapes = recipe.shape, recipe.file_shapes
+
+    def shape(problem: Problem, name: str, array: Array) -> Array:
+        right = plain(problem, name, array)
+        wanted = shapes.get(name, right.shape)
+        same = [n for n in right.shape if n != 1] == [n for n in wanted if n != 1]
+        return right.reshape(wanted) if same else right
+
+    return replace(recipe, shape=shape)
+
+
+AXES = (
+    Convention(
+        name="axes_of_length_1",
+        topic="axes",
+        meaning="the numbers are right, but the file has axes of length 1 more or fewer",
+        fix="squeeze or unsqueeze the result before it is written",
+        shows="inputs with an axis of length 1",
+        apply=_axes_of_one,
+        needs=_WHOLE,
+        late=True,
+    ),
+    Convention(
+        name="heads_packed",
+        topic="axes",
+        meaning="the numbers are right, but the heads lie side by side in the width",
+        fix="cut the file into heads, out.reshape(B, L, H, E).transpose(0, 2, 1, 3), or give "
+        "packed inputs (B, L, H·D) and --heads",
+        shows="more than one head",
+        apply=_packed,
+        needs=_WHOLE,
+        late=True,
+    ),
+    Convention(
+        name="heads_packed_untransposed",
+        topic="axes",
+        meaning="(B, H, L, E) is reshaped to (B, L, H·E) without the transpose before it: rows of "
+        "one head stand where the heads of one query belong",
+        fix="join the heads by context.transpose(0, 2, 1, 3).reshape(B, L, H·E)",
+        shows="more than one head and more than one query",
+        apply=lambda recipe: _packed(recipe, transposed=False),
+        needs=_WHOLE,
+        late=True,
+    ),
+    Convention(
+        name="weights_averaged",
+        topic="axes",
+        meaning="the weights are averaged over the heads",
+        fix="ask for the weights of each head (nn.MultiheadAttention: average_attn_weights=False)",
+        shows="more than one head",
+        apply=_average,
+        needs=_WHOLE,
+        late=True,
+    ),
+    *_permutations(),
+)
