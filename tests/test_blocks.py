@@ -88,6 +88,12 @@ def test_tutorial_numbers_stand_in_cells_of_their_colour():
     assert len(rows) == 2
 
 
+def test_on_a_logarithmic_scale_numbers_keep_their_digits():
+    picture = make_picture([make_panel([[0.9, 0.0123, 4.56e-5]])], log=True)
+    assert "███0.9███▒▒0.012▒▒ 4.6e−05" in draw_blocks(picture, width=60)
+    assert "4.6e-05" in draw_blocks(picture, width=60, unicode=False)
+
+
 def test_two_column_cells_have_the_colour_of_their_weight_and_hidden_ones_a_mark():
     values = weights(20, 20)
     hidden = np.triu(np.ones((20, 20), bool), 1)

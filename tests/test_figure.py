@@ -127,6 +127,13 @@ def test_numbers_are_written_in_readable_ink():
         assert to_rgb(text.get_color()) == to_rgb(ink(blues(value / 0.5761)))
 
 
+def test_on_a_logarithmic_scale_numbers_keep_their_digits():
+    picture = make_picture([make_panel([[0.9, 0.0123, 4.56e-5]])], log=True)
+    for digits, expected in ((2, ["0.9", "0.012", "4.6e−05"]), (0, ["0.9", "0.01", "5e−05"])):
+        shown = [text.get_text() for text in draw(picture, digits=digits).axes[0].texts]
+        assert shown == expected
+
+
 def test_numbers_are_left_out_where_they_cannot_be_read_or_are_not_wanted():
     assert not draw(make_picture([make_panel(weights(40, 40))])).axes[0].texts
     assert not draw(make_picture([make_panel(TUTORIAL)]), annotate=False).axes[0].texts

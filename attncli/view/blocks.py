@@ -118,7 +118,7 @@ def _form(picture: Picture, painter: Painter, room: int, lines: int, digits: int
     """Choose the largest look of a cell that fits."""
     rows, across = picture.cells
     if digits is not None and len(picture.panels) == 1 and rows <= lines and across * 3 <= room:
-        texts = chain.from_iterable(cell_texts(picture.panels[0], digits))
+        texts = chain.from_iterable(cell_texts(picture.panels[0], digits, log=picture.log))
         longest = max(map(len, texts))
         # Backgrounds tell neighbours apart in one column; shades need one on each side.
         margin = 2 if painter.color == "none" or across * (longest + 2) <= room else 1

@@ -131,7 +131,7 @@ class Painter:
         if form.halves:
             return self._halves(places, panel.hidden)
         blank = [[""] * places.shape[1]] * places.shape[0]
-        texts = blank if form.digits is None else self._numbers(panel, form.digits)
+        texts = blank if form.digits is None else self._numbers(picture, panel, form.digits)
         return [
             [
                 self.hidden(form.width) if hidden else self.cell(place, form.width, text)
@@ -140,8 +140,9 @@ class Painter:
             for row in zip(places.tolist(), panel.hidden.tolist(), texts, strict=True)
         ]
 
-    def _numbers(self, panel: Panel, digits: int) -> list[list[str]]:
-        return [[self.known(text) for text in row] for row in cell_texts(panel, digits)]
+    def _numbers(self, picture: Picture, panel: Panel, digits: int) -> list[list[str]]:
+        texts = cell_texts(panel, digits, log=picture.log)
+        return [[self.known(text) for text in row] for row in texts]
 
     def _halves(self, places: npt.NDArray[np.float64], hidden: npt.NDArray[np.bool_]) -> list[Line]:
         """Return lines of half blocks: the ink is the upper cell, the background the lower."""

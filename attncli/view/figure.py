@@ -155,7 +155,12 @@ def _number_size(picture: Picture, layout: Layout, measure: Measure, digits: int
     """Return the size in points at which every number fits into its cell."""
     width, height = layout.panel[0] / picture.columns, layout.panel[1] / picture.rows
     longest = max(
-        (text for panel in picture.panels for row in cell_texts(panel, digits) for text in row),
+        (
+            text
+            for panel in picture.panels
+            for row in cell_texts(panel, digits, log=picture.log)
+            for text in row
+        ),
         key=len,
     )
     if not longest:

@@ -97,7 +97,8 @@ def draw_panel(
     _name_places(axes, layout, index)
     _title_panel(axes, panel, layout)
     if numbers is not None:
-        _write_numbers(axes, panel, colors, *numbers)
+        digits, size = numbers
+        _write_numbers(axes, cell_texts(panel, digits, log=picture.log), colors, size)
 
 
 def _enlarged(colors: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
@@ -150,10 +151,10 @@ def _title_panel(axes: Axes, panel: Panel, layout: Layout) -> None:
 
 
 def _write_numbers(
-    axes: Axes, panel: Panel, colors: npt.NDArray[np.uint8], digits: int, size: float
+    axes: Axes, numbers: list[list[str]], colors: npt.NDArray[np.uint8], size: float
 ) -> None:
     """Write each weight into its cell, in the ink that its own colour asks for."""
-    for i, texts in enumerate(cell_texts(panel, digits)):
+    for i, texts in enumerate(numbers):
         for j, text in enumerate(texts):
             red, green, blue = colors[i, j, :3].tolist()
             axes.text(

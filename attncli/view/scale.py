@@ -217,7 +217,11 @@ def number_text(value: float, digits: int | None = None) -> str:
     return text.replace("-", "−")
 
 
-def cell_texts(panel: Panel, digits: int) -> list[list[str]]:
+def _significant(value: float, digits: int) -> str:
+    return f"{value:.{max(1, digits)}g}".replace("-", "−")
+
+
+def cell_texts(panel: Panel, digits: int, *, log: bool = False) -> list[list[str]]:
     """Return the number of each cell as text; empty where the cell is hidden.
 
     Parameters
@@ -225,12 +229,12 @@ def cell_texts(panel: Panel, digits: int) -> list[list[str]]:
     panel : Panel
     digits : int
         Digits after the point.
+    log : bool
+        The scale is logarithmic, and tells 1e-4 from 1e-5: significant digits.
     """
+    say = _significant if log else number_text
     rows = zip(panel.values.tolist(), panel.hidden.tolist(), strict=True)
     return [
-        [
-            "" if hidden else number_text(value, digits)
-            for value, hidden in zip(values, mask, strict=True)
-        ]
+        ["" if hidden else say(value, digits) for value, hidden in zip(values, mask, strict=True)]
         for values, mask in rows
     ]
