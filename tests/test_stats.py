@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -239,6 +240,33 @@ def test_the_table_of_figures_holds_every_figure(width):
         for name in FIGURES:
             assert f"{getattr(head, name):.4f}" in words
     assert "left" in words
+
+
+@pytest.mark.parametrize(
+    ("smallest", "first", "second"),
+    [
+        (0.0123, "0.5000", "0.0123"),
+        (0.00012, "0.5000", "0.0001"),
+        (1.571e-5, "0.500000", "0.000016"),
+        (1.571e-7, "0.50000000", "0.00000016"),
+        (1.571e-12, "5.000e-01", "1.571e-12"),
+        (0.0, "0.5000", "0.0000"),
+        (2.5e7, "5.000e-01", "2.500e+07"),
+    ],
+)
+def test_a_column_of_figures_has_one_notation_that_hides_none(smallest, first, second):
+    (head,) = statistics(pose(np.zeros((1, 1)), np.zeros((2, 1))))
+    heads = [replace(head, first_key=value) for value in (0.5, smallest)]
+    lines = [line.plain for line in stats_parts(heads)]
+    place = lines[0].index("first key") + len("first key")
+    assert [line[:place].split()[-1] for line in lines[2:4]] == [first, second]
+
+
+def test_strongest_keys_of_one_rank_have_one_notation():
+    key = [[0.0], [10.0]]
+    found = list(top(pose([[1.0], [0.1]], key, scale=1), 2))
+    lines = [line.plain.split() for line in top_parts(found)]
+    assert [line[-1] for line in lines[2:]] == ["0.000045", "0.268941"]
 
 
 def test_the_table_of_strongest_keys_names_them():

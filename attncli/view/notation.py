@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
+from math import floor, isfinite, log10
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,7 @@ from attncli.text import printable
 from attncli.view.labels import columns, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["Notation", "Rest", "largest", "name_of", "names_of", "sum_pieces", "vector_pieces"]
 
 _LABEL_WIDTH = 20
+_LARGE = 1e6
+# So many digits more are better than two notations beside each other.
+_MORE_DIGITS = 4
 # A sum is written out where it takes no more lines than this; one that is cut takes fewer.
 _SUM_LINES = 3
 _CUT_SUM_LINES = 2
@@ -76,9 +79,33 @@ class Notation:
             return {"-inf": "−inf"}.get(str(number), str(number))
         size = abs(number)
         number += 0.0  # a negative zero becomes a plain one
-        if size and not 10.0**-self.digits <= size < 1e6:
+        if size and not 10.0**-self.digits <= size < _LARGE:
             return f"{number:.{max(self.digits - 1, 0)}e}"
         return f"{number:.{self.digits}f}"
+
+    def column(self, numbers: Iterable[float]) -> list[str]:
+        """Return the numbers of a column, all in one notation that hides none.
+
+        More digits after the point keep two figures of the smallest number; where four
+        more are not enough, all get an exponent.
+
+        Examples
+        --------
+        >>> Notation().column([0.5, 1.234e-5])
+        ['0.500000', '0.000012']
+        >>> Notation().column([0.5, 1e-12])
+        ['5.000e-01', '1.000e-12']
+        """
+        numbers = [number + 0.0 for number in numbers]
+        sizes = [abs(number) for number in numbers if number and isfinite(number)]
+        digits = self.digits
+        if sizes and min(sizes) < 10.0**-digits:
+            digits = 1 - floor(log10(min(sizes)))
+        if digits > self.digits + _MORE_DIGITS or max(sizes, default=0) >= _LARGE:
+            form = f".{max(self.digits - 1, 0)}e"
+        else:
+            form = f".{digits}f"
+        return [f"{number:{form}}" if isfinite(number) else self.cell(number) for number in numbers]
 
     def factor(self, number: float) -> str:
         """Return a number as it stands in a product: in brackets where it is negative."""

@@ -86,7 +86,7 @@ def stats_parts(
         counts.append(_whole_numbers("queries", [head.queries for head in stats]))
         counts.append(_whole_numbers("left out", [head.left_out for head in stats]))
     figures = [
-        _Column(heading, [_figure(getattr(head, name), notation) for head in stats])
+        _Column(heading, _figures([getattr(head, name) for head in stats], notation))
         for name, heading in _FIGURES.items()
     ]
     yield from _tables(places, counts + figures, width, notation)
@@ -140,8 +140,9 @@ def _whole_numbers(heading: str, numbers: Sequence[int]) -> _Column:
     return _Column(heading, [Text(str(number)) for number in numbers])
 
 
-def _figure(number: float | None, notation: Notation) -> Text:
-    return Text("-" if number is None else notation.cell(number))
+def _figures(numbers: Sequence[float | None], notation: Notation) -> list[Text]:
+    texts = iter(notation.column(number for number in numbers if number is not None))
+    return [Text("-" if number is None else next(texts)) for number in numbers]
 
 
 def _name(kind: str, index: int, label: str | None, room: int, notation: Notation) -> Text:
@@ -162,6 +163,7 @@ def _ranked(
 ) -> tuple[_Column, _Column]:
     """Return the columns of the keys of one rank and their weights; blank where there is none."""
     names, weights = [], []
+    texts = iter(notation.column(row.keys[rank].weight for row in rows if rank < len(row.keys)))
     for row in rows:
         if rank >= len(row.keys):
             names.append(Text("sees no key" if not row.keys and rank == 0 else "", style="dim"))
@@ -170,7 +172,7 @@ def _ranked(
             continue
         key = row.keys[rank]
         names.append(_name("key", key.index, key.label, room, notation))
-        weights.append(Text(notation.cell(key.weight), style=_shade(key.weight)))
+        weights.append(Text(next(texts), style=_shade(key.weight)))
     return _Column("key", names, left=True), _Column("weight", weights)
 
 
