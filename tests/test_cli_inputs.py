@@ -246,3 +246,24 @@ def test_python_is_told_of_a_dtype_in_vain(folder: Path) -> None:
     np.save("x.npy", np.eye(2))
     with pytest.warns(AttnWarning, match="bfloat16 changes nothing"):
         load("x.npy", "x.npy", dtype="bfloat16")
+
+
+# --- tables as spreadsheets and pandas write them -------------------------------------------
+
+
+def test_a_mask_of_true_and_false_hides_as_one_of_ones(tutorial: Path, attncli: Run) -> None:
+    Path("m.csv").write_text("TRUE,FALSE,TRUE\nTRUE,TRUE,FALSE\n")
+    Path("p.csv").write_text("true,true,false\n")
+    mask = np.array([[1, 0, 1], [1, 1, 0]], bool)
+    words = ["compute", "q.csv", "k.csv", "v.csv", "-f", "json"]
+    expected = attention_oracle(Q, K, V, mask=mask)["weights"]
+    np.testing.assert_allclose(weights(attncli(*words, "--mask", "m.csv")), expected)
+    seen = weights(attncli(*words, "--key-padding-mask", "p.csv"))
+    assert (seen > 0).tolist() == [[True, True, False]] * 2
+
+
+@pytest.mark.parametrize("command", ["compute x.csv x.csv", "info x.csv"])
+def test_a_row_that_may_be_a_header_is_told_once(command: str, folder: Path, attncli: Run) -> None:
+    Path("x.csv").write_text("0,1\n0.5,0.25\n")
+    (message,) = attncli(*command.split()).good().messages
+    assert message.startswith("warning: x.csv: the first row counts 0 to 1 as a header may")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attncli.errors import InputError
+from attncli.errors import AttnWarning, InputError
 from attncli.loading import LoadedArray, read
 
 
@@ -178,3 +178,61 @@ def test_a_header_does_not_change_the_numbers(tmp_path):
     )
     for path in (bare, headed, quoted):
         np.testing.assert_array_equal(read(str(path)).values, matrix)
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "rows", "columns"),
+    [
+        ("TRUE,FALSE\nFALSE,TRUE\n", [[1, 0], [0, 1]], None, None),
+        ("true, False \n", [[1, 0]], None, None),
+        ("True\nFalse\n", [[1], [0]], None, None),
+        ("a,b\nTRUE,FALSE\n", [[1, 0]], None, ("a", "b")),
+        ("the,TRUE,FALSE\ncat,TRUE,TRUE\n", [[1, 0], [1, 1]], ("the", "cat"), None),
+        ("the,TRUE,FALSE\n", [[1, 0]], ("the",), None),
+        (",0,1\n0,True,False\n1,True,True\n", [[1, 0], [1, 1]], ("0", "1"), ("0", "1")),
+        ("name;a;b\nr;true;false\n", [[1, 0]], ("r",), ("a", "b")),
+    ],
+)
+def test_a_table_of_true_and_false_is_booleans(text, values, rows, columns):
+    found = table(text)
+    assert found.values.dtype == np.bool_
+    np.testing.assert_array_equal(found.values, values)
+    assert (found.row_labels, found.column_labels) == (rows, columns)
+
+
+@pytest.mark.parametrize("text", ["the,true,cat\n1,2,3\n", "true,cat\n1,2\n"])
+def test_true_among_other_names_is_a_name(text):
+    assert table(text).column_labels == tuple(text.splitlines()[0].split(","))
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("TRUE,FALSE\nTRUE,1\n", "line 2, column 2: found '1', expected true or false"),
+        ("TRUE,FALSE\nyes,TRUE\n", "line 2, column 1: found 'yes', expected true or false"),
+        ("TRUE,1\nFALSE,0\n", "line 1, column 1: found 'TRUE', expected a number"),
+        ("1,0\nTRUE,0\n", "line 2, column 1: found 'TRUE', expected a number"),
+        ("yes,no\nno,yes\n", "line 2, column 2: found 'yes', expected a number"),
+    ],
+)
+def test_mixed_truths_are_refused_with_what_to_write(text, place):
+    with pytest.raises(InputError) as caught:
+        table(text)
+    assert caught.value.message == f"standard input: {place}"
+    assert caught.value.hint == "in a mask, write 1 for true and 0 for false, in every cell"
+
+
+@pytest.mark.parametrize("text", ["0,1,2\n0.5,0.1,0.2\n", "0\t1\n5\t6\n7\t8\n"])
+def test_a_first_row_that_counts_is_data_and_told(text):
+    with pytest.warns(AttnWarning, match="the first row counts 0 to .* header=False"):
+        found = table(text)
+    assert found.column_labels is None
+    assert found.values[0].tolist() == list(range(len(found.values[0])))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0,1,2\n3,4,5\n", "0,1\n1,0\n", "0,1,2\n", "0\n7\n", "0,1.0\n5,6\n", "1,0\n5,6\n"],
+)
+def test_numbers_that_do_not_only_count_are_not_told(text):
+    assert table(text).column_labels is None  # a warning would be an error here

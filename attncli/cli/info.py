@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import SHOWN
-from attncli.cli.terminal import console, is_terminal, piped_in, print_text, say_error
+from attncli.cli.terminal import advice, console, is_terminal, piped_in, print_text, say_error
 from attncli.errors import AttnError, UsageError
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def info(options: InfoOptions) -> None:
         raise UsageError("info needs a file", hint="attncli info model.safetensors")
     if files.count("-") > 1:
         raise UsageError("standard input (-) can be read once only")
-    found, errors = _inspected(files, options)
+    with advice(quiet=False):
+        found, errors = _inspected(files, options)
     if options.format == "json":
         _print_json(found)
     else:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import math
 import re
 from array import array
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arguments import warn
 from attncli.errors import InputError
+from attncli.loading.cells import read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
-from attncli.loading.headings import Headings, find_headings, is_spaced
-from attncli.loading.number import NumberOverflowError, is_numeric, parse_number
+from attncli.loading.headings import Headings, find_headings
+from attncli.loading.number import is_numeric
 from attncli.text import counted, quoted
 
 if TYPE_CHECKING:
@@ -33,7 +35,6 @@ _BLOCK = 2**20
 # Each cell of a row is an object of its own while the row is looked at.
 _MOST_CELLS = 1_000_000
 _INFINITIES = re.compile(rb"inf(?:inity)?", re.IGNORECASE)
-_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*|.*\d;\s*[-+\d].*", re.DOTALL)
 
 Row = tuple[int, list[str]]  # the line it ends on, and its cells
 
@@ -50,13 +51,18 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
     Returns
     -------
     LoadedArray
-        Always two axes, float64; with the labels of a header row and a label
-        column where there are such.
+        Always two axes, float64, or bool where every cell is true or false; with the
+        labels of a header row and a label column where there are such.
 
     Raises
     ------
     InputError
         With the line and column of a hole, a word, or a ragged row.
+
+    Warns
+    -----
+    AttnWarning
+        The first row may be meant as a header.
     """
     data = source.text_bytes()
     table = _Table(source, data, _delimiter(data))
@@ -69,9 +75,23 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
         values = _plain(_after(data, head[0][0]) if headings.row else data, table.delimiter)
         if values is not None and values.shape[1] == len(head[0][1]):
             labels = tuple(head[0][1]) if headings.row else None
+            if not headings.row:
+                _advise_on_header(source.name, head[0][1], values)
             return LoadedArray(values, source.name, None, labels)
     source.text()  # says where it is not UTF-8
     return _careful(table, headings)
+
+
+def _advise_on_header(name: str, first: list[str], values: npt.NDArray[np.float64]) -> None:
+    """Warn of a first row 0, 1, 2, … as pandas heads columns without names."""
+    if len(first) < 2 or [cell.strip() for cell in first] != list(map(str, range(len(first)))):
+        return
+    goes_on = np.array_equal(values.ravel(), np.arange(values.size))
+    if not goes_on and not np.isin(values[1:], (0, 1)).all():
+        warn(
+            f"{name}: the first row counts 0 to {len(first) - 1} as a header may; it is read as "
+            "numbers. Where it is a header, write the file without it (pandas: header=False)"
+        )
 
 
 def _delimiter(data: bytes) -> str:
@@ -164,6 +184,7 @@ def _careful(table: _Table, headings: Headings) -> LoadedArray:
     rows = table.rows()
     first_line, first = next(rows)
     start, body = int(headings.column), _Body()
+    read = read_truths if headings.truths else read_numbers
     if not headings.row:
         rows = itertools.chain([(first_line, first)], rows)
     # A lone carriage return ends a line too, but not for who counts the others.
@@ -176,11 +197,12 @@ def _careful(table: _Table, headings: Headings) -> LoadedArray:
         if headings.column:
             _check_label(table, headings, line, cells[0])
             body.labels.append(cells[0])
-        body.numbers.extend(_numbers(table, line, cells, start))
+        body.numbers.extend(read(cells, start, partial(table.refusal, line=line)))
     if not body.numbers:
         raise table.refusal(f"found only {quoted(first[0])}, expected numbers", first_line, 1)
+    width = len(first) - start
     return LoadedArray(
-        np.array(body.numbers).reshape(-1, len(first) - start),
+        np.array(body.numbers, np.bool_ if headings.truths else None).reshape(-1, width),
         table.source.name,
         tuple(body.labels) if headings.column else None,
         tuple(first[start:]) if headings.row else None,
@@ -210,35 +232,3 @@ def _check_label(table: _Table, headings: Headings, line: int, cell: str) -> Non
     what = f"found the number {quoted(cell)} in a column that began with words"
     hint = "where the first column is labels, give a header row whose first cell is empty"
     raise table.refusal(what, line, 1, hint)
-
-
-def _numbers(table: _Table, line: int, cells: list[str], start: int) -> list[float]:
-    cells = cells[start:]
-    joined = "".join(cells)
-    if joined.isascii() and "_" not in joined:
-        try:
-            values = list(map(float, cells))
-        except ValueError:
-            values = [math.inf]  # to be looked at one by one
-        if math.inf not in values and -math.inf not in values:
-            return values
-    return [_number(table, line, start + at, cell) for at, cell in enumerate(cells, 1)]
-
-
-def _number(table: _Table, line: int, column: int, cell: str) -> float:
-    try:
-        value = parse_number(cell)
-    except NumberOverflowError:
-        raise table.refusal(
-            f"{quoted(cell)} is beyond the range of float64", line, column
-        ) from None
-    if value is not None:
-        return value
-    if not cell.strip():
-        raise table.refusal("this cell is empty, expected a number", line, column)
-    hint = None
-    if is_spaced(cell):
-        hint = "separate the columns by commas, semicolons or tabs, not by spaces"
-    elif _DECIMAL_COMMA.fullmatch(cell):
-        hint = "write a decimal point where there is a decimal comma"
-    raise table.refusal(f"found {quoted(cell)}, expected a number", line, column, hint)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from attncli.loading.number import is_numeric
+from attncli.loading.number import is_numeric, is_truth
 
 __all__ = ["Headings", "find_headings", "is_spaced"]
 
@@ -21,11 +21,14 @@ class Headings:
         The first column names the rows.
     certain : bool
         The corner is empty, so that names that are numbers are names as well.
+    truths : bool
+        What is not names is true or false.
     """
 
     row: bool
     column: bool
     certain: bool = False
+    truths: bool = False
 
 
 def find_headings(first: list[str], second: list[str] | None) -> Headings:
@@ -34,7 +37,7 @@ def find_headings(first: list[str], second: list[str] | None) -> Headings:
     An empty corner is how spreadsheets and pandas write both kinds of names; then
     the names may be numbers, but a first row of nothing but numbers must count
     0, 1, 2, … as pandas does, or it is a row of data with a hole in it. Without
-    an empty corner names are the cells that are not numbers.
+    an empty corner names are the cells that are neither numbers nor true or false.
 
     Parameters
     ----------
@@ -44,14 +47,25 @@ def find_headings(first: list[str], second: list[str] | None) -> Headings:
     Examples
     --------
     >>> find_headings(["", "0", "1"], ["0", "0.5", "0.5"])
-    Headings(row=True, column=True, certain=True)
-    >>> find_headings(["the", "0.5"], None)
-    Headings(row=False, column=True, certain=False)
+    Headings(row=True, column=True, certain=True, truths=False)
+    >>> find_headings(["TRUE", "FALSE"], None)
+    Headings(row=False, column=False, certain=False, truths=True)
     """
+    found = _names(first, second)
+    data = second if found.row else first
+    truths = data is not None and _are_truths(data[int(found.column) :])
+    return replace(found, truths=truths)
+
+
+def _names(first: list[str], second: list[str] | None) -> Headings:
     wide = len(first) > 1
     if wide and not first[0].strip():
         named = _are_names(first[1:])
         return Headings(row=named, column=named, certain=named)
+    if _are_truths(first):
+        return Headings(row=False, column=False)
+    if _are_truths(first[1:]) and _are_truths((second or first)[1:]):
+        return Headings(row=False, column=True)
     if second is not None and not any(is_numeric(cell) or is_spaced(cell) for cell in first):
         return Headings(row=True, column=wide and _is_word(second[0]))
     return Headings(row=False, column=wide and _is_word(first[0]))
@@ -64,7 +78,11 @@ def is_spaced(cell: str) -> bool:
 
 
 def _is_word(cell: str) -> bool:
-    return bool(cell.strip()) and not is_numeric(cell) and not is_spaced(cell)
+    return bool(cell.strip()) and not (is_numeric(cell) or is_truth(cell) or is_spaced(cell))
+
+
+def _are_truths(cells: list[str]) -> bool:
+    return bool(cells) and all(map(is_truth, cells))
 
 
 def _are_names(cells: list[str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["NumberOverflowError", "is_numeric", "parse_number"]
+__all__ = ["NumberOverflowError", "is_numeric", "is_truth", "parse_number"]
 
 
 class NumberOverflowError(Exception):
@@ -55,3 +55,8 @@ def is_numeric(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_truth(text: str) -> bool:
+    """Whether a word is true or false, as spreadsheets and pandas write booleans."""
+    return text.strip().lower() in {"true", "false"}

@@ -1,0 +1,75 @@
+"""The cells of one row of CSV or TSV: numbers, or true and false."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+from attncli.errors import InputError
+from attncli.loading.headings import is_spaced
+from attncli.loading.number import NumberOverflowError, is_truth, parse_number
+from attncli.text import quoted
+
+__all__ = ["read_numbers", "read_truths"]
+
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*|.*\d;\s*[-+\d].*", re.DOTALL)
+_TRUTHS = {"true", "false", "t", "f", "yes", "no", "y", "n", "on", "off"}
+_ONE_ZERO = "in a mask, write 1 for true and 0 for false, in every cell"
+
+Refusal = Callable[..., InputError]
+
+
+def read_truths(cells: list[str], start: int, refusal: Refusal) -> list[float]:
+    """Return 1 for each true and 0 for each false from column `start` on.
+
+    Raises
+    ------
+    InputError
+        What `refusal` makes of a problem, a column and a hint.
+    """
+    for at, cell in enumerate(cells[start:], start + 1):
+        if not is_truth(cell):
+            what = f"found {quoted(cell)}, expected true or false"
+            raise refusal(what, column=at, hint=_ONE_ZERO)
+    return [float(cell.strip().lower() == "true") for cell in cells[start:]]
+
+
+def read_numbers(cells: list[str], start: int, refusal: Refusal) -> list[float]:
+    """Return the numbers of a row from column `start` on.
+
+    Raises
+    ------
+    InputError
+        What `refusal` makes of a problem, a column and a hint.
+    """
+    cells = cells[start:]
+    joined = "".join(cells)
+    if joined.isascii() and "_" not in joined:
+        try:
+            values = list(map(float, cells))
+        except ValueError:
+            values = [math.inf]  # to be looked at one by one
+        if math.inf not in values and -math.inf not in values:
+            return values
+    return [_number(cell, start + at, refusal) for at, cell in enumerate(cells, 1)]
+
+
+def _number(cell: str, column: int, refusal: Refusal) -> float:
+    try:
+        value = parse_number(cell)
+    except NumberOverflowError:
+        what = f"{quoted(cell)} is beyond the range of float64"
+        raise refusal(what, column=column) from None
+    if value is not None:
+        return value
+    if not cell.strip():
+        raise refusal("this cell is empty, expected a number", column=column)
+    hint = None
+    if is_spaced(cell):
+        hint = "separate the columns by commas, semicolons or tabs, not by spaces"
+    elif _DECIMAL_COMMA.fullmatch(cell):
+        hint = "write a decimal point where there is a decimal comma"
+    elif cell.strip().lower() in _TRUTHS:
+        hint = _ONE_ZERO
+    raise refusal(f"found {quoted(cell)}, expected a number", column=column, hint=hint)
