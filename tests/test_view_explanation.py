@@ -20,7 +20,8 @@ from attncli.view.explanation import as_text, renderable
 from attncli.view.explanation_dict import as_dict
 from attncli.view.explanation_markdown import as_markdown
 from attncli.view.latex import Latex, math_text, words
-from attncli.view.notation import Notation, sum_pieces
+from attncli.view.notation import Notation
+from attncli.view.sums import sum_pieces
 
 pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
 
@@ -214,7 +215,7 @@ def test_stronger_keys_are_darker_blue():
 def test_hidden_keys_say_why_and_show_no_arithmetic():
     text = as_text(tutorial(causal=True, causal_align="top-left"), width=80)
     assert "score(q0 → k1) = −inf, hidden by causal: key 1 comes after position 0" in text
-    assert table_rows(text)[1].split() == ["key", "1", "−inf", "hidden", "by", "causal"]
+    assert table_rows(text)[1].split() == ["k1", "−inf", "hidden", "by", "causal"]
     markdown = as_markdown(tutorial(causal=True, causal_align="top-left"))
     assert "Hidden by causal: key 1 comes after position 0." in markdown
 
@@ -295,10 +296,44 @@ def test_markdown_of_labels_renders_as_the_label():
         assert shown == label.replace("\x1b", "\\x1b").replace("\n", "\\x0a")
 
 
+def long_way():
+    random = np.random.default_rng(0)
+    q, k, v = (random.normal(size=(13, 32)) for _ in range(3))
+    return explain(pose(2 * q, k, v), query=3)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_all_columns_of_the_context_are_written_in_one_form(width):
+    text = as_text(long_way(), width=width).split("Context\n")[1]
+    sums = re.split(r"context\[\d\] = ", text)[1:]
+    assert len(sums) == 8
+    keys = {tuple(re.findall(r"\((k\d+)\)", formula)) for formula in sums}
+    assert len(keys) == 1
+    if any(keys):
+        strongest = sorted(long_way().steps, key=lambda step: -step.weight)
+        names = {f"k{step.index}" for step in strongest[: len(*keys)]}
+        assert set(*keys) == names
+    assert "… 24 more columns (--format json has all)" in text
+
+
+def test_a_key_has_one_name_in_the_table_and_the_formulas():
+    text = as_text(long_way(), width=200)
+    told = set(re.findall(r"score\(q3 → (k\d+)\)", text))
+    assert {row.split()[0] for row in table_rows(text)} - {"…", "sum"} == told
+    assert len(told) == 12
+    markdown = as_markdown(long_way())
+    for name in told:
+        assert f"\n| $k_{{{name[1:]}}}$ | " in markdown
+
+
 def test_numbers():
     plain, latex = Notation(4), Latex(4)
     assert [plain.number(x) for x in (0.5, -2.0, 0.0, -0.0, 1 / 3, 1e7, -3e-9, -math.inf)] == [
         "0.5", "-2", "0", "0", "0.3333", "1e+07", "-3e-09", "−inf",
+    ]  # fmt: skip
+    # A few more zeros are read easily beside 0.5; with more the exponent says it sooner.
+    assert [plain.number(x) for x in (5.9234e-5, -5.9e-6, 5.9e-7, 9.99999e-5, 1e-4)] == [
+        "0.00005923", "-0.0000059", "5.9e-07", "0.0001", "0.0001",
     ]  # fmt: skip
     assert plain.plus(-0.5) == "− 0.5"
     assert plain.factor(-0.5) == "(-0.5)"

@@ -140,7 +140,7 @@ def _more_columns(way: Explanation, notation: Notation, width: int) -> Iterator[
     lines = len(list(context_lines(way, notation, width)))
     missing = 0 if way.context is None else len(way.context) - lines
     if missing:
-        yield from _note(f"… {missing} more columns", notation, width)
+        yield from _note(f"… {missing} more columns (--format json has all)", notation, width)
 
 
 def _heading(title: str, rule: str, notation: Notation, width: int) -> Iterator[Text]:

@@ -11,15 +11,16 @@ import numpy as np
 from attncli.view.labels import columns
 from attncli.view.notation import (
     Notation,
-    Rest,
     name_of,
     names_of,
-    sum_pieces,
     vector_pieces,
 )
+from attncli.view.sums import Rest, sum_pieces, sums_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import numpy.typing as npt
 
     from attncli.explanation import Explanation, KeyStep
 
@@ -205,26 +206,41 @@ def _seen_rest(way: Explanation) -> int:
 
 
 def context_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:
-    """Yield the weighted sum of the values, column by column; of wide ones the first few."""
+    """Yield the weighted sum of the values, column by column; of wide ones the first few.
+
+    Where the sums are cut, all keep the terms of the same keys.
+    """
     if way.context is None:
         return
-    for column, total in enumerate(way.context[:_CONTEXT_COLUMNS].tolist()):
-        yield Line(f"context[{column}]", tuple(_column_pieces(way, column, total, notation, room)))
-
-
-def _column_pieces(
-    way: Explanation, column: int, total: float, notation: Notation, room: int
-) -> list[str]:
     named = seen_steps(way)
-    terms = [
+    totals = way.context[:_CONTEXT_COLUMNS].tolist()
+    sums = sums_pieces(
+        [_column_terms(named, column, notation) for column in range(len(totals))],
+        [_column_sizes(named, column) for column in range(len(totals))],
+        np.array([step.weight for _, step in named]),
+        notation,
+        room,
+        tags=[name for name, _ in named],
+        rests=[_column_rest(way, column) for column in range(len(totals))],
+    )
+    for column, (total, pieces) in enumerate(zip(totals, sums, strict=True)):
+        result = notation.number(total)
+        yield Line(f"context[{column}]", (*pieces, f"= {result}") if pieces else (result,))
+
+
+def _column_terms(named: list[tuple[str, KeyStep]], column: int, notation: Notation) -> list[str]:
+    return [
         f"{notation.factor(step.weight)}·{notation.factor(float(step.value[column]))}"
         for _, step in named
         if step.value is not None
     ]
-    sizes = [float(s.contribution[column]) for _, s in named if s.contribution is not None]
-    left = None
-    if way.rest is not None and way.rest.contribution is not None:
-        left = Rest(_seen_rest(way), float(way.rest.contribution[column]))
-    tags = [name for name, _ in named]
-    pieces = sum_pieces(terms, np.array(sizes), notation, room, tags=tags, rest=left)
-    return [*pieces, f"= {notation.number(total)}"] if pieces else [notation.number(total)]
+
+
+def _column_sizes(named: list[tuple[str, KeyStep]], column: int) -> npt.NDArray[np.float64]:
+    return np.array([float(s.contribution[column]) for _, s in named if s.contribution is not None])
+
+
+def _column_rest(way: Explanation, column: int) -> Rest | None:
+    if way.rest is None or way.rest.contribution is None:
+        return None
+    return Rest(_seen_rest(way), float(way.rest.contribution[column]))

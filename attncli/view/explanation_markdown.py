@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from attncli.view.explanation_lines import seen_steps
 from attncli.view.latex import Latex, math_name, words
-from attncli.view.notation import Notation, Rest
+from attncli.view.notation import Notation
+from attncli.view.sums import Rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,7 +185,8 @@ def _table(way: Explanation, notation: Notation) -> Iterator[str]:
     yield "|---|---:|---:|---:|---:|"
     cell = notation.cell
     for step in way.steps:
-        name = f"{step.index}" + (f" {words(step.label)}" if step.label is not None else "")
+        label = words(step.label or "").strip()
+        name = f"{step.index} {label}" if label else f"${_key_name(way, step)}$"
         if step.hidden:
             rules = words(", ".join(reason.rule for reason in step.hidden))
             yield f"| {name} | −∞ | hidden by {rules} | 0 | 0 |"

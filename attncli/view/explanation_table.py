@@ -134,8 +134,9 @@ def _rows(way: Explanation, notation: Notation) -> Iterator[_Row]:
 
 
 def _key_row(way: Explanation, step: KeyStep, notation: Notation) -> _Row:
-    label = None if step.label is None else name_of("k", step.index, step.label)
-    name = f"key {step.index}" if label is None else f"{step.index} {label}"
+    name = name_of("k", step.index, step.label)
+    if step.label is not None and step.label.strip():
+        name = f"{step.index} {name}"
     several = way.softcap is not None or way.has_bias or way.slope is not None
     numbers = {
         "raw": step.raw if several else None,

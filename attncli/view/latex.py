@@ -14,7 +14,8 @@ import numpy as np
 
 from attncli.text import printable
 from attncli.view.labels import shorten
-from attncli.view.notation import Notation, Rest, largest
+from attncli.view.notation import Notation
+from attncli.view.sums import Rest, largest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How formulas are written for people: numbers, signs, names, and sums that stay short."""
+"""How formulas are written for people: numbers, signs, names and vectors."""
 
 from __future__ import annotations
 
@@ -18,30 +18,18 @@ if TYPE_CHECKING:
 
     from attncli.explanation import KeyStep
 
-__all__ = ["Notation", "Rest", "largest", "name_of", "names_of", "sum_pieces", "vector_pieces"]
+__all__ = ["Notation", "name_of", "names_of", "vector_pieces"]
 
 _LABEL_WIDTH = 20
 _LARGE = 1e6
 # So many digits more are better than two notations beside each other.
 _MORE_DIGITS = 4
-# A sum is written out where it takes no more lines than this; one that is cut takes fewer.
-_SUM_LINES = 3
-_CUT_SUM_LINES = 2
-# Beyond this a wide terminal would only make a cut sum harder to read.
-_CUT_SUM_COLUMNS = 120
+_MORE_ZEROS = 2
 # Every sign that the formulas use, for terminals that have ASCII only.
 _ASCII = {
     "·": "*", "√": "sqrt ", "→": "->", "…": "...", "−": "-", "×": "x", "‖": "|",
     "█": "#", "“": '"', "”": '"', "Σ": "sum", "≤": "<=", "ᵀ": "^T", "—": "-",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Rest:
-    """The terms of a sum that are not written out: how many, and what they come to."""
-
-    count: int
-    total: float
 
 
 @dataclass(frozen=True)
@@ -66,7 +54,13 @@ class Notation:
         --------
         >>> Notation().number(0.5), Notation().number(-2 / 3), Notation().number(3e-7)
         ('0.5', '-0.6667', '3e-07')
+        >>> Notation().number(5.92e-5)
+        '0.0000592'
         """
+        size = abs(number)
+        # A few zeros are read more easily than a second notation among the others.
+        if 10.0 ** -(self.digits + _MORE_ZEROS) <= size < 10.0**-self.digits:
+            return _bare(f"{number:.{max(self.digits, 1) - 1 - floor(log10(size))}f}")
         text = self.cell(number)
         if "e" in text:
             mantissa, exponent = text.split("e")
@@ -131,40 +125,6 @@ def _bare(text: str) -> str:
     return "0" if bare in ("-0", "") else bare
 
 
-def largest(
-    sizes: npt.NDArray[np.float64], widths: Sequence[int], room: int, *, least: int = 1
-) -> tuple[list[int], Rest | None]:
-    """Choose the largest terms of a sum that fit into a room.
-
-    Parameters
-    ----------
-    sizes : ndarray (terms,)
-        What each term comes to.
-    widths : sequence of int (terms,)
-        What each term takes of the room.
-    room : int
-    least : int
-        So many are taken whether they fit or not.
-
-    Returns
-    -------
-    indices : list of int
-        In their order.
-    rest : Rest or None
-        What was left out.
-
-    Examples
-    --------
-    >>> largest(np.array([1.0, -4.0, 2.0]), [1, 1, 1], 2)
-    ([1, 2], Rest(count=1, total=1.0))
-    """
-    order = np.argsort(-np.abs(sizes), kind="stable")
-    ends = np.cumsum(np.asarray(widths)[order])
-    count = max(least, int(np.searchsorted(ends, room, side="right")))
-    chosen, others = sorted(order[:count].tolist()), order[count:]
-    return chosen, Rest(len(others), float(sizes[others].sum())) if len(others) else None
-
-
 def name_of(kind: str, index: int, label: str | None) -> str:
     """Return what a query or key is called in a formula: its label, or its index.
 
@@ -198,44 +158,3 @@ def vector_pieces(
         texts = [*texts[:count], f"… {len(texts) - count} more"]
     texts = [f"{text}," for text in texts[:-1]] + [f"{texts[-1]})"]
     return (f"({texts[0]}", *texts[1:])
-
-
-def sum_pieces(
-    terms: list[str],
-    sizes: npt.NDArray[np.float64],
-    notation: Notation,
-    room: int,
-    *,
-    tags: Sequence[str],
-    rest: Rest | None = None,
-) -> list[str]:
-    """Return the terms of a sum, all while they fit, the largest and the rest's sum otherwise.
-
-    Parameters
-    ----------
-    terms : list of str
-    sizes : ndarray (terms,)
-        What each term comes to.
-    notation : Notation
-    room : int
-        Columns of a line.
-    tags : sequence of str (terms,)
-        Where terms are left out, those that stay carry these.
-    rest : Rest, optional
-        Terms that nobody has written.
-    """
-    if not terms:
-        return []
-    chosen, left = list(range(len(terms))), None
-    widths = [columns(term) + 3 for term in terms]
-    if sum(widths) > _SUM_LINES * room:
-        terms = [f"{term} ({tag})" for term, tag in zip(terms, tags, strict=True)]
-        widths = [columns(term) + 3 for term in terms]
-        room = min(_CUT_SUM_LINES * room, _CUT_SUM_COLUMNS)
-        chosen, left = largest(sizes, widths, room, least=2)
-    pieces = [terms[chosen[0]], *(f"+ {terms[i]}" for i in chosen[1:])]
-    count = (left.count if left else 0) + (rest.count if rest else 0)
-    if count:
-        total = (left.total if left else 0.0) + (rest.total if rest else 0.0)
-        pieces.append(f"{notation.plus(total)} ({count} more)")
-    return pieces
