@@ -200,7 +200,7 @@ def whole_numbers(
             f"{name}: expected one number, or one for each {of} ({count}); found {len(array)}"
         )
     for number in array.tolist():
-        if number != math.floor(number) or not math.isfinite(number):
+        if not math.isfinite(number) or number != math.floor(number):
             raise UsageError(f"{name}: expected whole numbers; found {number:g}")
         if not low <= number <= high:
             raise UsageError(

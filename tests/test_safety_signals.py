@@ -27,12 +27,25 @@ OUTPUTS = {
 SLOW = """
 import os, sys, time
 from attncli.cli import main
+PATIENCE = 3000
 def wait(descriptor):
     sys.stderr.write("now\\n")
     sys.stderr.flush()
-    time.sleep(30)
+    for _ in range(PATIENCE):
+        time.sleep(0.01)  # in short: a signal between two steps waits for the end of a sleep
 os.fsync = wait
 main()
+"""
+
+
+# Not at the first file, but at the second.
+SECOND = """
+turns = []
+def second(descriptor):
+    turns.append(descriptor)
+    if len(turns) == 2:
+        wait(descriptor)
+os.fsync = second
 """
 
 
@@ -94,7 +107,7 @@ def test_the_exit_code_tells_the_signal(sent: signal.Signals, problem: Path) -> 
 
 def test_a_signal_that_the_parent_ignores_is_ignored(problem: Path) -> None:
     """nohup and background jobs of a shell rely on it."""
-    program = SLOW.replace("30", "1")
+    program = SLOW.replace("3000", "100")
     script = 'trap "" HUP INT; exec "$@"'
     command = ["bash", "-c", script, "bash", sys.executable, "-c", program]
     with begin(OUTPUTS["w.npz"], command) as running:
@@ -144,14 +157,7 @@ def test_ended_at_any_moment_nothing_else_is_left(name: str, problem: Path) -> N
 
 def test_two_saves_are_each_whole(problem: Path) -> None:
     """The first is complete when the second is interrupted; the second is not there at all."""
-    program = (
-        SLOW.replace(
-            "def wait(descriptor):",
-            "turns = []\ndef wait(descriptor):\n  turns.append(1)\n  if turns[1:]:",
-        )
-        .replace("    sys.", "      sys.")
-        .replace("    time.", "      time.")
-    )
+    program = SLOW.replace("os.fsync = wait", SECOND)
     line = f"compute {QKV} --save a.npz --save b.npz -q"
     with begin(line, [sys.executable, "-c", program]) as running:
         running.stderr.readline()

@@ -7,7 +7,7 @@ behind it.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 from attncli import arguments
 from attncli.arguments import Names
@@ -118,7 +118,9 @@ def pose(
     say = Names(sources)
     q, k, v, form = inputs(say, query, key, value, heads=heads, kv_heads=kv_heads, layout=layout)
     shape = (*q.shape[:3], k.shape[2])
+    # Before they are compared with words: an array compares item by item.
     arguments.choice("mask_means", mask_means, ("keep", "drop"))
+    arguments.choice("score", score, _SCORES)
     visible = Visibility(
         queries=shape[2],
         keys=shape[3],
@@ -151,7 +153,7 @@ def pose(
         layout=form,
         visible=visible,
         scale=scale_of(scale, score, q.shape[3]),
-        score=cast("Score", arguments.choice("score", score, _SCORES)),
+        score=score,
         score_weight=score_weight_of(say, score, score_weight, q.shape[3]),
         score_vector=score_vector_of(say, score, score_vector, q.shape[3]),
         softcap=None if softcap is None else arguments.positive_number("softcap", softcap),
