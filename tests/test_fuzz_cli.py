@@ -340,6 +340,7 @@ relaxed = settings(max_examples=100, deadline=None, suppress_health_check=[Healt
 @given(line=command_lines())
 # What the long run found.
 @example(line=["heatmap", "--window", "q.csv"])
+@example(line=["heatmap", "--query-lengths", "nan"])
 def test_any_command_line(folder: Path, line: list[str]) -> None:
     check_line(line, folder)
 
@@ -363,6 +364,7 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
 
 @relaxed
 @given(problem=problems(), command=st.sampled_from(COMMANDS))
+@example(problem={"q": [[1]], "k": [[1]], "score": [1, 2]}, command="compute")
 def test_any_problem_file(folder: Path, problem: dict[str, Any], command: str) -> None:
     check_problem(folder, problem, command)
 
