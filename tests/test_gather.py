@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli.errors import InputError, UsageError
+from attncli.errors import AttnWarning, InputError, UsageError
 from attncli.gather import Finished, Gathered, gather
 
 
@@ -151,3 +151,96 @@ def test_a_problem_with_neither_key_nor_embeddings_says_what_it_holds(problem: P
     assert caught.value.message == (
         "m.yaml: expected query, key and value; key is missing, found query, scale"
     )
+
+
+ONES = {"query": np.ones((2, 3)), "key": np.ones((4, 3))}
+
+
+def save_safetensors(path: str, arrays: dict[str, np.ndarray]) -> None:
+    from safetensors.numpy import save_file
+
+    save_file(arrays, path)
+
+
+def save_npz(path: str, arrays: dict[str, np.ndarray]) -> None:
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+
+
+SAVERS = {"d.npz": save_npz, "d.safetensors": save_safetensors}
+
+
+@pytest.mark.parametrize("file", SAVERS)
+def test_a_dump_may_hold_outputs_beside_the_inputs(folder: Path, file: str) -> None:
+    SAVERS[file](file, {**ONES, "out": np.ones((2, 1)), "attn_probs": np.ones((2, 4))})
+    assert set(gathered(file).arguments) == {"query", "key"}
+
+
+def test_what_a_dump_holds_beside_the_inputs_need_not_be_readable(folder: Path) -> None:
+    np.savez("d.npz", **ONES, states=np.ones(2, complex))  # type: ignore[arg-type]
+    assert set(gathered("d.npz").arguments) == {"query", "key"}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("masks", "did you mean mask?"),
+        ("attn_mask", "here it is mask, or bias where its numbers are added to the scores"),
+    ],
+)
+def test_what_is_nearly_an_option_in_a_dump_is_told(folder: Path, name: str, meant: str) -> None:
+    np.savez("d.npz", **ONES, **{name: np.ones((2, 4))})  # type: ignore[arg-type]
+    with pytest.warns(AttnWarning) as caught:
+        gather(["d.npz"])
+    assert [str(warning.message) for warning in caught] == [
+        f"d.npz: the entry {name!r} is left out; {meant}"
+    ]
+
+
+def test_an_unknown_single_value_in_a_dump_is_an_error(folder: Path) -> None:
+    np.savez("d.npz", **ONES, softcup=3.0)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="unknown entry 'softcup'") as caught:
+        gather(["d.npz"])
+    assert caught.value.hint == "did you mean softcap?"
+
+
+def test_query_key_and_value_are_known_in_capitals(folder: Path) -> None:
+    np.savez("d.npz", Q=np.ones((2, 3)), Key=np.ones((4, 3)), V=np.ones((4, 1)))
+    Path("d.yaml").write_text("Q: [[1]]\nK: [[1]]\nVALUE: [[1]]\n")
+    for file in ("d.npz", "d.yaml"):
+        assert set(gathered(file).arguments) == {"query", "key", "value"}
+    Path("e.yaml").write_text("q: [[1]]\nQ: [[1]]\nk: [[1]]\n")
+    with pytest.raises(InputError, match="both q and Q are given"):
+        gather(["e.yaml"])
+
+
+def test_arrays_without_names_are_to_be_named(folder: Path) -> None:
+    np.savez("d.npz", *[np.ones((2, 2))] * 3)
+    with pytest.raises(InputError, match="query is missing, found arr_0, arr_1, arr_2") as caught:
+        gather(["d.npz"])
+    assert caught.value.hint == "say which they are: d.npz#arr_0 d.npz#arr_1 d.npz#arr_2"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("is_causal", "here it is causal"),
+        ("enable_gqa", "here it is nothing: fewer key and value heads are shared as they are"),
+        ("Softcap", "did you mean softcap?"),
+        ("zzz", "a problem holds query, key, value and what attncli compute --help lists"),
+    ],
+)
+def test_names_of_other_libraries_are_answered_with_ours(
+    folder: Path, name: str, hint: str
+) -> None:
+    Path("u.yaml").write_text(f"query: [[1]]\nkey: [[1]]\n{name}: true\n")
+    with pytest.raises(UsageError) as caught:
+        gather(["u.yaml"])
+    assert caught.value.message == f"u.yaml: unknown entry {name!r}"
+    assert caught.value.hint == hint
+
+
+def test_a_long_list_of_entries_is_cut(folder: Path) -> None:
+    np.savez("d.npz", **{f"layer{at}": np.ones(2) for at in range(46)})  # type: ignore[arg-type]
+    with pytest.raises(InputError) as caught:
+        gather(["d.npz"])
+    assert caught.value.message.endswith("layer6, layer7, …")

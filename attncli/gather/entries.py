@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncli.errors import UsageError
+from attncli.errors import InputError, UsageError
 from attncli.text import printable
 
 if TYPE_CHECKING:
+    from attncli.errors import AttnError
     from attncli.loading.contents import LoadedMapping
 
 __all__ = [
@@ -19,6 +20,9 @@ __all__ = [
     "RESULTS",
     "ROWS_ARE",
     "SHORT",
+    "full_name",
+    "missing_input",
+    "nearest_name",
     "unknown_entry",
 ]
 
@@ -61,21 +65,77 @@ ROWS_ARE = {
 RESULTS = ("schema", "weights", "context", "scores", "raw", "capped", "lse", "stats", "top")
 
 
+_INPUTS = ("query", "key", "value")
+# What other libraries call it, and what serves here.
+_ELSEWHERE = {
+    "attn_mask": "mask, or bias where its numbers are added to the scores",
+    "attention_mask": "mask, or key_padding_mask where it is (B, S)",
+    "attn_bias": "bias",
+    "is_causal": "causal",
+    "dropout": "nothing: attncli drops nothing out",
+    "dropout_p": "nothing: attncli drops nothing out",
+    "enable_gqa": "nothing: fewer key and value heads are shared as they are",
+    "num_heads": "heads",
+    "num_attention_heads": "heads",
+    "num_kv_heads": "kv_heads",
+    "num_key_value_heads": "kv_heads",
+    "softmax_scale": "scale",
+    "sm_scale": "scale",
+    "window_size": "window",
+    "local_window_size": "window",
+    "soft_cap": "softcap",
+    "query_seq_lengths": "query_lengths",
+    "key_value_seq_lengths": "kv_lengths",
+    "cache_seqlens": "kv_lengths",
+}
+_LISTED = 8
+
+
+def full_name(name: str) -> str:
+    """Return the long name of an entry; query, key and value are known in capitals too."""
+    small = SHORT.get(name.lower(), name.lower())
+    return small if small in _INPUTS else name
+
+
 def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
     """Return the error for an entry that no problem file has, with the nearest that one may."""
-    # Made here, not at the top: only an error pays for the imports.
+    meant = nearest_name(name)
+    return _checkpoint(document) or UsageError(
+        f"{document.name}: unknown entry {printable(name)!r}",
+        hint=meant or "a problem holds query, key, value and what attncli compute --help lists",
+    )
+
+
+def nearest_name(name: str, *, likeness: float = 0.6) -> str | None:
+    """Return what a wrong name probably means, as a hint."""
+    # Made here, not at the top: only an error pays for the import.
     from difflib import get_close_matches  # noqa: PLC0415
 
+    if name.lower() in _ELSEWHERE:
+        return f"here it is {_ELSEWHERE[name.lower()]}"
+    close = get_close_matches(name.lower(), [*SHORT, *KNOWN], n=1, cutoff=likeness)
+    return f"did you mean {close[0]}?" if close else None
+
+
+def missing_input(missing: str, document: LoadedMapping) -> AttnError:
+    """Return the error for a file without query or key."""
+    names = [printable(name) for name in document.entries]
+    found = ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
+    strange = [name for name in names if full_name(name) not in KNOWN]
+    files = " ".join(f"{document.name}#{name}" for name in strange[:3])
+    return _checkpoint(document) or InputError(
+        f"{document.name}: expected query, key and value; {missing} is missing, "
+        f"found {found or 'nothing'}",
+        hint=f"say which they are: {files}" if len(strange) > 1 and document.dump else None,
+    )
+
+
+def _checkpoint(document: LoadedMapping) -> UsageError | None:
     from attncli.checkpoint_names import find_layers  # noqa: PLC0415
 
-    if find_layers(document.entries):
-        return UsageError(
-            f"{document.name} is a checkpoint: it holds weights and no embeddings",
-            hint=f"attncli compute x.npy --checkpoint {document.name}",
-        )
-    known = [*SHORT, *KNOWN]
-    close = get_close_matches(name, known, n=1)
+    if not find_layers(document.entries):
+        return None
     return UsageError(
-        f"{document.name}: unknown entry {printable(name)!r}",
-        hint=f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}",
+        f"{document.name} is a checkpoint: it holds weights and no embeddings",
+        hint=f"attncli compute x.npy --checkpoint {document.name}",
     )

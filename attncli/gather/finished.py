@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attncli.errors import InputError, UsageError
-from attncli.gather.entries import LABELS
+from attncli.gather.entries import LABELS, full_name
 from attncli.loading.contents import LoadedArray, LoadedMapping
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ class Finished:
 
 def is_finished(document: LoadedMapping) -> bool:
     """Return whether a document holds weights and nothing that they could be computed from."""
-    return "weights" in document.entries and not {"query", "q", "x"} & set(document.entries)
+    names = {full_name(name) for name in document.entries}
+    return "weights" in names and not {"query", "x"} & names
 
 
 def finished_array(array: LoadedArray, options: Mapping[str, object], reader: Reader) -> Finished:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from attncli.arguments import flag
+from attncli.arguments import flag, warn
 from attncli.dtypes import BFLOAT16
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import (
@@ -17,18 +17,23 @@ from attncli.gather.entries import (
     PROJECTIONS,
     RESULTS,
     ROWS_ARE,
-    SHORT,
+    full_name,
+    missing_input,
+    nearest_name,
     unknown_entry,
 )
+from attncli.gather.lists import label_file, number_list
 from attncli.loading import read, read_array, split_member
 from attncli.loading.contents import LoadedArray, LoadedMapping
-from attncli.loading.number import NumberOverflowError, parse_number
 from attncli.text import printable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = ["Gathered", "Reader"]
+
+# Beside query and key stand outputs of any name; only what is nearly an option is told.
+_ALIKE = 0.8
 
 
 @dataclass(eq=False)
@@ -78,12 +83,14 @@ class Reader:
     def take_document(self, document: LoadedMapping) -> None:
         """Note every entry of a problem file."""
         taken: dict[str, str] = {}
+        strange = []
         for name in document.entries:
-            full = SHORT.get(name, name)
+            full = full_name(name)
             if full in RESULTS:
                 continue
             if full not in KNOWN:
-                raise unknown_entry(name, document)
+                strange.append(name)
+                continue
             if full == "plain" and "scale" in document.entries:
                 raise InputError(
                     f"{document.name}: both plain and scale are given", hint="plain is scale 1"
@@ -92,16 +99,21 @@ class Reader:
                 raise InputError(f"{document.name}: both {taken[full]} and {name} are given")
             taken[full] = name
             self.take(full, document.entries[name], document.folder)
+        self._check_complete(document, strange)
+
+    def _check_complete(self, document: LoadedMapping, strange: list[str]) -> None:
+        """Refuse what is not known, and where query or key is missing."""
         named = self.gathered.arguments
         # What is made from embeddings is asked for when it is made.
         made = "x" in named or "checkpoint" in named or any(name in named for name in PROJECTIONS)
-        missing = [name for name in ("query", "key") if name not in named]
-        if missing and not made:
-            found = ", ".join(printable(name) for name in document.entries) or "nothing"
-            raise InputError(
-                f"{document.name}: expected query, key and value; {missing[0]} is missing, "
-                f"found {found}"
-            )
+        missing = [name for name in ("query", "key") if name not in named and not made]
+        for name in strange:
+            if not document.dump or (missing and nearest_name(name)):
+                raise unknown_entry(name, document)
+            if not missing:
+                _pass_over(name, document)
+        if missing:
+            raise missing_input(missing[0], document)
 
     def take(self, name: str, value: object, folder: str) -> None:
         """Note one option, from a problem file or from the command line."""
@@ -116,7 +128,7 @@ class Reader:
         elif isinstance(value, LoadedArray):
             self.take_array(name, value)
         elif isinstance(value, str) and name in (*MATRICES, *LISTS, "window"):
-            numbers = None if name in MATRICES else _number_list(name, value)
+            numbers = None if name in MATRICES else number_list(name, value)
             if numbers is None:
                 self.take_array(name, self.read_array(_inside(folder, value)))
             else:
@@ -202,8 +214,20 @@ class Reader:
         # A lone name.txt is meant as a file even where there is none.
         if os.path.isfile(path) or ("," not in text and text.endswith(".txt")):  # noqa: PTH113
             self.gathered.inputs.append(path)
-            return _label_file(path)
+            return label_file(path)
         return tuple(label.strip() for label in text.split(","))
+
+
+def _pass_over(name: str, document: LoadedMapping) -> None:
+    """Leave out what a program wrote beside the inputs, an output perhaps."""
+    try:
+        single = not isinstance(document.entries[name], (LoadedArray, list))
+    except InputError:  # of elements that are not read: no concern of this problem
+        single = False
+    if single:
+        raise unknown_entry(name, document)
+    if meant := nearest_name(name, likeness=_ALIKE):
+        warn(f"{document.name}: the entry {printable(name)!r} is left out; {meant}")
 
 
 def _file_name(name: str, value: object) -> str:
@@ -214,33 +238,3 @@ def _file_name(name: str, value: object) -> str:
 
 def _inside(folder: str, file: str) -> str:
     return file if folder == "." or file == "-" else os.path.join(folder, file)  # noqa: PTH118
-
-
-def _label_file(path: str) -> tuple[str, ...]:
-    """Read one label a line; a label may hold anything but a line break."""
-    try:
-        with open(path, encoding="utf-8-sig") as file:  # noqa: PTH123
-            text = file.read()
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"{printable(path)}: expected labels, one a line; {reason}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{printable(path)}: expected labels, one a line, in UTF-8") from error
-    return tuple(text.removesuffix("\n").split("\n"))
-
-
-def _number_list(name: str, text: str) -> list[float] | None:
-    """Return the numbers of ``"3,5"``, or None where it names a file instead."""
-    try:
-        numbers = [parse_number(part.strip()) for part in text.split(",")]
-    except NumberOverflowError as error:
-        raise UsageError(f"{name}: {error} is beyond the range of float64") from None
-    known = [number for number in numbers if number is not None]
-    if len(known) == len(numbers):
-        return known
-    path = split_member(text)[0]
-    if known or (path != "-" and not os.path.exists(path) and "." not in path):  # noqa: PTH110
-        raise UsageError(
-            f"{name}: expected numbers, as in 3 or 3,5, or a file; found {printable(text)!r}"
-        )
-    return None

@@ -48,11 +48,14 @@ class LoadedMapping:
         How errors name the file.
     folder : str
         The folder that relative file names in it are relative to.
+    dump : bool
+        A program wrote it, NPZ or safetensors, and whatever else it had at hand.
     """
 
     entries: Mapping[str, object]
     name: str
     folder: str = "."
+    dump: bool = False
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def read_npz(source: Source, dtype: str | None = None) -> LoadedMapping:
     def entry(name: str) -> object:
         return _read_member(source, name, dtype)
 
-    return LoadedMapping(LazyEntries(names, entry), source.name, source.folder)
+    return LoadedMapping(LazyEntries(names, entry), source.name, source.folder, dump=True)
 
 
 def describe_npz(source: Source) -> list[Member]:

@@ -87,7 +87,7 @@ def read_safetensors(source: Source, dtype: str | None = None) -> LoadedMapping:
         with refusals(source.name):
             return _read_tensor(source, name, tensors[name], dtype)
 
-    return LoadedMapping(LazyEntries(tensors, entry), source.name, source.folder)
+    return LoadedMapping(LazyEntries(tensors, entry), source.name, source.folder, dump=True)
 
 
 def describe_safetensors(source: Source) -> list[Member]:
