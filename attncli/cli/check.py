@@ -10,7 +10,14 @@ from typer import Option
 
 from attncli.cli.drawing import figure_format, write_figure
 from attncli.cli.groups import GroupedCommand, grouped
-from attncli.cli.options import MOST_USED, SHOWN, PickOptions, ProblemOptions, RunOptions
+from attncli.cli.options import (
+    MOST_USED,
+    SHOWN,
+    AverageOptions,
+    PickOptions,
+    ProblemOptions,
+    RunOptions,
+)
 from attncli.cli.question import ask
 from attncli.cli.terminal import advice, console, print_text, say
 from attncli.errors import ShapeError, UsageError
@@ -82,7 +89,9 @@ def add_to(app: typer.Typer) -> None:
     app.command("check", cls=GroupedCommand)(grouped(check))
 
 
-def check(options: ProblemOptions, judging: CheckOptions, run: RunOptions) -> None:
+def check(
+    options: ProblemOptions, judging: CheckOptions, average: AverageOptions, run: RunOptions
+) -> None:
     """Judge another implementation's output, and name the mistake.
 
     Computes the answer in float64 and compares. Exit code 0 where it is right, 1 where it
@@ -113,6 +122,7 @@ def check(options: ProblemOptions, judging: CheckOptions, run: RunOptions) -> No
             question.problem,
             rtol=judging.rtol,
             atol=judging.atol,
+            average_heads=average.average_heads,
             diagnose=judging.diagnose,
             time_limit=judging.time_limit,
         )
@@ -130,13 +140,24 @@ def _expected(words: list[str]) -> dict[str, str]:
         )
     files: dict[str, str] = {}
     for word in words:
-        name, separator, file = word.partition("=")
-        if not separator or name not in _OUTPUTS:
-            name, file = "context", word
+        name, file = _named(word)
         if name in files:
             raise UsageError(f"--expect gives {name} twice: {files[name]} and {file}")
         files[name] = file
     return files
+
+
+def _named(word: str) -> tuple[str, str]:
+    name, separator, file = word.partition("=")
+    if separator and name in _OUTPUTS:
+        return name, file
+    if separator and name.isidentifier():
+        raise UsageError(
+            f"--expect {word}: expected NAME=FILE with a name of {', '.join(_OUTPUTS)}; "
+            f"found {name!r}",
+            hint=f"for a file of that name write ./{word}",
+        )
+    return "context", word
 
 
 def _read(file: str, dtype: str | None) -> Any:

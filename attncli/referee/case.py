@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from attncli.referee.evaluation import Products, evaluate
 from attncli.referee.recipe import Outputs, Recipe, recipe_of
+from attncli.referee.stages import present_average
 from attncli.referee.verdict import canonical
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Question:
     digits : mapping of str to Digits
     tolerances : mapping of str to Tolerance
         Those of the right answer; conventions earn their own unless the user gave one.
+    averaged : bool
+        The weights are the mean of the heads.
     """
 
     problem: Problem
@@ -57,6 +60,7 @@ class Question:
     precisions: Mapping[str, Precision]
     digits: Mapping[str, Digits]
     tolerances: Mapping[str, Tolerance]
+    averaged: bool = False
 
     def about(self, names: tuple[str, ...]) -> Question:
         """Return the same question about some outputs alone."""
@@ -72,6 +76,7 @@ class Question:
             kept(self.precisions),
             kept(self.digits),
             kept(self.tolerances),
+            self.averaged and "weights" in names,
         )
 
 
@@ -174,6 +179,8 @@ class Cases:
 
     def _prepared(self, recipe: Recipe) -> Recipe:
         files = self._question.files
+        if self._question.averaged:
+            recipe = replace(recipe, shape=present_average, finish=(_averaged,))
         shapes = {name: array.shape for name, array in files.items()}
         return replace(
             recipe,
@@ -195,14 +202,20 @@ class Cases:
     ) -> tuple[int | None, int | None, tuple[int, int] | None]:
         _, heads, queries, keys = self._question.problem.shape
         batch = None if "batch" in needs else row[0]
-        # The output projection needs all heads.
-        mixed = self._question.problem.output is not None
+        # The output projection needs all heads, and so does an average.
+        mixed = self._question.averaged or self._question.problem.output is not None
         head = None if mixed or "heads" in needs else row[1]
         if "rows" in needs:
             return batch, head, None
         count = max(1, _SMALL_CELLS // (keys * (heads if head is None else 1)))
         start = row[2] // count * count
         return batch, head, (start, min(start + count, queries))
+
+
+def _averaged(_: Recipe, outputs: Outputs) -> Outputs:
+    if "weights" not in outputs:
+        return outputs
+    return {**outputs, "weights": outputs["weights"].mean(axis=1, keepdims=True)}
 
 
 def _fill(scores: Array | None) -> float:

@@ -149,6 +149,7 @@ AXES = (
         topic="axes",
         meaning="the weights are averaged over the heads",
         fix="ask for the weights of each head (nn.MultiheadAttention: average_attn_weights=False)",
+        option=lambda _: "--average-heads",
         shows="more than one head",
         apply=_average,
         needs=_WHOLE,

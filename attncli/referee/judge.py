@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli import arguments
+from attncli.averaging import average_weights, refuse_without_heads
 from attncli.dtypes import widen
 from attncli.engine import attend
 from attncli.errors import UsageError
@@ -23,6 +24,8 @@ from attncli.referee.verdict import canonical, measure, outside
 from attncli.result import OUTPUTS
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from attncli.problem import Problem
 
 __all__ = ["check"]
@@ -36,6 +39,7 @@ def check(
     *,
     rtol: float | None = None,
     atol: float | None = None,
+    average_heads: bool = False,
     diagnose: bool = True,
     time_limit: float = 10.0,
 ) -> CheckReport:
@@ -55,6 +59,8 @@ def check(
     rtol, atol : float, optional
         An element passes within atol + rtol · |answer|; where either is given the
         other is 0 unless given.
+    average_heads : bool
+        The weights are the mean of the heads: `torch.nn.MultiheadAttention`'s default.
     diagnose : bool
         On a mismatch, look for the convention that explains it.
     time_limit : float
@@ -68,7 +74,8 @@ def check(
     Raises
     ------
     UsageError
-        An output is unknown, there is none, or the context needs a value.
+        An output is unknown, there is none, or the context needs a value; or there are no
+        weights, or no heads, to average.
     DataError
         An output holds something that is no real number.
 
@@ -82,19 +89,18 @@ def check(
     started = time.monotonic()
     problem = replace(problem, dtype=np.dtype(np.float64))
     files = {name: _File.of(name, given) for name, given in _named(expected, problem).items()}
-    answer, _ = attend(problem, tuple(files))
-    answers = {name: getattr(answer, name) for name in files}
-    if problem.output is not None and "context" in answers:
-        answers["context"] = problem.output(answers["context"])
+    if average_heads:
+        _refuse_average(problem, files)
+    answers = _answers(problem, tuple(files), average_heads=average_heads)
     limits = _given(rtol, atol)
     tolerances = _tolerances(problem, files, limits)
     fitting = {n: f for n, f in files.items() if f.values.shape == answers[n].shape}
     shaped = {n: canonical(problem, n, f.values) for n, f in fitting.items()}
     right = {n: canonical(problem, n, answers[n]) for n in fitting}
     verdicts = tuple(
-        measure(problem, n, shaped[n], right[n], tolerances[n], f.precision.name)
+        measure(problem, n, shaped[n], right[n], tolerances[n], f.precision.name, f.values.shape)
         if n in fitting
-        else Verdict(n, f.precision.name, f.values.shape, answers[n].shape, passed=False)
+        else _misshapen(problem, n, f, answers[n].shape)
         for n, f in files.items()
     )
     found = None
@@ -107,6 +113,7 @@ def check(
             precisions={n: f.precision for n, f in files.items()},
             digits={n: f.digits for n, f in files.items()},
             tolerances=tolerances,
+            averaged=average_heads,
         )
         found = find_out(question, shaped, started + time_limit)
     return CheckReport(verdicts, found, {n: f.values for n, f in files.items()}, answers)
@@ -141,6 +148,41 @@ def _named(
     if "context" in named and problem.value is None:
         raise UsageError("the context needs a value", hint="give value, or check the weights")
     return named
+
+
+def _refuse_average(problem: Problem, names: Collection[str]) -> None:
+    refuse_without_heads(problem.layout.weight_axes)
+    if "weights" not in names:
+        raise UsageError(
+            "--average-heads is about the weights, and none are given",
+            hint="--expect weights=w.npy",
+        )
+
+
+def _answers(problem: Problem, names: tuple[str, ...], *, average_heads: bool) -> dict[str, Array]:
+    """Return the right outputs in the axes of the user."""
+    plain = tuple(n for n in names if not (average_heads and n == "weights"))
+    answers: dict[str, Array] = {}
+    if plain:
+        answer, _ = attend(problem, plain)
+        answers = {name: getattr(answer, name) for name in plain}
+    if average_heads:
+        answers["weights"] = average_weights(problem)[0]
+    if problem.output is not None and "context" in answers:
+        answers["context"] = problem.output(answers["context"])
+    return answers
+
+
+def _misshapen(problem: Problem, name: str, file: _File, right: tuple[int, ...]) -> Verdict:
+    """Return the verdict on a file of another shape, and what else has that shape."""
+    found = file.values.shape
+    weights = problem.layout.weights_shape(problem.shape)
+    shapes = {"weights": weights, "lse": weights[:-1]}
+    if problem.value is not None and problem.output is None:
+        context = np.broadcast_to(0.0, (*problem.shape[:3], problem.value.shape[3]))
+        shapes["context"] = problem.layout.join(context).shape
+    other = next((n for n, shape in shapes.items() if shape == found), None)
+    return Verdict(name, file.precision.name, found, right, passed=False, shape_of=other)
 
 
 def _given(rtol: object, atol: object) -> Tolerance | None:

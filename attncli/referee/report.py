@@ -84,6 +84,8 @@ class Verdict:
         The format in which the file was judged: float16, bfloat16, float32 or float64.
     shape, expected_shape : tuple of int
         Of the file, and of the answer. Where they differ, nothing below was measured.
+    shape_of : str or None
+        Where they differ: the output that has the shape of the file.
     passed : bool
     tolerance : Tolerance or None
     largest, largest_relative : Place or None
@@ -103,6 +105,7 @@ class Verdict:
     shape: tuple[int, ...]
     expected_shape: tuple[int, ...]
     passed: bool
+    shape_of: str | None = None
     tolerance: Tolerance | None = None
     largest: Place | None = None
     largest_relative: Place | None = None

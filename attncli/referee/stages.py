@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.referee.recipe import Recipe
 
-__all__ = ["CAPS", "over_heads", "present", "shared", "softmax_over", "step_function"]
+__all__ = [
+    "CAPS",
+    "over_heads",
+    "present",
+    "present_average",
+    "shared",
+    "softmax_over",
+    "step_function",
+]
 
 Array = npt.NDArray[Any]
 
@@ -105,6 +113,14 @@ def present(problem: Problem, name: str, array: Array) -> Array:
     if name == "context":
         return problem.layout.join(array)
     return problem.layout.drop(array[..., 0] if name == "lse" else array)
+
+
+def present_average(problem: Problem, name: str, array: Array) -> Array:
+    """Return an output in the axes of the user, weights as the mean of the heads."""
+    if name != "weights":
+        return present(problem, name, array)
+    averaged: Array = array.mean(axis=1)
+    return averaged if "b" in problem.layout.weight_axes else averaged[0]
 
 
 def shared(problem: Problem, array: Array) -> Array:

@@ -19,12 +19,12 @@ _WORST_ROWS = 5
 
 
 def canonical(problem: Problem, name: str, array: Array) -> Array:
-    """Return an output in the user's axes as (B, H, L, ·)."""
-    batch, heads, queries, _ = problem.shape
+    """Return an output in the user's axes as (B, H, L, ·); (B, 1, L, S) for averaged weights."""
+    batch, heads, queries, keys = problem.shape
     if name == "context":
         # An output projection mixes the heads: what comes out is one.
         return problem.layout.split(array, heads if problem.output is None else 1, name)
-    return np.asarray(array.reshape(batch, heads, queries, -1))
+    return np.asarray(array.reshape(batch, -1, queries, 1 if name == "lse" else keys))
 
 
 def errors(found: Array, answer: Array) -> Array:
@@ -44,7 +44,13 @@ def outside(found: Array, answer: Array, tolerance: Tolerance) -> npt.NDArray[np
 
 
 def measure(
-    problem: Problem, name: str, found: Array, answer: Array, tolerance: Tolerance, fmt: str
+    problem: Problem,
+    name: str,
+    found: Array,
+    answer: Array,
+    tolerance: Tolerance,
+    fmt: str,
+    shape: tuple[int, ...],
 ) -> Verdict:
     """Return the verdict on one output whose shape is right.
 
@@ -56,11 +62,12 @@ def measure(
     tolerance : Tolerance
     fmt : str
         The format in which it is judged.
+    shape : tuple of int
+        In the axes of the user.
     """
     error = errors(found, answer)
     wrong = error > tolerance.allowed(answer)
     odd = ~np.isfinite(found) & (error > 0)
-    shape = _shape(problem, name, answer)
     return Verdict(
         name=name,
         format=fmt,
@@ -77,12 +84,6 @@ def measure(
         nonfinite_rows=int(np.count_nonzero(odd.any(axis=-1))),
         worst_rows=_worst(problem, name, found, answer, error) if wrong.any() else (),
     )
-
-
-def _shape(problem: Problem, name: str, answer: Array) -> tuple[int, ...]:
-    if name == "context":
-        return problem.layout.join(answer).shape
-    return problem.layout.drop(answer[..., 0] if name == "lse" else answer).shape
 
 
 def _relative(error: Array, answer: Array) -> Array:
@@ -130,7 +131,8 @@ def _place(
     batch, head, query, column = index
     axes = problem.layout.weight_axes
     keyed = name not in ("context", "lse")
-    mixed = name == "context" and problem.output is not None
+    # After an output projection, or an average, the heads are no more.
+    mixed = answer.shape[1] < problem.shape[1]
     return Place(
         batch=batch if "b" in axes else None,
         head=head if "h" in axes and not mixed else None,

@@ -33,6 +33,11 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
     yield f"{verdict.name}: {word} ({verdict.format}, shape {shape_text(verdict.shape)})"
     if verdict.tolerance is None:
         yield f"  the answer has shape {shape_text(verdict.expected_shape)}"
+        if verdict.shape_of == verdict.name:
+            yield "  these are the weights of each head: leave --average-heads out"
+        elif verdict.shape_of is not None:
+            name = verdict.shape_of
+            yield f"  this is the shape of {name}: --expect {name}=FILE"
         return
     if verdict.largest is None:
         yield "  every number is the answer's"

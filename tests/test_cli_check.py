@@ -1,0 +1,225 @@
+"""``attncli check`` as a command: exit codes, what is printed where, and its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from process import Ran, run
+from referee_numpy import plain, softmax
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Run = Callable[..., Ran]
+QKV = ("q.csv", "k.csv", "v.csv")
+Q = np.array([[1.0, 0, 1], [0, 1, 1]])
+K = np.array([[1.0, 0, 1], [1, 1, 0], [0, 1, 1]])
+V = np.array([[1.0, 2], [3, 4], [5, 6]])
+
+
+@pytest.fixture
+def judged(tutorial: Path) -> Path:
+    """The tutorial's files, and outputs named by what they are."""
+    np.save("right.npy", plain(Q, K, V))
+    np.save("weights.npy", softmax(Q @ K.T / np.sqrt(3)))
+    np.save("unscaled.npy", plain(Q, K, V, scale=1))
+    np.savetxt("right.csv", plain(Q, K, V), delimiter=",", fmt="%.4f")
+    nan = plain(Q, K, V)
+    nan[1] = np.nan
+    np.save("nan.npy", nan)
+    np.save("short.npy", plain(Q, K, V)[:1])
+    return tutorial
+
+
+def test_a_right_file_is_exit_code_0(judged: Path) -> None:
+    ran = run("check", *QKV, "--expect", "right.npy").good()
+    assert ran.text.startswith("context: ok (float64, shape (2, 2))\n")
+    assert ran.err == b""
+
+
+def test_a_wrong_file_is_exit_code_1_and_named(judged: Path) -> None:
+    ran = run("check", *QKV, "--expect", "unscaled.npy")
+    assert (ran.code, ran.err) == (1, b"")
+    lines = ran.text.splitlines()
+    assert lines[0] == "context: MISMATCH (float64, shape (2, 2))"
+    assert "diagnosis: one explanation makes the numbers agree" in lines
+    assert "    attncli reproduces the mistake with: --scale 1" in lines
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_wrong_usage_is_exit_code_2(judged: Path) -> None:
+    ran = run("check", *QKV)
+    assert (ran.code, ran.out) == (2, b"")
+    assert ran.messages == [
+        "error: check needs an output to judge",
+        "hint: --expect out.npy, or --expect weights=w.npy",
+    ]
+
+
+@pytest.mark.parametrize("file", ["right.npy", "right.csv"])
+def test_files_of_few_digits_pass_too(file: str, judged: Path, attncli: Run) -> None:
+    assert attncli("check", *QKV, "--expect", file).code == 0
+
+
+def test_several_outputs_are_judged_in_their_order(judged: Path, attncli: Run) -> None:
+    two = ("--expect", "weights=weights.npy", "--expect", "unscaled.npy")
+    ran = attncli("check", *QKV, *two, "--no-diagnose")
+    heads = [line for line in ran.text.splitlines() if line[:1] in "wc" and ": " in line]
+    assert [head.split(" (")[0] for head in heads] == ["weights: ok", "context: MISMATCH"]
+    assert ran.code == 1
+    assert attncli("check", *QKV, *two[:2], "--expect", "right.npy").code == 0
+
+
+def test_json_is_one_document_and_the_exit_code_stays(judged: Path, attncli: Run) -> None:
+    ran = attncli("check", *QKV, "--expect", "unscaled.npy", "--format", "json")
+    assert (ran.code, ran.err) == (1, b"")
+    report = ran.json
+    assert (report["schema"], report["passed"]) == (1, False)
+    (output,) = report["outputs"]
+    assert output["largest"]["found"] == pytest.approx(plain(Q, K, V, scale=1)[0, 0])
+    (explanation,) = report["diagnosis"]["explanations"]
+    assert (explanation["name"], explanation["options"]) == ("unscaled", ["--scale 1"])
+    right = attncli("check", *QKV, "--expect", "right.npy", "--format", "json").good()
+    assert right.json["passed"] is True
+    assert right.json["diagnosis"] is None
+
+
+def test_the_polarity_in_json_is_the_other_one(judged: Path, attncli: Run) -> None:
+    keep = np.array([[1, 1, 0], [1, 0, 1]])
+    np.save("drop.npy", 1 - keep)
+    np.save("out.npy", plain(Q, K, V, keep == 0))
+    masked = (*QKV, "--mask", "drop.npy", "--mask-means", "drop")
+    ran = attncli("check", *masked, "--expect", "out.npy", "--format", "json")
+    (explanation,) = ran.json["diagnosis"]["explanations"]
+    assert (explanation["name"], explanation["options"]) == (
+        "mask_inverted",
+        ["--mask-means keep"],
+    )
+
+
+def test_without_a_diagnosis_there_is_none(judged: Path, attncli: Run) -> None:
+    ran = attncli("check", *QKV, "--expect", "unscaled.npy", "--no-diagnose")
+    assert ran.code == 1
+    assert "MISMATCH" in ran.text
+    assert "diagnosis" not in ran.text
+
+
+@pytest.mark.parametrize(
+    ("option", "enough", "too_little"), [("--atol", "0.4", "0.01"), ("--rtol", "0.2", "0.001")]
+)
+def test_tolerances_that_are_given(
+    option: str, enough: str, too_little: str, judged: Path, attncli: Run
+) -> None:
+    assert attncli("check", *QKV, "--expect", "unscaled.npy", option, enough).code == 0
+    ran = attncli("check", *QKV, "--expect", "unscaled.npy", option, too_little)
+    assert ran.code == 1
+    assert "(given)" in ran.text
+
+
+def test_the_difference_is_drawn_and_the_mismatch_told(judged: Path, attncli: Run) -> None:
+    ran = attncli("check", *QKV, "--expect", "unscaled.npy", "--diff", "d.svg", "--no-diagnose")
+    assert ran.code == 1
+    assert "<svg" in (judged / "d.svg").read_text()
+    short = attncli("check", *QKV, "--expect", "short.npy", "--diff", "e.svg", "--no-diagnose")
+    assert short.code == 1
+    assert any("no picture is drawn" in line for line in short.messages)
+    assert not (judged / "e.svg").exists()
+
+
+def test_a_difference_is_not_drawn_over_a_file_that_is_judged(judged: Path, attncli: Run) -> None:
+    (judged / "out.svg").write_bytes((judged / "right.npy").read_bytes())
+    ran = attncli("check", *QKV, "--expect", "out.svg", "--diff", "out.svg")
+    assert ran.code == 2
+    assert "the same file" in ran.messages[0]
+
+
+def test_nan_in_the_file_is_a_mismatch(judged: Path, attncli: Run) -> None:
+    ran = attncli("check", *QKV, "--expect", "nan.npy")
+    assert ran.code == 1
+    assert "2 elements in 1 rows are NaN or infinite and should not be" in ran.text
+    assert "every wrong element is NaN or infinite" in ran.text
+
+
+def test_nan_rows_of_an_inverted_triangle(judged: Path, attncli: Run) -> None:
+    q, k, v = np.random.default_rng(0).normal(size=(3, 5, 4))
+    for name, array in zip("qkv", (q, k, v), strict=True):
+        np.save(f"{name}5.npy", array)
+    scores = np.where(np.tri(5, dtype=bool), -np.inf, q @ k.T / 2)
+    np.save("out.npy", softmax(scores) @ v)
+    ran = attncli("check", "q5.npy", "k5.npy", "v5.npy", "--causal", "--expect", "out.npy")
+    assert "[causal_inverted]" in ran.text
+    assert "the NaN rows are queries that see no key" in ran.text
+
+
+def test_a_wrong_shape_is_a_mismatch(judged: Path, attncli: Run) -> None:
+    ran = attncli("check", *QKV, "--expect", "short.npy")
+    assert ran.code == 1
+    assert ran.text.splitlines()[:2] == [
+        "context: MISMATCH (float64, shape (1, 2))",
+        "  the answer has shape (2, 2)",
+    ]
+
+
+def test_weights_given_as_the_context(judged: Path, attncli: Run) -> None:
+    ran = attncli("check", *QKV, "--expect", "weights.npy", "--no-diagnose")
+    assert ran.code == 1
+    assert "  this is the shape of weights: --expect weights=FILE\n" in ran.text
+
+
+def test_averaged_weights_pass_where_they_are_asked_for(judged: Path, attncli: Run) -> None:
+    x = np.random.default_rng(0).normal(size=(2, 5, 8))
+    heads = x.reshape(2, 5, 2, 4).transpose(0, 2, 1, 3)
+    np.save("x.npy", x)
+    np.save("mean.npy", softmax(heads @ heads.swapaxes(-1, -2) / 2).mean(axis=1))
+    line = ("check", "x.npy", "x.npy", "x.npy", "--heads", "2", "--expect", "weights=mean.npy")
+    assert attncli(*line, "--average-heads", "--diff", "d.png").code == 0
+    assert (judged / "d.png").stat().st_size > 0
+    told = attncli(*line)
+    assert told.code == 1
+    assert "--average-heads" in told.text
+
+
+@pytest.mark.parametrize(
+    ("expect", "error", "hint"),
+    [
+        (
+            ["wieghts=q.csv"],
+            (
+                "--expect wieghts=q.csv: expected NAME=FILE with a name of context, weights, lse, "
+                "scores, raw, capped; found 'wieghts'"
+            ),
+            "for a file of that name write ./wieghts=q.csv",
+        ),
+        (["nope.npy"], "nope.npy does not exist", None),
+        (
+            ["right.npy", "context=unscaled.npy"],
+            "--expect gives context twice: right.npy and unscaled.npy",
+            None,
+        ),
+    ],
+)
+def test_what_cannot_be_judged(
+    expect: list[str], error: str, hint: str | None, judged: Path, attncli: Run
+) -> None:
+    given = [word for file in expect for word in ("--expect", file)]
+    ran = attncli("check", *QKV, *given)
+    assert (ran.code, ran.out) == (2, b"")
+    assert ran.messages[0] == f"error: {error}"
+    assert hint is None or ran.messages[1] == f"hint: {hint}"
+
+
+def test_a_file_of_such_a_name_is_reached_by_its_path(judged: Path, attncli: Run) -> None:
+    (judged / "a=b.npy").write_bytes((judged / "right.npy").read_bytes())
+    assert attncli("check", *QKV, "--expect", "./a=b.npy").code == 0
+
+
+def test_there_are_no_heads_to_average(judged: Path, attncli: Run) -> None:
+    ran = attncli("check", *QKV, "--average-heads", "--expect", "weights=weights.npy")
+    assert ran.code == 2
+    assert ran.messages == [
+        "error: --average-heads: there is no head axis to average",
+        "hint: cut packed inputs with --heads, and leave out --head",
+    ]
