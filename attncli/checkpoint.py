@@ -192,7 +192,8 @@ def _cut(name: str, array: Array, count: int) -> list[Array]:
 
 
 def _choices(layers: Collection[Layer], file: str) -> str:
-    shown = [f"{file}#{printable(layer.prefix)}" for layer in list(layers)[:_LISTED]]
+    prefixes = [printable(layer.prefix) for layer in list(layers)[:_LISTED]]
+    shown = [f"{file}#{prefix}" if prefix else file for prefix in prefixes]
     more = "" if len(layers) <= _LISTED else f", … ({len(layers)} in all)"
     return f"choose one: {', '.join(shown)}{more}"
 

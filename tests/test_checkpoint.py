@@ -361,3 +361,10 @@ def test_bfloat16_checkpoint_of_torch():
     parts.w = {c: torch.tensor(w).bfloat16().float().numpy() for c, w in parts.w.items()}
     answer = solve(load("x.npy", checkpoint="m.safetensors", heads=HEADS))
     np.testing.assert_allclose(answer.context, parts.answer(X)[1], rtol=0, atol=5e-5)
+
+
+def test_a_layer_without_a_prefix_is_offered_by_the_file_alone() -> None:
+    names = ["q_proj.weight", "k_proj.weight", "v_proj.weight"]
+    with pytest.raises(UsageError, match="has no attention layer 'foo'") as caught:
+        choose_layer(names, "foo", "ck.npz")
+    assert caught.value.hint == "choose one: ck.npz"

@@ -160,7 +160,7 @@ CASES = {
         "",
     ),
     f"compute {QKV} --key-labels names.txt": (
-        "names.txt: expected labels, one a line; No such file or directory",
+        "names.txt does not exist",
         "",
     ),
     # outputs

@@ -244,3 +244,10 @@ def test_a_long_list_of_entries_is_cut(folder: Path) -> None:
     with pytest.raises(InputError) as caught:
         gather(["d.npz"])
     assert caught.value.message.endswith("layer6, layer7, …")
+
+
+def test_a_missing_file_of_labels_is_answered_with_the_one_there(problem: Path) -> None:
+    Path("tokens.txt").write_text("a\nb\n")
+    with pytest.raises(InputError, match=r"^toknes.txt does not exist") as caught:
+        gather(["q.npy", "k.npy"], {"tokens": "toknes.txt"})
+    assert caught.value.hint == "did you mean tokens.txt?"

@@ -114,6 +114,18 @@ def test_a_missing_file_names_its_neighbour(here):
     assert refusal("zzz").hint is None
 
 
+@pytest.mark.parametrize("missing", ["k.csv", "samples.csv", "queries.csv"])
+def test_no_folder_and_nothing_else_is_offered_for_a_missing_file(here, missing):
+    (here / "q.csv").write_text("1,2\n")
+    (here / "samples").mkdir()
+    assert refusal(missing).hint is None
+
+
+def test_another_ending_of_the_same_name_is_offered(here):
+    np.save(here / "q.npy", np.eye(2))
+    assert refusal("q.csv").hint == "did you mean q.npy?"
+
+
 def test_what_is_not_a_file_is_refused(here):
     (here / "dangling.csv").symlink_to("gone.csv")
     (here / "circle.csv").symlink_to("circle.csv")

@@ -42,6 +42,9 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Shape", ("query has shape (2, 4, 5, 6) and key (2, 3, 5, 6): 4 query heads cannot share "
      "3 key/value heads evenly"), ("where the sequence comes before the heads, (B, L, H, D), say "
      "layout bshd (--layout)"), {"query": HEADS, "key": np.ones((2, 3, 5, 6))}),
+    ("Shape", ("query has shape (2, 4, 5, 6) and key (2, 4, 3, 6): 5 query heads cannot share "
+     "3 key/value heads evenly"), None,
+     {"query": HEADS, "key": np.ones((2, 4, 3, 6)), "layout": "bshd"}),
     ("Shape", ("key has shape (2, 4, 5, 6) and value (2, 2, 5, 6): expected the same batch and "
      "heads"), None, {"query": HEADS, "key": HEADS, "value": np.ones((2, 2, 5, 6))}),
     # their values

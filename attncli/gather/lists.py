@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from attncli.errors import InputError, UsageError
 from attncli.loading import split_member
 from attncli.loading.number import NumberOverflowError, parse_number
+from attncli.loading.source import missing
 from attncli.text import printable
 
 __all__ = ["label_file", "number_list"]
@@ -23,6 +25,8 @@ def label_file(path: str) -> tuple[str, ...]:
     try:
         with open(path, encoding="utf-8-sig") as file:  # noqa: PTH123
             text = file.read()
+    except FileNotFoundError as error:
+        raise missing(Path(path), printable(path)) from error
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(f"{printable(path)}: expected labels, one a line; {reason}") from error

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["STREAM_LIMIT", "TEXT_LIMIT", "Source", "open_source", "refusals"]
+__all__ = ["STREAM_LIMIT", "TEXT_LIMIT", "Source", "missing", "open_source", "refusals"]
 
 # A pipe may never end, so there is a point where waiting for more is wrong.
 STREAM_LIMIT = 256 * 2**20
 # Text is held whole while it is parsed; beyond this, NPY is what the user wants.
 TEXT_LIMIT = 2**30
+# Which names are near enough to be meant by another.
+_CANDIDATES, _ALIKE = 5, 0.65
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
 
@@ -164,7 +166,7 @@ def _file(path: str) -> Source:
     try:
         status = found.stat()
     except FileNotFoundError as error:
-        raise _missing(found, name) from error
+        raise missing(found, name) from error
     suffix, folder = found.suffix.lower(), str(found.parent)
     if stat.S_ISFIFO(status.st_mode):
         with found.open("rb") as stream:
@@ -191,7 +193,8 @@ def _too_long(name: str, limit: int) -> InputError:
     return InputError(f"{name} is longer than {limit // 2**20} MiB", hint=hint)
 
 
-def _missing(path: Path, name: str) -> InputError:
+def missing(path: Path, name: str) -> InputError:
+    """Return the error for a file that is not there, with the nearest name that is."""
     if path.is_symlink():
         target = printable(str(path.readlink()))
         return InputError(f"{name} is a link to {target}, which does not exist")
@@ -207,8 +210,13 @@ def _nearest(path: Path) -> str | None:
     names: list[str] = []
     with suppress(OSError):
         names += [entry.name for entry in itertools.islice(path.parent.iterdir(), 2000)]
-    close = difflib.get_close_matches(path.name, names, n=1)
-    return f"did you mean {printable(str(path.with_name(close[0])))}?" if close else None
+    for name in difflib.get_close_matches(path.name, names, n=_CANDIDATES, cutoff=0.4):
+        found = path.with_name(name)
+        # A letter between equal endings is nearly equal: k.csv is not meant by q.csv.
+        alike = difflib.SequenceMatcher(None, path.stem.lower(), found.stem.lower()).ratio()
+        if alike >= _ALIKE and found.is_file():
+            return f"did you mean {printable(str(found))}?"
+    return None
 
 
 def _refuse_binary(data: bytes, name: str) -> None:

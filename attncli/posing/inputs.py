@@ -48,7 +48,7 @@ def inputs(
     q = form.split(arrays["query"], query_heads, say("query"))
     k = form.split(arrays["key"], key_heads, say("key"))
     v = form.split(arrays["value"], key_heads, say("value")) if value is not None else None
-    _check_shapes(say, arrays, q, k, v)
+    _check_shapes(say, arrays, q, k, v, layout)
     return q, k, v, form
 
 
@@ -85,7 +85,12 @@ def _head_counts(heads: int | None, kv_heads: int | None) -> tuple[int, int] | N
 
 
 def _check_shapes(
-    say: Names, arrays: Mapping[str, Array], q: Array, k: Array, v: Array | None
+    say: Names,
+    arrays: Mapping[str, Array],
+    q: Array,
+    k: Array,
+    v: Array | None,
+    layout: str | None,
 ) -> None:
     """Check the sizes of the canonical axes against each other."""
     between = partial(_shapes, say, arrays, "query", "key")
@@ -100,7 +105,7 @@ def _check_shapes(
         raise ShapeError(
             f"{between()}: {q.shape[1]} query heads cannot share {k.shape[1]} key/value heads "
             "evenly",
-            hint=_layout_hint(arrays["query"].ndim),
+            hint=None if layout else _layout_hint(arrays["query"].ndim),
         )
     if v is None:
         return
