@@ -15,6 +15,7 @@ from strategies import problems
 from attncli import UsageError, pose, row_blocks
 from attncli.stats import statistics
 from attncli.strongest import top
+from attncli.view.color import blues_256, xterm
 from attncli.view.stats import stats_list, stats_parts, top_list, top_parts
 
 pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
@@ -275,6 +276,14 @@ def test_the_table_of_strongest_keys_names_them():
     assert "sees no key" in lines[2]
     assert lines[3].startswith("1 [/INST]")
     assert "4 \\x1b[31m" in lines[6]
+
+
+def test_shades_are_of_the_colours_that_the_terminal_has():
+    (row,) = top(pose([[1.0]], [[0.0], [0.0]]), 1)
+    for depth, expected in (("256", f"color({xterm(blues_256(0.5))})"), ("truecolor", "#6baed6")):
+        line = list(top_parts([row], depth=depth))[-1]
+        (style,) = {span.style for span in line.spans if getattr(span.style, "bgcolor", None)}
+        assert style.bgcolor.name == expected
 
 
 def test_lists_are_json():

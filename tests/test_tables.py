@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from rich.text import Text
 from terminal import columns
 
 from attncli.view import tables
+from attncli.view.color import blues_256, xterm
 from attncli.view.tables import Limits, Sheet, sheet_parts
 
 ALL = Limits(rows=None, columns=None, heads=9, width=None, digits=4)
@@ -117,6 +119,33 @@ def test_no_line_is_longer_than_the_window(names: list[str], width: int, digits:
     assert not any("\x1b" in line for line in found)
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.sampled_from(["é", "中文", "a", "ñandú"]), min_size=3, max_size=3), st.booleans()
+)
+def test_what_stdout_cannot_encode_is_escaped_before_the_layout(
+    names: list[str], large: bool
+) -> None:
+    one = sheet(np.ones((3, 3)), rows=9, title="weights · head 0", row_labels=names,
+                column_labels=names)  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "_MANY_CELLS", 0 if large else 9)
+        found = lines(one, replace(ALL, unicode=False))
+    assert all(line.isascii() for line in found)
+    assert found[0] == "weights, head 0"
+    assert set(found[2]) == {"-"}
+    assert len({len(line) for line in found[1:6]}) == 1
+    escaped = [name.encode("ascii", "backslashreplace").decode() for name in names]
+    for line, name in zip(found[3:6], escaped, strict=True):
+        assert line.split()[0] == name
+
+
+def test_shades_of_256_colours_are_the_blues_that_were_chosen() -> None:
+    weights = [0, 0.1, 0.25, 0.5, 1]
+    styles = shades(sheet([weights], shaded=True), replace(ALL, depth="256"))
+    assert [style.bgcolor.number for style in styles] == [xterm(blues_256(w)) for w in weights]
+
+
 def test_labels_are_text_and_cut_in_the_middle() -> None:
     names = ["[bold]x", "[/INST]", "abcdefghijklmnopqrstuvwxyzabcdefgh"]
     rows = [line.split()[0] for line in lines(sheet(np.ones((3, 1)), row_labels=names))[3:6]]
@@ -138,8 +167,8 @@ def test_a_large_table_looks_as_a_small_one(names: list[str], count: int, many: 
     assert len(quick) == 12 + 4
 
 
-def shades(one: Sheet) -> list[Any]:
-    table = next(part for part in sheet_parts(one, ALL) if isinstance(part, Table))
+def shades(one: Sheet, limits: Limits = ALL) -> list[Any]:
+    table = next(part for part in sheet_parts(one, limits) if isinstance(part, Table))
     shown = [cell for column in table.columns[1:] for cell in column.cells]
     assert all(isinstance(cell, Text) for cell in shown)
     return [cell.style for cell in shown]

@@ -15,7 +15,7 @@ from strategies import problems
 
 from attncli import pose
 from attncli.explaining import explain
-from attncli.view.color import blues
+from attncli.view.color import blues, blues_256, xterm
 from attncli.view.explanation import as_text, renderable
 from attncli.view.explanation_dict import as_dict
 from attncli.view.explanation_markdown import as_markdown
@@ -210,6 +210,17 @@ def test_stronger_keys_are_darker_blue():
     codes = [";".join(map(str, blues(0.4 + 0.4 * weight))) for weight in weights]
     assert all(f"38;2;{code}m" in shown for code in codes)
     assert len(set(codes[:2])) == 2
+
+
+def test_bars_are_of_the_colours_that_the_terminal_has():
+    way = tutorial(scale=3)
+    lines = [part for part in renderable(way, depth="256").renderables if "█" in part.plain]
+    codes = [{getattr(span.style, "color", None) for span in line.spans} for line in lines]
+    expected = [xterm(blues_256(0.4 + 0.4 * step.weight)) for step in way.steps]
+    found = [color.number for colors in codes for color in colors if color]
+    assert found == [
+        code for code, step in zip(expected, way.steps, strict=True) if step.weight > 0.01
+    ]
 
 
 def test_hidden_keys_say_why_and_show_no_arithmetic():

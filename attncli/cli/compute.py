@@ -25,7 +25,15 @@ from attncli.cli.saving import (
     streamed,
     write_save,
 )
-from attncli.cli.terminal import advice, binary_stdout, console, is_terminal, width
+from attncli.cli.terminal import (
+    advice,
+    binary_stdout,
+    color_depth,
+    console,
+    is_terminal,
+    shows_unicode,
+    width,
+)
 from attncli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,10 +77,11 @@ def compute(
         question = ask(options, pick, run)
         problem = question.problem
         names = _names(output.show, problem)
-        saves = [parse_save(text, names) for text in output.save or []]
+        chosen = output.show is not None
+        saves = [parse_save(text, names, chosen=chosen) for text in output.save or []]
         refuse_inputs([save.path for save in saves], question.inputs)
         if output.format != "table":
-            names = held(names, output.format)
+            names = held(names, output.format, chosen=chosen)
             _refuse_binary(output.format)
         answer = _solve_and_save(problem, names, saves, output, average, run)
     if output.format != "table":
@@ -179,7 +188,7 @@ def _print_tables(
 
     screen = console(run.color)
     picked = pick.batch, pick.head
-    limits = _limits(output)
+    limits = _limits(output, run)
     if average.average_heads and "weights" in names:
         names = tuple(name for name in names if name != "weights")
         for part in average_parts(problem, answer.weights, limits, picked[0]):
@@ -195,7 +204,7 @@ def _print_tables(
                 screen.print(part)
 
 
-def _limits(output: OutputOptions) -> Limits:
+def _limits(output: OutputOptions, run: RunOptions) -> Limits:
     from attncli.view.tables import Limits  # noqa: PLC0415
 
     rows, columns, heads = (20, None, 4) if is_terminal() else (64, 64, 16)
@@ -205,4 +214,6 @@ def _limits(output: OutputOptions) -> Limits:
         heads=heads,
         width=width() if output.max_cols is None else None,
         digits=output.digits,
+        unicode=shows_unicode(),
+        depth=color_depth(run.color),
     )

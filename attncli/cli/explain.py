@@ -11,7 +11,14 @@ from typer import Option
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import MOST_USED, SHOWN, PickOptions, ProblemOptions, RunOptions
 from attncli.cli.question import ask_whole
-from attncli.cli.terminal import advice, console, print_text, shows_unicode, width
+from attncli.cli.terminal import (
+    advice,
+    color_depth,
+    console,
+    print_text,
+    shows_unicode,
+    width,
+)
 
 if TYPE_CHECKING:
     from attncli.explanation import Explanation
@@ -92,5 +99,11 @@ def _print(way: Explanation, telling: ExplainOptions, run: RunOptions) -> None:
     else:
         from attncli.view.explanation import renderable  # noqa: PLC0415
 
-        part = renderable(way, width=width(), digits=telling.digits, unicode=shows_unicode())
+        part = renderable(
+            way,
+            width=width(),
+            digits=telling.digits,
+            unicode=shows_unicode(),
+            depth=color_depth(run.color),
+        )
         console(run.color).print(part)

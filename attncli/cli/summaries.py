@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncli.cli.terminal import shows_unicode
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -43,15 +41,20 @@ def summary_parts(
     if name == "stats":
         heads = statistics(problem, threads=run.threads)
         yield from stats_parts(
-            heads, width=limits.width, digits=limits.digits, unicode=shows_unicode()
+            heads, width=limits.width, digits=limits.digits, unicode=limits.unicode
         )
     else:
         queries = problem.shape[2]
         shown = min(queries, limits.rows or queries)
         rows = top(problem, count, rows=(0, shown), threads=run.threads)
         yield from top_parts(
-            rows, width=limits.width, digits=limits.digits, unicode=shows_unicode()
+            rows,
+            width=limits.width,
+            digits=limits.digits,
+            unicode=limits.unicode,
+            depth=limits.depth,
         )
         if shown < queries:
-            yield Text(f"… {queries - shown} more queries (--max-rows)", style="dim italic")
+            words = f"… {queries - shown} more queries (--max-rows)"
+            yield Text(limits.known(words), style="dim italic")
     yield Text("")

@@ -104,11 +104,11 @@ def average_parts(
 
 def _more(places: list[_Place], limits: Limits) -> Iterator[RenderableType]:
     if len(places) > limits.heads:
-        yield Text(
+        words = (
             f"… {len(places) - limits.heads} more of {len(places)} heads and batch entries "
-            "(--head and --batch choose one; --save and --format have all)\n",
-            style="dim italic",
+            "(--head and --batch choose one; --save and --format have all)\n"
         )
+        yield Text(limits.known(words), style="dim italic")
 
 
 def _first(place: _Place, picked: tuple[int | None, int | None]) -> tuple[int | None, int | None]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from attncli.explanation import Explanation
+    from attncli.view.shading import Depth
 
 __all__ = ["as_text", "renderable"]
 
@@ -36,7 +37,12 @@ _NO_EDGE = 200
 
 
 def renderable(
-    way: Explanation, *, width: int | None = None, digits: int = 4, unicode: bool = True
+    way: Explanation,
+    *,
+    width: int | None = None,
+    digits: int = 4,
+    unicode: bool = True,
+    depth: Depth = "truecolor",
 ) -> RenderableType:
     """Return an explanation as a teacher would write it.
 
@@ -49,13 +55,15 @@ def renderable(
         Digits after the point.
     unicode : bool
         Whether the terminal has more than ASCII.
+    depth : {"none", "256", "truecolor"}
+        Colours that the terminal has.
 
     Returns
     -------
     rich.console.Group
     """
     notation = Notation(digits, unicode)
-    return Group(*_parts(way, notation, width or _NO_EDGE))
+    return Group(*_parts(way, notation, width or _NO_EDGE, depth))
 
 
 def as_text(
@@ -70,7 +78,9 @@ def as_text(
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 
 
-def _parts(way: Explanation, notation: Notation, width: int) -> Iterator[RenderableType]:
+def _parts(
+    way: Explanation, notation: Notation, width: int, depth: Depth
+) -> Iterator[RenderableType]:
     yield _title(way, notation, width)
     yield from _formulas(query_lines(way, notation, _room(["rotated"], width)), notation, width)
     yield Text("")
@@ -78,7 +88,7 @@ def _parts(way: Explanation, notation: Notation, width: int) -> Iterator[Rendera
     yield from _scores(way, notation, width)
     yield Text("")
     yield from _heading("Weights", _softmax_rule(way, notation), notation, width)
-    yield from weight_table(way, notation, width)
+    yield from weight_table(way, notation, width, depth)
     room = _room(["denominator"], width)
     yield from _formulas(softmax_lines(way, notation, room), notation, width)
     if way.context is not None:

@@ -9,14 +9,15 @@ from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
-from attncli.view.color import blues
 from attncli.view.notation import Notation, name_of
+from attncli.view.shading import rich_blue
 from attncli.view.wrapping import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from attncli.explanation import Explanation, KeyStep
+    from attncli.view.shading import Depth
 
 __all__ = ["weight_table"]
 
@@ -42,7 +43,7 @@ class _Row:
     style: str = ""
 
 
-def weight_table(way: Explanation, notation: Notation, width: int) -> Iterator[Text]:
+def weight_table(way: Explanation, notation: Notation, width: int, depth: Depth) -> Iterator[Text]:
     """Yield the lines of the table of scores, exponentials and weights.
 
     Parameters
@@ -52,6 +53,8 @@ def weight_table(way: Explanation, notation: Notation, width: int) -> Iterator[T
     width : int
         Columns of the terminal: no line is longer. Where they are few, columns that
         the formulas show too are left out.
+    depth : {"none", "256", "truecolor"}
+        Colours that the terminal has.
     """
     rows = list(_rows(way, notation))
     widths = _widths(rows)
@@ -72,7 +75,7 @@ def weight_table(way: Explanation, notation: Notation, width: int) -> Iterator[T
             words = cut(notation.known(row.words), room, unicode=notation.unicode)
             yield line.append(words, style="italic")
         else:
-            yield line.append(_bar(row.weight if row.bar else 0.0, largest, bar, notation))
+            yield line.append(_bar(row.weight if row.bar else 0.0, largest, bar, notation, depth))
 
 
 def _widths(rows: list[_Row]) -> dict[str, int]:
@@ -100,14 +103,14 @@ def _line(row: _Row, names: int, widths: dict[str, int], notation: Notation) -> 
     return line.append(_GAP)
 
 
-def _bar(weight: float, largest: float, room: int, notation: Notation) -> Text:
+def _bar(weight: float, largest: float, room: int, notation: Notation, depth: Depth) -> Text:
     """Return a bar as long as the weight, darker blue where it is larger."""
     full, part = divmod(round(8 * room * weight / largest) if largest else 0, 8)
     if not notation.unicode:
         return Text("#" * (full + (part >= 4)))
     # Neither end of the ramp: bars must show on white as on black.
-    color = "#{:02x}{:02x}{:02x}".format(*blues(0.4 + 0.4 * weight))
-    return Text("█" * full + _EIGHTHS[part].strip(), style=Style(color=color))
+    style = Style(color=rich_blue(0.4 + 0.4 * weight, depth))
+    return Text("█" * full + _EIGHTHS[part].strip(), style=style)
 
 
 def _rows(way: Explanation, notation: Notation) -> Iterator[_Row]:

@@ -6,12 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
-from rich.style import Style
 from rich.text import Text
 
 from attncli.text import printable
-from attncli.view.color import blues, ink
 from attncli.view.notation import Notation
+from attncli.view.shading import shade
 from attncli.view.wrapping import cut, wrapped
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     from attncli.stats import HeadStats
     from attncli.strongest import TopKeys
+    from attncli.view.shading import Depth
 
 __all__ = ["stats_list", "stats_parts", "top_list", "top_parts"]
 
@@ -39,7 +39,6 @@ _LEGEND = (
     "diagonal; mean distance in tokens; share of weights below 1e-3. Queries that see no key "
     "are left out"
 )
-_INK = {"black": "#000000", "white": "#ffffff"}
 
 
 @dataclass(frozen=True)
@@ -100,6 +99,7 @@ def top_parts(
     width: int | None = None,
     digits: int = 4,
     unicode: bool = True,
+    depth: Depth = "truecolor",
 ) -> Iterator[Text]:
     """Yield the lines of a table of the strongest keys, a query a line.
 
@@ -108,6 +108,8 @@ def top_parts(
     rows : iterable of TopKeys
     width, digits, unicode
         As in `stats_parts`.
+    depth : {"none", "256", "truecolor"}
+        Colours that the terminal has.
     """
     notation = Notation(digits, unicode)
     rows = list(rows)
@@ -122,7 +124,9 @@ def top_parts(
     room = _label_room(width, sum(place.width + len(_GAP) for place in places), ranks, digits)
     names = [_name("query", row.query, row.label, room, notation) for row in rows]
     places.append(_Column("query", names, left=True))
-    ranked = [column for rank in range(ranks) for column in _ranked(rows, rank, room, notation)]
+    ranked = [
+        column for rank in range(ranks) for column in _ranked(rows, rank, room, notation, depth)
+    ]
     yield from _tables(places, ranked, width, notation, together=2)
 
 
@@ -159,7 +163,7 @@ def _label_room(width: int | None, taken: int, ranks: int, digits: int) -> int:
 
 
 def _ranked(
-    rows: Sequence[TopKeys], rank: int, room: int, notation: Notation
+    rows: Sequence[TopKeys], rank: int, room: int, notation: Notation, depth: Depth
 ) -> tuple[_Column, _Column]:
     """Return the columns of the keys of one rank and their weights; blank where there is none."""
     names, weights = [], []
@@ -172,13 +176,8 @@ def _ranked(
             continue
         key = row.keys[rank]
         names.append(_name("key", key.index, key.label, room, notation))
-        weights.append(Text(next(texts), style=_shade(key.weight)))
+        weights.append(Text(next(texts), style=shade(key.weight, depth)))
     return _Column("key", names, left=True), _Column("weight", weights)
-
-
-def _shade(weight: float) -> Style:
-    background = blues(weight)
-    return Style(color=_INK[ink(background)], bgcolor="#{:02x}{:02x}{:02x}".format(*background))
 
 
 def _tables(

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 from rich import box
-from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from attncli.text import printable
-from attncli.view.color import blues, ink
 from attncli.view.labels import columns as text_width
 from attncli.view.labels import shorten
+from attncli.view.shading import shade
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.console import RenderableType
+
+    from attncli.view.shading import Depth
 
 __all__ = ["Limits", "Sheet", "sheet_parts"]
 
@@ -30,7 +31,9 @@ _HEADING_WIDTH = 12
 _GAP = 2
 _MANY_CELLS = 20_000
 _ONE = {"queries": "query", "keys": "key", "columns": "column"}
-_INK = {"black": "#000000", "white": "#ffffff"}
+# As Rich's box SIMPLE_HEAD, which it replaces by one with edges where there is ASCII only.
+_ASCII_BOX = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+_ASCII = {" · ": ", ", "…": ".."}
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,10 @@ class Limits:
         Columns of the terminal, or None where there is no edge.
     digits : int
         Digits after the point.
+    unicode : bool
+        Whether stdout takes more than ASCII.
+    depth : {"none", "256", "truecolor"}
+        Colours that the terminal has.
     """
 
     rows: int | None
@@ -54,6 +61,16 @@ class Limits:
     heads: int
     width: int | None
     digits: int
+    unicode: bool = True
+    depth: Depth = "truecolor"
+
+    def known(self, text: str) -> str:
+        """Return a text in characters that stdout takes, before anybody measures it."""
+        if self.unicode or text.isascii():
+            return text
+        for sign, instead in _ASCII.items():
+            text = text.replace(sign, instead)
+        return text.encode("ascii", "backslashreplace").decode("ascii")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,24 +107,30 @@ def sheet_parts(sheet: Sheet, limits: Limits) -> Iterator[RenderableType]:
     rows = min(rows, limits.rows or rows)
     count = min(count, limits.columns or count, limits.width or count)
     texts = _cell_texts(sheet.values[:rows, :count], limits.digits)
-    names = _labels(sheet.row_labels, rows, _LABEL_WIDTH)
-    headings = _labels(sheet.column_labels, count, _HEADING_WIDTH)
+    names = _labels(sheet.row_labels, rows, _LABEL_WIDTH, limits)
+    headings = _labels(sheet.column_labels, count, _HEADING_WIDTH, limits)
     count = _fitting(names, headings, texts, limits.width)
-    yield Text(sheet.title, style="bold")
+    yield Text(limits.known(sheet.title), style="bold")
     if limits.width is None and rows * count > _MANY_CELLS:
-        yield _plain_table(names, headings[:count], texts)
+        # Rich lays out 15,000 cells a second, so a table for a pipe goes without its shades
+        # here even where --color always asks for them.
+        yield _plain_table(names, headings[:count], texts, "─" if limits.unicode else "-")
     else:
-        yield _table(sheet, names, headings[:count], texts)
+        yield _table(sheet, names, headings[:count], texts, limits)
     left_out = _left_out(sheet, rows, count)
     if left_out:
-        yield Text(left_out, style="dim italic")
+        yield Text(limits.known(left_out), style="dim italic")
     yield Text("")
 
 
-def _labels(labels: Sequence[str] | None, count: int, limit: int) -> list[str]:
+def _labels(labels: Sequence[str] | None, count: int, longest: int, limits: Limits) -> list[str]:
     if labels is None:
         return [str(index) for index in range(count)]
-    return [shorten(printable(label), limit) for label in labels[:count]]
+    ellipsis = limits.known("…")
+    return [
+        shorten(limits.known(printable(label)), longest, ellipsis=ellipsis)
+        for label in labels[:count]
+    ]
 
 
 def _cell_texts(values: npt.NDArray[Any], digits: int) -> list[list[str]]:
@@ -132,8 +155,11 @@ def _fitting(
     return len(headings)
 
 
-def _table(sheet: Sheet, names: list[str], headings: list[str], texts: list[list[str]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
+def _table(
+    sheet: Sheet, names: list[str], headings: list[str], texts: list[list[str]], limits: Limits
+) -> Table:
+    lines = box.SIMPLE_HEAD if limits.unicode else _ASCII_BOX
+    table = Table(box=lines, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
     table.add_column("", justify="right", style="bold", no_wrap=True)
     for heading in headings:
         table.add_column(Text(heading), justify="right", no_wrap=True)
@@ -141,26 +167,23 @@ def _table(sheet: Sheet, names: list[str], headings: list[str], texts: list[list
         shown = zip(cells[: len(headings)], sheet.values[row].tolist(), strict=False)
         table.add_row(
             Text(name),
-            *(Text(text, style=_shade(number) if sheet.shaded else "") for text, number in shown),
+            *(
+                Text(text, style=shade(number, limits.depth) if sheet.shaded else "")
+                for text, number in shown
+            ),
         )
     return table
 
 
-def _plain_table(names: list[str], headings: list[str], texts: list[list[str]]) -> Text:
-    """Return the same table as one text, without colours: Rich lays out 15,000 cells a second."""
+def _plain_table(names: list[str], headings: list[str], texts: list[list[str]], line: str) -> Text:
+    """Return the same table as one text, without colours."""
     columns = [["", *names], *map(list, zip(headings, *texts, strict=True))]
     padded = []
     for column in columns:
         wide = max(map(text_width, column))
         padded.append([" " * (wide - text_width(text)) + text for text in column])
     header, *rows = ((" " * _GAP).join(row) for row in zip(*padded, strict=True))
-    return Text("\n".join([header, "─" * text_width(header), *rows]), no_wrap=True)
-
-
-def _shade(weight: float) -> Style:
-    background = blues(weight)
-    # Not Rich's "black" and "white": those are what the terminal's theme makes of them.
-    return Style(color=_INK[ink(background)], bgcolor="#{:02x}{:02x}{:02x}".format(*background))
+    return Text("\n".join([header, line * text_width(header), *rows]), no_wrap=True)
 
 
 def _left_out(sheet: Sheet, rows: int, count: int) -> str:
