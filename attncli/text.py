@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["counted", "printable", "quoted"]
+__all__ = ["counted", "json_text", "printable", "quoted"]
 
 # Controls move the cursor or hide text, bidirectional overrides reorder it, and
 # lone surrogates cannot be encoded at all. Joiners stay: emoji and scripts need them.
@@ -31,6 +31,33 @@ def printable(text: str) -> str:
     a\x1b[31m.csv
     """
     return _UNSAFE.sub(_escape, text)
+
+
+def json_text(data: object) -> str:
+    r"""Return data as JSON with every letter as it is, but nothing that a terminal would obey.
+
+    Parameters
+    ----------
+    data : object
+        Mappings, lists, words, finite numbers.
+
+    Examples
+    --------
+    >>> print(json_text(["中文", "a\x9b2J"]))
+    [
+     "中文",
+     "a\u009b2J"
+    ]
+    """
+    import json  # noqa: PLC0415 - most runs have none
+
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+    # Line breaks are the layout's: json escapes those in words itself.
+    return _UNSAFE.sub(lambda match: _json_escape(match[0]), text)
+
+
+def _json_escape(character: str) -> str:
+    return character if character == "\n" else f"\\u{ord(character):04x}"
 
 
 def quoted(text: str, width: int = 40) -> str:

@@ -21,6 +21,7 @@ from attncli.cli.options import (
 from attncli.cli.question import ask
 from attncli.cli.terminal import advice, console, print_text, say
 from attncli.errors import ShapeError, UsageError
+from attncli.text import json_text
 
 if TYPE_CHECKING:
     from attncli.referee.report import CheckReport
@@ -170,9 +171,7 @@ def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:
     from attncli.view.report import as_dict, renderables  # noqa: PLC0415
 
     if judging.format == "json":
-        import json  # noqa: PLC0415
-
-        print_text(json.dumps(as_dict(report), indent=1, ensure_ascii=False, allow_nan=False))
+        print_text(json_text(as_dict(report)))
         return
     screen = console(run.color)
     for part in renderables(report):

@@ -19,6 +19,7 @@ from attncli.cli.terminal import (
     shows_unicode,
     width,
 )
+from attncli.text import json_text
 
 if TYPE_CHECKING:
     from attncli.explanation import Explanation
@@ -87,11 +88,9 @@ def explain(
 
 def _print(way: Explanation, telling: ExplainOptions, run: RunOptions) -> None:
     if telling.format == "json":
-        import json  # noqa: PLC0415
-
         from attncli.view.explanation_dict import as_dict  # noqa: PLC0415
 
-        print_text(json.dumps(as_dict(way), indent=1, ensure_ascii=False, allow_nan=False))
+        print_text(json_text(as_dict(way)))
     elif telling.format == "markdown":
         from attncli.view.explanation_markdown import as_markdown  # noqa: PLC0415
 

@@ -12,6 +12,7 @@ from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import SHOWN
 from attncli.cli.terminal import advice, console, is_terminal, piped_in, print_text, say_error
 from attncli.errors import AttnError, UsageError
+from attncli.text import json_text
 
 if TYPE_CHECKING:
     from attncli.describing import FileInfo
@@ -101,11 +102,9 @@ def _inspected(files: list[str], options: InfoOptions) -> tuple[list[FileInfo], 
 
 
 def _print_json(found: list[FileInfo]) -> None:
-    import json  # noqa: PLC0415
-
     from attncli.view.info import info_dict  # noqa: PLC0415
 
-    print_text(json.dumps({"schema": 1, "files": [info_dict(each) for each in found]}, indent=2))
+    print_text(json_text({"schema": 1, "files": [info_dict(each) for each in found]}))
 
 
 def _print_tables(found: list[FileInfo], color: str) -> None:
