@@ -167,7 +167,7 @@ CASES = {
     f"compute {QKV} --show weight": None,
     "compute q.csv k.csv --show context": ("the context needs a value", None),
     f"compute {QKV} --show weights,lse -f csv": (
-        "csv holds one array; --show names weights, lse",
+        "csv holds one array; --show names weights and lse",
         "name one",
     ),
     "compute heads.npy heads.npy heads.npy -f csv": (

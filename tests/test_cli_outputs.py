@@ -187,3 +187,15 @@ def test_two_files_show_weights_alone(tutorial: Path, attncli: Run) -> None:
     assert "context" not in text
     found = attncli("compute", "q.csv", "k.csv", "-f", "csv").good().out
     np.testing.assert_allclose(read_csv(found), TUTORIAL["weights"])
+
+
+@pytest.mark.parametrize("words", ["--format csv", "--format npy", "--save c.tsv"])
+def test_two_outputs_that_were_named_are_not_cut_to_one(
+    words: str, tutorial: Path, attncli: Run
+) -> None:
+    option, kind = words.split()
+    ran = attncli("compute", *FILES, "--show", "weights,context", option, kind)
+    assert (ran.code, ran.out) == (2, b"")
+    holds = f"error: {kind.removeprefix('c.')} holds one array; --show names weights and context"
+    assert ran.messages == [holds, "hint: name one, or use json, yaml or npz"]
+    assert not Path("c.tsv").exists()

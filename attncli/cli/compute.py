@@ -77,10 +77,11 @@ def compute(
         question = ask(options, pick, run)
         problem = question.problem
         names = _names(output.show, problem)
-        saves = [parse_save(text, names) for text in output.save or []]
+        chosen = output.show is not None
+        saves = [parse_save(text, names, chosen=chosen) for text in output.save or []]
         refuse_inputs([save.path for save in saves], question.inputs)
         if output.format != "table":
-            names = held(names, output.format)
+            names = held(names, output.format, chosen=chosen)
             _refuse_binary(output.format)
         answer = _solve_and_save(problem, names, saves, output, average, run)
     if output.format != "table":

@@ -36,8 +36,16 @@ class Save:
     format: str
 
 
-def parse_save(text: str, names: tuple[str, ...]) -> Save:
-    """Return what ``--save [NAME=]PATH`` asks for, where ``names`` are shown."""
+def parse_save(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
+    """Return what ``--save [NAME=]PATH`` asks for, where ``names`` are shown.
+
+    Parameters
+    ----------
+    text : str
+    names : tuple of str
+    chosen : bool
+        The names were given, by ``--show``.
+    """
     from attncli.save.formats import format_of  # noqa: PLC0415
 
     known = (*NAMES, *SUMMARIES)
@@ -52,17 +60,20 @@ def parse_save(text: str, names: tuple[str, ...]) -> Save:
     if not text:
         raise UsageError("--save: expected [NAME=]PATH; found nothing")
     kind = format_of(text)
-    return Save(held(names, kind), text, kind)
+    return Save(held(names, kind, chosen=chosen), text, kind)
 
 
-def held(names: tuple[str, ...], kind: str) -> tuple[str, ...]:
-    """Return which outputs a format takes: one array is the context unless another was named."""
+def held(names: tuple[str, ...], kind: str, *, chosen: bool) -> tuple[str, ...]:
+    """Return which outputs a format takes.
+
+    Where they were not chosen by name, one array is the context.
+    """
     if kind not in _ONE_ARRAY or len(names) == 1:
         return names
-    if "context" in names:
+    if not chosen:
         return ("context",)
     raise UsageError(
-        f"{kind} holds one array; --show names {', '.join(names)}",
+        f"{kind} holds one array; --show names {', '.join(names[:-1])} and {names[-1]}",
         hint="name one, or use json, yaml or npz",
     )
 
