@@ -240,6 +240,12 @@ def test_titles_without_room_are_short_and_never_cut():
     assert "…" not in "".join(lines[2:])
 
 
+def test_titles_are_whole_where_as_many_maps_fit_beside_each_other():
+    wide = draw_blocks(batches(5, 7), width=60)
+    assert all(f"batch {b}, head {h}" in wide for b in range(2) for h in range(3))
+    assert "b1 h2" in draw_blocks(batches(5, 7), width=50)
+
+
 def test_titles_and_heading_are_whole_where_there_is_no_edge():
     lines = draw_blocks(batches(5, 3), width=None).split("\n")
     assert lines[0] == ("a title " * 20).rstrip()

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attncli.view.blocks_cells import Color, Line
-    from attncli.view.panel import Panel
     from attncli.view.picture import Picture
 
 __all__ = ["draw_blocks"]
@@ -143,8 +142,11 @@ def _panels(
 ) -> list[Line]:
     """Return all maps, side by side while they fit."""
     wide = picture.cells[1] * form.width
-    titles, pitch = _titles(picture.panels, wide, room, painter)
-    beside = _beside_each_other(pitch, room or _PIPE_WIDTH - columns(names[0]), picture.group)
+    edge = room or _PIPE_WIDTH - columns(names[0])
+    titles = _titles(picture, wide, edge, painter, whole=room is None)
+    # All titles are as wide as a map has to be to hold them.
+    pitch = max(wide, *map(columns, titles)) if titles else wide
+    beside = _beside_each_other(pitch, edge, picture.group)
     lines: list[Line] = []
     for first in range(0, len(picture.panels), beside):
         group = picture.panels[first : first + beside]
@@ -164,17 +166,19 @@ def _panels(
     return lines
 
 
-def _titles(
-    panels: Sequence[Panel], wide: int, room: int | None, painter: Painter
-) -> tuple[list[str], int]:
-    """Return the titles, if any, and the width of a map with its title, all the same."""
-    titles = [painter.known(panel.title or "") for panel in panels]
-    if room is not None and max(map(columns, titles)) > wide:
-        titles = [_PLACE.sub(lambda place: place[1][0] + place[2], title) for title in titles]
+def _titles(picture: Picture, wide: int, room: int, painter: Painter, *, whole: bool) -> list[str]:
+    """Return the titles, if any, all in one width; short where they would push maps aside."""
+    titles = [painter.known(panel.title or "") for panel in picture.panels]
+    if not any(titles):
+        return []
     pitch = max(wide, *map(columns, titles))
-    if room is not None:
-        pitch = max(wide, min(pitch, room))
-    return [fit_text(title, pitch, painter) for title in titles] if any(titles) else [], pitch
+    if whole:
+        return [fit_text(title, pitch, painter) for title in titles]
+    beside = (_beside_each_other(width, room, picture.group) for width in (pitch, wide))
+    if pitch > room or len({min(count, len(titles)) for count in beside}) > 1:
+        titles = [_PLACE.sub(lambda place: place[1][0] + place[2], title) for title in titles]
+        pitch = max(wide, min(room, max(map(columns, titles))))
+    return [fit_text(title, pitch, painter) for title in titles]
 
 
 def _beside_each_other(pitch: int, room: int, group: int | None) -> int:
