@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from attncli.array_likes import as_ndarray
 from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, widen
 from attncli.errors import AttnWarning, DataError, ShapeError, UsageError
 
@@ -74,7 +75,7 @@ def shape_text(shape: Sequence[int]) -> str:
 
 def real_array(name: str, value: object) -> Array:
     """Return an array of float16, bfloat16, float32 or float64; integers become float64."""
-    array = value if type(value) is np.ndarray else _as_array(name, value)
+    array = value if type(value) is np.ndarray else as_ndarray(name, value)
     if array.dtype.type in _FLOATS:
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
     if array.dtype == BFLOAT16:
@@ -87,16 +88,6 @@ def real_array(name: str, value: object) -> Array:
         f"{name}: expected real numbers (float16, bfloat16, float32, float64 or integers); "
         f"found {_kind(array)}"
     )
-
-
-def _as_array(name: str, value: object) -> Array:
-    try:
-        return np.asarray(value)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise DataError(
-            f"{name}: expected an array of numbers; found rows of unequal length "
-            f"or things that are no numbers"
-        ) from error
 
 
 def finite_array(name: str, value: object) -> Array:
@@ -116,7 +107,7 @@ def refuse_first(name: str, array: Array, wrong: npt.NDArray[np.bool_], expected
 
 def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
     """Return an array of booleans from booleans or exact 0 and 1."""
-    array = _as_array(name, value)
+    array = as_ndarray(name, value)
     if array.dtype.kind == "b":
         return array
     if array.dtype.kind not in "iuf":
@@ -211,7 +202,9 @@ def whole_numbers(
 
 def vector(name: str, value: object) -> npt.NDArray[np.float64]:
     """Return float64 (n,) from a number, a list, or a matrix of one row or one column."""
-    array = np.atleast_1d(_as_array(name, value))
+    array = np.atleast_1d(as_ndarray(name, value))
+    if array.dtype == BFLOAT16:
+        array = widen(array, np.float64)
     if array.dtype.kind not in "iuf":
         raise DataError(f"{name}: expected numbers; found {_kind(array)}")
     if array.size != max(array.shape):

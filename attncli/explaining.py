@@ -34,19 +34,32 @@ Floats = npt.NDArray[np.float64]
 _TILE = 4096
 
 
+class _Told(Explanation):
+    """An explanation that `str` tells as a text: what is data does not know its views."""
+
+    def __str__(self) -> str:
+        from attncli.view.explanation import as_text  # noqa: PLC0415 - it imports Rich
+
+        return as_text(self)
+
+
 def explain(
-    problem: Problem, *, query: int, batch: int = 0, head: int = 0, keys: int | None = 12
+    problem: Problem, *, query: int | str, batch: int = 0, head: int = 0, keys: int | None = 12
 ) -> Explanation:
     """Return every number on the way of one query to its weights and context.
 
     No warning is given where the query sees no key: the explanation says so.
 
+    ``print`` shows it as ``attncli explain`` does.
+
     Parameters
     ----------
     problem : Problem
         From `attncli.pose`.
-    query, batch, head : int
-        Negative ones count from the end, as in NumPy.
+    query : int or str
+        An index, or a text as `query_index` takes it: an index or a label.
+    batch, head : int
+        Negative ones count from the end, as in NumPy; those of the query too.
     keys : int, optional
         Tell at most so many keys one by one, the strongest first, and sum up the
         others; None tells all.
@@ -54,7 +67,7 @@ def explain(
     Raises
     ------
     UsageError
-        An index is out of range.
+        An index is out of range, or no query has this label.
     DataError
         The scores exceed the range of the computing dtype.
 
@@ -69,6 +82,8 @@ def explain(
     [11.0, 2.0]
     """
     batches, heads, queries, _ = problem.shape
+    if isinstance(query, str):
+        query = query_index(problem, query)
     query = _index("query", query, queries)
     batch = _index("batch", batch, batches)
     head = _index("head", head, heads)
@@ -79,7 +94,7 @@ def explain(
     told, others = _told(way.scores, keys)
     axes = problem.layout.weight_axes
     vector = problem.score_vector
-    return Explanation(
+    return _Told(
         query=query,
         query_label=None if problem.query_labels is None else problem.query_labels[query],
         batch=batch if "b" in axes else None,

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attncli.errors import UsageError
 from attncli.gather import Finished, advise_on_dtype, gather
+from attncli.gather.entries import KNOWN, nearest_name
 from attncli.posing import pose
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from attncli.problem import Problem
 
 __all__ = ["load"]
@@ -40,6 +43,8 @@ def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: ob
     ------
     AttnError
         A file or an option is not what it should be.
+    TypeError
+        There is no such option.
 
     Warns
     -----
@@ -53,6 +58,7 @@ def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: ob
     array([[0.5761, 0.2119, 0.2119],
            [0.2119, 0.2119, 0.5761]])
     """
+    _refuse_unknown(options)
     names = [os.fspath(file) for file in files]
     given = {name: _plain(value) for name, value in options.items()}
     gathered = gather(names, given, dtype=dtype, example=not names)
@@ -64,6 +70,14 @@ def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: ob
         )
     advise_on_dtype(dtype, bfloat16=gathered.bfloat16)
     return pose(**cast("dict[str, Any]", gathered.arguments), sources=gathered.sources)
+
+
+def _refuse_unknown(options: Mapping[str, object]) -> None:
+    for name in options:
+        if name not in KNOWN:
+            meant = nearest_name(name)
+            hint = f"; {meant}" if meant else ""
+            raise TypeError(f"load() got an unexpected keyword argument {name!r}{hint}")
 
 
 def _plain(value: object) -> object:

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["Problem", "Rope", "Score"]
 
 Array = npt.NDArray[Any]
+_INPUTS = ("query", "key", "value")
+_RULES = (
+    *("mask", "key_padding", "kv_lengths", "query_lengths", "causal", "window"),
+    *("bias", "slopes", "softcap", "sinks", "rope", "score_weight", "score_vector", "output"),
+)
 Score = Literal["dot", "cosine", "general", "additive"]
 
 
@@ -100,6 +105,18 @@ class Problem:
     query_labels: tuple[str, ...] | None = None
     key_labels: tuple[str, ...] | None = None
     unread: Callable[[], tuple[Array, Array | None]] | None = None
+
+    def __repr__(self) -> str:
+        parts = [f"{name} {getattr(self, name).shape}" for name in _INPUTS if self._has(name)]
+        facts = [f"layout {self.layout.axes}", self.dtype.name, f"scale {self.scale:.4g}"]
+        rules = [name for name in _RULES if self._has(name)]
+        return f"<Problem: {', '.join(parts)}; {', '.join(facts + rules)}>"
+
+    def _has(self, name: str) -> bool:
+        value = getattr(self, name, None)
+        if value is None:
+            value = getattr(self.visible, name, None)
+        return value is not None and value is not False
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -24,7 +24,7 @@ FILES = sorted((ROOT / "attncli").rglob("*.py"))
 IMPORTED_BY = {
     "cli": {"__main__"},
     "save": {"cli"},
-    "view": {"cli", "describing"},
+    "view": {"cli", "describing", "explaining"},
     "loading": {"cli", "gather", "describing"},
     "gather": {"cli", "loaded"},
     "typer": {"cli"},

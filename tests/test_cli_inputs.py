@@ -13,8 +13,6 @@ import pytest
 from oracle import attention_oracle
 from process import COMMAND, Ran, environment, run
 
-from attncli import AttnWarning, load
-
 Run = Callable[..., Ran]
 Q, K = [[1.0, 0, 1], [0, 1, 1]], [[1.0, 0, 1], [1, 1, 0], [0, 1, 1]]
 V = [[1.0, 2], [3, 4], [5, 6]]
@@ -240,12 +238,6 @@ def test_a_dtype_that_the_judged_file_alone_has_is_none_in_vain(folder: Path, at
     words = ["check", "x.npy", "x.npy", "v.npy", "--dtype", "bfloat16", "--expect"]
     assert attncli(*words, "out.npy").good().err == b""
     assert attncli(*words, "v.npy").good().messages == [IDLE]
-
-
-def test_python_is_told_of_a_dtype_in_vain(folder: Path) -> None:
-    np.save("x.npy", np.eye(2))
-    with pytest.warns(AttnWarning, match="bfloat16 changes nothing"):
-        load("x.npy", "x.npy", dtype="bfloat16")
 
 
 # --- tables as spreadsheets and pandas write them -------------------------------------------

@@ -1,0 +1,63 @@
+"""Anything array-like to an ndarray: lists, arrays of other libraries, tensors."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import as_bfloat16
+from attncli.errors import DataError
+
+__all__ = ["as_ndarray"]
+
+
+def as_ndarray(name: str, value: object) -> npt.NDArray[Any]:
+    """Return an ndarray; PyTorch's bfloat16, which NumPy lacks, as `attncli.dtypes.BFLOAT16`.
+
+    Parameters
+    ----------
+    name : str
+        How errors name the argument.
+    value : array_like
+
+    Raises
+    ------
+    DataError
+        NumPy cannot make an array of it.
+    """
+    try:
+        bits = _bfloat16_bits(value)
+        return np.asarray(value) if bits is None else as_bfloat16(np.asarray(bits))
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise _refusal(name, value, str(error)) from error
+
+
+def _bfloat16_bits(value: object) -> Any:
+    """Return a bfloat16 tensor as one of int16, and None for anything else."""
+    if str(getattr(value, "dtype", "")) != "torch.bfloat16":
+        return None
+    # Who has a tensor has imported its library: attncli itself does without.
+    tensor: Any = value
+    # One that requires a gradient is refused as others are.
+    return tensor if tensor.requires_grad else tensor.view(sys.modules["torch"].int16)
+
+
+def _refusal(name: str, value: object, reason: str) -> DataError:
+    if getattr(value, "requires_grad", False):
+        return DataError(
+            f"{name}: expected an array of numbers; found a tensor that requires a gradient",
+            hint="give it without: tensor.detach()",
+        )
+    if hasattr(value, "layout") and hasattr(value, "device"):
+        return DataError(
+            f"{name}: expected an array of numbers; found a tensor that NumPy does not read: "
+            f"{reason}",
+            hint="move it to the host: tensor.cpu()" if str(value.device) != "cpu" else None,
+        )
+    return DataError(
+        f"{name}: expected an array of numbers; found rows of unequal length "
+        "or things that are no numbers"
+    )

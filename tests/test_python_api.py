@@ -1,0 +1,108 @@
+"""What Python users give and see: tensors, labels, texts, names of other libraries."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from oracle import attention_oracle
+from process import ROOT
+
+import attncli
+from attncli import AttnWarning, DataError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+X = np.array([[1.0, 2.0], [3.0, 4.0], [0.5, -1.0]])  # exact in bfloat16
+SENTENCE = str(ROOT / "samples/sentence.yaml")
+
+# --- tensors --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def torch():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])
+def test_tensors_are_arrays(torch, kind: str) -> None:
+    x = torch.tensor(X, dtype=getattr(torch, kind))
+    answer = attncli.attention(x, x[:, :], x, sinks=x[0, :1])
+    expected = attention_oracle(X, X, X, sinks=[1.0])
+    np.testing.assert_allclose(answer.context, expected["context"], rtol=1e-5)
+    assert answer.context.dtype == (np.float64 if kind == "float64" else np.float32)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float32"])
+def test_a_tensor_with_a_gradient_is_to_be_detached(torch, kind: str) -> None:
+    x = torch.tensor(X, dtype=getattr(torch, kind), requires_grad=True)
+    with pytest.raises(DataError) as caught:
+        attncli.attention(X, x, X)
+    assert caught.value.message == (
+        "key: expected an array of numbers; found a tensor that requires a gradient"
+    )
+    assert "tensor.detach()" in str(caught.value.hint)
+    attncli.attention(X, x.detach(), X)
+
+
+def test_a_tensor_that_is_elsewhere_is_to_be_moved(torch) -> None:
+    with pytest.raises(DataError, match="found a tensor that NumPy does not read") as caught:
+        attncli.attention(X, X, torch.ones(3, 2, device="meta"))
+    assert "tensor.cpu()" in str(caught.value.hint)
+    with pytest.raises(DataError, match="Sparse") as caught:
+        attncli.attention(X, X, torch.eye(3).to_sparse())
+    assert caught.value.hint is None
+
+
+# --- texts ----------------------------------------------------------------------------------
+
+
+def test_a_query_is_explained_by_its_label_and_printed_as_the_program_does(attncli_run) -> None:
+    way = attncli.explain(attncli.load(SENTENCE), query="cat")
+    assert way.query == 1
+    assert isinstance(way, attncli.Explanation)
+    told = attncli_run("explain", SENTENCE, "--query", "cat").good().text
+    assert str(way).splitlines() == [line.rstrip() for line in told.splitlines()]
+    with pytest.raises(UsageError, match="found 'dog'"):
+        attncli.explain(attncli.load(SENTENCE), query="dog")
+
+
+@pytest.fixture
+def attncli_run(request: pytest.FixtureRequest):
+    return request.getfixturevalue("attncli")
+
+
+def test_a_problem_is_printed_in_one_line() -> None:
+    assert repr(attncli.load(SENTENCE)) == (
+        "<Problem: query (1, 1, 3, 4), key (1, 1, 3, 4), value (1, 1, 3, 2); "
+        "layout sd, float64, scale 0.5, causal>"
+    )
+    x = np.ones((2, 4, 6), np.float32)
+    given = {"mask": np.ones((4, 4)), "softcap": 2, "kv_lengths": [4, 3], "scale": 2}
+    assert str(attncli.pose(x, x, heads=3, **given)) == (
+        "<Problem: query (2, 3, 4, 2), key (2, 3, 4, 2); "
+        "layout bsd, float32, scale 2, mask, kv_lengths, softcap>"
+    )
+
+
+# --- names ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("attn_mask", "here it is mask"), ("causual", "did you mean causal"), ("zzz", "'zzz'$")],
+)
+def test_load_answers_an_unknown_option_with_a_known_one(name: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=meant):
+        attncli.load(SENTENCE, **{name: True})
+
+
+def test_a_dtype_in_vain_is_told(folder: Path) -> None:
+    np.save("x.npy", X)
+    with pytest.warns(AttnWarning, match="bfloat16 changes nothing"):
+        attncli.load("x.npy", "x.npy", dtype="bfloat16")
