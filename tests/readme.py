@@ -29,7 +29,9 @@ def commands(block: str) -> list[str]:
     return [line[2:] for line in block.splitlines() if line.startswith("$ ")]
 
 
-def run(command: str, folder: str) -> subprocess.CompletedProcess[str]:
+def run(
+    command: str, folder: str, *, errors: int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
     """Run a shell command of the README with the samples at hand."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environment.pop("COLUMNS", None)
@@ -37,7 +39,8 @@ def run(command: str, folder: str) -> subprocess.CompletedProcess[str]:
         ["bash", "-c", command],
         cwd=folder,
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=errors,
         text=True,
         encoding="utf-8",
         stdin=subprocess.DEVNULL,
@@ -49,8 +52,9 @@ def played(block: str, folder: str) -> str:
     """Return the block with what its commands print now."""
     lines = []
     for command in commands(block):
-        result = run(command, folder)
-        output = result.stdout + result.stderr
+        # One stream, as in a terminal: what is said first stands first.
+        result = run(command, folder, errors=subprocess.STDOUT)
+        output = result.stdout
         if result.returncode == 2:
             raise AssertionError(f"{command}: {output}")
         lines.append(f"$ {command}\n{output}")
@@ -60,9 +64,12 @@ def played(block: str, folder: str) -> str:
 
 
 def workplace() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder that holds the samples and nothing else."""
+    """Return a folder that holds the samples and the data of the tests, and nothing else."""
     folder = tempfile.TemporaryDirectory()
-    (Path(folder.name) / "samples").symlink_to(ROOT / "samples")
+    for data in ("samples", "tests/data"):
+        place = Path(folder.name) / data
+        place.parent.mkdir(exist_ok=True)
+        place.symlink_to(ROOT / data)
     return folder
 
 

@@ -80,7 +80,8 @@ def test_recipe_runs(line, folder):
         assert float(result.stdout) == pytest.approx(0.2645, abs=1e-4)
 
 
-def test_python_block_is_a_doctest():
+def test_python_blocks_are_doctests(monkeypatch):
+    monkeypatch.chdir(readme.ROOT)
     assert PYTHON
     for block in PYTHON:
         test = doctest.DocTestParser().get_doctest(block, {}, "README", None, 0)
@@ -104,6 +105,32 @@ def test_every_option_is_spelled_as_the_program_spells_it(folder):
         listed += readme.run(f"attncli {command} --help", folder).stdout
     known = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", listed))
     assert told - known == set()
+
+
+def test_the_picture_is_of_the_size_that_its_command_draws(folder):
+    (command,) = (
+        line
+        for block in readme.console_blocks(TEXT)
+        for line in readme.commands(block)
+        if "weights.png" in line
+    )
+    assert readme.run(command, folder).returncode == 0
+    drawn = (Path(folder) / "weights.png").read_bytes()
+    shown = (readme.ROOT / "samples/pictures/minilm-head-1.png").read_bytes()
+    width, height = np.frombuffer(drawn[16:24], ">u4")
+    # Labels are as wide as the version of the library that draws them makes them.
+    np.testing.assert_allclose(np.frombuffer(shown[16:24], ">u4"), (width, height), rtol=0.05)
+
+
+def test_a_note_stands_before_what_it_is_on(folder):
+    block = readme.played("$ attncli compute --plain --show raw,weights\n", folder)
+    assert block.splitlines()[1] == "note: no files given: this is the built-in example"
+
+
+def test_no_summary_of_a_command_is_cut(folder):
+    listed = readme.run("attncli --help", folder).stdout.partition("Commands:")[2]
+    assert listed.strip()
+    assert "..." not in listed
 
 
 def test_pictures_of_the_readme_are_there():

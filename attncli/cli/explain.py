@@ -64,7 +64,7 @@ def add_to(app: typer.Typer) -> None:
 def explain(
     options: ProblemOptions, telling: ExplainOptions, pick: PickOptions, run: RunOptions
 ) -> None:
-    """Explain one query: every number on its way to weights and context.
+    """Explain one query with every number on its way.
 
     The products, the score, why a key is hidden, the exponentials, the weights, and the
     weighted sum of the values. Head 0 and batch entry 0 unless --head and --batch say.
