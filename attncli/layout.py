@@ -48,7 +48,7 @@ class Layout:
         """
         if axes is None:
             axes = _DEFAULT[ndim]
-        elif axes not in LAYOUTS:
+        elif not isinstance(axes, str) or axes not in LAYOUTS:
             names = ", ".join(LAYOUTS)
             raise UsageError(f"layout: expected one of {names}; found {axes!r}")
         elif LAYOUTS[axes] != ndim:

@@ -88,6 +88,8 @@ def test_wrong_layouts_say_what_there_is() -> None:
     assert unknown.value.message == (
         "layout: expected one of sd, bsd, hsd, shd, bhsd, bshd; found 'bds'"
     )
+    with pytest.raises(UsageError, match=r"expected one of .*; found \[1, 2\]"):
+        Layout.of(3, [1, 2], packed=False)
     with pytest.raises(UsageError) as other:
         Layout.of(3, "bhsd", packed=False)
     assert other.value.message == "layout 'bhsd' is for 4 axes; query has 3"
