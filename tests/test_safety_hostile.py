@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -153,6 +154,22 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
+def png(*chunks: tuple[bytes, bytes]) -> bytes:
+    parts = [len(body).to_bytes(4, "big") + kind + body + b"crc!" for kind, body in chunks]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts) + b"\0\0\0\0IENDcrc!"
+
+
+# Pictures are told of, whatever is in them: so these are no errors, but must not cost more.
+PICTURES: dict[str, Callable[[], bytes]] = {
+    "long.pdf": lambda: b"%PDF-1.4 /Subject (" + b"a" * (50 * MILLION),
+    "many.pdf": lambda: b"%PDF-1.4 " + b"/Subject (a" * (3 * MILLION),
+    "long.svg": lambda: b"<svg><dc:description>" + b"&amp;" * (6 * MILLION) + b"</dc:description>",
+    "many.svg": lambda: b"<svg>" + b"<dc:description>" * (2 * MILLION),
+    "long.png": lambda: png(*[(b"zTXt", b"a\0\0" + zlib.compress(bytes(50 * MILLION)))] * 30),
+    "many.png": lambda: png(*((b"tEXt", b"k%d\0v" % at) for at in range(300_000))),
+    "long.yaml": lambda: b"text: >\n" + b"  word\n" * MILLION,
+}
+
 # A child counts the memory of who started it: so not the suite, but something small does.
 MEASURED = """
 import resource, subprocess, sys
@@ -171,20 +188,33 @@ def test_large_hostile_files_end_soon_and_small(command: str, name: str, folder:
     """The promise is 2 s and 500 MB; of a processor, whatever else the machine does, 4."""
     make, words = HOSTILE[name]
     Path(name).write_bytes(make())
-    words_of = [*COMMAND, *command.replace("{}", name).split()]
+    ran = measured(*command.replace("{}", name).split())
+    assert ran.returncode == 2, ran
+    assert words in ran.stderr.decode()
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_large_hostile_pictures_and_texts_are_told_of_soon(name: str, folder: Path) -> None:
+    Path(name).write_bytes(PICTURES[name]())
+    ran = measured("info", name)
+    assert ran.returncode == 0, ran
+    assert len(ran.stdout) < 20 * MILLION
+
+
+def measured(*words: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the program, and hold it to its time and its memory."""
     ran = subprocess.run(
-        [sys.executable, "-c", MEASURED, *words_of],
+        [sys.executable, "-c", MEASURED, *COMMAND, *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         env=environment(),
         check=False,
         timeout=60,
     )
-    assert ran.returncode == 2, ran
-    assert words in ran.stderr.decode()
     seconds, kilobytes = ran.stdout.split()[-2:]
     assert float(seconds) < 4
     assert int(kilobytes) < 500_000
+    return ran
 
 
 def test_info_shows_the_first_of_many_members(folder: Path, attncli: Run) -> None:

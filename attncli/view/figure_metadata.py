@@ -10,6 +10,7 @@ import json
 import re
 import zlib
 from html import unescape
+from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from attncli.errors import InputError
@@ -24,9 +25,12 @@ FigureFormat: TypeAlias = Literal["png", "svg", "pdf"]
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # A compressed chunk may claim to unfold to anything; texts are short.
 _MOST_TEXT = 1 << 20
+_MOST_TEXTS = 1000
 _SVG_START = re.compile(rb"\s*(<\?xml|<!--|<!DOCTYPE svg|<svg)", re.IGNORECASE)
 _SVG_TEXT = re.compile(r"<dc:description>([^<]*)</dc:description>")
-_PDF_TEXT = re.compile(rb"/Subject \(((?:[^\\()]|\\.)*)\)", re.DOTALL)
+_PDF_START = b"/Subject ("
+# Possessive: each step that could be taken back would be remembered, gigabytes of them.
+_PDF_TEXT = re.compile(rb"((?:[^\\()]++|\\.)*+)\)", re.DOTALL)
 _PDF_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 
 
@@ -72,18 +76,35 @@ def read_metadata(data: bytes) -> dict[str, str]:
     """
     file_format = figure_format(data)
     if file_format == "png":
-        return dict(_png_texts(data))
+        return _bounded(_png_texts(data))
     if file_format == "svg":
         found = _SVG_TEXT.search(data.decode("utf-8", "replace"))
-        return _from_json(unescape(found[1])) if found else {}
+        return _from_json(unescape(found[1][:_MOST_TEXT])) if found else {}
     if file_format == "pdf":
-        subject = _PDF_TEXT.search(data)
-        return (
-            _from_json(_PDF_ESCAPE.sub(_pdf_character, subject[1]).decode("latin-1"))
-            if (subject)
-            else {}
-        )
+        return _from_json(_pdf_text(data))
     raise InputError("the picture is not a PNG, SVG or PDF file")
+
+
+def _bounded(texts: Iterator[tuple[str, str]]) -> dict[str, str]:
+    """Return the first texts: not more, nor longer together, than any picture needs."""
+    found: dict[str, str] = {}
+    room = 4 * _MOST_TEXT
+    for name, text in islice(texts, _MOST_TEXTS):
+        room -= len(text)
+        if room < 0:
+            break
+        found[name] = text
+    return found
+
+
+def _pdf_text(data: bytes) -> str:
+    """Return the subject of a PDF file, without its escapes; empty where there is none."""
+    start = data.find(_PDF_START)
+    if start < 0:
+        return ""
+    start += len(_PDF_START)
+    found = _PDF_TEXT.match(data, start, start + _MOST_TEXT)
+    return _PDF_ESCAPE.sub(_pdf_character, found[1]).decode("latin-1") if found else ""
 
 
 def _from_json(text: str) -> dict[str, str]:

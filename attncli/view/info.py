@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["info_dict", "info_parts"]
 
 _GAP = 1
-_NOTE_WIDTH = 60
+_NOTE_WIDTH, _LONG_NOTE = 60, 10_000
 _NAME_WIDTH = 16
 # Laying out a table takes seconds and gigabytes where a file claims a million members.
 _MOST_ROWS = 1000
@@ -96,10 +96,16 @@ def _member_table(members: tuple[MemberInfo, ...], *, cut: bool) -> Table:
     for member in members:
         cells = [printable(member.name), _shape(member.shape), member.dtype, *_numbers(member)]
         if notes:
-            note = printable(member.note or "")
+            note = printable(_note(member.note or ""))
             cells.append(shorten(note, _NOTE_WIDTH) if cut else note)
         table.add_row(*map(Text, cells))
     return table
+
+
+def _note(text: str) -> str:
+    # A table measures every word: a text of megabytes would take seconds.
+    half = _LONG_NOTE // 2
+    return text if len(text) <= _LONG_NOTE else f"{text[:half]} … {text[-half:]}"
 
 
 def _shape(shape: tuple[int, ...]) -> str:
