@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -178,8 +179,10 @@ except OutputError as error:
 @pytest.fixture
 def shared_folder(tmp_path):
     """A folder that the user of AS_ORDINARY_USER reaches and owns."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(folder.stat().st_mode | 0o055)
+    top = Path(tempfile.gettempdir())
+    for folder in (tmp_path, *tmp_path.parents):
+        if top in folder.parents:
+            folder.chmod(folder.stat().st_mode | 0o055)
     if os.geteuid() == 0:
         os.chown(tmp_path, 65534, 65534)
     yield tmp_path
