@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 11
-SAMPLES = Path(__file__).parents[2] / "samples"
+SAMPLES = Path(__file__).parents[2] / "samples" / "tutorial"
 FILES = [str(SAMPLES / name) for name in ("q.csv", "k.csv", "v.csv")]
 
 
