@@ -313,9 +313,8 @@ def controls(text: str, *, colored: bool) -> set[str]:
     return found - {"\n"} - ({"\x1b"} if colored else set())
 
 
-def check_line(line: list[str], folder: Path) -> None:
+def check_line(line: list[str], folder: Path) -> Ran:
     ran = called(line, folder)
-    event(f"{line[0]} ended with {ran.code}")
     assert ran.code in {0, 1, 2}, line
     assert ran.code != 1 or line[0] == "check", line
     words = ran.err.decode()
@@ -331,6 +330,7 @@ def check_line(line: list[str], folder: Path) -> None:
         word.lower() for word in line
     }:
         assert controls(ran.out.decode(), colored="always" in " ".join(line)) == set(), line
+    return ran
 
 
 relaxed = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -342,14 +342,14 @@ relaxed = settings(max_examples=100, deadline=None, suppress_health_check=[Healt
 @example(line=["heatmap", "--window", "q.csv"])
 @example(line=["heatmap", "--query-lengths", "nan"])
 def test_any_command_line(folder: Path, line: list[str]) -> None:
-    check_line(line, folder)
+    event(f"{line[0]} ended with {check_line(line, folder).code}")
 
 
 @pytest.mark.long
 @settings(relaxed, max_examples=30_000)
 @given(line=command_lines())
 def test_many_command_lines(folder: Path, line: list[str]) -> None:
-    check_line(line, folder)
+    event(f"{line[0]} ended with {check_line(line, folder).code}")
 
 
 @st.composite
@@ -367,6 +367,13 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
 @example(problem={"q": [[1]], "k": [[1]], "score": [1, 2]}, command="compute")
 def test_any_problem_file(folder: Path, problem: dict[str, Any], command: str) -> None:
     check_problem(folder, problem, command)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_every_entry_with_every_kind_of_value(folder: Path, name: str) -> None:
+    for problem in (PROBLEMS[0], PROBLEMS[2]):
+        for value in VALUES:
+            check_problem(folder, problem | {name: value}, "compute")
 
 
 @pytest.mark.long

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from attncli.arguments import warn
+from attncli.arguments import choice, warn
 from attncli.checkpoint import choose_layer, read_layer
 from attncli.errors import ShapeError, UsageError
 from attncli.gather.entries import PROJECTIONS
+from attncli.layout import LAYOUTS
 from attncli.projection import project
 from attncli.text import printable
 
@@ -119,10 +120,11 @@ def project_arguments(arguments: Arguments, sources: dict[str, str]) -> None:
     missing = [name for name in ("x", "wq", "wk") if name not in embeddings | given]
     if missing:
         raise UsageError(f"self-attention needs x, wq, wk and wv: {missing[0]} is missing")
-    if arguments.get("layout") not in (None, "sd", "bsd"):
+    layout = arguments.get("layout")
+    # First a word at all: an array in a problem file compares item by item.
+    if layout is not None and choice("layout", layout, tuple(LAYOUTS)) not in ("sd", "bsd"):
         raise UsageError(
-            f"layout {arguments['layout']!r} does not fit embeddings, which are (L, W) or "
-            "(B, L, W)",
+            f"layout {layout!r} does not fit embeddings, which are (L, W) or (B, L, W)",
             hint="leave layout out",
         )
     names = sources | {own: sources[name] for name, own in _ROLES.items() if name in sources}

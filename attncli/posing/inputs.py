@@ -11,7 +11,7 @@ import numpy.typing as npt
 from attncli import arguments
 from attncli.arguments import shape_text, warn
 from attncli.errors import ShapeError, UsageError
-from attncli.layout import Layout
+from attncli.layout import LAYOUTS, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +43,8 @@ def inputs(
     arrays = {name: arguments.real_array(say(name), array) for name, array in given.items()}
     _check_ranks(say, arrays)
     counts = _head_counts(heads, kv_heads)
+    if layout is not None:
+        arguments.choice("layout", layout, tuple(LAYOUTS))
     form = Layout.of(arrays["query"].ndim, layout, packed=counts is not None)
     query_heads, key_heads = counts or (1, 1)
     q = form.split(arrays["query"], query_heads, say("query"))
