@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from attncli.errors import InputError
-from attncli.loading.delimited import read_delimited
-from attncli.loading.json_text import read_json
-from attncli.loading.npy import describe_npy, read_npy
-from attncli.loading.npy_header import NPY_MAGIC
-from attncli.loading.npz import describe_npz, read_npz
-from attncli.loading.tensors import begins_as_safetensors, describe_safetensors, read_safetensors
-from attncli.loading.yaml_text import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,8 +60,22 @@ class Format:
     binary: bool = False
 
 
+def _late(module: str, name: str) -> Callable[..., Any]:
+    """Return a function that is imported when it is called: one run reads few formats."""
+
+    def call(*arguments: Any) -> Any:
+        return getattr(import_module(f"attncli.loading.{module}"), name)(*arguments)
+
+    return call
+
+
 def _begins_as_npy(head: bytes) -> bool:
-    return head.startswith(NPY_MAGIC)
+    return head.startswith(b"\x93NUMPY")
+
+
+def _begins_as_safetensors(head: bytes) -> bool:
+    # A plausible header length in eight bytes, and a JSON mapping.
+    return head[8:9] == b"{" and head[4:8] == b"\0\0\0\0"
 
 
 def _begins_as_zip(head: bytes) -> bool:
@@ -86,19 +94,33 @@ def _begins_as_yaml(head: bytes) -> bool:
 
 
 FORMATS = (
-    Format("NPY", (".npy",), _begins_as_npy, read_npy, describe_npy, binary=True),
-    Format("NPZ", (".npz",), _begins_as_zip, read_npz, describe_npz, binary=True),
+    Format(
+        "NPY",
+        (".npy",),
+        _begins_as_npy,
+        _late("npy", "read_npy"),
+        _late("npy", "describe_npy"),
+        binary=True,
+    ),
+    Format(
+        "NPZ",
+        (".npz",),
+        _begins_as_zip,
+        _late("npz", "read_npz"),
+        _late("npz", "describe_npz"),
+        binary=True,
+    ),
     Format(
         "safetensors",
         (".safetensors",),
-        begins_as_safetensors,
-        read_safetensors,
-        describe_safetensors,
+        _begins_as_safetensors,
+        _late("tensors", "read_safetensors"),
+        _late("tensors", "describe_safetensors"),
         binary=True,
     ),
-    Format("JSON", (".json",), _begins_as_json, read_json),
-    Format("YAML", (".yaml", ".yml"), _begins_as_yaml, read_yaml),
-    Format("CSV", (".csv", ".tsv"), bool, read_delimited),
+    Format("JSON", (".json",), _begins_as_json, _late("json_text", "read_json")),
+    Format("YAML", (".yaml", ".yml"), _begins_as_yaml, _late("yaml_text", "read_yaml")),
+    Format("CSV", (".csv", ".tsv"), bool, _late("delimited", "read_delimited")),
 )
 
 

@@ -24,7 +24,7 @@ from attncli.loading.source import Source, refusals
 from attncli.loading.tree import Document
 from attncli.text import printable, quoted
 
-__all__ = ["begins_as_safetensors", "describe_safetensors", "read_safetensors"]
+__all__ = ["describe_safetensors", "read_safetensors"]
 
 # About 100 bytes a tensor: room for 80,000 of them.
 _HEADER_LIMIT = 8 * 2**20
@@ -51,11 +51,6 @@ class _Tensor:
     shape: tuple[int, ...]
     start: int
     end: int
-
-
-def begins_as_safetensors(head: bytes) -> bool:
-    """Whether these first bytes are a plausible header length and a JSON mapping."""
-    return head[8:9] == b"{" and head[4:8] == b"\0\0\0\0"
 
 
 def read_safetensors(source: Source, dtype: str | None = None) -> LoadedMapping:
