@@ -149,7 +149,7 @@ def _text_table(info: FileInfo) -> RenderableType:
     table = _table("metadata", "")
     table.columns[1].justify = "left"
     for name, text in info.texts.items():
-        table.add_row(Text(printable(name)), Text(printable(text)))
+        table.add_row(Text(printable(_note(name))), Text(printable(_note(text))))
     return table
 
 
