@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncli.errors import InputError, UsageError
-from attncli.text import printable
+from attncli.text import printable, quoted
 
 if TYPE_CHECKING:
     from attncli.errors import AttnError
@@ -89,6 +89,8 @@ _ELSEWHERE = {
     "cache_seqlens": "kv_lengths",
 }
 _LISTED = 8
+# Comparing takes time as the square of the length; no option is a third as long.
+_LONGEST_NAME = 50
 
 
 def full_name(name: str) -> str:
@@ -101,7 +103,7 @@ def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
     """Return the error for an entry that no problem file has, with the nearest that one may."""
     meant = nearest_name(name)
     return _checkpoint(document) or UsageError(
-        f"{document.name}: unknown entry {printable(name)!r}",
+        f"{document.name}: unknown entry {quoted(name)}",
         hint=meant or "a problem holds query, key, value and what attncli compute --help lists",
     )
 
@@ -111,6 +113,8 @@ def nearest_name(name: str, *, likeness: float = 0.6) -> str | None:
     # Made here, not at the top: only an error pays for the import.
     from difflib import get_close_matches  # noqa: PLC0415
 
+    if len(name) > _LONGEST_NAME:
+        return None
     if name.lower() in _ELSEWHERE:
         return f"here it is {_ELSEWHERE[name.lower()]}"
     close = get_close_matches(name.lower(), [*SHORT, *KNOWN], n=1, cutoff=likeness)
@@ -119,10 +123,10 @@ def nearest_name(name: str, *, likeness: float = 0.6) -> str | None:
 
 def missing_input(missing: str, document: LoadedMapping) -> AttnError:
     """Return the error for a file without query or key."""
-    names = [printable(name) for name in document.entries]
-    found = ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
+    names = list(document.entries)
+    found = ", ".join(map(printable, names[:_LISTED])) + (", …" if len(names) > _LISTED else "")
     strange = [name for name in names if full_name(name) not in KNOWN]
-    files = " ".join(f"{document.name}#{name}" for name in strange[:3])
+    files = " ".join(f"{document.name}#{printable(name)}" for name in strange[:3])
     return _checkpoint(document) or InputError(
         f"{document.name}: expected query, key and value; {missing} is missing, "
         f"found {found or 'nothing'}",

@@ -28,6 +28,8 @@ __all__ = ["describe_safetensors", "read_safetensors"]
 
 # About 100 bytes a tensor: room for 80,000 of them.
 _HEADER_LIMIT = 8 * 2**20
+# A file can hold no more; and the product of a million sizes takes minutes.
+_MOST_AXES, _LARGEST = 64, 2**63 - 1
 _DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
     "U8": np.dtype("<u1"),
@@ -139,7 +141,11 @@ def _tensor(source: Source, name: str, entry: object, base: int) -> _Tensor:
     dtype, shape, ends = (fields.get(key) for key in ("dtype", "shape", "data_offsets"))
     full = f"{source.name}#{printable(name)}"
     if not (isinstance(dtype, str) and _sizes(shape) and _sizes(ends) and len(ends) == 2):
-        raise InputError(f"{full} has a header without dtype, shape and two data_offsets")
+        msg = (
+            f"{full} has a header without dtype, shape of at most {_MOST_AXES} axes and "
+            "two data_offsets"
+        )
+        raise InputError(msg)
     if dtype in _DTYPES:
         claimed = math.prod(shape) * _DTYPES[dtype].itemsize
         if claimed != ends[1] - ends[0]:
@@ -153,7 +159,11 @@ def _tensor(source: Source, name: str, entry: object, base: int) -> _Tensor:
 
 def _sizes(value: object) -> TypeGuard[list[int]]:
     # Not isinstance: true is an int to Python, but not a size.
-    return isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
+    return (
+        isinstance(value, list)
+        and len(value) <= _MOST_AXES
+        and all(type(size) is int and 0 <= size <= _LARGEST for size in value)
+    )
 
 
 def _check_layout(source: Source, tensors: list[_Tensor], start: int) -> None:
