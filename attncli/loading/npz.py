@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import struct
-from contextlib import contextmanager
+import weakref
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -55,18 +56,23 @@ def read_npz(source: Source, dtype: str | None = None) -> LoadedMapping:
         If it is not a ZIP of NPY members, or one made to exhaust the machine.
         Reading a member raises it too.
     """
-    with _archive(source) as archive:
+    with _damage(source), ExitStack() as files:
+        archive = files.enter_context(_archive(source))
         names = _member_names(archive, source)
+        kept_open = files.pop_all()
 
     def entry(name: str) -> object:
-        return _read_member(source, name, dtype)
+        return _read_member(source, archive, name, dtype)
 
-    return LoadedMapping(LazyEntries(names, entry), source.name, source.folder, dump=True)
+    entries = LazyEntries(names, entry)
+    # Kept open: to read the directory again for each of thousands of members takes minutes.
+    weakref.finalize(entries, kept_open.close)
+    return LoadedMapping(entries, source.name, source.folder, dump=True)
 
 
 def describe_npz(source: Source) -> list[Member]:
     """Return the shape and dtype of every member, from the headers alone."""
-    with _archive(source) as archive:
+    with _damage(source), _archive(source) as archive:
         members = []
         for name in _member_names(archive, source):
             with archive.open(f"{name}.npy") as stream:
@@ -93,18 +99,25 @@ class _DirectoryTooLongError(Exception):
 
 @contextmanager
 def _archive(source: Source) -> Iterator[zipfile.ZipFile]:
-    """Open the ZIP, and name the file in whatever goes wrong within it."""
+    import zipfile  # noqa: PLC0415
+
+    with (
+        source.open() as stream,
+        _Bounded(cast("Any", stream)) as bounded,
+        zipfile.ZipFile(bounded) as archive,
+    ):
+        yield archive
+
+
+@contextmanager
+def _damage(source: Source) -> Iterator[None]:
+    """Name the file in whatever goes wrong within its ZIP."""
     import zipfile  # noqa: PLC0415
     import zlib  # noqa: PLC0415
 
     try:
-        with (
-            refusals(source.name),
-            source.open() as stream,
-            _Bounded(cast("Any", stream)) as bounded,
-            zipfile.ZipFile(bounded) as archive,
-        ):
-            yield archive
+        with refusals(source.name):
+            yield
     except _DirectoryTooLongError as error:
         raise _too_many(source) from error
     except AttnError:
@@ -124,17 +137,28 @@ def _member_names(archive: zipfile.ZipFile, source: Source) -> list[str]:
         raise _too_many(source)
     for info in infos:
         _check_member(info, source)
-    total = sum(info.file_size for info in infos)
-    if total > _BOMB_SIZE and total > _BOMB_RATIO * source.size:
-        msg = (
-            f"{source.name} is {source.size} bytes that would unpack to {total}, "
-            "as no arrays of numbers do"
-        )
-        raise InputError(msg)
+    _check_sizes(infos, source)
     names = [info.filename.removesuffix(".npy") for info in infos]
     if len(set(names)) < len(names):
         raise InputError(f"{source.name} holds two members of the same name")
     return names
+
+
+def _check_sizes(infos: list[zipfile.ZipInfo], source: Source) -> None:
+    """Refuse bombs, also those that hide behind what does not compress, or in each other."""
+    packed = sum(info.compress_size for info in infos)
+    if packed > source.size:
+        what = f"claims members of {packed} packed bytes, the file has {source.size}"
+        raise InputError(f"{source.name} {what}")
+    dense = [info for info in infos if info.file_size > _BOMB_RATIO * info.compress_size]
+    total = sum(info.file_size for info in dense)
+    if total > _BOMB_SIZE:
+        packed = sum(info.compress_size for info in dense)
+        msg = (
+            f"{source.name} holds {packed} bytes that would unpack to {total}, "
+            "as no arrays of numbers do"
+        )
+        raise InputError(msg)
 
 
 def _check_member(info: zipfile.ZipInfo, source: Source) -> None:
@@ -153,9 +177,9 @@ def _check_member(info: zipfile.ZipInfo, source: Source) -> None:
         raise InputError(f"{what} claims {info.file_size} bytes, the file has {source.size}")
 
 
-def _read_member(source: Source, name: str, dtype: str | None) -> object:
+def _read_member(source: Source, archive: zipfile.ZipFile, name: str, dtype: str | None) -> object:
     full = _full_name(source, name)
-    with _archive(source) as archive:
+    with _damage(source):
         info = archive.getinfo(f"{name}.npy")
         with archive.open(info) as stream:
             header = read_header(cast("Any", stream), full)
