@@ -34,6 +34,11 @@ _SAMPLE = 64 * 2**10
 _BLOCK = 2**20
 # Each cell of a row is an object of its own while the row is looked at.
 _MOST_CELLS = 1_000_000
+# Numbers are read at a tenth of a microsecond each; rows with words in them at two.
+_MOST_NUMBERS, _MOST_ROWS = 17_000_000, 500_000
+# More than this is read block by block, so that a mistake is found on the way.
+_LONG = 4 * 2**20
+_AS_NPY = "save it as an NPY file"
 _INFINITIES = re.compile(rb"inf(?:inity)?", re.IGNORECASE)
 
 Row = tuple[int, list[str]]  # the line it ends on, and its cells
@@ -67,19 +72,31 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
     data = source.text_bytes()
     table = _Table(source, data, _delimiter(data))
     _refuse_wide(table)
+    _refuse_many(table)
     head = list(itertools.islice(table.rows(errors="replace"), 2))
     if not head:  # nothing but quotation marks around nothing
         raise InputError(f"{source.name} holds no numbers")
     headings = find_headings(head[0][1], head[1][1] if len(head) > 1 else None)
-    if not headings.column:
-        values = _plain(_after(data, head[0][0]) if headings.row else data, table.delimiter)
-        if values is not None and values.shape[1] == len(head[0][1]):
-            labels = tuple(head[0][1]) if headings.row else None
-            if not headings.row:
-                _advise_on_header(source.name, head[0][1], values)
-            return LoadedArray(values, source.name, None, labels)
-    source.text()  # says where it is not UTF-8
-    return _careful(table, headings)
+    found = _at_once(table, headings, head[0])
+    if found is None:
+        if not data.isascii():
+            source.text()  # says where it is not UTF-8
+        found = _careful(table, headings)
+    if not headings.row and not headings.column:
+        _advise_on_header(source.name, head[0][1], found.values)
+    return found
+
+
+def _at_once(table: _Table, headings: Headings, first: Row) -> LoadedArray | None:
+    """Read a short table of nothing but numbers; None where it is another."""
+    line, cells = first
+    if headings.column or len(table.data) > _LONG:
+        return None
+    body = _after(table.data, line) if headings.row else table.data
+    values = _plain(body, table.delimiter)
+    if values is None or values.shape[1] != len(cells):
+        return None
+    return LoadedArray(values, table.source.name, None, tuple(cells) if headings.row else None)
 
 
 def _advise_on_header(name: str, first: list[str], values: npt.NDArray[np.float64]) -> None:
@@ -109,18 +126,31 @@ def _delimiter(data: bytes) -> str:
     return max(_DELIMITERS, key=merit)
 
 
+def _refuse_many(table: _Table) -> None:
+    """Refuse what would take more memory as numbers than is decent."""
+    cells = table.data.count(table.delimiter.encode()) + table.data.count(b"\n")
+    if cells > _MOST_NUMBERS and cells > _MOST_CELLS:
+        msg = f"{table.source.name} holds about {cells:,} cells, expected at most {_MOST_NUMBERS:,}"
+        raise InputError(msg, hint=_AS_NPY)
+
+
 def _refuse_wide(table: _Table) -> None:
     """Refuse a line of millions of cells before it is cut into them."""
     data, separator = table.data, table.delimiter.encode()
     if data.count(separator) < _MOST_CELLS:
         return
-    ends = np.append(np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")), len(data))
-    lengths = np.diff(ends, prepend=-1)
-    for line in np.flatnonzero(lengths > _MOST_CELLS).tolist():
-        cells = data.count(separator, int(ends[line] - lengths[line] + 1), int(ends[line])) + 1
-        if cells > _MOST_CELLS:
-            what = f"found {counted(cells, 'cell')}, expected at most {_MOST_CELLS:,}"
-            raise table.refusal(what, line + 1, _MOST_CELLS + 1, "save it as an NPY file")
+    start = 0
+    while len(data) - start > _MOST_CELLS:
+        # Short lines are passed over many at a time.
+        end = data.rfind(b"\n", start, start + _MOST_CELLS + 1)
+        if end < 0:
+            end = data.find(b"\n", start) % (len(data) + 1)
+            cells = data.count(separator, start, end) + 1
+            if cells > _MOST_CELLS:
+                what = f"found {counted(cells, 'cell')}, expected at most {_MOST_CELLS:,}"
+                line = data.count(b"\n", 0, start) + 1
+                raise table.refusal(what, line, _MOST_CELLS + 1, _AS_NPY)
+        start = end + 1
 
 
 def _after(data: bytes, lines: int) -> bytes:
@@ -160,11 +190,17 @@ class _Table:
         reader = csv.reader(lines, delimiter=self.delimiter)
         try:
             for cells in reader:
+                if reader.line_num > _MOST_ROWS:
+                    raise self._too_many(self.before + reader.line_num)
                 if len(cells) > 1 or (cells and cells[0].strip()):
                     yield self.before + reader.line_num, cells
         except csv.Error as error:
             msg = f"{self.source.name}: line {self.before + reader.line_num}: {error}"
             raise InputError(msg, hint="is a quotation mark left open?") from error
+
+    def _too_many(self, line: int) -> InputError:
+        what = f"found more than {_MOST_ROWS:,} rows with labels, quotation marks or nothing"
+        return self.refusal(what, line, 1, "save the numbers as an NPY file")
 
     def refusal(self, what: str, line: int, column: int, hint: str | None = None) -> InputError:
         msg = f"{self.source.name}: line {line}, column {column}: {what}"
@@ -188,7 +224,8 @@ def _careful(table: _Table, headings: Headings) -> LoadedArray:
     if not headings.row:
         rows = itertools.chain([(first_line, first)], rows)
     # A lone carriage return ends a line too, but not for who counts the others.
-    if not headings.column and b"\r" not in table.data:
+    lone = table.data.count(b"\r") != table.data.count(b"\r\n")
+    if not headings.column and not lone:
         rows = _skim(table, body, first_line if headings.row else 0, len(first))
     for line, cells in rows:
         if len(cells) != len(first):
@@ -201,8 +238,10 @@ def _careful(table: _Table, headings: Headings) -> LoadedArray:
     if not body.numbers:
         raise table.refusal(f"found only {quoted(first[0])}, expected numbers", first_line, 1)
     width = len(first) - start
+    # Not a copy: the numbers may be half of what memory there is.
+    numbers = np.frombuffer(body.numbers)
     return LoadedArray(
-        np.array(body.numbers, np.bool_ if headings.truths else None).reshape(-1, width),
+        (numbers.astype(np.bool_) if headings.truths else numbers).reshape(-1, width),
         table.source.name,
         tuple(body.labels) if headings.column else None,
         tuple(first[start:]) if headings.row else None,

@@ -15,16 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.loading.pack import Unpackable, pack
-from attncli.loading.tree import MAX_DEPTH, Document, Event, build
+from attncli.loading.tree import MAX_DEPTH, Document, Event, at_most, build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["events", "in_range", "read_rows"]
+__all__ = ["events", "in_range", "read_rows", "some_events"]
 
 # Shorter documents are parsed at once.
 _LONG = 4 * 2**20
 _PART = 2**20
+_MOST_ITEMS, _MOST_LISTS = 20_000_000, 4_000_000
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]|[^\s\[\]{},:"]++', re.DOTALL)
 _COMMA = re.compile(r"\s*,")
 
@@ -39,6 +40,15 @@ def events(text: str, start: int = 0, end: int | None = None) -> Iterator[Event]
             yield "value", json.loads(word), False, offset
         else:
             yield "value", word, True, offset
+
+
+def some_events(document: Document, found: Iterator[Event]) -> Iterator[Event]:
+    """Yield the events of a document that has a mistake, as far as it is worth looking."""
+    what = (
+        "behind this is a list of another length or kind, a number beyond the range of float64, "
+        "or a key that stands twice"
+    )
+    return at_most(document, found, what, hint="its place is not looked for in so long a file")
 
 
 def in_range(text: str) -> float:
@@ -59,6 +69,8 @@ def read_rows(document: Document) -> npt.NDArray[Any] | None:
     text = document.text
     # Brackets inside words would be counted as lists.
     if len(text) < _LONG or '"' in text or "{" in text or not text.isascii():
+        return None
+    if text.count(",") > _MOST_ITEMS or text.count("[") > _MOST_LISTS:
         return None
     spans = _spans(text)
     if spans is None:
@@ -133,4 +145,5 @@ def _refuse(document: Document, first: tuple[int, int], wrong: tuple[int, int]) 
         depth = text.count("[", first[0], end)
     head = events(text, first[0], end) if wrong != first else iter(())
     opened, closed = ("[", "", False, first[0] - 1), ("]", "", False, wrong[1])
-    build(document, itertools.chain([opened], head, events(text, *wrong), [closed]))
+    found = itertools.chain([opened], head, events(text, *wrong), [closed])
+    build(document, some_events(document, found))

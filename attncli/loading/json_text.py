@@ -8,17 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attncli.errors import InputError
 from attncli.loading.contents import Contents, LoadedArray, LoadedMapping
-from attncli.loading.json_rows import events, in_range, read_rows
+from attncli.loading.json_rows import events, in_range, read_rows, some_events
 from attncli.loading.pack import Unpackable, contents
 from attncli.loading.shapes import check_shape
-from attncli.loading.tree import MAX_DEPTH, MAX_ENTRIES, Document, build, no_collection
+from attncli.loading.tree import (
+    LABEL_NAMES,
+    MAX_DEPTH,
+    MAX_ENTRIES,
+    Document,
+    build,
+    no_collection,
+)
 
 if TYPE_CHECKING:
     from attncli.loading.source import Source
 
 __all__ = ["bounded_json", "read_json"]
 
+# Of numbers in lists: 400 MB as objects of Python's.
+_MOST_ITEMS, _MOST_LISTS = 5_000_000, 1_500_000
+_WORDS = {True: "true", False: "false", None: "null"}
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 # Possessive, and matching at the end too, so that no text makes the search quadratic.
@@ -56,16 +67,19 @@ def _contents(document: Document) -> Contents:
     if rows is not None:
         check_shape(rows.shape, document.source.name)
         return LoadedArray(rows, document.source.name)
+    _check_counts(document)
     root = bounded_json(document)
     try:
         if root is None or (isinstance(root, dict) and len(root) > MAX_ENTRIES):
             raise Unpackable
+        if isinstance(root, dict):
+            _keep_label_words(document, root)
         found = contents(document, root)
         if _infinite(found):
             json.loads(document.text, parse_float=in_range)
     except Unpackable:
         # Slower, but it knows the place of every item: for what is rare, or wrong.
-        return contents(document, build(document, events(document.text)))
+        return contents(document, build(document, some_events(document, events(document.text))))
     return found
 
 
@@ -85,6 +99,32 @@ def bounded_json(document: Document) -> Any:
     except (Unpackable, ValueError):  # a key twice, or an integer of thousands of digits
         return None
     return root if isinstance(root, list | dict) else None
+
+
+def _check_counts(document: Document) -> None:
+    """Refuse a document whose tree would take more memory than is decent."""
+    text = document.text
+    items, lists = text.count(",") + 1, text.count("[") + text.count("{")
+    if items > _MOST_ITEMS or lists > _MOST_LISTS:
+        msg = (
+            f"{document.source.name} holds {items:,} items in {lists:,} lists, expected at most "
+            f"{_MOST_ITEMS:,} in {_MOST_LISTS:,} where they are no single matrix"
+        )
+        hint = "save large arrays as NPY or NPZ, which a problem in JSON may name"
+        raise InputError(msg, hint=hint)
+
+
+def _keep_label_words(document: Document, root: dict[str, Any]) -> None:
+    """Turn labels that are numbers back into what is written, as ``1e3`` or ``2.0``."""
+    named = [name for name in LABEL_NAMES if _has_numbers(root, name)]
+    if named:
+        written = json.loads(document.text, parse_int=str, parse_float=str, parse_constant=str)
+        root |= {name: [_WORDS.get(item, item) for item in written[name]] for name in named}
+
+
+def _has_numbers(root: dict[str, Any], name: str) -> bool:
+    value = root.get(name)
+    return isinstance(value, list) and not any(isinstance(item, list | dict) for item in value)
 
 
 def _check_depth(document: Document) -> None:

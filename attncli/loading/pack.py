@@ -16,6 +16,8 @@ from attncli.text import printable
 
 __all__ = ["Unpackable", "contents", "pack"]
 
+_FLOAT_MAX = int(np.finfo(np.float64).max)
+
 
 class Unpackable(Exception):  # noqa: N818 - a question answered with no, not yet an error
     """Nested lists that are not one array: irregular, or not of one kind."""
@@ -88,7 +90,7 @@ def _entry(document: Document, name: str, value: object) -> object:
     if name in SUMMARY_NAMES and _is_summary(value):
         return Unread()
     if not isinstance(value, list):
-        if isinstance(value, dict):
+        if isinstance(value, dict) or (isinstance(value, int) and abs(value) > _FLOAT_MAX):
             raise Unpackable
         return value
     full = f"{document.source.name}#{printable(name)}"

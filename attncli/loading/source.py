@@ -26,9 +26,11 @@ __all__ = ["STREAM_LIMIT", "TEXT_LIMIT", "Source", "missing", "open_source", "re
 # A pipe may never end, so there is a point where waiting for more is wrong.
 STREAM_LIMIT = 256 * 2**20
 # Text is held whole while it is parsed; beyond this, NPY is what the user wants.
-TEXT_LIMIT = 2**30
+TEXT_LIMIT = 128 * 2**20
 # Which names are near enough to be meant by another.
 _CANDIDATES, _ALIKE = 5, 0.65
+# No system takes longer ones; a text of a million letters is no name at all.
+_LONGEST_PATH = 2**16
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
 
@@ -125,7 +127,7 @@ def open_source(path: str, stdin: BinaryIO | None = None) -> Source:
     if path == "-":
         source = _standard_input(stdin)
     else:
-        with refusals(printable(path)):
+        with refusals(printable(path[:_LONGEST_PATH])):
             source = _file(path)
     if source.size == 0:
         raise InputError(f"{source.name} is empty")
@@ -159,8 +161,8 @@ def _standard_input(stdin: BinaryIO | None) -> Source:
 
 
 def _file(path: str) -> Source:
-    name = printable(path)
-    if not path or "\0" in path:
+    name = printable(path[:_LONGEST_PATH])
+    if not path or "\0" in path or len(path) > _LONGEST_PATH:
         raise InputError(f"{quoted(path)} is not a file name")
     found = Path(path)
     try:

@@ -29,9 +29,11 @@ __all__ = [
     "LABEL_NAMES",
     "MAX_DEPTH",
     "MAX_ENTRIES",
+    "MAX_EVENTS",
     "SUMMARY_NAMES",
     "Document",
     "Event",
+    "at_most",
     "build",
     "no_collection",
 ]
@@ -40,6 +42,8 @@ __all__ = [
 MAX_DEPTH = 32
 # A problem has a dozen entries, a document of results no more.
 MAX_ENTRIES = 10_000
+# What Python looks at one by one takes a second or two.
+MAX_EVENTS = 750_000
 # Under these names every word is a label as it stands, also ``2``, ``true`` and ``null``.
 LABEL_NAMES = frozenset({"tokens", "query_labels", "key_labels"})
 # What attncli writes here is made of mappings; these are passed over, not read.
@@ -85,6 +89,15 @@ def no_collection() -> Iterator[None]:
     finally:
         if running:
             gc.enable()
+
+
+def at_most(
+    document: Document, events: Iterator[Event], what: str, *, hint: str | None = None
+) -> Iterator[Event]:
+    """Yield the events, but after `MAX_EVENTS` of them raise an error that says `what`."""
+    yield from itertools.islice(events, MAX_EVENTS)
+    for _, _, _, offset in events:
+        raise document.refusal(what, offset, hint=hint)
 
 
 def build(document: Document, events: Iterator[Event]) -> list[Any] | dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from attncli.loading.pack import contents
-from attncli.loading.tree import Document, Event, build, no_collection
+from attncli.loading.tree import MAX_EVENTS, Document, Event, at_most, build, no_collection
 from attncli.text import printable, quoted
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from attncli.loading.source import Source
 
 __all__ = ["read_yaml"]
+
+_TAG_LINE = re.compile(r"^%TAG\b", re.MULTILINE)
 
 
 def read_yaml(source: Source, dtype: str | None = None) -> Contents:  # noqa: ARG001
@@ -43,7 +46,10 @@ def read_yaml(source: Source, dtype: str | None = None) -> Contents:  # noqa: AR
         With the line and column of what cannot be read.
     """
     document = Document(source, source.text())
-    events = _events(document)
+    _refuse_tag_lines(document)
+    what = f"found more than {MAX_EVENTS:,} numbers and lists, the most that YAML may hold"
+    hint = "save large arrays as NPY or NPZ, which a problem in YAML may name"
+    events = at_most(document, _events(document), what, hint=hint)
     with no_collection():
         root = build(document, events)
         for _ in events:  # what follows may be wrong as well
@@ -92,6 +98,13 @@ def _parsed(document: Document) -> Iterator[yaml.Event]:
         raise document.refusal(
             f"this is not YAML: {error.reason}", max(error.position, 0)
         ) from error
+
+
+def _refuse_tag_lines(document: Document) -> None:
+    # libyaml compares each of them with all before it, and no tag is read anyway.
+    found = _TAG_LINE.search(document.text)
+    if found is not None:
+        raise document.refusal("tags such as '%TAG' declares are not read", found.start())
 
 
 def _refuse_indirection(document: Document, event: yaml.NodeEvent, offset: int) -> None:
