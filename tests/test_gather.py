@@ -104,7 +104,7 @@ def test_label_files_that_are_no_text_are_an_error(problem: Path) -> None:
     Path("n.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError) as caught:
         gather(["q.npy", "k.npy"], {"tokens": "n.txt"})
-    assert caught.value.message == "n.txt: expected labels, one a line, in UTF-8"
+    assert caught.value.message == "n.txt is UTF-16 or UTF-32 text, expected UTF-8"
 
 
 def test_unknown_entries_are_answered_with_a_known_one(problem: Path) -> None:

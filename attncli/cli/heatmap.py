@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to"]
 
+# Longer ones take matplotlib seconds, and no picture has the room.
+_LONGEST_TITLE = 2000
+
 PICTURE = "Picture"
 MOST_USED = "Most used"
 
@@ -155,6 +158,10 @@ def _picture(
 ) -> Picture:
     from attncli.view.maps import Wish, finished_picture, problem_picture  # noqa: PLC0415
 
+    if drawing.title is not None and len(drawing.title) > _LONGEST_TITLE:
+        raise UsageError(
+            f"--title: expected at most {_LONGEST_TITLE:,} letters; found {len(drawing.title):,}"
+        )
     wish = Wish(
         what=drawing.what,
         rows=_range("--rows", drawing.rows),

@@ -40,6 +40,8 @@ __all__ = [
 
 # Rich folds at the console's width; a pipe has none.
 _NO_WIDTH = 1_000_000
+# A name in a file may have millions of letters; two paths and a sentence have not.
+_LONGEST = 10_000
 
 
 def say(kind: str, message: str) -> None:
@@ -47,7 +49,13 @@ def say(kind: str, message: str) -> None:
     # To print, no file means stdout: there a message would be taken for a result.
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
-            print(f"{kind}: {printable(message)}", file=sys.stderr)  # noqa: T201
+            print(f"{kind}: {printable(_shortened(message))}", file=sys.stderr)  # noqa: T201
+
+
+def _shortened(message: str) -> str:
+    if len(message) <= _LONGEST:
+        return message
+    return f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 2 :]}"
 
 
 def note(message: str, *, quiet: bool) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import LABELS, full_name
+from attncli.gather.lists import check_labels
 from attncli.loading.contents import LoadedArray, LoadedMapping
 
 if TYPE_CHECKING:
@@ -83,11 +84,14 @@ def _with_labels(
         reader.take(name, given.get(name, entries.get(name)), ".")
     reader.name_tokens()
     named: dict[str, Any] = reader.gathered.arguments
+    rows, columns = named.get("query_labels", rows), named.get("key_labels", columns)
+    check_labels("query_labels", rows)
+    check_labels("key_labels", columns)
     return Finished(
         reader.values(array),
         array.name,
         tuple(reader.gathered.inputs),
-        named.get("query_labels", rows),
-        named.get("key_labels", columns),
+        rows,
+        columns,
         reader.gathered.bfloat16,
     )

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attncli.errors import InputError, UsageError
 from attncli.loading import split_member
 from attncli.loading.number import NumberOverflowError, parse_number
-from attncli.loading.source import missing
+from attncli.loading.source import open_source
 from attncli.text import printable
 
-__all__ = ["label_file", "number_list"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["check_labels", "label_file", "number_list"]
+
+# A million labels of sixteen letters.
+_MOST_BYTES = 16 * 2**20
+# A longer one would be neither in a table nor in a picture.
+_LONGEST = 1000
 
 
 def label_file(path: str) -> tuple[str, ...]:
@@ -22,17 +30,26 @@ def label_file(path: str) -> tuple[str, ...]:
     InputError
         There is no such file, or it is no text.
     """
-    try:
-        with open(path, encoding="utf-8-sig") as file:  # noqa: PTH123
-            text = file.read()
-    except FileNotFoundError as error:
-        raise missing(Path(path), printable(path)) from error
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"{printable(path)}: expected labels, one a line; {reason}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{printable(path)}: expected labels, one a line, in UTF-8") from error
+    source = open_source(path)
+    if source.size > _MOST_BYTES:
+        msg = f"{source.name} is {source.size:,} bytes of labels, expected at most {_MOST_BYTES:,}"
+        raise InputError(msg)
+    text = source.text().replace("\r\n", "\n").replace("\r", "\n")
     return tuple(text.removesuffix("\n").split("\n"))
+
+
+def check_labels(name: str, labels: Iterable[str] | None) -> None:
+    """Refuse labels that no table and no picture could show.
+
+    Raises
+    ------
+    InputError
+        One has more than a thousand letters; `name` is the option that gave it.
+    """
+    for at, label in enumerate(labels or ()):
+        if len(label) > _LONGEST:
+            msg = f"{name}: label {at} has {len(label):,} letters, expected at most {_LONGEST:,}"
+            raise InputError(msg)
 
 
 def number_list(name: str, text: str) -> list[float] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from attncli.arguments import flag, warn
 from attncli.dtypes import BFLOAT16
@@ -22,7 +22,7 @@ from attncli.gather.entries import (
     nearest_name,
     unknown_entry,
 )
-from attncli.gather.lists import label_file, number_list
+from attncli.gather.lists import check_labels, label_file, number_list
 from attncli.loading import read, read_array, split_member
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.text import printable
@@ -34,6 +34,8 @@ __all__ = ["Gathered", "Reader"]
 
 # Beside query and key stand outputs of any name; only what is nearly an option is told.
 _ALIKE = 0.8
+# A checkpoint may have a hundred thousand; comparing a name takes 60 µs.
+_LOOKED_AT = 2000
 
 
 @dataclass(eq=False)
@@ -107,7 +109,7 @@ class Reader:
         # What is made from embeddings is asked for when it is made.
         made = "x" in named or "checkpoint" in named or any(name in named for name in PROJECTIONS)
         missing = [name for name in ("query", "key") if name not in named and not made]
-        for name in strange:
+        for name in strange[:_LOOKED_AT]:
             if not document.dump or (missing and nearest_name(name)):
                 raise unknown_entry(name, document)
             if not missing:
@@ -203,6 +205,7 @@ class Reader:
                 self.gathered.sources[name] = "tokens"
             elif name in self._found_labels:
                 arguments.setdefault(name, self._found_labels[name])
+            check_labels(name, cast("tuple[str, ...] | None", arguments.get(name)))
 
     def _labels(self, value: object, folder: str) -> tuple[str, ...]:
         if isinstance(value, LoadedArray):
