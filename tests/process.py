@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["COMMAND", "ROOT", "Ran", "environment", "run"]
+__all__ = ["COMMAND", "ROOT", "Ran", "environment", "measured", "run"]
 
 ROOT = Path(__file__).parent.parent
 # A warning of Python's would be a line on stderr that no user can act on.
@@ -25,6 +25,16 @@ _LOOKED_AT = (
     "TERM",
     "LC_ALL",
 )
+
+
+# A child counts the memory of who started it: so not the suite, but something small does.
+_MEASURED = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(used.ru_utime + used.ru_stime, used.ru_maxrss // (1024 if sys.platform == "darwin" else 1))
+sys.exit(code)
+"""
 
 
 @dataclass(frozen=True)
@@ -83,3 +93,22 @@ def run(
         **more,
     )
     return Ran(done.returncode, done.stdout or b"", done.stderr or b"")
+
+
+def measured(*words: str) -> Ran:
+    """Run the program, and hold it to two seconds and 500 MB.
+
+    Of a processor, whatever else the machine does, four.
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", _MEASURED, *COMMAND, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=environment(),
+        check=False,
+        timeout=60,
+    )
+    seconds, kilobytes = ran.stdout.split()[-2:]
+    assert float(seconds) < 4
+    assert int(kilobytes) < 500_000
+    return Ran(ran.returncode, ran.stdout, ran.stderr)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from process import COMMAND, Ran, environment
+from process import Ran, measured
 
 from attncli.errors import AttnError
 from attncli.loading import delimited as attncli_delimited
@@ -170,14 +168,6 @@ PICTURES: dict[str, Callable[[], bytes]] = {
     "long.yaml": lambda: b"text: >\n" + b"  word\n" * MILLION,
 }
 
-# A child counts the memory of who started it: so not the suite, but something small does.
-MEASURED = """
-import resource, subprocess, sys
-code = subprocess.run(sys.argv[1:]).returncode
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(used.ru_utime + used.ru_stime, used.ru_maxrss // (1024 if sys.platform == "darwin" else 1))
-sys.exit(code)
-"""
 COMMANDS = [("info {}", name) for name in HOSTILE]
 COMMANDS += [(line, "short.json") for line in ("compute {} {}", "heatmap {}")]
 COMMANDS += [("check --expect {}", "wide.csv"), ("explain {}", "keys.yaml")]
@@ -189,32 +179,16 @@ def test_large_hostile_files_end_soon_and_small(command: str, name: str, folder:
     make, words = HOSTILE[name]
     Path(name).write_bytes(make())
     ran = measured(*command.replace("{}", name).split())
-    assert ran.returncode == 2, ran
-    assert words in ran.stderr.decode()
+    assert ran.code == 2, ran
+    assert words in ran.err.decode()
 
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_large_hostile_pictures_and_texts_are_told_of_soon(name: str, folder: Path) -> None:
     Path(name).write_bytes(PICTURES[name]())
     ran = measured("info", name)
-    assert ran.returncode == 0, ran
-    assert len(ran.stdout) < 20 * MILLION
-
-
-def measured(*words: str) -> subprocess.CompletedProcess[bytes]:
-    """Run the program, and hold it to its time and its memory."""
-    ran = subprocess.run(
-        [sys.executable, "-c", MEASURED, *COMMAND, *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env=environment(),
-        check=False,
-        timeout=60,
-    )
-    seconds, kilobytes = ran.stdout.split()[-2:]
-    assert float(seconds) < 4
-    assert int(kilobytes) < 500_000
-    return ran
+    assert ran.code == 0, ran
+    assert len(ran.out) < 20 * MILLION
 
 
 def test_info_shows_the_first_of_many_members(folder: Path, attncli: Run) -> None:

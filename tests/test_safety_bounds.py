@@ -1,0 +1,188 @@
+"""What grows with a file has a bound: names, labels, members, axes, rows that need care."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from process import Ran, measured
+
+from attncli.errors import InputError
+from attncli.loading import read
+
+Run = Callable[..., Ran]
+MILLION = 1_000_000
+
+
+def tensors(header: dict[str, object] | bytes, size: int) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(size)
+
+
+def tensor(shape: list[int], start: int = 0) -> dict[str, object]:
+    return {"dtype": "F32", "shape": shape, "data_offsets": [start, start + 4]}
+
+
+def long_integers() -> bytes:
+    sizes = b",".join([b"9" * 4000] * 1900)
+    return tensors(b'{"q":{"dtype":"F32","shape":[' + sizes + b'],"data_offsets":[0,4]}}', 4)
+
+
+# Each of these took from five seconds to minutes, or gigabytes, or ended in a traceback.
+FILES: dict[str, tuple[Callable[[], bytes], str]] = {
+    "axes.safetensors": (lambda: tensors({"q": tensor([2] * MILLION)}, 4), "at most 64 axes"),
+    "sizes.safetensors": (long_integers, "at most 64 axes"),
+    "large.safetensors": (
+        lambda: tensors(b'{"q":{"dtype":"F32","shape":[1' + b"0" * 4000 + b"]}}", 4),
+        "without dtype, shape of at most",
+    ),
+    "many.safetensors": (
+        lambda: tensors({f"t{at}": tensor([1], 4 * at) for at in range(70_000)}, 280_000),
+        "query is missing, found t0, t1",
+    ),
+    "name.safetensors": (lambda: tensors({"q" * 7 * MILLION: tensor([1, 1])}, 4), "is missing"),
+    "tags.yaml": (
+        lambda: b"".join(b"%%TAG !a%d! x\n" % at for at in range(60_000)) + b"---\n[1]\n",
+        "line 1, column 1: tags",
+    ),
+    "rows.yaml": (lambda: b"- [1]\n" * 500_000 + b"- [x]\n", "more than 750,000 numbers and lists"),
+    "text.yaml": (lambda: b"q: |\n" + b" x\n" * (5 * MILLION), "is not a file name"),
+    "rows.json": (
+        lambda: b'{"q":[' + b"[1]," * (2 * MILLION) + b"[1,2]]}",
+        "holds 2,000,002 items in 2,000,003 lists",
+    ),
+    "flat.json": (lambda: b"[" + b"1," * (4 * MILLION) + b'"x"]', "line 1, column 1500000: behind"),
+    "key.json": (lambda: b'{"' + b"x" * (20 * MILLION) + b'":1}', "unknown entry 'xxxx"),
+    "scale.json": (
+        lambda: b'{"q":[[1]],"k":[[1]],"scale":' + b"9" * 4000 + b"}",
+        "line 1, column 30: '9999",
+    ),
+    "label.json": (
+        lambda: b'{"q":[[1]],"k":[[1]],"tokens":["' + b"x" * (20 * MILLION) + b'"]}',
+        "query_labels: label 0 has 20,000,000 letters",
+    ),
+    "labels.csv": (lambda: b"a,1\n" * (3 * MILLION) + b"a,x\n", "line 500001, column 1"),
+    "blank.csv": (lambda: b"\n" * (16 * MILLION) + b"x", "line 500001, column 1"),
+    "holes.csv": (lambda: b",\n" * (50 * MILLION), "holds about 100,000,000 cells"),
+    "long.csv": (lambda: b"1,2\n" * (40 * MILLION), "is longer than 128 MiB"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_grows_with_a_file_has_a_bound(name: str, folder: Path) -> None:
+    make, words = FILES[name]
+    Path(name).write_bytes(make())
+    ran = measured("compute", name)
+    assert ran.code == 2, ran.err[:1000]
+    assert words in ran.err.decode()
+    assert len(ran.messages) <= 2
+    # A line of millions of letters is no message.
+    assert len(ran.err) < 25_000
+
+
+def test_a_windows_table_is_no_table_that_needs_care(folder: Path) -> None:
+    Path("x.csv").write_bytes(b"1,2\r\n" * MILLION)
+    assert read("x.csv").values.shape == (MILLION, 2)
+    Path("x.csv").write_bytes(b"a,b\r\n" + b"1,2\r\n" * MILLION)
+    found = read("x.csv")
+    assert found.column_labels == ("a", "b")
+    assert found.values.sum() == 3 * MILLION
+
+
+def test_labels_that_are_numbers_are_words_in_a_long_document(folder: Path) -> None:
+    items = [[1.0] * 1000] * 1000
+    document = json.dumps({"q": items, "k": items, "v": "x"})
+    Path("x.json").write_text(document[:-1] + ', "tokens": [1e3, 2.0, 07]}'.replace("07", "NaN"))
+    assert read("x.json").entries["tokens"] == ["1e3", "2.0", "NaN"]
+
+
+def test_thousands_of_members_are_read_through_one_directory(folder: Path) -> None:
+    array = np.ones((1, 1))
+    np.savez("m.npz", query=array, key=array, **{f"m{at}": array for at in range(9990)})
+    measured("info", "m.npz").good()
+    measured("compute", "m.npz", "-q").good()
+
+
+# --- archives -----------------------------------------------------------------------------
+
+
+def zeros(count: int) -> bytes:
+    out = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        out, {"descr": "|u1", "fortran_order": False, "shape": (count // 8, 8)}
+    )
+    return out.getvalue() + bytes(count)
+
+
+def test_a_bomb_behind_what_does_not_compress_is_refused(folder: Path) -> None:
+    with zipfile.ZipFile("b.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("query.npy", zeros(300 * 2**20))
+        noise = np.random.default_rng(0).integers(0, 256, (8 * 2**20, 1), np.uint8)
+        archive.writestr("key.npy", zeros(8)[:-8] + noise.tobytes())
+    assert Path("b.npz").stat().st_size > 8 * 2**20
+    ran = measured("compute", "b.npz")
+    assert ran.code == 2
+    assert "that would unpack to 3145" in ran.err.decode()
+
+
+def test_members_that_lie_on_each_other_are_refused(folder: Path) -> None:
+    """One packed member, listed a thousand times: each would unpack to itself again."""
+    with zipfile.ZipFile("o.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("m.npy", zeros(2**20))
+        info = archive.getinfo("m.npy")
+        for at in range(1000):
+            copy = zipfile.ZipInfo(f"m{at}.npy")
+            for name in ("compress_type", "CRC", "compress_size", "file_size", "header_offset"):
+                setattr(copy, name, getattr(info, name))
+            archive.filelist.append(copy)
+    with pytest.raises(InputError, match="packed bytes, the file has"):
+        read("o.npz")
+
+
+# --- labels and titles --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"a\n" * (9 * MILLION), "18,000,000 bytes of labels, expected at most 16,777,216"),
+        (b"a" * 1001 + b"\nb\nc\n", "key_labels: label 0 has 1,001 letters, expected at most"),
+        (b"a\0\nb\nc", "line 1 holds a NUL byte"),
+        ("a\nb\nc".encode("utf-16-le"), "line 1 holds a NUL byte"),
+        (b"", "labels.txt is empty"),
+        (b"a\n\xe9\nc", "line 2 holds the byte 0xe9"),
+    ],
+)
+def test_a_file_of_labels_has_bounds(data: bytes, words: str, tutorial: Path, attncli: Run) -> None:
+    Path("labels.txt").write_bytes(data)
+    ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--key-labels", "labels.txt")
+    assert ran.code == 2
+    assert words in ran.messages[0]
+
+
+def test_a_device_is_no_file_of_labels(tutorial: Path, attncli: Run) -> None:
+    Path("zero.txt").symlink_to("/dev/zero")
+    ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--key-labels", "zero.txt")
+    assert (ran.code, ran.messages) == (2, ["error: zero.txt is a device, expected a file"])
+
+
+def test_labels_in_a_table_and_of_finished_weights_have_bounds(folder: Path, attncli: Run) -> None:
+    Path("k.csv").write_text(f",a\n{'x' * 1001},1\ny,2\n")
+    Path("q.csv").write_text("1\n")
+    for line in ("compute q.csv k.csv", "heatmap k.csv", "explain q.csv k.csv"):
+        ran = attncli(*line.split())
+        assert ran.code == 2
+        assert "label 0 has 1,001 letters" in ran.messages[0]
+
+
+def test_a_title_has_a_bound(tutorial: Path, attncli: Run) -> None:
+    ran = attncli("heatmap", "q.csv", "k.csv", "--out", "w.png", "--title", "x" * 2001)
+    assert ran.code == 2
+    assert ran.messages == ["error: --title: expected at most 2,000 letters; found 2,001"]
+    assert attncli("heatmap", "q.csv", "k.csv", "--title", "x" * 2000).code == 0
