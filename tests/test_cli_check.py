@@ -79,7 +79,9 @@ def test_json_is_one_document_and_the_exit_code_stays(judged: Path, attncli: Run
     report = ran.json
     assert (report["schema"], report["passed"]) == (1, False)
     (output,) = report["outputs"]
-    assert output["largest"]["found"] == pytest.approx(plain(Q, K, V, scale=1)[0, 0])
+    largest = output["largest"]
+    # The problem is its own mirror image: which of two equal differences is met depends on BLAS.
+    assert largest["found"] == pytest.approx(plain(Q, K, V, scale=1)[tuple(largest["index"])])
     (explanation,) = report["diagnosis"]["explanations"]
     assert (explanation["name"], explanation["options"]) == ("unscaled", ["--scale 1"])
     right = attncli("check", *QKV, "--expect", "right.npy", "--format", "json").good()
