@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -111,7 +113,7 @@ def test_the_example_works_from_the_unpacked_wheel(built: Path, folder: Path) ->
     env = environment() | {"PYTHONPATH": str(folder / "unpacked")}
     where = [sys.executable, "-c", "import attncli; print(attncli.__file__)"]
     path = subprocess.run(
-        where, capture_output=True, text=True, env=env, check=True, timeout=60
+        where, capture_output=True, text=True, env=env, check=True, timeout=120
     ).stdout
     assert path.startswith(str(folder / "unpacked"))
     ran = run("compute", "-f", "csv", env=env).good()
@@ -187,7 +189,7 @@ def test_no_network_no_other_program_and_no_pickle(tutorial: Path) -> None:
             stdin=subprocess.DEVNULL,
             env=environment(),
             check=False,
-            timeout=60,
+            timeout=120,
         )
         assert b"FORBIDDEN" not in done.stderr, (line, done.stderr)
         assert done.returncode in {0, 1, 2}
@@ -250,9 +252,43 @@ def test_bash_takes_the_script(folder: Path) -> None:
         capture_output=True,
         env=env,
         check=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.stdout.split() == [b"--causal", b"--causal-align"]
+
+
+# What zsh calls with the completions, and the words as zsh hands them over.
+ZSH = """
+compdef() { : }
+_arguments() { print -r -- "$@" }
+words=(attncli compute --caus); CURRENT=3
+source ./script
+_attncli_completion
+"""
+FISH = "source ./script; complete -C 'attncli compute --caus'"
+
+
+@pytest.mark.parametrize(("shell", "ask"), [("zsh", ZSH), ("fish", FISH)])
+def test_zsh_and_fish_take_the_script(shell: str, ask: str, folder: Path) -> None:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"no {shell} here")
+    Path("script").write_bytes(run(env=environment(_ATTNCLI_COMPLETE=f"source_{shell}")).out)
+    Path("attncli").write_text(f'#!/bin/sh\nexec {" ".join(COMMAND)} "$@"\n')
+    Path("attncli").chmod(0o755)
+    env = environment(PATH=f"{folder}:{os.environ['PATH']}", HOME=str(folder))
+    done = subprocess.run(
+        [program, "-c", ask], capture_output=True, env=env, check=True, timeout=120
+    )
+    assert done.stderr == b""
+    assert re.findall(rb"--[\w-]+", done.stdout) == [b"--causal", b"--causal-align"]
+
+
+def test_help_in_the_c_locale_fits_80_columns() -> None:
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "80"}
+    for command in COMMANDS:
+        ran = run(command, "--help", env=environment(**plain)).good()
+        assert max(map(len, ran.text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("words", ["", "--help", *(f"{command} --help" for command in COMMANDS)])
@@ -280,6 +316,6 @@ def test_the_package_runs_as_a_module_and_as_a_script(folder: Path) -> None:
         stdin=subprocess.DEVNULL,
         env=environment(),
         check=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.stdout == expected
