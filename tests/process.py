@@ -15,6 +15,8 @@ __all__ = ["COMMAND", "ROOT", "Ran", "environment", "measured", "run"]
 ROOT = Path(__file__).parent.parent
 # A warning of Python's would be a line on stderr that no user can act on.
 COMMAND = [sys.executable, "-W", "error", "-m", "attncli"]
+# On a machine with other work; what is promised of time is asked of the processor.
+_LONGEST = 200
 _LOOKED_AT = (
     "PYTHONUNBUFFERED",
     "NO_COLOR",
@@ -86,7 +88,7 @@ def run(
         env=environment() if env is None else env,
         stdout=more.pop("stdout", subprocess.PIPE),
         stderr=more.pop("stderr", subprocess.PIPE),
-        timeout=60,
+        timeout=_LONGEST,
         check=False,
         **({} if "stdin_file" in more else source),
         **({"stdin": more.pop("stdin_file")} if "stdin_file" in more else {}),
@@ -106,7 +108,7 @@ def measured(*words: str) -> Ran:
         capture_output=True,
         env=environment(),
         check=False,
-        timeout=60,
+        timeout=_LONGEST,
     )
     seconds, kilobytes = ran.stdout.split()[-2:]
     assert float(seconds) < 4

@@ -59,7 +59,7 @@ def start(line: str, script: str, env: dict[str, str], **more: Any) -> Ran:
         capture_output=True,
         env=env,
         check=False,
-        timeout=60,
+        timeout=200,
         **more,
     )
     return Ran(done.returncode, done.stdout, done.stderr)
