@@ -126,9 +126,14 @@ def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
 def finite_number(name: str, value: object) -> float:
     """Return a finite float."""
     value = _unwrap(value)
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, Real) or not _in_range(value):
         raise UsageError(f"{name}: expected a finite number; found {_shown(value)}")
     return float(value)
+
+
+def _in_range(value: Real) -> bool:
+    # Not math.isfinite: it cannot take an integer of more than 308 digits.
+    return bool(abs(value) <= sys.float_info.max)
 
 
 def positive_number(name: str, value: object) -> float:

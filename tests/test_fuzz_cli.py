@@ -365,6 +365,9 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
 @relaxed
 @given(problem=problems(), command=st.sampled_from(COMMANDS))
 @example(problem={"q": [[1]], "k": [[1]], "score": [1, 2]}, command="compute")
+@example(problem=PROBLEMS[0] | {"scale": 1e308}, command="check")
+@example(problem=PROBLEMS[0] | {"scale": 1e-310}, command="check")
+@example(problem=PROBLEMS[0] | {"scale": 10**400}, command="compute")
 def test_any_problem_file(folder: Path, problem: dict[str, Any], command: str) -> None:
     check_problem(folder, problem, command)
 

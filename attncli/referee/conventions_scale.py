@@ -42,6 +42,8 @@ def _scale(
     def apply(recipe: Recipe) -> Recipe | None:
         # From the whole problem: a slice of one head still belongs to the embedding.
         factor = scale(recipe.whole)
+        if not math.isfinite(factor):  # of a scale at the edge of the range: nobody's mistake
+            return None
         same = math.isclose(factor, recipe.problem.scale, rel_tol=1e-12)
         return None if same else vary(recipe, scale=factor)
 
@@ -66,7 +68,7 @@ def _after_softmax(recipe: Recipe) -> Recipe | None:
 
 def _twice(problem: Problem) -> float:
     # With the usual scale this is 1/D, which has its own entry.
-    twice = problem.scale**2
+    twice = problem.scale * problem.scale
     usual = math.isclose(twice, 1 / _width(problem), rel_tol=1e-12)
     return problem.scale if usual else twice
 
