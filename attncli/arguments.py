@@ -131,7 +131,7 @@ def finite_number(name: str, value: object) -> float:
     return float(value)
 
 
-def _in_range(value: Real) -> bool:
+def _in_range(value: Any) -> bool:
     # Not math.isfinite: it cannot take an integer of more than 308 digits.
     return bool(abs(value) <= sys.float_info.max)
 
