@@ -184,6 +184,26 @@ def test_a_file_never_becomes_a_closed_stream(problem: Path) -> None:
         assert Path("w.csv").read_bytes() == expected
 
 
+STREAMED = {
+    f"compute {QKV} --save context=/dev/stdout -q": b"2.586",
+    f"compute {QKV} --save /dev/stdout -q": b'"schema"',
+    f"heatmap {QKV} --out /dev/stdout": b"\x89PNG",
+    f"check {QKV} --expect v2.csv --diff /dev/stdout": b"\x89PNG",
+}
+
+
+@pytest.mark.parametrize("line", STREAMED)
+def test_standard_output_and_pipes_are_files_too(line: str, problem: Path) -> None:
+    ran = start(line, '"$@" | cat', environment())
+    assert STREAMED[line] in ran.out
+    assert b"error" not in ran.err
+    os.mkfifo("pipe")
+    piped = line.replace("/dev/stdout", "pipe")
+    ran = start(piped, 'cat pipe & "$@" >/dev/null; wait', environment())
+    assert STREAMED[line] in ran.out
+    assert Path("pipe").is_fifo()
+
+
 # Root owns the folder too, but without this power must obey its permissions.
 POWERLESS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
 WRITING = {

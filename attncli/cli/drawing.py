@@ -30,8 +30,12 @@ class Look:
 
 
 def figure_format(option: str, path: str) -> Literal["png", "svg", "pdf"]:
-    """Return the format that the name of a file asks for."""
+    """Return the format that the name of a file asks for; PNG where it can ask for none."""
+    from attncli.save.files import is_direct  # noqa: PLC0415
+
     suffix = Path(path).suffix.lower()
+    if path and not suffix and is_direct(path):  # /dev/stdout, a pipe such as /dev/fd/63
+        return "png"
     if suffix not in _FORMATS:
         raise UsageError(f"{option}: expected a .png, .svg or .pdf file; found {path!r}")
     return _FORMATS[suffix]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attncli.errors import UsageError
@@ -51,7 +52,7 @@ def parse_save(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
     known = (*NAMES, *SUMMARIES)
     name, separator, path = text.partition("=")
     if separator and name in known:
-        return Save((name,), path, format_of(path))
+        return Save((name,), path, format_of(path, _unnamed(path, "csv")))
     if separator and name.isidentifier():
         raise UsageError(
             f"--save {text}: expected NAME=PATH with a name of {', '.join(known)}; found {name!r}",
@@ -59,8 +60,15 @@ def parse_save(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
         )
     if not text:
         raise UsageError("--save: expected [NAME=]PATH; found nothing")
-    kind = format_of(text)
+    kind = format_of(text, _unnamed(text, "csv" if len(names) == 1 else "json"))
     return Save(held(names, kind, chosen=chosen), text, kind)
+
+
+def _unnamed(path: str, kind: str) -> str | None:
+    """Return the text format of what can have no suffix: ``/dev/stdout``, a pipe ``/dev/fd/63``."""
+    from attncli.save.files import is_direct  # noqa: PLC0415
+
+    return kind if path and not Path(path).suffix and is_direct(path) else None
 
 
 def held(names: tuple[str, ...], kind: str, *, chosen: bool) -> tuple[str, ...]:
