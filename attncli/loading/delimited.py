@@ -35,7 +35,7 @@ _BLOCK = 2**20
 # Each cell of a row is an object of its own while the row is looked at.
 _MOST_CELLS = 1_000_000
 # Numbers are read at a tenth of a microsecond each; rows with words in them at two.
-_MOST_NUMBERS, _MOST_ROWS = 17_000_000, 500_000
+_MOST_NUMBERS, _MOST_ROWS = 12_000_000, 500_000
 # More than this is read block by block, so that a mistake is found on the way.
 _LONG = 4 * 2**20
 _AS_NPY = "save it as an NPY file"
