@@ -16,7 +16,7 @@ from attncli.engine.block import Block, Part, Span
 if TYPE_CHECKING:
     from attncli.problem import Problem
 
-__all__ = ["cut_up", "is_small", "tile_columns"]
+__all__ = ["cut_up", "is_small", "tile_columns", "widths"]
 
 Array = npt.NDArray[Any]
 
@@ -33,14 +33,14 @@ _WEIGHT_BYTES = 2**21
 # Below so many multiplications threads and bounds cost more than they bring.
 _SMALL_WORK = 4_000_000
 # Fewer blocks than this, and the keys are cut too, into parts of at least so many.
-_ENOUGH_PARTS = 16
-_PART_KEYS = 8192
+_ENOUGH_PARTS = 8
+_PART_KEYS = 16384
 
 
 def is_small(problem: Problem) -> bool:
     """Return whether threads would cost more than they bring."""
     batch, heads, queries, keys = problem.shape
-    return batch * heads * queries * keys * _widths(problem) <= _SMALL_WORK
+    return batch * heads * queries * keys * widths(problem) <= _SMALL_WORK
 
 
 def tile_columns(problem: Problem) -> int:
@@ -90,7 +90,8 @@ def _rows(problem: Problem) -> int:
     return _BLOCK_ROWS if batch * heads * queries >= _ENOUGH_PARTS * _BLOCK_ROWS else _FEW_ROWS
 
 
-def _widths(problem: Problem) -> int:
+def widths(problem: Problem) -> int:
+    """Return D + E: how many multiplications a pair of query and key takes."""
     width: int = problem.query.shape[3]
     return width + (0 if problem.value is None else problem.value.shape[3])
 

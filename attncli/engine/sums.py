@@ -34,7 +34,7 @@ def room(dtype: np.dtype[Any]) -> float:
 def exponential(scores: Array, unit: float, out: Array | None = None) -> Array:
     """Return exp of scores that are in 1/unit nats."""
     # Single-precision exp2 takes half the time of exp, and is nearer to the truth.
-    result: Array = np.exp(scores, out=out) if unit == 1.0 else np.exp2(scores, out=out)
+    result: Array = np.exp(scores, out) if unit == 1.0 else np.exp2(scores, out)
     return result
 
 
@@ -47,6 +47,8 @@ class Sums:
     dtype : dtype
     unit : float
         Scores and shift are in 1/unit nats.
+    context, addend : ndarray (rows, E), optional
+        Where to sum up the weighted values, and room to compute them, whatever they hold.
     value_factor : float
         The values were multiplied by it.
 
@@ -55,27 +57,50 @@ class Sums:
     shift, denominator : ndarray (rows,)
         A denominator of 0 says that the row has seen no key; its shift means nothing.
         An array that was handed out is never written to again.
-    context : ndarray (rows, E), or None where none is asked for
     """
 
     def __init__(
-        self, rows: int, dtype: np.dtype[Any], unit: float, value_factor: float = 1.0
+        self,
+        rows: int,
+        dtype: np.dtype[Any],
+        unit: float,
+        context: Array | None = None,
+        addend: Array | None = None,
+        value_factor: float = 1.0,
     ) -> None:
         self.unit = unit
         self.value_factor = value_factor
         self.shift = self.denominator = np.zeros(rows, dtype)
-        self.context: Array | None = None
+        self.context = context
+        self._addend = addend
         self._empty = True
         self._all_seeing = False
 
-    def add(self, denominator: Array, context: Array | None) -> None:
-        """Add the sums of a tile, which become this object's own."""
+    def add(self, tile: Array, ones: Array, values: Array | None) -> None:
+        """Add the sums of a tile of exponentials.
+
+        Parameters
+        ----------
+        tile : ndarray (rows, columns)
+        ones : ndarray (columns,)
+            A product with ones is the quickest sum of rows.
+        values : ndarray (columns, E), or None where no context is asked for
+        """
+        denominator = np.matmul(tile, ones)
         if self._empty:
-            self.denominator, self.context, self._empty = denominator, context, False
+            self.denominator, self._empty = denominator, False
+            if values is not None:
+                np.matmul(tile, values, self.context)
             return
         self.denominator += denominator
-        if self.context is not None:
-            self.context += context
+        if values is not None and self.context is not None:
+            self.context += np.matmul(tile, values, self._addend)
+
+    def close(self) -> Sums:
+        """Return these sums, when all tiles were added."""
+        if self._empty and self.context is not None:
+            self.context[...] = 0
+        return self
 
     def shift_tile(self, tile: Array) -> None:
         """Subtract the shift from a tile, and raise it first where it no longer will do."""
@@ -108,12 +133,12 @@ def merge(parts: Sequence[Sums]) -> Sums:
     highest = np.maximum.reduce(shifts)
     highest[highest == -np.inf] = 0
     factor = min(part.value_factor for part in parts)
-    whole = Sums(len(highest), highest.dtype, 1.0, factor)
+    whole = Sums(len(highest), highest.dtype, 1.0, value_factor=factor)
     whole.shift = highest
     for part, shift in zip(parts, shifts, strict=True):
         share = np.exp(shift - highest)
-        context = None
+        whole.denominator = whole.denominator + share * part.denominator
         if part.context is not None:
             context = part.context * (share * (factor / part.value_factor))[:, None]
-        whole.add(share * part.denominator, context)
+            whole.context = context if whole.context is None else whole.context + context
     return whole

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.dtypes import widen
 from attncli.engine.sums import Sums, exponential
-from attncli.engine.tile import Rows, fill, hide
+from attncli.engine.tile import Rows, fill, silence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +34,10 @@ class Sweep:
     Parameters
     ----------
     rows : Rows
-    results : dict of str to ndarray
-        The rows' own part of each output asked for.
+    weights : ndarray (rows, S), or None
+        Where the weights go, if they are asked for.
+    context : ndarray (rows, E), or None
+        Where to sum up the weighted values, if the context is asked for.
     scratch : Scratch
     value_factor : float
         Multiplies the values.
@@ -43,70 +46,67 @@ class Sweep:
     def __init__(
         self,
         rows: Rows,
-        results: dict[str, Array],
+        weights: Array | None,
+        context: Array | None,
         scratch: Scratch,
         *,
         value_factor: float = 1.0,
     ) -> None:
         self.rows = rows
-        self.weights = results.get("weights")
-        self._value_factor = value_factor
-        self._wants_context = "context" in results
+        self.weights = weights
         self._scratch = scratch
+        count, dtype = rows.query.shape[0], rows.query.dtype
+        self._values = addend = None
+        if context is not None:
+            self._values = rows.operands.values(rows.batch, rows.head)
+            addend = scratch.buffer("addend", *context.shape)
+        self._sums = Sums(count, dtype, rows.unit, context, addend, value_factor)
         # The shift under which each tile of the weights was exponentiated.
         self._tile_shifts: list[tuple[Span, Array]] = []
 
     def over(self, span: Span) -> Sums:
         """Return the sums over a span of keys."""
-        sums: Sums | None = None
-        for columns in tiles(span, self._scratch.tile_columns):
-            self._scratch.pause()
+        rows, sums, scratch = self.rows, self._sums, self._scratch
+        silenced = self._silenced(span)
+        for columns in tiles(span, scratch.tile_columns):
+            scratch.pause()
             tile = self._place(columns)
-            fill(self.rows, columns, tile)
-            if self.rows.shifted:
-                sums = self._shifted(sums, tile, columns)
-            exponential(tile, self.rows.unit, out=tile)
-            if self.rows.hides_late:
-                hide(self.rows, columns, tile, 0)
-            denominator = tile @ self._scratch.ones(columns[1] - columns[0])
-            if sums is None:
-                sums = self._nothing()
-            sums.add(denominator, self._weighted(tile, columns))
+            fill(rows, columns, tile)
+            if rows.shifted:
+                sums.shift_tile(tile)
+                if self.weights is not None:
+                    self._tile_shifts.append((columns, sums.shift))
+            exponential(tile, rows.unit, tile)
+            if any(start < columns[1] and columns[0] < stop for start, stop in silenced):
+                silence(rows, columns, tile, scratch)
+            sums.add(tile, scratch.ones(columns[1] - columns[0]), self._cut(columns))
         if self.weights is not None:
             self.weights[:, : span[0]] = 0
             self.weights[:, span[1] :] = 0
-        return self._over_none() if sums is None else sums
+        return sums.close()
 
-    def _shifted(self, sums: Sums | None, tile: Array, columns: Span) -> Sums:
-        sums = self._nothing() if sums is None else sums
-        sums.shift_tile(tile)
-        if self.weights is not None:
-            self._tile_shifts.append((columns, sums.shift))
-        return sums
-
-    def _nothing(self) -> Sums:
-        return Sums(len(self.rows.query), self.rows.query.dtype, self.rows.unit, self._value_factor)
-
-    def _over_none(self) -> Sums:
-        sums = self._nothing()
-        if self._wants_context:
-            sums.add(sums.denominator, self._weighted(np.zeros((len(self.rows.query), 0)), (0, 0)))
-        return sums
+    def _silenced(self, span: Span) -> list[Span]:
+        """Return the columns of a span where some keys have to be silenced."""
+        rows = self.rows
+        visible = rows.operands.problem.visible
+        if not (rows.hides_late and visible.hides):
+            return []
+        return visible.edges(rows.batch, (rows.start, rows.stop), span)
 
     def _place(self, columns: Span) -> Array:
         if self.weights is not None:
-            return self.weights[:, slice(*columns)]
+            return self.weights[:, columns[0] : columns[1]]
         # Column-major: BLAS multiplies faster, and NumPy finds the maxima of rows faster.
-        return self._scratch.buffer("tile", columns[1] - columns[0], len(self.rows.query)).T
+        width = columns[1] - columns[0]
+        return self._scratch.buffer("tile", len(self.rows.query), width, "F")
 
-    def _weighted(self, tile: Array, columns: Span) -> Array | None:
-        if not self._wants_context:
+    def _cut(self, columns: Span) -> Array | None:
+        """Return the values of some columns."""
+        if self._values is None:
             return None
-        values = self.rows.operands.value_rows(self.rows.batch, self.rows.head, *columns)
-        if self._value_factor != 1.0:
-            values = np.multiply(values, self._value_factor, dtype=values.dtype)
-        context: Array = np.matmul(tile, values)
-        return context
+        values = widen(self._values[columns[0] : columns[1]], self.rows.query.dtype)
+        factor = self._sums.value_factor
+        return values if factor == 1.0 else np.multiply(values, factor, dtype=values.dtype)
 
     def normalise(self, weights: Array, share: Array, shift: Array) -> None:
         """Multiply each row by its share, and bring every tile to the final shift."""
