@@ -142,7 +142,7 @@ def _in_blocks(problem: Problem, results: dict[str, Array]) -> tuple[list[Any], 
     operands = prepare(problem)
 
     def compute(queue: Iterable[Any], pause: Callable[[], None]) -> int:
-        scratch = Scratch(problem.dtype, tile_columns(problem), pause)
+        scratch = Scratch(problem.dtype, tile_columns(problem, results), pause)
         try:
             return sum([attend_part(operands, part, scratch) for part in queue])
         finally:

@@ -55,8 +55,8 @@ class Sums:
     Attributes
     ----------
     shift, denominator : ndarray (rows,)
+        Changed in place, as the context is.
         A denominator of 0 says that the row has seen no key; its shift means nothing.
-        An array that was handed out is never written to again.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Sums:
     ) -> None:
         self.unit = unit
         self.value_factor = value_factor
-        self.shift = self.denominator = np.zeros(rows, dtype)
+        self.shift, self.denominator = np.zeros((2, rows), dtype)
         self.context = context
         self._addend = addend
         self._empty = True
@@ -86,21 +86,31 @@ class Sums:
             A product with ones is the quickest sum of rows.
         values : ndarray (columns, E), or None where no context is asked for
         """
-        denominator = np.matmul(tile, ones)
         if self._empty:
-            self.denominator, self._empty = denominator, False
+            self._empty = False
+            np.matmul(tile, ones, self.denominator)
             if values is not None:
                 np.matmul(tile, values, self.context)
             return
-        self.denominator += denominator
+        self.denominator += np.matmul(tile, ones)
         if values is not None and self.context is not None:
             self.context += np.matmul(tile, values, self._addend)
 
-    def close(self) -> Sums:
-        """Return these sums, when all tiles were added."""
+    def of_rows(self, start: int, stop: int) -> Sums:
+        """Return the sums of some rows; what is added to those is added to these."""
+        context, addend = (
+            array if array is None else array[start:stop] for array in (self.context, self._addend)
+        )
+        dtype = self.denominator.dtype
+        part = Sums(stop - start, dtype, self.unit, context, addend, self.value_factor)
+        part.shift, part.denominator = self.shift[start:stop], self.denominator[start:stop]
+        part._empty = self._empty
+        return part
+
+    def close(self) -> None:
+        """Say that all tiles were added: where there was none, the sums are 0."""
         if self._empty and self.context is not None:
             self.context[...] = 0
-        return self
 
     def shift_tile(self, tile: Array) -> None:
         """Subtract the shift from a tile, and raise it first where it no longer will do."""
@@ -117,7 +127,7 @@ class Sums:
         if not self._all_seeing:
             step[step == -np.inf] = 0
         np.subtract(tile, step[:, None], out=tile)
-        self.shift = self.shift + step
+        self.shift += step
         if seeing is not None:
             self._bring_down(np.where(seeing, exponential(-step, self.unit), 1))
 

@@ -78,6 +78,20 @@ class Rows:
         """Whether what is hidden is left to whoever exponentiates the tile, to make it 0."""
         return not self.shifted and not self.keep
 
+    @property
+    def cuts_in_strips(self) -> bool:
+        """Whether each query sees one interval of keys, and nothing is kept of the others."""
+        visible = self.operands.problem.visible
+        return visible.banded and visible.is_one_interval and not self.keep
+
+    def strips(self, count: int) -> Iterator[Rows]:
+        """Give the rows, so many at a time."""
+        for start in range(self.start, self.stop, count):
+            stop = min(start + count, self.stop)
+            query = self.query[start - self.start : stop - self.start]
+            known = self.key, self.unit, self.keep, self.may_overflow, self.shifted
+            yield Rows(self.operands, self.batch, self.head, start, stop, query, *known)
+
 
 def fill(rows: Rows, columns: Span, out: Array) -> None:
     """Write the scores of some queries and the keys of some columns into ``out``.
