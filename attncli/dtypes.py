@@ -54,6 +54,8 @@ def widen(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     -------
     ndarray of `dtype`
     """
+    if array.dtype == dtype:
+        return array
     if array.dtype == BFLOAT16:
         bits = array["bfloat16"].astype(np.uint32)
         array = np.left_shift(bits, 16, out=bits).view(np.float32)

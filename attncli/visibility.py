@@ -71,6 +71,13 @@ class Visibility:
         """Whether any rule is given at all."""
         return self.banded or self.mask is not None or self.key_padding is not None
 
+    def is_clear(self, batches: int) -> bool:
+        """Return whether every query of so many batch entries sees every key."""
+        if self.mask is not None or self.key_padding is not None:
+            return False
+        whole = (0, self.queries), (0, self.keys)
+        return not self.banded or all(self._clear(batch, *whole) for batch in range(batches))
+
     def offset(self, batch: int) -> int:
         """Return what is added to a query's index to give its position among the keys."""
         return self.offsets[batch % len(self.offsets)]
@@ -98,6 +105,11 @@ class Visibility:
             return 0, self.keys
         if self.query_lengths is not None:
             stop = min(stop, _at(self.query_lengths, batch))
+        if start < stop:
+            # Both ends of the interval grow with the row.
+            outer = self._bounds(batch, start), self._bounds(batch, stop - 1)
+            if all(first < last for first, last in outer):
+                return outer[0][0], outer[1][1]
         first, last = self._ends(batch, start, stop)
         some = first < last
         if not some.any():
@@ -152,6 +164,45 @@ class Visibility:
             return [columns]
         pairs = ((columns[0], first), (last, columns[1]))
         return [(start, stop) for start, stop in pairs if start < stop]
+
+    @property
+    def repeats(self) -> bool:
+        """Whether what is hidden depends on the places of query and key by their distance alone.
+
+        So it is inside the `edges` of any tile, if for nothing but causal and window.
+        """
+        return (
+            self.mask is None
+            and self.key_padding is None
+            and self.kv_lengths is None
+            and self.query_lengths is None
+        )
+
+    def form(
+        self, batch: int, rows: tuple[int, int], columns: tuple[int, int]
+    ) -> tuple[int, int, int]:
+        """Return what decides which keys a tile's queries see, where the pattern `repeats`."""
+        distance = rows[0] + self.offset(batch) - columns[0]
+        return distance, rows[1] - rows[0], columns[1] - columns[0]
+
+    @property
+    def is_one_interval(self) -> bool:
+        """Whether each query sees every key of one interval and no other."""
+        return self.mask is None and self.key_padding is None
+
+    def core(self, batch: int, rows: tuple[int, int], columns: tuple[int, int]) -> tuple[int, int]:
+        """Return those columns that the banded rules leave to every query of some rows.
+
+        (0, 0) or another empty interval where there are none.
+        """
+        edges = self.edges(batch, rows, columns)
+        first, last = columns
+        for start, stop in edges:
+            if start == first:
+                first = stop
+            else:
+                last = start
+        return first, last
 
     def reasons(self, batch: int, head: int, row: int, column: int) -> tuple[str, ...]:
         """Return the names of the rules that hide a key from a query, in the order above."""

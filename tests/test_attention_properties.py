@@ -13,6 +13,8 @@ from attncli.dtypes import as_bfloat16
 pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
 
 OUTPUTS = ("raw", "capped", "scores", "weights", "context", "lse")
+# The scores that are kept decide how the work is cut: with weights, without, with neither.
+WAYS = [OUTPUTS, ("weights", "context", "lse"), ("context", "lse")]
 RTOL = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
 
 
@@ -117,14 +119,14 @@ class TestBeyondOneTile:
     def test_of_queries_and_keys(self, options):
         qkv = random_problem(queries=261, keys=523)
         expected = attention_oracle(*qkv, **options)
-        for outputs in (OUTPUTS, ("context", "lse")):
+        for outputs in WAYS:
             answer = attention(*qkv, **options, outputs=outputs)
             assert_matches(answer, expected, qkv[2], np.float64, outputs)
 
     # ALiBi at such distances gives scores in the hundreds, too large for 1e-5 in float32.
     @given(
         problems(("float64",), lengths=near_tile_edges()),
-        st.sampled_from([OUTPUTS, ("context", "lse")]),
+        st.sampled_from(WAYS),
     )
     @settings(max_examples=60, deadline=None)
     def test_whose_rules_begin_and_end_near_its_edges(self, problem, outputs):
@@ -152,6 +154,35 @@ class TestBeyondOneTile:
         for outputs in (OUTPUTS, ("context",)):
             answer = attention(query, key, value, scale=2, outputs=outputs)
             assert_matches(answer, expected, value, np.float64, outputs)
+
+    @pytest.mark.parametrize("outputs", WAYS, ids="-".join)
+    @pytest.mark.parametrize("options", [{"causal": True}, {"window": (70, 90)}])
+    def test_whose_largest_score_is_the_last_that_is_seen(self, options, outputs):
+        # What all queries of a block see is summed up under another shift than the rest.
+        query, key, value = random_problem(queries=300, keys=300, width=1)
+        query, key = np.ones_like(query), np.arange(300.0).reshape(1, 1, 300, 1)
+        expected = attention_oracle(query, key, value, scale=2, **options)
+        answer = attention(query, key, value, scale=2, outputs=outputs, **options)
+        assert_matches(answer, expected, value, np.float64, outputs)
+
+    @pytest.mark.parametrize("options", [{}, {"causal": True, "causal_align": "bottom-right"}])
+    @pytest.mark.parametrize("groups", [1, 2, 4])
+    def test_of_one_new_query(self, groups, options):
+        # A step of decoding: all heads that share a key at once, each batch entry by itself.
+        random = np.random.default_rng(groups)
+        query = random.standard_normal((2, 4, 1, 32))
+        key, value = random.standard_normal((2, 2, groups, 12_000, 32))
+        outputs = ("weights", "context", "lse")
+        answer = attention(query, key, value, outputs=outputs, **options)
+        for b, h in np.ndindex(2, 4):
+            g = h * groups // 4
+            scores = (key[b, g] * query[b, h]).sum(-1) / np.sqrt(32)
+            powers = np.exp(scores)
+            weights = powers / powers.sum()
+            np.testing.assert_allclose(answer.weights[b, h, 0], weights, rtol=1e-12)
+            context = (weights[:, None] * value[b, g]).sum(0)
+            np.testing.assert_allclose(answer.context[b, h, 0], context, atol=1e-14)
+            np.testing.assert_allclose(answer.lse[b, h, 0], np.log(powers.sum()), rtol=1e-13)
 
 
 class TestDtypes:

@@ -40,9 +40,9 @@ def inputs(dtype, shape, spread, seed=0):
     return [x.astype(dtype) for x in (query * factor, key * factor, value)]
 
 
-def assert_as_near_as_the_formula(qkv, dtype, outputs, scale=1.0, **options):
-    truth = formula(*(x.astype(TRUTH[dtype]) for x in qkv), scale)
-    plain = formula(*qkv, scale)
+def assert_as_near_as_the_formula(qkv, dtype, outputs, scale=1.0, bias=0, **options):
+    truth = formula(*(x.astype(TRUTH[dtype]) for x in qkv), scale, bias)
+    plain = formula(*qkv, scale, bias)
     answer = attention(*qkv, layout="hsd", scale=scale, outputs=outputs, **options)
     eps = float(np.finfo(dtype).eps)
     for name in outputs:
@@ -70,6 +70,20 @@ class TestEveryOutputIsAsNearAsTheFormula:
     def test_where_the_keys_are_shared_out(self, dtype, outputs, spread):
         query, key, value = inputs(dtype, (1, 17000, 16), spread)
         assert_as_near_as_the_formula([query[:, :20], key, value], dtype, outputs, scale=0.3)
+
+
+@pytest.mark.parametrize("outputs", WAYS[1:], ids="-".join)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("left", "right", "offset"),
+    [(None, 0, 0), (300, 0, 0), (40, 30, 0), (None, 100, 70), (590, 580, -10)],
+)
+def test_bands_of_any_width_in_long_blocks(left, right, offset, dtype, outputs):
+    qkv = inputs(dtype, (8, 600, 16), 1.0)
+    behind = np.arange(600)[:, None] + offset - np.arange(600)
+    seen = (behind >= -right) & (left is None or behind <= left)
+    options = {"window": (left, right), "query_offset": offset}
+    assert_as_near_as_the_formula(qkv, dtype, outputs, bias=np.where(seen, 0, -np.inf), **options)
 
 
 @pytest.mark.parametrize("outputs", [("context",), ("weights", "context")], ids="-".join)

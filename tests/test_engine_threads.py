@@ -230,8 +230,9 @@ def test_progress_counts_every_part_in_order():
     assert [done for done, _ in calls] == list(range(total + 1))
 
 
-def test_results_may_be_given():
-    problem = pose(*large(), layout="hsd")
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (30, 40)}], ids=str)
+def test_results_may_be_given(options):
+    problem = pose(*large(heads=8, keys=600), layout="hsd", **options)
     expected = solve(problem, OUTPUTS)
     given = {
         name: np.full(shape, np.nan, "float32")
@@ -241,6 +242,14 @@ def test_results_may_be_given():
     for name in OUTPUTS:
         assert np.shares_memory(getattr(answer, name), given[name])
         assert np.array_equal(getattr(answer, name), getattr(expected, name))
+    unseen = answer.weights == 0
+    assert np.array_equal(unseen[0], [problem_hides(problem, row) for row in range(600)])
+
+
+def problem_hides(problem, row):
+    """Return which keys a query does not see."""
+    first, last = problem.visible.interval(0, row)
+    return (np.arange(600) < first) | (np.arange(600) >= last)
 
 
 def test_the_work_can_be_stopped_at_every_tile(monkeypatch):

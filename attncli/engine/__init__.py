@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.engine.blas import single_blas_thread
-from attncli.engine.block import Part, attend_part
+from attncli.engine.block import attend_part
 from attncli.engine.cores import available_cores
 from attncli.engine.operands import prepare
-from attncli.engine.plain import attend_plainly, is_plain
+from attncli.engine.plain import attend_plainly, is_plain, plain_parts
 from attncli.engine.plan import cut_up, is_small, tile_columns
 from attncli.engine.scratch import Scratch
 from attncli.engine.tile import NotFiniteError
@@ -109,21 +109,13 @@ def _compute(
     progress: Progress | None,
 ) -> int:
     """Fill the results, and return how many rows see no key."""
-    if is_plain(problem):
-        attend_plainly(problem, results)
-        return 0
-    operands = prepare(problem)
-    parts = cut_up(problem, results)
+    parts, compute = (_plainly if is_plain(problem) else _in_blocks)(problem, results)
     queue = parts if progress is None else _reported(parts, progress)
 
-    def work(queue: Iterable[Part], pause: Callable[[], None]) -> int:
-        scratch = Scratch(problem.dtype, tile_columns(problem), pause)
+    def work(queue: Iterable[Any], pause: Callable[[], None]) -> int:
         # Each thread has an error state of its own.
         with np.errstate(all="ignore"):
-            try:
-                return sum([attend_part(operands, part, scratch) for part in queue])
-            finally:
-                scratch.give_back()
+            return compute(queue, pause)
 
     if is_small(problem):
         return work(queue, lambda: None)
@@ -131,7 +123,35 @@ def _compute(
         return spread(work, queue, min(threads or available_cores(), len(parts)))
 
 
-def _reported(parts: list[Part], progress: Progress) -> Iterator[Part]:
+# Computes parts until there are none, calling its second argument often, and returns how
+# many rows see no key.
+_Compute = Callable[[Iterable[Any], Callable[[], None]], int]
+
+
+def _plainly(problem: Problem, results: dict[str, Array]) -> tuple[list[Any], _Compute]:
+    def compute(queue: Iterable[Any], pause: Callable[[], None]) -> int:
+        for part in queue:
+            pause()
+            attend_plainly(problem, results, part)
+        return 0
+
+    return plain_parts(problem), compute
+
+
+def _in_blocks(problem: Problem, results: dict[str, Array]) -> tuple[list[Any], _Compute]:
+    operands = prepare(problem)
+
+    def compute(queue: Iterable[Any], pause: Callable[[], None]) -> int:
+        scratch = Scratch(problem.dtype, tile_columns(problem, results), pause)
+        try:
+            return sum([attend_part(operands, part, scratch) for part in queue])
+        finally:
+            scratch.give_back()
+
+    return cut_up(problem, results), compute
+
+
+def _reported(parts: list[Any], progress: Progress) -> Iterator[Any]:
     for done, part in enumerate(parts):
         progress(done, len(parts))
         yield part

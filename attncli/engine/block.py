@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.dtypes import widen
 from attncli.engine.sums import exponential, merge, room
 from attncli.engine.sweep import Sweep, tiles
 from attncli.engine.tile import NotFiniteError, Rows, fill
@@ -43,7 +44,7 @@ _SOUND = (1e-30, math.inf)
 _SHRINK = 2.0**-40
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Block:
     """Queries start:stop of one head, and where their results go.
 
@@ -67,6 +68,13 @@ class Block:
     exact: bool
     _sums: dict[int, Sums] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def room_for_context(self, scratch: Scratch) -> Array | None:
+        """Return where a part may sum up its weighted values; None if they are not asked for."""
+        context = self.results.get("context")
+        if context is None or len(self.spans) > 1:
+            return context if context is None else np.empty_like(context)
+        return scratch.buffer("context", *context.shape)
 
     def deliver(self, part: int, sums: Sums) -> Sums | None:
         """Take the sums of a part; return those of the whole when it was the last."""
@@ -100,14 +108,16 @@ def attend_part(operands: Operands, part: Part, scratch: Scratch) -> int:
     block, number = part
     span = block.spans[number]
     rows = _rows(operands, block, scratch, careful=False)
-    _fill_hidden(rows, span)
-    sweep = Sweep(rows, block.results, scratch)
+    if rows.keep:
+        _fill_hidden(rows, span)
+    weights, context = block.results.get("weights"), block.room_for_context(scratch)
+    sweep = Sweep(rows, weights, context, scratch)
     sums = sweep.over(span)
-    if sums.context is not None and not _sound(sums.context, shifted=rows.shifted):
-        if operands.problem.unread is not None and not all_finite(sums.context):
+    if context is not None and not _sound(context, shifted=rows.shifted):
+        if operands.problem.unread is not None and not all_finite(context):
             raise NotFiniteError
         rows = _rows(operands, block, scratch, careful=True)
-        sweep = Sweep(rows, block.results, scratch, value_factor=_SHRINK)
+        sweep = Sweep(rows, weights, context, scratch, value_factor=_SHRINK)
         sums = sweep.over(span)
     whole = block.deliver(number, sums)
     return 0 if whole is None else _finish(operands, block, whole, sweep)
@@ -117,30 +127,32 @@ def _rows(operands: Operands, block: Block, scratch: Scratch, *, careful: bool) 
     """Return the block's queries, and what is known of their scores."""
     problem = operands.problem
     place = block.batch, block.head, block.start, block.stop
-    query = operands.query_rows(*place)
     keep = {name: block.results[name] for name in _KEPT if name in block.results}
-    bound = math.inf
-    if problem.score == "additive":
-        bound = float(np.abs(np.asarray(problem.score_vector)).sum()) * abs(problem.scale)
-    elif not block.exact and len(query) >= _FEW_QUERIES:
-        bound = operands.bound(block.batch, block.head, query) * abs(problem.scale)
+    bound = _bound(operands, block)
     shifted = careful or _needs_shift(problem, block.head, bound)
     # Half of what a shift leaves is too small for exp2, which then takes ten times as long.
     unit = 1.0 if shifted or block.exact or keep else _BITS
+    query = widen(operands.query[block.batch, block.head, block.start : block.stop], problem.dtype)
     if problem.score != "additive":
-        query = _multiplied(query, problem.scale * unit)
-    if "weights" not in block.results:
-        # As the tiles lie in the buffer (`Sweep`), so should the queries.
-        query = scratch.columns_first("query", query)
-    overflows = not bound * unit < np.finfo(problem.dtype).max / 2
-    return Rows(operands, *place, query, unit, keep, overflows, shifted)
+        room = scratch.buffer("query", *query.shape)
+        query = np.multiply(query, problem.scale * unit, room)
+    overflows = not bound * unit < _HALF_OF_ALL[problem.dtype]
+    key = operands.keys(block.batch, block.head)
+    return Rows(operands, *place, query, key, unit, keep, overflows, shifted)
 
 
 _KEPT = ("raw", "capped", "scores")
+_HALF_OF_ALL = {np.dtype(kind): float(np.finfo(kind).max) / 2 for kind in (np.float32, np.float64)}
 
 
-def _multiplied(query: Array, factor: float) -> Array:
-    return query if factor == 1.0 else np.multiply(query, factor, dtype=query.dtype)
+def _bound(operands: Operands, block: Block) -> float:
+    """Return what no raw score of the block's head can exceed in magnitude; inf if unknown."""
+    problem = operands.problem
+    if problem.score == "additive":
+        return float(np.abs(np.asarray(problem.score_vector)).sum()) * abs(problem.scale)
+    if block.exact or block.stop - block.start < _FEW_QUERIES:
+        return math.inf
+    return operands.bound(block.batch, block.head) * abs(problem.scale)
 
 
 def _needs_shift(problem: Problem, head: int, bound: float) -> bool:
@@ -154,9 +166,7 @@ def _needs_shift(problem: Problem, head: int, bound: float) -> bool:
 
 def _fill_hidden(rows: Rows, span: Span) -> None:
     """Write the outputs for the keys outside the span: tiles that softmax never needs."""
-    if not rows.keep:
-        return
-    keys = rows.operands.key.shape[2]
+    keys = len(rows.key)
     outside = [part for part in ((0, span[0]), (span[1], keys)) if part[0] < part[1]]
     for first, last in outside:
         if "raw" in rows.keep or "capped" in rows.keep:
@@ -180,8 +190,7 @@ def _finish(operands: Operands, block: Block, sums: Sums, sweep: Sweep) -> int:
     """Divide by the denominator, sink included, and write what was asked for."""
     problem = operands.problem
     total = sums.denominator
-    blind = total == 0
-    count = int(np.count_nonzero(blind))
+    count = int(np.count_nonzero(total == 0)) if operands.may_be_blind else 0
     unit = sums.unit
     sink = None if problem.sinks is None else problem.dtype.type(problem.sinks[block.head] * unit)
     if "lse" in block.results:
@@ -193,11 +202,11 @@ def _finish(operands: Operands, block: Block, sums: Sums, sweep: Sweep) -> int:
         total = total + exponential(sink - sums.shift, unit)
     share = 1 / total
     if count:
-        share[blind] = 0
+        share[sums.denominator == 0] = 0
     if "weights" in block.results:
         sweep.normalise(block.results["weights"], share, sums.shift)
     if sums.context is not None:
-        out = np.multiply(sums.context, share[:, None], out=block.results["context"])
+        out = np.multiply(sums.context, share[:, None], block.results["context"])
         if sums.value_factor != 1.0:
             np.divide(out, sums.value_factor, out=out)
-    return count
+    return int(count)

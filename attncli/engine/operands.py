@@ -20,7 +20,7 @@ __all__ = ["Operands", "prepare"]
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Operands:
     """The problem with query and key made ready for a plain product.
 
@@ -37,48 +37,47 @@ class Operands:
     query: Array
     key: Array
     _longest_keys: dict[tuple[int, int], float] = field(default_factory=dict)
+    _bounds: dict[tuple[int, int], float] = field(default_factory=dict)
 
-    def query_rows(self, batch: int, head: int, start: int, stop: int) -> Array:
-        """Return queries (rows, D) in the computing dtype."""
-        return widen(self.query[batch, head, start:stop], self.problem.dtype)
+    @property
+    def may_be_blind(self) -> bool:
+        """Whether some query may see no key: any rule, or a bias, may hide all of them."""
+        return self.problem.visible.hides or self.problem.bias is not None
 
-    def key_rows(self, batch: int, head: int, start: int, stop: int) -> Array:
-        """Return keys (columns, D) that a query head reads, in the computing dtype."""
-        return self._shared(self.key, batch, head, start, stop)
+    def keys(self, batch: int, head: int) -> Array:
+        """Return the keys (S, D) that a query head reads, as stored."""
+        keys: Array = self.key[self._place(self.key, batch, head)]
+        return keys
 
-    def value_rows(self, batch: int, head: int, start: int, stop: int) -> Array:
-        """Return values (columns, E) that a query head reads, in the computing dtype."""
-        if self.problem.value is None:
-            return np.zeros((stop - start, 0), self.problem.dtype)
-        return self._shared(self.problem.value, batch, head, start, stop)
-
-    def _shared(self, array: Array, batch: int, head: int, start: int, stop: int) -> Array:
-        entry, group = self._place(array, batch, head)
-        return widen(array[entry, group, start:stop], self.problem.dtype)
+    def values(self, batch: int, head: int) -> Array:
+        """Return the values (S, E) that a query head reads, as stored."""
+        value = self.problem.value
+        if value is None:
+            return np.zeros((self.key.shape[2], 0), self.problem.dtype)
+        values: Array = value[self._place(value, batch, head)]
+        return values
 
     def _place(self, array: Array, batch: int, head: int) -> tuple[int, int]:
         return batch % array.shape[0], head * array.shape[1] // self.query.shape[1]
 
-    def bound(self, batch: int, head: int, query: Array) -> float:
-        """Return what no product of these queries and any key can exceed in magnitude.
+    def bound(self, batch: int, head: int) -> float:
+        """Return what no product of a query and a key of a head can exceed in magnitude.
 
-        |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz). NaN or inf where a key is not finite.
+        |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz). NaN or inf where one is not finite.
         """
+        # Two threads may both find nothing here; they make the same.
+        bound = self._bounds.get((batch, head))
+        if bound is None:
+            length = _longest(self.query[batch, head], self.problem.dtype)
+            bound = self._bounds[batch, head] = length * self._longest_key(batch, head)
+        return bound
+
+    def _longest_key(self, batch: int, head: int) -> float:
         place = self._place(self.key, batch, head)
         longest = self._longest_keys.get(place)
         if longest is None:
-            # Two threads may both come here; they find the same.
-            longest = self._longest_keys[place] = self._longest_key(batch, head)
-        return _longest(query) * longest
-
-    def _longest_key(self, batch: int, head: int, step: int = 4096) -> float:
-        keys = self.key.shape[2]
-        lengths = [
-            _longest(self.key_rows(batch, head, start, min(start + step, keys)))
-            for start in range(0, keys, step)
-        ]
-        # max() of Python passes over NaN.
-        return math.nan if any(map(math.isnan, lengths)) else max(lengths)
+            longest = self._longest_keys[place] = _longest(self.key[place], self.problem.dtype)
+        return longest
 
 
 def prepare(problem: Problem) -> Operands:
@@ -129,6 +128,9 @@ def _unit(rows: Array) -> Array:
     return rows / np.where(length == 0, 1, length)
 
 
-def _longest(rows: Array) -> float:
+def _longest(rows: Array, dtype: np.dtype[Any], step: int = 4096) -> float:
     """Return the largest Euclidean length of a row; inf where a square overflows."""
-    return math.sqrt(np.einsum("sd,sd->s", rows, rows).max())
+    parts = (widen(rows[start : start + step], dtype) for start in range(0, len(rows), step))
+    squares = [float(np.einsum("sd,sd->s", part, part).max()) for part in parts]
+    # max() of Python passes over NaN.
+    return math.nan if any(map(math.isnan, squares)) else math.sqrt(max(squares))

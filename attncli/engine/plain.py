@@ -1,6 +1,7 @@
-"""The formula as it stands in the paper, for small problems without rules: all heads at once.
+"""The formula as it stands in the paper, where blocks and tiles would take longer than the answer.
 
-Blocks, tiles and threads would take longer than the answer.
+That is for small problems, and for few queries over many keys (decoding), if no rule but
+the product bears on them. Several heads are computed at once.
 """
 
 from __future__ import annotations
@@ -11,41 +12,65 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.plan import is_small
+from attncli.engine.plan import is_small, widths
 from attncli.engine.tile import refuse_scores
 from attncli.finite import all_finite
 
 if TYPE_CHECKING:
     from attncli.problem import Problem
 
-__all__ = ["attend_plainly", "is_plain"]
+__all__ = ["attend_plainly", "is_plain", "plain_parts"]
 
 Array = npt.NDArray[Any]
 
-# All scores of all heads are held at once: half a megabyte at most.
-_CELLS = 2**16
+# So many scores are held at once: half a megabyte or so.
+_CELLS = 2**17
+_FEW_ROWS = 16
+# Multiplications: a part should take longer than Python takes to begin with it.
+_PART_WORK = 2**21
+
+Part = tuple[slice, slice]
 
 
 def is_plain(problem: Problem) -> bool:
-    """Return whether a problem is small and asks for nothing but softmax(scale · QKᵀ) V."""
+    """Return whether a problem asks for nothing but softmax(scale · QKᵀ) V, and suits the formula.
+
+    Small ones do, and those where few queries read the same keys.
+    """
     batch, heads, queries, keys = problem.shape
+    rows = heads // problem.key.shape[1] * queries
     rules = problem.softcap, problem.bias, problem.slopes, problem.sinks, problem.rope
+    small = batch * heads * queries * keys <= _CELLS and is_small(problem)
     return (
-        batch * heads * queries * keys <= _CELLS
-        and is_small(problem)
+        (small or (rows <= _FEW_ROWS and rows * keys <= _CELLS))
         and problem.score == "dot"
-        and not problem.visible.hides
         and all(rule is None for rule in rules)
+        and problem.visible.is_clear(batch)
     )
 
 
-def attend_plainly(problem: Problem, results: dict[str, Array]) -> None:
-    """Fill the results of a plain problem.
+def plain_parts(problem: Problem) -> list[Part]:
+    """Return the batch entries and the groups of heads that are computed at once, part by part."""
+    batch, heads, queries, keys = problem.shape
+    groups = problem.key.shape[1]
+    if is_small(problem):
+        return [(slice(batch), slice(groups))]
+    cells = heads // groups * queries * keys
+    work = cells * widths(problem)
+    step = max(1, min(groups, _PART_WORK // work, _CELLS // cells))
+    starts = range(0, groups, step)
+    return [(slice(b, b + 1), slice(g, g + step)) for b in range(batch) for g in starts]
+
+
+def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> None:
+    """Fill a part of the results of a plain problem.
 
     Parameters
     ----------
     problem : Problem
     results : dict of str to ndarray (B, H, L, ...)
+    part : (slice, slice)
+        Of the batch and of the groups of heads.
 
     Raises
     ------
@@ -58,35 +83,46 @@ def attend_plainly(problem: Problem, results: dict[str, Array]) -> None:
     ----------
     Vaswani et al. 2017, "Attention Is All You Need", equation 1.
     """
-    scores = _scores(problem)
+    groups = problem.key.shape[1]
+    own = {name: _grouped(array, groups)[part] for name, array in results.items()}
+    scores = _scores(problem, part)
     if not all_finite(scores):
         refuse_scores(problem)
     for name in ("raw", "capped", "scores"):
-        if name in results:
-            results[name][...] = scores.reshape(problem.shape)
+        if name in own:
+            own[name][...] = scores
     highest = scores.max(axis=-1, keepdims=True)
     np.subtract(scores, highest, out=scores)
     weights = np.exp(scores, out=scores)
     total = np.add.reduce(weights, axis=-1, keepdims=True)
-    if "lse" in results:
-        results["lse"][...] = (np.log(total) + highest).reshape(results["lse"].shape)
+    if "lse" in own:
+        own["lse"][...] = (np.log(total) + highest)[..., 0]
     np.divide(weights, total, out=weights)
-    if "weights" in results:
-        results["weights"][...] = weights.reshape(problem.shape)
-    if "context" in results and problem.value is not None:
-        context = weights @ widen(problem.value, problem.dtype)
+    if "weights" in own:
+        own["weights"][...] = weights
+    if "context" in own and problem.value is not None:
+        value = widen(_cut(problem.value, part), problem.dtype)
+        context = np.matmul(weights, value, out=own["context"])
         if problem.unread is not None and not all_finite(context):
             refuse_scores(problem)
-        results["context"][...] = context.reshape(results["context"].shape)
 
 
-def _scores(problem: Problem) -> Array:
-    """Return the scores (B, G, H/G · L, S): the heads that share a key lie below each other."""
-    batch, groups = problem.query.shape[0], problem.key.shape[1]
-    query = widen(problem.query, problem.dtype)
-    if groups != query.shape[1]:
-        query = query.reshape(batch, groups, -1, query.shape[3])
-    key = widen(problem.key, problem.dtype)
+def _grouped(array: Array, groups: int) -> Array:
+    """Return (B, H, L, ...) as (B, G, H/G · L, ...): below each other heads that share a key."""
+    grouped: Array = array.reshape(array.shape[0], groups, -1, *array.shape[3:])
+    return grouped
+
+
+def _cut(array: Array, part: Part) -> Array:
+    """Return a part of keys or values (B or 1, G, S, ·)."""
+    cut: Array = array[part] if array.shape[0] > 1 else array[:, part[1]]
+    return cut
+
+
+def _scores(problem: Problem, part: Part) -> Array:
+    """Return the scores (B, G, H/G · L, S) of a part."""
+    query = widen(_grouped(problem.query, problem.key.shape[1])[part], problem.dtype)
+    key = widen(_cut(problem.key, part), problem.dtype)
     scaled = np.multiply(query, problem.scale, dtype=problem.dtype)
     scores: Array = scaled @ key.swapaxes(2, 3)
     return scores

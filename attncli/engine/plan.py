@@ -14,9 +14,11 @@ import numpy.typing as npt
 from attncli.engine.block import Block, Part, Span
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from attncli.problem import Problem
 
-__all__ = ["cut_up", "is_small", "tile_columns"]
+__all__ = ["cut_up", "is_small", "tile_columns", "widths"]
 
 Array = npt.NDArray[Any]
 
@@ -28,24 +30,27 @@ _TILE_BYTES = 2**20
 _LEAST_COLUMNS = 128
 # Under the causal rule half of the tile on the diagonal is wasted: it should be small.
 _DIAGONAL_ROWS = 256
-# The rows of weights of a block are read again when they are normalised.
-_WEIGHT_BYTES = 2**21
+# Where weights are asked for, a tile lies in them, over all keys: what lies in one piece
+# is written and read faster than what fits into the cache.
+_WEIGHT_BYTES = 2**23
 # Below so many multiplications threads and bounds cost more than they bring.
 _SMALL_WORK = 4_000_000
 # Fewer blocks than this, and the keys are cut too, into parts of at least so many.
-_ENOUGH_PARTS = 16
-_PART_KEYS = 8192
+_ENOUGH_PARTS = 8
+_PART_KEYS = 16384
 
 
 def is_small(problem: Problem) -> bool:
     """Return whether threads would cost more than they bring."""
     batch, heads, queries, keys = problem.shape
-    return batch * heads * queries * keys * _widths(problem) <= _SMALL_WORK
+    return batch * heads * queries * keys * widths(problem) <= _SMALL_WORK
 
 
-def tile_columns(problem: Problem) -> int:
+def tile_columns(problem: Problem, results: Container[str]) -> int:
     """Return how many keys a tile takes: few queries leave room for more keys."""
     _, _, queries, keys = problem.shape
+    if "weights" in results:
+        return keys
     rows = min(queries, _rows(problem))
     return min(keys, max(_LEAST_COLUMNS, _TILE_BYTES // problem.dtype.itemsize // rows))
 
@@ -84,13 +89,14 @@ _WITHOUT_ROWS_OF_KEYS = {"context", "lse"}
 
 
 def _rows(problem: Problem) -> int:
-    if problem.visible.causal or problem.visible.window:
+    if (problem.visible.causal or problem.visible.window) and not problem.visible.is_one_interval:
         return _DIAGONAL_ROWS
     batch, heads, queries, _ = problem.shape
     return _BLOCK_ROWS if batch * heads * queries >= _ENOUGH_PARTS * _BLOCK_ROWS else _FEW_ROWS
 
 
-def _widths(problem: Problem) -> int:
+def widths(problem: Problem) -> int:
+    """Return D + E: how many multiplications a pair of query and key takes."""
     width: int = problem.query.shape[3]
     return width + (0 if problem.value is None else problem.value.shape[3])
 

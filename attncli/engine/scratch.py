@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
 __all__ = ["Scratch"]
 
 Array = npt.NDArray[Any]
+Order = Literal["C", "F"]
 
 # As many as ever worked at once, a megabyte or so each.
 _spare: list[dict[str, Array]] = []
 _SPARE_BYTES = 2**22
+# Forms of what is kept: an edge of a block has few.
+_KEPT = 8
 
 
 class Scratch:
@@ -35,6 +38,8 @@ class Scratch:
         self.pause = pause
         self._dtype = dtype
         self._buffers = _taken()
+        self._views: dict[tuple[str, int, int, Order], Array] = {}
+        self._kept: dict[Hashable, Array] = {}
 
     def ones(self, count: int) -> Array:
         """Return so many ones: a product with them is the quickest sum of rows."""
@@ -44,8 +49,15 @@ class Scratch:
             held = self._buffers[name] = np.ones(max(count, self.tile_columns), self._dtype)
         return held[:count]
 
-    def buffer(self, name: str, rows: int, columns: int) -> Array:
+    def buffer(self, name: str, rows: int, columns: int, order: Order = "C") -> Array:
         """Return a contiguous buffer (rows, columns); the last one of its name is overwritten."""
+        form = name, rows, columns, order
+        view = self._views.get(form)
+        if view is None:
+            view = self._views[form] = self._view(*form)
+        return view
+
+    def _view(self, name: str, rows: int, columns: int, order: Order) -> Array:
         size = rows * columns * self._dtype.itemsize
         held = self._buffers.get(name)
         if held is None or held.size < size:
@@ -53,13 +65,16 @@ class Scratch:
             fresh = np.empty(size + 63, np.uint8)
             start = -fresh.ctypes.data % 64
             held = self._buffers[name] = fresh[start : start + size]
-        return held[:size].view(self._dtype).reshape(rows, columns)
+        return held[:size].view(self._dtype).reshape(rows, columns, order=order)
 
-    def columns_first(self, name: str, array: Array) -> Array:
-        """Return a copy (rows, columns) of an array, in column-major order, in a buffer."""
-        copy = self.buffer(name, array.shape[1], array.shape[0]).T
-        copy[...] = array
-        return copy
+    def kept(self, form: Hashable, make: Callable[[], Array]) -> Array:
+        """Return what was made for a form before, or make it now."""
+        array = self._kept.get(form)
+        if array is None:
+            if len(self._kept) == _KEPT:
+                self._kept.clear()
+            array = self._kept[form] = make()
+        return array
 
     def give_back(self) -> None:
         """Leave the buffers to the next worker: the system takes 0.2 ms to hand out new ones."""

@@ -34,7 +34,7 @@ def room(dtype: np.dtype[Any]) -> float:
 def exponential(scores: Array, unit: float, out: Array | None = None) -> Array:
     """Return exp of scores that are in 1/unit nats."""
     # Single-precision exp2 takes half the time of exp, and is nearer to the truth.
-    result: Array = np.exp(scores, out=out) if unit == 1.0 else np.exp2(scores, out=out)
+    result: Array = np.exp(scores, out) if unit == 1.0 else np.exp2(scores, out)
     return result
 
 
@@ -47,35 +47,70 @@ class Sums:
     dtype : dtype
     unit : float
         Scores and shift are in 1/unit nats.
+    context, addend : ndarray (rows, E), optional
+        Where to sum up the weighted values, and room to compute them, whatever they hold.
     value_factor : float
         The values were multiplied by it.
 
     Attributes
     ----------
     shift, denominator : ndarray (rows,)
+        Changed in place, as the context is.
         A denominator of 0 says that the row has seen no key; its shift means nothing.
-        An array that was handed out is never written to again.
-    context : ndarray (rows, E), or None where none is asked for
     """
 
     def __init__(
-        self, rows: int, dtype: np.dtype[Any], unit: float, value_factor: float = 1.0
+        self,
+        rows: int,
+        dtype: np.dtype[Any],
+        unit: float,
+        context: Array | None = None,
+        addend: Array | None = None,
+        value_factor: float = 1.0,
     ) -> None:
         self.unit = unit
         self.value_factor = value_factor
-        self.shift = self.denominator = np.zeros(rows, dtype)
-        self.context: Array | None = None
+        self.shift, self.denominator = np.zeros((2, rows), dtype)
+        self.context = context
+        self._addend = addend
         self._empty = True
         self._all_seeing = False
 
-    def add(self, denominator: Array, context: Array | None) -> None:
-        """Add the sums of a tile, which become this object's own."""
+    def add(self, tile: Array, ones: Array, values: Array | None) -> None:
+        """Add the sums of a tile of exponentials.
+
+        Parameters
+        ----------
+        tile : ndarray (rows, columns)
+        ones : ndarray (columns,)
+            A product with ones is the quickest sum of rows.
+        values : ndarray (columns, E), or None where no context is asked for
+        """
         if self._empty:
-            self.denominator, self.context, self._empty = denominator, context, False
+            self._empty = False
+            np.matmul(tile, ones, self.denominator)
+            if values is not None:
+                np.matmul(tile, values, self.context)
             return
-        self.denominator += denominator
-        if self.context is not None:
-            self.context += context
+        self.denominator += np.matmul(tile, ones)
+        if values is not None and self.context is not None:
+            self.context += np.matmul(tile, values, self._addend)
+
+    def of_rows(self, start: int, stop: int) -> Sums:
+        """Return the sums of some rows; what is added to those is added to these."""
+        context, addend = (
+            array if array is None else array[start:stop] for array in (self.context, self._addend)
+        )
+        dtype = self.denominator.dtype
+        part = Sums(stop - start, dtype, self.unit, context, addend, self.value_factor)
+        part.shift, part.denominator = self.shift[start:stop], self.denominator[start:stop]
+        part._empty = self._empty
+        return part
+
+    def close(self) -> None:
+        """Say that all tiles were added: where there was none, the sums are 0."""
+        if self._empty and self.context is not None:
+            self.context[...] = 0
 
     def shift_tile(self, tile: Array) -> None:
         """Subtract the shift from a tile, and raise it first where it no longer will do."""
@@ -92,7 +127,7 @@ class Sums:
         if not self._all_seeing:
             step[step == -np.inf] = 0
         np.subtract(tile, step[:, None], out=tile)
-        self.shift = self.shift + step
+        self.shift += step
         if seeing is not None:
             self._bring_down(np.where(seeing, exponential(-step, self.unit), 1))
 
@@ -108,12 +143,12 @@ def merge(parts: Sequence[Sums]) -> Sums:
     highest = np.maximum.reduce(shifts)
     highest[highest == -np.inf] = 0
     factor = min(part.value_factor for part in parts)
-    whole = Sums(len(highest), highest.dtype, 1.0, factor)
+    whole = Sums(len(highest), highest.dtype, 1.0, value_factor=factor)
     whole.shift = highest
     for part, shift in zip(parts, shifts, strict=True):
         share = np.exp(shift - highest)
-        context = None
+        whole.denominator = whole.denominator + share * part.denominator
         if part.context is not None:
             context = part.context * (share * (factor / part.value_factor))[:, None]
-        whole.add(share * part.denominator, context)
+            whole.context = context if whole.context is None else whole.context + context
     return whole

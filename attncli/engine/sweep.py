@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.dtypes import widen
 from attncli.engine.sums import Sums, exponential
-from attncli.engine.tile import Rows, fill, hide
+from attncli.engine.tile import Rows, fill, silence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +20,8 @@ __all__ = ["Sweep", "tiles"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
+# Measured (tests/bench/README.md).
+_STRIP_ROWS = 256
 
 
 def tiles(span: Span, width: int) -> Iterator[Span]:
@@ -33,8 +36,10 @@ class Sweep:
     Parameters
     ----------
     rows : Rows
-    results : dict of str to ndarray
-        The rows' own part of each output asked for.
+    weights : ndarray (rows, S), or None
+        Where the weights go, if they are asked for.
+    context : ndarray (rows, E), or None
+        Where to sum up the weighted values, if the context is asked for.
     scratch : Scratch
     value_factor : float
         Multiplies the values.
@@ -43,77 +48,111 @@ class Sweep:
     def __init__(
         self,
         rows: Rows,
-        results: dict[str, Array],
+        weights: Array | None,
+        context: Array | None,
         scratch: Scratch,
         *,
         value_factor: float = 1.0,
     ) -> None:
         self.rows = rows
-        self.weights = results.get("weights")
-        self._value_factor = value_factor
-        self._wants_context = "context" in results
+        self.weights = weights
         self._scratch = scratch
+        count, dtype = rows.query.shape[0], rows.query.dtype
+        self._values = addend = None
+        if context is not None:
+            self._values = rows.operands.values(rows.batch, rows.head)
+            addend = scratch.buffer("addend", *context.shape)
+        self._sums = Sums(count, dtype, rows.unit, context, addend, value_factor)
         # The shift under which each tile of the weights was exponentiated.
-        self._tile_shifts: list[tuple[Span, Array]] = []
+        self._tile_shifts: list[tuple[Array, slice, Array]] = []
 
     def over(self, span: Span) -> Sums:
         """Return the sums over a span of keys."""
-        sums: Sums | None = None
-        for columns in tiles(span, self._scratch.tile_columns):
-            self._scratch.pause()
-            tile = self._place(columns)
-            fill(self.rows, columns, tile)
-            if self.rows.shifted:
-                sums = self._shifted(sums, tile, columns)
-            exponential(tile, self.rows.unit, out=tile)
-            if self.rows.hides_late:
-                hide(self.rows, columns, tile, 0)
-            denominator = tile @ self._scratch.ones(columns[1] - columns[0])
-            if sums is None:
-                sums = self._nothing()
-            sums.add(denominator, self._weighted(tile, columns))
         if self.weights is not None:
             self.weights[:, : span[0]] = 0
             self.weights[:, span[1] :] = 0
-        return self._over_none() if sums is None else sums
+        if self.rows.cuts_in_strips:
+            self._over_strips(span)
+        else:
+            self._over_tiles(self.rows, self._sums, span)
+            self._sums.close()
+        return self._sums
 
-    def _shifted(self, sums: Sums | None, tile: Array, columns: Span) -> Sums:
-        sums = self._nothing() if sums is None else sums
-        sums.shift_tile(tile)
+    def _over_strips(self, span: Span) -> None:
+        """Take what every query sees at once, and the rest in strips of a few queries.
+
+        So little is computed that no query sees.
+        """
+        rows = self.rows
+        visible = rows.operands.problem.visible
+        core = _aligned(visible.core(rows.batch, (rows.start, rows.stop), span))
+        self._over_tiles(rows, self._sums, core)
+        for strip in rows.strips(_STRIP_ROWS):
+            first, last = visible.span(rows.batch, strip.start, strip.stop)
+            first, last = max(first, span[0]), min(last, span[1])
+            own = strip.start - rows.start, strip.stop - rows.start
+            sums = self._sums.of_rows(*own)
+            if core[0] < core[1]:
+                self._over_tiles(strip, sums, (first, core[0]))
+                self._over_tiles(strip, sums, (core[1], last))
+            else:
+                self._over_tiles(strip, sums, (first, last))
+            sums.close()
+            if self.weights is not None:
+                part = self.weights[slice(*own)]
+                part[:, span[0] : first] = 0
+                part[:, last : span[1]] = 0
+
+    def _over_tiles(self, rows: Rows, sums: Sums, span: Span) -> None:
+        scratch = self._scratch
+        silenced = _silenced(rows, span)
+        for columns in tiles(span, scratch.tile_columns):
+            scratch.pause()
+            tile = self._place(rows, columns)
+            fill(rows, columns, tile)
+            if rows.shifted:
+                sums.shift_tile(tile)
+                if self.weights is not None:
+                    place = slice(rows.start - self.rows.start, rows.stop - self.rows.start)
+                    self._tile_shifts.append((tile, place, sums.shift.copy()))
+            exponential(tile, rows.unit, tile)
+            if any(start < columns[1] and columns[0] < stop for start, stop in silenced):
+                silence(rows, columns, tile, scratch)
+            sums.add(tile, scratch.ones(columns[1] - columns[0]), self._cut(columns))
+
+    def _place(self, rows: Rows, columns: Span) -> Array:
         if self.weights is not None:
-            self._tile_shifts.append((columns, sums.shift))
-        return sums
-
-    def _nothing(self) -> Sums:
-        return Sums(len(self.rows.query), self.rows.query.dtype, self.rows.unit, self._value_factor)
-
-    def _over_none(self) -> Sums:
-        sums = self._nothing()
-        if self._wants_context:
-            sums.add(sums.denominator, self._weighted(np.zeros((len(self.rows.query), 0)), (0, 0)))
-        return sums
-
-    def _place(self, columns: Span) -> Array:
-        if self.weights is not None:
-            return self.weights[:, slice(*columns)]
+            first = rows.start - self.rows.start
+            return self.weights[first : first + len(rows.query), columns[0] : columns[1]]
         # Column-major: BLAS multiplies faster, and NumPy finds the maxima of rows faster.
-        return self._scratch.buffer("tile", columns[1] - columns[0], len(self.rows.query)).T
+        return self._scratch.buffer("tile", len(rows.query), columns[1] - columns[0], "F")
 
-    def _weighted(self, tile: Array, columns: Span) -> Array | None:
-        if not self._wants_context:
+    def _cut(self, columns: Span) -> Array | None:
+        """Return the values of some columns."""
+        if self._values is None:
             return None
-        values = self.rows.operands.value_rows(self.rows.batch, self.rows.head, *columns)
-        if self._value_factor != 1.0:
-            values = np.multiply(values, self._value_factor, dtype=values.dtype)
-        context: Array = np.matmul(tile, values)
-        return context
+        values = widen(self._values[columns[0] : columns[1]], self.rows.query.dtype)
+        factor = self._sums.value_factor
+        return values if factor == 1.0 else np.multiply(values, factor, dtype=values.dtype)
 
     def normalise(self, weights: Array, share: Array, shift: Array) -> None:
         """Multiply each row by its share, and bring every tile to the final shift."""
-        if all(before is shift for _, before in self._tile_shifts):
+        if all(np.array_equal(before, shift[rows]) for _, rows, before in self._tile_shifts):
             np.multiply(weights, share[:, None], out=weights)
             return
-        for columns, before in self._tile_shifts:
-            part = weights[:, slice(*columns)]
-            factor = share * exponential(np.minimum(before - shift, 0), self.rows.unit)
-            np.multiply(part, factor[:, None], out=part)
+        for tile, rows, before in self._tile_shifts:
+            below = exponential(np.minimum(before - shift[rows], 0), self.rows.unit)
+            np.multiply(tile, (share[rows] * below)[:, None], out=tile)
+
+
+def _silenced(rows: Rows, span: Span) -> list[Span]:
+    """Return the columns of a span where some keys have to be silenced."""
+    visible = rows.operands.problem.visible
+    if not (rows.hides_late and visible.hides) or span[0] >= span[1]:
+        return []
+    return visible.edges(rows.batch, (rows.start, rows.stop), span)
+
+
+def _aligned(span: Span) -> Span:
+    """Return the part of a span that begins and ends at multiples of 64: BLAS works in such."""
+    return -(-span[0] // 64) * 64, span[1] // 64 * 64

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -14,19 +16,24 @@ from attncli.finite import all_finite
 from attncli.visibility import cut
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from attncli.engine.operands import Operands
+    from attncli.engine.scratch import Scratch
     from attncli.problem import Problem
 
-__all__ = ["NotFiniteError", "Rows", "fill", "hide", "refuse_scores"]
+__all__ = ["NotFiniteError", "Rows", "fill", "refuse_scores", "silence"]
 
 Array = npt.NDArray[Any]
+Span = tuple[int, int]
+Step = Callable[[Span, Array], None]
 
 
 class NotFiniteError(Exception):
     """Something that nobody has looked at yet is not finite."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Rows:
     """Some queries of one head, and what the tiles of their row of tiles share.
 
@@ -36,6 +43,8 @@ class Rows:
     batch, head, start, stop : int
     query : ndarray (rows, D)
         Multiplied by scale and unit.
+    key : ndarray (S, D)
+        As stored.
     unit : float
         Scores are in 1/unit nats: 1, or 1/ln 2 where they are in bits.
     keep : dict of str to ndarray (rows, S)
@@ -44,6 +53,8 @@ class Rows:
         Whether the product of query and key may exceed the computing dtype.
     shifted : bool
         Whether the scores are shifted before they are exponentiated.
+    steps : list of callable
+        What the rules do to a tile of raw scores, one after the other.
     """
 
     operands: Operands
@@ -52,18 +63,37 @@ class Rows:
     start: int
     stop: int
     query: Array
+    key: Array
     unit: float
     keep: dict[str, Array]
     may_overflow: bool
     shifted: bool
+    steps: list[Step] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.steps = list(_steps(self))
 
     @property
     def hides_late(self) -> bool:
         """Whether what is hidden is left to whoever exponentiates the tile, to make it 0."""
         return not self.shifted and not self.keep
 
+    @property
+    def cuts_in_strips(self) -> bool:
+        """Whether each query sees one interval of keys, and nothing is kept of the others."""
+        visible = self.operands.problem.visible
+        return visible.banded and visible.is_one_interval and not self.keep
 
-def fill(rows: Rows, columns: tuple[int, int], out: Array) -> None:
+    def strips(self, count: int) -> Iterator[Rows]:
+        """Give the rows, so many at a time."""
+        for start in range(self.start, self.stop, count):
+            stop = min(start + count, self.stop)
+            query = self.query[start - self.start : stop - self.start]
+            known = self.key, self.unit, self.keep, self.may_overflow, self.shifted
+            yield Rows(self.operands, self.batch, self.head, start, stop, query, *known)
+
+
+def fill(rows: Rows, columns: Span, out: Array) -> None:
     """Write the scores of some queries and the keys of some columns into ``out``.
 
     Where `Rows.hides_late`, those of hidden keys too: they come out finite.
@@ -81,37 +111,43 @@ def fill(rows: Rows, columns: tuple[int, int], out: Array) -> None:
     NotFiniteError
         So it seems, but key and value are still unread.
     """
-    problem = rows.operands.problem
-    # 1. Similarity.
-    if problem.score == "additive":
-        _additive(rows, columns, out)
+    keys = widen(rows.key[columns[0] : columns[1]], rows.query.dtype)
+    if rows.operands.problem.score == "additive":
+        _additive(rows, keys, out)
     else:
-        np.matmul(rows.query, rows.operands.key_rows(rows.batch, rows.head, *columns).T, out=out)
+        np.matmul(rows.query, keys.T, out)
+    for step in rows.steps:
+        step(columns, out)
+
+
+def _steps(rows: Rows) -> Iterator[Step]:
+    """Give what a problem's rules do to a tile of raw scores, in their order."""
+    problem = rows.operands.problem
     if rows.may_overflow:
-        _refuse_overflow(rows, columns, out)
-    _copy(rows, "raw", columns, out)
-    # 2. The cap comes before bias and mask: it must not squeeze −inf back into range.
+        yield partial(_refuse_overflow, rows)
+    if "raw" in rows.keep:
+        yield partial(_copy, rows.keep["raw"])
+    # The cap comes before bias and mask: it must not squeeze −inf back into range.
     if problem.softcap is not None:
-        _cap(out, problem.softcap * rows.unit)
-    _copy(rows, "capped", columns, out)
-    # 3. What is added.
+        yield partial(_cap, problem.softcap * rows.unit)
+    if "capped" in rows.keep:
+        yield partial(_copy, rows.keep["capped"])
     if problem.bias is not None:
-        bias = cut(problem.bias, rows.batch, rows.head, (rows.start, rows.stop), columns)
-        np.add(out, widen(bias, problem.dtype), out=out)
+        yield partial(_add_bias, rows, problem.bias)
     if problem.slopes is not None:
-        np.subtract(out, _distance_penalty(rows, columns), out=out)
-    # 4. What is hidden is selected, not added: nothing behind a mask can leak.
-    if not rows.hides_late:
-        hide(rows, columns, out, -np.inf)
-    _copy(rows, "scores", columns, out)
+        yield partial(_subtract_penalty, rows, problem.slopes[rows.head] * rows.unit)
+    # What is hidden is selected, not added: nothing behind a mask can leak.
+    if problem.visible.hides and not rows.hides_late:
+        yield partial(_hide, rows, -np.inf)
+    if "scores" in rows.keep:
+        yield partial(_copy, rows.keep["scores"])
 
 
-def _copy(rows: Rows, name: str, columns: tuple[int, int], tile: Array) -> None:
-    if name in rows.keep:
-        rows.keep[name][:, slice(*columns)] = tile
+def _copy(whole: Array, columns: Span, tile: Array) -> None:
+    whole[:, columns[0] : columns[1]] = tile
 
 
-def _additive(rows: Rows, columns: tuple[int, int], out: Array) -> None:
+def _additive(rows: Rows, keys: Array, out: Array) -> None:
     """Write scale · v · tanh(q + k), a query at a time: the sum has a third axis, D.
 
     References
@@ -121,7 +157,6 @@ def _additive(rows: Rows, columns: tuple[int, int], out: Array) -> None:
     """
     problem = rows.operands.problem
     vector = widen(np.asarray(problem.score_vector), problem.dtype)
-    keys = rows.operands.key_rows(rows.batch, rows.head, *columns)
     hidden_layer = np.empty_like(keys)
     for query, scores in zip(rows.query, out, strict=True):
         np.add(keys, query, out=hidden_layer)
@@ -132,41 +167,68 @@ def _additive(rows: Rows, columns: tuple[int, int], out: Array) -> None:
         np.multiply(out, factor, out=out)
 
 
-def _cap(scores: Array, softcap: float) -> None:
+def _cap(softcap: float, columns: Span, scores: Array) -> None:  # noqa: ARG001 - a step
     """Write softcap · tanh(scores / softcap) in place (Gemma 2, section 2)."""
     np.divide(scores, softcap, out=scores)
     np.tanh(scores, out=scores)
     np.multiply(scores, softcap, out=scores)
 
 
-def _distance_penalty(rows: Rows, columns: tuple[int, int]) -> Array:
-    """Return slope · |i + offset − j| (Press et al. 2022, section 3), as a view of one diagonal."""
-    problem = rows.operands.problem
-    slope = 0.0 if problem.slopes is None else problem.slopes[rows.head] * rows.unit
-    # The penalty depends on i − j alone: row i is the row before it, moved by one.
-    first = rows.start + problem.visible.offset(rows.batch) - columns[1] + 1
-    count = rows.stop - rows.start
-    distance = np.abs(np.arange(first, first + count + columns[1] - columns[0] - 1))
-    penalty = np.multiply(distance, slope, dtype=problem.dtype, casting="same_kind")
+def _add_bias(rows: Rows, bias: Array, columns: Span, scores: Array) -> None:
+    part = cut(bias, rows.batch, rows.head, (rows.start, rows.stop), columns)
+    np.add(scores, widen(part, scores.dtype), out=scores)
+
+
+def _subtract_penalty(rows: Rows, slope: float, columns: Span, scores: Array) -> None:
+    """Subtract slope · |i + offset − j| (Press et al. 2022, section 3)."""
+    # The penalty depends on i − j alone: row i is the row before it, moved by one. So it
+    # is a view of one diagonal.
+    visible = rows.operands.problem.visible
+    first = rows.start + visible.offset(rows.batch) - columns[1] + 1
+    distance = np.abs(np.arange(first, first + sum(scores.shape) - 1))
+    penalty = np.multiply(distance, slope, dtype=scores.dtype, casting="same_kind")
     step = penalty.itemsize
-    shape = count, columns[1] - columns[0]
-    return np.ndarray(shape, penalty.dtype, penalty, (shape[1] - 1) * step, (step, -step))
+    start = (scores.shape[1] - 1) * step
+    view: Array = np.ndarray(scores.shape, penalty.dtype, penalty, start, (step, -step))
+    np.subtract(scores, view, out=scores)
 
 
-def hide(rows: Rows, columns: tuple[int, int], out: Array, value: float) -> None:
+def _hide(rows: Rows, value: float, columns: Span, scores: Array) -> None:
     """Put a value in the place of every key of a tile that its query does not see."""
     visible = rows.operands.problem.visible
-    if not visible.hides:
-        return
     span = rows.start, rows.stop
     for start, stop in visible.edges(rows.batch, span, columns):
         seen = visible.tile(rows.batch, rows.head, span, (start, stop))
         if seen is not None:
-            part = out[:, start - columns[0] : stop - columns[0]]
+            part = scores[:, start - columns[0] : stop - columns[0]]
             np.copyto(part, value, where=np.logical_not(seen))
 
 
-def _refuse_overflow(rows: Rows, columns: tuple[int, int], scores: Array) -> None:
+def silence(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
+    """Put 0 in the place of the exponential of every key that its query does not see."""
+    visible = rows.operands.problem.visible
+    if rows.may_overflow or not visible.repeats:
+        _hide(rows, 0, columns, out)
+        return
+    # What is hidden is finite, and the same pattern comes again and again.
+    span = rows.start, rows.stop
+    for edge in visible.edges(rows.batch, span, columns):
+        part = out[:, edge[0] - columns[0] : edge[1] - columns[0]]
+        form = visible.form(rows.batch, span, edge)
+        np.multiply(part, scratch.kept(form, partial(_factor, rows, edge, part)), part)
+
+
+def _factor(rows: Rows, edge: Span, like: Array) -> Array:
+    """Return 1 for each key of an edge that is seen, 0 for each that is not."""
+    visible = rows.operands.problem.visible
+    seen = visible.tile(rows.batch, rows.head, (rows.start, rows.stop), edge)
+    factor = np.ones_like(like)
+    if seen is not None:
+        np.copyto(factor, seen)
+    return factor
+
+
+def _refuse_overflow(rows: Rows, columns: Span, scores: Array) -> None:
     if all_finite(scores):
         return
     problem = rows.operands.problem
