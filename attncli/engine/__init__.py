@@ -112,13 +112,14 @@ def _compute(
     parts, compute = (_plainly if is_plain(problem) else _in_blocks)(problem, results)
     queue = parts if progress is None else _reported(parts, progress)
 
+    if is_small(problem):
+        return compute(queue, lambda: None)
+
     def work(queue: Iterable[Any], pause: Callable[[], None]) -> int:
         # Each thread has an error state of its own.
         with np.errstate(all="ignore"):
             return compute(queue, pause)
 
-    if is_small(problem):
-        return work(queue, lambda: None)
     with single_blas_thread():
         return spread(work, queue, min(threads or available_cores(), len(parts)))
 

@@ -39,12 +39,15 @@ def is_plain(problem: Problem) -> bool:
     """
     batch, heads, queries, keys = problem.shape
     rows = heads // problem.key.shape[1] * queries
-    rules = problem.softcap, problem.bias, problem.slopes, problem.sinks, problem.rope
     small = batch * heads * queries * keys <= _CELLS and is_small(problem)
     return (
         (small or (rows <= _FEW_ROWS and rows * keys <= _CELLS))
         and problem.score == "dot"
-        and all(rule is None for rule in rules)
+        and problem.softcap is None
+        and problem.bias is None
+        and problem.slopes is None
+        and problem.sinks is None
+        and problem.rope is None
         and problem.visible.is_clear(batch)
     )
 
@@ -109,6 +112,8 @@ def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> N
 
 def _grouped(array: Array, groups: int) -> Array:
     """Return (B, H, L, ...) as (B, G, H/G · L, ...): below each other heads that share a key."""
+    if array.shape[1] == groups:
+        return array
     grouped: Array = array.reshape(array.shape[0], groups, -1, *array.shape[3:])
     return grouped
 
