@@ -40,14 +40,16 @@ def inputs(dtype, shape, spread, seed=0):
     return [x.astype(dtype) for x in (query * factor, key * factor, value)]
 
 
-def assert_as_near_as_the_formula(qkv, dtype, outputs, scale=1.0, bias=0, **options):
-    truth = formula(*(x.astype(TRUTH[dtype]) for x in qkv), scale, bias)
-    plain = formula(*qkv, scale, bias)
+def assert_as_near_as_the_formula(qkv, dtype, outputs, scale=1.0, bias=0, heads=None, **options):
+    """Look at the first heads only, if so many are given: extended precision takes its time."""
+    judged = [x[:heads] for x in qkv]
+    truth = formula(*(x.astype(TRUTH[dtype]) for x in judged), scale, bias)
+    plain = formula(*judged, scale, bias)
     answer = attention(*qkv, layout="hsd", scale=scale, outputs=outputs, **options)
     eps = float(np.finfo(dtype).eps)
     for name in outputs:
         size = float(np.abs(truth[name]).max())
-        error = float(np.abs(getattr(answer, name) - truth[name]).max())
+        error = float(np.abs(getattr(answer, name)[:heads] - truth[name]).max())
         allowed = 4 * float(np.abs(plain[name] - truth[name]).max()) + eps * size
         assert error <= allowed, (
             f"{name}: off by {error:.3g}, the formula's error allows {allowed:.3g}"
@@ -83,7 +85,8 @@ def test_bands_of_any_width_in_long_blocks(left, right, offset, dtype, outputs):
     behind = np.arange(600)[:, None] + offset - np.arange(600)
     seen = (behind >= -right) & (left is None or behind <= left)
     options = {"window": (left, right), "query_offset": offset}
-    assert_as_near_as_the_formula(qkv, dtype, outputs, bias=np.where(seen, 0, -np.inf), **options)
+    hidden = np.where(seen, 0, -np.inf)
+    assert_as_near_as_the_formula(qkv, dtype, outputs, bias=hidden, heads=1, **options)
 
 
 @pytest.mark.parametrize("outputs", [("context",), ("weights", "context")], ids="-".join)
