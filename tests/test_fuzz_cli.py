@@ -374,9 +374,17 @@ def test_any_problem_file(folder: Path, problem: dict[str, Any], command: str) -
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_every_entry_with_every_kind_of_value(folder: Path, name: str) -> None:
-    for problem in (PROBLEMS[0], PROBLEMS[2]):
+    for number, value in enumerate(VALUES):
+        check_problem(folder, PROBLEMS[number % 2 * 2] | {name: value}, "compute")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", ENTRIES)
+def test_every_entry_of_every_problem(folder: Path, name: str, command: str) -> None:
+    for problem in PROBLEMS:
         for value in VALUES:
-            check_problem(folder, problem | {name: value}, "compute")
+            check_problem(folder, problem | {name: value}, command)
 
 
 @pytest.mark.long
