@@ -20,7 +20,8 @@ RUN = "Running"
 LIST = "LIST or FILE"
 
 
-@dataclass(frozen=True)
+# Nobody compares or prints options, and each method takes half a millisecond to make.
+@dataclass(eq=False, repr=False)
 class ProblemOptions:
     """The files and the rules of the problem."""
 
@@ -322,7 +323,7 @@ class ProblemOptions:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class PickOptions:
     """One batch entry, one head."""
 
@@ -335,7 +336,7 @@ class PickOptions:
     ] = None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class AverageOptions:
     """The heads together."""
 
@@ -345,7 +346,7 @@ class AverageOptions:
     ] = False
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class OutputOptions:
     """What `compute` shows and saves."""
 
@@ -414,7 +415,7 @@ class OutputOptions:
     ] = None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class RunOptions:
     """How the program runs."""
 

@@ -125,9 +125,6 @@ def streamed(
     dict of Save to ndarray (B, H, L, S)
         Memory-mapped, to be computed into.
     """
-    from attncli.engine import result_shapes  # noqa: PLC0415
-    from attncli.save.streaming import open_npy  # noqa: PLC0415
-
     batch, heads, queries, keys = problem.shape
     with ExitStack() as files:
         opened: dict[Save, npt.NDArray[Any]] = {}
@@ -137,6 +134,9 @@ def streamed(
             taken = [other.names[0] for other in opened]
             large = batch * heads * queries * keys > _HELD_CELLS
             if save.format == "npy" and square and large and name not in taken:
+                from attncli.engine import result_shapes  # noqa: PLC0415
+                from attncli.save.streaming import open_npy  # noqa: PLC0415
+
                 shape = result_shapes(problem, (name,))[name]
                 shown = problem.layout.weights_shape(problem.shape)
                 array = files.enter_context(open_npy(save.path, shown, problem.dtype))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attncli.errors import InputError
+from attncli.late import late
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,15 +60,6 @@ class Format:
     binary: bool = False
 
 
-def _late(module: str, name: str) -> Callable[..., Any]:
-    """Return a function that is imported when it is called: one run reads few formats."""
-
-    def call(*arguments: Any) -> Any:
-        return getattr(import_module(f"attncli.loading.{module}"), name)(*arguments)
-
-    return call
-
-
 def _begins_as_npy(head: bytes) -> bool:
     return head.startswith(b"\x93NUMPY")
 
@@ -98,29 +89,31 @@ FORMATS = (
         "NPY",
         (".npy",),
         _begins_as_npy,
-        _late("npy", "read_npy"),
-        _late("npy", "describe_npy"),
+        late("attncli.loading.npy", "read_npy"),
+        late("attncli.loading.npy", "describe_npy"),
         binary=True,
     ),
     Format(
         "NPZ",
         (".npz",),
         _begins_as_zip,
-        _late("npz", "read_npz"),
-        _late("npz", "describe_npz"),
+        late("attncli.loading.npz", "read_npz"),
+        late("attncli.loading.npz", "describe_npz"),
         binary=True,
     ),
     Format(
         "safetensors",
         (".safetensors",),
         _begins_as_safetensors,
-        _late("tensors", "read_safetensors"),
-        _late("tensors", "describe_safetensors"),
+        late("attncli.loading.tensors", "read_safetensors"),
+        late("attncli.loading.tensors", "describe_safetensors"),
         binary=True,
     ),
-    Format("JSON", (".json",), _begins_as_json, _late("json_text", "read_json")),
-    Format("YAML", (".yaml", ".yml"), _begins_as_yaml, _late("yaml_text", "read_yaml")),
-    Format("CSV", (".csv", ".tsv"), bool, _late("delimited", "read_delimited")),
+    Format("JSON", (".json",), _begins_as_json, late("attncli.loading.json_text", "read_json")),
+    Format(
+        "YAML", (".yaml", ".yml"), _begins_as_yaml, late("attncli.loading.yaml_text", "read_yaml")
+    ),
+    Format("CSV", (".csv", ".tsv"), bool, late("attncli.loading.delimited", "read_delimited")),
 )
 
 

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attncli.errors import OutputError
-from attncli.save.binary import write_npy, write_npz
-from attncli.save.documents import write_json, write_yaml
+from attncli.late import late
 from attncli.save.files import whole_file
-from attncli.save.matrices import write_csv, write_tsv
 from attncli.save.results import Results
 
 if TYPE_CHECKING:
@@ -37,12 +35,12 @@ class Format:
 
 
 FORMATS = {
-    "csv": Format(write_csv, (".csv",)),
-    "tsv": Format(write_tsv, (".tsv",)),
-    "npy": Format(write_npy, (".npy",)),
-    "npz": Format(write_npz, (".npz",)),
-    "json": Format(write_json, (".json",)),
-    "yaml": Format(write_yaml, (".yaml", ".yml")),
+    "csv": Format(late("attncli.save.matrices", "write_csv"), (".csv",)),
+    "tsv": Format(late("attncli.save.matrices", "write_tsv"), (".tsv",)),
+    "npy": Format(late("attncli.save.binary", "write_npy"), (".npy",)),
+    "npz": Format(late("attncli.save.binary", "write_npz"), (".npz",)),
+    "json": Format(late("attncli.save.documents", "write_json"), (".json",)),
+    "yaml": Format(late("attncli.save.documents", "write_yaml"), (".yaml", ".yml")),
 }
 
 
