@@ -28,7 +28,8 @@ _BLOCK_ROWS = 512
 _FEW_ROWS = 256
 _TILE_BYTES = 2**20
 _LEAST_COLUMNS = 128
-# Under the causal rule half of the tile on the diagonal is wasted: it should be small.
+# Beside a mask the causal rule wastes half of the tile on the diagonal: it should be small.
+# Without one, it is cut in strips (`attncli.engine.sweep`).
 _DIAGONAL_ROWS = 256
 # Where weights are asked for, a tile lies in them, over all keys: what lies in one piece
 # is written and read faster than what fits into the cache.
