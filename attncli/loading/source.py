@@ -225,15 +225,23 @@ def _refuse_binary(data: bytes, name: str) -> None:
     if data.startswith(_UTF16):
         msg = f"{name} is UTF-16 or UTF-32 text, expected UTF-8"
         raise InputError(msg, hint="save it as UTF-8")
-    if b"\0" in data:
-        line = data.count(b"\n", 0, data.index(b"\0")) + 1
-        raise InputError(f"{name}: line {line} holds a NUL byte, expected text")
+    at = data.find(b"\0")
+    if at >= 0:
+        line, byte = _place(data, at)
+        msg = f"{name}: line {line} holds a NUL byte (byte {byte} of the line), expected text"
+        raise InputError(msg)
 
 
 def _decoded(data: bytes, name: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        msg = f"{name}: line {line} holds the byte 0x{data[error.start]:02x}, expected UTF-8 text"
+        line, byte = _place(data, error.start)
+        wrong = f"the byte 0x{data[error.start]:02x} (byte {byte} of the line)"
+        msg = f"{name}: line {line} holds {wrong}, expected UTF-8 text"
         raise InputError(msg, hint="save it as UTF-8") from error
+
+
+def _place(data: bytes, at: int) -> tuple[int, int]:
+    """Return the line of a byte, and which byte of the line it is; both count from 1."""
+    return data.count(b"\n", 0, at) + 1, at - data.rfind(b"\n", 0, at)
