@@ -201,6 +201,32 @@ class TestSpread:
         # Three items of a second each come before: one must not wait for the end of them.
         assert time.perf_counter() - start < (60 if threads == 1 else 4)
 
+    def test_makes_do_with_the_threads_that_the_system_grants(self, monkeypatch):
+        def refused(*_):
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(workers._thread, "start_new_thread", refused)
+        assert workers.spread(lambda queue, _: sum(queue), range(100), 3) == 4950
+
+    def test_waits_for_the_others_when_interrupted_while_it_waits(self):
+        ended = []
+
+        def work(queue, pause):
+            list(queue)
+            if threading.current_thread() is threading.main_thread():
+                return 0
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            try:
+                while True:
+                    time.sleep(0.001)
+                    pause()
+            finally:
+                ended.append(True)
+
+        with pytest.raises(KeyboardInterrupt):
+            workers.spread(work, range(100), 2)
+        assert ended == [True]
+
     def test_a_thread_that_finds_nothing_left_does_not_disturb_the_others(self):
         def work(queue, pause):
             done = 0

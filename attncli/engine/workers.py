@@ -73,15 +73,14 @@ def spread(work: Work[Item], items: Iterable[Item], threads: int) -> int:
     queue = Queue(items)
     if threads == 1:
         return work(queue, queue.pause)
-    helpers = [_Helper(work, queue) for _ in range(threads - 1)]
+    helpers = _helpers(work, queue, threads - 1)
     try:
         own = _stopping(work, queue)
+        _wait(helpers)
     except BaseException:
         queue.stop()
+        _wait(helpers)
         raise
-    finally:
-        for helper in helpers:
-            helper.wait()
     return own + sum(helper.result() for helper in helpers)
 
 
@@ -119,6 +118,21 @@ class _Helper(Generic[Item]):
         if self._error is not None:
             raise self._error
         return self._count
+
+
+def _helpers(work: Work[Item], queue: Queue[Item], count: int) -> list[_Helper[Item]]:
+    helpers: list[_Helper[Item]] = []
+    for _ in range(count):
+        try:
+            helpers.append(_Helper(work, queue))
+        except RuntimeError:  # the system grants no more threads: the work is done with these
+            break
+    return helpers
+
+
+def _wait(helpers: list[_Helper[Item]]) -> None:
+    for helper in helpers:
+        helper.wait()
 
 
 def _stopping(work: Work[Item], queue: Queue[Item]) -> int:
