@@ -1,5 +1,6 @@
 """What the engine holds: nothing that was not asked for, and never a row of tiles too many."""
 
+import gc
 import subprocess
 import sys
 import tracemalloc
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 from attncli import attention
+
+ALL = ("raw", "capped", "scores", "weights", "context", "lse")
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="peaks are read as Unix counts them"
@@ -113,3 +116,20 @@ def test_a_memory_mapped_file_is_not_read_into_memory(tmp_path):
         tracemalloc.stop()
     # The file has 12.8 MB.
     assert held < 8
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"causal": True}, {"softcap": 3.0, "alibi_slopes": True}, {"scale": 100.0}]
+)
+@pytest.mark.parametrize("outputs", [ALL, ("weights", "context"), ("context",)], ids="-".join)
+def test_nothing_waits_for_garbage_collection(outputs, options):
+    # The program runs without it, and computes pictures in hundreds of calls.
+    query, key, value = np.random.default_rng(0).standard_normal((3, 8, 600, 4))
+    attention(query, key, value, layout="hsd", outputs=outputs, threads=2, **options)
+    gc.collect()
+    gc.disable()
+    try:
+        attention(query, key, value, layout="hsd", outputs=outputs, threads=2, **options)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

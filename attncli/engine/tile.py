@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,7 +27,7 @@ __all__ = ["NotFiniteError", "Rows", "fill", "refuse_scores", "silence"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
-Step = Callable[[Span, Array], None]
+Step = Callable[["Rows", Span, Array], None]
 
 
 class NotFiniteError(Exception):
@@ -117,34 +118,37 @@ def fill(rows: Rows, columns: Span, out: Array) -> None:
     else:
         np.matmul(rows.query, keys.T, out)
     for step in rows.steps:
-        step(columns, out)
+        step(rows, columns, out)
 
 
 def _steps(rows: Rows) -> Iterator[Step]:
-    """Give what a problem's rules do to a tile of raw scores, in their order."""
+    """Give what a problem's rules do to a tile of raw scores, in their order.
+
+    No step holds the rows, which hold the steps: garbage collection may be off.
+    """
     problem = rows.operands.problem
     if rows.may_overflow:
-        yield partial(_refuse_overflow, rows)
+        yield _refuse_overflow
     if "raw" in rows.keep:
-        yield partial(_copy, rows.keep["raw"])
+        yield partial(_copy, "raw")
     # The cap comes before bias and mask: it must not squeeze −inf back into range.
     if problem.softcap is not None:
-        yield partial(_cap, problem.softcap * rows.unit)
+        yield _cap
     if "capped" in rows.keep:
-        yield partial(_copy, rows.keep["capped"])
+        yield partial(_copy, "capped")
     if problem.bias is not None:
-        yield partial(_add_bias, rows, problem.bias)
+        yield _add_bias
     if problem.slopes is not None:
-        yield partial(_subtract_penalty, rows, problem.slopes[rows.head] * rows.unit)
+        yield _subtract_penalty
     # What is hidden is selected, not added: nothing behind a mask can leak.
     if problem.visible.hides and not rows.hides_late:
-        yield partial(_hide, rows, -np.inf)
+        yield partial(_hide, -np.inf)
     if "scores" in rows.keep:
-        yield partial(_copy, rows.keep["scores"])
+        yield partial(_copy, "scores")
 
 
-def _copy(whole: Array, columns: Span, tile: Array) -> None:
-    whole[:, columns[0] : columns[1]] = tile
+def _copy(name: str, rows: Rows, columns: Span, tile: Array) -> None:
+    rows.keep[name][:, columns[0] : columns[1]] = tile
 
 
 def _additive(rows: Rows, keys: Array, out: Array) -> None:
@@ -167,20 +171,23 @@ def _additive(rows: Rows, keys: Array, out: Array) -> None:
         np.multiply(out, factor, out=out)
 
 
-def _cap(softcap: float, columns: Span, scores: Array) -> None:  # noqa: ARG001 - a step
+def _cap(rows: Rows, _: Span, scores: Array) -> None:
     """Write softcap · tanh(scores / softcap) in place (Gemma 2, section 2)."""
+    softcap = (rows.operands.problem.softcap or math.inf) * rows.unit
     np.divide(scores, softcap, out=scores)
     np.tanh(scores, out=scores)
     np.multiply(scores, softcap, out=scores)
 
 
-def _add_bias(rows: Rows, bias: Array, columns: Span, scores: Array) -> None:
+def _add_bias(rows: Rows, columns: Span, scores: Array) -> None:
+    bias = np.asarray(rows.operands.problem.bias)
     part = cut(bias, rows.batch, rows.head, (rows.start, rows.stop), columns)
     np.add(scores, widen(part, scores.dtype), out=scores)
 
 
-def _subtract_penalty(rows: Rows, slope: float, columns: Span, scores: Array) -> None:
+def _subtract_penalty(rows: Rows, columns: Span, scores: Array) -> None:
     """Subtract slope · |i + offset − j| (Press et al. 2022, section 3)."""
+    slope = np.asarray(rows.operands.problem.slopes)[rows.head] * rows.unit
     # The penalty depends on i − j alone: row i is the row before it, moved by one. So it
     # is a view of one diagonal.
     visible = rows.operands.problem.visible
@@ -193,7 +200,7 @@ def _subtract_penalty(rows: Rows, slope: float, columns: Span, scores: Array) ->
     np.subtract(scores, view, out=scores)
 
 
-def _hide(rows: Rows, value: float, columns: Span, scores: Array) -> None:
+def _hide(value: float, rows: Rows, columns: Span, scores: Array) -> None:
     """Put a value in the place of every key of a tile that its query does not see."""
     visible = rows.operands.problem.visible
     span = rows.start, rows.stop
@@ -208,7 +215,7 @@ def silence(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
     """Put 0 in the place of the exponential of every key that its query does not see."""
     visible = rows.operands.problem.visible
     if rows.may_overflow or not visible.repeats:
-        _hide(rows, 0, columns, out)
+        _hide(0, rows, columns, out)
         return
     # What is hidden is finite, and the same pattern comes again and again.
     span = rows.start, rows.stop
