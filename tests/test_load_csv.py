@@ -71,6 +71,7 @@ def test_names_are_told_from_numbers(text, values, rows, columns):
         ("a,b\n1,2\n3,4,5\n", "line 3, column 3", "3 cells, expected 2"),
         ("1,2\n3,4#5\n", "line 2, column 2", "'4#5'"),
         ("1,2\n#3,4\n", "line 2, column 1", "'#3'"),
+        ("1,2\n3,x" + "9" * 200_000 + "\n", "line 2, column 2", "field larger"),
         ("1,,2\n", "line 1, column 2", "empty"),
         ("1,2,\n3,4,\n", "line 1, column 3", "empty"),
         (",1,2\n3,4,5\n", "line 1, column 1", "empty"),

@@ -195,8 +195,15 @@ class _Table:
                 if len(cells) > 1 or (cells and cells[0].strip()):
                     yield self.before + reader.line_num, cells
         except csv.Error as error:
-            msg = f"{self.source.name}: line {self.before + reader.line_num}: {error}"
-            raise InputError(msg, hint="is a quotation mark left open?") from error
+            at = self._longest_cell(reader.line_num)
+            line = self.before + reader.line_num
+            raise self.refusal(str(error), line, at, "is a quotation mark left open?") from error
+
+    def _longest_cell(self, line: int) -> int:
+        """Return which cell of a line goes on for too long, or 1 where it began before."""
+        text = next(itertools.islice(io.BytesIO(self.data), line - 1, None), b"")
+        lengths = [len(cell) for cell in text.split(self.delimiter.encode())]
+        return lengths.index(max(lengths)) + 1
 
     def _too_many(self, line: int) -> InputError:
         what = f"found more than {_MOST_ROWS:,} rows with labels, quotation marks or nothing"
