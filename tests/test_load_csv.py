@@ -86,7 +86,7 @@ def test_names_are_told_from_numbers(text, values, rows, columns):
         ("the,1\n2,3\n", "line 2, column 1", "'2'"),
         ("x\n", "line 1, column 1", "'x'"),
         ("1,\x1b[31m\n", "line 1, column 2", r"'\x1b[31m'"),
-        ('a,b\n"1,2\n3,4' + "5" * 140_000, "line 3", "limit"),
+        ('a,b\n"1,2\n3,4' + "5" * 140_000, "line 3, column 2", "limit"),
     ],
 )
 def test_refusals_say_line_and_column(text, place, what):
