@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-__all__ = ["counted", "json_text", "printable", "quoted"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["counted", "in_ascii", "json_text", "printable", "quoted"]
 
 # Controls move the cursor or hide text, bidirectional overrides reorder it, and
 # lone surrogates cannot be encoded at all. Joiners stay: emoji and scripts need them.
@@ -31,6 +35,27 @@ def printable(text: str) -> str:
     a\x1b[31m.csv
     """
     return _UNSAFE.sub(_escape, text)
+
+
+def in_ascii(text: str, signs: Mapping[str, str]) -> str:
+    r"""Return a text for a terminal that has ASCII only.
+
+    Parameters
+    ----------
+    text : str
+    signs : mapping of str to str
+        What stands for which signs; others come out as escapes.
+
+    Examples
+    --------
+    >>> print(in_ascii("−∞ …", {"−": "-", "…": ".."}))
+    -\u221e ..
+    """
+    if text.isascii():
+        return text
+    for sign, instead in signs.items():
+        text = text.replace(sign, instead)
+    return text.encode("ascii", "backslashreplace").decode("ascii")
 
 
 def json_text(data: object) -> str:

@@ -67,16 +67,21 @@ class Visibility:
         )
 
     @property
+    def is_one_interval(self) -> bool:
+        """Whether each query sees every key of one interval and no other."""
+        return self.mask is None and self.key_padding is None
+
+    @property
     def hides(self) -> bool:
         """Whether any rule is given at all."""
-        return self.banded or self.mask is not None or self.key_padding is not None
+        return self.banded or not self.is_one_interval
 
     def is_clear(self, batches: int) -> bool:
         """Return whether every query of so many batch entries sees every key."""
-        if self.mask is not None or self.key_padding is not None:
-            return False
+        if not self.hides:
+            return True
         whole = (0, self.queries), (0, self.keys)
-        return not self.banded or all(self._clear(batch, *whole) for batch in range(batches))
+        return self.is_one_interval and all(self._clear(b, *whole) for b in range(batches))
 
     def offset(self, batch: int) -> int:
         """Return what is added to a query's index to give its position among the keys."""
@@ -151,7 +156,7 @@ class Visibility:
         list of (start, stop)
             At most two intervals, in order: the clear ones lie between.
         """
-        if self.mask is not None or self.key_padding is not None:
+        if not self.is_one_interval:
             return [columns]
         if not self.banded:
             return []
@@ -171,12 +176,7 @@ class Visibility:
 
         So it is inside the `edges` of any tile, if for nothing but causal and window.
         """
-        return (
-            self.mask is None
-            and self.key_padding is None
-            and self.kv_lengths is None
-            and self.query_lengths is None
-        )
+        return self.is_one_interval and self.kv_lengths is None and self.query_lengths is None
 
     def form(
         self, batch: int, rows: tuple[int, int], columns: tuple[int, int]
@@ -184,11 +184,6 @@ class Visibility:
         """Return what decides which keys a tile's queries see, where the pattern `repeats`."""
         distance = rows[0] + self.offset(batch) - columns[0]
         return distance, rows[1] - rows[0], columns[1] - columns[0]
-
-    @property
-    def is_one_interval(self) -> bool:
-        """Whether each query sees every key of one interval and no other."""
-        return self.mask is None and self.key_padding is None
 
     def core(self, batch: int, rows: tuple[int, int], columns: tuple[int, int]) -> tuple[int, int]:
         """Return those columns that the banded rules leave to every query of some rows.

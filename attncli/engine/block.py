@@ -72,9 +72,10 @@ class Block:
     def room_for_context(self, scratch: Scratch) -> Array | None:
         """Return where a part may sum up its weighted values; None if they are not asked for."""
         context = self.results.get("context")
-        if context is None or len(self.spans) > 1:
-            return context if context is None else np.empty_like(context)
-        return scratch.buffer("context", *context.shape)
+        if context is None:
+            return None
+        alone = len(self.spans) == 1
+        return scratch.buffer("context", *context.shape) if alone else np.empty_like(context)
 
     def deliver(self, part: int, sums: Sums) -> Sums | None:
         """Take the sums of a part; return those of the whole when it was the last."""
@@ -190,7 +191,7 @@ def _finish(operands: Operands, block: Block, sums: Sums, sweep: Sweep) -> int:
     """Divide by the denominator, sink included, and write what was asked for."""
     problem = operands.problem
     total = sums.denominator
-    count = int(np.count_nonzero(total == 0)) if operands.may_be_blind else 0
+    blind = total == 0 if operands.may_be_blind else None
     unit = sums.unit
     sink = None if problem.sinks is None else problem.dtype.type(problem.sinks[block.head] * unit)
     if "lse" in block.results:
@@ -201,12 +202,12 @@ def _finish(operands: Operands, block: Block, sums: Sums, sweep: Sweep) -> int:
     if sink is not None:
         total = total + exponential(sink - sums.shift, unit)
     share = 1 / total
-    if count:
-        share[sums.denominator == 0] = 0
+    if blind is not None:
+        share[blind] = 0
     if "weights" in block.results:
         sweep.normalise(block.results["weights"], share, sums.shift)
     if sums.context is not None:
         out = np.multiply(sums.context, share[:, None], block.results["context"])
         if sums.value_factor != 1.0:
             np.divide(out, sums.value_factor, out=out)
-    return int(count)
+    return 0 if blind is None else int(np.count_nonzero(blind))

@@ -68,14 +68,11 @@ class Sweep:
 
     def over(self, span: Span) -> Sums:
         """Return the sums over a span of keys."""
-        if self.weights is not None:
-            self.weights[:, : span[0]] = 0
-            self.weights[:, span[1] :] = 0
         if self.rows.cuts_in_strips:
             self._over_strips(span)
         else:
             self._over_tiles(self.rows, self._sums, span)
-            self._sums.close()
+            self._close(self.rows, self._sums, span)
         return self._sums
 
     def _over_strips(self, span: Span) -> None:
@@ -90,18 +87,11 @@ class Sweep:
         for strip in rows.strips(_STRIP_ROWS):
             first, last = visible.span(rows.batch, strip.start, strip.stop)
             first, last = max(first, span[0]), min(last, span[1])
-            own = strip.start - rows.start, strip.stop - rows.start
-            sums = self._sums.of_rows(*own)
-            if core[0] < core[1]:
-                self._over_tiles(strip, sums, (first, core[0]))
-                self._over_tiles(strip, sums, (core[1], last))
-            else:
-                self._over_tiles(strip, sums, (first, last))
-            sums.close()
-            if self.weights is not None:
-                part = self.weights[slice(*own)]
-                part[:, span[0] : first] = 0
-                part[:, last : span[1]] = 0
+            sums = self._sums.of_rows(strip.start - rows.start, strip.stop - rows.start)
+            some = core[0] < core[1]
+            for piece in ((first, core[0]), (core[1], last)) if some else ((first, last),):
+                self._over_tiles(strip, sums, piece)
+            self._close(strip, sums, (first, last))
 
     def _over_tiles(self, rows: Rows, sums: Sums, span: Span) -> None:
         scratch = self._scratch
@@ -113,17 +103,26 @@ class Sweep:
             if rows.shifted:
                 sums.shift_tile(tile)
                 if self.weights is not None:
-                    place = slice(rows.start - self.rows.start, rows.stop - self.rows.start)
-                    self._tile_shifts.append((tile, place, sums.shift.copy()))
+                    self._tile_shifts.append((tile, self._own(rows), sums.shift.copy()))
             exponential(tile, rows.unit, tile)
             if any(start < columns[1] and columns[0] < stop for start, stop in silenced):
                 silence(rows, columns, tile, scratch)
             sums.add(tile, scratch.ones(columns[1] - columns[0]), self._cut(columns))
 
+    def _close(self, rows: Rows, sums: Sums, span: Span) -> None:
+        """Say that rows have seen all keys of a span: the others have no weight."""
+        sums.close()
+        if self.weights is not None:
+            weights = self.weights[self._own(rows)]
+            weights[:, : span[0]] = 0
+            weights[:, span[1] :] = 0
+
+    def _own(self, rows: Rows) -> slice:
+        return slice(rows.start - self.rows.start, rows.stop - self.rows.start)
+
     def _place(self, rows: Rows, columns: Span) -> Array:
         if self.weights is not None:
-            first = rows.start - self.rows.start
-            return self.weights[first : first + len(rows.query), columns[0] : columns[1]]
+            return self.weights[self._own(rows), columns[0] : columns[1]]
         # Column-major: BLAS multiplies faster, and NumPy finds the maxima of rows faster.
         return self._scratch.buffer("tile", len(rows.query), columns[1] - columns[0], "F")
 

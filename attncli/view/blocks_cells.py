@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from attncli.text import in_ascii
 from attncli.view.color import (
     HIDDEN,
     RGB,
@@ -34,6 +35,7 @@ Line: TypeAlias = list[Span]
 
 _INKS: dict[str, RGB] = {"black": (0, 0, 0), "white": (255, 255, 255)}
 _HIDDEN_INK: RGB = (60, 60, 60)
+_ASCII = {"−": "-", "×": "x", "≥": ">=", "≤": "<=", "…": ".."}
 _UPPER_HALF = "▀"
 _RESET = "\x1b[0m"
 
@@ -163,11 +165,7 @@ class Painter:
 
     def known(self, text: str) -> str:
         """Return a text in characters that this terminal has."""
-        if self.unicode:
-            return text
-        for sign, instead in (("−", "-"), ("×", "x"), ("≥", ">="), ("≤", "<="), ("…", "..")):
-            text = text.replace(sign, instead)
-        return text.encode("ascii", "backslashreplace").decode("ascii")
+        return text if self.unicode else in_ascii(text, _ASCII)
 
     def text(self, line: Line) -> str:
         """Return a line as the terminal gets it; colours change only where they must."""

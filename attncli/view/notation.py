@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.text import printable
+from attncli.text import in_ascii, printable
 from attncli.view.labels import columns, shorten
 
 if TYPE_CHECKING:
@@ -113,11 +113,7 @@ class Notation:
 
     def known(self, text: str) -> str:
         """Return a text in characters that the terminal has."""
-        if self.unicode or text.isascii():
-            return text
-        for sign, instead in _ASCII.items():
-            text = text.replace(sign, instead)
-        return text.encode("ascii", "backslashreplace").decode("ascii")
+        return text if self.unicode else in_ascii(text, _ASCII)
 
 
 def _bare(text: str) -> str:

@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from attncli.text import printable
+from attncli.text import in_ascii, printable
 from attncli.view.labels import columns as text_width
 from attncli.view.labels import shorten
 from attncli.view.shading import shade
@@ -66,11 +66,7 @@ class Limits:
 
     def known(self, text: str) -> str:
         """Return a text in characters that stdout takes, before anybody measures it."""
-        if self.unicode or text.isascii():
-            return text
-        for sign, instead in _ASCII.items():
-            text = text.replace(sign, instead)
-        return text.encode("ascii", "backslashreplace").decode("ascii")
+        return text if self.unicode else in_ascii(text, _ASCII)
 
 
 @dataclass(frozen=True, eq=False)
