@@ -91,16 +91,6 @@ class Visibility:
         """Return how many keys of the batch entry are real."""
         return self.keys if self.kv_lengths is None else _at(self.kv_lengths, batch)
 
-    def interval(self, batch: int, row: int) -> tuple[int, int]:
-        """Return (first, last + 1) of the keys that the banded rules leave to a query.
-
-        Empty intervals come back as (0, 0).
-        """
-        if self.query_lengths is not None and row >= _at(self.query_lengths, batch):
-            return 0, 0
-        first, last = self._bounds(batch, row)
-        return (first, last) if first < last else (0, 0)
-
     def span(self, batch: int, start: int, stop: int) -> tuple[int, int]:
         """Return an interval that holds every key the banded rules leave to rows start:stop.
 

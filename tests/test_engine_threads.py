@@ -274,7 +274,7 @@ def test_results_may_be_given(options):
 
 def problem_hides(problem, row):
     """Return which keys a query does not see."""
-    first, last = problem.visible.interval(0, row)
+    first, last = problem.visible.span(0, row, row + 1)
     return (np.arange(600) < first) | (np.arange(600) >= last)
 
 

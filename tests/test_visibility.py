@@ -115,9 +115,9 @@ def test_a_span_is_the_smallest_interval_that_the_banded_rules_need(
 
 @settings(max_examples=100, deadline=None)
 @given(cases())
-def test_an_interval_holds_exactly_the_keys_of_the_banded_rules(case: Case) -> None:
+def test_the_span_of_a_query_holds_exactly_the_keys_of_the_banded_rules(case: Case) -> None:
     for i, row in enumerate(truth(case, BANDED)):
-        first, last = case.visible.interval(case.batch, i)
+        first, last = case.visible.span(case.batch, i, i + 1)
         np.testing.assert_array_equal(np.flatnonzero(row), np.arange(first, last))
 
 
