@@ -129,7 +129,7 @@ def _delimiter(data: bytes) -> str:
 def _refuse_many(table: _Table) -> None:
     """Refuse what would take more memory as numbers than is decent."""
     cells = table.data.count(table.delimiter.encode()) + table.data.count(b"\n")
-    if cells > _MOST_NUMBERS and cells > _MOST_CELLS:
+    if cells > _MOST_NUMBERS:
         msg = f"{table.source.name} holds about {cells:,} cells, expected at most {_MOST_NUMBERS:,}"
         raise InputError(msg, hint=_AS_NPY)
 
