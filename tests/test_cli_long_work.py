@@ -1,0 +1,74 @@
+"""Long work: what is not shown takes no memory, and who looks on sees how far it is."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from process import environment, measured
+from terminal import drained
+
+# The program with another patience: the work of a test is short.
+PROGRAM = """
+import sys
+from attncli.cli import main, progress
+progress._PATIENCE = float(sys.argv.pop(1))
+main()
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    def made(length, width=8):
+        arrays = np.random.default_rng(0).standard_normal((3, length, width), np.float32)
+        for name, array in zip("qkv", arrays, strict=True):
+            np.save(tmp_path / f"{name}.npy", array)
+        return [str(tmp_path / f"{name}.npy") for name in "qkv"]
+
+    return made
+
+
+def test_the_default_tables_of_32768_tokens_take_less_than_300_mb(files):
+    # All weights would be 4.3 GB.
+    ran = measured("compute", *files(32_768), most_seconds=60, most_megabytes=300)
+    assert ran.code == 0
+    assert ran.text.count("32704 more queries") == 2
+
+
+def test_a_heatmap_of_8192_tokens_takes_less_than_300_mb(files, tmp_path):
+    out = str(tmp_path / "w.png")
+    words = "heatmap", *files(8192)[:2], "--causal", "--out", out
+    assert measured(*words, most_seconds=60, most_megabytes=300).code == 0
+
+
+def told(patience, *words):
+    """Return the results of a run, and what it showed on a terminal as stderr."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(patience), "compute", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env=environment(),
+    ) as process:
+        os.close(theirs)
+        shown = drained(ours).decode()
+        os.close(ours)
+        results = process.stdout.read().decode()
+    assert process.returncode == 0
+    return results, shown
+
+
+def test_a_terminal_shows_how_far_the_work_is_and_how_long_it_takes(files):
+    results, shown = told(0, *files(600))
+    assert re.search(r"computing.*%.*[-\d]:[-\d]{2}:[-\d]{2}", shown)
+    assert results.startswith("weights")
+    assert "computing" not in results
+
+
+@pytest.mark.parametrize(("patience", "more"), [(0, ["--quiet"]), (1, [])], ids=["quiet", "short"])
+def test_no_bar_where_none_is_wanted(files, patience, more):
+    assert told(patience, *files(600), *more)[1] == ""
