@@ -28,6 +28,9 @@ _CELLS = 2**17
 _FEW_ROWS = 16
 # Multiplications: a part should take longer than Python takes to begin with it.
 _PART_WORK = 2**21
+# NumPy gives up the lock for more results than 500.
+_FREE_RESULTS = 501
+_PIECE_KEYS = 256
 
 Part = tuple[slice, slice]
 
@@ -105,9 +108,29 @@ def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> N
         own["weights"][...] = weights
     if "context" in own and problem.value is not None:
         value = widen(_cut(problem.value, part), problem.dtype)
-        context = np.matmul(weights, value, out=own["context"])
+        context = _weighted_sum(weights, value, own["context"])
         if problem.unread is not None and not all_finite(context):
             refuse_scores(problem)
+
+
+def _weighted_sum(weights: Array, value: Array, out: Array) -> Array:
+    """Write weights @ value into ``out``, (B, G, R, S) by (B, G, S, E).
+
+    NumPy holds the interpreter's lock, and the other threads, during a product with few
+    results, however much it adds up: so the keys are cut, and there are more results.
+    """
+    keys = weights.shape[3]
+    pieces = -(-_FREE_RESULTS // out.size)
+    step = keys // pieces
+    if pieces == 1 or step < _PIECE_KEYS:
+        return np.matmul(weights, value, out=out)
+    whole = pieces * step
+    cut_weights = weights[..., :whole].reshape(*weights.shape[:3], pieces, step)
+    cut_value = value[:, :, :whole].reshape(*value.shape[:2], pieces, step, value.shape[3])
+    np.add.reduce(cut_weights.swapaxes(2, 3) @ cut_value, axis=2, out=out)
+    if whole < keys:
+        out += weights[..., whole:] @ value[:, :, whole:]
+    return out
 
 
 def _grouped(array: Array, groups: int) -> Array:
