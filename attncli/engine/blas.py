@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["single_blas_thread", "use_one_thread"]
+__all__ = ["multiplies_unpacked", "single_blas_thread", "use_one_thread"]
+
+# OpenBLAS's names of processors with AVX-512: it has small kernels for these alone.
+_UNPACKED = {"SkylakeX", "Cooperlake", "Sapphirerapids"}
 
 
 @contextmanager
@@ -42,6 +45,12 @@ def use_one_thread() -> None:
     for library in _libraries():
         if _is_per_thread(library):
             library.set_num_threads(1)
+
+
+@cache
+def multiplies_unpacked() -> bool:
+    """Return whether BLAS multiplies small matrices as they lie, at full speed."""
+    return any(getattr(library, "architecture", None) in _UNPACKED for library in _libraries())
 
 
 class _ProcessWide:

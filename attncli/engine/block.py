@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
+from attncli.engine.panels import across
 from attncli.engine.sums import exponential, merge, room
 from attncli.engine.sweep import Sweep, tiles
 from attncli.engine.tile import NotFiniteError, Rows, fill
@@ -51,6 +52,8 @@ class Block:
     Attributes
     ----------
     batch, head, start, stop : int
+    panel : int
+        Queries of a panel: all are full.
     results : dict of str to ndarray
         The block's own rows of each output asked for: (rows, S), (rows, E) or (rows,).
     spans : list of (start, stop)
@@ -63,6 +66,7 @@ class Block:
     head: int
     start: int
     stop: int
+    panel: int
     results: dict[str, Array]
     spans: list[Span]
     exact: bool
@@ -74,8 +78,9 @@ class Block:
         context = self.results.get("context")
         if context is None:
             return None
+        sizes = across(context, self.panel).shape
         alone = len(self.spans) == 1
-        return scratch.buffer("context", *context.shape) if alone else np.empty_like(context)
+        return scratch.buffer("context", *sizes) if alone else np.empty(sizes, context.dtype)
 
     def deliver(self, part: int, sums: Sums) -> Sums | None:
         """Take the sums of a part; return those of the whole when it was the last."""
@@ -134,6 +139,7 @@ def _rows(operands: Operands, block: Block, scratch: Scratch, *, careful: bool) 
     # Half of what a shift leaves is too small for exp2, which then takes ten times as long.
     unit = 1.0 if shifted or block.exact or keep else _BITS
     query = widen(operands.query[block.batch, block.head, block.start : block.stop], problem.dtype)
+    query = across(query, block.panel)
     if problem.score != "additive":
         room = scratch.buffer("query", *query.shape)
         query = np.multiply(query, problem.scale * unit, room)
@@ -172,8 +178,9 @@ def _fill_hidden(rows: Rows, span: Span) -> None:
     for first, last in outside:
         if "raw" in rows.keep or "capped" in rows.keep:
             for columns in tiles((first, last), 4096):
-                tile = np.empty((len(rows.query), columns[1] - columns[0]), rows.query.dtype)
-                fill(rows, columns, tile)
+                count, _, panel = rows.query.shape
+                sizes = count, columns[1] - columns[0], panel
+                fill(rows, columns, np.empty(sizes, rows.query.dtype))
         else:
             rows.keep["scores"][:, first:last] = -np.inf
 
@@ -198,16 +205,16 @@ def _finish(operands: Operands, block: Block, sums: Sums, sweep: Sweep) -> int:
         log_total = np.log(total) + sums.shift / unit
         if sink is not None:
             log_total = np.logaddexp(log_total, sink / unit)
-        block.results["lse"][...] = log_total
+        block.results["lse"][...] = log_total.reshape(-1)
     if sink is not None:
         total = total + exponential(sink - sums.shift, unit)
     share = 1 / total
     if blind is not None:
         share[blind] = 0
-    if "weights" in block.results:
-        sweep.normalise(block.results["weights"], share, sums.shift)
+    sweep.normalise(share, sums.shift)
     if sums.context is not None:
-        out = np.multiply(sums.context, share[:, None], block.results["context"])
+        out = across(block.results["context"], block.panel)
+        np.multiply(sums.context, share[:, None], out)
         if sums.value_factor != 1.0:
             np.divide(out, sums.value_factor, out=out)
     return 0 if blind is None else int(np.count_nonzero(blind))

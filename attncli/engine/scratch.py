@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 __all__ = ["Scratch"]
 
 Array = npt.NDArray[Any]
-Order = Literal["C", "F"]
 
 # As many as ever worked at once, a megabyte or so each.
 _spare: list[dict[str, Array]] = []
@@ -38,7 +38,7 @@ class Scratch:
         self.pause = pause
         self._dtype = dtype
         self._buffers = _taken()
-        self._views: dict[tuple[str, int, int, Order], Array] = {}
+        self._views: dict[tuple[str, tuple[int, ...]], Array] = {}
         self._kept: dict[Hashable, Array] = {}
 
     def ones(self, count: int) -> Array:
@@ -49,23 +49,23 @@ class Scratch:
             held = self._buffers[name] = np.ones(max(count, self.tile_columns), self._dtype)
         return held[:count]
 
-    def buffer(self, name: str, rows: int, columns: int, order: Order = "C") -> Array:
-        """Return a contiguous buffer (rows, columns); the last one of its name is overwritten."""
-        form = name, rows, columns, order
+    def buffer(self, name: str, *shape: int) -> Array:
+        """Return a contiguous buffer of a shape; the last one of its name is overwritten."""
+        form = name, shape
         view = self._views.get(form)
         if view is None:
-            view = self._views[form] = self._view(*form)
+            view = self._views[form] = self._view(name, shape)
         return view
 
-    def _view(self, name: str, rows: int, columns: int, order: Order) -> Array:
-        size = rows * columns * self._dtype.itemsize
+    def _view(self, name: str, shape: tuple[int, ...]) -> Array:
+        size = math.prod(shape) * self._dtype.itemsize
         held = self._buffers.get(name)
         if held is None or held.size < size:
             # Loads of 64 bytes that start at a multiple of 64 are the fast ones.
             fresh = np.empty(size + 63, np.uint8)
             start = -fresh.ctypes.data % 64
             held = self._buffers[name] = fresh[start : start + size]
-        return held[:size].view(self._dtype).reshape(rows, columns, order=order)
+        return held[:size].view(self._dtype).reshape(shape)
 
     def kept(self, form: Hashable, make: Callable[[], Array]) -> Array:
         """Return what was made for a form before, or make it now."""

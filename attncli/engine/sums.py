@@ -43,25 +43,25 @@ class Sums:
 
     Parameters
     ----------
-    rows : int
+    shape : (P, R)
+        Panels, and queries of each (`attncli.engine.panels`).
     dtype : dtype
     unit : float
         Scores and shift are in 1/unit nats.
-    context, addend : ndarray (rows, E), optional
+    context, addend : ndarray (P, E, R), optional
         Where to sum up the weighted values, and room to compute them, whatever they hold.
     value_factor : float
         The values were multiplied by it.
 
     Attributes
     ----------
-    shift, denominator : ndarray (rows,)
-        Changed in place, as the context is.
-        A denominator of 0 says that the row has seen no key; its shift means nothing.
+    shift, denominator : ndarray (P, R)
+        A denominator of 0 says that the query has seen no key; its shift means nothing.
     """
 
     def __init__(
         self,
-        rows: int,
+        shape: tuple[int, int],
         dtype: np.dtype[Any],
         unit: float,
         context: Array | None = None,
@@ -70,71 +70,67 @@ class Sums:
     ) -> None:
         self.unit = unit
         self.value_factor = value_factor
-        self.shift, self.denominator = np.zeros((2, rows), dtype)
+        self.shift, self.denominator = np.zeros((2, *shape), dtype)
         self.context = context
         self._addend = addend
         self._empty = True
-        self._all_seeing = False
+        self._all_seeing = [False] * shape[0]
 
-    def add(self, tile: Array, ones: Array, values: Array | None) -> None:
+    def add(self, tile: Array, ones: Array, values: Array | None, panels: slice) -> None:
         """Add the sums of a tile of exponentials.
 
         Parameters
         ----------
-        tile : ndarray (rows, columns)
+        tile : ndarray (panels, columns, R)
         ones : ndarray (columns,)
-            A product with ones is the quickest sum of rows.
+            A product with ones is the quickest sum over keys.
         values : ndarray (columns, E), or None where no context is asked for
+        panels : slice
+            Whose tile it is.
         """
-        if self._empty:
+        if self._empty and len(tile) == len(self.denominator):
             self._empty = False
-            np.matmul(tile, ones, self.denominator)
+            np.matmul(ones, tile, self.denominator)
             if values is not None:
-                np.matmul(tile, values, self.context)
+                np.matmul(values.T, tile, self.context)
             return
-        self.denominator += np.matmul(tile, ones)
-        if values is not None and self.context is not None:
-            self.context += np.matmul(tile, values, self._addend)
-
-    def of_rows(self, start: int, stop: int) -> Sums:
-        """Return the sums of some rows; what is added to those is added to these."""
-        context, addend = (
-            array if array is None else array[start:stop] for array in (self.context, self._addend)
-        )
-        dtype = self.denominator.dtype
-        part = Sums(stop - start, dtype, self.unit, context, addend, self.value_factor)
-        part.shift, part.denominator = self.shift[start:stop], self.denominator[start:stop]
-        part._empty = self._empty
-        return part
+        self.close()
+        denominator = self.denominator[panels]
+        denominator += np.matmul(ones, tile)
+        if values is not None and self.context is not None and self._addend is not None:
+            context = self.context[panels]
+            context += np.matmul(values.T, tile, self._addend[panels])
 
     def close(self) -> None:
-        """Say that all tiles were added: where there was none, the sums are 0."""
+        """Say that the sums are 0 where no tile was added."""
         if self._empty and self.context is not None:
             self.context[...] = 0
+        self._empty = False
 
-    def shift_tile(self, tile: Array) -> None:
+    def shift_tile(self, tile: Array, panels: slice) -> None:
         """Subtract the shift from a tile, and raise it first where it no longer will do."""
+        shift = self.shift[panels]
         if not self._empty:
-            np.subtract(tile, self.shift[:, None], out=tile)
-            if self._all_seeing and tile.max() <= room(tile.dtype) * self.unit:
+            np.subtract(tile, shift[:, None], out=tile)
+            if all(self._all_seeing[panels]) and tile.max() <= room(tile.dtype) * self.unit:
                 return
         step = tile.max(axis=1)
-        seeing = None if self._empty else self.denominator > 0
+        seeing = None if self._empty else self.denominator[panels] > 0
         if seeing is not None:
-            # A row that has seen nothing takes any shift, a lower one too.
+            # A query that has seen nothing takes any shift, a lower one too.
             np.maximum(step, 0, out=step, where=seeing)
-        self._all_seeing = bool(step.min() > -np.inf)
-        if not self._all_seeing:
+        self._all_seeing[panels] = (step.min(axis=1) > -np.inf).tolist()
+        if not all(self._all_seeing[panels]):
             step[step == -np.inf] = 0
         np.subtract(tile, step[:, None], out=tile)
-        self.shift += step
+        shift += step
         if seeing is not None:
-            self._bring_down(np.where(seeing, exponential(-step, self.unit), 1))
+            self._bring_down(np.where(seeing, exponential(-step, self.unit), 1), panels)
 
-    def _bring_down(self, factor: Array) -> None:
-        self.denominator *= factor
+    def _bring_down(self, factor: Array, panels: slice) -> None:
+        self.denominator[panels] *= factor
         if self.context is not None:
-            self.context *= factor[:, None]
+            self.context[panels] *= factor[:, None]
 
 
 def merge(parts: Sequence[Sums]) -> Sums:
@@ -143,7 +139,7 @@ def merge(parts: Sequence[Sums]) -> Sums:
     highest = np.maximum.reduce(shifts)
     highest[highest == -np.inf] = 0
     factor = min(part.value_factor for part in parts)
-    whole = Sums(len(highest), highest.dtype, 1.0, value_factor=factor)
+    whole = Sums(highest.shape, highest.dtype, 1.0, value_factor=factor)
     whole.shift = highest
     for part, shift in zip(parts, shifts, strict=True):
         share = np.exp(shift - highest)

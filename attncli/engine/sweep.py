@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
+from attncli.engine.panels import across
 from attncli.engine.sums import Sums, exponential
 from attncli.engine.tile import Rows, fill, silence
 
@@ -20,8 +21,8 @@ __all__ = ["Sweep", "tiles"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
-# Measured (tests/bench/README.md).
-_STRIP_ROWS = 256
+# The keys of a tile that some queries see and others do not (tests/bench/README.md).
+_EDGE_COLUMNS = 128
 
 
 def tiles(span: Span, width: int) -> Iterator[Span]:
@@ -36,9 +37,9 @@ class Sweep:
     Parameters
     ----------
     rows : Rows
-    weights : ndarray (rows, S), or None
+    weights : ndarray (P · R, S), or None
         Where the weights go, if they are asked for.
-    context : ndarray (rows, E), or None
+    context : ndarray (P, E, R), or None
         Where to sum up the weighted values, if the context is asked for.
     scratch : Scratch
     value_factor : float
@@ -55,76 +56,82 @@ class Sweep:
         value_factor: float = 1.0,
     ) -> None:
         self.rows = rows
-        self.weights = weights
+        self.weights = None if weights is None else across(weights, rows.panel)
         self._scratch = scratch
-        count, dtype = rows.query.shape[0], rows.query.dtype
+        count, _, panel = rows.query.shape
+        self._all = slice(0, count)
         self._values = addend = None
         if context is not None:
             self._values = rows.operands.values(rows.batch, rows.head)
             addend = scratch.buffer("addend", *context.shape)
-        self._sums = Sums(count, dtype, rows.unit, context, addend, value_factor)
+        sizes, dtype = (count, panel), rows.query.dtype
+        self._sums = Sums(sizes, dtype, rows.unit, context, addend, value_factor)
+        # What the queries of each panel see, some of them and all of them.
+        self._spans: list[Span] = []
+        self._cores: list[Span] = []
         # The shift under which each tile of the weights was exponentiated.
         self._tile_shifts: list[tuple[Array, slice, Array]] = []
 
     def over(self, span: Span) -> Sums:
         """Return the sums over a span of keys."""
-        if self.rows.cuts_in_strips:
-            self._over_strips(span)
+        if self.rows.skips:
+            self._over_panels(span)
         else:
-            self._over_tiles(self.rows, self._sums, span)
-            self._close(self.rows, self._sums, span)
+            for columns in tiles(span, self._scratch.tile_columns):
+                self._take(columns, self._all)
+        self._sums.close()
+        if self.weights is not None:
+            self.weights[:, : span[0]] = 0
+            self.weights[:, span[1] :] = 0
         return self._sums
 
-    def _over_strips(self, span: Span) -> None:
-        """Take what every query sees at once, and the rest in strips of a few queries.
-
-        So little is computed that no query sees.
-        """
-        rows = self.rows
-        visible = rows.operands.problem.visible
-        core = _aligned(visible.core(rows.batch, (rows.start, rows.stop), span))
-        self._over_tiles(rows, self._sums, core)
-        for strip in rows.strips(_STRIP_ROWS):
-            first, last = visible.span(rows.batch, strip.start, strip.stop)
-            first, last = max(first, span[0]), min(last, span[1])
-            sums = self._sums.of_rows(strip.start - rows.start, strip.stop - rows.start)
-            some = core[0] < core[1]
-            for piece in ((first, core[0]), (core[1], last)) if some else ((first, last),):
-                self._over_tiles(strip, sums, piece)
-            self._close(strip, sums, (first, last))
-
-    def _over_tiles(self, rows: Rows, sums: Sums, span: Span) -> None:
-        scratch = self._scratch
-        silenced = _silenced(rows, span)
-        for columns in tiles(span, scratch.tile_columns):
-            scratch.pause()
-            tile = self._place(rows, columns)
-            fill(rows, columns, tile)
-            if rows.shifted:
-                sums.shift_tile(tile)
+    def _over_panels(self, span: Span) -> None:
+        """Take what every query sees at once, and of the rest only panels that see something."""
+        rows, visible = self.rows, self.rows.operands.problem.visible
+        for start in range(rows.start, rows.stop, rows.panel):
+            own = start, start + rows.panel
+            seen = visible.span(rows.batch, *own)
+            self._spans.append(seen)
+            self._cores.append(visible.core(rows.batch, own, seen))
+        first, last = _aligned(visible.core(rows.batch, (rows.start, rows.stop), span))
+        if first >= last:
+            first = last = span[0]
+        for columns in tiles((first, last), self._scratch.tile_columns):
+            self._take(columns, self._all)
+        width = min(max(_EDGE_COLUMNS, rows.panel), self._scratch.tile_columns)
+        for piece in ((span[0], first), (last, span[1])):
+            for columns in tiles(piece, width):
+                panels = _range(_overlaps(seen, columns) for seen in self._spans)
+                self._take(columns, panels)
                 if self.weights is not None:
-                    self._tile_shifts.append((tile, self._own(rows), sums.shift.copy()))
-            exponential(tile, rows.unit, tile)
-            if any(start < columns[1] and columns[0] < stop for start, stop in silenced):
-                silence(rows, columns, tile, scratch)
-            sums.add(tile, scratch.ones(columns[1] - columns[0]), self._cut(columns))
+                    self.weights[: panels.start, slice(*columns)] = 0
+                    self.weights[panels.stop :, slice(*columns)] = 0
 
-    def _close(self, rows: Rows, sums: Sums, span: Span) -> None:
-        """Say that rows have seen all keys of a span: the others have no weight."""
-        sums.close()
+    def _take(self, columns: Span, panels: slice) -> None:
+        """Take one tile: some keys, and the queries of some panels."""
+        if panels.start >= panels.stop:
+            return
+        scratch, sums = self._scratch, self._sums
+        scratch.pause()
+        rows = self.rows if panels == self._all else self.rows.part(panels)
+        tile = self._place(columns, panels)
+        fill(rows, columns, tile)
+        if rows.shifted:
+            sums.shift_tile(tile, panels)
+            if self.weights is not None:
+                self._tile_shifts.append((tile, panels, sums.shift[panels].copy()))
+        exponential(tile, rows.unit, tile)
+        if rows.hides_late and rows.operands.problem.visible.hides:
+            for some in self._edges(columns, panels):
+                inner = slice(some.start - panels.start, some.stop - panels.start)
+                silence(self.rows.part(some), columns, tile[inner], scratch)
+        sums.add(tile, scratch.ones(columns[1] - columns[0]), self._cut(columns), panels)
+
+    def _place(self, columns: Span, panels: slice) -> Array:
         if self.weights is not None:
-            weights = self.weights[self._own(rows)]
-            weights[:, : span[0]] = 0
-            weights[:, span[1] :] = 0
-
-    def _own(self, rows: Rows) -> slice:
-        return slice(rows.start - self.rows.start, rows.stop - self.rows.start)
-
-    def _place(self, rows: Rows, columns: Span) -> Array:
-        if self.weights is not None:
-            return self.weights[self._own(rows), columns[0] : columns[1]]
-        # Column-major: BLAS multiplies faster, and NumPy finds the maxima of rows faster.
-        return self._scratch.buffer("tile", len(rows.query), columns[1] - columns[0], "F")
+            return self.weights[panels, slice(*columns)]
+        sizes = panels.stop - panels.start, columns[1] - columns[0], self.rows.panel
+        return self._scratch.buffer("tile", *sizes)
 
     def _cut(self, columns: Span) -> Array | None:
         """Return the values of some columns."""
@@ -134,22 +141,43 @@ class Sweep:
         factor = self._sums.value_factor
         return values if factor == 1.0 else np.multiply(values, factor, dtype=values.dtype)
 
-    def normalise(self, weights: Array, share: Array, shift: Array) -> None:
-        """Multiply each row by its share, and bring every tile to the final shift."""
-        if all(np.array_equal(before, shift[rows]) for _, rows, before in self._tile_shifts):
+    def _edges(self, columns: Span, panels: slice) -> Iterator[slice]:
+        """Give the runs of panels with a query that does not see all of some columns."""
+        if not self._cores:
+            yield panels
+            return
+        start = None
+        for number in range(panels.start, panels.stop):
+            first, last = self._cores[number]
+            if not (first <= columns[0] and columns[1] <= last):
+                start = number if start is None else start
+            elif start is not None:
+                yield slice(start, number)
+                start = None
+        if start is not None:
+            yield slice(start, panels.stop)
+
+    def normalise(self, share: Array, shift: Array) -> None:
+        """Multiply the weights of each query by its share, and bring all to the final shift."""
+        weights = self.weights
+        if weights is None:
+            return
+        if all(np.array_equal(before, shift[some]) for _, some, before in self._tile_shifts):
             np.multiply(weights, share[:, None], out=weights)
             return
-        for tile, rows, before in self._tile_shifts:
-            below = exponential(np.minimum(before - shift[rows], 0), self.rows.unit)
-            np.multiply(tile, (share[rows] * below)[:, None], out=tile)
+        for tile, some, before in self._tile_shifts:
+            below = exponential(np.minimum(before - shift[some], 0), self.rows.unit)
+            np.multiply(tile, (share[some] * below)[:, None], out=tile)
 
 
-def _silenced(rows: Rows, span: Span) -> list[Span]:
-    """Return the columns of a span where some keys have to be silenced."""
-    visible = rows.operands.problem.visible
-    if not (rows.hides_late and visible.hides) or span[0] >= span[1]:
-        return []
-    return visible.edges(rows.batch, (rows.start, rows.stop), span)
+def _overlaps(one: Span, other: Span) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def _range(flags: Iterator[bool]) -> slice:
+    """Return the slice from the first true flag to the last one."""
+    places = [place for place, flag in enumerate(flags) if flag]
+    return slice(places[0], places[-1] + 1) if places else slice(0, 0)
 
 
 def _aligned(span: Span) -> Span:

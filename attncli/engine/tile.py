@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
+from attncli.engine.panels import across
 from attncli.errors import DataError
 from attncli.finite import all_finite
 from attncli.visibility import cut
@@ -42,13 +43,13 @@ class Rows:
     ----------
     operands : Operands
     batch, head, start, stop : int
-    query : ndarray (rows, D)
-        Multiplied by scale and unit.
+    query : ndarray (P, D, R)
+        In panels (`attncli.engine.panels`), multiplied by scale and unit.
     key : ndarray (S, D)
         As stored.
     unit : float
         Scores are in 1/unit nats: 1, or 1/ln 2 where they are in bits.
-    keep : dict of str to ndarray (rows, S)
+    keep : dict of str to ndarray (P · R, S)
         Where to copy ``raw``, ``capped`` and ``scores``: those asked for.
     may_overflow : bool
         Whether the product of query and key may exceed the computing dtype.
@@ -69,10 +70,16 @@ class Rows:
     keep: dict[str, Array]
     may_overflow: bool
     shifted: bool
-    steps: list[Step] = field(init=False)
+    steps: list[Step] | None = None
 
     def __post_init__(self) -> None:
-        self.steps = list(_steps(self))
+        if self.steps is None:
+            self.steps = list(_steps(self))
+
+    @property
+    def panel(self) -> int:
+        """How many queries a panel holds."""
+        return self.query.shape[2]
 
     @property
     def hides_late(self) -> bool:
@@ -80,18 +87,17 @@ class Rows:
         return not self.shifted and not self.keep
 
     @property
-    def cuts_in_strips(self) -> bool:
-        """Whether each query sees one interval of keys, and nothing is kept of the others."""
-        visible = self.operands.problem.visible
-        return visible.banded and visible.is_one_interval and not self.keep
+    def skips(self) -> bool:
+        """Whether panels do without the tiles that the banded rules hide from all their queries."""
+        return self.operands.problem.visible.banded and not self.keep
 
-    def strips(self, count: int) -> Iterator[Rows]:
-        """Give the rows, so many at a time."""
-        for start in range(self.start, self.stop, count):
-            stop = min(start + count, self.stop)
-            query = self.query[start - self.start : stop - self.start]
-            known = self.key, self.unit, self.keep, self.may_overflow, self.shifted
-            yield Rows(self.operands, self.batch, self.head, start, stop, query, *known)
+    def part(self, panels: slice) -> Rows:
+        """Return some of the panels."""
+        query = self.query[panels]
+        start = self.start + panels.start * self.panel
+        stop = start + len(query) * self.panel
+        known = self.key, self.unit, self.keep, self.may_overflow, self.shifted, self.steps
+        return Rows(self.operands, self.batch, self.head, start, stop, query, *known)
 
 
 def fill(rows: Rows, columns: Span, out: Array) -> None:
@@ -103,7 +109,7 @@ def fill(rows: Rows, columns: Span, out: Array) -> None:
     ----------
     rows : Rows
     columns : (start, stop)
-    out : ndarray (rows, columns), the computing dtype
+    out : ndarray (P, columns, R), the computing dtype
 
     Raises
     ------
@@ -116,8 +122,8 @@ def fill(rows: Rows, columns: Span, out: Array) -> None:
     if rows.operands.problem.score == "additive":
         _additive(rows, keys, out)
     else:
-        np.matmul(rows.query, keys.T, out)
-    for step in rows.steps:
+        np.matmul(keys, rows.query, out)
+    for step in rows.steps or ():
         step(rows, columns, out)
 
 
@@ -148,7 +154,7 @@ def _steps(rows: Rows) -> Iterator[Step]:
 
 
 def _copy(name: str, rows: Rows, columns: Span, tile: Array) -> None:
-    rows.keep[name][:, columns[0] : columns[1]] = tile
+    across(rows.keep[name][:, slice(*columns)], rows.panel)[...] = tile
 
 
 def _additive(rows: Rows, keys: Array, out: Array) -> None:
@@ -162,10 +168,11 @@ def _additive(rows: Rows, keys: Array, out: Array) -> None:
     problem = rows.operands.problem
     vector = widen(np.asarray(problem.score_vector), problem.dtype)
     hidden_layer = np.empty_like(keys)
-    for query, scores in zip(rows.query, out, strict=True):
-        np.add(keys, query, out=hidden_layer)
-        np.tanh(hidden_layer, out=hidden_layer)
-        np.matmul(hidden_layer, vector, out=scores)
+    for panel, scores in zip(rows.query, out, strict=True):
+        for number, query in enumerate(panel.T):
+            np.add(keys, query, out=hidden_layer)
+            np.tanh(hidden_layer, out=hidden_layer)
+            np.matmul(hidden_layer, vector, out=scores[:, number])
     factor = problem.scale * rows.unit
     if factor != 1.0:
         np.multiply(out, factor, out=out)
@@ -182,7 +189,7 @@ def _cap(rows: Rows, _: Span, scores: Array) -> None:
 def _add_bias(rows: Rows, columns: Span, scores: Array) -> None:
     bias = np.asarray(rows.operands.problem.bias)
     part = cut(bias, rows.batch, rows.head, (rows.start, rows.stop), columns)
-    np.add(scores, widen(part, scores.dtype), out=scores)
+    np.add(scores, across(widen(part, scores.dtype), rows.panel), out=scores)
 
 
 def _subtract_penalty(rows: Rows, columns: Span, scores: Array) -> None:
@@ -191,13 +198,14 @@ def _subtract_penalty(rows: Rows, columns: Span, scores: Array) -> None:
     # The penalty depends on i − j alone: row i is the row before it, moved by one. So it
     # is a view of one diagonal.
     visible = rows.operands.problem.visible
+    shape = rows.stop - rows.start, columns[1] - columns[0]
     first = rows.start + visible.offset(rows.batch) - columns[1] + 1
-    distance = np.abs(np.arange(first, first + sum(scores.shape) - 1))
+    distance = np.abs(np.arange(first, first + sum(shape) - 1))
     penalty = np.multiply(distance, slope, dtype=scores.dtype, casting="same_kind")
     step = penalty.itemsize
-    start = (scores.shape[1] - 1) * step
-    view: Array = np.ndarray(scores.shape, penalty.dtype, penalty, start, (step, -step))
-    np.subtract(scores, view, out=scores)
+    start = (shape[1] - 1) * step
+    view: Array = np.ndarray(shape, penalty.dtype, penalty, start, (step, -step))
+    np.subtract(scores, across(view, rows.panel), out=scores)
 
 
 def _hide(value: float, rows: Rows, columns: Span, scores: Array) -> None:
@@ -208,7 +216,7 @@ def _hide(value: float, rows: Rows, columns: Span, scores: Array) -> None:
         seen = visible.tile(rows.batch, rows.head, span, (start, stop))
         if seen is not None:
             part = scores[:, start - columns[0] : stop - columns[0]]
-            np.copyto(part, value, where=np.logical_not(seen))
+            np.copyto(part, value, where=across(np.logical_not(seen), rows.panel))
 
 
 def silence(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
@@ -231,7 +239,7 @@ def _factor(rows: Rows, edge: Span, like: Array) -> Array:
     seen = visible.tile(rows.batch, rows.head, (rows.start, rows.stop), edge)
     factor = np.ones_like(like)
     if seen is not None:
-        np.copyto(factor, seen)
+        np.copyto(factor, across(seen, rows.panel))
     return factor
 
 
@@ -242,7 +250,7 @@ def _refuse_overflow(rows: Rows, columns: Span, scores: Array) -> None:
     wrong = ~np.isfinite(scores)
     seen = problem.visible.tile(rows.batch, rows.head, (rows.start, rows.stop), columns)
     if seen is not None and problem.unread is None:
-        wrong &= seen
+        wrong &= across(seen, rows.panel)
     if wrong.any():
         refuse_scores(problem)
 
