@@ -54,6 +54,8 @@ class Block:
     batch, head, start, stop : int
     panel : int
         Queries of a panel: all are full.
+    widest : int
+        Columns of a product with keys or values that suit BLAS.
     results : dict of str to ndarray
         The block's own rows of each output asked for: (rows, S), (rows, E) or (rows,).
     spans : list of (start, stop)
@@ -67,6 +69,7 @@ class Block:
     start: int
     stop: int
     panel: int
+    widest: int
     results: dict[str, Array]
     spans: list[Span]
     exact: bool
@@ -145,7 +148,7 @@ def _rows(operands: Operands, block: Block, scratch: Scratch, *, careful: bool) 
         query = np.multiply(query, problem.scale * unit, room)
     overflows = not bound * unit < _HALF_OF_ALL[problem.dtype]
     key = operands.keys(block.batch, block.head)
-    return Rows(operands, *place, query, key, unit, keep, overflows, shifted)
+    return Rows(operands, *place, query, key, block.widest, unit, keep, overflows, shifted)
 
 
 _KEPT = ("raw", "capped", "scores")
@@ -214,7 +217,8 @@ def _finish(operands: Operands, block: Block, sums: Sums, sweep: Sweep) -> int:
     sweep.normalise(share, sums.shift)
     if sums.context is not None:
         out = across(block.results["context"], block.panel)
-        np.multiply(sums.context, share[:, None], out)
+        np.multiply(sums.context, share[:, None], sums.context)
+        np.copyto(out, sums.context)
         if sums.value_factor != 1.0:
             np.divide(out, sums.value_factor, out=out)
     return 0 if blind is None else int(np.count_nonzero(blind))

@@ -8,12 +8,13 @@ run along R.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["across"]
+__all__ = ["across", "pieces"]
 
 Array = npt.NDArray[Any]
 
@@ -35,3 +36,14 @@ def across(matrix: Array, panel: int) -> Array:
     rows = 1 if len(matrix) == 1 else panel
     view: Array = np.reshape(matrix, (-1, rows, matrix.shape[1])).swapaxes(1, 2)
     return view
+
+
+@lru_cache
+def pieces(columns: int, widest: int) -> int:
+    """Return in how many equal pieces a product takes the columns of a tile.
+
+    As few as leave none wider than BLAS multiplies without packing; all at once where
+    only much smaller pieces are equal.
+    """
+    least = -(-columns // widest)
+    return next((count for count in range(least, 3 * least) if columns % count == 0), 1)

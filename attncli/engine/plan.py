@@ -80,7 +80,7 @@ def cut_up(problem: Problem, results: dict[str, Array]) -> list[Part]:
                 panel = min(sizes.panel, stop - start)
                 own = {name: array[b, h, start:stop] for name, array in results.items()}
                 spans = _spans(problem.visible.span(b, start, stop), wanted)
-                block = Block(b, h, start, stop, panel, own, spans, small)
+                block = Block(b, h, start, stop, panel, sizes.widest, own, spans, small)
                 parts.extend((block, number) for number in range(len(spans)))
     return parts
 
@@ -89,11 +89,12 @@ _WITHOUT_ROWS_OF_KEYS = {"context", "lse"}
 
 
 class _Sizes(NamedTuple):
-    """How many queries a block and a panel take, and how many keys a tile."""
+    """How many queries a block and a panel take, and how many keys a tile and a product."""
 
     rows: int
     panel: int
     columns: int
+    widest: int
 
 
 def _sizes(problem: Problem, results: Container[str]) -> _Sizes:
@@ -102,14 +103,15 @@ def _sizes(problem: Problem, results: Container[str]) -> _Sizes:
     rows = _BLOCK_ROWS if batch * heads * queries >= _ENOUGH_PARTS * _BLOCK_ROWS else _FEW_ROWS
     room = _TILE_BYTES // itemsize // min(queries, rows)
     if not any(name in results for name in _ROWS_OF_KEYS):
-        columns = min(room, _SMALL_PRODUCT // (_PANEL_ROWS * _width(problem))) // 16 * 16
-        if columns >= _LEAST_SMALL and not is_small(problem) and multiplies_unpacked():
-            return _Sizes(rows, _PANEL_ROWS, min(columns, keys))
+        widest = min(room, _SMALL_PRODUCT // (_PANEL_ROWS * _width(problem))) // 16 * 16
+        if widest >= _LEAST_SMALL and not is_small(problem) and multiplies_unpacked():
+            columns = keys if keys <= room else room // widest * widest
+            return _Sizes(rows, _PANEL_ROWS, columns, widest)
     if "weights" in results:
         rows = max(32, min(rows, _WEIGHT_BYTES // itemsize // keys))
     panel = min(rows, _SKIPPING_ROWS) if problem.visible.banded else rows
     columns = keys if "weights" in results else min(keys, max(_LEAST_COLUMNS, room))
-    return _Sizes(rows // panel * panel, panel, columns)
+    return _Sizes(rows // panel * panel, panel, columns, widest=keys)
 
 
 _ROWS_OF_KEYS = ("weights", "raw", "capped", "scores")

@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.engine.panels import pieces
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from attncli.engine.scratch import Scratch
 
 __all__ = ["Sums", "exponential", "merge", "room"]
 
@@ -48,8 +52,8 @@ class Sums:
     dtype : dtype
     unit : float
         Scores and shift are in 1/unit nats.
-    context, addend : ndarray (P, E, R), optional
-        Where to sum up the weighted values, and room to compute them, whatever they hold.
+    context : ndarray (P, E, R), optional
+        Where to sum up the weighted values, whatever it holds.
     value_factor : float
         The values were multiplied by it.
 
@@ -61,45 +65,49 @@ class Sums:
 
     def __init__(
         self,
-        shape: tuple[int, int],
+        shape: tuple[int, ...],
         dtype: np.dtype[Any],
         unit: float,
         context: Array | None = None,
-        addend: Array | None = None,
         value_factor: float = 1.0,
     ) -> None:
         self.unit = unit
         self.value_factor = value_factor
         self.shift, self.denominator = np.zeros((2, *shape), dtype)
         self.context = context
-        self._addend = addend
         self._empty = True
         self._all_seeing = [False] * shape[0]
 
-    def add(self, tile: Array, ones: Array, values: Array | None, panels: slice) -> None:
+    def add(
+        self, tile: Array, values: Array | None, panels: slice, widest: int, scratch: Scratch
+    ) -> None:
         """Add the sums of a tile of exponentials.
 
         Parameters
         ----------
         tile : ndarray (panels, columns, R)
-        ones : ndarray (columns,)
-            A product with ones is the quickest sum over keys.
         values : ndarray (columns, E), or None where no context is asked for
         panels : slice
             Whose tile it is.
+        widest : int
+            Columns of the product with values that suit BLAS.
+        scratch : Scratch
         """
+        # A product with ones is the quickest sum over keys.
+        ones = scratch.ones(tile.shape[1])
         if self._empty and len(tile) == len(self.denominator):
             self._empty = False
             np.matmul(ones, tile, self.denominator)
-            if values is not None:
-                np.matmul(values.T, tile, self.context)
+            if values is not None and self.context is not None:
+                _weigh(values, tile, widest, scratch, self.context)
             return
         self.close()
         denominator = self.denominator[panels]
         denominator += np.matmul(ones, tile)
-        if values is not None and self.context is not None and self._addend is not None:
+        if values is not None and self.context is not None:
             context = self.context[panels]
-            context += np.matmul(values.T, tile, self._addend[panels])
+            room = scratch.buffer("addend", *context.shape)
+            context += _weigh(values, tile, widest, scratch, room)
 
     def close(self) -> None:
         """Say that the sums are 0 where no tile was added."""
@@ -131,6 +139,20 @@ class Sums:
         self.denominator[panels] *= factor
         if self.context is not None:
             self.context[panels] *= factor[:, None]
+
+
+def _weigh(values: Array, tile: Array, widest: int, scratch: Scratch, out: Array) -> Array:
+    """Write the values, weighted by a tile, into ``out`` (panels, E, R)."""
+    columns, width = values.shape
+    count = pieces(columns, widest)
+    if count == 1:
+        return np.matmul(values.T, tile, out)
+    panels, _, panel = tile.shape
+    size = columns // count
+    parts = scratch.buffer("parts", panels, count, width, panel)
+    own_values = values.reshape(count, size, width).swapaxes(1, 2)
+    np.matmul(own_values, tile.reshape(panels, count, size, panel), parts)
+    return np.add.reduce(parts, axis=1, out=out)
 
 
 def merge(parts: Sequence[Sums]) -> Sums:

@@ -21,8 +21,8 @@ __all__ = ["Sweep", "tiles"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
-# The keys of a tile that some queries see and others do not (tests/bench/README.md).
-_EDGE_COLUMNS = 128
+# Measured (tests/bench/README.md).
+_STRIP_ROWS = 256
 
 
 def tiles(span: Span, width: int) -> Iterator[Span]:
@@ -59,73 +59,66 @@ class Sweep:
         self.weights = None if weights is None else across(weights, rows.panel)
         self._scratch = scratch
         count, _, panel = rows.query.shape
-        self._all = slice(0, count)
-        self._values = addend = None
+        self._values = None
         if context is not None:
             self._values = rows.operands.values(rows.batch, rows.head)
-            addend = scratch.buffer("addend", *context.shape)
         sizes, dtype = (count, panel), rows.query.dtype
-        self._sums = Sums(sizes, dtype, rows.unit, context, addend, value_factor)
-        # What the queries of each panel see, some of them and all of them.
-        self._spans: list[Span] = []
-        self._cores: list[Span] = []
+        self._sums = Sums(sizes, dtype, rows.unit, context, value_factor)
         # The shift under which each tile of the weights was exponentiated.
         self._tile_shifts: list[tuple[Array, slice, Array]] = []
 
     def over(self, span: Span) -> Sums:
         """Return the sums over a span of keys."""
         if self.rows.skips:
-            self._over_panels(span)
+            self._over_strips(span)
         else:
-            for columns in tiles(span, self._scratch.tile_columns):
-                self._take(columns, self._all)
+            hides = self.rows.operands.problem.visible.hides
+            self._over_tiles(self.rows, slice(0, len(self.rows.query)), span, hides=hides)
+            self._blank(slice(None), span)
         self._sums.close()
-        if self.weights is not None:
-            self.weights[:, : span[0]] = 0
-            self.weights[:, span[1] :] = 0
         return self._sums
 
-    def _over_panels(self, span: Span) -> None:
-        """Take what every query sees at once, and of the rest only panels that see something."""
-        rows, visible = self.rows, self.rows.operands.problem.visible
-        for start in range(rows.start, rows.stop, rows.panel):
-            own = start, start + rows.panel
-            seen = visible.span(rows.batch, *own)
-            self._spans.append(seen)
-            self._cores.append(visible.core(rows.batch, own, seen))
-        first, last = _aligned(visible.core(rows.batch, (rows.start, rows.stop), span))
-        if first >= last:
-            first = last = span[0]
-        for columns in tiles((first, last), self._scratch.tile_columns):
-            self._take(columns, self._all)
-        width = min(max(_EDGE_COLUMNS, rows.panel), self._scratch.tile_columns)
-        for piece in ((span[0], first), (last, span[1])):
-            for columns in tiles(piece, width):
-                panels = _range(_overlaps(seen, columns) for seen in self._spans)
-                self._take(columns, panels)
-                if self.weights is not None:
-                    self.weights[: panels.start, slice(*columns)] = 0
-                    self.weights[panels.stop :, slice(*columns)] = 0
+    def _over_strips(self, span: Span) -> None:
+        """Take what every query sees at once, and the rest in strips of a few queries.
 
-    def _take(self, columns: Span, panels: slice) -> None:
-        """Take one tile: some keys, and the queries of some panels."""
-        if panels.start >= panels.stop:
-            return
+        So little is computed that no query sees.
+        """
+        rows, visible = self.rows, self.rows.operands.problem.visible
+        core = _aligned(visible.core(rows.batch, (rows.start, rows.stop), span))
+        count = len(rows.query)
+        self._over_tiles(rows, slice(0, count), core, hides=False)
+        step = max(1, _STRIP_ROWS // rows.panel)
+        for start in range(0, count, step):
+            panels = slice(start, min(start + step, count))
+            strip = rows.part(panels)
+            first, last = visible.span(rows.batch, strip.start, strip.stop)
+            first, last = max(first, span[0]), min(last, span[1])
+            some = core[0] < core[1]
+            for piece in ((first, core[0]), (core[1], last)) if some else ((first, last),):
+                self._over_tiles(strip, panels, piece, hides=True)
+            self._blank(panels, (first, last))
+
+    def _over_tiles(self, rows: Rows, panels: slice, span: Span, *, hides: bool) -> None:
         scratch, sums = self._scratch, self._sums
-        scratch.pause()
-        rows = self.rows if panels == self._all else self.rows.part(panels)
-        tile = self._place(columns, panels)
-        fill(rows, columns, tile)
-        if rows.shifted:
-            sums.shift_tile(tile, panels)
-            if self.weights is not None:
-                self._tile_shifts.append((tile, panels, sums.shift[panels].copy()))
-        exponential(tile, rows.unit, tile)
-        if rows.hides_late and rows.operands.problem.visible.hides:
-            for some in self._edges(columns, panels):
-                inner = slice(some.start - panels.start, some.stop - panels.start)
-                silence(self.rows.part(some), columns, tile[inner], scratch)
-        sums.add(tile, scratch.ones(columns[1] - columns[0]), self._cut(columns), panels)
+        silences = hides and rows.hides_late
+        for columns in tiles(span, scratch.tile_columns):
+            scratch.pause()
+            tile = self._place(columns, panels)
+            fill(rows, columns, tile)
+            if rows.shifted:
+                sums.shift_tile(tile, panels)
+                if self.weights is not None:
+                    self._tile_shifts.append((tile, panels, sums.shift[panels].copy()))
+            exponential(tile, rows.unit, tile)
+            if silences:
+                silence(rows, columns, tile, scratch)
+            sums.add(tile, self._cut(columns), panels, rows.widest, scratch)
+
+    def _blank(self, panels: slice, span: Span) -> None:
+        """Write that keys outside a span have no weight."""
+        if self.weights is not None:
+            self.weights[panels, : span[0]] = 0
+            self.weights[panels, span[1] :] = 0
 
     def _place(self, columns: Span, panels: slice) -> Array:
         if self.weights is not None:
@@ -141,22 +134,6 @@ class Sweep:
         factor = self._sums.value_factor
         return values if factor == 1.0 else np.multiply(values, factor, dtype=values.dtype)
 
-    def _edges(self, columns: Span, panels: slice) -> Iterator[slice]:
-        """Give the runs of panels with a query that does not see all of some columns."""
-        if not self._cores:
-            yield panels
-            return
-        start = None
-        for number in range(panels.start, panels.stop):
-            first, last = self._cores[number]
-            if not (first <= columns[0] and columns[1] <= last):
-                start = number if start is None else start
-            elif start is not None:
-                yield slice(start, number)
-                start = None
-        if start is not None:
-            yield slice(start, panels.stop)
-
     def normalise(self, share: Array, shift: Array) -> None:
         """Multiply the weights of each query by its share, and bring all to the final shift."""
         weights = self.weights
@@ -168,16 +145,6 @@ class Sweep:
         for tile, some, before in self._tile_shifts:
             below = exponential(np.minimum(before - shift[some], 0), self.rows.unit)
             np.multiply(tile, (share[some] * below)[:, None], out=tile)
-
-
-def _overlaps(one: Span, other: Span) -> bool:
-    return one[0] < other[1] and other[0] < one[1]
-
-
-def _range(flags: Iterator[bool]) -> slice:
-    """Return the slice from the first true flag to the last one."""
-    places = [place for place, flag in enumerate(flags) if flag]
-    return slice(places[0], places[-1] + 1) if places else slice(0, 0)
 
 
 def _aligned(span: Span) -> Span:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.panels import across
+from attncli.engine.panels import across, pieces
 from attncli.errors import DataError
 from attncli.finite import all_finite
 from attncli.visibility import cut
@@ -47,6 +47,8 @@ class Rows:
         In panels (`attncli.engine.panels`), multiplied by scale and unit.
     key : ndarray (S, D)
         As stored.
+    widest : int
+        Columns of a product with keys or values that suit BLAS.
     unit : float
         Scores are in 1/unit nats: 1, or 1/ln 2 where they are in bits.
     keep : dict of str to ndarray (P · R, S)
@@ -66,6 +68,7 @@ class Rows:
     stop: int
     query: Array
     key: Array
+    widest: int
     unit: float
     keep: dict[str, Array]
     may_overflow: bool
@@ -88,16 +91,18 @@ class Rows:
 
     @property
     def skips(self) -> bool:
-        """Whether panels do without the tiles that the banded rules hide from all their queries."""
+        """Whether what the banded rules hide from some queries is not even computed."""
         return self.operands.problem.visible.banded and not self.keep
 
     def part(self, panels: slice) -> Rows:
         """Return some of the panels."""
         query = self.query[panels]
-        start = self.start + panels.start * self.panel
-        stop = start + len(query) * self.panel
-        known = self.key, self.unit, self.keep, self.may_overflow, self.shifted, self.steps
-        return Rows(self.operands, self.batch, self.head, start, stop, query, *known)
+        panel = query.shape[2]
+        start = self.start + panels.start * panel
+        stop = start + len(query) * panel
+        known = self.unit, self.keep, self.may_overflow, self.shifted, self.steps
+        place = self.batch, self.head, start, stop
+        return Rows(self.operands, *place, query, self.key, self.widest, *known)
 
 
 def fill(rows: Rows, columns: Span, out: Array) -> None:
@@ -122,9 +127,22 @@ def fill(rows: Rows, columns: Span, out: Array) -> None:
     if rows.operands.problem.score == "additive":
         _additive(rows, keys, out)
     else:
-        np.matmul(keys, rows.query, out)
+        _multiply(keys, rows, out)
     for step in rows.steps or ():
         step(rows, columns, out)
+
+
+def _multiply(keys: Array, rows: Rows, out: Array) -> None:
+    """Write q · k of some keys (columns, D)."""
+    columns, width = keys.shape
+    count = pieces(columns, rows.widest)
+    if count == 1:
+        np.matmul(keys, rows.query, out)
+        return
+    panels, _, panel = out.shape
+    size = columns // count
+    own_keys = keys.reshape(count, size, width)
+    np.matmul(own_keys, rows.query[:, None], out.reshape(panels, count, size, panel))
 
 
 def _steps(rows: Rows) -> Iterator[Step]:
