@@ -1,4 +1,4 @@
-"""Some queries of one head against all their keys: softmax and the weighted sum, tile by tile.
+"""Some queries of a head or a few against all their keys: softmax and the weighted sum, tile by tile.
 
 There is one way through the tiles. Where weights are asked for, a tile lies in the
 result and is normalised there when its row is done; otherwise it lies in a buffer and
@@ -13,13 +13,14 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.panels import across
+from attncli.engine.panels import across, lying
 from attncli.engine.sums import exponential, merge, room
 from attncli.engine.sweep import Sweep, tiles
 from attncli.engine.tile import NotFiniteError, Rows, fill
@@ -47,17 +48,17 @@ _SHRINK = 2.0**-40
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """Queries start:stop of one head, and where their results go.
+    """Queries start:stop of one head or of several, and where their results go.
 
     Attributes
     ----------
-    batch, head, start, stop : int
+    batch : int
+    heads : (first, last + 1)
+    start, stop : int
     panel : int
         Queries of a panel: all are full.
-    widest : int
-        Columns of a product with keys or values that suit BLAS.
     results : dict of str to ndarray
-        The block's own rows of each output asked for: (rows, S), (rows, E) or (rows,).
+        The block's own rows of each output asked for: (N, rows, S), (N, rows, E) or (N, rows).
     spans : list of (start, stop)
         The keys of its parts. More than one only where no L × S output is asked for.
     exact : bool
@@ -65,11 +66,10 @@ class Block:
     """
 
     batch: int
-    head: int
+    heads: Span
     start: int
     stop: int
     panel: int
-    widest: int
     results: dict[str, Array]
     spans: list[Span]
     exact: bool
@@ -81,9 +81,10 @@ class Block:
         context = self.results.get("context")
         if context is None:
             return None
-        sizes = across(context, self.panel).shape
-        alone = len(self.spans) == 1
-        return scratch.buffer("context", *sizes) if alone else np.empty(sizes, context.dtype)
+        shape = across(context, self.panel).shape
+        if len(self.spans) == 1:
+            return lying(partial(scratch.buffer, "context"), shape)
+        return np.empty(shape, context.dtype)
 
     def deliver(self, part: int, sums: Sums) -> Sums | None:
         """Take the sums of a part; return those of the whole when it was the last."""
@@ -135,20 +136,21 @@ def attend_part(operands: Operands, part: Part, scratch: Scratch) -> int:
 def _rows(operands: Operands, block: Block, scratch: Scratch, *, careful: bool) -> Rows:
     """Return the block's queries, and what is known of their scores."""
     problem = operands.problem
-    place = block.batch, block.head, block.start, block.stop
+    place = block.batch, block.heads[0], block.start, block.stop
     keep = {name: block.results[name] for name in _KEPT if name in block.results}
     bound = _bound(operands, block)
-    shifted = careful or _needs_shift(problem, block.head, bound)
+    shifted = careful or _needs_shift(problem, block.heads[0], bound)
     # Half of what a shift leaves is too small for exp2, which then takes ten times as long.
     unit = 1.0 if shifted or block.exact or keep else _BITS
-    query = widen(operands.query[block.batch, block.head, block.start : block.stop], problem.dtype)
-    query = across(query, block.panel)
+    own = operands.query[block.batch, slice(*block.heads), block.start : block.stop]
+    query = across(widen(own, problem.dtype), block.panel)
     if problem.score != "additive":
-        room = scratch.buffer("query", *query.shape)
+        room = lying(partial(scratch.buffer, "query"), query.shape)
         query = np.multiply(query, problem.scale * unit, room)
     overflows = not bound * unit < _HALF_OF_ALL[problem.dtype]
-    key = operands.keys(block.batch, block.head)
-    return Rows(operands, *place, query, key, block.widest, unit, keep, overflows, shifted)
+    key = operands.keys(block.batch, block.heads)
+    value = operands.values(block.batch, block.heads) if "context" in block.results else None
+    return Rows(operands, *place, query, key, value, unit, keep, overflows, shifted)
 
 
 _KEPT = ("raw", "capped", "scores")
@@ -156,13 +158,13 @@ _HALF_OF_ALL = {np.dtype(kind): float(np.finfo(kind).max) / 2 for kind in (np.fl
 
 
 def _bound(operands: Operands, block: Block) -> float:
-    """Return what no raw score of the block's head can exceed in magnitude; inf if unknown."""
+    """Return what no raw score of the block's heads can exceed in magnitude; inf if unknown."""
     problem = operands.problem
     if problem.score == "additive":
         return float(np.abs(np.asarray(problem.score_vector)).sum()) * abs(problem.scale)
     if block.exact or block.stop - block.start < _FEW_QUERIES:
         return math.inf
-    return operands.bound(block.batch, block.head) * abs(problem.scale)
+    return operands.bound(block.batch, block.heads) * abs(problem.scale)
 
 
 def _needs_shift(problem: Problem, head: int, bound: float) -> bool:
@@ -176,16 +178,16 @@ def _needs_shift(problem: Problem, head: int, bound: float) -> bool:
 
 def _fill_hidden(rows: Rows, span: Span) -> None:
     """Write the outputs for the keys outside the span: tiles that softmax never needs."""
-    keys = len(rows.key)
+    keys = rows.key.shape[1]
     outside = [part for part in ((0, span[0]), (span[1], keys)) if part[0] < part[1]]
     for first, last in outside:
         if "raw" in rows.keep or "capped" in rows.keep:
             for columns in tiles((first, last), 4096):
-                count, _, panel = rows.query.shape
-                sizes = count, columns[1] - columns[0], panel
+                heads, count, _, panel = rows.query.shape
+                sizes = heads, count, columns[1] - columns[0], panel
                 fill(rows, columns, np.empty(sizes, rows.query.dtype))
         else:
-            rows.keep["scores"][:, first:last] = -np.inf
+            rows.keep["scores"][..., first:last] = -np.inf
 
 
 def _sound(context: Array, *, shifted: bool) -> bool:
@@ -203,12 +205,15 @@ def _finish(operands: Operands, block: Block, sums: Sums, sweep: Sweep) -> int:
     total = sums.denominator
     blind = total == 0 if operands.may_be_blind else None
     unit = sums.unit
-    sink = None if problem.sinks is None else problem.dtype.type(problem.sinks[block.head] * unit)
+    sink = (
+        None if problem.sinks is None else problem.dtype.type(problem.sinks[block.heads[0]] * unit)
+    )
     if "lse" in block.results:
         log_total = np.log(total) + sums.shift / unit
         if sink is not None:
             log_total = np.logaddexp(log_total, sink / unit)
-        block.results["lse"][...] = log_total.reshape(-1)
+        lse = block.results["lse"]
+        lse[...] = log_total.reshape(lse.shape)
     if sink is not None:
         total = total + exponential(sink - sums.shift, unit)
     share = 1 / total
@@ -217,7 +222,7 @@ def _finish(operands: Operands, block: Block, sums: Sums, sweep: Sweep) -> int:
     sweep.normalise(share, sums.shift)
     if sums.context is not None:
         out = across(block.results["context"], block.panel)
-        np.multiply(sums.context, share[:, None], sums.context)
+        np.multiply(sums.context, share[:, :, None], sums.context)
         np.copyto(out, sums.context)
         if sums.value_factor != 1.0:
             np.divide(out, sums.value_factor, out=out)

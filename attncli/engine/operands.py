@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Operands", "prepare"]
 
 Array = npt.NDArray[Any]
+Span = tuple[int, int]
 
 
 @dataclass(eq=False)
@@ -36,47 +37,51 @@ class Operands:
     problem: Problem
     query: Array
     key: Array
-    _longest_keys: dict[tuple[int, int], float] = field(default_factory=dict)
-    _bounds: dict[tuple[int, int], float] = field(default_factory=dict)
+    _longest_keys: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    _bounds: dict[tuple[int, Span], float] = field(default_factory=dict)
 
     @property
     def may_be_blind(self) -> bool:
         """Whether some query may see no key: any rule, or a bias, may hide all of them."""
         return self.problem.visible.hides or self.problem.bias is not None
 
-    def keys(self, batch: int, head: int) -> Array:
-        """Return the keys (S, D) that a query head reads, as stored."""
-        keys: Array = self.key[self._place(self.key, batch, head)]
+    def keys(self, batch: int, heads: Span) -> Array:
+        """Return the keys (G, S, D) that some query heads read, as stored."""
+        entry, first, last = self._place(self.key, batch, heads)
+        keys: Array = self.key[entry, first:last]
         return keys
 
-    def values(self, batch: int, head: int) -> Array:
-        """Return the values (S, E) that a query head reads, as stored."""
+    def values(self, batch: int, heads: Span) -> Array:
+        """Return the values (G, S, E) that some query heads read, as stored."""
         value = self.problem.value
         if value is None:
-            return np.zeros((self.key.shape[2], 0), self.problem.dtype)
-        values: Array = value[self._place(value, batch, head)]
+            return np.zeros((1, self.key.shape[2], 0), self.problem.dtype)
+        entry, first, last = self._place(value, batch, heads)
+        values: Array = value[entry, first:last]
         return values
 
-    def _place(self, array: Array, batch: int, head: int) -> tuple[int, int]:
-        return batch % array.shape[0], head * array.shape[1] // self.query.shape[1]
+    def _place(self, array: Array, batch: int, heads: Span) -> tuple[int, int, int]:
+        share = self.query.shape[1] // array.shape[1]
+        return batch % array.shape[0], heads[0] // share, (heads[1] - 1) // share + 1
 
-    def bound(self, batch: int, head: int) -> float:
-        """Return what no product of a query and a key of a head can exceed in magnitude.
+    def bound(self, batch: int, heads: Span) -> float:
+        """Return what no product of a query and a key of some heads can exceed in magnitude.
 
         |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz). NaN or inf where one is not finite.
         """
         # Two threads may both find nothing here; they make the same.
-        bound = self._bounds.get((batch, head))
+        bound = self._bounds.get((batch, heads))
         if bound is None:
-            length = _longest(self.query[batch, head], self.problem.dtype)
-            bound = self._bounds[batch, head] = length * self._longest_key(batch, head)
+            length = _longest(self.query[batch, slice(*heads)], self.problem.dtype)
+            bound = self._bounds[batch, heads] = length * self._longest_key(batch, heads)
         return bound
 
-    def _longest_key(self, batch: int, head: int) -> float:
-        place = self._place(self.key, batch, head)
+    def _longest_key(self, batch: int, heads: Span) -> float:
+        place = self._place(self.key, batch, heads)
         longest = self._longest_keys.get(place)
         if longest is None:
-            longest = self._longest_keys[place] = _longest(self.key[place], self.problem.dtype)
+            longest = _longest(self.keys(batch, heads), self.problem.dtype)
+            self._longest_keys[place] = longest
         return longest
 
 
@@ -128,9 +133,10 @@ def _unit(rows: Array) -> Array:
     return rows / np.where(length == 0, 1, length)
 
 
-def _longest(rows: Array, dtype: np.dtype[Any], step: int = 4096) -> float:
-    """Return the largest Euclidean length of a row; inf where a square overflows."""
-    parts = (widen(rows[start : start + step], dtype) for start in range(0, len(rows), step))
-    squares = [float(np.einsum("sd,sd->s", part, part).max()) for part in parts]
+def _longest(vectors: Array, dtype: np.dtype[Any], step: int = 4096) -> float:
+    """Return the largest Euclidean length of some vectors (N, S, D); inf where a square overflows."""
+    starts = range(0, vectors.shape[1], step)
+    parts = (widen(vectors[:, start : start + step], dtype) for start in starts)
+    squares = [float(np.einsum("nsd,nsd->ns", part, part).max()) for part in parts]
     # max() of Python passes over NaN.
     return math.nan if any(map(math.isnan, squares)) else math.sqrt(max(squares))

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from attncli.engine.blas import multiplies_unpacked
 from attncli.engine.block import Block, Part, Span
+from attncli.engine.panels import PANEL
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -23,19 +24,20 @@ __all__ = ["cut_up", "is_small", "tile_columns", "widths"]
 
 Array = npt.NDArray[Any]
 
-# Measured (tests/bench/README.md). A block of 512 queries leaves room for a tile in 2 MB
-# of cache; those of 256 are used where there would be few blocks.
-_BLOCK_ROWS = 512
-_FEW_ROWS = 256
+# Measured (tests/bench/README.md). The queries of a block are as many as leave room for a
+# tile in 2 MB of cache; they may be those of several heads, if so many blocks are left.
+_BLOCK_ROWS = 1024
+_STACKED_PARTS = 4
 _TILE_BYTES = 2**20
-_LEAST_COLUMNS = 128
-# Where BLAS multiplies small matrices without packing, panels of so many queries, so long
-# as a product takes no more multiplications than this.
-_PANEL_ROWS = 64
+# Where BLAS multiplies small matrices without packing, panels are small, so long as a
+# product takes no more multiplications than this.
 _SMALL_PRODUCT = 1_000_000
 _LEAST_SMALL = 48
 # Otherwise a panel is the whole block, or, where it may skip keys, so many queries.
+_WIDE_ROWS = 512
+_FEW_ROWS = 256
 _SKIPPING_ROWS = 256
+_LEAST_COLUMNS = 128
 # Where weights are asked for, a tile lies in them, over all keys: what lies in one piece
 # is written and read faster than what fits into the cache.
 _WEIGHT_BYTES = 2**23
@@ -70,17 +72,19 @@ def cut_up(problem: Problem, results: dict[str, Array]) -> list[Part]:
     small = is_small(problem)
     sizes = _sizes(problem, results)
     blocks = list(_blocks(queries, sizes))
-    wanted = -(-_ENOUGH_PARTS // (batch * heads * len(blocks)))
+    each = sizes.heads
+    wanted = -(-_ENOUGH_PARTS * each // (batch * heads * len(blocks)))
     if not results.keys() <= _WITHOUT_ROWS_OF_KEYS:
         wanted = 1
     parts: list[Part] = []
     for b in range(batch):
-        for h in range(heads):
+        for first in range(0, heads, each):
+            stack = first, min(first + each, heads)
             for start, stop in reversed(blocks):
                 panel = min(sizes.panel, stop - start)
-                own = {name: array[b, h, start:stop] for name, array in results.items()}
+                own = {name: array[b, slice(*stack), start:stop] for name, array in results.items()}
                 spans = _spans(problem.visible.span(b, start, stop), wanted)
-                block = Block(b, h, start, stop, panel, sizes.widest, own, spans, small)
+                block = Block(b, stack, start, stop, panel, own, spans, small)
                 parts.extend((block, number) for number in range(len(spans)))
     return parts
 
@@ -89,32 +93,68 @@ _WITHOUT_ROWS_OF_KEYS = {"context", "lse"}
 
 
 class _Sizes(NamedTuple):
-    """How many queries a block and a panel take, and how many keys a tile and a product."""
+    """How many heads a block takes; queries, it and a panel; and keys, a tile."""
 
+    heads: int
     rows: int
     panel: int
     columns: int
-    widest: int
 
 
 def _sizes(problem: Problem, results: Container[str]) -> _Sizes:
-    batch, heads, queries, keys = problem.shape
-    itemsize = problem.dtype.itemsize
-    rows = _BLOCK_ROWS if batch * heads * queries >= _ENOUGH_PARTS * _BLOCK_ROWS else _FEW_ROWS
-    room = _TILE_BYTES // itemsize // min(queries, rows)
-    if not any(name in results for name in _ROWS_OF_KEYS):
-        widest = min(room, _SMALL_PRODUCT // (_PANEL_ROWS * _width(problem))) // 16 * 16
-        if widest >= _LEAST_SMALL and not is_small(problem) and multiplies_unpacked():
-            columns = keys if keys <= room else room // widest * widest
-            return _Sizes(rows, _PANEL_ROWS, columns, widest)
+    panel_columns = _panel_columns(problem, results)
+    most = _BLOCK_ROWS if panel_columns else _WIDE_ROWS
+    rows = _rows(problem, most)
+    queries, keys = problem.shape[2:]
+    stack = _stacked_heads(problem, results, rows, most)
+    room = _TILE_BYTES // problem.dtype.itemsize // (min(queries, rows) * stack)
+    if panel_columns:
+        return _Sizes(stack, rows, PANEL, min(room, panel_columns, keys))
     if "weights" in results:
-        rows = max(32, min(rows, _WEIGHT_BYTES // itemsize // keys))
+        rows = max(32, min(rows, _WEIGHT_BYTES // problem.dtype.itemsize // keys))
     panel = min(rows, _SKIPPING_ROWS) if problem.visible.banded else rows
     columns = keys if "weights" in results else min(keys, max(_LEAST_COLUMNS, room))
-    return _Sizes(rows // panel * panel, panel, columns, widest=keys)
+    return _Sizes(stack, rows // panel * panel, panel, columns)
+
+
+def _rows(problem: Problem, most: int) -> int:
+    """Return how many queries a block takes: fewer where there would be few blocks."""
+    batch, heads, queries, _ = problem.shape
+    rows = most
+    while rows > _FEW_ROWS and batch * heads * queries < _ENOUGH_PARTS * rows:
+        rows //= 2
+    return rows
+
+
+def _panel_columns(problem: Problem, results: Container[str]) -> int:
+    """Return how many keys a tile of small panels takes at most; 0 where they do not pay."""
+    if any(name in results for name in _ROWS_OF_KEYS) or is_small(problem):
+        return 0
+    columns: int = _SMALL_PRODUCT // (PANEL * _width(problem)) // 16 * 16
+    return columns if columns >= _LEAST_SMALL and multiplies_unpacked() else 0
 
 
 _ROWS_OF_KEYS = ("weights", "raw", "capped", "scores")
+
+
+def _stacked_heads(problem: Problem, results: Container[str], rows: int, most: int) -> int:
+    """Return how many heads a block takes at once: more than one where they are short."""
+    batch, heads, queries, _ = problem.shape
+    blocks = batch * heads * -(-queries // rows)
+    count = min(heads, most // min(queries, rows), blocks // _STACKED_PARTS)
+    if count < 2 or not _tells_no_heads_apart(problem, results):
+        return 1
+    # A stack holds whole groups that share a key, or lies inside one.
+    share = heads // problem.key.shape[1]
+    if count >= share:
+        return count // share * share
+    return next(size for size in range(count, 0, -1) if share % size == 0)
+
+
+def _tells_no_heads_apart(problem: Problem, results: Container[str]) -> bool:
+    given = problem.bias, problem.slopes, problem.sinks, problem.visible.mask
+    kept = any(name in results for name in ("raw", "capped", "scores"))
+    return problem.score != "additive" and not kept and all(rule is None for rule in given)
 
 
 def _width(problem: Problem) -> int:

@@ -10,12 +10,14 @@ and the sums can bear.
 
 from __future__ import annotations
 
+import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.engine.panels import pieces
+from attncli.engine.panels import lying, multiply
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,19 +49,19 @@ class Sums:
 
     Parameters
     ----------
-    shape : (P, R)
-        Panels, and queries of each (`attncli.engine.panels`).
+    shape : (N, P, R)
+        Heads, panels, and queries of each (`attncli.engine.panels`).
     dtype : dtype
     unit : float
         Scores and shift are in 1/unit nats.
-    context : ndarray (P, E, R), optional
+    context : ndarray (N, P, E, R), optional
         Where to sum up the weighted values, whatever it holds.
     value_factor : float
         The values were multiplied by it.
 
     Attributes
     ----------
-    shift, denominator : ndarray (P, R)
+    shift, denominator : ndarray (N, P, R)
         A denominator of 0 says that the query has seen no key; its shift means nothing.
     """
 
@@ -76,38 +78,34 @@ class Sums:
         self.shift, self.denominator = np.zeros((2, *shape), dtype)
         self.context = context
         self._empty = True
-        self._all_seeing = [False] * shape[0]
+        self._all_seeing = [False] * shape[1]
 
-    def add(
-        self, tile: Array, values: Array | None, panels: slice, widest: int, scratch: Scratch
-    ) -> None:
+    def add(self, tile: Array, values: Array | None, panels: slice, scratch: Scratch) -> None:
         """Add the sums of a tile of exponentials.
 
         Parameters
         ----------
-        tile : ndarray (panels, columns, R)
-        values : ndarray (columns, E), or None where no context is asked for
+        tile : ndarray (N, panels, columns, R)
+        values : ndarray (G, columns, E), or None where no context is asked for
         panels : slice
             Whose tile it is.
-        widest : int
-            Columns of the product with values that suit BLAS.
         scratch : Scratch
         """
         # A product with ones is the quickest sum over keys.
-        ones = scratch.ones(tile.shape[1])
-        if self._empty and len(tile) == len(self.denominator):
+        ones = scratch.ones(tile.shape[2])
+        if self._empty and tile.shape[1] == self.denominator.shape[1]:
             self._empty = False
             np.matmul(ones, tile, self.denominator)
             if values is not None and self.context is not None:
-                _weigh(values, tile, widest, scratch, self.context)
+                multiply(values.swapaxes(1, 2), tile, self.context)
             return
         self.close()
-        denominator = self.denominator[panels]
+        denominator = self.denominator[:, panels]
         denominator += np.matmul(ones, tile)
         if values is not None and self.context is not None:
-            context = self.context[panels]
-            room = scratch.buffer("addend", *context.shape)
-            context += _weigh(values, tile, widest, scratch, room)
+            context = self.context[:, panels]
+            room = lying(partial(scratch.buffer, "addend"), context.shape)
+            context += multiply(values.swapaxes(1, 2), tile, room)
 
     def close(self) -> None:
         """Say that the sums are 0 where no tile was added."""
@@ -115,44 +113,42 @@ class Sums:
             self.context[...] = 0
         self._empty = False
 
+    def as_one_head(self) -> Sums:
+        """Return these sums with the panels of all heads as those of one."""
+        context, panel = self.context, self.denominator.shape[2]
+        if context is not None:
+            context = context.reshape(1, -1, *context.shape[2:])
+        one = copy.copy(self)
+        one.context = context
+        one.shift, one.denominator = (
+            array.reshape(1, -1, panel) for array in (self.shift, self.denominator)
+        )
+        return one
+
     def shift_tile(self, tile: Array, panels: slice) -> None:
         """Subtract the shift from a tile, and raise it first where it no longer will do."""
-        shift = self.shift[panels]
+        shift = self.shift[:, panels]
         if not self._empty:
-            np.subtract(tile, shift[:, None], out=tile)
+            np.subtract(tile, shift[:, :, None], out=tile)
             if all(self._all_seeing[panels]) and tile.max() <= room(tile.dtype) * self.unit:
                 return
-        step = tile.max(axis=1)
-        seeing = None if self._empty else self.denominator[panels] > 0
+        step = tile.max(axis=2)
+        seeing = None if self._empty else self.denominator[:, panels] > 0
         if seeing is not None:
             # A query that has seen nothing takes any shift, a lower one too.
             np.maximum(step, 0, out=step, where=seeing)
-        self._all_seeing[panels] = (step.min(axis=1) > -np.inf).tolist()
+        self._all_seeing[panels] = (step.min(axis=(0, 2)) > -np.inf).tolist()
         if not all(self._all_seeing[panels]):
             step[step == -np.inf] = 0
-        np.subtract(tile, step[:, None], out=tile)
+        np.subtract(tile, step[:, :, None], out=tile)
         shift += step
         if seeing is not None:
             self._bring_down(np.where(seeing, exponential(-step, self.unit), 1), panels)
 
     def _bring_down(self, factor: Array, panels: slice) -> None:
-        self.denominator[panels] *= factor
+        self.denominator[:, panels] *= factor
         if self.context is not None:
-            self.context[panels] *= factor[:, None]
-
-
-def _weigh(values: Array, tile: Array, widest: int, scratch: Scratch, out: Array) -> Array:
-    """Write the values, weighted by a tile, into ``out`` (panels, E, R)."""
-    columns, width = values.shape
-    count = pieces(columns, widest)
-    if count == 1:
-        return np.matmul(values.T, tile, out)
-    panels, _, panel = tile.shape
-    size = columns // count
-    parts = scratch.buffer("parts", panels, count, width, panel)
-    own_values = values.reshape(count, size, width).swapaxes(1, 2)
-    np.matmul(own_values, tile.reshape(panels, count, size, panel), parts)
-    return np.add.reduce(parts, axis=1, out=out)
+            self.context[:, panels] *= factor[:, :, None]
 
 
 def merge(parts: Sequence[Sums]) -> Sums:
@@ -167,6 +163,6 @@ def merge(parts: Sequence[Sums]) -> Sums:
         share = np.exp(shift - highest)
         whole.denominator = whole.denominator + share * part.denominator
         if part.context is not None:
-            context = part.context * (share * (factor / part.value_factor))[:, None]
+            context = part.context * (share * (factor / part.value_factor))[:, :, None]
             whole.context = context if whole.context is None else whole.context + context
     return whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.panels import across, pieces
+from attncli.engine.panels import across, multiply
 from attncli.errors import DataError
 from attncli.finite import all_finite
 from attncli.visibility import cut
@@ -37,21 +37,22 @@ class NotFiniteError(Exception):
 
 @dataclass(eq=False, slots=True)
 class Rows:
-    """Some queries of one head, and what the tiles of their row of tiles share.
+    """Some queries, and what the tiles of their row of tiles share.
 
     Attributes
     ----------
     operands : Operands
     batch, head, start, stop : int
-    query : ndarray (P, D, R)
+        The head is the first of N; where there are more, no rule tells them apart.
+    query : ndarray (N, P, D, R)
         In panels (`attncli.engine.panels`), multiplied by scale and unit.
-    key : ndarray (S, D)
+    key : ndarray (G, S, D)
         As stored.
-    widest : int
-        Columns of a product with keys or values that suit BLAS.
+    value : ndarray (G, S, E), or None
+        As stored; None where no context is asked for.
     unit : float
         Scores are in 1/unit nats: 1, or 1/ln 2 where they are in bits.
-    keep : dict of str to ndarray (P · R, S)
+    keep : dict of str to ndarray (N, P · R, S)
         Where to copy ``raw``, ``capped`` and ``scores``: those asked for.
     may_overflow : bool
         Whether the product of query and key may exceed the computing dtype.
@@ -68,7 +69,7 @@ class Rows:
     stop: int
     query: Array
     key: Array
-    widest: int
+    value: Array | None
     unit: float
     keep: dict[str, Array]
     may_overflow: bool
@@ -82,7 +83,7 @@ class Rows:
     @property
     def panel(self) -> int:
         """How many queries a panel holds."""
-        return self.query.shape[2]
+        return self.query.shape[3]
 
     @property
     def hides_late(self) -> bool:
@@ -96,13 +97,9 @@ class Rows:
 
     def part(self, panels: slice) -> Rows:
         """Return some of the panels."""
-        query = self.query[panels]
-        panel = query.shape[2]
-        start = self.start + panels.start * panel
-        stop = start + len(query) * panel
-        known = self.unit, self.keep, self.may_overflow, self.shifted, self.steps
-        place = self.batch, self.head, start, stop
-        return Rows(self.operands, *place, query, self.key, self.widest, *known)
+        start = self.start + panels.start * self.panel
+        stop = self.start + panels.stop * self.panel
+        return replace(self, query=self.query[:, panels], start=start, stop=stop)
 
 
 def fill(rows: Rows, columns: Span, out: Array) -> None:
@@ -114,7 +111,7 @@ def fill(rows: Rows, columns: Span, out: Array) -> None:
     ----------
     rows : Rows
     columns : (start, stop)
-    out : ndarray (P, columns, R), the computing dtype
+    out : ndarray (N, P, columns, R), the computing dtype
 
     Raises
     ------
@@ -123,26 +120,13 @@ def fill(rows: Rows, columns: Span, out: Array) -> None:
     NotFiniteError
         So it seems, but key and value are still unread.
     """
-    keys = widen(rows.key[columns[0] : columns[1]], rows.query.dtype)
+    keys = widen(rows.key[:, slice(*columns)], rows.query.dtype)
     if rows.operands.problem.score == "additive":
-        _additive(rows, keys, out)
+        _additive(rows, keys[0], out[0])
     else:
-        _multiply(keys, rows, out)
+        multiply(keys, rows.query, out)
     for step in rows.steps or ():
         step(rows, columns, out)
-
-
-def _multiply(keys: Array, rows: Rows, out: Array) -> None:
-    """Write q · k of some keys (columns, D)."""
-    columns, width = keys.shape
-    count = pieces(columns, rows.widest)
-    if count == 1:
-        np.matmul(keys, rows.query, out)
-        return
-    panels, _, panel = out.shape
-    size = columns // count
-    own_keys = keys.reshape(count, size, width)
-    np.matmul(own_keys, rows.query[:, None], out.reshape(panels, count, size, panel))
 
 
 def _steps(rows: Rows) -> Iterator[Step]:
@@ -172,7 +156,7 @@ def _steps(rows: Rows) -> Iterator[Step]:
 
 
 def _copy(name: str, rows: Rows, columns: Span, tile: Array) -> None:
-    across(rows.keep[name][:, slice(*columns)], rows.panel)[...] = tile
+    across(rows.keep[name][..., slice(*columns)], rows.panel)[...] = tile
 
 
 def _additive(rows: Rows, keys: Array, out: Array) -> None:
@@ -186,7 +170,7 @@ def _additive(rows: Rows, keys: Array, out: Array) -> None:
     problem = rows.operands.problem
     vector = widen(np.asarray(problem.score_vector), problem.dtype)
     hidden_layer = np.empty_like(keys)
-    for panel, scores in zip(rows.query, out, strict=True):
+    for panel, scores in zip(rows.query[0], out, strict=True):
         for number, query in enumerate(panel.T):
             np.add(keys, query, out=hidden_layer)
             np.tanh(hidden_layer, out=hidden_layer)
@@ -233,7 +217,7 @@ def _hide(value: float, rows: Rows, columns: Span, scores: Array) -> None:
     for start, stop in visible.edges(rows.batch, span, columns):
         seen = visible.tile(rows.batch, rows.head, span, (start, stop))
         if seen is not None:
-            part = scores[:, start - columns[0] : stop - columns[0]]
+            part = scores[:, :, start - columns[0] : stop - columns[0]]
             np.copyto(part, value, where=across(np.logical_not(seen), rows.panel))
 
 
@@ -246,9 +230,9 @@ def silence(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
     # What is hidden is finite, and the same pattern comes again and again.
     span = rows.start, rows.stop
     for edge in visible.edges(rows.batch, span, columns):
-        part = out[:, edge[0] - columns[0] : edge[1] - columns[0]]
+        part = out[:, :, edge[0] - columns[0] : edge[1] - columns[0]]
         form = visible.form(rows.batch, span, edge)
-        np.multiply(part, scratch.kept(form, partial(_factor, rows, edge, part)), part)
+        np.multiply(part, scratch.kept(form, partial(_factor, rows, edge, part[0])), part)
 
 
 def _factor(rows: Rows, edge: Span, like: Array) -> Array:

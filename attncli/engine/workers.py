@@ -110,8 +110,10 @@ class _Helper(Generic[Item]):
 
     def wait(self) -> None:
         """Wait until the thread is done."""
-        with self._busy:
+        # Ctrl-C just before a wait does not end it: Python looks for it when the wait is over.
+        while not self._busy.acquire(timeout=0.1):
             pass
+        self._busy.release()
 
     def result(self) -> int:
         """Return what the work returned, or raise its error."""

@@ -1,0 +1,70 @@
+"""Ladders: panels whose queries see as many keys each, one step further from panel to panel.
+
+So it is with a window, away from the ends of the sequence. The steps are then computed
+at once, as if each were a head: its keys are a view that begins further on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from attncli.engine.tile import Rows
+    from attncli.visibility import Visibility
+
+__all__ = ["ladder"]
+
+Array = npt.NDArray[Any]
+Span = tuple[int, int]
+# Measured (tests/bench/README.md).
+_STEP_ROWS = 128
+
+
+def ladder(rows: Rows, span: Span) -> tuple[Rows, Span] | None:
+    """Return the steps of some rows as heads, and which keys the first of them sees.
+
+    None where the rows are no ladder, or a rule asks where in the sequence a key lies.
+
+    Parameters
+    ----------
+    rows : Rows
+    span : (start, stop)
+        The keys that count.
+    """
+    heads, panels, width, panel = rows.query.shape
+    visible = rows.operands.problem.visible
+    each = max(1, _STEP_ROWS // panel)
+    movable = rows.hides_late and not rows.may_overflow and visible.repeats
+    if not movable or heads > 1 or panels % each:
+        return None
+    seen = _seen_by_first(rows, visible, each * panel, span)
+    if seen is None:
+        return None
+    count, step = panels // each, each * panel
+    steps = replace(
+        rows,
+        query=rows.query.reshape(count, each, width, panel),
+        key=_slid(rows.key[0], count, step, seen[1]),
+        value=None if rows.value is None else _slid(rows.value[0], count, step, seen[1]),
+        stop=rows.start + step,
+    )
+    return steps, seen
+
+
+def _seen_by_first(rows: Rows, visible: Visibility, step: int, span: Span) -> Span | None:
+    """Return what the first step sees, if each of the others sees the same, a step further on."""
+    starts = range(rows.start, rows.stop, step)
+    first, *others = (visible.span(rows.batch, start, start + step) for start in starts)
+    moved = [(first[0] + n * step, first[1] + n * step) for n in range(1, len(starts))]
+    inside = first[0] < first[1] and span[0] <= first[0] and (first, *others)[-1][1] <= span[1]
+    return first if inside and others == moved else None
+
+
+def _slid(matrix: Array, count: int, step: int, length: int) -> Array:
+    """Return views (count, length, X) of a matrix (S, X), each a step further on."""
+    window: Array = np.lib.stride_tricks.sliding_window_view(matrix, length, axis=0)
+    return window[: (count - 1) * step + 1 : step].swapaxes(1, 2)
