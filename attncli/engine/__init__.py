@@ -141,6 +141,8 @@ def _plainly(problem: Problem, results: dict[str, Array]) -> tuple[list[Any], _C
 
 def _in_blocks(problem: Problem, results: dict[str, Array]) -> tuple[list[Any], _Compute]:
     operands = prepare(problem)
+    if problem.score != "additive" and not is_small(problem):
+        operands.bound_all()
 
     def compute(queue: Iterable[Any], pause: Callable[[], None]) -> int:
         scratch = Scratch(problem.dtype, tile_columns(problem, results), pause)

@@ -1,4 +1,4 @@
-"""Some queries of a head or a few against all their keys: softmax and the weighted sum, tile by tile.
+"""Some queries of a head, or of a few, against all their keys, tile by tile.
 
 There is one way through the tiles. Where weights are asked for, a tile lies in the
 result and is normalised there when its row is done; otherwise it lies in a buffer and

@@ -19,6 +19,8 @@ __all__ = ["Operands", "prepare"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
+# Threads that look at short heads one by one wait for each other.
+_FEW_NUMBERS = 2**20
 
 
 @dataclass(eq=False)
@@ -39,6 +41,7 @@ class Operands:
     key: Array
     _longest_keys: dict[tuple[int, int, int], float] = field(default_factory=dict)
     _bounds: dict[tuple[int, Span], float] = field(default_factory=dict)
+    _bound_of_all: float | None = None
 
     @property
     def may_be_blind(self) -> bool:
@@ -64,11 +67,22 @@ class Operands:
         share = self.query.shape[1] // array.shape[1]
         return batch % array.shape[0], heads[0] // share, (heads[1] - 1) // share + 1
 
+    def bound_all(self) -> None:
+        """Look at all heads now, if that is a matter of a few calls."""
+        if self.query.size + self.key.size <= _FEW_NUMBERS:
+            dtype = self.problem.dtype
+            lengths = [
+                [_longest(entry, dtype) for entry in all_] for all_ in (self.query, self.key)
+            ]
+            self._bound_of_all = math.prod(map(_highest, lengths))
+
     def bound(self, batch: int, heads: Span) -> float:
         """Return what no product of a query and a key of some heads can exceed in magnitude.
 
         |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz). NaN or inf where one is not finite.
         """
+        if self._bound_of_all is not None:
+            return self._bound_of_all
         # Two threads may both find nothing here; they make the same.
         bound = self._bounds.get((batch, heads))
         if bound is None:
@@ -134,9 +148,13 @@ def _unit(rows: Array) -> Array:
 
 
 def _longest(vectors: Array, dtype: np.dtype[Any], step: int = 4096) -> float:
-    """Return the largest Euclidean length of some vectors (N, S, D); inf where a square overflows."""
+    """Return the largest length of some vectors (N, S, D); inf where a square overflows."""
     starts = range(0, vectors.shape[1], step)
     parts = (widen(vectors[:, start : start + step], dtype) for start in starts)
     squares = [float(np.einsum("nsd,nsd->ns", part, part).max()) for part in parts]
+    return math.sqrt(_highest(squares))
+
+
+def _highest(numbers: list[float]) -> float:
     # max() of Python passes over NaN.
-    return math.nan if any(map(math.isnan, squares)) else math.sqrt(max(squares))
+    return math.nan if any(map(math.isnan, numbers)) else max(numbers)

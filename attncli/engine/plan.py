@@ -103,10 +103,8 @@ class _Sizes(NamedTuple):
 
 def _sizes(problem: Problem, results: Container[str]) -> _Sizes:
     panel_columns = _panel_columns(problem, results)
-    most = _BLOCK_ROWS if panel_columns else _WIDE_ROWS
-    rows = _rows(problem, most)
+    stack, rows = _stack(problem, results, _BLOCK_ROWS if panel_columns else _WIDE_ROWS)
     queries, keys = problem.shape[2:]
-    stack = _stacked_heads(problem, results, rows, most)
     room = _TILE_BYTES // problem.dtype.itemsize // (min(queries, rows) * stack)
     if panel_columns:
         return _Sizes(stack, rows, PANEL, min(room, panel_columns, keys))
@@ -137,22 +135,30 @@ def _panel_columns(problem: Problem, results: Container[str]) -> int:
 _ROWS_OF_KEYS = ("weights", "raw", "capped", "scores")
 
 
-def _stacked_heads(problem: Problem, results: Container[str], rows: int, most: int) -> int:
-    """Return how many heads a block takes at once: more than one where they are short."""
+def _stack(problem: Problem, results: Container[str], most: int) -> tuple[int, int]:
+    """Return how many heads a block takes at once, and how many queries of each.
+
+    More than one head where they are short; and where they are causal, because few
+    queries of many heads have fewer keys in vain than many of one.
+    """
     batch, heads, queries, _ = problem.shape
-    blocks = batch * heads * -(-queries // rows)
-    count = min(heads, most // min(queries, rows), blocks // _STACKED_PARTS)
+    rows = _rows(problem, most)
+    own = _FEW_ROWS if problem.visible.causal else rows
+    parts = batch * heads * -(-queries // own)
+    count = min(heads, most // min(queries, own), parts // _STACKED_PARTS)
     if count < 2 or not _tells_no_heads_apart(problem, results):
-        return 1
+        return 1, rows
     # A stack holds whole groups that share a key, or lies inside one.
     share = heads // problem.key.shape[1]
-    if count >= share:
-        return count // share * share
-    return next(size for size in range(count, 0, -1) if share % size == 0)
+    inside = next(size for size in range(min(count, share), 0, -1) if share % size == 0)
+    count = count // share * share if count >= share else inside
+    return count, min(rows, max(own, most // count))
 
 
 def _tells_no_heads_apart(problem: Problem, results: Container[str]) -> bool:
-    given = problem.bias, problem.slopes, problem.sinks, problem.visible.mask
+    """Return whether all heads can be treated alike; those with windows go their own way."""
+    visible = problem.visible
+    given = problem.bias, problem.slopes, problem.sinks, visible.mask, visible.window
     kept = any(name in results for name in ("raw", "capped", "scores"))
     return problem.score != "additive" and not kept and all(rule is None for rule in given)
 
@@ -160,7 +166,8 @@ def _tells_no_heads_apart(problem: Problem, results: Container[str]) -> bool:
 def _width(problem: Problem) -> int:
     """Return the larger of D and E."""
     width: int = problem.query.shape[3]
-    return width if problem.value is None else max(width, problem.value.shape[3])
+    value_width: int = width if problem.value is None else problem.value.shape[3]
+    return max(width, value_width)
 
 
 def _blocks(queries: int, sizes: _Sizes) -> Iterator[Span]:

@@ -113,7 +113,7 @@ class Sweep:
             self._blank(slice(panels.stop, None), columns)
 
     def _over_tiles(self, panels: slice, span: Span, hidden: list[slice]) -> None:
-        """Take the tiles of some panels and keys; some of those are hidden from panels of some runs."""
+        """Take the tiles of some panels and keys; some runs of panels do not see all of those."""
         if span[0] >= span[1]:
             return
         scratch, sums = self._scratch, self._sums

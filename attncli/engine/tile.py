@@ -83,7 +83,8 @@ class Rows:
     @property
     def panel(self) -> int:
         """How many queries a panel holds."""
-        return self.query.shape[3]
+        panel: int = self.query.shape[3]
+        return panel
 
     @property
     def hides_late(self) -> bool:
