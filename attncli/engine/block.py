@@ -192,7 +192,8 @@ def _fill_hidden(rows: Rows, span: Span) -> None:
 
 def _sound(context: Array, *, shifted: bool) -> bool:
     """Return whether a sum of values stayed clear of both ends of the number format."""
-    square = float(np.vdot(context, context))
+    flat = context.ravel(order="K")  # as it lies: no copy
+    square = float(np.vdot(flat, flat))
     if _SOUND[0] < square < _SOUND[1]:
         return True
     # With a shift only an overflow can do harm.
