@@ -12,8 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-# A measurement should last so long; shorter calls are repeated.
-LONG_ENOUGH = 0.05
+# A measurement should last so long; shorter calls are repeated. After a pause a processor
+# is slow for some hundredths of a second.
+LONG_ENOUGH = 0.2
 
 
 class Side:

@@ -145,24 +145,32 @@ def numpy_formula(work):
 
 
 def products(work):
-    """The floor: the two matrix products alone, in tiles that stay in cache."""
+    """The floor: the two matrix products alone, in tiles that stay in cache.
+
+    In panels of 64 queries, which BLAS multiplies without packing where it can; in blocks
+    of 512 where that is not known.
+    """
+    from attncli.engine.blas import multiplies_unpacked
     from threadpoolctl import threadpool_limits
 
     query, key, value = arrays(work)
     share = work.heads // key.shape[0]
-    rows, columns = min(256, work.queries), min(512 if work.queries > 1 else 8192, work.keys)
+    few = work.queries < 64
+    panel = min(work.queries, 64 if multiplies_unpacked() else 512)
+    rows, columns = min(1024, work.queries), 8192 if few else min(512, 15_000 // work.width)
 
     def block(item):
         head, start = item
-        part = np.asfortranarray(query[head, start : start + rows])
-        out = np.empty(len(part) * columns, work.dtype)
+        part = query[head, start : start + rows].reshape(-1, panel, work.width)
+        part = np.ascontiguousarray(part.swapaxes(1, 2))
+        tile = np.empty((len(part), columns, panel), work.dtype)
         context = np.empty(part.shape, work.dtype)
-        first, last = seen_span(work, start, start + len(part))
+        first, last = seen_span(work, start, start + rows)
         for column in range(first, last, columns):
             stop = min(column + columns, last)
-            tile = out[: len(part) * (stop - column)].reshape(-1, len(part)).T
-            np.matmul(part, key[head // share, column:stop].T, out=tile)
-            np.matmul(tile, value[head // share, column:stop], out=context)
+            out = tile[:, : stop - column]
+            np.matmul(key[head // share, column:stop], part, out=out)
+            np.matmul(value[head // share, column:stop].T, out, out=context)
 
     items = [(h, start) for h in range(work.heads) for start in range(0, work.queries, rows)]
 
