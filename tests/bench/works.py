@@ -150,8 +150,9 @@ def products(work):
     In panels of 64 queries, which BLAS multiplies without packing where it can; in blocks
     of 512 where that is not known.
     """
-    from attncli.engine.blas import multiplies_unpacked
     from threadpoolctl import threadpool_limits
+
+    from attncli.engine.blas import multiplies_unpacked
 
     query, key, value = arrays(work)
     share = work.heads // key.shape[0]

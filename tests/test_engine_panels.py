@@ -1,0 +1,140 @@
+"""However queries, heads and keys are laid side by side, the answer is the formula's."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from attncli import attention
+from attncli.engine import blas, block, plan
+
+BOTH = ("weights", "context", "lse")
+
+
+@pytest.fixture(params=[True, False], ids=["unpacked", "packed"], autouse=True)
+def kernels(request, monkeypatch):
+    """Do what is done on either kind of machine, whichever this one is."""
+    monkeypatch.setattr(plan, "multiplies_unpacked", lambda: request.param)
+
+
+def inputs(heads, queries, keys, width, *, groups=None, value_width=None, batch=1, dtype="float32"):
+    random = np.random.default_rng(queries + keys)
+    query = random.standard_normal((batch, heads, queries, width))
+    key = random.standard_normal((batch, groups or heads, keys, width))
+    value = random.standard_normal((batch, groups or heads, keys, value_width or width))
+    return [array.astype(dtype) for array in (query, key, value)]
+
+
+def assert_is_the_formula(query, key, value, outputs, seen=True, **options):
+    answer = attention(query, key, value, outputs=outputs, **options)
+    share = query.shape[1] // key.shape[1]
+    wide = [array.astype(float) for array in (query, key, value)]
+    wide[1:] = [array.repeat(share, axis=1) for array in wide[1:]]
+    scores = wide[0] @ wide[1].swapaxes(-1, -2) / np.sqrt(query.shape[-1])
+    scores = np.where(seen, scores, -np.inf)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    weights = powers / powers.sum(-1, keepdims=True)
+    lse = np.log(powers.sum(-1)) + scores.max(-1)
+    for name, truth in (("weights", weights), ("context", weights @ wide[2]), ("lse", lse)):
+        if name in outputs:
+            np.testing.assert_allclose(getattr(answer, name), truth, rtol=2e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize("outputs", [BOTH, ("context", "lse")], ids="-".join)
+class TestEqualsTheFormula:
+    @pytest.mark.parametrize("queries", [16, 63, 64, 65, 129, 500, 1100])
+    def test_for_queries_that_fill_no_whole_panels(self, queries, outputs):
+        assert_is_the_formula(*inputs(2, queries, 700, 16), outputs)
+
+    @pytest.mark.parametrize(("width", "value_width"), [(3, 1), (64, 100), (100, 64), (300, 300)])
+    def test_for_vectors_of_any_width(self, width, value_width, outputs):
+        assert_is_the_formula(*inputs(2, 300, 333, width, value_width=value_width), outputs)
+
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize(
+        ("heads", "groups", "batch"), [(8, 8, 1), (5, 5, 2), (6, 2, 2), (12, 2, 1), (6, 3, 1)]
+    )
+    @pytest.mark.parametrize("queries", [100, 512])
+    def test_for_heads_that_are_computed_at_once(
+        self, queries, heads, groups, batch, causal, outputs
+    ):
+        qkv = inputs(heads, queries, 300, 8, groups=groups, batch=batch)
+        options = {"causal": True, "causal_align": "top-left"} if causal else {}
+        seen = np.tri(queries, 300, dtype=bool) if causal else True
+        assert_is_the_formula(*qkv, outputs, seen, **options)
+
+    @pytest.mark.parametrize("kind", ["float16", "float64"])
+    def test_for_heads_of_other_number_formats(self, kind, outputs):
+        assert_is_the_formula(*inputs(8, 512, 300, 8, groups=4, dtype=kind), outputs)
+
+    @pytest.mark.parametrize(("left", "right"), [(256, 0), (100, 70), (0, 5), (1000, None)])
+    @pytest.mark.parametrize("offset", [0, 37, -200])
+    @pytest.mark.parametrize("heads", [1, 2])
+    def test_for_windows_over_many_blocks(self, left, right, offset, heads, outputs):
+        length = 1300
+        behind = np.arange(length)[:, None] + offset - np.arange(length)
+        seen = (behind <= left) & (right is None or behind >= -right)
+        query, key, value = inputs(heads, length, length, 4)
+        answer_rows = seen.any(1)
+        options = {"window": (left, right), "query_offset": offset, "outputs": outputs}
+        if not answer_rows.all():
+            with pytest.warns(UserWarning, match="see no key"):
+                answer = attention(query, key, value, **options)
+            assert not answer.context[:, :, ~answer_rows].any()
+            return
+        del options["outputs"]
+        assert_is_the_formula(query, key, value, outputs, seen, **options)
+
+
+@pytest.mark.parametrize("keys", [16384, 16385, 20011])
+@pytest.mark.parametrize(("heads", "groups", "width"), [(8, 8, 64), (1, 1, 3), (8, 2, 16)])
+def test_one_query_over_keys_that_are_cut(keys, heads, groups, width):
+    assert_is_the_formula(*inputs(heads, 1, keys, width, groups=groups), ("context",))
+
+
+def test_the_steps_of_a_window_at_the_end_of_float32():
+    # Their keys are views; what is scaled down the second time has to be theirs too.
+    query, key, value = inputs(1, 2100, 2100, 8)
+    behind = np.arange(2100)[:, None] - np.arange(2100)
+    seen = (behind >= 0) & (behind <= 200)
+    huge = attention(query, key, value * np.float32(5e37), window=(200, 0), outputs=("context",))
+    scores = np.where(seen, query.astype(float) @ key.swapaxes(-1, -2) / np.sqrt(8), -np.inf)
+    powers = np.exp(scores)
+    expected = powers / powers.sum(-1, keepdims=True) @ value
+    np.testing.assert_allclose(huge.context / 5e37, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_short_heads_share_a_call_and_long_ones_do_not(monkeypatch):
+    stacks = []
+    made = block.Block
+
+    def counted(batch, heads, *rest):
+        stacks.append(heads[1] - heads[0])
+        return made(batch, heads, *rest)
+
+    monkeypatch.setattr(plan, "Block", counted)
+    attention(*inputs(8, 256, 512, 64), outputs=("context",))
+    assert min(stacks) > 1
+    assert sum(stacks) == 8
+    stacks.clear()
+    attention(*inputs(8, 1024, 512, 64), outputs=("context",))
+    assert set(stacks) == {1}
+
+
+@pytest.mark.parametrize(
+    ("names", "unpacked"),
+    [
+        (["SkylakeX"], True),
+        (["Haswell", "Sapphirerapids"], True),
+        (["Zen"], False),
+        ([None], False),
+    ],
+)
+def test_the_kind_of_blas_is_read_from_the_library(names, unpacked, monkeypatch):
+    libraries = [SimpleNamespace(architecture=name) for name in names]
+    blas.multiplies_unpacked.cache_clear()
+    monkeypatch.setattr(blas, "_libraries", lambda: libraries)
+    try:
+        assert blas.multiplies_unpacked() is unpacked
+    finally:
+        blas.multiplies_unpacked.cache_clear()
