@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attncli import attention
-from attncli.engine import blas, block, plan
+from attncli.engine import blas, block, plan, sweep
 
 BOTH = ("weights", "context", "lse")
 
@@ -52,7 +52,7 @@ class TestEqualsTheFormula:
 
     @pytest.mark.parametrize("causal", [False, True])
     @pytest.mark.parametrize(
-        ("heads", "groups", "batch"), [(8, 8, 1), (5, 5, 2), (6, 2, 2), (12, 2, 1), (6, 3, 1)]
+        ("heads", "groups", "batch"), [(8, 8, 1), (5, 5, 2), (6, 2, 2), (12, 2, 1), (16, 8, 1)]
     )
     @pytest.mark.parametrize("queries", [100, 512])
     def test_for_heads_that_are_computed_at_once(
@@ -119,6 +119,15 @@ def test_short_heads_share_a_call_and_long_ones_do_not(monkeypatch):
     stacks.clear()
     attention(*inputs(8, 1024, 512, 64), outputs=("context",))
     assert set(stacks) == {1}
+
+
+def test_the_steps_of_a_window_share_a_call(monkeypatch):
+    calls = []
+    fill = sweep.fill
+    monkeypatch.setattr(sweep, "fill", lambda *given: (calls.append(given), fill(*given)))
+    attention(*inputs(1, 8192, 8192, 4), window=(256, 0), outputs=("context",), threads=1)
+    # Strips of 128 queries would be 64.
+    assert len(calls) < 40
 
 
 @pytest.mark.parametrize(
