@@ -1,9 +1,9 @@
 """Problem in, attention out: no checks, no files, no printing.
 
-The queries of each head are cut into blocks, the keys of a block into tiles
+The queries are cut into blocks of one head or of a few, the keys of a block into tiles
 (`attncli.engine.plan`); a block is computed by `attncli.engine.block`. How the work is
-cut depends on the problem alone, so the same input gives the same bits on any number
-of threads.
+cut does not depend on the threads, so the same input gives the same bits on any number
+of them.
 """
 
 from __future__ import annotations

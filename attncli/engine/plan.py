@@ -1,6 +1,6 @@
-"""How a problem is cut into blocks and parts: by its sizes alone, whoever does the work.
+"""How a problem is cut into blocks and parts: by its sizes, its rules and what BLAS is good at.
 
-So the same input gives the same bits on any number of threads.
+Never by who does the work: so the same input gives the same bits on any number of threads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TILE_BYTES = 2**20
 # Where BLAS multiplies small matrices without packing, panels are small, so long as a
 # product takes no more multiplications than this.
 _SMALL_PRODUCT = 1_000_000
-_LEAST_SMALL = 48
+_LEAST_SMALL = 64
 # Otherwise a panel is the whole block, or, where it may skip keys, so many queries.
 _WIDE_ROWS = 512
 _FEW_ROWS = 256
