@@ -109,7 +109,9 @@ def _compute(
     progress: Progress | None,
 ) -> int:
     """Fill the results, and return how many rows see no key."""
-    parts, compute = (_plainly if is_plain(problem) else _in_blocks)(problem, results)
+    # The formula takes groups of heads as one, which needs results that lie in one piece.
+    whole = all(array.flags.c_contiguous for array in results.values())
+    parts, compute = (_plainly if whole and is_plain(problem) else _in_blocks)(problem, results)
     queue = parts if progress is None else _reported(parts, progress)
 
     if is_small(problem):

@@ -123,11 +123,12 @@ def attend_part(operands: Operands, part: Part, scratch: Scratch) -> int:
     weights, context = block.results.get("weights"), block.room_for_context(scratch)
     sweep = Sweep(rows, weights, context, scratch)
     sums = sweep.over(span)
-    if context is not None and not _sound(context, shifted=rows.shifted):
+    factor = None if context is None else _remedy(context, rows)
+    if context is not None and factor is not None:
         if operands.problem.unread is not None and not all_finite(context):
             raise NotFiniteError
         rows = _rows(operands, block, scratch, careful=True)
-        sweep = Sweep(rows, weights, context, scratch, value_factor=_SHRINK)
+        sweep = Sweep(rows, weights, context, scratch, value_factor=factor)
         sums = sweep.over(span)
     whole = block.deliver(number, sums)
     return 0 if whole is None else _finish(operands, block, whole, sweep)
@@ -190,14 +191,21 @@ def _fill_hidden(rows: Rows, span: Span) -> None:
             rows.keep["scores"][..., first:last] = -np.inf
 
 
-def _sound(context: Array, *, shifted: bool) -> bool:
-    """Return whether a sum of values stayed clear of both ends of the number format."""
+def _remedy(context: Array, rows: Rows) -> float | None:
+    """Return what to multiply the values with, beside a shift, for a sum that needs it.
+
+    None where it stayed clear of both ends of the number format.
+    """
     flat = context.ravel(order="K")  # as it lies: no copy
     square = float(np.vdot(flat, flat))
     if _SOUND[0] < square < _SOUND[1]:
-        return True
-    # With a shift only an overflow can do harm.
-    return all_finite(context) if shifted else square == 0 and not context.any()
+        return None
+    if rows.shifted:  # only an overflow can do harm
+        return None if all_finite(context) else _SHRINK
+    if not square <= _SOUND[0]:
+        return _SHRINK
+    nothing = square == 0 and (rows.value is None or not rows.value.any())
+    return None if nothing else 1.0
 
 
 def _finish(operands: Operands, block: Block, sums: Sums, sweep: Sweep) -> int:

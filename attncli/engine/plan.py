@@ -107,7 +107,7 @@ def _sizes(problem: Problem, results: Container[str]) -> _Sizes:
     queries, keys = problem.shape[2:]
     room = _TILE_BYTES // problem.dtype.itemsize // (min(queries, rows) * stack)
     if panel_columns:
-        return _Sizes(stack, rows, PANEL, min(room, panel_columns, keys))
+        return _Sizes(stack, rows // PANEL * PANEL, PANEL, min(room, panel_columns, keys))
     if "weights" in results:
         rows = max(32, min(rows, _WEIGHT_BYTES // problem.dtype.itemsize // keys))
     panel = min(rows, _SKIPPING_ROWS) if problem.visible.banded else rows

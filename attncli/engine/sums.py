@@ -11,6 +11,7 @@ and the sums can bear.
 from __future__ import annotations
 
 import copy
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -126,24 +127,27 @@ class Sums:
         return one
 
     def shift_tile(self, tile: Array, panels: slice) -> None:
-        """Subtract the shift from a tile, and raise it first where it no longer will do."""
+        """Subtract the shift from a tile; where it no longer will do, raise it first."""
+        highest = tile.max(axis=2)
         shift = self.shift[:, panels]
-        if not self._empty:
-            np.subtract(tile, shift[:, :, None], out=tile)
-            if all(self._all_seeing[panels]) and tile.max() <= room(tile.dtype) * self.unit:
-                return
-        step = tile.max(axis=2)
-        seeing = None if self._empty else self.denominator[:, panels] > 0
-        if seeing is not None:
+        seeing = self.denominator[:, panels] > 0
+        if not (all(self._all_seeing[panels]) and self._will_do(highest - shift)):
             # A query that has seen nothing takes any shift, a lower one too.
-            np.maximum(step, 0, out=step, where=seeing)
-        self._all_seeing[panels] = (step.min(axis=(0, 2)) > -np.inf).tolist()
-        if not all(self._all_seeing[panels]):
-            step[step == -np.inf] = 0
-        np.subtract(tile, step[:, :, None], out=tile)
-        shift += step
-        if seeing is not None:
-            self._bring_down(np.where(seeing, exponential(-step, self.unit), 1), panels)
+            raised = np.maximum(shift, highest, out=highest, where=seeing)
+            self._all_seeing[panels] = (raised.min(axis=(0, 2)) > -np.inf).tolist()
+            raised[raised == -np.inf] = 0
+            if not self._empty:
+                self._bring_down(
+                    np.where(seeing, exponential(shift - raised, self.unit), 1), panels
+                )
+            shift[...] = raised
+        np.subtract(tile, shift[:, :, None], out=tile)
+
+    def _will_do(self, above: Array) -> bool:
+        """Return whether scores so far above the shift may be exponentiated and summed up."""
+        # Values that had to be made smaller leave no room.
+        most = room(above.dtype) if self.value_factor == 1.0 else 0.0
+        return bool(above.max() <= most * self.unit)
 
     def _bring_down(self, factor: Array, panels: slice) -> None:
         self.denominator[:, panels] *= factor
@@ -156,7 +160,8 @@ def merge(parts: Sequence[Sums]) -> Sums:
     shifts = [np.where(part.denominator > 0, part.shift / part.unit, -np.inf) for part in parts]
     highest = np.maximum.reduce(shifts)
     highest[highest == -np.inf] = 0
-    factor = min(part.value_factor for part in parts)
+    # So the sum of all is no larger than the largest part.
+    factor = min(part.value_factor for part in parts) * 2.0 ** -math.ceil(math.log2(len(parts)))
     whole = Sums(highest.shape, highest.dtype, 1.0, value_factor=factor)
     whole.shift = highest
     for part, shift in zip(parts, shifts, strict=True):

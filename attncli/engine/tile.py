@@ -123,7 +123,9 @@ def fill(rows: Rows, columns: Span, out: Array) -> None:
     """
     keys = widen(rows.key[:, slice(*columns)], rows.query.dtype)
     if rows.operands.problem.score == "additive":
-        _additive(rows, keys[0], out[0])
+        each = len(out) // len(keys)
+        for head, scores in enumerate(out):
+            _additive(rows, rows.query[head], keys[head // each], scores)
     else:
         multiply(keys, rows.query, out)
     for step in rows.steps or ():
@@ -160,8 +162,8 @@ def _copy(name: str, rows: Rows, columns: Span, tile: Array) -> None:
     across(rows.keep[name][..., slice(*columns)], rows.panel)[...] = tile
 
 
-def _additive(rows: Rows, keys: Array, out: Array) -> None:
-    """Write scale · v · tanh(q + k), a query at a time: the sum has a third axis, D.
+def _additive(rows: Rows, queries: Array, keys: Array, out: Array) -> None:
+    """Write scale · v · tanh(q + k) of a head, a query at a time: the sum has a third axis, D.
 
     References
     ----------
@@ -171,7 +173,7 @@ def _additive(rows: Rows, keys: Array, out: Array) -> None:
     problem = rows.operands.problem
     vector = widen(np.asarray(problem.score_vector), problem.dtype)
     hidden_layer = np.empty_like(keys)
-    for panel, scores in zip(rows.query[0], out, strict=True):
+    for panel, scores in zip(queries, out, strict=True):
         for number, query in enumerate(panel.T):
             np.add(keys, query, out=hidden_layer)
             np.tanh(hidden_layer, out=hidden_layer)
