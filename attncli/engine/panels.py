@@ -47,10 +47,10 @@ def across(matrix: Array, panel: int) -> Array:
 def lying(make: Callable[..., Array], shape: tuple[int, ...]) -> Array:
     """Return room for (N, P, columns, R) as it is multiplied fastest.
 
-    Wider panels than `PANEL` lie in memory as they are read and written: by the row.
+    Other panels than those of `PANEL` lie as they are read and written: by the row.
     """
     heads, panels, columns, panel = shape
-    if panel <= PANEL:
+    if panel == PANEL:
         return make(*shape)
     return make(heads, panels, panel, columns).swapaxes(2, 3)
 

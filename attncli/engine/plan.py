@@ -38,6 +38,8 @@ _WIDE_ROWS = 512
 _FEW_ROWS = 256
 _SKIPPING_ROWS = 256
 _LEAST_COLUMNS = 128
+# BLAS adds up the keys of a few queries one after the other: the longer, the less exact.
+_MOST_COLUMNS = 4096
 # Where weights are asked for, a tile lies in them, over all keys: what lies in one piece
 # is written and read faster than what fits into the cache.
 _WEIGHT_BYTES = 2**23
@@ -111,7 +113,9 @@ def _sizes(problem: Problem, results: Container[str]) -> _Sizes:
     if "weights" in results:
         rows = max(32, min(rows, _WEIGHT_BYTES // problem.dtype.itemsize // keys))
     panel = min(rows, _SKIPPING_ROWS) if problem.visible.banded else rows
-    columns = keys if "weights" in results else min(keys, max(_LEAST_COLUMNS, room))
+    columns = min(keys, max(_LEAST_COLUMNS, min(room, _MOST_COLUMNS)))
+    if "weights" in results:
+        columns = keys
     return _Sizes(stack, rows // panel * panel, panel, columns)
 
 
@@ -126,7 +130,8 @@ def _rows(problem: Problem, most: int) -> int:
 
 def _panel_columns(problem: Problem, results: Container[str]) -> int:
     """Return how many keys a tile of small panels takes at most; 0 where they do not pay."""
-    if any(name in results for name in _ROWS_OF_KEYS) or is_small(problem):
+    few = problem.shape[2] < PANEL or is_small(problem)
+    if few or any(name in results for name in _ROWS_OF_KEYS):
         return 0
     columns: int = _SMALL_PRODUCT // (PANEL * _width(problem)) // 16 * 16
     return columns if columns >= _LEAST_SMALL and multiplies_unpacked() else 0
@@ -156,9 +161,13 @@ def _stack(problem: Problem, results: Container[str], most: int) -> tuple[int, i
 
 
 def _tells_no_heads_apart(problem: Problem, results: Container[str]) -> bool:
-    """Return whether all heads can be treated alike; those with windows go their own way."""
-    visible = problem.visible
-    given = problem.bias, problem.slopes, problem.sinks, visible.mask, visible.window
+    """Return whether all heads can be treated alike; long ones with windows go their own way."""
+    visible, (_, _, queries, _) = problem.visible, problem.shape
+    if visible.window is not None and queries > _FEW_ROWS:
+        return False
+    if visible.mask is not None and visible.mask.shape[1] > 1:
+        return False
+    given = problem.bias, problem.slopes, problem.sinks
     kept = any(name in results for name in ("raw", "capped", "scores"))
     return problem.score != "additive" and not kept and all(rule is None for rule in given)
 

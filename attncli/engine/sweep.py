@@ -11,7 +11,7 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine.ladder import ladder
 from attncli.engine.panels import across
-from attncli.engine.sums import Sums, exponential
+from attncli.engine.sums import Sums, drop_smallest, exponential
 from attncli.engine.tile import Rows, fill, silence
 
 if TYPE_CHECKING:
@@ -100,7 +100,9 @@ class Sweep:
         self._over_tiles(slice(0, self._count), (first, last), [])
         ends = itertools.pairwise(range(rows.start, rows.stop + 1, rows.panel))
         reaches = [_Reach(visible, rows.batch, own) for own in ends]
-        width = min(max(_EDGE_COLUMNS, rows.panel), self._scratch.tile_columns)
+        width = self._scratch.tile_columns
+        if self._count > 1:
+            width = min(width, max(_EDGE_COLUMNS, rows.panel))
         for columns in itertools.chain(
             tiles((span[0], first), width), tiles((last, span[1]), width)
         ):
@@ -117,9 +119,8 @@ class Sweep:
         if span[0] >= span[1]:
             return
         scratch, sums = self._scratch, self._sums
-        whole = self.rows
-        rows = whole if panels.stop - panels.start == self._count else whole.part(panels)
-        silenced = [(run, whole.part(run)) for run in hidden] if rows.hides_late else []
+        rows = self.rows.part(panels)
+        silenced = [(run, self.rows.part(run)) for run in hidden] if rows.hides_late else []
         for columns in tiles(span, scratch.tile_columns):
             scratch.pause()
             tile = self._place(columns, panels)
@@ -129,6 +130,8 @@ class Sweep:
                 if self.weights is not None:
                     self._tile_shifts.append((tile, panels, sums.shift[:, panels].copy()))
             exponential(tile, rows.unit, tile)
+            if rows.shifted and self.weights is None:
+                drop_smallest(tile)
             for run, some in silenced:
                 own = tile[:, run.start - panels.start : run.stop - panels.start]
                 silence(some, columns, own, scratch)

@@ -98,6 +98,8 @@ class Rows:
 
     def part(self, panels: slice) -> Rows:
         """Return some of the panels."""
+        if panels.stop - panels.start == self.query.shape[1]:
+            return self
         start = self.start + panels.start * self.panel
         stop = self.start + panels.stop * self.panel
         return replace(self, query=self.query[:, panels], start=start, stop=stop)
@@ -221,7 +223,9 @@ def _hide(value: float, rows: Rows, columns: Span, scores: Array) -> None:
         seen = visible.tile(rows.batch, rows.head, span, (start, stop))
         if seen is not None:
             part = scores[:, :, start - columns[0] : stop - columns[0]]
-            np.copyto(part, value, where=across(np.logical_not(seen), rows.panel))
+            # In panels once, not at every head.
+            hidden = np.logical_not(across(seen, rows.panel), order="C")
+            np.copyto(part, value, where=hidden)
 
 
 def silence(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
