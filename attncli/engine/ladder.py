@@ -39,7 +39,7 @@ def ladder(rows: Rows, span: Span) -> tuple[Rows, Span] | None:
     visible = rows.operands.problem.visible
     each = max(1, _STEP_ROWS // panel)
     movable = rows.hides_late and not rows.may_overflow and visible.repeats
-    if not movable or heads > 1 or panels % each:
+    if not movable or heads > 1 or panels % each or panels == each:
         return None
     seen = _seen_by_first(rows, visible, each * panel, span)
     if seen is None:

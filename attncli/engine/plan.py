@@ -33,6 +33,8 @@ _TILE_BYTES = 2**20
 # product takes no more multiplications than this.
 _SMALL_PRODUCT = 1_000_000
 _LEAST_SMALL = 64
+# Panels of fewer queries in all make short calls, and threads wait for each other.
+_LEAST_PANELLED = 512
 # Otherwise a panel is the whole block, or, where it may skip keys, so many queries.
 _WIDE_ROWS = 512
 _FEW_ROWS = 256
@@ -104,9 +106,12 @@ class _Sizes(NamedTuple):
 
 
 def _sizes(problem: Problem, results: Container[str]) -> _Sizes:
+    queries, keys = problem.shape[2:]
     panel_columns = _panel_columns(problem, results)
     stack, rows = _stack(problem, results, _BLOCK_ROWS if panel_columns else _WIDE_ROWS)
-    queries, keys = problem.shape[2:]
+    if panel_columns and stack * min(queries, rows) < _LEAST_PANELLED:
+        panel_columns = 0
+        stack, rows = _stack(problem, results, _WIDE_ROWS)
     room = _TILE_BYTES // problem.dtype.itemsize // (min(queries, rows) * stack)
     if panel_columns:
         return _Sizes(stack, rows // PANEL * PANEL, PANEL, min(room, panel_columns, keys))
@@ -130,8 +135,9 @@ def _rows(problem: Problem, most: int) -> int:
 
 def _panel_columns(problem: Problem, results: Container[str]) -> int:
     """Return how many keys a tile of small panels takes at most; 0 where they do not pay."""
-    few = problem.shape[2] < PANEL or is_small(problem)
-    if few or any(name in results for name in _ROWS_OF_KEYS):
+    queries = problem.shape[2]
+    full = queries % PANEL == 0 or queries >= _BLOCK_ROWS
+    if not full or is_small(problem) or any(name in results for name in _ROWS_OF_KEYS):
         return 0
     columns: int = _SMALL_PRODUCT // (PANEL * _width(problem)) // 16 * 16
     return columns if columns >= _LEAST_SMALL and multiplies_unpacked() else 0
