@@ -138,6 +138,66 @@ class TestTheEndsOfTheNumberFormat:
         expected = formula(*wide, 1.0, np.where(mask, 0, -np.inf))["context"]
         np.testing.assert_allclose(answer.context, expected, rtol=1e-3, atol=1e-3)
 
+    @pytest.mark.parametrize("power", [-27, -30, -33, -36])
+    def test_small_values_under_small_scores(self, outputs, power):
+        query, key, value = inputs("float32", (1, 600, 16), 0.1)
+        value = (np.abs(value) + 0.5) * np.float32(10.0**power)
+        expected = formula(*(x.astype(float) for x in (query, key, value)), 1.0)["context"]
+        answer = attention(query, key, value, layout="hsd", scale=1, outputs=outputs)
+        np.testing.assert_allclose(answer.context, expected, rtol=1e-5)
+
+    @pytest.mark.parametrize("size", [1e34, 1e36, 5e37])
+    @pytest.mark.parametrize("left", [None, 128])
+    def test_large_values_where_larger_scores_come_late(self, outputs, size, left):
+        query, key, value = inputs("float32", (1, 1024, 64), 16.0)
+        behind = np.arange(1024)[:, None] - np.arange(1024)
+        hidden = np.where((behind >= 0) & (left is None or behind <= left), 0, -np.inf)
+        expected = formula(*(x.astype(float) for x in (query, key, value)), 1.0, hidden)["context"]
+        options = {"causal": True, "window": (left, 0), "scale": 1, "outputs": outputs}
+        answer = attention(query, key, value * np.float32(size), layout="hsd", **options)
+        np.testing.assert_allclose(answer.context / size, expected, rtol=1e-3, atol=1e-3)
+
+    def test_parts_of_keys_whose_sum_is_larger_than_each(self, outputs):
+        query, key = np.ones((16, 1), np.float32), np.ones((65536, 1), np.float32)
+        value = np.full((65536, 4), 1e34, np.float32)
+        options = {"scale": 50, "causal": True, "causal_align": "bottom-right"}
+        answer = attention(query, key, value, outputs=outputs, **options)
+        np.testing.assert_allclose(answer.context, 1e34, rtol=1e-4)
+
+    def test_values_that_are_all_alike_under_few_queries(self, outputs):
+        query, key = np.zeros((3, 8), np.float32), np.zeros((65536, 8), np.float32)
+        value = np.full((65536, 4), 0.7, np.float32)
+        answer = attention(query, key, value, softcap=50, outputs=outputs)
+        np.testing.assert_allclose(answer.context, np.float32(0.7), rtol=1e-4)
+
+
+@pytest.mark.parametrize("slope", [0.5, 0.9])
+def test_penalties_that_grow_from_tile_to_tile(slope):
+    query, key, value = inputs("float32", (1, 2048, 16), 1.0)
+    query = query[:, :600]
+    bias = -slope * np.abs(np.arange(600)[:, None] + 1448 - np.arange(2048))
+    options = {"alibi_slopes": [slope], "causal_align": "bottom-right"}
+    outputs = ("context", "lse")
+    assert_as_near_as_the_formula((query, key, value), "float32", outputs, bias=bias, **options)
+
+
+def test_hidden_values_do_not_leak_where_a_shift_is_needed():
+    query, key, value = inputs("float32", (1, 600, 64), 2000.0)
+    hidden = np.triu(np.full((600, 600), -np.inf), 1)
+    expected = formula(*(x.astype(float) for x in (query, key, value)), 1.0, hidden)["context"]
+    value[:, 500:] = 3e38
+    options = {"causal": True, "scale": 1, "outputs": ("context",)}
+    answer = attention(query, key, value, layout="hsd", **options)
+    np.testing.assert_allclose(answer.context[:, :500], expected[:, :500], rtol=1e-3, atol=1e-3)
+
+
+def test_many_weights_too_small_to_be_felt():
+    # Hot scores: most exponentials are below 1e-38, and some of those hidden are not.
+    query, key, value = inputs("float32", (1, 600, 64), 2000.0)
+    hidden = np.triu(np.full((600, 600), -np.inf), 1)
+    outputs = ("context", "lse")
+    assert_as_near_as_the_formula((query, key, value), "float32", outputs, bias=hidden, causal=True)
+
 
 @pytest.mark.parametrize("score", [-102.0, -86.0, -60.0, 60.0, 86.0, 102.0])
 def test_sums_of_exponentials_neither_overflow_nor_vanish(score):
