@@ -146,8 +146,10 @@ def _in_blocks(problem: Problem, results: dict[str, Array]) -> tuple[list[Any], 
     if problem.score != "additive" and not is_small(problem):
         operands.bound_all()
 
+    columns = tile_columns(problem, results)
+
     def compute(queue: Iterable[Any], pause: Callable[[], None]) -> int:
-        scratch = Scratch(problem.dtype, tile_columns(problem, results), pause)
+        scratch = Scratch(problem.dtype, columns, pause)
         try:
             return sum([attend_part(operands, part, scratch) for part in queue])
         finally:

@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from attncli.engine.sums import Sums
     from attncli.problem import Problem
 
-__all__ = ["Block", "Part", "attend_part"]
+__all__ = ["KEPT", "Block", "Part", "attend_part"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
 
+# Outputs that are copied as they come, tile by tile.
+KEPT = ("raw", "capped", "scores")
 # To look at all keys for a bound takes few queries as long as to do without it.
 _FEW_QUERIES = 16
 _BITS = 1 / math.log(2)
@@ -138,7 +140,7 @@ def _rows(operands: Operands, block: Block, scratch: Scratch, *, careful: bool) 
     """Return the block's queries, and what is known of their scores."""
     problem = operands.problem
     place = block.batch, block.heads[0], block.start, block.stop
-    keep = {name: block.results[name] for name in _KEPT if name in block.results}
+    keep = {name: block.results[name] for name in KEPT if name in block.results}
     bound = _bound(operands, block)
     shifted = careful or _needs_shift(problem, block.heads[0], bound)
     # Half of what a shift leaves is too small for exp2, which then takes ten times as long.
@@ -154,7 +156,6 @@ def _rows(operands: Operands, block: Block, scratch: Scratch, *, careful: bool) 
     return Rows(operands, *place, query, key, value, unit, keep, overflows, shifted)
 
 
-_KEPT = ("raw", "capped", "scores")
 _HALF_OF_ALL = {np.dtype(kind): float(np.finfo(kind).max) / 2 for kind in (np.float32, np.float64)}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.engine.blas import multiplies_unpacked
-from attncli.engine.block import Block, Part, Span
+from attncli.engine.block import KEPT, Block, Part, Span
 from attncli.engine.panels import PANEL
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def cut_up(problem: Problem, results: dict[str, Array]) -> list[Part]:
     blocks = list(_blocks(queries, sizes))
     each = sizes.heads
     wanted = -(-_ENOUGH_PARTS * each // (batch * heads * len(blocks)))
-    if not results.keys() <= _WITHOUT_ROWS_OF_KEYS:
+    if _has_rows_of_keys(results):
         wanted = 1
     parts: list[Part] = []
     for b in range(batch):
@@ -91,9 +91,6 @@ def cut_up(problem: Problem, results: dict[str, Array]) -> list[Part]:
                 block = Block(b, stack, start, stop, panel, own, spans, small)
                 parts.extend((block, number) for number in range(len(spans)))
     return parts
-
-
-_WITHOUT_ROWS_OF_KEYS = {"context", "lse"}
 
 
 class _Sizes(NamedTuple):
@@ -137,13 +134,15 @@ def _panel_columns(problem: Problem, results: Container[str]) -> int:
     """Return how many keys a tile of small panels takes at most; 0 where they do not pay."""
     queries = problem.shape[2]
     full = queries % PANEL == 0 or queries >= _BLOCK_ROWS
-    if not full or is_small(problem) or any(name in results for name in _ROWS_OF_KEYS):
+    if not full or is_small(problem) or _has_rows_of_keys(results):
         return 0
     columns: int = _SMALL_PRODUCT // (PANEL * _width(problem)) // 16 * 16
     return columns if columns >= _LEAST_SMALL and multiplies_unpacked() else 0
 
 
-_ROWS_OF_KEYS = ("weights", "raw", "capped", "scores")
+def _has_rows_of_keys(results: Container[str]) -> bool:
+    """Return whether any output asked for is L x S."""
+    return any(name in results for name in ("weights", *KEPT))
 
 
 def _stack(problem: Problem, results: Container[str], most: int) -> tuple[int, int]:
@@ -174,7 +173,7 @@ def _tells_no_heads_apart(problem: Problem, results: Container[str]) -> bool:
     if visible.mask is not None and visible.mask.shape[1] > 1:
         return False
     given = problem.bias, problem.slopes, problem.sinks
-    kept = any(name in results for name in ("raw", "capped", "scores"))
+    kept = any(name in results for name in KEPT)
     return problem.score != "additive" and not kept and all(rule is None for rule in given)
 
 

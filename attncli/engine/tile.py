@@ -238,7 +238,7 @@ def silence(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
     span = rows.start, rows.stop
     for edge in visible.edges(rows.batch, span, columns):
         part = out[:, :, edge[0] - columns[0] : edge[1] - columns[0]]
-        form = visible.form(rows.batch, span, edge)
+        form = (*visible.form(rows.batch, span, edge), rows.panel)
         np.multiply(part, scratch.kept(form, partial(_factor, rows, edge, part[0])), part)
 
 
