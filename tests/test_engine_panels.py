@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from attncli import attention
+from attncli import attention, pose, solve
 from attncli.engine import blas, block, plan, scratch, sweep
 
 BOTH = ("weights", "context", "lse")
@@ -92,6 +92,14 @@ class TestEqualsTheFormula:
 @pytest.mark.parametrize(("heads", "groups", "width"), [(8, 8, 64), (1, 1, 3), (8, 2, 16)])
 def test_one_query_over_keys_that_are_cut(keys, heads, groups, width):
     assert_is_the_formula(*inputs(heads, 1, keys, width, groups=groups), ("context",))
+
+
+def test_results_need_not_lie_in_one_piece():
+    query, key, value = inputs(4, 3, 40, 8, groups=2)
+    expected = attention(query, key, value, outputs=("context",)).context
+    room = np.full((1, 3, 4, 8), np.nan, np.float32).swapaxes(1, 2)
+    solve(pose(query, key, value), ("context",), into={"context": room})
+    np.testing.assert_allclose(room, expected, rtol=1e-5, atol=1e-6)
 
 
 class TestTheMiddleOfALongSequence:
