@@ -8,13 +8,15 @@ import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from process import Ran, measured
 
 from attncli.errors import InputError
-from attncli.loading import read
+from attncli.loading import delimited, read
+from attncli.loading.cells import read_numbers
 
 Run = Callable[..., Ran]
 MILLION = 1_000_000
@@ -93,6 +95,23 @@ def test_a_windows_table_is_no_table_that_needs_care(folder: Path) -> None:
     found = read("x.csv")
     assert found.column_labels == ("a", "b")
     assert found.values.sum() == 3 * MILLION
+
+
+def test_lines_longer_than_a_block_need_no_care(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cared = []
+
+    def care(cells: list[str], *words: Any) -> Any:
+        cared.append(len(cells))
+        return read_numbers(cells, *words)
+
+    monkeypatch.setattr(delimited, "read_numbers", care)
+    numbers = np.random.default_rng(0).standard_normal((12, 20_000))
+    np.savetxt("x.csv", numbers, delimiter=",")
+    assert Path("x.csv").stat().st_size > delimited._LONG
+    assert np.array_equal(read("x.csv").values, numbers)
+    assert cared == []
 
 
 def test_labels_that_are_numbers_are_words_in_a_long_document(folder: Path) -> None:
