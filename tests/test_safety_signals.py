@@ -107,6 +107,31 @@ def test_the_exit_code_tells_the_signal(sent: signal.Signals, problem: Path) -> 
             assert running.wait(LONGEST) == 128 + sent
 
 
+# A signal that arrives while a weak reference calls back, as it does all the time in imports.
+CALLBACK = """
+import os, signal, weakref
+class Thing: pass
+thing = Thing()
+kept = weakref.ref(thing, lambda gone: os.kill(os.getpid(), NUMBER))
+def wait(descriptor):
+    global thing
+    thing = None
+    time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_a_callback_is_not_forgotten(sent: signal.Signals, problem: Path) -> None:
+    callback = CALLBACK.replace("NUMBER", str(int(sent)))
+    program = SLOW.replace("os.fsync = wait", f"{callback}\nos.fsync = wait")
+    with begin(OUTPUTS["w.npz"], [sys.executable, "-c", program]) as running:
+        _, messages = running.communicate(timeout=LONGEST)
+    assert running.returncode == 128 + sent
+    assert messages == b""
+    assert not Path("w.npz").exists()
+    assert temporary() == []
+
+
 def test_a_signal_that_the_parent_ignores_is_ignored(problem: Path) -> None:
     """nohup and background jobs of a shell rely on it."""
     program = SLOW.replace("30_000", "100")

@@ -18,6 +18,9 @@ _SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 ]
 _PATIENCE = 1.0
+# Seconds after which a signal that nobody heard of is told again. Windows has no timers.
+_SOON = 0.01
+_TIMERS = hasattr(signal, "setitimer")
 
 
 class StoppedError(BaseException):
@@ -41,10 +44,14 @@ def stop_cleanly() -> None:
         # What the parent ignores stays ignored: nohup, and jobs in the background.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stopper)
+    if _TIMERS:
+        sys.unraisablehook = stopper.again
 
 
 def stop_at_once() -> None:
     """Let signals end the process themselves: nothing is left to be tidied up."""
+    if _TIMERS:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -60,6 +67,19 @@ class _Stopper:
         if time.monotonic() - self._last > _PATIENCE:
             self._last = time.monotonic()
             raise StoppedError(number)
+
+    def again(self, ignored: sys.UnraisableHookArgs) -> None:
+        """Stop a little later where what was raised came up in a callback.
+
+        Python prints and forgets what is raised in a destructor or by a weak reference, and
+        importing a module is full of those.
+        """
+        if not isinstance(ignored.exc_value, StoppedError):
+            sys.__unraisablehook__(ignored)
+            return
+        number, self._last = ignored.exc_value.code - 128, float("-inf")
+        signal.signal(signal.SIGALRM, lambda _number, frame: self(number, frame))
+        signal.setitimer(signal.ITIMER_REAL, _SOON)
 
 
 def open_closed_streams() -> None:
