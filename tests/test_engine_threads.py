@@ -1,10 +1,14 @@
 """Any number of threads gives the same bits, and none is left behind, whatever happens."""
 
+import contextlib
+import gc
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,12 +16,24 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from attncli import attention, pose, solve
-from attncli.engine import attend, blas, block, cores, plan, result_shapes, workers
+from attncli.engine import (
+    apart,
+    attend,
+    blas,
+    block,
+    cores,
+    helpers,
+    plan,
+    result_shapes,
+    workers,
+)
 from attncli.engine.operands import prepare
 from attncli.engine.scratch import Scratch
 from attncli.errors import DataError
 
 OUTPUTS = ("weights", "context", "lse")
+# Before any call.
+CORES = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
 
 
 def blas_threads():
@@ -53,6 +69,16 @@ class TestTheSameBits:
         ]
         for other in others:
             for name in outputs:
+                assert np.array_equal(getattr(one, name), getattr(other, name)), name
+
+    def test_where_threads_take_several_heads_at_once(self):
+        qkv = large(heads=8, queries=1, keys=5003, width=24)
+        one, *others = [
+            attention(*qkv, layout="hsd", outputs=OUTPUTS, threads=threads)
+            for threads in (1, 2, 3, 7)
+        ]
+        for other in others:
+            for name in OUTPUTS:
                 assert np.array_equal(getattr(one, name), getattr(other, name)), name
 
     def test_where_one_query_has_many_keys(self):
@@ -205,7 +231,8 @@ class TestSpread:
         def refused(*_):
             raise RuntimeError("can't start new thread")
 
-        monkeypatch.setattr(workers._thread, "start_new_thread", refused)
+        monkeypatch.setattr(helpers, "_idle", [])
+        monkeypatch.setattr(helpers._thread, "start_new_thread", refused)
         assert workers.spread(lambda queue, _: sum(queue), range(100), 3) == 4950
 
     def test_waits_for_the_others_when_interrupted_while_it_waits(self):
@@ -246,6 +273,159 @@ class TestSpread:
 
         with pytest.raises(DataError, match="1 of"):
             solve(pose(*large(), layout="hsd"), ("context",), threads=2, progress=progress)
+
+
+FORKED = """
+import os, numpy as np, sys
+from attncli import attention
+q = np.random.default_rng(0).standard_normal((2, 600, 32))
+call = lambda: attention(q, q, q, layout="hsd", outputs=("context",), threads=2).context
+before = call()
+child = os.fork()
+if not child:
+    os._exit(0 if np.array_equal(call(), before) else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+class TestHelpers:
+    def test_are_the_same_threads_in_the_next_call(self, monkeypatch):
+        monkeypatch.setattr(helpers, "_idle", [])
+        seen = []
+
+        def work(queue, _):
+            for _ in queue:
+                seen.append(threading.get_native_id())
+                time.sleep(0.01)
+            return 0
+
+        for _ in range(3):
+            workers.spread(work, range(9), 3)
+        assert len(set(seen)) == 3
+        assert len(helpers._idle) == 2
+
+    def test_are_nobody_elses_while_they_work(self, monkeypatch):
+        monkeypatch.setattr(helpers, "_idle", [])
+        inside = threading.Barrier(4, timeout=20)
+
+        def work(_queue, _):
+            inside.wait()
+            return 1
+
+        counts = []
+        callers = [
+            threading.Thread(target=lambda: counts.append(workers.spread(work, range(9), 2)))
+            for _ in range(2)
+        ]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+        assert counts == [2, 2]
+
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_hold_nothing_of_what_they_did(self, fails):
+        array = np.zeros(3)
+        kept = weakref.ref(array)
+
+        def work(queue, _, array=array):
+            for _ in queue:
+                time.sleep(0.01)
+                if fails:
+                    raise DataError(str(array))
+            return 0
+
+        with pytest.raises(DataError) if fails else contextlib.nullcontext():
+            workers.spread(work, range(4), 2)
+        del work, array
+        gc.collect()  # an error and the frames it went through hold each other
+        assert kept() is None
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="only some systems fork")
+    def test_are_started_anew_in_a_forked_process(self):
+        subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux sets affinities")
+class TestApart:
+    """Threads are on cores of their own at first, and free afterwards."""
+
+    @pytest.fixture
+    def masks(self, monkeypatch):
+        """The cores that each thread was allowed in turn, on a system of three."""
+        masks = {}
+        monkeypatch.setattr(apart.os, "sched_getaffinity", lambda _: {1, 2, 5})
+        monkeypatch.setattr(apart, "_current_core", lambda: 2)
+
+        def allow(thread, cores):
+            masks.setdefault(thread, []).append(cores)
+
+        monkeypatch.setattr(apart.os, "sched_setaffinity", allow)
+        return masks
+
+    def test_until_the_end(self, masks):
+        threads = apart.Apart([11, 12])
+        threads.begin()
+        threads.look()
+        own = threading.get_native_id()
+        assert masks == {own: [{2}], 11: [{1}], 12: [{5}]}
+        threads.end()
+        assert {cores for all_ in masks.values() for cores in map(frozenset, all_[1:])} == {
+            frozenset({1, 2, 5})
+        }
+        threads.end()
+        assert {len(all_) for all_ in masks.values()} == {2}
+
+    def test_for_a_moment(self, masks, monkeypatch):
+        threads = apart.Apart([11, 12])
+        threads.begin()
+        now = time.monotonic()
+        monkeypatch.setattr(apart.time, "monotonic", lambda: now + 1)
+        threads.look()
+        assert [all_[-1] for all_ in masks.values()] == [{1, 2, 5}] * 3
+
+    @pytest.mark.parametrize("numbers", [[11], [11, 12, 13]])
+    def test_not_where_there_are_more_cores_or_fewer(self, masks, numbers):
+        apart.Apart(numbers).begin()
+        # A helper may have been kept to a core that the caller has left since.
+        assert set(masks) == {threading.get_native_id(), *numbers}
+        assert all(all_ == [{1, 2, 5}] for all_ in masks.values())
+
+    def test_not_where_the_core_is_unknown(self, masks, monkeypatch):
+        monkeypatch.setattr(apart, "_current_core", lambda: -1)
+        apart.Apart([11, 12]).begin()
+        assert all(all_ == [{1, 2, 5}] for all_ in masks.values())
+
+    def test_not_where_the_system_refuses(self, masks, monkeypatch):
+        def refused(*_):
+            raise OSError
+
+        monkeypatch.setattr(apart.os, "sched_setaffinity", refused)
+        assert workers.spread(lambda queue, _: sum(queue), range(100), 3) == 4950
+
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_in_a_real_call(self, fails):
+        before = CORES
+        inside = threading.Barrier(len(before), timeout=20)
+        masks = []
+
+        def work(_queue, _):
+            inside.wait()
+            masks.append(frozenset(os.sched_getaffinity(0)))
+            inside.wait()
+            if fails:
+                raise DataError("no")
+            return 0
+
+        if len(before) == 1:
+            pytest.skip("one core")
+        with pytest.raises(DataError) if fails else contextlib.nullcontext():
+            workers.spread(work, range(9), len(before))
+        assert sorted(map(len, masks)) == [1] * len(before)
+        assert frozenset().union(*masks) == before
+        assert os.sched_getaffinity(0) == before
+        for helper in helpers._idle:
+            assert os.sched_getaffinity(helper.thread) == before
 
 
 def test_progress_counts_every_part_in_order():

@@ -111,10 +111,15 @@ def _compute(
     """Fill the results, and return how many rows see no key."""
     # The formula takes groups of heads as one, which needs results that lie in one piece.
     whole = all(array.flags.c_contiguous for array in results.values())
-    parts, compute = (_plainly if whole and is_plain(problem) else _in_blocks)(problem, results)
+    small = is_small(problem)
+    count = 1 if small else threads or available_cores()
+    if whole and is_plain(problem):
+        parts, compute = _plainly(problem, results, count)
+    else:
+        parts, compute = _in_blocks(problem, results)
     queue = parts if progress is None else _reported(parts, progress)
 
-    if is_small(problem):
+    if small:
         return compute(queue, lambda: None)
 
     def work(queue: Iterable[Any], pause: Callable[[], None]) -> int:
@@ -123,7 +128,7 @@ def _compute(
             return compute(queue, pause)
 
     with single_blas_thread():
-        return spread(work, queue, min(threads or available_cores(), len(parts)))
+        return spread(work, queue, min(count, len(parts)))
 
 
 # Computes parts until there are none, calling its second argument often, and returns how
@@ -131,14 +136,16 @@ def _compute(
 _Compute = Callable[[Iterable[Any], Callable[[], None]], int]
 
 
-def _plainly(problem: Problem, results: dict[str, Array]) -> tuple[list[Any], _Compute]:
+def _plainly(
+    problem: Problem, results: dict[str, Array], threads: int
+) -> tuple[list[Any], _Compute]:
     def compute(queue: Iterable[Any], pause: Callable[[], None]) -> int:
         for part in queue:
             pause()
             attend_plainly(problem, results, part)
         return 0
 
-    return plain_parts(problem), compute
+    return plain_parts(problem, threads), compute
 
 
 def _in_blocks(problem: Problem, results: dict[str, Array]) -> tuple[list[Any], _Compute]:

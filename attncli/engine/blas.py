@@ -41,7 +41,7 @@ def single_blas_thread() -> Iterator[None]:
 
 
 def use_one_thread() -> None:
-    """Give BLAS one thread in this thread, which ends soon."""
+    """Give BLAS one thread in this thread, which is one of ours."""
     for library in _libraries():
         if _is_per_thread(library):
             library.set_num_threads(1)

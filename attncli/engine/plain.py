@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.plan import is_small, widths
+from attncli.engine.plan import is_small
 from attncli.engine.tile import refuse_scores
 from attncli.finite import all_finite
 
@@ -26,8 +26,6 @@ Array = npt.NDArray[Any]
 # So many scores are held at once: half a megabyte or so.
 _CELLS = 2**17
 _FEW_ROWS = 16
-# Multiplications: a part should take longer than Python takes to begin with it.
-_PART_WORK = 2**21
 # NumPy gives up the lock for more results than 500.
 _FREE_RESULTS = 501
 _PIECE_KEYS = 256
@@ -55,15 +53,19 @@ def is_plain(problem: Problem) -> bool:
     )
 
 
-def plain_parts(problem: Problem) -> list[Part]:
-    """Return the batch entries and the groups of heads that are computed at once, part by part."""
+def plain_parts(problem: Problem, threads: int) -> list[Part]:
+    """Return the batch entries and the groups of heads that are computed at once, part by part.
+
+    As few parts as keep the threads busy: each call of NumPy's comes at the price of cold caches,
+    for key and value have just gone through them. Heads are not felt by each other, so
+    the bits are the same however many are taken at once.
+    """
     batch, heads, queries, keys = problem.shape
     groups = problem.key.shape[1]
     if is_small(problem):
         return [(slice(batch), slice(groups))]
     cells = heads // groups * queries * keys
-    work = cells * widths(problem)
-    step = max(1, min(groups, _PART_WORK // work, _CELLS // cells))
+    step = max(1, min(groups, -(-batch * groups // threads), _CELLS // cells))
     starts = range(0, groups, step)
     return [(slice(b, b + 1), slice(g, g + step)) for b in range(batch) for g in starts]
 
@@ -120,7 +122,8 @@ def _weighted_sum(weights: Array, value: Array, out: Array) -> Array:
     results, however much it adds up: so the keys are cut, and there are more results.
     """
     keys = weights.shape[3]
-    pieces = -(-_FREE_RESULTS // out.size)
+    # Those of one group, so that the cuts are the same however many are taken at once.
+    pieces = -(-_FREE_RESULTS // (out.shape[2] * out.shape[3]))
     step = keys // pieces
     if pieces == 1 or step < _PIECE_KEYS:
         return np.matmul(weights, value, out=out)

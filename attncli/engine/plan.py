@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from attncli.problem import Problem
 
-__all__ = ["cut_up", "is_small", "tile_columns", "widths"]
+__all__ = ["cut_up", "is_small", "tile_columns"]
 
 Array = npt.NDArray[Any]
 
@@ -55,7 +55,7 @@ _PART_KEYS = 16384
 def is_small(problem: Problem) -> bool:
     """Return whether threads would cost more than they bring."""
     batch, heads, queries, keys = problem.shape
-    return batch * heads * queries * keys * widths(problem) <= _SMALL_WORK
+    return batch * heads * queries * keys * _widths(problem) <= _SMALL_WORK
 
 
 def tile_columns(problem: Problem, results: Container[str]) -> int:
@@ -195,7 +195,7 @@ def _blocks(queries: int, sizes: _Sizes) -> Iterator[Span]:
             yield whole, stop
 
 
-def widths(problem: Problem) -> int:
+def _widths(problem: Problem) -> int:
     """Return D + E: how many multiplications a pair of query and key takes."""
     width: int = problem.query.shape[3]
     return width + (0 if problem.value is None else problem.value.shape[3])

@@ -6,12 +6,13 @@ blocks scale; two BLAS threads on one small tile do not.
 
 from __future__ import annotations
 
-import _thread
 import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from attncli.engine.apart import Apart
 from attncli.engine.blas import use_one_thread
+from attncli.engine.helpers import Helper, give_back, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +32,9 @@ class StoppedError(Exception):
 class Queue(Generic[Item]):
     """An iterator that several threads draw from, and that can be stopped."""
 
-    def __init__(self, items: Iterable[Item]) -> None:
+    def __init__(self, items: Iterable[Item], apart: Apart | None = None) -> None:
         self._items = iter(items)
+        self._apart = apart
         self._lock = threading.Lock()
         self._stopped = False
 
@@ -53,6 +55,8 @@ class Queue(Generic[Item]):
         """Raise `StoppedError` if the work was stopped: to be called often."""
         if self._stopped:
             raise StoppedError
+        if self._apart is not None:
+            self._apart.look()
 
 
 def spread(work: Work[Item], items: Iterable[Item], threads: int) -> int:
@@ -70,50 +74,43 @@ def spread(work: Work[Item], items: Iterable[Item], threads: int) -> int:
     threads : int
         The calling one included.
     """
-    queue = Queue(items)
-    if threads == 1:
+    helpers = take(threads - 1)
+    if not helpers:
+        queue = Queue(items)
         return work(queue, queue.pause)
-    helpers = _helpers(work, queue, threads - 1)
+    apart = Apart([helper.thread for helper in helpers])
+    queue = Queue(items, apart)
+    shares = [_Share(work, queue) for _ in helpers]
     try:
+        apart.begin()
+        for helper, share in zip(helpers, shares, strict=True):
+            helper.begin(share.take)
         own = _stopping(work, queue)
         _wait(helpers)
     except BaseException:
         queue.stop()
         _wait(helpers)
         raise
-    return own + sum(helper.result() for helper in helpers)
+    finally:
+        apart.end()
+        give_back(helpers)
+    return own + sum(share.result() for share in shares)
 
 
-class _Helper(Generic[Item]):
-    """A thread that works beside the calling one.
-
-    The threads of `threading` let their starter wait until they run: a tenth of the time
-    that a short work takes.
-    """
+class _Share(Generic[Item]):
+    """What a helper does of the work."""
 
     def __init__(self, work: Work[Item], queue: Queue[Item]) -> None:
         self._work, self._queue = work, queue
         self._count = 0
         self._error: BaseException | None = None
-        self._busy = _thread.allocate_lock()
-        self._busy.acquire()
-        _thread.start_new_thread(self._run, ())
 
-    def _run(self) -> None:
+    def take(self) -> None:
         try:
             use_one_thread()
             self._count = _stopping(self._work, self._queue)
         except BaseException as error:  # noqa: BLE001 - the calling thread raises it
             self._error = error
-        finally:
-            self._busy.release()
-
-    def wait(self) -> None:
-        """Wait until the thread is done."""
-        # Ctrl-C just before a wait does not end it: Python looks for it when the wait is over.
-        while not self._busy.acquire(timeout=0.1):
-            pass
-        self._busy.release()
 
     def result(self) -> int:
         """Return what the work returned, or raise its error."""
@@ -122,17 +119,7 @@ class _Helper(Generic[Item]):
         return self._count
 
 
-def _helpers(work: Work[Item], queue: Queue[Item], count: int) -> list[_Helper[Item]]:
-    helpers: list[_Helper[Item]] = []
-    for _ in range(count):
-        try:
-            helpers.append(_Helper(work, queue))
-        except RuntimeError:  # the system grants no more threads: the work is done with these
-            break
-    return helpers
-
-
-def _wait(helpers: list[_Helper[Item]]) -> None:
+def _wait(helpers: list[Helper]) -> None:
     for helper in helpers:
         helper.wait()
 
