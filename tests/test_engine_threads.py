@@ -472,9 +472,9 @@ def test_a_block_is_left_when_the_work_is_stopped():
 
     problem = pose(*large(heads=1, queries=300, keys=5000), layout="hsd")
     results = {"context": np.full((1, 1, 300, 32), np.nan, "float32")}
-    part = plan.cut_up(problem, results)[0]
+    (part, *_), columns = plan.cut_up(problem, results)
     with pytest.raises(workers.StoppedError):
-        block.attend_part(prepare(problem), part, Scratch(problem.dtype, 500, stopped))
+        block.attend_part(prepare(problem), part, Scratch(problem.dtype, columns, stopped))
     assert np.isnan(results["context"]).all()
 
 

@@ -19,7 +19,7 @@ from attncli.engine.block import attend_part
 from attncli.engine.cores import available_cores
 from attncli.engine.operands import prepare
 from attncli.engine.plain import attend_plainly, is_plain, plain_parts
-from attncli.engine.plan import cut_up, is_small, tile_columns
+from attncli.engine.plan import cut_up, is_small
 from attncli.engine.scratch import Scratch
 from attncli.engine.tile import NotFiniteError
 from attncli.engine.workers import spread
@@ -153,7 +153,7 @@ def _in_blocks(problem: Problem, results: dict[str, Array]) -> tuple[list[Any], 
     if problem.score != "additive" and not is_small(problem):
         operands.bound_all()
 
-    columns = tile_columns(problem, results)
+    parts, columns = cut_up(problem, results)
 
     def compute(queue: Iterable[Any], pause: Callable[[], None]) -> int:
         scratch = Scratch(problem.dtype, columns, pause)
@@ -162,7 +162,7 @@ def _in_blocks(problem: Problem, results: dict[str, Array]) -> tuple[list[Any], 
         finally:
             scratch.give_back()
 
-    return cut_up(problem, results), compute
+    return parts, compute
 
 
 def _reported(parts: list[Any], progress: Progress) -> Iterator[Any]:

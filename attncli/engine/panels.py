@@ -68,6 +68,8 @@ def multiply(left: Array, right: Array, out: Array) -> Array:
     groups = len(left)
     if groups == 1:
         np.matmul(left[0], right, out)
+    elif groups == len(right):
+        np.matmul(left[:, None], right, out)
     else:
         each = len(right) // groups
         np.matmul(left[:, None, None], _grouped(right, groups, each), _grouped(out, groups, each))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from attncli.problem import Problem
 
-__all__ = ["cut_up", "is_small", "tile_columns"]
+__all__ = ["cut_up", "is_small"]
 
 Array = npt.NDArray[Any]
 
@@ -58,19 +58,20 @@ def is_small(problem: Problem) -> bool:
     return batch * heads * queries * keys * _widths(problem) <= _SMALL_WORK
 
 
-def tile_columns(problem: Problem, results: Container[str]) -> int:
-    """Return how many keys a tile takes."""
-    return _sizes(problem, results).columns
-
-
-def cut_up(problem: Problem, results: dict[str, Array]) -> list[Part]:
-    """Return the parts of all blocks, those with the most keys first within a head.
+def cut_up(problem: Problem, results: dict[str, Array]) -> tuple[list[Part], int]:
+    """Return the parts of all blocks, and how many keys a tile takes.
 
     Parameters
     ----------
     problem : Problem
     results : dict of str to ndarray (B, H, L, ...)
         Where each output asked for goes.
+
+    Returns
+    -------
+    parts : list of (Block, int)
+        Those with the most keys first within a head.
+    columns : int
     """
     batch, heads, queries, _ = problem.shape
     small = is_small(problem)
@@ -90,7 +91,7 @@ def cut_up(problem: Problem, results: dict[str, Array]) -> list[Part]:
                 spans = _spans(problem.visible.span(b, start, stop), wanted)
                 block = Block(b, stack, start, stop, panel, own, spans, small)
                 parts.extend((block, number) for number in range(len(spans)))
-    return parts
+    return parts, sizes.columns
 
 
 class _Sizes(NamedTuple):
