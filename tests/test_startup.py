@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from process import environment
 
@@ -18,7 +19,7 @@ SCRIPT = """
 import os, sys
 leave = os._exit
 def tell(code):
-    print(*sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr, flush=True)
+    print(*sorted(sys.modules), file=sys.stderr, flush=True)
     leave(code)
 os._exit = tell
 from attncli.cli import main
@@ -28,6 +29,11 @@ main()
 
 def imported(*arguments: str, cwd: Path | None = None) -> set[str]:
     """Return the packages of HEAVY that a run imported."""
+    return {name.partition(".")[0] for name in modules(*arguments, cwd=cwd)} & HEAVY
+
+
+def modules(*arguments: str, cwd: Path | None = None) -> set[str]:
+    """Return all that a run imported."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, *arguments],
         capture_output=True,
@@ -38,9 +44,9 @@ def imported(*arguments: str, cwd: Path | None = None) -> set[str]:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    modules = set(done.stderr.decode().splitlines()[-1].split())
-    assert "typer" in modules
-    return modules & HEAVY
+    found = set(done.stderr.decode().splitlines()[-1].split())
+    assert "typer" in found
+    return found
 
 
 @pytest.mark.parametrize("words", ["--help", "--version", "compute --help", "heatmap --help"])
@@ -51,6 +57,14 @@ def test_help_imports_no_heavy_package(words: str) -> None:
 def test_machine_formats_import_no_tables_and_no_pictures(tutorial: Path) -> None:
     words = ["compute", "q.csv", "k.csv", "v.csv", "--format", "json", "--save", "w.npz"]
     assert imported(*words) - {"threadpoolctl"} == {"numpy"}
+
+
+def test_small_problems_import_no_threads_and_no_blocks(tutorial: Path) -> None:
+    engine = {"attncli.engine.blocks", "attncli.engine.workers"}
+    assert not engine & modules("compute", "q.csv", "k.csv", "v.csv")
+    # The names are those of what larger ones import.
+    np.save("x.npy", np.ones((300, 64)))
+    assert engine <= modules("compute", "x.npy", "x.npy", "-q")
 
 
 def test_tables_import_no_pictures(tutorial: Path) -> None:

@@ -14,18 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.engine.blas import single_blas_thread
-from attncli.engine.block import attend_part
-from attncli.engine.cores import available_cores
-from attncli.engine.operands import prepare
 from attncli.engine.plain import attend_plainly, is_plain, plain_parts
-from attncli.engine.plan import cut_up, is_small
-from attncli.engine.scratch import Scratch
-from attncli.engine.tile import NotFiniteError
-from attncli.engine.workers import spread
+from attncli.engine.refusals import NotFiniteError
+from attncli.engine.size import is_small
 from attncli.result import Attention
 
 if TYPE_CHECKING:
+    from attncli.engine.workers import Work
     from attncli.problem import Problem
 
 __all__ = ["Progress", "attend", "result_shapes"]
@@ -109,18 +104,17 @@ def _compute(
     progress: Progress | None,
 ) -> int:
     """Fill the results, and return how many rows see no key."""
-    # The formula takes groups of heads as one, which needs results that lie in one piece.
-    whole = all(array.flags.c_contiguous for array in results.values())
-    small = is_small(problem)
-    count = 1 if small else threads or available_cores()
-    if whole and is_plain(problem):
-        parts, compute = _plainly(problem, results, count)
-    else:
-        parts, compute = _in_blocks(problem, results)
-    queue = parts if progress is None else _reported(parts, progress)
+    if is_small(problem):
+        parts, compute = _ways(problem, results, 1)
+        return compute(_queue(parts, progress), lambda: None)
 
-    if small:
-        return compute(queue, lambda: None)
+    # A program that has a small problem alone starts without threads and blocks.
+    from attncli.engine.blas import single_blas_thread  # noqa: PLC0415
+    from attncli.engine.cores import available_cores  # noqa: PLC0415
+    from attncli.engine.workers import spread  # noqa: PLC0415
+
+    count = threads or available_cores()
+    parts, compute = _ways(problem, results, count)
 
     def work(queue: Iterable[Any], pause: Callable[[], None]) -> int:
         # Each thread has an error state of its own.
@@ -128,17 +122,23 @@ def _compute(
             return compute(queue, pause)
 
     with single_blas_thread():
-        return spread(work, queue, min(count, len(parts)))
+        return spread(work, _queue(parts, progress), min(count, len(parts)))
 
 
-# Computes parts until there are none, calling its second argument often, and returns how
-# many rows see no key.
-_Compute = Callable[[Iterable[Any], Callable[[], None]], int]
+def _ways(problem: Problem, results: dict[str, Array], threads: int) -> tuple[list[Any], Work[Any]]:
+    """Return the parts of a problem, and what computes those that it is given."""
+    # The formula takes groups of heads as one, which needs results that lie in one piece.
+    if is_plain(problem) and all(array.flags.c_contiguous for array in results.values()):
+        return _plainly(problem, results, threads)
+
+    from attncli.engine.blocks import in_blocks  # noqa: PLC0415
+
+    return in_blocks(problem, results)
 
 
 def _plainly(
     problem: Problem, results: dict[str, Array], threads: int
-) -> tuple[list[Any], _Compute]:
+) -> tuple[list[Any], Work[Any]]:
     def compute(queue: Iterable[Any], pause: Callable[[], None]) -> int:
         for part in queue:
             pause()
@@ -148,28 +148,13 @@ def _plainly(
     return plain_parts(problem, threads), compute
 
 
-def _in_blocks(problem: Problem, results: dict[str, Array]) -> tuple[list[Any], _Compute]:
-    operands = prepare(problem)
-    if problem.score != "additive" and not is_small(problem):
-        operands.bound_all()
-
-    parts, columns = cut_up(problem, results)
-
-    def compute(queue: Iterable[Any], pause: Callable[[], None]) -> int:
-        scratch = Scratch(problem.dtype, columns, pause)
-        try:
-            return sum([attend_part(operands, part, scratch) for part in queue])
-        finally:
-            scratch.give_back()
-
-    return parts, compute
-
-
-def _reported(parts: list[Any], progress: Progress) -> Iterator[Any]:
+def _queue(parts: list[Any], progress: Progress | None) -> Iterator[Any]:
     for done, part in enumerate(parts):
-        progress(done, len(parts))
+        if progress is not None:
+            progress(done, len(parts))
         yield part
-    progress(len(parts), len(parts))
+    if progress is not None:
+        progress(len(parts), len(parts))
 
 
 def _padded(problem: Problem) -> int:

@@ -21,9 +21,10 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.engine.panels import across, lying
+from attncli.engine.refusals import NotFiniteError
 from attncli.engine.sums import exponential, merge, room
 from attncli.engine.sweep import Sweep, tiles
-from attncli.engine.tile import NotFiniteError, Rows, fill
+from attncli.engine.tile import Rows, fill
 from attncli.finite import all_finite
 
 if TYPE_CHECKING:

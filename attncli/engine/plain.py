@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.plan import is_small
-from attncli.engine.tile import refuse_scores
+from attncli.engine.refusals import refuse_scores
+from attncli.engine.size import is_small
 from attncli.finite import all_finite
 
 if TYPE_CHECKING:

@@ -14,13 +14,14 @@ import numpy.typing as npt
 from attncli.engine.blas import multiplies_unpacked
 from attncli.engine.block import KEPT, Block, Part, Span
 from attncli.engine.panels import PANEL
+from attncli.engine.size import is_small
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
     from attncli.problem import Problem
 
-__all__ = ["cut_up", "is_small"]
+__all__ = ["cut_up"]
 
 Array = npt.NDArray[Any]
 
@@ -45,17 +46,9 @@ _MOST_COLUMNS = 4096
 # Where weights are asked for, a tile lies in them, over all keys: what lies in one piece
 # is written and read faster than what fits into the cache.
 _WEIGHT_BYTES = 2**23
-# Below so many multiplications threads and bounds cost more than they bring.
-_SMALL_WORK = 4_000_000
 # Fewer blocks than this, and the keys are cut too, into parts of at least so many.
 _ENOUGH_PARTS = 8
 _PART_KEYS = 16384
-
-
-def is_small(problem: Problem) -> bool:
-    """Return whether threads would cost more than they bring."""
-    batch, heads, queries, keys = problem.shape
-    return batch * heads * queries * keys * _widths(problem) <= _SMALL_WORK
 
 
 def cut_up(problem: Problem, results: dict[str, Array]) -> tuple[list[Part], int]:
@@ -194,12 +187,6 @@ def _blocks(queries: int, sizes: _Sizes) -> Iterator[Span]:
             yield start, whole
         if whole < stop:
             yield whole, stop
-
-
-def _widths(problem: Problem) -> int:
-    """Return D + E: how many multiplications a pair of query and key takes."""
-    width: int = problem.query.shape[3]
-    return width + (0 if problem.value is None else problem.value.shape[3])
 
 
 def _spans(span: Span, wanted: int) -> list[Span]:

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.engine.panels import across, multiply
-from attncli.errors import DataError
+from attncli.engine.refusals import refuse_scores
 from attncli.finite import all_finite
 from attncli.visibility import cut
 
@@ -22,17 +22,12 @@ if TYPE_CHECKING:
 
     from attncli.engine.operands import Operands
     from attncli.engine.scratch import Scratch
-    from attncli.problem import Problem
 
-__all__ = ["NotFiniteError", "Rows", "fill", "refuse_scores", "silence"]
+__all__ = ["Rows", "fill", "silence"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
 Step = Callable[["Rows", Span, Array], None]
-
-
-class NotFiniteError(Exception):
-    """Something that nobody has looked at yet is not finite."""
 
 
 @dataclass(eq=False, slots=True)
@@ -262,21 +257,3 @@ def _refuse_overflow(rows: Rows, columns: Span, scores: Array) -> None:
         wrong &= across(seen, rows.panel)
     if wrong.any():
         refuse_scores(problem)
-
-
-def refuse_scores(problem: Problem) -> NoReturn:
-    """Raise the error of scores that are not finite.
-
-    Raises
-    ------
-    NotFiniteError
-        Key and value are still unread: it may be their fault.
-    DataError
-        They are not to blame.
-    """
-    if problem.unread is not None:
-        raise NotFiniteError
-    raise DataError(
-        f"the scores exceed the range of {problem.dtype.name}: query and key are too large",
-        hint="compute in float64 (--precision float64), or give a smaller scale",
-    )
