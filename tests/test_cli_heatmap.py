@@ -163,3 +163,20 @@ def test_a_difference_of_other_shapes_says_which(heads: np.ndarray, attncli: Run
         "error: the weights computed here and one.npy have the shapes (2, 1, 4, 4) and "
         "(1, 1, 4, 4): expected weights of the same shape"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--average-heads", "--minus subtracts head by head: leave out --average-heads"),
+        ("--what scores", "--minus subtracts weights: leave out --what"),
+        ("--log", "--minus gives negative numbers, which have no logarithm: leave out --log"),
+    ],
+)
+@pytest.mark.parametrize("first", ["x.npy x.npy", "w.npy"])
+def test_what_a_difference_cannot_be_is_refused(
+    first: str, words: str, message: str, heads: np.ndarray, attncli: Run
+) -> None:
+    ran = attncli("heatmap", *first.split(), "--minus", "w.npy", *words.split())
+    assert ran.code == 2
+    assert ran.messages[0] == f"error: {message}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import subprocess
 import time
@@ -199,3 +200,20 @@ def test_many_runs_at_once_do_not_disturb_each_other(tutorial: Path) -> None:
         "q.csv",
         "v.csv",
     ]
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "json", "csv"])
+def test_the_null_device_takes_everything(kind: str, tutorial: Path) -> None:
+    line = '"$@" compute q.csv k.csv v.csv --show weights > /dev/null --format'
+    done = shell(f"{line} {kind}")
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_results_may_be_added_to_a_file(tutorial: Path) -> None:
+    Path("w.npz").write_bytes(b"before")
+    done = shell('"$@" compute q.csv k.csv v.csv --format npz >> w.npz')
+    assert (done.returncode, done.stderr) == (0, b"")
+    data = Path("w.npz").read_bytes()
+    assert data.startswith(b"before")
+    with np.load(io.BytesIO(data.removeprefix(b"before"))) as found:
+        assert found["weights"].shape == (2, 3)

@@ -10,6 +10,8 @@ import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -275,6 +277,71 @@ class TestSpread:
             solve(pose(*large(), layout="hsd"), ("context",), threads=2, progress=progress)
 
 
+class Struck:
+    """A lock, while Ctrl-C is pressed: it is acquired or released, and yet that raises, once."""
+
+    def __init__(self, lock):
+        self._lock = lock
+        self._struck = False
+
+    def acquire(self, *words, **options):
+        return self._strike(self._lock.acquire(*words, **options))
+
+    def release(self):
+        return self._strike(self._lock.release())
+
+    def _strike(self, result):
+        if threading.current_thread() is threading.main_thread() and not self._struck:
+            self._struck = True
+            raise KeyboardInterrupt
+        return result
+
+
+# Ctrl-C at any moment of calls that follow each other: afterwards all is as it was.
+STRUCK = """
+import os, random, signal, sys, threading, time
+import numpy as np
+from attncli import attention
+from attncli.engine import helpers
+from threadpoolctl import threadpool_info
+def pressed(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, pressed)
+q = np.random.default_rng(0).standard_normal((4, 256, 64), np.float32)
+call = lambda: attention(q, q, q, layout="hsd", outputs=("context",), threads=2).context
+state = lambda: (os.sched_getaffinity(0), [entry["num_threads"] for entry in threadpool_info()])
+expected, before = call(), state()
+start = time.perf_counter()
+call()
+long = time.perf_counter() - start
+chance = random.Random(int(sys.argv[1]))
+struck = 0
+for _ in range(400):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 1.3 * long))
+        call()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        struck += 1
+    assert state() == before, (state(), before)
+assert np.array_equal(call(), expected)
+print(struck, len(helpers._idle), len(os.listdir("/proc/self/task")))
+"""
+
+AT_THE_END = """
+import numpy as np
+from attncli import attention
+q = np.random.default_rng(0).standard_normal((4, 256, 64), np.float32)
+call = lambda: attention(q, q, q, layout="hsd", outputs=("context",), threads=2).context
+class Late:
+    def __init__(self):
+        self.call = call
+        call()
+    def __del__(self):
+        self.call()
+late = Late()
+"""
+
 FORKED = """
 import os, numpy as np, sys
 from attncli import attention
@@ -341,6 +408,51 @@ class TestHelpers:
         gc.collect()  # an error and the frames it went through hold each other
         assert kept() is None
 
+    @pytest.mark.parametrize("lock", ["_finished", "_called"])
+    def test_do_not_mind_an_interrupted_caller(self, lock):
+        helper, done = helpers.Helper(), []
+        setattr(helper, lock, Struck(getattr(helper, lock)))
+        interrupted = 0
+        for step in (
+            lambda: helper.begin(lambda: (time.sleep(0.05), done.append(1))),
+            helper.wait,
+            helper.wait,
+            lambda: helper.begin(lambda: done.append(2)),
+            helper.wait,
+        ):
+            try:
+                step()
+            except KeyboardInterrupt:
+                interrupted += 1
+        assert interrupted == 1
+        assert done == [1, 2]
+
+    @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timers")
+    @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="Linux tells its threads")
+    def test_calls_interrupted_at_any_moment_leave_everything_as_it_was(self):
+        done = subprocess.run(
+            [sys.executable, "-c", STRUCK, "1"], capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        struck, idle, threads = map(int, done.stdout.split())
+        assert struck > 50
+        assert idle >= 1
+        # One may be lost between two steps, but not one a call.
+        assert threads < 8
+
+    def test_are_not_called_when_python_ends(self, monkeypatch):
+        """They do not run any more: who waited for one would wait for ever."""
+        workers.spread(lambda queue, _: sum(queue), range(100), 2)
+        begun = []
+        monkeypatch.setattr(helpers.Helper, "begin", lambda *_: begun.append(1))
+        monkeypatch.setattr(sys, "is_finalizing", lambda: True)
+        assert workers.spread(lambda queue, _: sum(queue), range(100), 2) == 4950
+        assert begun == []
+
+    def test_a_call_when_python_ends_ends(self):
+        done = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, timeout=60)
+        assert done.returncode == 0
+
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="only some systems fork")
     def test_are_started_anew_in_a_forked_process(self):
         subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60)
@@ -363,21 +475,23 @@ class TestApart:
         monkeypatch.setattr(apart.os, "sched_setaffinity", allow)
         return masks
 
+    @staticmethod
+    def of(*numbers):
+        return apart.Apart([SimpleNamespace(thread=number) for number in numbers])
+
     def test_until_the_end(self, masks):
-        threads = apart.Apart([11, 12])
+        threads = self.of(11, 12)
         threads.begin()
         threads.look()
         own = threading.get_native_id()
         assert masks == {own: [{2}], 11: [{1}], 12: [{5}]}
         threads.end()
-        assert {cores for all_ in masks.values() for cores in map(frozenset, all_[1:])} == {
-            frozenset({1, 2, 5})
-        }
+        assert [all_[1:] for all_ in masks.values()] == [[{1, 2, 5}]] * 3
         threads.end()
         assert {len(all_) for all_ in masks.values()} == {2}
 
     def test_for_a_moment(self, masks, monkeypatch):
-        threads = apart.Apart([11, 12])
+        threads = self.of(11, 12)
         threads.begin()
         now = time.monotonic()
         monkeypatch.setattr(apart.time, "monotonic", lambda: now + 1)
@@ -386,14 +500,18 @@ class TestApart:
 
     @pytest.mark.parametrize("numbers", [[11], [11, 12, 13]])
     def test_not_where_there_are_more_cores_or_fewer(self, masks, numbers):
-        apart.Apart(numbers).begin()
+        self.of(*numbers).begin()
         # A helper may have been kept to a core that the caller has left since.
         assert set(masks) == {threading.get_native_id(), *numbers}
         assert all(all_ == [{1, 2, 5}] for all_ in masks.values())
 
+    def test_not_where_others_would_be_kept_there_for_ever(self, masks):
+        self.of(11, 12).begin(pinned=False)
+        assert all(all_ == [{1, 2, 5}] for all_ in masks.values())
+
     def test_not_where_the_core_is_unknown(self, masks, monkeypatch):
         monkeypatch.setattr(apart, "_current_core", lambda: -1)
-        apart.Apart([11, 12]).begin()
+        self.of(11, 12).begin()
         assert all(all_ == [{1, 2, 5}] for all_ in masks.values())
 
     def test_not_where_the_system_refuses(self, masks, monkeypatch):
@@ -402,6 +520,29 @@ class TestApart:
 
         monkeypatch.setattr(apart.os, "sched_setaffinity", refused)
         assert workers.spread(lambda queue, _: sum(queue), range(100), 3) == 4950
+
+    def test_ends_the_second_time_when_interrupted_the_first(self, masks, monkeypatch):
+        threads = self.of(11, 12)
+        threads.begin()
+        allow = apart.os.sched_setaffinity
+
+        def interrupted(*_):
+            monkeypatch.setattr(apart.os, "sched_setaffinity", allow)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(apart.os, "sched_setaffinity", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            threads.end()
+        threads.end()
+        assert [all_[-1] for all_ in masks.values()] == [{1, 2, 5}] * 3
+
+    def test_progress_may_start_what_uses_all_cores(self):
+        seen = []
+        problem = pose(*large(), layout="hsd")
+        progress = lambda *_: seen.append(os.sched_getaffinity(0))  # noqa: E731
+        solve(problem, ("context",), threads=len(CORES), progress=progress)
+        assert seen
+        assert all(cores == CORES for cores in seen)
 
     @pytest.mark.parametrize("fails", [False, True])
     def test_in_a_real_call(self, fails):

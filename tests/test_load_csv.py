@@ -211,6 +211,8 @@ def test_true_among_other_names_is_a_name(text):
     ("text", "place"),
     [
         ("TRUE,FALSE\nTRUE,1\n", "line 2, column 2: found '1', expected true or false"),
+        ("true,fales\nfalse,true\n", "line 1, column 2: found 'fales', expected true or false"),
+        ("yes,true,no\nfalse,true,true\n", "line 1, column 1: found 'yes', expected true or false"),
         ("TRUE,FALSE\nyes,TRUE\n", "line 2, column 1: found 'yes', expected true or false"),
         ("TRUE,1\nFALSE,0\n", "line 1, column 1: found 'TRUE', expected a number"),
         ("1,0\nTRUE,0\n", "line 2, column 1: found 'TRUE', expected a number"),
@@ -224,7 +226,9 @@ def test_mixed_truths_are_refused_with_what_to_write(text, place):
     assert caught.value.hint == "in a mask, write 1 for true and 0 for false, in every cell"
 
 
-@pytest.mark.parametrize("text", ["0,1,2\n0.5,0.1,0.2\n", "0\t1\n5\t6\n7\t8\n"])
+@pytest.mark.parametrize(
+    "text", ["0,1,2\n0.5,0.1,0.2\n", "0\t1\n5\t6\n7\t8\n", "0,1,2\n1,0,1\n0,1,1\n"]
+)
 def test_a_first_row_that_counts_is_data_and_told(text):
     with pytest.warns(AttnWarning, match="the first row counts 0 to .* header=False"):
         found = table(text)

@@ -114,6 +114,14 @@ def test_lines_longer_than_a_block_need_no_care(
     assert cared == []
 
 
+def test_blank_lines_in_a_long_table_are_passed_over(folder: Path) -> None:
+    Path("x.csv").write_bytes(b"1,2\n5,6\n" + b"\n" * MILLION + b"3.000,4.000\n" * (MILLION // 2))
+    found = read("x.csv").values
+    assert found.shape == (2 + MILLION // 2, 2)
+    assert found[0].tolist() == [1, 2]
+    assert found[-1].tolist() == [3, 4]
+
+
 def test_labels_that_are_numbers_are_words_in_a_long_document(folder: Path) -> None:
     items = [[1.0] * 1000] * 1000
     document = json.dumps({"q": items, "k": items, "v": "x"})

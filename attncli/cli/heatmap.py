@@ -173,12 +173,25 @@ def _picture(
         dpi=drawing.dpi,
     )
     if drawing.minus is not None:
+        _refuse_beside_minus(drawing, average)
         return _difference(asked, drawing.minus, wish, pick, run)
     if isinstance(asked, Question):
         return problem_picture(asked.problem, wish, threads=run.threads)
     if drawing.what != "weights":
         raise UsageError("finished weights hold no scores: leave out --what")
     return finished_picture(asked, wish, batch=pick.batch, head=pick.head)
+
+
+def _refuse_beside_minus(drawing: PictureOptions, average: AverageOptions) -> None:
+    if average.average_heads:
+        raise UsageError(
+            "--minus subtracts head by head: leave out --average-heads",
+            hint="attncli check --average-heads --expect weights=FILE --diff PATH draws that",
+        )
+    if drawing.what != "weights":
+        raise UsageError("--minus subtracts weights: leave out --what")
+    if drawing.log:
+        raise UsageError("--minus gives negative numbers, which have no logarithm: leave out --log")
 
 
 def _difference(

@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from attncli.errors import AttnError, AttnWarning, OutputError
 from attncli.text import printable
@@ -169,8 +169,21 @@ def print_text(text: str) -> None:
     _stdout().write(text + "\n")
 
 
+class _Onward:
+    """A stream that is written from here on, and knows no places.
+
+    What does is not to be believed: /dev/null is always at its beginning, and ``>>`` writes
+    at the end wherever one seeks.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.write = stream.write
+        self.writelines = stream.writelines
+        self.flush = stream.flush
+
+
 def binary_stdout() -> BinaryIO:
-    """Return stdout for bytes.
+    """Return stdout for bytes, one after the other.
 
     Raises
     ------
@@ -180,8 +193,8 @@ def binary_stdout() -> BinaryIO:
     stream = _stdout().buffer
     if isinstance(stream, io.RawIOBase):
         # PYTHONUNBUFFERED: a raw stream may write a part only, and say so in a number.
-        return open(stream.fileno(), "wb", closefd=False)
-    return stream
+        return cast("BinaryIO", _Onward(open(stream.fileno(), "wb", closefd=False)))
+    return cast("BinaryIO", _Onward(stream))
 
 
 def _stdout() -> TextIO:

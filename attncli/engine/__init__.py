@@ -122,7 +122,8 @@ def _compute(
             return compute(queue, pause)
 
     with single_blas_thread():
-        return spread(work, _queue(parts, progress), min(count, len(parts)))
+        queue = _queue(parts, progress)
+        return spread(work, queue, min(count, len(parts)), pinned=progress is None)
 
 
 def _ways(problem: Problem, results: dict[str, Array], threads: int) -> tuple[list[Any], Work[Any]]:

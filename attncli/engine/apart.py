@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from attncli.engine.helpers import Helper
+
 __all__ = ["Apart"]
 
 # Seconds. A short work is done by then; in a long one the system may know better.
@@ -32,22 +34,25 @@ class Apart:
 
     Parameters
     ----------
-    helpers : sequence of int
-        The system's numbers of threads. They are given the cores of the caller in any case.
+    helpers : list of Helper
+        Those that there are when it begins. They are given the cores of the caller in any case.
     """
 
-    def __init__(self, helpers: Sequence[int]) -> None:
-        self._threads = [threading.get_native_id(), *helpers]
+    def __init__(self, helpers: list[Helper]) -> None:
+        self._helpers = helpers
+        self._threads: list[int] = []
         self._allowed: set[int] = set()
         self._until = math.inf
 
-    def begin(self) -> None:
-        """Keep the threads apart, where the system can."""
+    def begin(self, *, pinned: bool = True) -> None:
+        """Keep the threads apart, where the system can and if they may be `pinned`."""
         if not hasattr(os, "sched_setaffinity"):
             return
+        self._threads = [threading.get_native_id(), *(helper.thread for helper in self._helpers)]
         self._allowed = os.sched_getaffinity(0)
         self._until = time.monotonic() + _MOMENT
-        cores = _own_first(self._allowed) if len(self._allowed) == len(self._threads) else []
+        as_many = len(self._allowed) == len(self._threads)
+        cores = _own_first(self._allowed) if pinned and as_many else []
         if not (cores and self._keep([{core} for core in cores])):
             self.end()
 
@@ -59,8 +64,9 @@ class Apart:
     def end(self) -> None:
         """Let all threads use all cores again."""
         if self._until < math.inf:
-            self._until = math.inf
+            # In this order: if Ctrl-C comes between, the next call does it again.
             self._keep([self._allowed] * len(self._threads))
+            self._until = math.inf
 
     def _keep(self, cores: Sequence[set[int]]) -> bool:
         """Keep each thread to some cores; return whether the system let us."""

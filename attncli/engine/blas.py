@@ -7,6 +7,7 @@ each thread.
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import contextmanager
 from functools import cache
@@ -29,15 +30,24 @@ def single_blas_thread() -> Iterator[None]:
     """
     own = [library for library in _libraries() if _is_per_thread(library)]
     before = [library.get_num_threads() for library in own]
-    for library in own:
-        library.set_num_threads(1)
-    _PROCESS.enter()
-    try:
-        yield
-    finally:
-        _PROCESS.leave()
+    user = object()
+
+    def restore() -> None:
+        _PROCESS.leave(user)
         for library, count in zip(own, before, strict=True):
             library.set_num_threads(count)
+
+    try:
+        for library in own:
+            library.set_num_threads(1)
+        _PROCESS.enter(user)
+        yield
+    finally:
+        try:
+            restore()
+        except BaseException:  # Ctrl-C: what is done twice does no harm
+            restore()
+            raise
 
 
 def use_one_thread() -> None:
@@ -54,31 +64,44 @@ def multiplies_unpacked() -> bool:
 
 
 class _ProcessWide:
-    """The process-wide settings: the first caller in saves them, the last one out restores."""
+    """The process-wide settings: the first caller in saves them, the last one out restores.
+
+    Ctrl-C may come between any two steps: what was saved is forgotten when it is restored, no
+    earlier, and to leave without having come in does no harm.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
         self._before: list[tuple[Any, int]] = []
+        self.forget_users()
 
-    def enter(self) -> None:
+    def forget_users(self) -> None:
+        """Begin anew in a forked process, which has none of its parent's other threads."""
+        self._lock = threading.Lock()
+        self._users: set[object] = set()
+
+    def enter(self, user: object) -> None:
         with self._lock:
-            if not self._users:
+            if not self._before:
                 shared = [library for library in _libraries() if not _is_per_thread(library)]
                 self._before = [(library, library.get_num_threads()) for library in shared]
-                for library in shared:
+            first = not self._users
+            self._users.add(user)
+            if first:
+                for library, _ in self._before:
                     _set(library, 1)
-            self._users += 1
 
-    def leave(self) -> None:
+    def leave(self, user: object) -> None:
         with self._lock:
-            self._users -= 1
+            self._users.discard(user)
             if not self._users:
                 for library, count in self._before:
                     _set(library, count)
+                self._before = []
 
 
 _PROCESS = _ProcessWide()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_PROCESS.forget_users)
 
 
 @cache

@@ -32,7 +32,7 @@ class StoppedError(Exception):
 class Queue(Generic[Item]):
     """An iterator that several threads draw from, and that can be stopped."""
 
-    def __init__(self, items: Iterable[Item], apart: Apart | None = None) -> None:
+    def __init__(self, items: Iterable[Item], apart: Apart) -> None:
         self._items = iter(items)
         self._apart = apart
         self._lock = threading.Lock()
@@ -55,11 +55,10 @@ class Queue(Generic[Item]):
         """Raise `StoppedError` if the work was stopped: to be called often."""
         if self._stopped:
             raise StoppedError
-        if self._apart is not None:
-            self._apart.look()
+        self._apart.look()
 
 
-def spread(work: Work[Item], items: Iterable[Item], threads: int) -> int:
+def spread(work: Work[Item], items: Iterable[Item], threads: int, *, pinned: bool = True) -> int:
     """Let each of some threads call ``work``, all with the same queue, and add up their returns.
 
     The first error stops the others at their next pause and is raised here; so does
@@ -73,28 +72,40 @@ def spread(work: Work[Item], items: Iterable[Item], threads: int) -> int:
     items : iterable
     threads : int
         The calling one included.
+    pinned : bool
+        Whether threads may be kept to cores for a moment. What ``items`` start meanwhile,
+        threads or processes, would be kept there for ever.
     """
-    helpers = take(threads - 1)
-    if not helpers:
-        queue = Queue(items)
-        return work(queue, queue.pause)
-    apart = Apart([helper.thread for helper in helpers])
+    helpers: list[Helper] = []
+    apart = Apart(helpers)
     queue = Queue(items, apart)
-    shares = [_Share(work, queue) for _ in helpers]
+    shares: list[_Share[Item]] = []
     try:
-        apart.begin()
-        for helper, share in zip(helpers, shares, strict=True):
-            helper.begin(share.take)
+        take(threads - 1, helpers)
+        if helpers:
+            apart.begin(pinned=pinned)
+        for helper in helpers:
+            shares.append(_Share(work, queue))
+            helper.begin(shares[-1].take)
         own = _stopping(work, queue)
-        _wait(helpers)
+        _finish(helpers, apart)
     except BaseException:
         queue.stop()
-        _wait(helpers)
+        try:
+            _finish(helpers, apart)
+        except BaseException:  # Ctrl-C, a second time: what is left is done in no time
+            _finish(helpers, apart)
+            raise
         raise
-    finally:
-        apart.end()
-        give_back(helpers)
-    return own + sum(share.result() for share in shares)
+    return own + sum([share.result() for share in shares])
+
+
+def _finish(helpers: list[Helper], apart: Apart) -> None:
+    """Wait for the helpers, and leave everything as it was: what is done is not done again."""
+    for helper in helpers:
+        helper.wait()
+    apart.end()
+    give_back(helpers)
 
 
 class _Share(Generic[Item]):
@@ -114,14 +125,15 @@ class _Share(Generic[Item]):
 
     def result(self) -> int:
         """Return what the work returned, or raise its error."""
-        if self._error is not None:
-            raise self._error
-        return self._count
-
-
-def _wait(helpers: list[Helper]) -> None:
-    for helper in helpers:
-        helper.wait()
+        error, self._error = self._error, None
+        if error is None:
+            return self._count
+        try:
+            raise error
+        finally:
+            # An error holds the frames that it went through: if one of those held it, both
+            # would stay until the next garbage collection, with all their arrays.
+            del error
 
 
 def _stopping(work: Work[Item], queue: Queue[Item]) -> int:

@@ -108,7 +108,9 @@ def _advise_on_header(name: str, first: list[str], values: npt.NDArray[np.float6
     if len(first) < 2 or [cell.strip() for cell in first] != list(map(str, range(len(first)))):
         return
     goes_on = np.array_equal(values.ravel(), np.arange(values.size))
-    if not goes_on and not np.isin(values[1:], (0, 1)).all():
+    # A mask of two columns may begin with 0, 1; no mask holds a 2.
+    may_be_mask = len(first) == 2 and np.isin(values[1:], (0, 1)).all()
+    if not goes_on and not may_be_mask:
         warn(
             f"{name}: the first row counts 0 to {len(first) - 1} as a header may; it is read as "
             "numbers. Where it is a header, write the file without it (pandas: header=False)"
@@ -275,10 +277,12 @@ def _skim(table: _Table, body: _Body, heading: int, width: int) -> Iterator[Row]
     data = table.data
     start = len(data) - len(_after(data, heading))
     while end := (data.rfind(b"\n", start, start + _BLOCK) + 1 or data.find(b"\n", start) + 1):
-        values = _plain(data[start:end], table.delimiter)
-        if values is None or values.shape[1] != width:
-            break
-        body.numbers.frombytes(values.data.cast("B"))
+        block = data[start:end]
+        if not block.isspace():
+            values = _plain(block, table.delimiter)
+            if values is None or values.shape[1] != width:
+                break
+            body.numbers.frombytes(values.data.cast("B"))
         start = end
     if start == len(data):
         return iter(())

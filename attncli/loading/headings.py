@@ -51,6 +51,9 @@ def find_headings(first: list[str], second: list[str] | None) -> Headings:
     >>> find_headings(["TRUE", "FALSE"], None)
     Headings(row=False, column=False, certain=False, truths=True)
     """
+    if _are_truths(second or []) and any(map(is_truth, first)):
+        # Other words beside true and false, above more of these, are misspelt: no names.
+        return Headings(row=False, column=False, truths=True)
     found = _names(first, second)
     data = second if found.row else first
     truths = data is not None and _are_truths(data[int(found.column) :])
