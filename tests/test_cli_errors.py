@@ -185,7 +185,11 @@ CASES = {
     ),
     f"compute {QKV} --save missing/x.csv": None,
     f"compute {QKV} --save weigths=w.csv": None,
-    f"compute {QKV} --save=": ("--save: expected [NAME=]PATH; found nothing", ""),
+    f"compute {QKV} --save=": ("--save: expected [NAME=]PATH; found no path", ""),
+    f"compute {QKV} --save weights=": (
+        "--save weights=: expected [NAME=]PATH; found no path",
+        "",
+    ),
     f"compute {QKV} --save folder": None,
     "heatmap q.csv k.csv --out x.gif": (
         "--out: expected a .png, .svg or .pdf file; found 'x.gif'",

@@ -51,6 +51,8 @@ def parse_save(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
 
     known = (*NAMES, *SUMMARIES)
     name, separator, path = text.partition("=")
+    if not path and (separator or not text):
+        raise UsageError(f"--save {text}".rstrip() + ": expected [NAME=]PATH; found no path")
     if separator and name in known:
         return Save((name,), path, format_of(path, _unnamed(path, "csv")))
     if separator and name.isidentifier():
@@ -58,8 +60,6 @@ def parse_save(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
             f"--save {text}: expected NAME=PATH with a name of {', '.join(known)}; found {name!r}",
             hint=f"for a file of that name write ./{text}",
         )
-    if not text:
-        raise UsageError("--save: expected [NAME=]PATH; found nothing")
     kind = format_of(text, _unnamed(text, "csv" if len(names) == 1 else "json"))
     return Save(held(names, kind, chosen=chosen), text, kind)
 

@@ -12,6 +12,7 @@ from attncli import arguments
 from attncli.arguments import shape_text, warn
 from attncli.errors import ShapeError, UsageError
 from attncli.layout import LAYOUTS, Layout
+from attncli.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,16 +98,18 @@ def _check_shapes(
     """Check the sizes of the canonical axes against each other."""
     between = partial(_shapes, say, arrays, "query", "key")
     if q.shape[3] != k.shape[3]:
+        packed = q.shape[3] != arrays["query"].shape[-1] or k.shape[3] != arrays["key"].shape[-1]
+        of_a_head = " of a head" if packed else ""
         raise ShapeError(
-            f"{between()}: expected the same width, found {q.shape[3]} and {k.shape[3]}",
+            f"{between()}: expected the same width{of_a_head}, found {q.shape[3]} and {k.shape[3]}",
             hint=_width_hint(q, k),
         )
     if k.shape[0] not in (1, q.shape[0]):
         raise ShapeError(f"{between()}: expected the same batch, or 1 for keys and values")
     if q.shape[1] % k.shape[1]:
         raise ShapeError(
-            f"{between()}: {q.shape[1]} query heads cannot share {k.shape[1]} key/value heads "
-            "evenly",
+            f"{between()}: {counted(q.shape[1], 'query head')} cannot share "
+            f"{counted(k.shape[1], 'key/value head')} evenly",
             hint=None if layout else _layout_hint(arrays["query"].ndim),
         )
     if v is None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from attncli import arguments
 from attncli.arguments import shape_text, warn
 from attncli.errors import ShapeError, UsageError
+from attncli.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +69,8 @@ def placed(
 
 def _advise_on_alignment(queries: int, keys: int) -> None:
     warn(
-        f"{queries} queries and {keys} keys, and no alignment said: query i is taken to stand at "
+        f"{counted(queries, 'query', 'queries')} and {counted(keys, 'key')}, and no alignment "
+        f"said: query i is taken to stand at "
         f"key i (top-left: PyTorch, JAX, ONNX). With bottom-right (FlashAttention, KV-cache "
         f"decoding) it stands at key i + {keys - queries}. Say which with causal_align "
         "(--causal-align)"
