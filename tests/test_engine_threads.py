@@ -205,6 +205,28 @@ class TestBlasOfEitherKind:
         assert counts == [1, 8]
         assert library.get_num_threads() == 8
 
+    def test_is_restored_where_that_is_interrupted(self, library, monkeypatch):
+        interrupted = []
+        set_ = library.set_num_threads
+
+        def pressed(count):
+            if count == 8 and not interrupted:
+                interrupted.append(True)
+                raise KeyboardInterrupt
+            set_(count)
+
+        monkeypatch.setattr(library, "set_num_threads", pressed)
+        with pytest.raises(KeyboardInterrupt), blas.single_blas_thread():
+            assert library.get_num_threads() == 1
+        assert library.get_num_threads() == 8
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="only some systems fork")
+    def test_has_its_threads_in_a_process_forked_during_a_call(self):
+        done = subprocess.run(
+            [sys.executable, "-c", FORKED_INSIDE], capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
 
 class TestSpread:
     def test_adds_up_what_the_threads_return(self):
@@ -278,23 +300,27 @@ class TestSpread:
 
 
 class Struck:
-    """A lock, while Ctrl-C is pressed: it is acquired or released, and yet that raises, once."""
+    """A lock, and Ctrl-C is pressed just before it is acquired or released, or just after."""
 
-    def __init__(self, lock):
+    def __init__(self, lock, when):
         self._lock = lock
-        self._struck = False
+        self._when = when
 
     def acquire(self, *words, **options):
-        return self._strike(self._lock.acquire(*words, **options))
+        self._strike("before")
+        result = self._lock.acquire(*words, **options)
+        self._strike("after")
+        return result
 
     def release(self):
-        return self._strike(self._lock.release())
+        self._strike("before")
+        self._lock.release()
+        self._strike("after")
 
-    def _strike(self, result):
-        if threading.current_thread() is threading.main_thread() and not self._struck:
-            self._struck = True
+    def _strike(self, when):
+        if threading.current_thread() is threading.main_thread() and self._when == when:
+            self._when = None
             raise KeyboardInterrupt
-        return result
 
 
 # Ctrl-C at any moment of calls that follow each other: afterwards all is as it was.
@@ -326,6 +352,32 @@ for _ in range(400):
     assert state() == before, (state(), before)
 assert np.array_equal(call(), expected)
 print(struck, len(helpers._idle), len(os.listdir("/proc/self/task")))
+"""
+
+FORKED_INSIDE = """
+import os, sys, threading
+import numpy as np
+from attncli import attention
+from attncli.engine.blas import single_blas_thread
+from threadpoolctl import threadpool_info, threadpool_limits
+threadpool_limits(2)
+state = lambda: [entry["num_threads"] for entry in threadpool_info()]
+q = np.ones((2, 600, 32))
+before, inside, leave = state(), threading.Event(), threading.Event()
+def work():
+    with single_blas_thread():
+        inside.set()
+        leave.wait()
+other = threading.Thread(target=work)
+other.start()
+inside.wait()
+child = os.fork()
+if not child:
+    attention(q, q, q, layout="hsd", outputs=("context",), threads=2)
+    os._exit(0 if state() == before else 1)
+leave.set()
+other.join()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 AT_THE_END = """
@@ -405,13 +457,31 @@ class TestHelpers:
         with pytest.raises(DataError) if fails else contextlib.nullcontext():
             workers.spread(work, range(4), 2)
         del work, array
-        gc.collect()  # an error and the frames it went through hold each other
+        if fails:  # pytest holds the error in a circle of its own
+            gc.collect()
         assert kept() is None
 
+    def test_let_go_of_arrays_without_garbage_collection(self):
+        """An error holds the frames it went through: none of them may hold the error."""
+        qkv = large(queries=600, keys=600, width=64)
+        kept = []
+        gc.disable()
+        try:
+            for _ in range(5):
+                key = qkv[1] * 1e30
+                kept.append(weakref.ref(key))
+                with contextlib.suppress(DataError):
+                    attention(qkv[0] * 1e30, key, qkv[2], layout="hsd", threads=2)
+                del key
+            assert [array() for array in kept] == [None] * 5
+        finally:
+            gc.enable()
+
+    @pytest.mark.parametrize("when", ["before", "after"])
     @pytest.mark.parametrize("lock", ["_finished", "_called"])
-    def test_do_not_mind_an_interrupted_caller(self, lock):
+    def test_do_not_mind_an_interrupted_caller(self, lock, when):
         helper, done = helpers.Helper(), []
-        setattr(helper, lock, Struck(getattr(helper, lock)))
+        setattr(helper, lock, Struck(getattr(helper, lock), when))
         interrupted = 0
         for step in (
             lambda: helper.begin(lambda: (time.sleep(0.05), done.append(1))),

@@ -122,6 +122,9 @@ class _Share(Generic[Item]):
             self._count = _stopping(self._work, self._queue)
         except BaseException as error:  # noqa: BLE001 - the calling thread raises it
             self._error = error
+            # An error holds the frames that it went through. If one of them held the error, both
+            # would stay until the next garbage collection, with all their arrays.
+            del self
 
     def result(self) -> int:
         """Return what the work returned, or raise its error."""
@@ -131,9 +134,7 @@ class _Share(Generic[Item]):
         try:
             raise error
         finally:
-            # An error holds the frames that it went through: if one of those held it, both
-            # would stay until the next garbage collection, with all their arrays.
-            del error
+            del error  # as in `take`
 
 
 def _stopping(work: Work[Item], queue: Queue[Item]) -> int:
