@@ -121,7 +121,9 @@ def attention(
     precision : {"float32", "float64"}, optional
         What to compute in; the widest input dtype unless given, at least float32.
     threads : int, optional
-        All cores that the process may use unless given.
+        All cores that the process may use unless given. Those beside the calling one wait
+        for the next call when they are done; where there are as many as cores, each is kept
+        to one for the first tenth of a second.
     outputs : collection of {"raw", "capped", "scores", "weights", "context", "lse"}
         What to compute. Without an L × S output no L × S array is ever held.
 
