@@ -16,7 +16,11 @@ from attncli.visibility import Visibility
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["advise", "blind_advice"]
+__all__ = ["UNPROJECTED", "advise", "blind_advice"]
+
+UNPROJECTED = (
+    "the output projection (wo) mixes all heads: the context of one head is told without it"
+)
 
 _LARGEST_FLOAT16 = 65504.0
 # Rows whose scores are looked at together take about 32 MB.

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from attncli.advice import UNPROJECTED
+from attncli.arguments import warn
 from attncli.dtypes import dtype_name, widen
 from attncli.errors import UsageError
 from attncli.explanation import Explanation, KeyStep, Rest
@@ -71,6 +73,11 @@ def explain(
     DataError
         The scores exceed the range of the computing dtype.
 
+    Warns
+    -----
+    AttnWarning
+        There is an output projection, which one head does not go through.
+
     Examples
     --------
     >>> from attncli import pose
@@ -90,6 +97,8 @@ def explain(
     if keys is not None and keys < 1:
         raise UsageError(f"keys: expected at least 1; found {keys}")
     selected = problem.select(batch=batch, head=head, rows=(query, query + 1))
+    if problem.output is not None and problem.value is not None:
+        warn(UNPROJECTED)
     way = follow(selected, query)
     told, others = _told(way.scores, keys)
     axes = problem.layout.weight_axes

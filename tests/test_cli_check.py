@@ -10,6 +10,8 @@ import pytest
 from process import Ran, run
 from referee_numpy import plain, softmax
 
+import attncli
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -226,3 +228,9 @@ def test_there_are_no_heads_to_average(judged: Path, attncli: Run) -> None:
         "error: --average-heads: there is no head axis to average",
         "hint: cut packed inputs with --heads, and leave out --head",
     ]
+
+
+def test_a_time_limit_that_is_no_number_is_refused() -> None:
+    problem = attncli.pose([[1.0]], [[1.0]], [[2.0]])
+    with pytest.raises(attncli.UsageError, match="time_limit: expected a finite number; found 'x'"):
+        attncli.check([[3.0]], problem, time_limit="x")

@@ -180,3 +180,27 @@ def test_what_a_difference_cannot_be_is_refused(
     ran = attncli("heatmap", *first.split(), "--minus", "w.npy", *words.split())
     assert ran.code == 2
     assert ran.messages[0] == f"error: {message}"
+
+
+def test_what_is_subtracted_is_read_with_the_dtype(folder: Path, attncli: Run) -> None:
+    weights = np.array([[0.5, 0.5], [0.25, 0.75]], np.float32)
+    np.save("w.npy", weights)
+    np.save("bits.npy", (weights.view(np.uint32) >> 16).astype(np.uint16))
+    ran = attncli("heatmap", "w.npy", "--minus", "bits.npy", "--dtype", "bfloat16").good()
+    assert ran.messages == []
+    assert set(numbers("\n".join(ran.text.splitlines()[:-1]))) == {0}
+
+
+@pytest.mark.parametrize("command", ["heatmap", "compute"])
+def test_tokens_that_are_given_take_the_place_of_labels_in_a_file(
+    command: str, folder: Path, attncli: Run
+) -> None:
+    document = {"weights": [[1.0, 0.0], [0.5, 0.5]]}
+    if command == "compute":
+        document = {"query": [[1.0], [2.0]], "key": [[3.0], [4.0]]}
+    labels = {"query_labels": ["old", "older"], "key_labels": ["past", "before"]}
+    Path("x.json").write_text(json.dumps(document | labels))
+    text = attncli(command, "x.json", "--tokens", "new,newer").good().text
+    assert text.count("newer") >= 2
+    assert not any(word in text for word in ("old", "past", "before"))
+    assert "older" in attncli(command, "x.json").good().text

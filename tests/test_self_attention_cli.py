@@ -297,3 +297,77 @@ def test_load_takes_arrays_paths_and_labels(matrices):
     assert problem.query_labels == problem.key_labels == ("a", "b", "c", "d", "e")
     with pytest.raises(UsageError, match="holds one array"):
         load("x.csv")
+
+
+# --- one head of several, and the exact answer --------------------------------------------
+
+
+@pytest.fixture
+def narrow(folder):
+    """Embeddings and weights in float32, in files."""
+    random = np.random.default_rng(11)
+    shapes = {"x": (5, 8), "wq": (8, 8), "wk": (8, 8), "wv": (8, 8), "wo": (8, 8)}
+    arrays = {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    for name, array in arrays.items():
+        np.save(f"{name}.npy", array)
+    return arrays
+
+
+NARROW = "x.npy --wq wq.npy --wk wk.npy --wv wv.npy --heads 2"
+
+
+def test_the_answer_on_embeddings_is_projected_in_float64_too(narrow, attncli):
+    x, wq, wk, wv, _ = (array.astype(np.float64) for array in narrow.values())
+    query, key, value = ((x @ w).reshape(5, 2, 4).swapaxes(0, 1) for w in (wq, wk, wv))
+    scores = query @ key.swapaxes(1, 2) / 2
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    exact = (weights @ value).swapaxes(0, 1).reshape(5, 8)
+    np.save("exact.npy", exact)
+    np.save("single.npy", exact.astype(np.float32))
+    for name in ("exact", "single"):
+        assert attncli("check", *NARROW.split(), "--expect", f"{name}.npy").code == 0
+    np.save("wrong.npy", exact + 1e-9)
+    assert attncli("check", *NARROW.split(), "--expect", "wrong.npy").code == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["compute --head 1", "compute --head 0 --save context=c.npy --show lse", "explain --head 1"],
+)
+def test_a_projection_of_all_heads_is_said_to_be_left_out_for_one(words, narrow, attncli):
+    command, *options = words.split()
+    ran = attncli(command, *NARROW.split(), "--wo", "wo.npy", *options).good()
+    (message,) = ran.messages
+    assert message.startswith("warning: the output projection (wo) mixes all heads: the context")
+    assert attncli(command, *NARROW.split(), *options).good().messages == []
+
+
+@pytest.mark.parametrize("words", ["compute --show weights --head 1", "heatmap --head 1"])
+def test_weights_have_no_output_projection(words, narrow, attncli):
+    command, *options = words.split()
+    ran = attncli(command, *NARROW.split(), "--wo", "wo.npy", *options).good()
+    assert ran.messages == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--show lse", "--average-heads is about the weights, and they are not asked for"),
+        (
+            "--show weights,top",
+            "top tells of each head by itself: leave it out, or --average-heads",
+        ),
+        (
+            "--save stats=s.json",
+            "stats tells of each head by itself: leave it out, or --average-heads",
+        ),
+    ],
+)
+def test_what_is_not_averaged_is_refused(words, message, narrow, attncli):
+    ran = attncli("compute", *NARROW.split(), "--average-heads", *words.split())
+    assert ran.code == 2
+    assert ran.messages[0] == f"error: {message}"
+    words = "--show lse --save weights=w.npy"
+    attncli("compute", *NARROW.split(), "--average-heads", *words.split()).good()
+    assert np.load("w.npy").shape == (5, 5)

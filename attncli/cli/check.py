@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -111,7 +111,9 @@ def check(
     if judging.diff is not None:
         figure_format("--diff", judging.diff)
     with advice(quiet=run.quiet):
-        question = ask(options, PickOptions(), run, more=True)
+        # Projections too are computed in float64, unless another precision is asked for.
+        exact = replace(options, precision=options.precision or "float64")
+        question = ask(exact, PickOptions(), run, more=True)
         if judging.diff is not None:
             judged_files = [split_member(file)[0] for file in files.values()]
             refuse_inputs([judging.diff], [*question.inputs, *judged_files])

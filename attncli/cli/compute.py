@@ -80,6 +80,11 @@ def compute(
         chosen = output.show is not None
         saves = [parse_save(text, names, chosen=chosen) for text in output.save or []]
         refuse_inputs([save.path for save in saves], question.inputs)
+        asked = {*names, *(name for save in saves for name in save.names)}
+        if average.average_heads:
+            _refuse_average(asked)
+        if question.unprojected and "context" in asked:
+            _warn_unprojected()
         if output.format != "table":
             names = held(names, output.format, chosen=chosen)
             _refuse_binary(output.format)
@@ -100,6 +105,25 @@ def _names(show: str | None, problem: Problem) -> tuple[str, ...]:
         if name not in known:
             raise UsageError(f"--show: expected names of {', '.join(known)}; found {name!r}")
     return names
+
+
+def _warn_unprojected() -> None:
+    from attncli.advice import UNPROJECTED  # noqa: PLC0415
+    from attncli.arguments import warn  # noqa: PLC0415
+
+    warn(UNPROJECTED)
+
+
+def _refuse_average(asked: set[str]) -> None:
+    if "weights" not in asked:
+        raise UsageError(
+            "--average-heads is about the weights, and they are not asked for",
+            hint="add weights to --show",
+        )
+    if each := [name for name in SUMMARIES if name in asked]:
+        raise UsageError(
+            f"{each[0]} tells of each head by itself: leave it out, or --average-heads"
+        )
 
 
 def _solve_and_save(

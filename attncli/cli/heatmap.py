@@ -137,9 +137,9 @@ def heatmap(
     if drawing.out:
         figure_format("--out", drawing.out)
     with advice(quiet=run.quiet):
-        asked = ask_or_read(options, pick, run)
+        asked = ask_or_read(options, pick, run, more=drawing.minus is not None)
         refuse_inputs(outputs, [*asked.inputs, *subtracted])
-        picture = _picture(asked, drawing, pick, average, run)
+        picture = _picture(asked, options.dtype, drawing, pick, average, run)
     if drawing.out is None:
         _show(picture, drawing, run)
     else:
@@ -151,6 +151,7 @@ def heatmap(
 
 def _picture(
     asked: Question | Finished,
+    dtype: str | None,
     drawing: PictureOptions,
     pick: PickOptions,
     average: AverageOptions,
@@ -174,7 +175,7 @@ def _picture(
     )
     if drawing.minus is not None:
         _refuse_beside_minus(drawing, average)
-        return _difference(asked, drawing.minus, wish, pick, run)
+        return _difference(asked, _subtrahend(asked, drawing.minus, dtype), wish, pick, run)
     if isinstance(asked, Question):
         return problem_picture(asked.problem, wish, threads=run.threads)
     if drawing.what != "weights":
@@ -194,18 +195,25 @@ def _refuse_beside_minus(drawing: PictureOptions, average: AverageOptions) -> No
         raise UsageError("--minus gives negative numbers, which have no logarithm: leave out --log")
 
 
+def _subtrahend(asked: Question | Finished, file: str, dtype: str | None) -> Finished:
+    from attncli.gather import Finished, advise_on_dtype, gather  # noqa: PLC0415
+
+    second = gather([file], dtype=dtype)
+    if not isinstance(second, Finished):
+        raise UsageError(f"--minus: expected finished weights; {file} holds a problem")
+    advise_on_dtype(dtype, bfloat16=asked.bfloat16 or second.bfloat16)
+    return second
+
+
 def _difference(
-    asked: Question | Finished, other: str, wish: Wish, pick: PickOptions, run: RunOptions
+    asked: Question | Finished, second: Finished, wish: Wish, pick: PickOptions, run: RunOptions
 ) -> Picture:
     import numpy as np  # noqa: PLC0415
 
     from attncli.api import solve  # noqa: PLC0415
-    from attncli.gather import Finished, gather  # noqa: PLC0415
+    from attncli.gather import Finished  # noqa: PLC0415
     from attncli.view.maps import minus_picture  # noqa: PLC0415
 
-    second = gather([other])
-    if not isinstance(second, Finished):
-        raise UsageError(f"--minus: expected finished weights; {other} holds a problem")
     if not isinstance(asked, Question):
         return minus_picture(asked, second, wish, batch=pick.batch, head=pick.head)
     problem = asked.problem

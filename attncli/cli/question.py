@@ -18,11 +18,22 @@ __all__ = ["Question", "ask", "ask_or_read", "ask_whole"]
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A problem, the files that it was read from, and whether any of them is bfloat16."""
+    """A problem, and the files that it was read from.
+
+    Attributes
+    ----------
+    problem : Problem
+    inputs : tuple of str
+    bfloat16 : bool
+        Whether any array among them is of this dtype.
+    unprojected : bool
+        Whether an output projection was left out with the other heads.
+    """
 
     problem: Problem
     inputs: tuple[str, ...]
     bfloat16: bool = False
+    unprojected: bool = False
 
 
 def ask(
@@ -78,7 +89,9 @@ def ask_or_read(
     if isinstance(gathered, Finished):
         return gathered
     problem = pose(**cast("dict[str, Any]", gathered.arguments), sources=gathered.sources)
-    return Question(_picked(problem, pick), tuple(gathered.inputs), gathered.bfloat16)
+    picked = _picked(problem, pick)
+    unprojected = problem.output is not None and picked.output is None
+    return Question(picked, tuple(gathered.inputs), gathered.bfloat16, unprojected)
 
 
 def _picked(problem: Problem, pick: PickOptions) -> Problem:

@@ -76,6 +76,8 @@ def gather(
             f"expected one problem file, or the files Q K V; found {len(files)} files",
             hint="a problem file (YAML, JSON, NPZ, safetensors) names query, key and value",
         )
+    if options.get("tokens") is not None:
+        reader.forget_labels()
     for name, value in options.items():
         reader.take(name, value, folder=".")
     reader.name_tokens()

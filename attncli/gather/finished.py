@@ -80,6 +80,8 @@ def _with_labels(
             f"{array.name} holds finished weights: {strange[0]} has nothing to act on",
             hint="give the files Q K V, or a problem file",
         )
+    # Tokens that are given take the place of all labels in the file.
+    entries = {} if "tokens" in given else entries
     for name in LABELS:
         reader.take(name, given.get(name, entries.get(name)), ".")
     reader.name_tokens()

@@ -195,6 +195,11 @@ class Reader:
             self.gathered.arguments, self.gathered.sources, contents.name, members, fetch, prefix
         )
 
+    def forget_labels(self) -> None:
+        """Pass over the labels of a problem file: tokens that are given take their place."""
+        for name in ("query_labels", "key_labels"):
+            self.gathered.arguments.pop(name, None)
+
     def name_tokens(self) -> None:
         """Spread tokens over queries and keys; labels found in matrix files come last."""
         arguments = self.gathered.arguments

@@ -86,6 +86,7 @@ def check(
     >>> attncli.referee.check([[1.3302]], problem).passed
     True
     """
+    time_limit = arguments.finite_number("time_limit", time_limit)
     started = time.monotonic()
     problem = replace(problem, dtype=np.dtype(np.float64))
     files = {name: _File.of(name, given) for name, given in _named(expected, problem).items()}

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from attncli.advice import blind_advice
 from attncli.arguments import shape_text, warn
 from attncli.averaging import refuse_without_heads
+from attncli.dtypes import BFLOAT16, widen
 from attncli.engine import attend
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.view.figure_layout import cell_limit
@@ -323,6 +324,8 @@ def _range(
 def _four_axes(finished: Finished, batch: int | None, head: int | None) -> Array:
     """Return finished weights as (B, H, L, S); three axes are (H, L, S)."""
     weights = finished.weights
+    if weights.dtype == BFLOAT16:
+        weights = widen(weights, np.float32)
     if weights.dtype.kind not in "fiu":
         raise DataError(f"{finished.name}: expected weights; found {weights.dtype.name}")
     if not 2 <= weights.ndim <= 4:
