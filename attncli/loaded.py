@@ -59,7 +59,12 @@ def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: ob
            [0.2119, 0.2119, 0.5761]])
     """
     _refuse_unknown(options)
+    if options.get("plain") and options.get("scale") is not None:
+        raise UsageError("both plain and scale are given", hint="plain is scale 1")
     names = [os.fspath(file) for file in files]
+    for name in ("query", "key", "value")[: len(names)] if len(names) > 1 else ():
+        if options.get(name) is not None:
+            raise UsageError(f"{name} is given twice: in the files and as {name}=")
     given = {name: _plain(value) for name, value in options.items()}
     gathered = gather(names, given, dtype=dtype, example=not names)
     if isinstance(gathered, Finished):

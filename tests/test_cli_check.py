@@ -134,6 +134,15 @@ def test_the_difference_is_drawn_and_the_mismatch_told(judged: Path, attncli: Ru
     assert not (judged / "e.svg").exists()
 
 
+def test_of_several_outputs_the_wrong_one_is_drawn(judged: Path, attncli: Run) -> None:
+    right = attncli("compute", *QKV, "--save", "context=c.npy", "-q").good()
+    assert right.code == 0
+    np.save("w.npy", np.full((2, 3), 1 / 3))
+    words = ["--expect", "c.npy", "--expect", "weights=w.npy", "--no-diagnose"]
+    assert attncli("check", *QKV, *words, "--diff", "d.svg").code == 1
+    assert "weights: file" in (judged / "d.svg").read_text()
+
+
 def test_a_difference_is_not_drawn_over_a_file_that_is_judged(judged: Path, attncli: Run) -> None:
     (judged / "out.svg").write_bytes((judged / "right.npy").read_bytes())
     ran = attncli("check", *QKV, "--expect", "out.svg", "--diff", "out.svg")

@@ -106,3 +106,17 @@ def test_a_dtype_in_vain_is_told(folder: Path) -> None:
     np.save("x.npy", X)
     with pytest.warns(AttnWarning, match="bfloat16 changes nothing"):
         attncli.load("x.npy", "x.npy", dtype="bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"plain": True, "scale": 3}, "both plain and scale are given"),
+        ({"scale": 3, "plain": True}, "both plain and scale are given"),
+        ({"key": [[1.0]]}, "key is given twice: in the files and as key="),
+    ],
+)
+def test_what_is_given_twice_is_refused(options, message, tutorial):
+    with pytest.raises(attncli.UsageError) as caught:
+        attncli.load("q.csv", "k.csv", "v.csv", **options)
+    assert caught.value.message == message

@@ -131,7 +131,7 @@ def check(
         )
     _tell(report, judging, run)
     if judging.diff is not None:
-        _draw(report, next(iter(files)), judging.diff)
+        _draw(report, judging.diff)
     if not report.passed:
         raise typer.Exit(MISMATCH)
 
@@ -180,9 +180,12 @@ def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:
         screen.print(part)
 
 
-def _draw(report: CheckReport, name: str, path: str) -> None:
+def _draw(report: CheckReport, path: str) -> None:
+    """Draw the first output that is wrong, or the first of all."""
     from attncli.view.maps import difference_picture  # noqa: PLC0415
 
+    wrong = [verdict.name for verdict in report.verdicts if not verdict.passed]
+    name = (wrong or [report.verdicts[0].name])[0]
     over = {"context": "Columns", "lse": "Queries"}.get(name, "Keys")
     try:
         difference = report.difference(name)
