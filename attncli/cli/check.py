@@ -111,7 +111,7 @@ def check(
     if judging.diff is not None:
         figure_format("--diff", judging.diff)
     with advice(quiet=run.quiet):
-        # Projections too are computed in float64, unless another precision is asked for.
+        # Projections too are computed in float64, unless --precision says otherwise.
         exact = replace(options, precision=options.precision or "float64")
         question = ask(exact, PickOptions(), run, more=True)
         if judging.diff is not None:

@@ -1,9 +1,9 @@
 """Problem in, attention out: no checks, no files, no printing.
 
 The queries are cut into blocks of one head or of a few, the keys of a block into tiles
-(`attncli.engine.plan`); a block is computed by `attncli.engine.block`. How the work is
-cut does not depend on the threads, so the same input gives the same bits on any number
-of them.
+(`attncli.engine.plan`); a block is computed by `attncli.engine.block`. How blocks are cut
+does not depend on the threads; where it does (`attncli.engine.plain`), heads that are taken at
+once do not feel each other. So the same input gives the same bits on any number of threads.
 """
 
 from __future__ import annotations

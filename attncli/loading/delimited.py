@@ -31,7 +31,7 @@ __all__ = ["read_delimited"]
 
 _DELIMITERS = ",;\t"
 _SAMPLE = 64 * 2**10
-# What NumPy reads at once; small enough for the cache.
+# What NumPy reads or counts at once; small enough for the cache.
 _BLOCK = 2**18
 # Each cell of a row is an object of its own while the row is looked at.
 _MOST_CELLS = 1_000_000
@@ -39,8 +39,6 @@ _MOST_CELLS = 1_000_000
 _MOST_NUMBERS, _MOST_ROWS = 12_000_000, 500_000
 # More than this is read block by block, so that a mistake is found on the way.
 _LONG = 4 * 2**20
-# What is counted at once stays in the cache.
-_COUNTED = 2**18
 _AS_NPY = "save it as an NPY file"
 _INFINITIES = re.compile(rb"inf(?:inity)?", re.IGNORECASE)
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
@@ -145,7 +143,7 @@ def _refuse_many(table: _Table) -> None:
 def _about_cells(table: _Table) -> int:
     """Count separators and line ends; `bytes.count` would take five times as long."""
     data = np.frombuffer(table.data, np.uint8)
-    pieces = (data[start : start + _COUNTED] for start in range(0, data.size, _COUNTED))
+    pieces = (data[start : start + _BLOCK] for start in range(0, data.size, _BLOCK))
     ends = ord(table.delimiter), ord("\n")
     return sum(int(np.count_nonzero(piece == end)) for piece in pieces for end in ends)
 

@@ -70,10 +70,9 @@ def placed(
 def _advise_on_alignment(queries: int, keys: int) -> None:
     warn(
         f"{counted(queries, 'query', 'queries')} and {counted(keys, 'key')}, and no alignment "
-        f"said: query i is taken to stand at "
-        f"key i (top-left: PyTorch, JAX, ONNX). With bottom-right (FlashAttention, KV-cache "
-        f"decoding) it stands at key i + {keys - queries}. Say which with causal_align "
-        "(--causal-align)"
+        "said: query i is taken to stand at key i (top-left: PyTorch, JAX, ONNX). With "
+        "bottom-right (FlashAttention, KV-cache decoding) it stands at key "
+        f"i + {keys - queries}. Say which with causal_align (--causal-align)"
     )
 
 
