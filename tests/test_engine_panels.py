@@ -88,6 +88,115 @@ class TestEqualsTheFormula:
         assert_is_the_formula(query, key, value, outputs, seen, last, **options)
 
 
+class TestWeightsOfManyKeys:
+    """They are computed apart from the result: a few panels at a time, the keys in pieces."""
+
+    # Whole pieces of 512 keys, and a rest.
+    @pytest.mark.parametrize("keys", [1024, 1025, 1500])
+    @pytest.mark.parametrize("queries", [512, 600])
+    @pytest.mark.parametrize("outputs", [BOTH, ("weights",)], ids="-".join)
+    def test_are_the_formulas(self, queries, keys, outputs):
+        assert_is_the_formula(*inputs(2, queries, keys, 16), outputs)
+
+    @pytest.mark.parametrize(
+        ("width", "value_width"), [(1, 3), (64, 64), (64, 300), (300, 7), (900, 900)]
+    )
+    def test_of_any_width(self, width, value_width):
+        assert_is_the_formula(*inputs(1, 520, 1100, width, value_width=value_width), BOTH)
+
+    @pytest.mark.parametrize("kind", ["float16", "float64"])
+    @pytest.mark.parametrize(("heads", "groups", "batch"), [(4, 2, 2), (4, 1, 1), (3, 3, 1)])
+    def test_of_several_heads(self, heads, groups, batch, kind):
+        qkv = inputs(heads, 520, 1100, 8, groups=groups, batch=batch, dtype=kind)
+        assert_is_the_formula(*qkv, BOTH)
+
+    @pytest.mark.parametrize("queries", [600, 1300])
+    @pytest.mark.parametrize("offset", [0, 400, -100])
+    def test_of_causal_heads(self, queries, offset):
+        seen = np.tri(queries, 1100, offset, dtype=bool)
+        qkv = inputs(2, queries, 1100, 8)
+        sighted = slice(max(0, -offset), None)
+        options = {"causal": True, "query_offset": offset}
+        if offset < 0:
+            with pytest.warns(UserWarning, match="see no key"):
+                answer = attention(*qkv, outputs=BOTH, **options)
+            assert not answer.weights[:, :, :-offset].any()
+            assert not answer.context[:, :, :-offset].any()
+            assert np.isneginf(answer.lse[:, :, :-offset]).all()
+        else:
+            answer = attention(*qkv, outputs=BOTH, **options)
+        query, key, value = (array[0].astype(float) for array in qkv)
+        powers = np.where(seen, np.exp(query @ key.swapaxes(1, 2) / np.sqrt(8)), 0)[:, sighted]
+        weights = powers / powers.sum(-1, keepdims=True)
+        np.testing.assert_allclose(answer.weights[0, :, sighted], weights, rtol=2e-5, atol=3e-6)
+        np.testing.assert_allclose(
+            answer.context[0, :, sighted], weights @ value, rtol=2e-5, atol=3e-6
+        )
+
+    def test_beside_scores_of_hidden_keys(self):
+        query, key, value = inputs(1, 600, 5000, 8)
+        outputs = ("raw", "scores", "weights", "context")
+        answer = attention(query, key, value, causal=True, query_offset=0, outputs=outputs)
+        raw = query.astype(float) @ key.swapaxes(-1, -2) / np.sqrt(8)
+        np.testing.assert_allclose(answer.raw, raw, rtol=1e-4, atol=1e-5)
+        scores = np.where(np.tri(600, 5000, dtype=bool), raw, -np.inf)
+        np.testing.assert_allclose(answer.scores, scores, rtol=1e-4, atol=1e-5)
+        powers = np.exp(scores)
+        weights = powers / powers.sum(-1, keepdims=True)
+        np.testing.assert_allclose(answer.weights, weights, rtol=2e-5, atol=3e-6)
+
+    def test_where_whole_panels_see_no_key(self, monkeypatch):
+        # What an earlier problem left is not looked at.
+        left = np.full(2**20, np.nan, np.float32).view(np.uint8)
+        monkeypatch.setattr(scratch, "_spare", [{"context": left.copy(), "tile": left.copy()}])
+        with pytest.warns(UserWarning, match="571 of 1600 queries see no key"):
+            qkv = inputs(1, 1600, 1024, 8)
+            answer = attention(*qkv, window=(5, 0), query_offset=0, outputs=BOTH, threads=1)
+        assert not answer.context[0, 0, 1029:].any()
+        assert not answer.weights[0, 0, 1029:].any()
+
+    def test_of_values_at_the_end_of_float32(self):
+        # All is done again, under a shift, with smaller values.
+        query, key, value = inputs(2, 600, 1100, 8)
+        answer = attention(query, key, value * np.float32(5e37))
+        plain = attention(query, key, value)
+        np.testing.assert_allclose(answer.weights, plain.weights, rtol=2e-5, atol=1e-7)
+        np.testing.assert_allclose(answer.context / 5e37, plain.context, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize(
+        "options", [{}, {"causal": True, "query_offset": 0}, {"bias": 1}, {"sinks": 1}]
+    )
+    def test_of_scores_that_need_a_shift(self, options):
+        query, key, value = inputs(2, 600, 1100, 8)
+        if "bias" in options:
+            options = {"bias": np.random.default_rng(0).standard_normal((600, 1100))}
+        if "sinks" in options:
+            options = {"sinks": np.array([0.5, 60.0])}
+        answer = attention(query * 90, key, value, **options)
+        scores = (query * 90).astype(float) @ key.swapaxes(-1, -2) / np.sqrt(8)
+        scores += options.get("bias", 0)
+        if "causal" in options:
+            scores = np.where(np.tri(600, 1100, dtype=bool), scores, -np.inf)
+        highest = scores.max(-1, keepdims=True)
+        powers = np.exp(scores - highest)
+        sinks = options.get("sinks", np.full(2, -np.inf))[:, None, None]
+        weights = powers / (powers.sum(-1, keepdims=True) + np.exp(sinks - highest))
+        np.testing.assert_allclose(answer.weights, weights, rtol=2e-4, atol=1e-5)
+        np.testing.assert_allclose(answer.context, weights @ value, rtol=2e-3, atol=1e-4)
+
+    def test_leave_the_loops_of_numpy_as_they_were(self):
+        before = np.setbufsize(4096)
+        try:
+            attention(*inputs(2, 600, 1100, 8))
+            assert np.getbufsize() == 4096
+            query, key, value = inputs(2, 600, 1100, 8)
+            with pytest.raises(ValueError, match="range of float32"):
+                attention(query * 1e30, key * 1e30, value)
+            assert np.getbufsize() == 4096
+        finally:
+            np.setbufsize(before)
+
+
 @pytest.mark.parametrize("keys", [16384, 16385, 20011])
 @pytest.mark.parametrize(("heads", "groups", "width"), [(8, 8, 64), (1, 1, 3), (8, 2, 16)])
 def test_one_query_over_keys_that_are_cut(keys, heads, groups, width):

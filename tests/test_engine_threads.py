@@ -334,8 +334,10 @@ def pressed(*_):
     raise KeyboardInterrupt
 signal.signal(signal.SIGALRM, pressed)
 q = np.random.default_rng(0).standard_normal((4, 256, 64), np.float32)
-call = lambda: attention(q, q, q, layout="hsd", outputs=("context",), threads=2).context
-state = lambda: (os.sched_getaffinity(0), [entry["num_threads"] for entry in threadpool_info()])
+call = lambda: attention(q, q, q, layout="hsd", threads=2).context
+state = lambda: (
+    os.sched_getaffinity(0), [entry["num_threads"] for entry in threadpool_info()], np.getbufsize()
+)
 expected, before = call(), state()
 start = time.perf_counter()
 call()

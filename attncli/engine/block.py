@@ -1,8 +1,8 @@
 """Some queries of a head, or of a few, against all their keys, tile by tile.
 
-There is one way through the tiles. Where weights are asked for, a tile lies in the
-result and is normalised there when its row is done; otherwise it lies in a buffer and
-is forgotten.
+There is one way to make a tile. Where weights are asked for, a tile is over all keys of a few
+queries, and is written to the result when it is normalised; otherwise it is over some
+keys, is summed up and is forgotten.
 
 Where a bound proves that no score can overflow the exponential, no shift is needed:
 exp(s) / Σ exp(s) is the same with any.
@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.panels import across, lying
+from attncli.engine.panels import Grain, across, lying
 from attncli.engine.refusals import NotFiniteError
-from attncli.engine.sums import exponential, merge, room
+from attncli.engine.sums import merge, room
 from attncli.engine.sweep import Sweep, tiles
 from attncli.engine.tile import Rows, fill
 from attncli.finite import all_finite
@@ -60,6 +60,7 @@ class Block:
     start, stop : int
     panel : int
         Queries of a panel: all are full.
+    grain : Grain
     results : dict of str to ndarray
         The block's own rows of each output asked for: (N, rows, S), (N, rows, E) or (N, rows).
     spans : list of (start, stop)
@@ -73,6 +74,7 @@ class Block:
     start: int
     stop: int
     panel: int
+    grain: Grain
     results: dict[str, Array]
     spans: list[Span]
     exact: bool
@@ -86,7 +88,7 @@ class Block:
             return None
         shape = across(context, self.panel).shape
         if len(self.spans) == 1:
-            return lying(partial(scratch.buffer, "context"), shape)
+            return lying(partial(scratch.buffer, "context"), shape, self.grain)
         return np.empty(shape, context.dtype)
 
     def deliver(self, part: int, sums: Sums) -> Sums | None:
@@ -124,17 +126,15 @@ def attend_part(operands: Operands, part: Part, scratch: Scratch) -> int:
     if rows.keep:
         _fill_hidden(rows, span)
     weights, context = block.results.get("weights"), block.room_for_context(scratch)
-    sweep = Sweep(rows, weights, context, scratch)
-    sums = sweep.over(span)
+    sums = Sweep(rows, weights, context, scratch).over(span)
     factor = None if context is None else _remedy(context, rows)
     if context is not None and factor is not None:
         if operands.problem.unread is not None and not all_finite(context):
             raise NotFiniteError
         rows = _rows(operands, block, scratch, careful=True)
-        sweep = Sweep(rows, weights, context, scratch, value_factor=factor)
-        sums = sweep.over(span)
+        sums = Sweep(rows, weights, context, scratch, value_factor=factor).over(span)
     whole = block.deliver(number, sums)
-    return 0 if whole is None else _finish(operands, block, whole, sweep)
+    return 0 if whole is None else _finish(block, rows, whole)
 
 
 def _rows(operands: Operands, block: Block, scratch: Scratch, *, careful: bool) -> Rows:
@@ -149,12 +149,15 @@ def _rows(operands: Operands, block: Block, scratch: Scratch, *, careful: bool) 
     own = operands.query[block.batch, slice(*block.heads), block.start : block.stop]
     query = across(widen(own, problem.dtype), block.panel)
     if problem.score != "additive":
-        room = lying(partial(scratch.buffer, "query"), query.shape)
+        room = lying(partial(scratch.buffer, "query"), query.shape, block.grain)
         query = np.multiply(query, problem.scale * unit, room)
     overflows = not bound * unit < _HALF_OF_ALL[problem.dtype]
-    key = operands.keys(block.batch, block.heads)
+    if block.grain.piece:
+        key = operands.turned_keys(block.batch, block.heads, scratch)
+    else:
+        key = operands.keys(block.batch, block.heads)
     value = operands.values(block.batch, block.heads) if "context" in block.results else None
-    return Rows(operands, *place, query, key, value, unit, keep, overflows, shifted)
+    return Rows(operands, *place, query, key, value, unit, keep, overflows, shifted, block.grain)
 
 
 _HALF_OF_ALL = {np.dtype(kind): float(np.finfo(kind).max) / 2 for kind in (np.float32, np.float64)}
@@ -210,31 +213,19 @@ def _remedy(context: Array, rows: Rows) -> float | None:
     return None if nothing else 1.0
 
 
-def _finish(operands: Operands, block: Block, sums: Sums, sweep: Sweep) -> int:
+def _finish(block: Block, rows: Rows, sums: Sums) -> int:
     """Divide by the denominator, sink included, and write what was asked for."""
-    problem = operands.problem
-    total = sums.denominator
-    blind = total == 0 if operands.may_be_blind else None
-    unit = sums.unit
-    sink = (
-        None if problem.sinks is None else problem.dtype.type(problem.sinks[block.heads[0]] * unit)
-    )
+    sink = rows.sink
     if "lse" in block.results:
-        log_total = np.log(total) + sums.shift / unit
+        log_total = np.log(sums.denominator) + sums.shift / sums.unit
         if sink is not None:
-            log_total = np.logaddexp(log_total, sink / unit)
+            log_total = np.logaddexp(log_total, log_total.dtype.type(sink))
         lse = block.results["lse"]
         lse[...] = log_total.reshape(lse.shape)
-    if sink is not None:
-        total = total + exponential(sink - sums.shift, unit)
-    share = 1 / total
-    if blind is not None:
-        share[blind] = 0
-    sweep.normalise(share, sums.shift)
     if sums.context is not None:
         out = across(block.results["context"], block.panel)
-        np.multiply(sums.context, share[:, :, None], sums.context)
+        np.multiply(sums.context, sums.share(rows)[:, :, None], sums.context)
         np.copyto(out, sums.context)
         if sums.value_factor != 1.0:
             np.divide(out, sums.value_factor, out=out)
-    return 0 if blind is None else int(np.count_nonzero(blind))
+    return int(np.count_nonzero(sums.denominator == 0)) if rows.may_be_blind else 0

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from attncli.engine.block import attend_part
 from attncli.engine.operands import prepare
@@ -11,7 +14,7 @@ from attncli.engine.scratch import Scratch
 from attncli.engine.size import is_small
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     import numpy.typing as npt
 
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
 
 __all__ = ["in_blocks"]
+
+# A multiple of 16, and less than most rows are long.
+_ROW_NUMBERS = 64
 
 
 def in_blocks(
@@ -41,8 +47,24 @@ def in_blocks(
     def compute(queue: Iterable[Part], pause: Callable[[], None]) -> int:
         scratch = Scratch(problem.dtype, columns, pause)
         try:
-            return sum([attend_part(operands, part, scratch) for part in queue])
+            with _ufuncs_by_the_row() if "weights" in results else nullcontext():
+                return sum([attend_part(operands, part, scratch) for part in queue])
         finally:
             scratch.give_back()
 
     return parts, compute
+
+
+@contextmanager
+def _ufuncs_by_the_row() -> Iterator[None]:
+    """Let NumPy's loops take short pieces of a row, and give back what they had.
+
+    They take 8,192 numbers at a time. Where those are of several rows that do not lie in one piece,
+    or that share an operand for each row, they are copied first, which takes as long again.
+    """
+    before = np.getbufsize()
+    try:
+        np.setbufsize(_ROW_NUMBERS)
+        yield
+    finally:
+        np.setbufsize(before)

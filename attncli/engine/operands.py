@@ -13,6 +13,7 @@ from attncli.dtypes import widen
 from attncli.positions import rotate
 
 if TYPE_CHECKING:
+    from attncli.engine.scratch import Scratch
     from attncli.problem import Problem
 
 __all__ = ["Operands", "prepare"]
@@ -43,16 +44,15 @@ class Operands:
     _bounds: dict[tuple[int, Span], float] = field(default_factory=dict)
     _bound_of_all: float | None = None
 
-    @property
-    def may_be_blind(self) -> bool:
-        """Whether some query may see no key: any rule, or a bias, may hide all of them."""
-        return self.problem.visible.hides or self.problem.bias is not None
-
     def keys(self, batch: int, heads: Span) -> Array:
         """Return the keys (G, S, D) that some query heads read, as stored."""
         entry, first, last = self._place(self.key, batch, heads)
         keys: Array = self.key[entry, first:last]
         return keys
+
+    def turned_keys(self, batch: int, heads: Span, scratch: Scratch) -> Array:
+        """Return a copy of those keys that lie by the column."""
+        return scratch.turned(self.keys(batch, heads), self._place(self.key, batch, heads))
 
     def values(self, batch: int, heads: Span) -> Array:
         """Return the values (G, S, E) that some query heads read, as stored."""

@@ -4,11 +4,15 @@ A tile of scores is (N, P, C, R): N heads, P panels of R queries each, C keys. W
 matrix has a row for each query, `across` shows it that way without a copy. Products of
 such small matrices need no packing where BLAS has kernels for them, and sums and maxima
 over keys run along R.
+
+Where weights are asked for, panels lie as the result does, by the row: a query's keys side
+by side.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +20,31 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["PANEL", "across", "lying", "multiply"]
+    from attncli.engine.scratch import Scratch
+
+__all__ = ["PANEL", "Grain", "across", "lying", "multiply", "sum_up"]
 
 Array = npt.NDArray[Any]
 
 # Queries of a panel, where products of small matrices are the fastest.
 PANEL = 64
+
+
+class Grain(NamedTuple):
+    """How the panels of a block lie, and how its products are cut.
+
+    Attributes
+    ----------
+    by_rows : bool
+        Whether a query's numbers lie side by side, not the queries'.
+    piece : int
+        How many keys one product takes: those of weights whose rows lie far from each other. They
+        are computed apart, from a copy of the keys that lies by the column. 0 if it takes all of
+        a tile.
+    """
+
+    by_rows: bool
+    piece: int = 0
 
 
 def across(matrix: Array, panel: int) -> Array:
@@ -44,18 +67,15 @@ def across(matrix: Array, panel: int) -> Array:
     return view
 
 
-def lying(make: Callable[..., Array], shape: tuple[int, ...]) -> Array:
-    """Return room for (N, P, columns, R) as it is multiplied fastest.
-
-    Other panels than those of `PANEL` lie as they are read and written: by the row.
-    """
+def lying(make: Callable[..., Array], shape: tuple[int, ...], grain: Grain) -> Array:
+    """Return room for (N, P, columns, R) that lies along the grain."""
     heads, panels, columns, panel = shape
-    if panel == PANEL:
-        return make(*shape)
-    return make(heads, panels, panel, columns).swapaxes(2, 3)
+    if grain.by_rows:
+        return make(heads, panels, panel, columns).swapaxes(2, 3)
+    return make(*shape)
 
 
-def multiply(left: Array, right: Array, out: Array) -> Array:
+def multiply(left: Array, right: Array, out: Array, grain: Grain) -> Array:
     """Write the products of matrices with the panels of their heads into ``out``.
 
     Parameters
@@ -64,7 +84,61 @@ def multiply(left: Array, right: Array, out: Array) -> Array:
         N is a multiple of G: so many heads in a row share a matrix.
     right : ndarray (N, P, b, R)
     out : ndarray (N, P, a, R)
+    grain : Grain
+        How many of a, which are keys, one product takes.
     """
+    whole = _whole(left.shape[1], grain)
+    if not whole:
+        return _multiply(left, right, out)
+    _multiply(
+        _pieces(left[:, :whole], 1, grain), right[:, :, None], _pieces(out[:, :, :whole], 2, grain)
+    )
+    if whole < left.shape[1]:
+        _multiply(left[:, whole:], right, out[:, :, whole:])
+    return out
+
+
+def sum_up(values: Array, tile: Array, out: Array, grain: Grain, scratch: Scratch) -> Array:
+    """Write the sums of values, weighted by the panels of their heads, into ``out``.
+
+    Parameters
+    ----------
+    values : ndarray (G, keys, E)
+    tile : ndarray (N, P, keys, R)
+    out : ndarray (N, P, E, R)
+    grain : Grain
+        How many keys one product takes.
+    scratch : Scratch
+        For the sums of pieces.
+    """
+    whole = _whole(values.shape[1], grain)
+    if not whole:
+        return _multiply(values.swapaxes(1, 2), tile, out)
+    cut = _pieces(values[:, :whole], 1, grain).swapaxes(2, 3)
+    heads, panels, width, panel = out.shape
+    parts = scratch.buffer("pieces", heads, panels, cut.shape[1], panel, width).swapaxes(3, 4)
+    _multiply(cut, _pieces(tile[:, :, :whole], 2, grain), parts)
+    np.add.reduce(parts, axis=2, out=out)
+    if whole < values.shape[1]:
+        rest = lying(partial(scratch.buffer, "pieces"), out.shape, grain)
+        out += _multiply(values[:, whole:].swapaxes(1, 2), tile[:, :, whole:], rest)
+    return out
+
+
+def _whole(keys: int, grain: Grain) -> int:
+    """Return how many of some keys fill whole pieces; 0 where they are not cut."""
+    return keys // grain.piece * grain.piece if 0 < grain.piece < keys else 0
+
+
+def _pieces(array: Array, axis: int, grain: Grain) -> Array:
+    """Return a view with an axis of whole pieces cut into (pieces, piece)."""
+    shape = array.shape
+    view: Array = np.reshape(array, (*shape[:axis], -1, grain.piece, *shape[axis + 1 :]))
+    return view
+
+
+def _multiply(left: Array, right: Array, out: Array) -> Array:
+    """Write the products of (G, ..., a, b) and (N, P, ..., b, R) into (N, P, ..., a, R)."""
     groups = len(left)
     if groups == 1:
         np.matmul(left[0], right, out)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from attncli.engine.blas import multiplies_unpacked
 from attncli.engine.block import KEPT, Block, Part, Span
-from attncli.engine.panels import PANEL
+from attncli.engine.panels import PANEL, Grain
 from attncli.engine.size import is_small
 
 if TYPE_CHECKING:
@@ -43,9 +43,14 @@ _SKIPPING_ROWS = 256
 _LEAST_COLUMNS = 128
 # BLAS adds up the keys of a few queries one after the other: the longer, the less exact.
 _MOST_COLUMNS = 4096
-# Where weights are asked for, a tile lies in them, over all keys: what lies in one piece
-# is written and read faster than what fits into the cache.
+# Where weights are asked for, a tile is over all keys, and has so many bytes at most or so few
+# queries. Its rows collide in the cache if they lie as far from each other in the result as this.
+# Then a product takes so many bytes of key or value; it takes so many queries to be worth it.
 _WEIGHT_BYTES = 2**23
+_LEAST_ROWS = 32
+_FAR_BYTES = 2**12
+_PIECE_BYTES = 2**15
+_WORTH_TURNING = 512
 # Fewer blocks than this, and the keys are cut too, into parts of at least so many.
 _ENOUGH_PARTS = 8
 _PART_KEYS = 16384
@@ -82,21 +87,24 @@ def cut_up(problem: Problem, results: dict[str, Array]) -> tuple[list[Part], int
                 panel = min(sizes.panel, stop - start)
                 own = {name: array[b, slice(*stack), start:stop] for name, array in results.items()}
                 spans = _spans(problem.visible.span(b, start, stop), wanted)
-                block = Block(b, stack, start, stop, panel, own, spans, small)
+                block = Block(b, stack, start, stop, panel, sizes.grain, own, spans, small)
                 parts.extend((block, number) for number in range(len(spans)))
     return parts, sizes.columns
 
 
 class _Sizes(NamedTuple):
-    """How many heads a block takes; queries, it and a panel; and keys, a tile."""
+    """How many heads a block takes; queries, it and a panel; keys, a tile; and how it lies."""
 
     heads: int
     rows: int
     panel: int
     columns: int
+    grain: Grain
 
 
 def _sizes(problem: Problem, results: Container[str]) -> _Sizes:
+    if "weights" in results:
+        return _sizes_of_weights(problem, results)
     queries, keys = problem.shape[2:]
     panel_columns = _panel_columns(problem, results)
     stack, rows = _stack(problem, results, _BLOCK_ROWS if panel_columns else _WIDE_ROWS)
@@ -105,14 +113,32 @@ def _sizes(problem: Problem, results: Container[str]) -> _Sizes:
         stack, rows = _stack(problem, results, _WIDE_ROWS)
     room = _TILE_BYTES // problem.dtype.itemsize // (min(queries, rows) * stack)
     if panel_columns:
-        return _Sizes(stack, rows // PANEL * PANEL, PANEL, min(room, panel_columns, keys))
-    if "weights" in results:
-        rows = max(32, min(rows, _WEIGHT_BYTES // problem.dtype.itemsize // keys))
+        columns = min(room, panel_columns, keys)
+        return _Sizes(stack, rows // PANEL * PANEL, PANEL, columns, Grain(by_rows=False))
     panel = min(rows, _SKIPPING_ROWS) if problem.visible.banded else rows
     columns = min(keys, max(_LEAST_COLUMNS, min(room, _MOST_COLUMNS)))
-    if "weights" in results:
-        columns = keys
-    return _Sizes(stack, rows // panel * panel, panel, columns)
+    return _Sizes(stack, rows // panel * panel, panel, columns, Grain(by_rows=True))
+
+
+def _sizes_of_weights(problem: Problem, results: Container[str]) -> _Sizes:
+    keys = problem.shape[3]
+    row_bytes = keys * problem.dtype.itemsize
+    stack, rows = _stack(problem, results, _WIDE_ROWS)
+    rows = max(_LEAST_ROWS, min(rows, _WEIGHT_BYTES // row_bytes))
+    piece = _piece(problem) if row_bytes >= _FAR_BYTES else 0
+    if piece:
+        panel = min(rows, PANEL)
+    else:
+        panel = min(rows, _SKIPPING_ROWS) if problem.visible.banded else rows
+    return _Sizes(stack, rows // panel * panel, panel, keys, Grain(by_rows=True, piece=piece))
+
+
+def _piece(problem: Problem) -> int:
+    """Return how many keys a product for weights takes; 0 where it does not pay to cut them."""
+    worth_a_copy = problem.shape[2] >= _WORTH_TURNING and problem.score != "additive"
+    if not (worth_a_copy and multiplies_unpacked()):
+        return 0
+    return max(16, _PIECE_BYTES // (_width(problem) * problem.dtype.itemsize) // 16 * 16)
 
 
 def _rows(problem: Problem, most: int) -> int:

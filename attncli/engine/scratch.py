@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.dtypes import widen
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
@@ -20,6 +22,8 @@ _spare: list[dict[str, Array]] = []
 _SPARE_BYTES = 2**22
 # Forms of what is kept: an edge of a block has few.
 _KEPT = 8
+# Bytes. Loads of one that begin where it does are the fast ones.
+_LINE = 64
 
 
 class Scratch:
@@ -40,6 +44,7 @@ class Scratch:
         self._buffers = _taken()
         self._views: dict[tuple[str, tuple[int, ...]], Array] = {}
         self._kept: dict[Hashable, Array] = {}
+        self._turned: Hashable = None
 
     def ones(self, count: int) -> Array:
         """Return so many ones: a product with them is the quickest sum of rows."""
@@ -61,11 +66,29 @@ class Scratch:
         size = math.prod(shape) * self._dtype.itemsize
         held = self._buffers.get(name)
         if held is None or held.size < size:
-            # Loads of 64 bytes that start at a multiple of 64 are the fast ones.
-            fresh = np.empty(size + 63, np.uint8)
-            start = -fresh.ctypes.data % 64
+            fresh = np.empty(size + _LINE - 1, np.uint8)
+            start = -fresh.ctypes.data % _LINE
             held = self._buffers[name] = fresh[start : start + size]
         return held[:size].view(self._dtype).reshape(shape)
+
+    def apart(self, name: str, *shape: int) -> Array:
+        """Return a buffer of a shape whose rows do not lie a power of 2 apart.
+
+        Those that do collide in the cache.
+        """
+        *lead, columns = shape
+        # An odd number of lines of the cache.
+        lines = -(-columns * self._dtype.itemsize // _LINE) | 1
+        return self.buffer(name, *lead, lines * _LINE // self._dtype.itemsize)[..., :columns]
+
+    def turned(self, key: Array, place: Hashable) -> Array:
+        """Return keys (G, S, D) that lie by the column, (G, D, S); the last ones are kept."""
+        groups, keys, width = key.shape
+        turned = self.apart("keys", groups, width, keys).swapaxes(1, 2)
+        if self._turned != place:
+            np.copyto(turned, widen(key, self._dtype))
+            self._turned = place
+        return turned
 
     def kept(self, form: Hashable, make: Callable[[], Array]) -> Array:
         """Return what was made for a form before, or make it now."""

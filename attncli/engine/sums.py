@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.engine.panels import lying, multiply
+from attncli.engine.panels import lying, sum_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from attncli.engine.panels import Grain
     from attncli.engine.scratch import Scratch
+    from attncli.engine.tile import Rows
 
 __all__ = ["Sums", "drop_smallest", "exponential", "merge", "room"]
 
@@ -68,6 +70,8 @@ class Sums:
     dtype : dtype
     unit : float
         Scores and shift are in 1/unit nats.
+    grain : Grain
+        What tiles and context have.
     context : ndarray (N, P, E, R), optional
         Where to sum up the weighted values, whatever it holds.
     value_factor : float
@@ -84,10 +88,12 @@ class Sums:
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         unit: float,
+        grain: Grain,
         context: Array | None = None,
         value_factor: float = 1.0,
     ) -> None:
         self.unit = unit
+        self.grain = grain
         self.value_factor = value_factor
         self.shift, self.denominator = np.zeros((2, *shape), dtype)
         self.context = context
@@ -105,21 +111,41 @@ class Sums:
             Whose tile it is.
         scratch : Scratch
         """
-        # A product with ones is the quickest sum over keys.
-        ones = scratch.ones(tile.shape[2])
         if self._empty and tile.shape[1] == self.denominator.shape[1]:
             self._empty = False
-            np.matmul(ones, tile, self.denominator)
-            if values is not None and self.context is not None:
-                multiply(values.swapaxes(1, 2), tile, self.context)
+            self.put(tile, values, panels, scratch)
             return
         self.close()
         denominator = self.denominator[:, panels]
-        denominator += np.matmul(ones, tile)
+        denominator += np.matmul(scratch.ones(tile.shape[2]), tile)
         if values is not None and self.context is not None:
             context = self.context[:, panels]
-            room = lying(partial(scratch.buffer, "addend"), context.shape)
-            context += multiply(values.swapaxes(1, 2), tile, room)
+            room = lying(partial(scratch.buffer, "addend"), context.shape, self.grain)
+            context += sum_up(values, tile, room, self.grain, scratch)
+
+    def put(self, tile: Array, values: Array | None, panels: slice, scratch: Scratch) -> None:
+        """Write the sums of a tile, as in `add`, that is the first of its panels."""
+        # A product with ones is the quickest sum over keys.
+        np.matmul(scratch.ones(tile.shape[2]), tile, self.denominator[:, panels])
+        if values is not None and self.context is not None:
+            sum_up(values, tile, self.context[:, panels], self.grain, scratch)
+
+    def share(self, rows: Rows, panels: slice = slice(None)) -> Array:
+        """Return what exponentials and sums have to be multiplied with: 1 over the denominator.
+
+        Returns
+        -------
+        ndarray (N, panels, R)
+            0 where a query sees no key.
+        """
+        total = self.denominator[:, panels]
+        if rows.sink is not None:
+            above = total.dtype.type(rows.sink * self.unit) - self.shift[:, panels]
+            total = total + exponential(above, self.unit)
+        share: Array = 1 / total
+        if rows.may_be_blind:
+            share[total == 0] = 0
+        return share
 
     def close(self) -> None:
         """Say that the sums are 0 where no tile was added."""
@@ -175,7 +201,7 @@ def merge(parts: Sequence[Sums]) -> Sums:
     highest[highest == -np.inf] = 0
     # So the sum of all is no larger than the largest part.
     factor = min(part.value_factor for part in parts) * 2.0 ** -math.ceil(math.log2(len(parts)))
-    whole = Sums(highest.shape, highest.dtype, 1.0, value_factor=factor)
+    whole = Sums(highest.shape, highest.dtype, 1.0, parts[0].grain, value_factor=factor)
     whole.shift = highest
     for part, shift in zip(parts, shifts, strict=True):
         share = np.exp(shift - highest)

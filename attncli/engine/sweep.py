@@ -24,8 +24,10 @@ __all__ = ["Sweep", "tiles"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
-# Measured (tests/bench/README.md): the keys of a tile that some panels do not see.
+# Measured (tests/bench/README.md). The keys of a tile that some panels do not see.
 _EDGE_COLUMNS = 128
+# Of a tile of weights that is computed apart.
+_ROWS_BYTES = 2**22
 
 
 def tiles(span: Span, most: int) -> Iterator[Span]:
@@ -48,7 +50,7 @@ class Sweep:
     ----------
     rows : Rows
     weights : ndarray (N, P · R, S), or None
-        Where the weights go, if they are asked for.
+        Where the weights go, if they are asked for: a tile is over all keys then.
     context : ndarray (N, P, E, R), or None
         Where to sum up the weighted values, if the context is asked for.
     scratch : Scratch
@@ -70,14 +72,15 @@ class Sweep:
         self._scratch = scratch
         heads, self._count, _, panel = rows.query.shape
         sizes = heads, self._count, panel
-        self._sums = Sums(sizes, rows.query.dtype, rows.unit, context, value_factor)
-        # The shift under which each tile of the weights was exponentiated.
-        self._tile_shifts: list[tuple[Array, slice, Array]] = []
+        self._sums = Sums(sizes, rows.query.dtype, rows.unit, rows.grain, context, value_factor)
 
     def over(self, span: Span) -> Sums:
         """Return the sums over a span of keys."""
         rows = self.rows
-        steps = ladder(rows, span) if rows.skips and self.weights is None else None
+        if self.weights is not None:
+            self._over_rows(self.weights, span)
+            return self._sums
+        steps = ladder(rows, span) if rows.skips else None
         if steps is not None:
             self._climb(*steps)
         elif rows.skips:
@@ -87,9 +90,40 @@ class Sweep:
             hidden = [every] if rows.operands.problem.visible.hides else []
             self._over_tiles(every, span, hidden)
         self._sums.close()
-        self._blank(slice(None), (0, span[0]))
-        self._blank(slice(None), (span[1], rows.key.shape[1]))
         return self._sums
+
+    def _over_rows(self, weights: Array, span: Span) -> None:
+        """Take a few panels at a time with all keys that they see, and write their weights."""
+        rows, visible = self.rows, self.rows.operands.problem.visible
+        heads, count, _, panel = rows.query.shape
+        step = 1
+        if rows.grain.piece:
+            step = max(1, _ROWS_BYTES // (heads * panel * weights.shape[2] * weights.itemsize))
+        for first in range(0, count, step):
+            panels = slice(first, min(first + step, count))
+            some, own = rows.part(panels), weights[:, panels]
+            seen = visible.span(some.batch, some.start, some.stop) if rows.skips else span
+            own[:, :, : seen[0]] = 0
+            own[:, :, seen[1] :] = 0
+            if seen[0] < seen[1]:
+                self._weigh(some, panels, seen, own[:, :, slice(*seen)])
+            elif self._sums.context is not None:
+                self._sums.context[:, panels] = 0
+
+    def _weigh(self, rows: Rows, panels: slice, columns: Span, weights: Array) -> None:
+        """Write the sums of some panels, and their weights, in one piece."""
+        scratch, sums = self._scratch, self._sums
+        scratch.pause()
+        heads, count, _, panel = rows.query.shape
+        tile = weights
+        if rows.grain.piece:  # computed where it stays in the cache, and written once
+            tile = scratch.apart("tile", heads, count, panel, columns[1] - columns[0])
+            tile = tile.swapaxes(2, 3)
+        self._exponentiate(rows, panels, columns, tile)
+        if rows.hides_late and rows.operands.problem.visible.hides:
+            silence(rows, columns, tile, scratch)
+        sums.put(tile, self._cut(columns), panels, scratch)
+        np.multiply(tile, sums.share(rows, panels)[:, :, None], out=weights)
 
     def _over_band(self, span: Span) -> None:
         """Take what every query sees at once, and the rest without the panels that see nothing."""
@@ -111,8 +145,6 @@ class Sweep:
             hidden = _runs(number for number in seeing if not reaches[number].covers(columns))
             if seeing:
                 self._over_tiles(panels, columns, list(hidden))
-            self._blank(slice(0, panels.start), columns)
-            self._blank(slice(panels.stop, None), columns)
 
     def _over_tiles(self, panels: slice, span: Span, hidden: list[slice]) -> None:
         """Take the tiles of some panels and keys; some runs of panels do not see all of those."""
@@ -121,21 +153,23 @@ class Sweep:
         scratch, sums = self._scratch, self._sums
         rows = self.rows.part(panels)
         silenced = [(run, self.rows.part(run)) for run in hidden] if rows.hides_late else []
+        heads, count, _, panel = rows.query.shape
         for columns in tiles(span, scratch.tile_columns):
             scratch.pause()
-            tile = self._place(columns, panels)
-            fill(rows, columns, tile)
+            tile = scratch.buffer("tile", heads, count, columns[1] - columns[0], panel)
+            self._exponentiate(rows, panels, columns, tile)
             if rows.shifted:
-                sums.shift_tile(tile, panels)
-                if self.weights is not None:
-                    self._tile_shifts.append((tile, panels, sums.shift[:, panels].copy()))
-            exponential(tile, rows.unit, tile)
-            if rows.shifted and self.weights is None:
                 drop_smallest(tile)
             for run, some in silenced:
                 own = tile[:, run.start - panels.start : run.stop - panels.start]
                 silence(some, columns, own, scratch)
             sums.add(tile, self._cut(columns), panels, scratch)
+
+    def _exponentiate(self, rows: Rows, panels: slice, columns: Span, tile: Array) -> None:
+        fill(rows, columns, tile)
+        if rows.shifted:
+            self._sums.shift_tile(tile, panels)
+        exponential(tile, rows.unit, tile)
 
     def _climb(self, steps: Rows, seen: Span) -> None:
         """Take the steps of a ladder at once."""
@@ -148,18 +182,6 @@ class Sweep:
         climb._over_tiles(every, seen, [every])
         self._sums = climb._sums.as_one_head()
 
-    def _blank(self, panels: slice, span: Span) -> None:
-        """Write that some keys have no weight."""
-        if self.weights is not None:
-            self.weights[:, panels, slice(*span)] = 0
-
-    def _place(self, columns: Span, panels: slice) -> Array:
-        if self.weights is not None:
-            return self.weights[:, panels, slice(*columns)]
-        heads, _, _, panel = self.rows.query.shape
-        sizes = heads, panels.stop - panels.start, columns[1] - columns[0], panel
-        return self._scratch.buffer("tile", *sizes)
-
     def _cut(self, columns: Span) -> Array | None:
         """Return the values of some columns."""
         if self.rows.value is None:
@@ -167,18 +189,6 @@ class Sweep:
         values = widen(self.rows.value[:, slice(*columns)], self.rows.query.dtype)
         factor = self._sums.value_factor
         return values if factor == 1.0 else np.multiply(values, factor, dtype=values.dtype)
-
-    def normalise(self, share: Array, shift: Array) -> None:
-        """Multiply the weights of each query by its share, and bring all to the final shift."""
-        weights = self.weights
-        if weights is None:
-            return
-        if all(np.array_equal(before, shift[:, some]) for _, some, before in self._tile_shifts):
-            np.multiply(weights, share[:, :, None], out=weights)
-            return
-        for tile, some, before in self._tile_shifts:
-            below = exponential(np.minimum(before - shift[:, some], 0), self.rows.unit)
-            np.multiply(tile, (share[:, some] * below)[:, :, None], out=tile)
 
 
 class _Reach:

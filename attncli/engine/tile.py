@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.panels import across, multiply
+from attncli.engine.panels import Grain, across, multiply
 from attncli.engine.refusals import refuse_scores
 from attncli.finite import all_finite
 from attncli.visibility import cut
@@ -53,6 +53,8 @@ class Rows:
         Whether the product of query and key may exceed the computing dtype.
     shifted : bool
         Whether the scores are shifted before they are exponentiated.
+    grain : Grain
+        What query and tiles have.
     steps : list of callable
         What the rules do to a tile of raw scores, one after the other.
     """
@@ -69,6 +71,7 @@ class Rows:
     keep: dict[str, Array]
     may_overflow: bool
     shifted: bool
+    grain: Grain
     steps: list[Step] | None = None
 
     def __post_init__(self) -> None:
@@ -80,6 +83,18 @@ class Rows:
         """How many queries a panel holds."""
         panel: int = self.query.shape[3]
         return panel
+
+    @property
+    def sink(self) -> float | None:
+        """A logit, in nats, that counts in the denominator."""
+        sinks = self.operands.problem.sinks
+        return None if sinks is None else float(sinks[self.head])
+
+    @property
+    def may_be_blind(self) -> bool:
+        """Whether some query may see no key: any rule, or a bias, may hide all of them."""
+        problem = self.operands.problem
+        return problem.visible.hides or problem.bias is not None
 
     @property
     def hides_late(self) -> bool:
@@ -95,9 +110,14 @@ class Rows:
         """Return some of the panels."""
         if panels.stop - panels.start == self.query.shape[1]:
             return self
-        start = self.start + panels.start * self.panel
-        stop = self.start + panels.stop * self.panel
-        return replace(self, query=self.query[:, panels], start=start, stop=stop)
+        first, last = panels.start * self.panel, panels.stop * self.panel
+        return replace(
+            self,
+            start=self.start + first,
+            stop=self.start + last,
+            query=self.query[:, panels],
+            keep={name: array[:, first:last] for name, array in self.keep.items()},
+        )
 
 
 def fill(rows: Rows, columns: Span, out: Array) -> None:
@@ -124,7 +144,7 @@ def fill(rows: Rows, columns: Span, out: Array) -> None:
         for head, scores in enumerate(out):
             _additive(rows, rows.query[head], keys[head // each], scores)
     else:
-        multiply(keys, rows.query, out)
+        multiply(keys, rows.query, out, rows.grain)
     for step in rows.steps or ():
         step(rows, columns, out)
 
@@ -218,8 +238,9 @@ def _hide(value: float, rows: Rows, columns: Span, scores: Array) -> None:
         seen = visible.tile(rows.batch, rows.head, span, (start, stop))
         if seen is not None:
             part = scores[:, :, start - columns[0] : stop - columns[0]]
-            # In panels once, not at every head.
-            hidden = np.logical_not(across(seen, rows.panel), order="C")
+            # As the tile lies once, not at every head.
+            order: Literal["K", "C"] = "C" if scores.strides[-1] == scores.itemsize else "K"
+            hidden = np.logical_not(across(seen, rows.panel), order=order)
             np.copyto(part, value, where=hidden)
 
 
