@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -170,7 +170,7 @@ def _steps(rows: Rows) -> Iterator[Step]:
         yield _subtract_penalty
     # What is hidden is selected, not added: nothing behind a mask can leak.
     if problem.visible.hides and not rows.hides_late:
-        yield partial(_hide, -np.inf)
+        yield _hide
     if "scores" in rows.keep:
         yield partial(_copy, "scores")
 
@@ -230,42 +230,55 @@ def _subtract_penalty(rows: Rows, columns: Span, scores: Array) -> None:
     np.subtract(scores, across(view, rows.panel), out=scores)
 
 
-def _hide(value: float, rows: Rows, columns: Span, scores: Array) -> None:
-    """Put a value in the place of every key of a tile that its query does not see."""
-    visible = rows.operands.problem.visible
-    span = rows.start, rows.stop
-    for start, stop in visible.edges(rows.batch, span, columns):
-        seen = visible.tile(rows.batch, rows.head, span, (start, stop))
-        if seen is not None:
-            part = scores[:, :, start - columns[0] : stop - columns[0]]
-            # As the tile lies once, not at every head.
-            order: Literal["K", "C"] = "C" if scores.strides[-1] == scores.itemsize else "K"
-            hidden = np.logical_not(across(seen, rows.panel), order=order)
-            np.copyto(part, value, where=hidden)
+def _hide(rows: Rows, columns: Span, scores: Array) -> None:
+    """Put -inf in the place of every score of a tile whose key its query does not see."""
+    for edge, part in _edges(rows, columns, scores):
+        seen = _pattern(rows, edge, part)
+        if rows.may_overflow:
+            np.copyto(part, -np.inf, where=seen == 0)
+        else:
+            # Where a pattern is no stripe, many times as fast: the lesser of the score and ±inf.
+            np.subtract(seen, 0.5, out=seen)
+            np.multiply(seen, np.inf, out=seen)
+            np.minimum(part, seen, out=part)
 
 
 def silence(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
     """Put 0 in the place of the exponential of every key that its query does not see."""
     visible = rows.operands.problem.visible
-    if rows.may_overflow or not visible.repeats:
-        _hide(0, rows, columns, out)
-        return
-    # What is hidden is finite, and the same pattern comes again and again.
-    span = rows.start, rows.stop
-    for edge in visible.edges(rows.batch, span, columns):
-        part = out[:, :, edge[0] - columns[0] : edge[1] - columns[0]]
-        form = (*visible.form(rows.batch, span, edge), rows.panel)
-        np.multiply(part, scratch.kept(form, partial(_factor, rows, edge, part[0])), part)
+    for edge, part in _edges(rows, columns, out):
+        seen = partial(_pattern, rows, edge, part)
+        if rows.may_overflow:
+            np.copyto(part, 0, where=seen() == 0)
+        elif visible.repeats:
+            form = (*visible.form(rows.batch, (rows.start, rows.stop), edge), rows.panel)
+            np.multiply(part, scratch.kept(form, seen), out=part)
+        else:
+            np.multiply(part, seen(), out=part)
 
 
-def _factor(rows: Rows, edge: Span, like: Array) -> Array:
-    """Return 1 for each key of an edge that is seen, 0 for each that is not."""
+def _edges(rows: Rows, columns: Span, tile: Array) -> Iterator[tuple[Span, Array]]:
+    """Give the columns of a tile that not every query sees whole, and that part of it."""
+    for edge in rows.operands.problem.visible.edges(rows.batch, (rows.start, rows.stop), columns):
+        yield edge, tile[:, :, edge[0] - columns[0] : edge[1] - columns[0]]
+
+
+def _pattern(rows: Rows, edge: Span, part: Array) -> Array:
+    """Return 1 for each key of an edge that is seen, 0 for each that is not.
+
+    Returns
+    -------
+    ndarray (P or 1, columns or 1, R or 1)
+        Lying as the tile does: it is turned here, and not again at every head.
+    """
     visible = rows.operands.problem.visible
     seen = visible.tile(rows.batch, rows.head, (rows.start, rows.stop), edge)
-    factor = np.ones_like(like)
-    if seen is not None:
-        np.copyto(factor, across(seen, rows.panel))
-    return factor
+    if seen is None:
+        return np.ones((1, 1, 1), part.dtype)
+    pattern = across(seen, rows.panel)
+    if part.strides[3] == part.itemsize:
+        pattern = np.broadcast_to(pattern, (len(pattern), *part.shape[2:])).copy()
+    return pattern.astype(part.dtype)
 
 
 def _refuse_overflow(rows: Rows, columns: Span, scores: Array) -> None:
