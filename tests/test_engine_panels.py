@@ -149,8 +149,8 @@ class TestWeightsOfManyKeys:
         # What an earlier problem left is not looked at.
         left = np.full(2**20, np.nan, np.float32).view(np.uint8)
         monkeypatch.setattr(scratch, "_spare", [{"context": left.copy(), "tile": left.copy()}])
+        qkv = inputs(1, 1600, 1024, 8)
         with pytest.warns(UserWarning, match="571 of 1600 queries see no key"):
-            qkv = inputs(1, 1600, 1024, 8)
             answer = attention(*qkv, window=(5, 0), query_offset=0, outputs=BOTH, threads=1)
         assert not answer.context[0, 0, 1029:].any()
         assert not answer.weights[0, 0, 1029:].any()

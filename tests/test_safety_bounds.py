@@ -114,6 +114,22 @@ def test_lines_longer_than_a_block_need_no_care(
     assert cared == []
 
 
+@pytest.mark.parametrize("body", ["1,2\n", "a,2\n"], ids=["numbers", "labels"])
+def test_cells_that_become_many_are_counted_on_the_way(
+    body: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delimited, "_MOST_NUMBERS", 300_000)
+    monkeypatch.setattr(delimited, "_LONG", 100_000)
+    # The first lines let expect 900 cells.
+    long = f"{body[0]},{'0' * 2**13}1\n"
+    start = long * (delimited._BLOCK // len(long) + 1)
+    Path("x.csv").write_text(start + body * 100_000)
+    assert read("x.csv").values.shape[0] > 100_000
+    Path("x.csv").write_text(start + body * 320_000)
+    with pytest.raises(InputError, match=r"x.csv holds more than 300,000 cells, expected at most"):
+        read("x.csv")
+
+
 def test_blank_lines_in_a_long_table_are_passed_over(folder: Path) -> None:
     Path("x.csv").write_bytes(b"1,2\n5,6\n" + b"\n" * MILLION + b"3.000,4.000\n" * (MILLION // 2))
     found = read("x.csv").values

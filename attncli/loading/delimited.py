@@ -131,21 +131,29 @@ def _delimiter(data: bytes) -> str:
 
 
 def _refuse_many(table: _Table) -> None:
-    """Refuse what would take more memory as numbers than is decent."""
-    if len(table.data) < 2 * _MOST_NUMBERS:  # a number takes two bytes, one that ends it
+    """Refuse what would take more memory as numbers than is decent, if its first lines show it."""
+    size = len(table.data)
+    if size < 2 * _MOST_NUMBERS:  # a number takes two bytes, one that ends it
         return
-    cells = _about_cells(table)
+    # To count all of them takes longer than to read a fiftieth: `_Body` counts on the way.
+    if _about_cells(table, _BLOCK) * size <= _MOST_NUMBERS * _BLOCK:
+        return
+    cells = _about_cells(table, size)
     if cells > _MOST_NUMBERS:
-        msg = f"{table.source.name} holds about {cells:,} cells, expected at most {_MOST_NUMBERS:,}"
-        raise InputError(msg, hint=_AS_NPY)
+        raise _too_many_cells(table, f"about {cells:,} cells")
 
 
-def _about_cells(table: _Table) -> int:
+def _about_cells(table: _Table, size: int) -> int:
     """Count separators and line ends; `bytes.count` would take five times as long."""
     data = np.frombuffer(table.data, np.uint8)
-    pieces = (data[start : start + _BLOCK] for start in range(0, data.size, _BLOCK))
+    pieces = (data[start : start + _BLOCK] for start in range(0, size, _BLOCK))
     ends = ord(table.delimiter), ord("\n")
     return sum(int(np.count_nonzero(piece == end)) for piece in pieces for end in ends)
+
+
+def _too_many_cells(table: _Table, found: str) -> InputError:
+    msg = f"{table.source.name} holds {found}, expected at most {_MOST_NUMBERS:,}"
+    return InputError(msg, hint=_AS_NPY)
 
 
 def _refuse_wide(table: _Table) -> None:
@@ -232,15 +240,28 @@ class _Table:
 class _Body:
     """The numbers and row labels read so far."""
 
+    table: _Table
     numbers: array[float] = field(default_factory=lambda: array("d"))
     labels: list[str] = field(default_factory=list)
+
+    def add(self, numbers: npt.NDArray[np.float64]) -> None:
+        """Add some float64.
+
+        Raises
+        ------
+        InputError
+            They become too many.
+        """
+        self.numbers.frombytes(numbers.data.cast("B"))
+        if len(self.numbers) > _MOST_NUMBERS:
+            raise _too_many_cells(self.table, f"more than {_MOST_NUMBERS:,} cells")
 
 
 def _careful(table: _Table, headings: Headings) -> LoadedArray:
     """Read any table cell by cell, and say where it is not one."""
     rows = table.rows()
     first_line, first = next(rows)
-    start, body = int(headings.column), _Body()
+    start, body = int(headings.column), _Body(table)
     read = read_truths if headings.truths else read_numbers
     if not headings.row:
         rows = itertools.chain([(first_line, first)], rows)
@@ -253,7 +274,7 @@ def _careful(table: _Table, headings: Headings) -> LoadedArray:
         if headings.column:
             _check_label(table, headings, line, cells[0])
             body.labels.append(cells[0])
-        body.numbers.extend(read(cells, start, partial(table.refusal, line=line)))
+        body.add(np.array(read(cells, start, partial(table.refusal, line=line)), float))
     if not body.numbers:
         raise table.refusal(f"found only {quoted(first[0])}, expected numbers", first_line, 1)
     width = len(first) - start
@@ -280,7 +301,7 @@ def _skim(table: _Table, body: _Body, heading: int, width: int) -> Iterator[Row]
             values = _plain(block, table.delimiter)
             if values is None or values.shape[1] != width:
                 break
-            body.numbers.frombytes(values.data.cast("B"))
+            body.add(values)
         start = end
     if start == len(data):
         return iter(())
