@@ -81,9 +81,7 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
     headings = find_headings(head[0][1], head[1][1] if len(head) > 1 else None)
     found = _at_once(table, headings, head[0])
     if found is None:
-        if not data.isascii():
-            source.text()  # says where it is not UTF-8
-        found = _careful(table, headings)
+        found = _careful(table, headings, head[0])
     if not headings.row and not headings.column:
         _advise_on_header(source.name, head[0][1], found.values)
     return found
@@ -257,15 +255,17 @@ class _Body:
             raise _too_many_cells(self.table, f"more than {_MOST_NUMBERS:,} cells")
 
 
-def _careful(table: _Table, headings: Headings) -> LoadedArray:
+def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
     """Read any table cell by cell, and say where it is not one."""
-    rows = table.rows()
-    first_line, first = next(rows)
+    first_line, first = head
+    if not "".join(first).isascii():
+        table.source.text()  # says where it is not UTF-8
     start, body = int(headings.column), _Body(table)
     read = read_truths if headings.truths else read_numbers
-    if not headings.row:
-        rows = itertools.chain([(first_line, first)], rows)
-    if not headings.column and not _has_lone_returns(table.data):
+    rows: Iterator[Row]
+    if headings.column or _has_lone_returns(table.data):
+        rows = itertools.islice(_slowly(table, table.data, 0), int(headings.row), None)
+    else:
         rows = _skim(table, body, first_line if headings.row else 0, len(first))
     for line, cells in rows:
         if len(cells) != len(first):
@@ -305,8 +305,14 @@ def _skim(table: _Table, body: _Body, heading: int, width: int) -> Iterator[Row]
         start = end
     if start == len(data):
         return iter(())
-    lines = data.count(b"\n", 0, start)
-    return _Table(table.source, data[start:], table.delimiter, lines).rows()
+    return _slowly(table, data[start:], data.count(b"\n", 0, start))
+
+
+def _slowly(table: _Table, data: bytes, before: int) -> Iterator[Row]:
+    """Return the rows of the end of a table, behind so many lines."""
+    if not data.isascii():
+        table.source.text()  # says where it is not UTF-8
+    return _Table(table.source, data, table.delimiter, before).rows()
 
 
 def _check_label(table: _Table, headings: Headings, line: int, cell: str) -> None:
