@@ -5,7 +5,8 @@ queries, and is written to the result when it is normalised; otherwise it is ove
 keys, is summed up and is forgotten.
 
 Where a bound proves that no score can overflow the exponential, no shift is needed:
-exp(s) / Σ exp(s) is the same with any.
+exp(s) / Σ exp(s) is the same with any. Where no such bound is known, scores are watched as
+they come, and all is done again with a shift if one of them is too high, or a sum too small.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine.panels import Grain, across, lying
 from attncli.engine.refusals import NotFiniteError
-from attncli.engine.sums import merge, room
+from attncli.engine.sums import TooHighError, is_felt, merge, room
 from attncli.engine.sweep import Sweep, tiles
 from attncli.engine.tile import Rows, fill
 from attncli.finite import all_finite
@@ -121,20 +122,28 @@ def attend_part(operands: Operands, part: Part, scratch: Scratch) -> int:
         A score or a sum is not finite, and key and value are still unread.
     """
     block, number = part
-    span = block.spans[number]
+    rows, sums = _sweep(operands, block, block.spans[number], scratch)
+    whole = block.deliver(number, sums)
+    return 0 if whole is None else _finish(block, rows, whole)
+
+
+def _sweep(operands: Operands, block: Block, span: Span, scratch: Scratch) -> tuple[Rows, Sums]:
+    """Sum up a span of keys; again, and with more care, where the sums need it."""
+    weights, context = block.results.get("weights"), block.room_for_context(scratch)
     rows = _rows(operands, block, scratch, careful=False)
     if rows.keep:
         _fill_hidden(rows, span)
-    weights, context = block.results.get("weights"), block.room_for_context(scratch)
-    sums = Sweep(rows, weights, context, scratch).over(span)
-    factor = None if context is None else _remedy(context, rows)
-    if context is not None and factor is not None:
-        if operands.problem.unread is not None and not all_finite(context):
-            raise NotFiniteError
-        rows = _rows(operands, block, scratch, careful=True)
-        sums = Sweep(rows, weights, context, scratch, value_factor=factor).over(span)
-    whole = block.deliver(number, sums)
-    return 0 if whole is None else _finish(block, rows, whole)
+    factor = 1.0
+    while True:
+        sweep = Sweep(rows, weights, context, scratch, value_factor=factor)
+        try:
+            sums = sweep.over(span)
+            remedy = None if factor == _SHRINK else _remedy(context, sums, rows)
+        except TooHighError:
+            remedy = 1.0
+        if remedy is None:
+            return rows, sums
+        rows, factor = _rows(operands, block, scratch, careful=True), remedy
 
 
 def _rows(operands: Operands, block: Block, scratch: Scratch, *, careful: bool) -> Rows:
@@ -143,8 +152,12 @@ def _rows(operands: Operands, block: Block, scratch: Scratch, *, careful: bool) 
     place = block.batch, block.heads[0], block.start, block.stop
     keep = {name: block.results[name] for name in KEPT if name in block.results}
     bound = _bound(operands, block)
-    shifted = careful or _needs_shift(problem, block.heads[0], bound)
-    # Half of what a shift leaves is too small for exp2, which then takes ten times as long.
+    bounded = _is_bounded(problem, block.heads[0], bound)
+    exact = block.exact or "weights" in block.results
+    watched = not (careful or bounded or exact or problem.sinks is not None)
+    shifted = careful or not (bounded or watched)
+    # Half of what a shift leaves is too small for exp2, which then takes ten times as long; and
+    # large scores lose a digit when they are turned into bits.
     unit = 1.0 if shifted or block.exact or keep else _BITS
     own = operands.query[block.batch, slice(*block.heads), block.start : block.stop]
     query = across(widen(own, problem.dtype), block.panel)
@@ -157,7 +170,8 @@ def _rows(operands: Operands, block: Block, scratch: Scratch, *, careful: bool) 
     else:
         key = operands.keys(block.batch, block.heads)
     value = operands.values(block.batch, block.heads) if "context" in block.results else None
-    return Rows(operands, *place, query, key, value, unit, keep, overflows, shifted, block.grain)
+    known = overflows, shifted, watched
+    return Rows(operands, *place, query, key, value, unit, keep, *known, block.grain)
 
 
 _HALF_OF_ALL = {np.dtype(kind): float(np.finfo(kind).max) / 2 for kind in (np.float32, np.float64)}
@@ -173,13 +187,14 @@ def _bound(operands: Operands, block: Block) -> float:
     return operands.bound(block.batch, block.heads) * abs(problem.scale)
 
 
-def _needs_shift(problem: Problem, head: int, bound: float) -> bool:
+def _is_bounded(problem: Problem, head: int, bound: float) -> bool:
+    """Return whether no score can be too high, or low, to be exponentiated without a shift."""
     if problem.bias is not None or problem.slopes is not None:
-        return True
+        return False
     if problem.sinks is not None and abs(problem.sinks[head]) > room(problem.dtype):
-        return True
+        return False
     capped = bound if problem.softcap is None else min(bound, problem.softcap)
-    return not capped <= room(problem.dtype)
+    return capped <= room(problem.dtype)
 
 
 def _fill_hidden(rows: Rows, span: Span) -> None:
@@ -196,11 +211,28 @@ def _fill_hidden(rows: Rows, span: Span) -> None:
             rows.keep["scores"][..., first:last] = -np.inf
 
 
-def _remedy(context: Array, rows: Rows) -> float | None:
-    """Return what to multiply the values with, beside a shift, for a sum that needs it.
+def _remedy(context: Array | None, sums: Sums, rows: Rows) -> float | None:
+    """Return what to multiply the values with, beside a shift, for sums that need it.
 
-    None where it stayed clear of both ends of the number format.
+    None where they stayed clear of both ends of the number format.
+
+    Raises
+    ------
+    NotFiniteError
+        A sum is not finite, and key and value are still unread.
     """
+    remedy = None
+    if rows.watched and not is_felt(sums.denominator):
+        remedy = 1.0
+    elif context is not None:
+        remedy = _remedy_of_context(context, rows)
+    unread = rows.operands.problem.unread is not None
+    if remedy is not None and unread and context is not None and not all_finite(context):
+        raise NotFiniteError
+    return remedy
+
+
+def _remedy_of_context(context: Array, rows: Rows) -> float | None:
     flat = context.ravel(order="K")  # as it lies: no copy
     square = float(np.vdot(flat, flat))
     if _SOUND[0] < square < _SOUND[1]:

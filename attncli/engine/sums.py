@@ -27,15 +27,26 @@ if TYPE_CHECKING:
     from attncli.engine.scratch import Scratch
     from attncli.engine.tile import Rows
 
-__all__ = ["Sums", "drop_smallest", "exponential", "merge", "room"]
+__all__ = [
+    "Sums",
+    "TooHighError",
+    "exponential",
+    "exponentiate_felt",
+    "is_felt",
+    "merge",
+    "room",
+]
 
 Array = npt.NDArray[Any]
 # exp(±40) is 4e−18 to 2e17: in float32 (1e−38 to 3e38) sums and products with values
 # keep 20 orders of magnitude to both ends. `attncli.engine.block` looks at what comes out.
 _ROOM = {np.dtype(np.float32): 40.0, np.dtype(np.float64): 300.0}
 
-# Far below what is felt, and so far above the least number that differences stay normal.
-_LEAST = {np.dtype(np.float32): 1e-30, np.dtype(np.float64): 1e-290}
+# Powers of 2 far below what is felt, and so far above the least number that differences stay
+# normal. Sums that are larger than the others do not feel them.
+_LEAST = {np.dtype(np.float32): 2.0**-99, np.dtype(np.float64): 2.0**-963}
+_NEARLY = 0.8
+_LEAST_SUM = {np.dtype(np.float32): 1e-12, np.dtype(np.float64): 1e-250}
 
 
 def room(dtype: np.dtype[Any]) -> float:
@@ -50,14 +61,31 @@ def exponential(scores: Array, unit: float, out: Array | None = None) -> Array:
     return result
 
 
-def drop_smallest(powers: Array) -> None:
-    """Put 0 in the place of exponentials that no sum with a 1 in it would feel.
+def exponentiate_felt(scores: Array, unit: float) -> None:
+    """Exponentiate in place, but to 0 what no sum would feel that has a 1 in it, or `is_felt`.
 
-    Products with numbers below 1e−38 take a hundred times as long as others.
+    Products with numbers below 1e−38 take a hundred times as long as others, and so does exp2
+    where its result is one.
     """
-    least = powers.dtype.type(_LEAST[powers.dtype])
-    np.subtract(powers, least, out=powers)
-    np.maximum(powers, 0, out=powers)
+    least = _LEAST[scores.dtype]
+    if unit == 1.0:
+        np.exp(scores, scores)
+        np.subtract(scores, least, out=scores)
+        np.maximum(scores, 0, out=scores)
+        return
+    lowest = np.array([math.log(least) * unit], scores.dtype)
+    np.maximum(scores, lowest, out=scores)
+    np.exp2(scores, scores)
+    np.subtract(scores, np.exp2(lowest), out=scores)
+
+
+class TooHighError(Exception):
+    """A score is too high to be exponentiated without a shift."""
+
+
+def is_felt(denominators: Array) -> bool:
+    """Return whether all are so large that they do not feel what was taken to be 0."""
+    return bool(denominators.min() > _LEAST_SUM[denominators.dtype])
 
 
 class Sums:
@@ -181,6 +209,22 @@ class Sums:
                 )
             shift[...] = raised
         np.subtract(tile, shift[:, :, None], out=tile)
+
+    def exponentiate_watched(self, tile: Array) -> None:
+        """Exponentiate a tile in place without a shift, if no score is too high for it.
+
+        Raises
+        ------
+        TooHighError
+            One is; or, in the first tile, so nearly that one of the others will be.
+        """
+        most = room(tile.dtype) * self.unit
+        if not tile.max() <= (_NEARLY * most if self._empty else most):
+            raise TooHighError
+        if tile.min() < math.log(_LEAST[tile.dtype]) * self.unit:
+            exponentiate_felt(tile, self.unit)
+        else:
+            exponential(tile, self.unit, tile)
 
     def _will_do(self, above: Array) -> bool:
         """Return whether scores so far above the shift may be exponentiated and summed up."""

@@ -11,7 +11,11 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine.ladder import ladder
 from attncli.engine.panels import across
-from attncli.engine.sums import Sums, drop_smallest, exponential
+from attncli.engine.sums import (
+    Sums,
+    exponential,
+    exponentiate_felt,
+)
 from attncli.engine.tile import Rows, fill, silence
 
 if TYPE_CHECKING:
@@ -119,7 +123,10 @@ class Sweep:
         if rows.grain.piece:  # computed where it stays in the cache, and written once
             tile = scratch.apart("tile", heads, count, panel, columns[1] - columns[0])
             tile = tile.swapaxes(2, 3)
-        self._exponentiate(rows, panels, columns, tile)
+        fill(rows, columns, tile)
+        if rows.shifted:
+            sums.shift_tile(tile, panels)
+        exponential(tile, rows.unit, tile)
         if rows.hides_late and rows.operands.problem.visible.hides:
             silence(rows, columns, tile, scratch)
         sums.put(tile, self._cut(columns), panels, scratch)
@@ -157,19 +164,18 @@ class Sweep:
         for columns in tiles(span, scratch.tile_columns):
             scratch.pause()
             tile = scratch.buffer("tile", heads, count, columns[1] - columns[0], panel)
-            self._exponentiate(rows, panels, columns, tile)
+            fill(rows, columns, tile)
             if rows.shifted:
-                drop_smallest(tile)
+                sums.shift_tile(tile, panels)
+                exponentiate_felt(tile, rows.unit)
+            elif rows.watched:
+                sums.exponentiate_watched(tile)
+            else:
+                exponential(tile, rows.unit, tile)
             for run, some in silenced:
                 own = tile[:, run.start - panels.start : run.stop - panels.start]
                 silence(some, columns, own, scratch)
             sums.add(tile, self._cut(columns), panels, scratch)
-
-    def _exponentiate(self, rows: Rows, panels: slice, columns: Span, tile: Array) -> None:
-        fill(rows, columns, tile)
-        if rows.shifted:
-            self._sums.shift_tile(tile, panels)
-        exponential(tile, rows.unit, tile)
 
     def _climb(self, steps: Rows, seen: Span) -> None:
         """Take the steps of a ladder at once."""

@@ -53,6 +53,8 @@ class Rows:
         Whether the product of query and key may exceed the computing dtype.
     shifted : bool
         Whether the scores are shifted before they are exponentiated.
+    watched : bool
+        Whether they are not, so long as none of them turns out to be too high for that.
     grain : Grain
         What query and tiles have.
     steps : list of callable
@@ -71,6 +73,7 @@ class Rows:
     keep: dict[str, Array]
     may_overflow: bool
     shifted: bool
+    watched: bool
     grain: Grain
     steps: list[Step] | None = None
 
@@ -211,7 +214,10 @@ def _cap(rows: Rows, _: Span, scores: Array) -> None:
 def _add_bias(rows: Rows, columns: Span, scores: Array) -> None:
     bias = np.asarray(rows.operands.problem.bias)
     part = cut(bias, rows.batch, rows.head, (rows.start, rows.stop), columns)
-    np.add(scores, across(widen(part, scores.dtype), rows.panel), out=scores)
+    part = across(widen(part, scores.dtype), rows.panel)
+    if rows.unit != 1.0:
+        part = np.multiply(part, rows.unit, order="C", dtype=scores.dtype)
+    np.add(scores, part, out=scores)
 
 
 def _subtract_penalty(rows: Rows, columns: Span, scores: Array) -> None:

@@ -1,0 +1,171 @@
+"""Scores that no bound is known of are exponentiated without a shift so long as that is safe."""
+
+import numpy as np
+import pytest
+
+from attncli import attention
+from attncli.engine import block, plan, sums
+
+ONLY = ("context", "lse")
+QUERIES, KEYS, WIDTH = 320, 1200, 16
+
+
+@pytest.fixture(params=[True, False], ids=["unpacked", "packed"], autouse=True)
+def kernels(request, monkeypatch):
+    """Do what is done on either kind of machine, whichever this one is."""
+    monkeypatch.setattr(plan, "multiplies_unpacked", lambda: request.param)
+
+
+@pytest.fixture(params=["float32", "float64"])
+def qkv(request):
+    random = np.random.default_rng(3)
+    lengths = QUERIES, KEYS, KEYS
+    return [random.standard_normal((2, n, WIDTH)).astype(request.param) for n in lengths]
+
+
+@pytest.fixture
+def swept(monkeypatch):
+    """Which blocks were swept, each with whether a shift was subtracted."""
+    shifts = []
+    made = block.Sweep
+
+    def counted(rows, *rest, **options):
+        shifts.append(rows.shifted)
+        return made(rows, *rest, **options)
+
+    monkeypatch.setattr(block, "Sweep", counted)
+    return shifts
+
+
+def formula(query, key, value, bias):
+    """Return context and lse in float64; where a query sees nothing, 0 and -inf."""
+    query, key, value = (array.astype(float) for array in (query, key, value))
+    scores = query @ key.swapaxes(1, 2) / np.sqrt(WIDTH) + bias
+    highest = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - np.where(np.isneginf(highest), 0, highest))
+    total = powers.sum(-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        lse = (np.log(total) + highest)[..., 0]
+    return powers @ value / np.where(total == 0, 1, total), lse
+
+
+def assert_is_the_formula(qkv, added, **options):
+    answer = attention(*qkv, layout="hsd", outputs=ONLY, **options)
+    context, lse = formula(*qkv, added)
+    near = (
+        {"rtol": 2e-4, "atol": 4e-5}
+        if qkv[0].dtype == np.float32
+        else {"rtol": 1e-10, "atol": 1e-12}
+    )
+    np.testing.assert_allclose(answer.context, context, **near)
+    np.testing.assert_allclose(answer.lse, lse, **near)
+
+
+def random_bias():
+    return np.random.default_rng(4).standard_normal((2, QUERIES, KEYS))
+
+
+class TestABias:
+    def test_of_moderate_numbers_needs_no_shift(self, qkv, swept):
+        bias = 3 * random_bias()
+        assert_is_the_formula(qkv, bias, bias=bias)
+        assert not any(swept)
+
+    @pytest.mark.parametrize("shape", [(1, KEYS), (QUERIES, 1), (2, QUERIES, 1)])
+    def test_that_is_one_for_many(self, shape, qkv):
+        bias = 3 * np.random.default_rng(5).standard_normal(shape)
+        assert_is_the_formula(qkv, bias, bias=bias)
+
+    @pytest.mark.parametrize("key", [0, 500, KEYS - 1])
+    def test_too_high_for_some_keys(self, key, qkv, swept):
+        bias = random_bias()
+        bias[:, 70:, key] += 1000
+        assert_is_the_formula(qkv, bias, bias=bias)
+        assert any(swept)
+
+    @pytest.mark.parametrize("key", [0, KEYS - 1])
+    @pytest.mark.parametrize("outputs", [("lse",), ("scores", "lse")], ids="-".join)
+    def test_too_high_where_no_context_shows_it(self, key, outputs, qkv):
+        bias = random_bias()
+        bias[:, 70:, key] += 1000
+        answer = attention(*qkv, bias=bias, layout="hsd", outputs=outputs)
+        np.testing.assert_allclose(answer.lse, formula(*qkv, bias)[1], rtol=1e-5)
+
+    @pytest.mark.parametrize("low", [-10, -60, -80, -700, -1000])
+    def test_low_for_all_keys_of_some_queries(self, low, qkv):
+        bias = random_bias()
+        bias[:, 100:200] += low
+        assert_is_the_formula(qkv, bias, bias=bias)
+
+    @pytest.mark.parametrize("hidden", [-np.inf, -1e9, -75, -650])
+    def test_that_hides(self, hidden, qkv, swept):
+        bias = np.where(np.random.default_rng(6).random((QUERIES, KEYS)) < 0.3, hidden, 0)
+        assert_is_the_formula(qkv, bias, bias=bias)
+        assert not any(swept)
+
+    def test_that_hides_all_from_some_queries(self, qkv):
+        bias = np.zeros((QUERIES, KEYS))
+        bias[40:50] = -np.inf
+        with pytest.warns(UserWarning, match="20 of 640 queries"):
+            assert_is_the_formula(qkv, bias, bias=bias)
+
+    def test_too_high_with_values_at_the_end_of_the_format(self, qkv):
+        # Too high for no shift, and not so high that the shift of the first keys is raised.
+        query, key, value = qkv
+        bias = random_bias()
+        key[:, -1] = 0
+        bias[:, :, -1] = 41 if query.dtype == np.float32 else 301
+        huge = value.dtype.type(np.finfo(value.dtype).max / 50)
+        answer = attention(query, key, value * huge, bias=bias, layout="hsd", outputs=ONLY)
+        context, _ = formula(*qkv, bias)
+        np.testing.assert_allclose(answer.context / huge, context, rtol=2e-4, atol=1e-5)
+
+
+class TestHotScores:
+    """|q · k| may exceed what the bound allows though no score does."""
+
+    @pytest.mark.parametrize("factor", [3, 6, 12, 25])
+    def test_are_shifted_where_they_must_be(self, factor, qkv, swept):
+        query, key, value = qkv
+        assert_is_the_formula((query * factor, key, value), 0)
+        if qkv[0].dtype == np.float32:
+            assert any(swept) is (factor > 6)
+
+    def test_with_a_softcap(self, qkv, swept):
+        query, key, value = qkv
+        answer = attention(query * 4, key, value, softcap=50, layout="hsd", outputs=ONLY)
+        raw = (query * 4).astype(float) @ key.astype(float).swapaxes(1, 2) / np.sqrt(WIDTH)
+        scores = 50 * np.tanh(raw / 50)
+        powers = np.exp(scores)
+        context = powers @ value / powers.sum(-1, keepdims=True)
+        np.testing.assert_allclose(answer.context, context, rtol=2e-4, atol=1e-5)
+        assert not any(swept)
+
+    def test_of_keys_that_are_hidden(self, qkv):
+        query, key, value = (array.copy() for array in qkv)
+        key[:, 400:] *= 1000
+        seen = np.arange(KEYS) < 400
+        bias = np.where(seen, 0, -np.inf)
+        assert_is_the_formula((query, key, value), bias, key_padding_mask=seen)
+
+
+@pytest.mark.parametrize("offset", [0, 600, 5000, 10**6])
+def test_keys_that_alibi_puts_far_away(offset, qkv):
+    slopes = np.array([0.5, 0.004])
+    distance = np.abs(np.arange(QUERIES)[:, None] + offset - np.arange(KEYS))
+    bias = -slopes[:, None, None] * distance
+    answer = attention(
+        *qkv, alibi_slopes=slopes, query_offset=offset, layout="hsd", outputs=("context",)
+    )
+    context, _ = formula(*qkv, bias)
+    # Penalties of 500,000 leave float32 no digits behind the point.
+    near = 1e-4 if qkv[0].dtype == np.float64 or offset < 10**6 else 0.2
+    np.testing.assert_allclose(answer.context, context, rtol=near, atol=near)
+
+
+def test_what_is_not_felt_is_0():
+    for dtype, unit in ((np.float32, 1.0), (np.float32, 1 / np.log(2)), (np.float64, 1.0)):
+        scores = np.array([-np.inf, -1e9, -800, -5, 0], dtype) * dtype(unit)
+        sums.exponentiate_felt(scores, unit)
+        assert scores[:3].tolist() == [0, 0, 0]
+        np.testing.assert_allclose(scores[3:], [np.exp(-5), 1], rtol=1e-5)
