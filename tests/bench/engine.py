@@ -34,7 +34,8 @@ def table(only, threads):
             continue
         mine, rival, floor = compared(("ours", work.rival, "products"), index, threads)
         ratios[work] = mine / rival
-        numbers = f"{mine * 1e3:9.2f}{rival * 1e3:10.2f}{mine / rival:7.2f}{work.goal:6.2f}"
+        goal = "" if work.goal is None else f"{work.goal:.2f}"
+        numbers = f"{mine * 1e3:9.2f}{rival * 1e3:10.2f}{mine / rival:7.2f}{goal:>6}"
         title = f"{work.title:22}{work.sizes:24}"
         print(f"{title}{numbers}{floor * 1e3:13.2f}  {work.rival}", flush=True)
     means = [ratios[work] for work in CONTEXT if work in ratios]

@@ -32,6 +32,10 @@ class Work:
         Keys that a query sees before itself.
     weights : bool
         Whether weights are computed beside the context.
+    rule : str
+        ``mask``, ``bias`` or ``ALiBi``; torch gets it as a mask.
+    heat : float
+        Multiplies the queries.
     goal : float or None
         What ours / rival should not exceed.
     """
@@ -47,6 +51,8 @@ class Work:
     causal: bool = False
     window: int | None = None
     weights: bool = False
+    rule: str = ""
+    heat: float = 1.0
     goal: float | None = None
 
     @property
@@ -76,6 +82,11 @@ WORKS = [
     Work("weights", "torch formula", 8, 2048, 2048, 64, weights=True, goal=0.5),
     Work("weights, float64", "torch formula", 4, 2048, 2048, 64, "float64", weights=True, goal=0.5),
     Work("weights", "numpy formula", 8, 2048, 2048, 64, weights=True, goal=0.25),
+    Work("mask", "sdpa", 8, 2048, 2048, 64, rule="mask"),
+    Work("bias", "sdpa", 8, 2048, 2048, 64, rule="bias"),
+    Work("ALiBi", "sdpa", 8, 2048, 2048, 64, rule="ALiBi"),
+    Work("queries times 4", "sdpa", 8, 2048, 2048, 64, heat=4.0),
+    Work("queries times 30", "sdpa", 8, 2048, 2048, 64, heat=30.0),
 ]
 
 
@@ -83,9 +94,24 @@ def arrays(work):
     """Return query (H, L, D), key and value (G, S, D): normal numbers, always the same."""
     random = np.random.default_rng(0)
     groups = work.groups or work.heads
-    query = random.standard_normal((work.heads, work.queries, work.width), np.float32)
+    query = random.standard_normal((work.heads, work.queries, work.width), np.float32) * work.heat
     key, value = random.standard_normal((2, groups, work.keys, work.width), np.float32)
     return [array.astype(work.dtype) for array in (query, key, value)]
+
+
+def rule(work):
+    """Return the argument of ours that is the work's rule, and what torch takes for it."""
+    random = np.random.default_rng(1)
+    if work.rule == "mask":
+        seen = random.random((work.queries, work.keys)) < 0.7
+        return {"mask": seen}, seen
+    if work.rule == "bias":
+        bias = random.standard_normal((work.heads, work.queries, work.keys), np.float32)
+        return {"bias": bias}, bias
+    slopes = 2.0 ** -np.arange(1, work.heads + 1)
+    distance = np.abs(np.arange(work.queries)[:, None] - np.arange(work.keys))
+    bias = -slopes[:, None, None] * distance
+    return {"alibi_slopes": slopes}, bias.astype(work.dtype)
 
 
 def ours(work):
@@ -97,6 +123,8 @@ def ours(work):
         options |= {"causal": True}
     if work.window is not None:
         options |= {"window": (work.window, 0)}
+    if work.rule:
+        options |= rule(work)[0]
     return lambda: attention(*inputs, **options)
 
 
@@ -112,6 +140,10 @@ def sdpa(work):
         options["attn_mask"] = (column <= row) & (column >= row - work.window)
     elif work.causal:
         options["is_causal"] = True
+    elif work.rule:
+        # With a mask of three axes torch does not use its kernel.
+        given = torch.from_numpy(rule(work)[1])
+        options["attn_mask"] = given[None] if given.ndim == 3 else given
     call = torch.nn.functional.scaled_dot_product_attention
     return lambda: call(*inputs, **options)
 
