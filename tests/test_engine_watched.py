@@ -169,3 +169,21 @@ def test_what_is_not_felt_is_0():
         sums.exponentiate_felt(scores, unit)
         assert scores[:3].tolist() == [0, 0, 0]
         np.testing.assert_allclose(scores[3:], [np.exp(-5), 1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("queries", [320, 600])
+def test_weights_keep_all_digits_down_to_the_least_normal_number(queries):
+    query = np.zeros((1, queries, WIDTH), np.float32)
+    query[..., 0] = 1
+    key = np.zeros((1, KEYS, WIDTH), np.float32)
+    key[0, :, 0] = np.linspace(60, -60, KEYS)
+    value = np.random.default_rng(0).standard_normal((1, KEYS, WIDTH)).astype(np.float32)
+    answer = attention(query, key, value, scale=1, layout="hsd")
+    scores = key[0, :, 0].astype(float)
+    powers = np.exp(scores - scores.max())
+    weights = powers / powers.sum()
+    normal = weights > 1e-36
+    np.testing.assert_allclose(answer.weights[0, -1, normal], weights[normal], rtol=2e-5)
+    assert answer.weights[0, -1, ~normal].max() < 1.1e-36
+    assert not answer.weights[0, -1, weights < 1e-39].any()
+    np.testing.assert_allclose(answer.context[0, -1], weights @ value[0], rtol=1e-4, atol=1e-6)

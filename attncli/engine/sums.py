@@ -32,6 +32,7 @@ __all__ = [
     "TooHighError",
     "exponential",
     "exponentiate_felt",
+    "exponentiate_normal",
     "is_felt",
     "merge",
     "room",
@@ -72,6 +73,20 @@ def exponentiate_felt(scores: Array, unit: float) -> None:
     exponential(scores, unit, scores)
     np.subtract(scores, 2 * least, out=scores)
     np.maximum(scores, 0, out=scores)
+
+
+def exponentiate_normal(scores: Array) -> None:
+    """Exponentiate scores in nats in place, but to 0 what would be less than a normal number."""
+    least = 2 * float(np.finfo(scores.dtype).tiny)
+    lowest = math.log(least)
+    if scores.min() >= lowest:
+        np.exp(scores, scores)
+        return
+    np.maximum(scores, lowest, out=scores)
+    np.exp(scores, scores)
+    # Not by subtraction: the small ones keep all their digits.
+    normal = (scores > least * (1 + 1e-4)).astype(scores.dtype)
+    np.multiply(scores, normal, out=scores)
 
 
 class TooHighError(Exception):

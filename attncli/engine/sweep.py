@@ -15,6 +15,7 @@ from attncli.engine.sums import (
     Sums,
     exponential,
     exponentiate_felt,
+    exponentiate_normal,
 )
 from attncli.engine.tile import Rows, fill, silence
 
@@ -126,7 +127,9 @@ class Sweep:
         fill(rows, columns, tile)
         if rows.shifted:
             sums.shift_tile(tile, panels)
-        exponential(tile, rows.unit, tile)
+            exponentiate_normal(tile)
+        else:
+            exponential(tile, rows.unit, tile)
         if rows.hides_late and rows.operands.problem.visible.hides:
             silence(rows, columns, tile, scratch)
         sums.put(tile, self._cut(columns), panels, scratch)

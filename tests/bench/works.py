@@ -87,6 +87,7 @@ WORKS = [
     Work("ALiBi", "sdpa", 8, 2048, 2048, 64, rule="ALiBi"),
     Work("queries times 4", "sdpa", 8, 2048, 2048, 64, heat=4.0),
     Work("queries times 30", "sdpa", 8, 2048, 2048, 64, heat=30.0),
+    Work("times 30, weights", "torch formula", 8, 2048, 2048, 64, weights=True, heat=30.0),
 ]
 
 
