@@ -187,3 +187,19 @@ def test_weights_keep_all_digits_down_to_the_least_normal_number(queries):
     assert answer.weights[0, -1, ~normal].max() < 1.1e-36
     assert not answer.weights[0, -1, weights < 1e-39].any()
     np.testing.assert_allclose(answer.context[0, -1], weights @ value[0], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("outputs", [("context",), ("weights", "context")], ids="-".join)
+@pytest.mark.parametrize("sink", [-89.25, 0.0, 60.0, 200.0])
+def test_a_query_that_sees_nothing_but_a_sink_takes_nothing(sink, outputs, qkv):
+    # exp(-89.25) is no normal float32: 1 divided by it is infinite.
+    sinks = np.array([sink, 1.0])
+    with pytest.warns(UserWarning, match="60 of 640 queries"):
+        answer = attention(
+            *qkv, causal=True, query_offset=-30, sinks=sinks, layout="hsd", outputs=outputs
+        )
+    for name in outputs:
+        found = getattr(answer, name)
+        assert not found[:, :30].any()
+        assert np.isfinite(found).all()
+        assert found[1, 30:].any()

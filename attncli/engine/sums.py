@@ -176,13 +176,13 @@ class Sums:
         ndarray (N, panels, R)
             0 where a query sees no key.
         """
-        total = self.denominator[:, panels]
+        seen = total = self.denominator[:, panels]
         if rows.sink is not None:
             above = total.dtype.type(rows.sink * self.unit) - self.shift[:, panels]
             total = total + exponential(above, self.unit)
         share: Array = 1 / total
         if rows.may_be_blind:
-            share[total == 0] = 0
+            share[seen == 0] = 0
         return share
 
     def close(self) -> None:
