@@ -120,6 +120,17 @@ class TestABias:
         context, _ = formula(*qkv, bias)
         np.testing.assert_allclose(answer.context / huge, context, rtol=2e-4, atol=1e-5)
 
+    @pytest.mark.parametrize("left", [20, 200])
+    def test_beside_a_window_over_many_blocks(self, left):
+        # Where keys are views of those of the first step, a bias would be that of the first step.
+        random = np.random.default_rng(7)
+        length = 2100
+        qkv = [random.standard_normal((1, length, WIDTH)).astype(np.float32) for _ in range(3)]
+        bias = random.standard_normal((length, length))
+        behind = np.arange(length)[:, None] - np.arange(length)
+        seen = np.where((behind >= 0) & (behind <= left), 0, -np.inf)
+        assert_is_the_formula(qkv, bias + seen, bias=bias, window=(left, 0))
+
 
 class TestHotScores:
     """|q · k| may exceed what the bound allows though no score does."""
@@ -147,6 +158,16 @@ class TestHotScores:
         seen = np.arange(KEYS) < 400
         bias = np.where(seen, 0, -np.inf)
         assert_is_the_formula((query, key, value), bias, key_padding_mask=seen)
+
+
+@pytest.mark.parametrize("left", [20, 200])
+def test_alibi_in_a_window_over_many_blocks(left):
+    random = np.random.default_rng(8)
+    length = 2100
+    qkv = [random.standard_normal((1, length, WIDTH)).astype(np.float32) for _ in range(3)]
+    behind = np.arange(length)[:, None] - np.arange(length)
+    added = np.where((behind >= 0) & (behind <= left), -0.1 * np.abs(behind), -np.inf)
+    assert_is_the_formula(qkv, added, alibi_slopes=np.array([0.1]), window=(left, 0))
 
 
 @pytest.mark.parametrize("offset", [0, 600, 5000, 10**6])

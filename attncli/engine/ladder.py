@@ -36,9 +36,11 @@ def ladder(rows: Rows, span: Span) -> tuple[Rows, Span] | None:
         The keys that count.
     """
     heads, panels, width, panel = rows.query.shape
-    visible = rows.operands.problem.visible
+    problem = rows.operands.problem
+    visible = problem.visible
     each = max(1, _STEP_ROWS // panel)
-    movable = rows.hides_late and not rows.may_overflow and visible.repeats
+    movable = rows.hides_late and not rows.may_overflow
+    movable = movable and visible.repeats and problem.bias is None
     if not movable or heads > 1 or panels % each or panels == each:
         return None
     seen = _seen_by_first(rows, visible, each * panel, span)
