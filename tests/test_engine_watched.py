@@ -120,17 +120,6 @@ class TestABias:
         context, _ = formula(*qkv, bias)
         np.testing.assert_allclose(answer.context / huge, context, rtol=2e-4, atol=1e-5)
 
-    @pytest.mark.parametrize("left", [20, 200])
-    def test_beside_a_window_over_many_blocks(self, left):
-        # Where keys are views of those of the first step, a bias would be that of the first step.
-        random = np.random.default_rng(7)
-        length = 2100
-        qkv = [random.standard_normal((1, length, WIDTH)).astype(np.float32) for _ in range(3)]
-        bias = random.standard_normal((length, length))
-        behind = np.arange(length)[:, None] - np.arange(length)
-        seen = np.where((behind >= 0) & (behind <= left), 0, -np.inf)
-        assert_is_the_formula(qkv, bias + seen, bias=bias, window=(left, 0))
-
 
 class TestHotScores:
     """|q · k| may exceed what the bound allows though no score does."""
@@ -160,14 +149,34 @@ class TestHotScores:
         assert_is_the_formula((query, key, value), bias, key_padding_mask=seen)
 
 
-@pytest.mark.parametrize("left", [20, 200])
-def test_alibi_in_a_window_over_many_blocks(left):
-    random = np.random.default_rng(8)
-    length = 2100
-    qkv = [random.standard_normal((1, length, WIDTH)).astype(np.float32) for _ in range(3)]
-    behind = np.arange(length)[:, None] - np.arange(length)
-    added = np.where((behind >= 0) & (behind <= left), -0.1 * np.abs(behind), -np.inf)
-    assert_is_the_formula(qkv, added, alibi_slopes=np.array([0.1]), window=(left, 0))
+class TestAWindowOverManyBlocks:
+    """There the keys of all steps are views of those of the first."""
+
+    LENGTH = 2112
+
+    @pytest.fixture
+    def long(self):
+        random = np.random.default_rng(7)
+        return [random.standard_normal((4, self.LENGTH, WIDTH)).astype("f") for _ in range(3)]
+
+    @pytest.fixture
+    def behind(self):
+        return np.arange(self.LENGTH)[:, None] - np.arange(self.LENGTH)
+
+    def assert_is_the_formula(self, qkv, added, behind, **options):
+        answer = attention(*qkv, window=(200, 0), layout="hsd", outputs=("context",), **options)
+        added = np.where((behind >= 0) & (behind <= 200), added, -np.inf)
+        context, _ = formula(*(array[:1] for array in qkv), added)
+        np.testing.assert_allclose(answer.context[:1], context, rtol=2e-4, atol=4e-5)
+
+    def test_with_a_bias(self, long, behind):
+        # It would be that of the first step.
+        bias = np.random.default_rng(8).standard_normal((self.LENGTH, self.LENGTH))
+        self.assert_is_the_formula(long, bias, behind, bias=bias)
+
+    def test_with_alibi(self, long, behind):
+        slopes = np.array([0.1, 0.2, 0.3, 0.4])
+        self.assert_is_the_formula(long, -0.1 * np.abs(behind), behind, alibi_slopes=slopes)
 
 
 @pytest.mark.parametrize("offset", [0, 600, 5000, 10**6])
