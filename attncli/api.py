@@ -130,7 +130,8 @@ def attention(
     Returns
     -------
     Attention
-        In the computing dtype; outputs not asked for are None.
+        In the computing dtype; outputs not asked for are None. Weights below the least normal
+        number of the dtype, 1.2e−38 in float32, may be 0.
 
     Raises
     ------
