@@ -1,4 +1,4 @@
-"""Fixtures that the tests of the command line share."""
+"""Fixtures that several files of tests share."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from process import Ran
 
 from attncli.cli import _run
+from attncli.engine import plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder that is also the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(params=[True, False], ids=["unpacked", "packed"])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do what is done with either kind of BLAS, whichever this machine has."""
+    monkeypatch.setattr(plan, "multiplies_unpacked", lambda: request.param)
 
 
 @pytest.fixture

@@ -9,12 +9,7 @@ from attncli import attention, pose, solve
 from attncli.engine import blas, block, plan, scratch, sweep
 
 BOTH = ("weights", "context", "lse")
-
-
-@pytest.fixture(params=[True, False], ids=["unpacked", "packed"], autouse=True)
-def kernels(request, monkeypatch):
-    """Do what is done on either kind of machine, whichever this one is."""
-    monkeypatch.setattr(plan, "multiplies_unpacked", lambda: request.param)
+pytestmark = pytest.mark.usefixtures("kernels")
 
 
 def inputs(heads, queries, keys, width, *, groups=None, value_width=None, batch=1, dtype="float32"):

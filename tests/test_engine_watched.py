@@ -4,16 +4,11 @@ import numpy as np
 import pytest
 
 from attncli import attention
-from attncli.engine import block, plan, sums
+from attncli.engine import block, sums
 
 ONLY = ("context", "lse")
 QUERIES, KEYS, WIDTH = 320, 1200, 16
-
-
-@pytest.fixture(params=[True, False], ids=["unpacked", "packed"], autouse=True)
-def kernels(request, monkeypatch):
-    """Do what is done on either kind of machine, whichever this one is."""
-    monkeypatch.setattr(plan, "multiplies_unpacked", lambda: request.param)
+pytestmark = pytest.mark.usefixtures("kernels")
 
 
 @pytest.fixture(params=["float32", "float64"])

@@ -43,11 +43,12 @@ Array = npt.NDArray[Any]
 # keep 20 orders of magnitude to both ends. `attncli.engine.block` looks at what comes out.
 _ROOM = {np.dtype(np.float32): 40.0, np.dtype(np.float64): 300.0}
 
-# Powers of 2 far below what is felt, and so far above the least number that differences stay
-# normal. Sums that are larger than the others do not feel them.
+# Far below what sums feel that are larger than the others, and so far above the least number
+# that differences stay normal.
 _LEAST = {np.dtype(np.float32): 2.0**-99, np.dtype(np.float64): 2.0**-963}
-_NEARLY = 0.8
 _LEAST_SUM = {np.dtype(np.float32): 1e-12, np.dtype(np.float64): 1e-250}
+# A first tile that comes so near to the room is followed by one that exceeds it.
+_NEARLY = 0.8
 
 
 def room(dtype: np.dtype[Any]) -> float:

@@ -242,15 +242,8 @@ class _Body:
     numbers: array[float] = field(default_factory=lambda: array("d"))
     labels: list[str] = field(default_factory=list)
 
-    def add(self, numbers: npt.NDArray[np.float64]) -> None:
-        """Add some float64.
-
-        Raises
-        ------
-        InputError
-            They become too many.
-        """
-        self.numbers.frombytes(numbers.data.cast("B"))
+    def refuse_many(self) -> None:
+        """Refuse what turns out to be more than `_refuse_many` saw."""
         if len(self.numbers) > _MOST_NUMBERS:
             raise _too_many_cells(self.table, f"more than {_MOST_NUMBERS:,} cells")
 
@@ -274,7 +267,8 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
         if headings.column:
             _check_label(table, headings, line, cells[0])
             body.labels.append(cells[0])
-        body.add(np.array(read(cells, start, partial(table.refusal, line=line)), float))
+        body.numbers.extend(read(cells, start, partial(table.refusal, line=line)))
+        body.refuse_many()
     if not body.numbers:
         raise table.refusal(f"found only {quoted(first[0])}, expected numbers", first_line, 1)
     width = len(first) - start
@@ -301,7 +295,8 @@ def _skim(table: _Table, body: _Body, heading: int, width: int) -> Iterator[Row]
             values = _plain(block, table.delimiter)
             if values is None or values.shape[1] != width:
                 break
-            body.add(values)
+            body.numbers.frombytes(values.data.cast("B"))
+            body.refuse_many()
         start = end
     if start == len(data):
         return iter(())
