@@ -29,9 +29,9 @@ def test_the_share_of_all_scores_that_is_computed(options, share, outputs, monke
     computed = []
     fill = sweep.fill
 
-    def counted(rows, columns, out):
+    def counted(rows, columns, out, scratch):
         computed.append(out.size)
-        fill(rows, columns, out)
+        fill(rows, columns, out, scratch)
 
     monkeypatch.setattr(sweep, "fill", counted)
     query, key, value = np.random.default_rng(0).standard_normal((3, 1, LENGTH, 4), np.float32)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attncli import attention, pose, solve
-from attncli.engine import blas, block, plan, scratch, sweep
+from attncli.engine import blas, block, panels, plan, scratch, sweep
 
 BOTH = ("weights", "context", "lse")
 pytestmark = pytest.mark.usefixtures("kernels")
@@ -268,6 +268,68 @@ def test_the_steps_of_a_window_share_a_call(monkeypatch):
     attention(*inputs(1, 8192, 8192, 4), window=(256, 0), outputs=("context",), threads=1)
     # Strips of 128 queries would be 64.
     assert len(calls) < 40
+
+
+@pytest.mark.parametrize("columns", [1, 7, 16, 40, 100])
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_highest_score_of_each_query(columns, turned):
+    tile = np.random.default_rng(columns).standard_normal((2, 3, 5, columns)).swapaxes(2, 3)
+    tile = tile.copy() if turned else tile
+    tile[1, 2, columns // 2, 4] = -np.inf
+    found = panels.highest(tile)
+    assert panels.is_turned(tile) is (turned or columns == 1)
+    for place in np.ndindex(2, 3, 5):
+        assert found[place] == max(
+            tile[(*place[:2], column, place[2])] for column in range(columns)
+        )
+
+
+class TestARuleThatLiesInAnyWay:
+    """What is read by the column is copied first where its rows lie far apart."""
+
+    QUERIES, KEYS = 1100, 700
+
+    @staticmethod
+    def ways(array):
+        yield np.asfortranarray(array)
+        yield array[::-1, ::-1].copy()[::-1, ::-1]
+        yield array.repeat(2, axis=1)[:, ::2]
+        wide = np.empty((len(array), 4096), array.dtype)
+        wide[:, 5 : 5 + array.shape[1]] = array
+        yield wide[:, 5 : 5 + array.shape[1]]
+
+    def answers(self, rule, array, **options):
+        qkv = inputs(2, self.QUERIES, self.KEYS, 16)
+        for given in (array, *self.ways(array)):
+            yield attention(*qkv, **{rule: given}, **options)
+
+    @pytest.mark.parametrize("outputs", [("context",), ("weights", "context")], ids="-".join)
+    @pytest.mark.parametrize("options", [{}, {"causal": True, "causal_align": "top-left"}])
+    def test_a_mask(self, outputs, options):
+        mask = np.random.default_rng(0).random((self.QUERIES, self.KEYS)) < 0.5
+        mask[:, 0] = True
+        first, *others = self.answers("mask", mask, outputs=outputs, **options)
+        for other in others:
+            np.testing.assert_array_equal(other.context, first.context)
+        seen = mask & np.tri(*mask.shape, dtype=bool) if options else mask
+        qkv = inputs(2, self.QUERIES, self.KEYS, 16)
+        assert_is_the_formula(*qkv, outputs, seen, mask=mask, **options)
+
+    @pytest.mark.parametrize("heat", [1, 100])
+    @pytest.mark.parametrize("dtype", ["float16", "float32"])
+    def test_a_bias(self, dtype, heat):
+        bias = np.random.default_rng(0).standard_normal((self.QUERIES, self.KEYS)) * heat
+        bias = np.where(bias > 2 * heat, -np.inf, bias).astype(dtype)
+        first, *others = self.answers("bias", bias, outputs=("context",))
+        for other in others:
+            np.testing.assert_array_equal(other.context, first.context)
+        query, key, value = (
+            array[0].astype(float) for array in inputs(2, self.QUERIES, self.KEYS, 16)
+        )
+        scores = query @ key.swapaxes(1, 2) / 4 + bias.astype(float)
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        truth = powers / powers.sum(-1, keepdims=True) @ value
+        np.testing.assert_allclose(first.context[0], truth, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

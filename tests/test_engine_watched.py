@@ -5,6 +5,7 @@ import pytest
 
 from attncli import attention
 from attncli.engine import block, sums
+from attncli.engine.scratch import Scratch
 
 ONLY = ("context", "lse")
 QUERIES, KEYS, WIDTH = 320, 1200, 16
@@ -188,12 +189,16 @@ def test_keys_that_alibi_puts_far_away(offset, qkv):
     np.testing.assert_allclose(answer.context, context, rtol=near, atol=near)
 
 
-def test_what_is_not_felt_is_0():
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_is_not_felt_is_0(turned):
     for dtype, unit in ((np.float32, 1.0), (np.float32, 1 / np.log(2)), (np.float64, 1.0)):
         scores = np.array([-np.inf, -1e9, -800, -5, 0], dtype) * dtype(unit)
-        sums.exponentiate_felt(scores, unit)
-        assert scores[:3].tolist() == [0, 0, 0]
-        np.testing.assert_allclose(scores[3:], [np.exp(-5), 1], rtol=1e-5)
+        tile = np.tile(scores, (2, 3, 4, 1)).swapaxes(2, 3)
+        tile = tile.copy() if turned else tile
+        sums.exponentiate_felt(tile, unit, Scratch(np.dtype(dtype), 5, lambda: None))
+        assert not tile[:, :, :3].any()
+        expected = np.broadcast_to([[np.exp(-5)], [1]], (2, 3, 2, 4))
+        np.testing.assert_allclose(tile[:, :, 3:], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("queries", [320, 600])

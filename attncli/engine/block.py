@@ -132,7 +132,7 @@ def _sweep(operands: Operands, block: Block, span: Span, scratch: Scratch) -> tu
     weights, context = block.results.get("weights"), block.room_for_context(scratch)
     rows = _rows(operands, block, scratch, careful=False)
     if rows.keep:
-        _fill_hidden(rows, span)
+        _fill_hidden(rows, span, scratch)
     factor = 1.0
     while True:
         sweep = Sweep(rows, weights, context, scratch, value_factor=factor)
@@ -197,7 +197,7 @@ def _is_bounded(problem: Problem, head: int, bound: float) -> bool:
     return capped <= room(problem.dtype)
 
 
-def _fill_hidden(rows: Rows, span: Span) -> None:
+def _fill_hidden(rows: Rows, span: Span, scratch: Scratch) -> None:
     """Write the outputs for the keys outside the span: tiles that softmax never needs."""
     keys = rows.key.shape[1]
     outside = [part for part in ((0, span[0]), (span[1], keys)) if part[0] < part[1]]
@@ -206,7 +206,7 @@ def _fill_hidden(rows: Rows, span: Span) -> None:
             for columns in tiles((first, last), 4096):
                 heads, count, _, panel = rows.query.shape
                 sizes = heads, count, columns[1] - columns[0], panel
-                fill(rows, columns, np.empty(sizes, rows.query.dtype))
+                fill(rows, columns, np.empty(sizes, rows.query.dtype), scratch)
         else:
             rows.keep["scores"][..., first:last] = -np.inf
 

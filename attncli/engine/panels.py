@@ -11,6 +11,7 @@ by side.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,12 +23,23 @@ if TYPE_CHECKING:
 
     from attncli.engine.scratch import Scratch
 
-__all__ = ["PANEL", "Grain", "across", "lying", "multiply", "sum_up"]
+__all__ = [
+    "PANEL",
+    "Grain",
+    "across",
+    "highest",
+    "is_turned",
+    "lying",
+    "multiply",
+    "sum_up",
+]
 
 Array = npt.NDArray[Any]
 
 # Queries of a panel, where products of small matrices are the fastest.
 PANEL = 64
+# Keys that lie side by side, in a maximum over keys.
+_FOLD = 16
 
 
 class Grain(NamedTuple):
@@ -73,6 +85,22 @@ def lying(make: Callable[..., Array], shape: tuple[int, ...], grain: Grain) -> A
     if grain.by_rows:
         return make(heads, panels, panel, columns).swapaxes(2, 3)
     return make(*shape)
+
+
+def is_turned(tile: Array) -> bool:
+    """Return whether the queries of a panel lie side by side, not a query's keys."""
+    return tile.strides[3] == tile.itemsize
+
+
+def highest(tile: Array) -> Array:
+    """Return the highest score of each query: (N, P, R) of a tile (N, P, columns, R)."""
+    heads, panels, columns, panel = tile.shape
+    fold = math.gcd(columns, _FOLD)
+    if fold == 1 or not tile.flags.c_contiguous:
+        return np.asarray(tile.max(axis=2))
+    # NumPy takes a row at a time: the longer they are, the fewer.
+    folded = tile.reshape(heads, panels, columns // fold, fold * panel).max(axis=2)
+    return np.asarray(folded.reshape(heads, panels, fold, panel).max(axis=2))
 
 
 def multiply(left: Array, right: Array, out: Array, grain: Grain) -> Array:

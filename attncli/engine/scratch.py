@@ -24,6 +24,8 @@ _SPARE_BYTES = 2**22
 _KEPT = 8
 # Bytes. Loads of one that begin where it does are the fast ones.
 _LINE = 64
+# Bytes. Rows so far from each other collide in the cache when they are read by the column.
+_FAR = 512
 
 
 class Scratch:
@@ -54,32 +56,46 @@ class Scratch:
             held = self._buffers[name] = np.ones(max(count, self.tile_columns), self._dtype)
         return held[:count]
 
-    def buffer(self, name: str, *shape: int) -> Array:
+    def same(self, number: float, *shape: int) -> Array:
+        """Return an array of one number, to read."""
+        return self.kept((number, shape), lambda: np.full(shape, number, self._dtype))
+
+    def buffer(self, name: str, *shape: int, dtype: np.dtype[Any] | None = None) -> Array:
         """Return a contiguous buffer of a shape; the last one of its name is overwritten."""
         form = name, shape
         view = self._views.get(form)
         if view is None:
-            view = self._views[form] = self._view(name, shape)
+            view = self._views[form] = self._view(name, shape, dtype or self._dtype)
         return view
 
-    def _view(self, name: str, shape: tuple[int, ...]) -> Array:
-        size = math.prod(shape) * self._dtype.itemsize
+    def _view(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        size = math.prod(shape) * dtype.itemsize
         held = self._buffers.get(name)
         if held is None or held.size < size:
             fresh = np.empty(size + _LINE - 1, np.uint8)
             start = -fresh.ctypes.data % _LINE
             held = self._buffers[name] = fresh[start : start + size]
-        return held[:size].view(self._dtype).reshape(shape)
+        return held[:size].view(dtype).reshape(shape)
 
-    def apart(self, name: str, *shape: int) -> Array:
+    def apart(self, name: str, *shape: int, dtype: np.dtype[Any] | None = None) -> Array:
         """Return a buffer of a shape whose rows do not lie a power of 2 apart.
 
         Those that do collide in the cache.
         """
         *lead, columns = shape
+        itemsize = (dtype or self._dtype).itemsize
         # An odd number of lines of the cache.
-        lines = -(-columns * self._dtype.itemsize // _LINE) | 1
-        return self.buffer(name, *lead, lines * _LINE // self._dtype.itemsize)[..., :columns]
+        lines = -(-columns * itemsize // _LINE) | 1
+        return self.buffer(name, *lead, lines * _LINE // itemsize, dtype=dtype)[..., :columns]
+
+    def near(self, name: str, matrix: Array) -> Array:
+        """Return a matrix that can be read by the column: a copy where its rows lie far apart."""
+        step, itemsize = matrix.strides
+        if itemsize != matrix.itemsize or 1 in matrix.shape or abs(step) < _FAR:
+            return matrix
+        copy = self.apart(name, *matrix.shape, dtype=matrix.dtype)
+        np.copyto(copy, matrix)
+        return copy
 
     def turned(self, key: Array, place: Hashable) -> Array:
         """Return keys (G, S, D) that lie by the column, (G, D, S); the last ones are kept."""

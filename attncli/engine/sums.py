@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.engine.panels import lying, sum_up
+from attncli.engine.panels import highest, is_turned, lying, sum_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,31 +63,39 @@ def exponential(scores: Array, unit: float, out: Array | None = None) -> Array:
     return result
 
 
-def exponentiate_felt(scores: Array, unit: float) -> None:
+def exponentiate_felt(scores: Array, unit: float, scratch: Scratch) -> None:
     """Exponentiate in place, but to 0 what no sum would feel that has a 1 in it, or `is_felt`.
 
     Exponentials below 1e−38 take ten times as long as others, and products with them a hundred
     times.
     """
     least = _LEAST[scores.dtype]
-    np.maximum(scores, math.log(least) * unit, out=scores)
+    _raise_to(math.log(least) * unit, scores, scratch)
     exponential(scores, unit, scores)
     np.subtract(scores, 2 * least, out=scores)
-    np.maximum(scores, 0, out=scores)
+    _raise_to(0.0, scores, scratch)
 
 
-def exponentiate_normal(scores: Array) -> None:
+def exponentiate_normal(scores: Array, scratch: Scratch) -> None:
     """Exponentiate scores in nats in place, but to 0 what would be less than a normal number."""
     least = 2 * float(np.finfo(scores.dtype).tiny)
     lowest = math.log(least)
     if scores.min() >= lowest:
         np.exp(scores, scores)
         return
-    np.maximum(scores, lowest, out=scores)
+    _raise_to(lowest, scores, scratch)
     np.exp(scores, scores)
     # Not by subtraction: the small ones keep all their digits.
     normal = (scores > least * (1 + 1e-4)).astype(scores.dtype)
     np.multiply(scores, normal, out=scores)
+
+
+def _raise_to(least: float, tile: Array, scratch: Scratch) -> None:
+    """Put a number in the place of every lower one of a tile."""
+    # np.maximum takes four times as long with a single number as with an array.
+    columns, panel = tile.shape[2:]
+    bound = scratch.same(least, columns, panel if is_turned(tile) else 1)
+    np.maximum(tile, bound, out=tile)
 
 
 class TooHighError(Exception):
@@ -206,12 +214,12 @@ class Sums:
 
     def shift_tile(self, tile: Array, panels: slice) -> None:
         """Subtract the shift from a tile; where it no longer will do, raise it first."""
-        highest = tile.max(axis=2)
+        top = highest(tile)
         shift = self.shift[:, panels]
         seeing = self.denominator[:, panels] > 0
-        if not (all(self._all_seeing[panels]) and self._will_do(highest - shift)):
+        if not (all(self._all_seeing[panels]) and self._will_do(top - shift)):
             # A query that has seen nothing takes any shift, a lower one too.
-            raised = np.maximum(shift, highest, out=highest, where=seeing)
+            raised = np.maximum(shift, top, out=top, where=seeing)
             self._all_seeing[panels] = (raised.min(axis=(0, 2)) > -np.inf).tolist()
             raised[raised == -np.inf] = 0
             if not self._empty:
@@ -221,7 +229,7 @@ class Sums:
             shift[...] = raised
         np.subtract(tile, shift[:, :, None], out=tile)
 
-    def exponentiate_watched(self, tile: Array) -> None:
+    def exponentiate_watched(self, tile: Array, scratch: Scratch) -> None:
         """Exponentiate a tile in place without a shift, if no score is too high for it.
 
         Raises
@@ -233,7 +241,7 @@ class Sums:
         if not tile.max() <= (_NEARLY * most if self._empty else most):
             raise TooHighError
         if tile.min() < math.log(_LEAST[tile.dtype]) * self.unit:
-            exponentiate_felt(tile, self.unit)
+            exponentiate_felt(tile, self.unit, scratch)
         else:
             exponential(tile, self.unit, tile)
 

@@ -32,7 +32,7 @@ Span = tuple[int, int]
 # Measured (tests/bench/README.md). The keys of a tile that some panels do not see.
 _EDGE_COLUMNS = 128
 # Of a tile of weights that is computed apart.
-_ROWS_BYTES = 2**22
+_ROWS_BYTES = 2**21
 
 
 def tiles(span: Span, most: int) -> Iterator[Span]:
@@ -124,10 +124,10 @@ class Sweep:
         if rows.grain.piece:  # computed where it stays in the cache, and written once
             tile = scratch.apart("tile", heads, count, panel, columns[1] - columns[0])
             tile = tile.swapaxes(2, 3)
-        fill(rows, columns, tile)
+        fill(rows, columns, tile, scratch)
         if rows.shifted:
             sums.shift_tile(tile, panels)
-            exponentiate_normal(tile)
+            exponentiate_normal(tile, scratch)
         else:
             exponential(tile, rows.unit, tile)
         if rows.hides_late and rows.operands.problem.visible.hides:
@@ -167,12 +167,12 @@ class Sweep:
         for columns in tiles(span, scratch.tile_columns):
             scratch.pause()
             tile = scratch.buffer("tile", heads, count, columns[1] - columns[0], panel)
-            fill(rows, columns, tile)
+            fill(rows, columns, tile, scratch)
             if rows.shifted:
                 sums.shift_tile(tile, panels)
-                exponentiate_felt(tile, rows.unit)
+                exponentiate_felt(tile, rows.unit, scratch)
             elif rows.watched:
-                sums.exponentiate_watched(tile)
+                sums.exponentiate_watched(tile, scratch)
             else:
                 exponential(tile, rows.unit, tile)
             for run, some in silenced:

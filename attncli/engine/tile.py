@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.panels import Grain, across, multiply
+from attncli.engine.panels import Grain, across, is_turned, multiply
 from attncli.engine.refusals import refuse_scores
 from attncli.finite import all_finite
 from attncli.visibility import cut
@@ -27,7 +27,7 @@ __all__ = ["Rows", "fill", "silence"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
-Step = Callable[["Rows", Span, Array], None]
+Step = Callable[["Rows", Span, Array, "Scratch"], None]
 
 
 @dataclass(eq=False, slots=True)
@@ -123,7 +123,7 @@ class Rows:
         )
 
 
-def fill(rows: Rows, columns: Span, out: Array) -> None:
+def fill(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
     """Write the scores of some queries and the keys of some columns into ``out``.
 
     Where `Rows.hides_late`, those of hidden keys too: they come out finite.
@@ -133,6 +133,7 @@ def fill(rows: Rows, columns: Span, out: Array) -> None:
     rows : Rows
     columns : (start, stop)
     out : ndarray (N, P, columns, R), the computing dtype
+    scratch : Scratch
 
     Raises
     ------
@@ -149,7 +150,7 @@ def fill(rows: Rows, columns: Span, out: Array) -> None:
     else:
         multiply(keys, rows.query, out, rows.grain)
     for step in rows.steps or ():
-        step(rows, columns, out)
+        step(rows, columns, out, scratch)
 
 
 def _steps(rows: Rows) -> Iterator[Step]:
@@ -178,7 +179,7 @@ def _steps(rows: Rows) -> Iterator[Step]:
         yield partial(_copy, "scores")
 
 
-def _copy(name: str, rows: Rows, columns: Span, tile: Array) -> None:
+def _copy(name: str, rows: Rows, columns: Span, tile: Array, _: Scratch) -> None:
     across(rows.keep[name][..., slice(*columns)], rows.panel)[...] = tile
 
 
@@ -203,7 +204,7 @@ def _additive(rows: Rows, queries: Array, keys: Array, out: Array) -> None:
         np.multiply(out, factor, out=out)
 
 
-def _cap(rows: Rows, _: Span, scores: Array) -> None:
+def _cap(rows: Rows, _: Span, scores: Array, __: Scratch) -> None:
     """Write softcap · tanh(scores / softcap) in place (Gemma 2, section 2)."""
     softcap = (rows.operands.problem.softcap or math.inf) * rows.unit
     np.divide(scores, softcap, out=scores)
@@ -211,16 +212,19 @@ def _cap(rows: Rows, _: Span, scores: Array) -> None:
     np.multiply(scores, softcap, out=scores)
 
 
-def _add_bias(rows: Rows, columns: Span, scores: Array) -> None:
+def _add_bias(rows: Rows, columns: Span, scores: Array, scratch: Scratch) -> None:
     bias = np.asarray(rows.operands.problem.bias)
     part = cut(bias, rows.batch, rows.head, (rows.start, rows.stop), columns)
-    part = across(widen(part, scores.dtype), rows.panel)
+    part = widen(part, scores.dtype)
     if rows.unit != 1.0:
-        part = np.multiply(part, rows.unit, order="C", dtype=scores.dtype)
-    np.add(scores, part, out=scores)
+        room = scratch.apart("bias", *part.shape)
+        part = np.multiply(part, rows.unit, room, dtype=scores.dtype)
+    elif is_turned(scores):
+        part = scratch.near("bias", part)
+    np.add(scores, across(part, rows.panel), out=scores)
 
 
-def _subtract_penalty(rows: Rows, columns: Span, scores: Array) -> None:
+def _subtract_penalty(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:
     """Subtract slope · |i + offset − j| (Press et al. 2022, section 3)."""
     slope = np.asarray(rows.operands.problem.slopes)[rows.head] * rows.unit
     # The penalty depends on i − j alone: row i is the row before it, moved by one. So it
@@ -236,10 +240,10 @@ def _subtract_penalty(rows: Rows, columns: Span, scores: Array) -> None:
     np.subtract(scores, across(view, rows.panel), out=scores)
 
 
-def _hide(rows: Rows, columns: Span, scores: Array) -> None:
+def _hide(rows: Rows, columns: Span, scores: Array, scratch: Scratch) -> None:
     """Put -inf in the place of every score of a tile whose key its query does not see."""
     for edge, part in _edges(rows, columns, scores):
-        seen = _pattern(rows, edge, part)
+        seen = _pattern(rows, edge, part, scratch)
         if rows.may_overflow:
             np.copyto(part, -np.inf, where=seen == 0)
         else:
@@ -253,7 +257,7 @@ def silence(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
     """Put 0 in the place of the exponential of every key that its query does not see."""
     visible = rows.operands.problem.visible
     for edge, part in _edges(rows, columns, out):
-        seen = partial(_pattern, rows, edge, part)
+        seen = partial(_pattern, rows, edge, part, scratch)
         if rows.may_overflow:
             np.copyto(part, 0, where=seen() == 0)
         elif visible.repeats:
@@ -269,7 +273,7 @@ def _edges(rows: Rows, columns: Span, tile: Array) -> Iterator[tuple[Span, Array
         yield edge, tile[:, :, edge[0] - columns[0] : edge[1] - columns[0]]
 
 
-def _pattern(rows: Rows, edge: Span, part: Array) -> Array:
+def _pattern(rows: Rows, edge: Span, part: Array, scratch: Scratch) -> Array:
     """Return 1 for each key of an edge that is seen, 0 for each that is not.
 
     Returns
@@ -281,13 +285,13 @@ def _pattern(rows: Rows, edge: Span, part: Array) -> Array:
     seen = visible.tile(rows.batch, rows.head, (rows.start, rows.stop), edge)
     if seen is None:
         return np.ones((1, 1, 1), part.dtype)
-    pattern = across(seen, rows.panel)
-    if part.strides[3] == part.itemsize:
-        pattern = np.broadcast_to(pattern, (len(pattern), *part.shape[2:])).copy()
-    return pattern.astype(part.dtype)
+    if not is_turned(part):
+        return across(seen, rows.panel).astype(part.dtype)
+    pattern = across(scratch.near("seen", seen), rows.panel)
+    return np.broadcast_to(pattern, (len(pattern), *part.shape[2:])).copy().astype(part.dtype)
 
 
-def _refuse_overflow(rows: Rows, columns: Span, scores: Array) -> None:
+def _refuse_overflow(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:
     if all_finite(scores):
         return
     problem = rows.operands.problem
