@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 from process import Ran
+from threadpoolctl import threadpool_limits
 
 from attncli.cli import _run
 from attncli.engine import plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_blas_thread() -> Iterator[None]:
+    """Let the formulas that tests compare with use one core: each has a test running on it."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 @pytest.fixture
