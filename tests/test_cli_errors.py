@@ -206,6 +206,15 @@ CASES = {
     "heatmap q.csv k.csv --rows x": ("--rows: expected a:b, as in 0:64; found 'x'", ""),
     "heatmap q.csv k.csv --vmax x": ("--vmax: expected auto or a number; found 'x'", ""),
     "heatmap q.csv k.csv --cmap Blues": ("--cmap is for files: give --out", ""),
+    "heatmap q.csv k.csv --dpi 150": ("--dpi is for files: give --out", ""),
+    "heatmap heads.npy heads.npy --annotate": (
+        "--annotate: the cells here have no room for numbers",
+        "choose one head with --head, a part with --rows and --cols, or give --out",
+    ),
+    "compute q.csv k.csv v.csv --top 3": (
+        "--top says how many keys --show top lists: add top to --show",
+        "",
+    ),
     "heatmap nan.csv": ("nan.csv: expected finished weights, finite and not negative", None),
     "heatmap v.csv --causal": (
         "v.csv holds finished weights: causal has nothing to act on",

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as arrays_of
 
 from attncli.errors import OutputError
 from attncli.save.formats import FORMATS, Results, format_of, save, write
-from attncli.save.numbers import number_texts
+from attncli.save.numbers import _stands_for, number_lines
 
 DTYPES = [np.float16, np.float32, np.float64]
 LABELS = st.text(max_size=6) | st.sampled_from(
@@ -119,6 +119,11 @@ def test_npy_and_npz_read_back_exactly_whatever_the_order_in_memory(array):
             assert members["w"].tobytes() == each.tobytes()
 
 
+def number_texts(row):
+    (line,) = number_lines(row[None], ",")
+    return line.split(",")
+
+
 def shortest(number, dtype):
     """Count digits by trial: the first precision at which Python's text gives the number back."""
     for digits in range(1, 18):
@@ -158,10 +163,36 @@ def test_what_numbers_look_like(dtype, number, text):
     assert number_texts(np.array([number], dtype)) == [text]
 
 
-def test_every_float16_there_is_reads_back_exactly():
+def test_every_float16_there_is_reads_back_exactly_and_is_short():
     every = np.arange(2**16, dtype=np.uint16).view(np.float16)
     every = every[~np.isnan(every)]
-    same_bits([float(text) for text in number_texts(every)], every)
+    texts = number_texts(every)
+    same_bits([float(text) for text in texts], every)
+    for text, number in zip(texts, every, strict=True):
+        assert text == repr(float(str(number)))  # NumPy finds the shortest, and writes 1e+03
+
+
+def float32s():
+    random = np.random.default_rng(0)
+    yield random.integers(0, 2**32, 20_000, dtype=np.uint32).view(np.float32)
+    yield np.exp(random.standard_normal(20_000) * 5).astype(np.float32)
+    tens = (10.0 ** np.arange(-45, 39)).astype(np.float32)
+    twos = 2.0 ** np.arange(-149, 128).astype(np.float32)
+    for edge in (tens, twos, -tens):
+        yield from (edge, *(np.nextafter(edge, np.float32(end)) for end in (-np.inf, np.inf)))
+    yield (random.integers(0, 10**7, 20_000) / 10.0 ** random.integers(0, 9, 20_000)).astype("f4")
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_float32s_are_as_short_as_numpy_finds_them():
+    for every in float32s():
+        block = every[np.isfinite(every)]
+        texts = number_texts(block)
+        same_bits([float(text) for text in texts], block)
+        for text, number in zip(texts, block, strict=True):
+            short = float(str(number))
+            if np.float32(short) == number:  # or else it is rounded twice
+                assert float(text) == short
 
 
 def test_a_float32_that_rounds_twice_on_the_way_through_float64_survives():
@@ -169,6 +200,16 @@ def test_a_float32_that_rounds_twice_on_the_way_through_float64_survives():
     number = np.frombuffer(struct.pack("<I", 0x15AE43FD), np.float32)
     assert np.float32(float(str(number[0]))) != number[0], "no longer a trap: choose another"
     assert np.float32(float(number_texts(number)[0])) == number[0]
+
+
+def test_what_float64_takes_for_the_middle_of_two_float32_stands_for_neither():
+    # A text that it is nearest to may be meant for either; a whole number is meant as it is.
+    below, above = np.float32(1.5), np.nextafter(np.float32(1.5), np.float32(2))
+    middle = (float(below) + float(above)) / 2
+    for number in (below, above):
+        assert not _stands_for(np.array([middle]), number[None]).any()
+    assert _stands_for(np.array([2.0**24 + 1]), np.array([2**24], np.float32)).all()
+    assert not _stands_for(np.array([2.0**24 + 1]), np.array([2**24 + 2], np.float32)).any()
 
 
 def test_lines_of_csv_and_tsv():

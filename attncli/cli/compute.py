@@ -51,6 +51,7 @@ __all__ = ["add_to"]
 
 # Above so many cells a table gets its rows computed alone, not cut from the whole.
 _WHOLE_CELLS = 4_000_000
+_TOP = 3
 
 
 def add_to(app: typer.Typer) -> None:
@@ -83,6 +84,8 @@ def compute(
         asked = {*names, *(name for save in saves for name in save.names)}
         if average.average_heads:
             _refuse_average(asked)
+        if output.top is not None and "top" not in asked:
+            raise UsageError("--top says how many keys --show top lists: add top to --show")
         if question.unprojected and "context" in asked:
             _warn_unprojected()
         if output.format != "table":
@@ -90,7 +93,7 @@ def compute(
             _refuse_binary(output.format)
         answer = _solve_and_save(problem, names, saves, output, average, run)
     if output.format != "table":
-        summaries = _summaries(names, problem, output.top, run)
+        summaries = _summaries(names, problem, output.top or _TOP, run)
         _write_stdout(output.format, results(names, problem, answer, summaries))
     else:
         _print_tables(problem, answer, names, output, run, pick, average)
@@ -143,7 +146,7 @@ def _solve_and_save(
         answer = _solve(problem, needed, into, average, run)
     for save in saves:
         if save not in maps:
-            summaries = _summaries(save.names, problem, output.top, run)
+            summaries = _summaries(save.names, problem, output.top or _TOP, run)
             write_save(save, results(save.names, problem, answer, summaries))
     return replace(answer, **dict.fromkeys(into))
 
@@ -224,7 +227,7 @@ def _print_tables(
         if name in SUMMARIES:
             from attncli.cli.summaries import summary_parts  # noqa: PLC0415
 
-            for part in summary_parts(name, problem, output.top, limits, run):
+            for part in summary_parts(name, problem, output.top or _TOP, limits, run):
                 screen.print(part)
 
 

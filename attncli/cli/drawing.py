@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
     from attncli.view.picture import Picture
 
-__all__ = ["Look", "figure_format", "write_figure"]
+__all__ = ["DPI", "Look", "figure_format", "write_figure"]
 
 _FORMATS: dict[str, Literal["png", "svg", "pdf"]] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
+
+DPI = 150
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Look:
     cmap: str | None = None
     annotate: bool | None = None
     digits: int = 2
-    dpi: int = 150
+    dpi: int = DPI
 
 
 def figure_format(option: str, path: str) -> Literal["png", "svg", "pdf"]:

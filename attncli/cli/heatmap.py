@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from attncli.cli.drawing import Look, figure_format, write_figure
+from attncli.cli.drawing import DPI, Look, figure_format, write_figure
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import AverageOptions, PickOptions, ProblemOptions, RunOptions
 from attncli.cli.question import Question, ask_or_read
@@ -105,9 +105,9 @@ class PictureOptions:
         False
     )
     dpi: Annotated[
-        int,
-        Option(metavar="N", min=10, max=2400, help="Dots an inch.", rich_help_panel=PICTURE),
-    ] = 150
+        int | None,
+        Option(metavar="N", min=10, max=2400, help="Dots an inch; 150.", rich_help_panel=PICTURE),
+    ] = None
 
 
 def add_to(app: typer.Typer) -> None:
@@ -132,6 +132,8 @@ def heatmap(
     from attncli.loading import split_member  # noqa: PLC0415
     from attncli.save.files import refuse_inputs  # noqa: PLC0415
 
+    if not drawing.out:
+        _refuse_for_files_alone(drawing)
     outputs = [drawing.out] if drawing.out else []
     subtracted = [split_member(drawing.minus)[0]] if drawing.minus else []
     if drawing.out:
@@ -143,10 +145,16 @@ def heatmap(
     if drawing.out is None:
         _show(picture, drawing, run)
     else:
-        look = Look(drawing.cmap, drawing.annotate, drawing.digits, drawing.dpi)
+        look = Look(drawing.cmap, drawing.annotate, drawing.digits, drawing.dpi or DPI)
         notes = write_figure(picture, drawing.out, look, _options(options, drawing, pick))
         for words in notes:
             note(words, quiet=run.quiet)
+
+
+def _refuse_for_files_alone(drawing: PictureOptions) -> None:
+    for option, given in (("--cmap", drawing.cmap), ("--dpi", drawing.dpi)):
+        if given is not None:
+            raise UsageError(f"{option} is for files: give --out")
 
 
 def _picture(
@@ -171,7 +179,7 @@ def _picture(
         vmax=_vmax(drawing.vmax),
         log=drawing.log,
         average=average.average_heads,
-        dpi=drawing.dpi,
+        dpi=drawing.dpi or DPI,
     )
     if drawing.minus is not None:
         _refuse_beside_minus(drawing, average)
@@ -275,8 +283,6 @@ def _options(options: ProblemOptions, drawing: PictureOptions, pick: PickOptions
 def _show(picture: Picture, drawing: PictureOptions, run: RunOptions) -> None:
     from attncli.view.blocks import draw_blocks  # noqa: PLC0415
 
-    if drawing.cmap is not None:
-        raise UsageError("--cmap is for files: give --out")
     print_text(
         draw_blocks(
             picture,

@@ -387,14 +387,14 @@ class OutputOptions:
         ),
     ] = 4
     top: Annotated[
-        int,
+        int | None,
         Option(
             metavar="N",
             min=1,
-            help="How many keys of each query --show top lists.",
+            help="How many keys of each query --show top lists; 3.",
             rich_help_panel=SHOWN,
         ),
-    ] = 3
+    ] = None
     max_rows: Annotated[
         int | None,
         Option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attncli.errors import OutputError
-from attncli.save.numbers import number_texts
+from attncli.save.numbers import number_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ _SCHEMA = 1
 class _Notation:
     """Where JSON and YAML differ: numbers, and characters that must be escaped."""
 
-    numbers: Callable[[list[str]], str]
+    numbers: Callable[[str], str]
     escape: Callable[[str], str]
 
 
@@ -88,24 +88,34 @@ def _enclosed(
 
 def _array_parts(array: npt.NDArray[Any], notation: _Notation, indent: str) -> Iterator[str]:
     if array.ndim == 1:
-        yield f"[{notation.numbers(number_texts(array))}]"
+        yield f"[{_line(array, notation)}]"
         return
     before = "[\n"
-    for part in array:
-        yield f"{before}{indent}  "
-        yield from _array_parts(part, notation, f"{indent}  ")
-        before = ",\n"
+    if array.ndim == 2:
+        for line in number_lines(array, ", "):
+            yield f"{before}{indent}  [{notation.numbers(line)}]"
+            before = ",\n"
+    else:
+        for part in array:
+            yield f"{before}{indent}  "
+            yield from _array_parts(part, notation, f"{indent}  ")
+            before = ",\n"
     # YAML wants even the closing bracket further right than the name.
     yield f"\n{indent}]"
 
 
+def _line(row: npt.ArrayLike, notation: _Notation) -> str:
+    (line,) = number_lines(np.atleast_2d(row), ", ")
+    return notation.numbers(line)
+
+
 def _scalar(value: object, notation: _Notation) -> str:
     if isinstance(value, np.ndarray | np.floating):
-        return notation.numbers(number_texts(np.atleast_1d(value)))
+        return _line(value, notation)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
-        return notation.numbers([repr(value)])
+        return notation.numbers(repr(value))
     if isinstance(value, str):
         return _quoted(value, notation)
     return json.dumps(value)
@@ -119,9 +129,9 @@ def _quoted(text: str, notation: _Notation) -> str:
     return "".join(c if c.isprintable() else notation.escape(c) for c in quoted)
 
 
-def _json_numbers(texts: list[str]) -> str:
+def _json_numbers(line: str) -> str:
     # JSON has no infinity; null is what the file says for a hidden score.
-    line = ", ".join(texts).replace("-inf", "null")
+    line = line.replace("-inf", "null")
     if "inf" in line or "nan" in line:
         raise OutputError(
             "JSON has no number for inf or nan, and the results hold one",
@@ -130,10 +140,10 @@ def _json_numbers(texts: list[str]) -> str:
     return line
 
 
-def _yaml_numbers(texts: list[str]) -> str:
-    line = ", ".join(texts)
+def _yaml_numbers(line: str) -> str:
     if "e" in line:
         # YAML 1.1 takes 1e-05 for a word: its floats have a point.
+        texts = line.split(", ")
         line = ", ".join(text if "." in text else text.replace("e", ".0e") for text in texts)
     return line.replace("inf", ".inf").replace("nan", ".nan")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from attncli.errors import OutputError
-from attncli.save.numbers import number_texts
+from attncli.save.numbers import number_lines
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -28,7 +28,8 @@ def write_tsv(stream: BinaryIO, results: Results) -> None:
 
 
 def _write_lines(stream: BinaryIO, matrix: npt.NDArray[Any], separator: str) -> None:
-    stream.writelines(f"{separator.join(number_texts(row))}\n".encode("ascii") for row in matrix)
+    lines = number_lines(matrix, separator)
+    stream.writelines(f"{line}\n".encode("ascii") for line in lines)
 
 
 def _matrix(results: Results, kind: str) -> npt.NDArray[Any]:

@@ -6,6 +6,7 @@ import re
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from attncli.errors import UsageError
 from attncli.view.blocks_axes import (
     LONGEST_UPRIGHT,
     fit_text,
@@ -72,7 +73,7 @@ def draw_blocks(
     unicode : bool
         Whether it can show more than ASCII.
     annotate : bool, optional
-        False leaves out the numbers in the cells.
+        False leaves out the numbers in the cells; True is an error where they do not fit.
     digits : int
         Digits after the point of these numbers.
 
@@ -80,6 +81,11 @@ def draw_blocks(
     -------
     str
         Lines with escape sequences for colours, if any; no newline at the end.
+
+    Raises
+    ------
+    UsageError
+        Numbers were asked for, and do not fit.
     """
     edge, width = width, max(width or _PIPE_WIDTH, _NARROWEST)
     painter = Painter(color, unicode, picture.signed)
@@ -89,6 +95,11 @@ def draw_blocks(
     lines = _line_limit(height, keys)
     numbers = None if annotate is False else digits
     form = _form(picture, painter, room, lines, numbers)
+    if annotate and form.digits is None:
+        raise UsageError(
+            "--annotate: the cells here have no room for numbers",
+            hint="choose one head with --head, a part with --rows and --cols, or give --out",
+        )
     limit = (lines * 2 if form.halves else lines, max(1, room // form.width))
     picture = coarsen(picture, limit)
     names = gutter(picture, queries, form, width - room, painter)
