@@ -168,12 +168,15 @@ def _has_rows_of_keys(results: Container[str]) -> bool:
 def _stack(problem: Problem, results: Container[str], most: int) -> tuple[int, int]:
     """Return how many heads a block takes at once, and how many queries of each.
 
-    More than one head where they are short; and where they are causal, because few
-    queries of many heads have fewer keys in vain than many of one.
+    More than one head where they are short; where they are causal, because few queries of
+    many heads have fewer keys in vain than many of one; and where a mask or a bias is turned
+    for each tile, once for all its heads.
     """
     batch, heads, queries, _ = problem.shape
     rows = _rows(problem, most)
-    own = _FEW_ROWS if problem.visible.causal else rows
+    visible = problem.visible
+    turned = "weights" not in results and (_is_wide(visible.mask) or _is_wide(problem.bias))
+    own = _FEW_ROWS if visible.causal or turned else rows
     parts = batch * heads * -(-queries // own)
     count = min(heads, most // min(queries, own), parts // _STACKED_PARTS)
     if count < 2 or not _tells_no_heads_apart(problem, results):
@@ -190,11 +193,16 @@ def _tells_no_heads_apart(problem: Problem, results: Container[str]) -> bool:
     visible, (_, _, queries, _) = problem.visible, problem.shape
     if visible.window is not None and queries > _FEW_ROWS:
         return False
-    if visible.mask is not None and visible.mask.shape[1] > 1:
+    if any(rule is not None and rule.shape[1] > 1 for rule in (visible.mask, problem.bias)):
         return False
-    given = problem.bias, problem.slopes, problem.sinks
+    given = problem.slopes, problem.sinks
     kept = any(name in results for name in KEPT)
     return problem.score != "additive" and not kept and all(rule is None for rule in given)
+
+
+def _is_wide(rule: Array | None) -> bool:
+    """Return whether a rule, if there is one, says something else of each query and each key."""
+    return rule is not None and rule.shape[2] > 1 and rule.shape[3] > 1
 
 
 def _width(problem: Problem) -> int:
