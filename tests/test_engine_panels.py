@@ -315,6 +315,25 @@ class TestARuleThatLiesInAnyWay:
         qkv = inputs(2, self.QUERIES, self.KEYS, 16)
         assert_is_the_formula(*qkv, outputs, seen, mask=mask, **options)
 
+    @pytest.mark.parametrize("outputs", [("context",), ("weights", "context")], ids="-".join)
+    @pytest.mark.parametrize("shape", [(8, 1, 300), (8, 512, 300), (1, 512, 300), (1, 512, 1)])
+    @pytest.mark.parametrize("rule", ["mask", "bias"])
+    @pytest.mark.filterwarnings("ignore:.* see no key")
+    def test_of_each_head_or_of_all(self, rule, shape, outputs):
+        qkv = inputs(8, 512, 300, 16, groups=4)
+        bias = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        given = bias > -1 if rule == "mask" else bias
+        answer = attention(
+            *(array[0] for array in qkv), layout="hsd", outputs=outputs, **{rule: given}
+        )
+        query, key, value = (array[0].astype(float) for array in qkv)
+        key, value = key.repeat(2, axis=0), value.repeat(2, axis=0)
+        added = np.where(given, 0, -np.inf) if rule == "mask" else bias
+        powers = np.exp(query @ key.swapaxes(1, 2) / 4 + added)
+        totals = powers.sum(-1, keepdims=True)
+        weights = np.divide(powers, totals, where=totals > 0, out=np.zeros_like(powers))
+        np.testing.assert_allclose(answer.context, weights @ value, rtol=1e-4, atol=1e-5)
+
     @pytest.mark.parametrize("heat", [1, 100])
     @pytest.mark.parametrize("dtype", ["float16", "float32"])
     def test_a_bias(self, dtype, heat):
