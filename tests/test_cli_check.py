@@ -153,7 +153,7 @@ def test_a_difference_is_not_drawn_over_a_file_that_is_judged(judged: Path, attn
 def test_nan_in_the_file_is_a_mismatch(judged: Path, attncli: Run) -> None:
     ran = attncli("check", *QKV, "--expect", "nan.npy")
     assert ran.code == 1
-    assert "2 elements in 1 rows are NaN or infinite and should not be" in ran.text
+    assert "2 elements in 1 row are NaN or infinite and should not be" in ran.text
     assert "every wrong element is NaN or infinite" in ran.text
 
 

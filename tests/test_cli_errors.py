@@ -40,6 +40,9 @@ def wrong(tutorial: Path) -> Path:
         (tutorial / name).write_text(text)
     (tutorial / "folder").mkdir()
     np.save("heads.npy", np.ones((2, 3, 4, 5)))
+    np.save("seen.npy", np.ones((2, 3), bool))
+    np.save("far.npy", np.array([[0, 1e39, 0]] * 2))
+    np.save("large.npy", np.full((2, 3), 1e200))
     return tutorial
 
 
@@ -206,6 +209,25 @@ CASES = {
     "heatmap q.csv k.csv --rows x": ("--rows: expected a:b, as in 0:64; found 'x'", ""),
     "heatmap q.csv k.csv --vmax x": ("--vmax: expected auto or a number; found 'x'", ""),
     "heatmap q.csv k.csv --cmap Blues": ("--cmap is for files: give --out", ""),
+    "heatmap q.csv k.csv --out= --cmap Blues": (
+        "--out: expected a .png, .svg or .pdf file; found ''",
+        "",
+    ),
+    "compute q.csv k.csv v.csv --bias seen.npy": (
+        "bias (seen.npy): expected numbers, which are added to the scores; found booleans",
+        "what says which keys are seen is a mask (--mask)",
+    ),
+    "compute q.csv k.csv v.csv --bias far.npy --precision float32": (
+        (
+            "bias (far.npy): expected numbers up to 8.5e+37, a quarter of the range of float32; "
+            "found 1e+39 at index (0, 1)"
+        ),
+        "",
+    ),
+    "compute large.npy large.npy": (
+        "the scores exceed the range of float64: query and key are too large",
+        "give a smaller scale",
+    ),
     "heatmap q.csv k.csv --dpi 150": ("--dpi is for files: give --out", ""),
     "heatmap heads.npy heads.npy --annotate": (
         "--annotate: the cells here have no room for numbers",

@@ -204,3 +204,12 @@ def test_tokens_that_are_given_take_the_place_of_labels_in_a_file(
     assert text.count("newer") >= 2
     assert not any(word in text for word in ("old", "past", "before"))
     assert "older" in attncli(command, "x.json").good().text
+
+
+def test_a_picture_of_what_are_no_weights_says_so(tutorial: Path, attncli: Run) -> None:
+    ran = attncli("heatmap", "v.csv").good()
+    assert ran.messages == [
+        "warning: v.csv: a row adds up to 11, not to 1: are these weights?"
+    ]  # fmt: skip
+    (tutorial / "w.csv").write_text("0.33,0.33,0.34\n0,0,0\n0.51,0.5,0\n")
+    assert attncli("heatmap", "w.csv").good().messages == []

@@ -1,9 +1,11 @@
 """Scores that no bound is known of are exponentiated without a shift so long as that is safe."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from attncli import attention
+from attncli import DataError, attention
 from attncli.engine import block, sums
 from attncli.engine.scratch import Scratch
 
@@ -233,3 +235,15 @@ def test_a_query_that_sees_nothing_but_a_sink_takes_nothing(sink, outputs, qkv):
         assert not found[:, :30].any()
         assert np.isfinite(found).all()
         assert found[1, 30:].any()
+
+
+@pytest.mark.parametrize("queries", [3, 600])
+@pytest.mark.parametrize("outputs", [("context",), ("weights", "context")], ids="-".join)
+def test_a_score_and_a_bias_that_exceed_the_range_together(queries, outputs):
+    query, key = np.full((queries, 2), 1e18, np.float32), np.full((KEYS, 2), 1e18, np.float32)
+    value, bias = np.ones((KEYS, 2), np.float32), np.full((queries, KEYS), 8e37, np.float32)
+    call = partial(attention, query, key, value, bias=bias, scale=150.0, outputs=outputs)
+    with pytest.raises(DataError, match="the scores exceed the range of float32"):
+        call()
+    bias[:] = np.finfo(np.float32).min  # as masks are often written: alike for all, it hides none
+    assert (attention(query / 1e18, key / 1e18, value, bias=bias).context == 1).all()

@@ -180,6 +180,7 @@ def float32s():
     twos = 2.0 ** np.arange(-149, 128).astype(np.float32)
     for edge in (tens, twos, -tens):
         yield from (edge, *(np.nextafter(edge, np.float32(end)) for end in (-np.inf, np.inf)))
+    yield np.array([1.572864e16, 3.145728e16, 97474816, 2**53 + 2**30], np.float32)
     yield (random.integers(0, 10**7, 20_000) / 10.0 ** random.integers(0, 9, 20_000)).astype("f4")
 
 

@@ -160,11 +160,17 @@ def test_labels_are_text_and_cut_in_the_middle() -> None:
 def test_a_large_table_looks_as_a_small_one(names: list[str], count: int, many: bool) -> None:
     values = np.random.default_rng(count).normal(size=(12, count)) * 100
     one = sheet(values, row_labels=names, column_labels=names[:count] if many else None)
+    quick = lines(one, replace(ALL, depth="none"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "_MANY_CELLS", 0)
-        quick = lines(one)
+        assert quick == lines(one)
     assert quick == lines(one)
     assert len(quick) == 12 + 4
+
+
+def test_a_pipe_does_not_wait_for_rich() -> None:
+    parts = list(sheet_parts(sheet(np.ones((3, 3))), replace(ALL, depth="none")))
+    assert not any(isinstance(part, Table) for part in parts)
 
 
 def shades(one: Sheet, limits: Limits = ALL) -> list[Any]:

@@ -132,7 +132,7 @@ def heatmap(
     from attncli.loading import split_member  # noqa: PLC0415
     from attncli.save.files import refuse_inputs  # noqa: PLC0415
 
-    if not drawing.out:
+    if drawing.out is None:
         _refuse_for_files_alone(drawing)
     outputs = [drawing.out] if drawing.out else []
     subtracted = [split_member(drawing.minus)[0]] if drawing.minus else []

@@ -28,7 +28,9 @@ def refuse_scores(problem: Problem) -> NoReturn:
     """
     if problem.unread is not None:
         raise NotFiniteError
+    narrow = problem.dtype.itemsize < 8
+    wider = "compute in float64 (--precision float64), or " if narrow else ""
     raise DataError(
         f"the scores exceed the range of {problem.dtype.name}: query and key are too large",
-        hint="compute in float64 (--precision float64), or give a smaller scale",
+        hint=f"{wider}give a smaller scale",
     )

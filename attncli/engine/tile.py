@@ -172,6 +172,8 @@ def _steps(rows: Rows) -> Iterator[Step]:
         yield _add_bias
     if problem.slopes is not None:
         yield _subtract_penalty
+    if rows.may_overflow and problem.bias is not None:
+        yield _refuse_infinity
     # What is hidden is selected, not added: nothing behind a mask can leak.
     if problem.visible.hides and not rows.hides_late:
         yield _hide
@@ -289,6 +291,11 @@ def _pattern(rows: Rows, edge: Span, part: Array, scratch: Scratch) -> Array:
         return across(seen, rows.panel).astype(part.dtype)
     pattern = across(scratch.near("seen", seen), rows.panel)
     return np.broadcast_to(pattern, (len(pattern), *part.shape[2:])).copy().astype(part.dtype)
+
+
+def _refuse_infinity(rows: Rows, _: Span, scores: Array, __: Scratch) -> None:
+    if not scores.max() < np.inf:
+        refuse_scores(rows.operands.problem)
 
 
 def _refuse_overflow(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:

@@ -145,11 +145,12 @@ def pose(
     if not unread:
         k, v = look()
     output = output_projection(say, wo, bo, form, shape[1], v)
+    dtype = computing_dtype(precision, q, k, v, None if output is None else output.weight)
     return Problem(
         query=q,
         key=k,
         value=v,
-        dtype=computing_dtype(precision, q, k, v, None if output is None else output.weight),
+        dtype=dtype,
         layout=form,
         visible=visible,
         scale=scale_of(scale, score, q.shape[3]),
@@ -157,7 +158,7 @@ def pose(
         score_weight=score_weight_of(say, score, score_weight, q.shape[3]),
         score_vector=score_vector_of(say, score, score_vector, q.shape[3]),
         softcap=None if softcap is None else arguments.positive_number("softcap", softcap),
-        bias=bias_of(say, bias, form, shape),
+        bias=bias_of(say, bias, form, shape, dtype),
         slopes=slopes,
         sinks=sinks_of(say, sinks, shape[1]),
         rope=turn,

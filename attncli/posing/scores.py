@@ -98,17 +98,29 @@ def rope_of(rope: object, base: object, width: int) -> Rope | None:
     return Rope(cast("Pairing", pairing), base)
 
 
-def bias_of(say: Names, bias: object, form: Layout, shape: Shape) -> Array | None:
-    """Return the bias in four axes: finite numbers and −inf."""
+def bias_of(
+    say: Names, bias: object, form: Layout, shape: Shape, dtype: np.dtype[Any]
+) -> Array | None:
+    """Return the bias in four axes: −inf, and numbers that leave room for scores in the dtype."""
     if bias is None:
         return None
+    if getattr(bias, "dtype", None) == np.bool_:
+        raise DataError(
+            f"{say('bias')}: expected numbers, which are added to the scores; found booleans",
+            hint="what says which keys are seen is a mask (--mask)",
+        )
     array = arguments.real_array(say("bias"), bias)
     wide = widen(array, np.float32) if array.dtype == BFLOAT16 else array
     # A maximum is NaN where any element is, so one look at the extremes is enough.
-    if not wide.size or not np.max(wide) < np.inf:
+    highest = np.max(wide) if wide.size else 0.0
+    if not highest < np.inf:
         arguments.refuse_first(
             say("bias"), wide, np.isnan(wide) | (wide == np.inf), "finite numbers or −inf"
         )
+    most = float(np.finfo(dtype).max) / 4
+    if float(highest) > most:
+        expected = f"numbers up to {most:.2g}, a quarter of the range of {dtype.name}"
+        arguments.refuse_first(say("bias"), wide, wide > most, expected)
     return to_weights(say("bias"), wide, form, shape)
 
 

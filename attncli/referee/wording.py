@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncli.arguments import shape_text
-from attncli.text import printable
+from attncli.text import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,16 +52,23 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
         f"  the plain formula in {verdict.format} errs by {tolerance.plain_error:.3g}; tolerance "
         f"{tolerance.absolute:.3g} + {tolerance.relative:.3g} · |answer| ({why})"
     )
-    share = 100 * verdict.outside / verdict.elements
+    share = _percent(verdict.outside, verdict.elements)
     yield (
         f"  rms error {verdict.rms:.3g}; {verdict.outside} of {verdict.elements} elements "
-        f"({share:.3g} %) outside the tolerance"
+        f"({share} %) outside the tolerance"
     )
     if verdict.nonfinite:
+        rows = counted(verdict.nonfinite_rows, "row")
         yield (
-            f"  {verdict.nonfinite} elements in {verdict.nonfinite_rows} rows are NaN or infinite "
-            "and should not be"
+            f"  {counted(verdict.nonfinite, 'element')} in {rows} "
+            f"{'is' if verdict.nonfinite == 1 else 'are'} NaN or infinite and should not be"
         )
+
+
+def _percent(count: int, all_: int) -> str:
+    """Return a share in percent, which is 100 only where it is all."""
+    share = 100 * count / all_
+    return f"{share if count == all_ else min(share, 99.9):.3g}"
 
 
 def place_text(place: Place) -> str:

@@ -20,9 +20,10 @@ _BLOCK = 2**15
 # So many digits every short decimal keeps on its way through the dtype, and so many are enough
 # for every number.
 _DIGITS = {np.dtype(np.float16): (3, 5), np.dtype(np.float32): (6, 9)}
-# Powers of ten that float64 holds exactly, and numbers that need no others for nine digits.
+# Powers of ten that float64 holds exactly, and numbers that need no others for nine digits, and
+# no more than 53 bits if they are whole.
 _POWERS = np.array([float(10**power) for power in range(23)])
-_LEAST, _MOST = 1e-13, 1e27
+_LEAST, _MOST = 1e-13, 2.0**53
 
 
 def number_lines(matrix: Array, separator: str) -> Iterator[str]:
@@ -107,7 +108,6 @@ def _stands_for(decimals: npt.NDArray[np.float64], numbers: Array) -> npt.NDArra
     A whole number, which float64 holds as it is, may be that middle.
     """
     above, below = (np.nextafter(decimals, end).astype(numbers.dtype) for end in (np.inf, -np.inf))
-    whole = (np.rint(decimals) == decimals) & (np.abs(decimals) < 2.0**53)
     right: npt.NDArray[np.bool_] = (above == numbers) & (below == numbers)
-    right |= whole & (decimals.astype(numbers.dtype) == numbers)
+    right |= (np.rint(decimals) == decimals) & (decimals.astype(numbers.dtype) == numbers)
     return right

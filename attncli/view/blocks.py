@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from attncli.view.blocks_axes import (
     terminal_labels,
 )
 from attncli.view.blocks_cells import Form, Painter, plain
-from attncli.view.labels import columns, shorten
+from attncli.view.labels import brief, columns, shorten
 from attncli.view.picture import SCALE_HINT
 from attncli.view.pooling import coarsen
 from attncli.view.scale import cell_texts, number_text
@@ -39,7 +38,6 @@ _LEAST_LINES = 16
 # Title, axes, numbers of keys, legend and the next prompt.
 _LINES_AROUND = 5
 _GAP = 2
-_PLACE = re.compile(r"(batch|head) (\d+),?")
 _NAMES = {"weights": "weight", "scores": "score", "difference": "difference"}
 
 
@@ -187,7 +185,7 @@ def _titles(picture: Picture, wide: int, room: int, painter: Painter, *, whole: 
         return [fit_text(title, pitch, painter) for title in titles]
     beside = (_beside_each_other(width, room, picture.group) for width in (pitch, wide))
     if pitch > room or len({min(count, len(titles)) for count in beside}) > 1:
-        titles = [_PLACE.sub(lambda place: place[1][0] + place[2], title) for title in titles]
+        titles = list(map(brief, titles))
         pitch = max(wide, min(room, max(map(columns, titles))))
     return [fit_text(title, pitch, painter) for title in titles]
 

@@ -16,7 +16,7 @@ from attncli.view.figure_layout import (
     NAME_SIZE,
     PANEL_TITLE,
 )
-from attncli.view.labels import shorten
+from attncli.view.labels import brief, shorten
 from attncli.view.scale import cell_texts, fractions, scale_ticks
 
 if TYPE_CHECKING:
@@ -147,7 +147,8 @@ def _title_panel(axes: Axes, panel: Panel, layout: Layout) -> None:
     if panel.title:
         # A rough width is enough for what is nearly always "head 3".
         room = max(4, int(layout.panel[0] / 0.1))
-        axes.set_title(shorten(panel.title, room), fontsize=NAME_SIZE, pad=PANEL_TITLE * 14)
+        title = panel.title if len(panel.title) <= room else brief(panel.title)
+        axes.set_title(shorten(title, room), fontsize=NAME_SIZE, pad=PANEL_TITLE * 14)
 
 
 def _write_numbers(

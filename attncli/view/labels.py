@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["clusters", "columns", "shorten"]
+__all__ = ["brief", "clusters", "columns", "shorten"]
+
+_PLACE = re.compile(r"(batch|head) (\d+),?")
 
 
 def _character_columns(character: str) -> int:
@@ -45,6 +48,17 @@ def clusters(text: str) -> list[str]:
         else:
             parts.append(character)
     return parts
+
+
+def brief(title: str) -> str:
+    """Return a title with its batch and head in short.
+
+    Examples
+    --------
+    >>> brief("batch 1, head 12")
+    'b1 h12'
+    """
+    return _PLACE.sub(lambda place: place[1][0] + place[2], title)
 
 
 def shorten(

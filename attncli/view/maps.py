@@ -37,6 +37,8 @@ __all__ = [
 Array = npt.NDArray[Any]
 # A block of rows with its scores and weights stays within about 32 MB.
 _BLOCK_CELLS = 2_000_000
+# Those of rounded weights add up to a little more than 1.
+_MOST_OF_A_ROW = 1.05
 
 
 @dataclass(frozen=True)
@@ -344,4 +346,7 @@ def _four_axes(finished: Finished, batch: int | None, head: int | None) -> Array
             f"{finished.name}: expected finished weights, finite and not negative",
             hint="for attention from query, key and value give their files",
         )
+    most = float(weights.sum(axis=-1, dtype=np.float64).max())
+    if most > _MOST_OF_A_ROW:
+        warn(f"{finished.name}: a row adds up to {most:.4g}, not to 1: are these weights?")
     return weights

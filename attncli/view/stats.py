@@ -36,8 +36,8 @@ _FIGURES = {
 }
 _LEGEND = (
     "mean entropy in nats; eff. keys = exp(entropy); mean weight of the first key and of the "
-    "diagonal; mean distance in tokens; share of weights below 1e-3. Queries that see no key "
-    "are left out"
+    "diagonal; mean distance in tokens; share of the weights of visible keys below 1e-3. "
+    "Queries that see no key are left out"
 )
 
 

@@ -107,9 +107,9 @@ def sheet_parts(sheet: Sheet, limits: Limits) -> Iterator[RenderableType]:
     headings = _labels(sheet.column_labels, count, _HEADING_WIDTH, limits)
     count = _fitting(names, headings, texts, limits.width)
     yield Text(limits.known(sheet.title), style="bold")
-    if limits.width is None and rows * count > _MANY_CELLS:
-        # Rich lays out 15,000 cells a second, so a table for a pipe goes without its shades
-        # here even where --color always asks for them.
+    if limits.width is None and (limits.depth == "none" or rows * count > _MANY_CELLS):
+        # Rich lays out 15,000 cells a second, so a large table for a pipe goes without its
+        # shades here even where --color always asks for them.
         yield _plain_table(names, headings[:count], texts, "─" if limits.unicode else "-")
     else:
         yield _table(sheet, names, headings[:count], texts, limits)
