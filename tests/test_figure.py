@@ -345,6 +345,16 @@ def test_batches_of_a_problem_lie_below_each_other(folder, attncli):
         assert len({(head, across) for across, _, _, head in pairs}) == 3
 
 
+@pytest.mark.parametrize(("across", "first"), [(10, "b1 h8"), (80, "batch 1, head 8")])
+def test_titles_that_do_not_fit_are_all_short_and_keep_the_batch(across, first):
+    titles = [f"batch 1, head {head}" for head in range(8, 12)]
+    panels = [make_panel(weights(40, across), title=title) for title in titles]
+    shown = [axes.get_title() for axes in draw(make_picture(panels)).axes if axes.get_title()]
+    assert shown[0] == first
+    assert len(shown) == 4
+    assert len({text.startswith("batch") for text in shown}) == 1
+
+
 def test_wrong_wishes_are_errors_with_a_way_out():
     picture = make_picture([make_panel(TUTORIAL)])
     with pytest.raises(UsageError, match="no colour map 'Bluess'") as error:

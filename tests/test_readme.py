@@ -64,6 +64,7 @@ def test_recipe_runs(line, folder):
     place = Path(folder)
     for name in ("q.csv", "k.csv", "v.csv"):
         shutil.copy(place / "samples/tutorial" / name, place / name)
+        np.save(place / f"{name[0]}.npy", np.loadtxt(place / name, delimiter=","))
     right = by_loops((place / "q.csv"), (place / "k.csv"), (place / "v.csv"))
     np.save(place / "out.npy", np.array(right))
     (place / "problems").mkdir()
@@ -76,6 +77,10 @@ def test_recipe_runs(line, folder):
         assert (place / "".join(made)).stat().st_size > 100
     if "problems/" in line:
         assert (place / "problems/one.png").exists()
+    if "weights.npy" in line:
+        assert np.load(place / "weights.npy")[0] == pytest.approx(
+            [0.4711, 0.2645, 0.2645], abs=1e-4
+        )
     if "jq" in line:
         assert float(result.stdout) == pytest.approx(0.2645, abs=1e-4)
 

@@ -95,7 +95,7 @@ def draw_panel(
     axes.set_xlim(-0.5, picture.columns - 0.5)
     axes.set_ylim(picture.rows - 0.5, -0.5)
     _name_places(axes, layout, index)
-    _title_panel(axes, panel, layout)
+    _title_panel(axes, picture, index, layout)
     if numbers is not None:
         digits, size = numbers
         _write_numbers(axes, cell_texts(panel, digits, log=picture.log), colors, size)
@@ -143,11 +143,13 @@ def _name_places(axes: Axes, layout: Layout, index: int) -> None:
         axes.tick_params(axis="x", labelrotation=90)
 
 
-def _title_panel(axes: Axes, panel: Panel, layout: Layout) -> None:
-    if panel.title:
-        # A rough width is enough for what is nearly always "head 3".
-        room = max(4, int(layout.panel[0] / 0.1))
-        title = panel.title if len(panel.title) <= room else brief(panel.title)
+def _title_panel(axes: Axes, picture: Picture, index: int, layout: Layout) -> None:
+    """Write the title; in short where that of any panel is too long."""
+    titles = [panel.title or "" for panel in picture.panels]
+    # A rough width is enough for what is nearly always "head 3".
+    room = max(4, int(layout.panel[0] / 0.1))
+    title = brief(titles[index]) if max(map(len, titles)) > room else titles[index]
+    if title:
         axes.set_title(shorten(title, room), fontsize=NAME_SIZE, pad=PANEL_TITLE * 14)
 
 
