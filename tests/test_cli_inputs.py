@@ -115,7 +115,10 @@ def test_a_dash_is_standard_input_for_files_and_for_options(tutorial: Path) -> N
 def test_an_empty_pipe_is_an_error_not_the_example() -> None:
     ran = run("compute", stdin=b"")
     assert (ran.code, ran.out) == (2, b"")
-    assert ran.messages[0] == "error: standard input is empty"
+    assert ran.messages == [
+        "error: standard input is empty",
+        "hint: pipe a problem or an array in, or name the files: Q K V",
+    ]
 
 
 def test_the_null_device_as_stdin_gives_the_example_with_a_note() -> None:
