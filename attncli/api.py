@@ -85,7 +85,8 @@ def attention(
         ``"drop"``: true in ``mask`` and ``key_padding_mask`` hides instead
         (`torch.nn.MultiheadAttention`).
     bias : array_like, optional
-        Added to the scores; broadcasts to the weights; −inf allowed.
+        Added to the scores; broadcasts to the weights. Numbers up to a quarter of the range of
+        the computing dtype, 8.5e37 in float32, and −inf.
     key_padding_mask : array_like of bool (B, S) or (S,), optional
         True where the key is a real one.
     kv_lengths, query_lengths : int or array_like (B,), optional
