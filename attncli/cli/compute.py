@@ -51,7 +51,6 @@ __all__ = ["add_to"]
 
 # Above so many cells a table gets its rows computed alone, not cut from the whole.
 _WHOLE_CELLS = 4_000_000
-_TOP = 3
 
 
 def add_to(app: typer.Typer) -> None:
@@ -93,7 +92,7 @@ def compute(
             _refuse_binary(output.format)
         answer = _solve_and_save(problem, names, saves, output, average, run)
     if output.format != "table":
-        summaries = _summaries(names, problem, output.top or _TOP, run)
+        summaries = _summaries(names, problem, output.top_keys, run)
         _write_stdout(output.format, results(names, problem, answer, summaries))
     else:
         _print_tables(problem, answer, names, output, run, pick, average)
@@ -146,7 +145,7 @@ def _solve_and_save(
         answer = _solve(problem, needed, into, average, run)
     for save in saves:
         if save not in maps:
-            summaries = _summaries(save.names, problem, output.top or _TOP, run)
+            summaries = _summaries(save.names, problem, output.top_keys, run)
             write_save(save, results(save.names, problem, answer, summaries))
     return replace(answer, **dict.fromkeys(into))
 
@@ -227,7 +226,7 @@ def _print_tables(
         if name in SUMMARIES:
             from attncli.cli.summaries import summary_parts  # noqa: PLC0415
 
-            for part in summary_parts(name, problem, output.top or _TOP, limits, run):
+            for part in summary_parts(name, problem, output.top_keys, limits, run):
                 screen.print(part)
 
 

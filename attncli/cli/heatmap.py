@@ -109,6 +109,11 @@ class PictureOptions:
         Option(metavar="N", min=10, max=2400, help="Dots an inch; 150.", rich_help_panel=PICTURE),
     ] = None
 
+    @property
+    def dots(self) -> int:
+        """Dots an inch."""
+        return self.dpi or DPI
+
 
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
@@ -145,7 +150,7 @@ def heatmap(
     if drawing.out is None:
         _show(picture, drawing, run)
     else:
-        look = Look(drawing.cmap, drawing.annotate, drawing.digits, drawing.dpi or DPI)
+        look = Look(drawing.cmap, drawing.annotate, drawing.digits, drawing.dots)
         notes = write_figure(picture, drawing.out, look, _options(options, drawing, pick))
         for words in notes:
             note(words, quiet=run.quiet)
@@ -179,7 +184,7 @@ def _picture(
         vmax=_vmax(drawing.vmax),
         log=drawing.log,
         average=average.average_heads,
-        dpi=drawing.dpi or DPI,
+        dpi=drawing.dots,
     )
     if drawing.minus is not None:
         _refuse_beside_minus(drawing, average)

@@ -414,6 +414,11 @@ class OutputOptions:
         ),
     ] = None
 
+    @property
+    def top_keys(self) -> int:
+        """How many keys of each query are listed."""
+        return self.top or 3
+
 
 @dataclass(eq=False, repr=False)
 class RunOptions:
