@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from process import Ran
 from threadpoolctl import threadpool_limits
 
 from attncli.cli import _run
-from attncli.engine import plan
+from attncli.engine import block, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,8 +34,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(params=[True, False], ids=["unpacked", "packed"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do what is done with either kind of BLAS, whichever this machine has."""
+    """Do what is done on processors with AVX-512 and on others, whichever this machine has."""
     monkeypatch.setattr(plan, "multiplies_unpacked", lambda: request.param)
+    unit = 1 / math.log(2) if request.param else 1.0
+    monkeypatch.setattr(block, "quickest_unit", lambda _: unit)
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from attncli import DataError, attention
-from attncli.engine import block, sums
-from attncli.engine.scratch import Scratch
+from attncli.engine import block, sweep
 
 ONLY = ("context", "lse")
 QUERIES, KEYS, WIDTH = 320, 1200, 16
@@ -191,16 +190,136 @@ def test_keys_that_alibi_puts_far_away(offset, qkv):
     np.testing.assert_allclose(answer.context, context, rtol=near, atol=near)
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_what_is_not_felt_is_0(turned):
-    for dtype, unit in ((np.float32, 1.0), (np.float32, 1 / np.log(2)), (np.float64, 1.0)):
-        scores = np.array([-np.inf, -1e9, -800, -5, 0], dtype) * dtype(unit)
-        tile = np.tile(scores, (2, 3, 4, 1)).swapaxes(2, 3)
-        tile = tile.copy() if turned else tile
-        sums.exponentiate_felt(tile, unit, Scratch(np.dtype(dtype), 5, lambda: None))
-        assert not tile[:, :, :3].any()
-        expected = np.broadcast_to([[np.exp(-5)], [1]], (2, 3, 2, 4))
-        np.testing.assert_allclose(tile[:, :, 3:], expected, rtol=1e-5)
+class TestALongWayWithAlibi:
+    """Keys that are too far from all queries of a block are not even multiplied."""
+
+    LENGTH = 3000
+
+    @pytest.fixture
+    def long(self):
+        random = np.random.default_rng(9)
+        return [random.standard_normal((1, self.LENGTH, WIDTH)).astype("f") for _ in range(3)]
+
+    @pytest.fixture
+    def multiplied(self, monkeypatch):
+        """How many numbers each tile of scores has."""
+        sizes = []
+        made = sweep.fill
+
+        def counted(rows, columns, out, scratch):
+            sizes.append(out.size)
+            made(rows, columns, out, scratch)
+
+        monkeypatch.setattr(sweep, "fill", counted)
+        return sizes
+
+    def far(self, offset=0):
+        return np.abs(np.arange(self.LENGTH)[:, None] + offset - np.arange(self.LENGTH))
+
+    @pytest.mark.parametrize("offset", [0, -40])
+    def test_only_near_keys_are(self, offset, long, multiplied):
+        self.assert_is_the_formula(long, offset)
+        assert sum(multiplied) < 0.6 * self.LENGTH**2
+
+    def test_all_are_where_most_queries_are_far_from_any(self, long):
+        self.assert_is_the_formula(long, 1900)
+
+    def assert_is_the_formula(self, qkv, offset):
+        answer = attention(
+            *qkv, alibi_slopes=[0.5], query_offset=offset, layout="hsd", outputs=ONLY
+        )
+        context, lse = formula(*qkv, -0.5 * self.far(offset))
+        # Penalties of hundreds leave float32 few digits behind the point.
+        np.testing.assert_allclose(answer.context, context, rtol=2e-4, atol=4e-4)
+        np.testing.assert_allclose(answer.lse, lse, rtol=2e-4, atol=4e-4)
+
+    def test_a_softcap_keeps_the_scores_of_far_keys_down(self, long, multiplied):
+        query, key, value = long
+        options = {"alibi_slopes": [0.5], "softcap": 1.0, "outputs": ("context",)}
+        attention(100 * query, key, value, layout="hsd", **options)
+        assert sum(multiplied) < 0.6 * self.LENGTH**2
+
+    def test_all_are_where_slopes_pull_to_far_keys(self, long, multiplied):
+        query, key, value = long
+        answer = attention(*long, alibi_slopes=[-0.01], layout="hsd", outputs=ONLY)
+        context, _ = formula(query, key, value, 0.01 * self.far())
+        np.testing.assert_allclose(answer.context, context, rtol=2e-4, atol=4e-5)
+        assert sum(multiplied) >= self.LENGTH**2
+
+    def test_scores_are_given_of_all(self, long):
+        answer = attention(*long, alibi_slopes=[0.5], layout="hsd", outputs=("scores",))
+        expected = long[0].astype(float) @ long[1].swapaxes(1, 2) / np.sqrt(WIDTH)
+        np.testing.assert_allclose(answer.scores, expected - 0.5 * self.far(), atol=1e-3)
+
+    def test_a_bias_may_bring_far_keys_back(self, long):
+        bias = np.zeros((1, self.LENGTH))
+        bias[0, -1] = 0.5 * self.LENGTH
+        answer = attention(*long, alibi_slopes=[0.5], bias=bias, layout="hsd", outputs=ONLY)
+        context, _ = formula(*long, bias - 0.5 * self.far())
+        np.testing.assert_allclose(answer.context, context, rtol=2e-3, atol=1e-3)
+
+    @pytest.mark.parametrize("name", ["key", "value"])
+    @pytest.mark.parametrize("outputs", [("context",), ("lse",)])
+    @pytest.mark.parametrize("broken", [np.nan, -np.inf])
+    def test_a_far_key_that_is_not_finite_is_found(self, name, outputs, broken, long):
+        arrays = dict(zip(("query", "key", "value"), long, strict=True))
+        arrays["query"] = arrays["query"][:, :700]
+        arrays[name][0, 2500, 3] = broken
+        with pytest.raises(DataError, match=rf"{name}: .* at index \(0, 2500, 3\)"):
+            attention(**arrays, alibi_slopes=[0.5], layout="hsd", outputs=outputs)
+
+
+class TestValuesOfAllSizes:
+    """A weight that no denominator feels counts where its value is large enough."""
+
+    @pytest.fixture
+    def one_large(self):
+        """Keys of which one has the score -71 less than the others', and a value of 1e38."""
+        query, key = np.zeros((1, QUERIES, WIDTH), "f"), np.zeros((1, KEYS, WIDTH), "f")
+        value = np.ones((1, KEYS, WIDTH), "f")
+        query[..., 0] = 1
+        key[0, 700, 0] = -71
+        value[0, 700] = 1e38
+        return query, key, value
+
+    CONTEXT = 1 + 1e38 * np.exp(-71.0) / (KEYS - 1)
+
+    @pytest.mark.parametrize("height", [0, 100])
+    @pytest.mark.parametrize("outputs", [ONLY, ("weights", "context")], ids="-".join)
+    def test_hot_scores(self, height, outputs, one_large):
+        query, key, value = one_large
+        key[..., 0] += height
+        answer = attention(query, key, value, scale=1, layout="hsd", outputs=outputs)
+        np.testing.assert_allclose(answer.context, self.CONTEXT, rtol=1e-4)
+
+    @pytest.mark.parametrize("height", [0, 100])
+    def test_a_bias(self, height, one_large):
+        query, key, value = one_large
+        bias = key[:, :, 0] + np.float32(height)
+        answer = attention(query, key * 0, value, bias=bias, layout="hsd", outputs=ONLY)
+        np.testing.assert_allclose(answer.context, self.CONTEXT, rtol=1e-4)
+
+    def test_a_key_that_alibi_puts_far_away(self, one_large):
+        query, key, value = one_large
+        slope = 0.1
+        distance = np.abs(np.arange(QUERIES)[:, None] - np.arange(KEYS))
+        weights = np.exp(-slope * distance)
+        expected = weights @ value[0].astype(float) / weights.sum(-1, keepdims=True)
+        answer = attention(
+            query, key * 0, value, alibi_slopes=[slope], layout="hsd", outputs=("context",)
+        )
+        np.testing.assert_allclose(answer.context[0], expected, rtol=1e-4)
+
+    def test_queries_that_see_nothing_do_not_count(self, one_large, swept):
+        query, key, value = one_large
+        value[:] = 1
+        bias = np.zeros((QUERIES, KEYS))
+        bias[:20] = -np.inf
+        with pytest.warns(UserWarning, match="20 of 320 queries"):
+            answer = attention(query, key, value, bias=bias, layout="hsd", outputs=ONLY)
+        np.testing.assert_allclose(answer.context[0, 20:], 1, rtol=1e-5)
+        # Their block is done again, with a shift: once.
+        assert swept.count(True) == 1
 
 
 @pytest.mark.parametrize("queries", [320, 600])

@@ -15,15 +15,16 @@ import math
 import threading
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
+from attncli.engine.exponentials import TooHighError, depth, height, quickest_unit
 from attncli.engine.panels import Grain, across, lying
 from attncli.engine.refusals import NotFiniteError
-from attncli.engine.sums import TooHighError, is_felt, merge, room
+from attncli.engine.sums import is_felt, merge
 from attncli.engine.sweep import Sweep, tiles
 from attncli.engine.tile import Rows, fill
 from attncli.finite import all_finite
@@ -43,7 +44,6 @@ Span = tuple[int, int]
 KEPT = ("raw", "capped", "scores")
 # To look at all keys for a bound takes few queries as long as to do without it.
 _FEW_QUERIES = 16
-_BITS = 1 / math.log(2)
 # Sums of squares of contexts outside these were made of numbers near the ends of float32.
 _SOUND = (1e-30, math.inf)
 # With values of up to 3e38, sums over any number of keys stay finite.
@@ -127,38 +127,50 @@ def attend_part(operands: Operands, part: Part, scratch: Scratch) -> int:
     return 0 if whole is None else _finish(block, rows, whole)
 
 
+class _Care(NamedTuple):
+    """What is done with more care than at first, because the sums need it."""
+
+    shifted: bool = False
+    value_factor: float = 1.0
+    small: bool = False
+
+
 def _sweep(operands: Operands, block: Block, span: Span, scratch: Scratch) -> tuple[Rows, Sums]:
     """Sum up a span of keys; again, and with more care, where the sums need it."""
     weights, context = block.results.get("weights"), block.room_for_context(scratch)
-    rows = _rows(operands, block, scratch, careful=False)
+    care = _Care()
+    rows = _rows(operands, block, scratch, care)
     if rows.keep:
         _fill_hidden(rows, span, scratch)
-    factor = 1.0
     while True:
-        sweep = Sweep(rows, weights, context, scratch, value_factor=factor)
+        sweep = Sweep(rows, weights, context, scratch, value_factor=care.value_factor)
+        near = _within_reach(block, rows, span)
         try:
-            sums = sweep.over(span)
-            remedy = None if factor == _SHRINK else _remedy(context, sums, rows)
+            sums = sweep.over(near)
+            sums.unfelt |= near != span
+            more = _remedy(block, context, sums, rows, care)
         except TooHighError:
-            remedy = 1.0
-        if remedy is None:
+            more = care._replace(shifted=True)
+        if more == care:
             return rows, sums
-        rows, factor = _rows(operands, block, scratch, careful=True), remedy
+        care = more
+        rows = _rows(operands, block, scratch, care)
 
 
-def _rows(operands: Operands, block: Block, scratch: Scratch, *, careful: bool) -> Rows:
+def _rows(operands: Operands, block: Block, scratch: Scratch, care: _Care) -> Rows:
     """Return the block's queries, and what is known of their scores."""
     problem = operands.problem
     place = block.batch, block.heads[0], block.start, block.stop
     keep = {name: block.results[name] for name in KEPT if name in block.results}
     bound = _bound(operands, block)
-    bounded = _is_bounded(problem, block.heads[0], bound)
+    extent = _extent(problem, block.heads[0], bound)
+    bounded = extent <= height(problem.dtype)
     exact = block.exact or "weights" in block.results
-    watched = not (careful or bounded or exact or problem.sinks is not None)
-    shifted = careful or not (bounded or watched)
+    watched = not (care.shifted or bounded or exact or problem.sinks is not None)
+    shifted = care.shifted or not (bounded or watched)
     # Half of what a shift leaves is too small for exp2, which then takes ten times as long; and
     # large scores lose a digit when they are turned into bits.
-    unit = 1.0 if shifted or block.exact or keep else _BITS
+    unit = 1.0 if shifted or block.exact or keep else quickest_unit(problem.dtype)
     own = operands.query[block.batch, slice(*block.heads), block.start : block.stop]
     query = across(widen(own, problem.dtype), block.panel)
     if problem.score != "additive":
@@ -170,7 +182,8 @@ def _rows(operands: Operands, block: Block, scratch: Scratch, *, careful: bool) 
     else:
         key = operands.keys(block.batch, block.heads)
     value = operands.values(block.batch, block.heads) if "context" in block.results else None
-    known = overflows, shifted, watched
+    deep = not extent <= depth(problem.dtype)
+    known = overflows, shifted, watched, deep, care.small
     return Rows(operands, *place, query, key, value, unit, keep, *known, block.grain)
 
 
@@ -187,14 +200,13 @@ def _bound(operands: Operands, block: Block) -> float:
     return operands.bound(block.batch, block.heads) * abs(problem.scale)
 
 
-def _is_bounded(problem: Problem, head: int, bound: float) -> bool:
-    """Return whether no score can be too high, or low, to be exponentiated without a shift."""
+def _extent(problem: Problem, head: int, bound: float) -> float:
+    """Return what no score, in nats, can exceed in magnitude after all rules; inf if unknown."""
     if problem.bias is not None or problem.slopes is not None:
-        return False
-    if problem.sinks is not None and abs(problem.sinks[head]) > room(problem.dtype):
-        return False
+        return math.inf
+    sink = 0.0 if problem.sinks is None else abs(problem.sinks[head])
     capped = bound if problem.softcap is None else min(bound, problem.softcap)
-    return capped <= room(problem.dtype)
+    return max(capped, sink)
 
 
 def _fill_hidden(rows: Rows, span: Span, scratch: Scratch) -> None:
@@ -211,38 +223,62 @@ def _fill_hidden(rows: Rows, span: Span, scratch: Scratch) -> None:
             rows.keep["scores"][..., first:last] = -np.inf
 
 
-def _remedy(context: Array | None, sums: Sums, rows: Rows) -> float | None:
-    """Return what to multiply the values with, beside a shift, for sums that need it.
+def _within_reach(block: Block, rows: Rows, span: Span) -> Span:
+    """Return the keys of a span that are not, by ALiBi, too far from all queries to be felt."""
+    problem, place = rows.operands.problem, rows.operands.problem.visible.offset(rows.batch)
+    slope = 0.0 if problem.slopes is None else float(problem.slopes[rows.head])
+    if not (rows.watched and slope > 0) or rows.keep or problem.bias is not None:
+        return span
+    highest = min(_bound(rows.operands, block), problem.softcap or math.inf)
+    reach = (highest + depth(problem.dtype)) / slope
+    if not reach < span[1] - span[0]:
+        return span
+    first = max(span[0], rows.start + place - math.ceil(reach))
+    last = min(span[1], rows.stop + place + math.ceil(reach))
+    return (first, last) if first < last else span
 
-    None where they stayed clear of both ends of the number format.
+
+def _remedy(block: Block, context: Array | None, sums: Sums, rows: Rows, care: _Care) -> _Care:
+    """Return what care the sums need: no more where they stayed clear of the number format's ends.
 
     Raises
     ------
     NotFiniteError
         A sum is not finite, and key and value are still unread.
     """
-    remedy = None
+    more = care
     if rows.watched and not is_felt(sums.denominator):
-        remedy = 1.0
-    elif context is not None:
-        remedy = _remedy_of_context(context, rows)
-    unread = rows.operands.problem.unread is not None
-    if remedy is not None and unread and context is not None and not all_finite(context):
+        more = care._replace(shifted=True)
+    elif context is not None and care.value_factor == 1.0:
+        more = _remedy_of_context(context, rows, care)
+    if context is None or (more == care and not _misses_values(block, context, sums, rows)):
+        return more
+    if rows.operands.problem.unread is not None and not all_finite(context):
         raise NotFiniteError
-    return remedy
+    return more if more != care else care._replace(shifted=True, small=True)
 
 
-def _remedy_of_context(context: Array, rows: Rows) -> float | None:
+def _remedy_of_context(context: Array, rows: Rows, care: _Care) -> _Care:
     flat = context.ravel(order="K")  # as it lies: no copy
     square = float(np.vdot(flat, flat))
     if _SOUND[0] < square < _SOUND[1]:
-        return None
+        return care
     if rows.shifted:  # only an overflow can do harm
-        return None if all_finite(context) else _SHRINK
+        return care if all_finite(context) else care._replace(value_factor=_SHRINK)
     if not square <= _SOUND[0]:
-        return _SHRINK
+        return care._replace(shifted=True, value_factor=_SHRINK)
     nothing = square == 0 and (rows.value is None or not rows.value.any())
-    return None if nothing else 1.0
+    return care if nothing else care._replace(shifted=True)
+
+
+def _misses_values(block: Block, context: Array, sums: Sums, rows: Rows) -> bool:
+    """Return whether values are so large that exponentials count that no denominator feels."""
+    if not sums.unfelt:
+        return False
+    largest = rows.operands.largest_value(block.batch, block.heads) * sums.value_factor
+    missed = rows.key.shape[1] * math.exp(-depth(context.dtype)) * largest
+    sizes = np.abs(context).max(axis=2, initial=0)[sums.denominator > 0]
+    return not missed <= float(np.finfo(context.dtype).eps) * sizes.min(initial=math.inf)
 
 
 def _finish(block: Block, rows: Rows, sums: Sums) -> int:

@@ -13,6 +13,8 @@ from attncli.dtypes import widen
 from attncli.positions import rotate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from attncli.engine.scratch import Scratch
     from attncli.problem import Problem
 
@@ -41,6 +43,7 @@ class Operands:
     query: Array
     key: Array
     _longest_keys: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    _largest_values: dict[tuple[int, int, int], float] = field(default_factory=dict)
     _bounds: dict[tuple[int, Span], float] = field(default_factory=dict)
     _bound_of_all: float | None = None
 
@@ -62,6 +65,18 @@ class Operands:
         entry, first, last = self._place(value, batch, heads)
         values: Array = value[entry, first:last]
         return values
+
+    def largest_value(self, batch: int, heads: Span) -> float:
+        """Return the largest magnitude in the values that some query heads read; NaN if one is."""
+        value = self.problem.value
+        if value is None:
+            return 0.0
+        place = self._place(value, batch, heads)
+        largest = self._largest_values.get(place)
+        if largest is None:
+            largest = _largest(self.values(batch, heads), self.problem.dtype)
+            self._largest_values[place] = largest
+        return largest
 
     def _place(self, array: Array, batch: int, heads: Span) -> tuple[int, int, int]:
         share = self.query.shape[1] // array.shape[1]
@@ -147,12 +162,25 @@ def _unit(rows: Array) -> Array:
     return rows / np.where(length == 0, 1, length)
 
 
-def _longest(vectors: Array, dtype: np.dtype[Any], step: int = 4096) -> float:
+def _longest(vectors: Array, dtype: np.dtype[Any]) -> float:
     """Return the largest length of some vectors (N, S, D); inf where a square overflows."""
-    starts = range(0, vectors.shape[1], step)
-    parts = (widen(vectors[:, start : start + step], dtype) for start in starts)
+    parts = _in_steps(vectors, dtype)
     squares = [float(np.einsum("nsd,nsd->ns", part, part).max()) for part in parts]
     return math.sqrt(_highest(squares))
+
+
+def _largest(vectors: Array, dtype: np.dtype[Any]) -> float:
+    """Return the largest magnitude in some vectors (N, S, E)."""
+    if not vectors.size:
+        return 0.0
+    extremes = [(float(part.max()), -float(part.min())) for part in _in_steps(vectors, dtype)]
+    return _highest([number for both in extremes for number in both])
+
+
+def _in_steps(vectors: Array, dtype: np.dtype[Any], step: int = 4096) -> Iterator[Array]:
+    """Give vectors (N, S, D) widened, so many of each head at a time."""
+    for start in range(0, vectors.shape[1], step):
+        yield widen(vectors[:, start : start + step], dtype)
 
 
 def _highest(numbers: list[float]) -> float:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.engine.panels import highest, is_turned, lying, sum_up
+from attncli.engine.exponentials import TooHighError, exponential, height
+from attncli.engine.panels import highest, lying, sum_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,79 +28,10 @@ if TYPE_CHECKING:
     from attncli.engine.scratch import Scratch
     from attncli.engine.tile import Rows
 
-__all__ = [
-    "Sums",
-    "TooHighError",
-    "exponential",
-    "exponentiate_felt",
-    "exponentiate_normal",
-    "is_felt",
-    "merge",
-    "room",
-]
+__all__ = ["Sums", "is_felt", "merge"]
 
 Array = npt.NDArray[Any]
-# exp(±40) is 4e−18 to 2e17: in float32 (1e−38 to 3e38) sums and products with values
-# keep 20 orders of magnitude to both ends. `attncli.engine.block` looks at what comes out.
-_ROOM = {np.dtype(np.float32): 40.0, np.dtype(np.float64): 300.0}
-
-# Far below what sums feel that are larger than the others, and so far above the least number
-# that differences stay normal.
-_LEAST = {np.dtype(np.float32): 2.0**-99, np.dtype(np.float64): 2.0**-963}
 _LEAST_SUM = {np.dtype(np.float32): 1e-12, np.dtype(np.float64): 1e-250}
-# A first tile that comes so near to the room is followed by one that exceeds it.
-_NEARLY = 0.8
-
-
-def room(dtype: np.dtype[Any]) -> float:
-    """Return how large a score, in nats, may be when it is exponentiated without a shift."""
-    return _ROOM[dtype]
-
-
-def exponential(scores: Array, unit: float, out: Array | None = None) -> Array:
-    """Return exp of scores that are in 1/unit nats."""
-    # Single-precision exp2 takes half the time of exp, and is nearer to the truth.
-    result: Array = np.exp(scores, out) if unit == 1.0 else np.exp2(scores, out)
-    return result
-
-
-def exponentiate_felt(scores: Array, unit: float, scratch: Scratch) -> None:
-    """Exponentiate in place, but to 0 what no sum would feel that has a 1 in it, or `is_felt`.
-
-    Exponentials below 1e−38 take ten times as long as others, and products with them a hundred
-    times.
-    """
-    least = _LEAST[scores.dtype]
-    _raise_to(math.log(least) * unit, scores, scratch)
-    exponential(scores, unit, scores)
-    np.subtract(scores, 2 * least, out=scores)
-    _raise_to(0.0, scores, scratch)
-
-
-def exponentiate_normal(scores: Array, scratch: Scratch) -> None:
-    """Exponentiate scores in nats in place, but to 0 what would be less than a normal number."""
-    least = 2 * float(np.finfo(scores.dtype).tiny)
-    lowest = math.log(least)
-    if scores.min() >= lowest:
-        np.exp(scores, scores)
-        return
-    _raise_to(lowest, scores, scratch)
-    np.exp(scores, scores)
-    # Not by subtraction: the small ones keep all their digits.
-    normal = (scores > least * (1 + 1e-4)).astype(scores.dtype)
-    np.multiply(scores, normal, out=scores)
-
-
-def _raise_to(least: float, tile: Array, scratch: Scratch) -> None:
-    """Put a number in the place of every lower one of a tile."""
-    # np.maximum takes four times as long with a single number as with an array.
-    columns, panel = tile.shape[2:]
-    bound = scratch.same(least, columns, panel if is_turned(tile) else 1)
-    np.maximum(tile, bound, out=tile)
-
-
-class TooHighError(Exception):
-    """A score is too high to be exponentiated without a shift."""
 
 
 def is_felt(denominators: Array) -> bool:
@@ -128,6 +60,8 @@ class Sums:
     ----------
     shift, denominator : ndarray (N, P, R)
         A denominator of 0 says that the query has seen no key; its shift means nothing.
+    unfelt : bool
+        Whether exponentials may be left out that no denominator feels.
     """
 
     def __init__(
@@ -144,6 +78,7 @@ class Sums:
         self.value_factor = value_factor
         self.shift, self.denominator = np.zeros((2, *shape), dtype)
         self.context = context
+        self.unfelt = False
         self._empty = True
         self._all_seeing = [False] * shape[1]
 
@@ -229,26 +164,21 @@ class Sums:
             shift[...] = raised
         np.subtract(tile, shift[:, :, None], out=tile)
 
-    def exponentiate_watched(self, tile: Array, scratch: Scratch) -> None:
-        """Exponentiate a tile in place without a shift, if no score is too high for it.
+    def refuse_high(self, panels: slice) -> None:
+        """Say so if some scores were too high to be exponentiated without a shift.
 
         Raises
         ------
         TooHighError
-            One is; or, in the first tile, so nearly that one of the others will be.
         """
-        most = room(tile.dtype) * self.unit
-        if not tile.max() <= (_NEARLY * most if self._empty else most):
+        # It is NaN where one overflowed that is hidden.
+        if not self.denominator[:, panels].max() <= math.exp(height(self.denominator.dtype)):
             raise TooHighError
-        if tile.min() < math.log(_LEAST[tile.dtype]) * self.unit:
-            exponentiate_felt(tile, self.unit, scratch)
-        else:
-            exponential(tile, self.unit, tile)
 
     def _will_do(self, above: Array) -> bool:
         """Return whether scores so far above the shift may be exponentiated and summed up."""
         # Values that had to be made smaller leave no room.
-        most = room(above.dtype) if self.value_factor == 1.0 else 0.0
+        most = height(above.dtype) if self.value_factor == 1.0 else 0.0
         return bool(above.max() <= most * self.unit)
 
     def _bring_down(self, factor: Array, panels: slice) -> None:

@@ -9,14 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.ladder import ladder
-from attncli.engine.panels import across
-from attncli.engine.sums import (
-    Sums,
+from attncli.engine.exponentials import (
     exponential,
     exponentiate_felt,
     exponentiate_normal,
+    has_unfelt,
+    refuse_nearly_high,
 )
+from attncli.engine.ladder import ladder
+from attncli.engine.panels import across
+from attncli.engine.sums import Sums
 from attncli.engine.tile import Rows, fill, silence
 
 if TYPE_CHECKING:
@@ -168,17 +170,23 @@ class Sweep:
             scratch.pause()
             tile = scratch.buffer("tile", heads, count, columns[1] - columns[0], panel)
             fill(rows, columns, tile, scratch)
+            if rows.watched and columns[0] == span[0]:
+                refuse_nearly_high(tile, rows.unit)
             if rows.shifted:
                 sums.shift_tile(tile, panels)
+            if rows.small:
+                exponentiate_normal(tile, scratch)
+            elif rows.shifted or (rows.deep and has_unfelt(tile, rows.unit)):
                 exponentiate_felt(tile, rows.unit, scratch)
-            elif rows.watched:
-                sums.exponentiate_watched(tile, scratch)
+                sums.unfelt = True
             else:
                 exponential(tile, rows.unit, tile)
             for run, some in silenced:
                 own = tile[:, run.start - panels.start : run.stop - panels.start]
                 silence(some, columns, own, scratch)
             sums.add(tile, self._cut(columns), panels, scratch)
+            if rows.watched:
+                sums.refuse_high(panels)
 
     def _climb(self, steps: Rows, seen: Span) -> None:
         """Take the steps of a ladder at once."""

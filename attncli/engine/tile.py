@@ -55,6 +55,10 @@ class Rows:
         Whether the scores are shifted before they are exponentiated.
     watched : bool
         Whether they are not, so long as none of them turns out to be too high for that.
+    deep : bool
+        Whether, without a shift, some may be so low that no sum would feel their exponential.
+    small : bool
+        Whether those count nevertheless, for values are so large.
     grain : Grain
         What query and tiles have.
     steps : list of callable
@@ -74,6 +78,8 @@ class Rows:
     may_overflow: bool
     shifted: bool
     watched: bool
+    deep: bool
+    small: bool
     grain: Grain
     steps: list[Step] | None = None
 
