@@ -206,3 +206,40 @@ def test_sums_of_exponentials_neither_overflow_nor_vanish(score):
     answer = attention(query, key, layout="hsd", scale=1, outputs=("weights", "lse"))
     np.testing.assert_allclose(answer.weights, 1 / 600, rtol=1e-5)
     np.testing.assert_allclose(answer.lse, score + np.log(600), rtol=1e-5)
+
+
+@pytest.mark.parametrize("outputs", WAYS, ids="-".join)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("queries", [5, 600])
+class TestTheLargestNumbersThatAreTaken:
+    """What is added to scores and the scores together stay finite."""
+
+    def answer(self, queries, dtype, outputs, **options):
+        qkv = inputs(dtype, (1, queries, 8), 1.0)
+        answer = attention(*qkv, layout="hsd", outputs=outputs, **options)
+        for name in set(outputs) - {"scores"}:
+            assert np.isfinite(getattr(answer, name)).all(), name
+        return answer
+
+    def most(self, dtype):
+        return float(np.finfo(dtype).max) / 4
+
+    def test_slopes(self, queries, dtype, outputs):
+        for sign in (1, -1):
+            slope = sign * self.most(dtype) / queries
+            self.answer(queries, dtype, outputs, alibi_slopes=[slope])
+
+    def test_a_slope_and_a_bias(self, queries, dtype, outputs):
+        most = self.most(dtype)
+        bias = np.full((1, queries), most, dtype)
+        self.answer(queries, dtype, outputs, alibi_slopes=[-most / queries], bias=bias)
+
+    def test_a_sink(self, queries, dtype, outputs):
+        answer = self.answer(queries, dtype, outputs, sinks=[self.most(dtype)])
+        if "context" in outputs:
+            assert not answer.context.any()
+
+    @pytest.mark.parametrize("end", ["least", "most"])
+    def test_a_softcap(self, end, queries, dtype, outputs):
+        softcap = float(np.finfo(dtype).tiny) if end == "least" else self.most(dtype)
+        self.answer(queries, dtype, outputs, softcap=softcap)

@@ -24,12 +24,14 @@ from attncli.posing.rules import (
 )
 from attncli.posing.scores import (
     bias_of,
+    refuse_steep,
     rope_of,
     scale_of,
     score_vector_of,
     score_weight_of,
     sinks_of,
     slopes_of,
+    softcap_of,
 )
 from attncli.problem import Problem
 from attncli.visibility import Visibility
@@ -146,6 +148,8 @@ def pose(
         k, v = look()
     output = output_projection(say, wo, bo, form, shape[1], v)
     dtype = computing_dtype(precision, q, k, v, None if output is None else output.weight)
+    if slopes is not None:
+        refuse_steep(say, slopes, visible, shape, dtype)
     return Problem(
         query=q,
         key=k,
@@ -157,10 +161,10 @@ def pose(
         score=score,
         score_weight=score_weight_of(say, score, score_weight, q.shape[3]),
         score_vector=score_vector_of(say, score, score_vector, q.shape[3]),
-        softcap=None if softcap is None else arguments.positive_number("softcap", softcap),
+        softcap=softcap_of(softcap, dtype),
         bias=bias_of(say, bias, form, shape, dtype),
         slopes=slopes,
-        sinks=sinks_of(say, sinks, shape[1]),
+        sinks=sinks_of(say, sinks, shape[1], dtype),
         rope=turn,
         output=output,
         mask_means=mask_means,

@@ -20,15 +20,18 @@ if TYPE_CHECKING:
     from attncli.arguments import Names
     from attncli.layout import Layout
     from attncli.positions import Pairing
+    from attncli.visibility import Visibility
 
 __all__ = [
     "bias_of",
+    "refuse_steep",
     "rope_of",
     "scale_of",
     "score_vector_of",
     "score_weight_of",
     "sinks_of",
     "slopes_of",
+    "softcap_of",
 ]
 
 Array = npt.NDArray[Any]
@@ -117,10 +120,9 @@ def bias_of(
         arguments.refuse_first(
             say("bias"), wide, np.isnan(wide) | (wide == np.inf), "finite numbers or −inf"
         )
-    most = float(np.finfo(dtype).max) / 4
+    most = _most(dtype)
     if float(highest) > most:
-        expected = f"numbers up to {most:.2g}, a quarter of the range of {dtype.name}"
-        arguments.refuse_first(say("bias"), wide, wide > most, expected)
+        arguments.refuse_first(say("bias"), wide, wide > most, _up_to(most, dtype))
     return to_weights(say("bias"), wide, form, shape)
 
 
@@ -133,9 +135,51 @@ def slopes_of(say: Names, slopes: object, heads: int) -> Array | None:
     return _one_a_head(say("alibi_slopes"), slopes, heads)
 
 
-def sinks_of(say: Names, sinks: object, heads: int) -> Array | None:
+def refuse_steep(
+    say: Names, slopes: Array, visible: Visibility, shape: Shape, dtype: np.dtype[Any]
+) -> None:
+    """Refuse slopes that leave no room for scores, far from the query."""
+    ends = [(offset, offset + shape[2] - 1) for offset in visible.offsets]
+    far = max(max(abs(first - shape[3] + 1), abs(last)) for first, last in ends)
+    steepest, most = float(slopes[np.abs(slopes).argmax()]), _most(dtype)
+    if abs(steepest) * far > most:
+        raise DataError(
+            f"{say('alibi_slopes')}: expected {_up_to(most, dtype)}, {far} keys away too; "
+            f"found the slope {steepest:g}"
+        )
+
+
+def sinks_of(say: Names, sinks: object, heads: int, dtype: np.dtype[Any]) -> Array | None:
     """Return the sinks, (H,), or None."""
-    return None if sinks is None else _one_a_head(say("sinks"), sinks, heads)
+    if sinks is None:
+        return None
+    array, most = _one_a_head(say("sinks"), sinks, heads), _most(dtype)
+    if array.max() > most:
+        arguments.refuse_first(say("sinks"), array, array > most, _up_to(most, dtype))
+    return array
+
+
+def softcap_of(softcap: object, dtype: np.dtype[Any]) -> float | None:
+    """Return the softcap, or None: scores are divided and multiplied by it."""
+    if softcap is None:
+        return None
+    number = arguments.positive_number("softcap", softcap)
+    least, most = float(np.finfo(dtype).tiny), _most(dtype)
+    if not least <= number <= most:
+        raise DataError(
+            f"softcap: expected a number from {least:.2g} to {most:.2g} for {dtype.name}; "
+            f"found {number:g}"
+        )
+    return number
+
+
+def _most(dtype: np.dtype[Any]) -> float:
+    """Return how large a number may be that is added to scores, so that there is room for both."""
+    return float(np.finfo(dtype).max) / 4
+
+
+def _up_to(most: float, dtype: np.dtype[Any]) -> str:
+    return f"numbers up to {most:.2g}, a quarter of the range of {dtype.name}"
 
 
 def _one_a_head(name: str, value: object, heads: int) -> Array:
