@@ -208,7 +208,7 @@ def test_sums_of_exponentials_neither_overflow_nor_vanish(score):
     np.testing.assert_allclose(answer.lse, score + np.log(600), rtol=1e-5)
 
 
-@pytest.mark.parametrize("outputs", WAYS, ids="-".join)
+@pytest.mark.parametrize("outputs", [ALL, ("context", "lse")], ids="-".join)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("queries", [5, 600])
 class TestTheLargestNumbersThatAreTaken:
