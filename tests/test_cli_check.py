@@ -157,6 +157,31 @@ def test_nan_in_the_file_is_a_mismatch(judged: Path, attncli: Run) -> None:
     assert "every wrong element is NaN or infinite" in ran.text
 
 
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [(0.0, "every wrong element is 0, as where nothing was written"),
+     (2.5, "every wrong element is 2.5")],
+)  # fmt: skip
+def test_wrong_elements_that_are_alike(value, sentence, judged: Path, attncli: Run) -> None:
+    context = np.nextafter(np.load("right.npy"), 9)
+    context[1] = value
+    np.save("alike.npy", context)
+    ran = attncli("check", *QKV, "--expect", "alike.npy")
+    assert ran.code == 1
+    assert sentence in ran.text
+    # A row that is right but for its last digits is not among the worst.
+    table = ran.text[ran.text.index("worst rows") :]
+    assert "query 1" in table
+    assert "query 0" not in table
+
+
+def test_one_wrong_element_is_like_no_other(judged: Path, attncli: Run) -> None:
+    context = np.load("right.npy")
+    context[1, 0] = 0
+    np.save("one.npy", context)
+    assert "every wrong element" not in attncli("check", *QKV, "--expect", "one.npy").text
+
+
 def test_nan_rows_of_an_inverted_triangle(judged: Path, attncli: Run) -> None:
     q, k, v = np.random.default_rng(0).normal(size=(3, 5, 4))
     for name, array in zip("qkv", (q, k, v), strict=True):

@@ -79,8 +79,7 @@ def _sentences(
 ) -> Iterator[str]:
     rows: Bools = np.any(wrong, axis=-1)
     yield f"the first wrong row is {_row_name(problem, rows)}"
-    if not np.isfinite(found[wrong]).any():
-        yield "every wrong element is NaN or infinite"
+    yield from _one_value(found[wrong])
     yield from _nan_rows(found, seen)
     yield from _entries(rows)
     # Rows of an output projection have no head whose mask could be asked.
@@ -90,6 +89,16 @@ def _sentences(
     if name != "lse":
         what = "components" if name == "context" else "keys"
         yield from _from_on(what, np.any(wrong, axis=(0, 1, 2)))
+
+
+def _one_value(found: Array) -> Iterator[str]:
+    """Say that all wrong elements are alike."""
+    if not np.isfinite(found).any():
+        yield "every wrong element is NaN or infinite"
+    elif found.size > 1 and not found.any():
+        yield "every wrong element is 0, as where nothing was written"
+    elif found.size > 1 and (found == found[0]).all():
+        yield f"every wrong element is {found[0]:g}"
 
 
 def _row_name(problem: Problem, rows: Bools) -> str:

@@ -97,7 +97,7 @@ class Verdict:
     nonfinite, nonfinite_rows : int
         Elements, and rows with such, that are NaN or infinite and should not be.
     worst_rows : tuple of Place
-        The largest error of each of the worst rows, the worst first.
+        The largest error of each of the worst wrong rows, the worst first.
     """
 
     name: str

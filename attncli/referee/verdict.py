@@ -82,7 +82,7 @@ def measure(
         outside=int(np.count_nonzero(wrong)),
         nonfinite=int(np.count_nonzero(odd)),
         nonfinite_rows=int(np.count_nonzero(odd.any(axis=-1))),
-        worst_rows=_worst(problem, name, found, answer, error) if wrong.any() else (),
+        worst_rows=_worst(problem, name, found, answer, np.where(wrong, error, 0)),
     )
 
 
