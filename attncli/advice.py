@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attncli.arguments import warn
-from attncli.dtypes import widen
+from attncli.dtypes import magnitude, parts, widen
 from attncli.engine import attend
 from attncli.problem import Problem
 from attncli.visibility import Visibility
@@ -30,6 +30,9 @@ _BLOCK_CELLS = 8_000_000
 def advise(problem: Problem) -> None:
     """Warn where float16 inputs have products that float16 cannot hold."""
     if problem.query.dtype == problem.key.dtype == np.float16 and problem.score == "dot":
+        width = problem.query.shape[3]
+        if width * _largest(problem.query) * _largest(problem.key) <= _LARGEST_FLOAT16:
+            return
         largest = _largest_product(problem.read())
         if largest > _LARGEST_FLOAT16:
             warn(
@@ -74,5 +77,13 @@ def _largest_raw(problem: Problem) -> float:
     return 0.0 if raw is None else float(np.abs(raw).max())
 
 
+def _largest(halves: npt.NDArray[Any]) -> float:
+    """Return the largest magnitude; infinite or NaN where one is."""
+    bits = max(int(magnitude(part).max()) for part in parts(halves))
+    return float(np.uint16(bits).view(np.float16))
+
+
 def _longest(rows: npt.NDArray[Any]) -> float:
-    return math.sqrt(float(np.square(widen(rows, np.float32)).sum(axis=-1).max()))
+    """Return the length of the longest row, with no copy of the array's size."""
+    widened = (widen(part, np.float32) for part in parts(rows))
+    return math.sqrt(max(float(np.square(part).sum(axis=-1).max()) for part in widened))

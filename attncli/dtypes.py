@@ -7,14 +7,34 @@ nothing can mistake the bits for integers.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BFLOAT16", "as_bfloat16", "dtype_name", "widen"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "BFLOAT16",
+    "NARROW",
+    "as_bfloat16",
+    "dtype_name",
+    "is_finite",
+    "magnitude",
+    "parts",
+    "widen",
+]
 
 BFLOAT16: np.dtype[np.void] = np.dtype([("bfloat16", "<u2")])
+_HALF = np.dtype(np.float16)
+_UNSIGNED = np.uint16(0x7FFF)
+_INFINITE = {BFLOAT16: 0x7F80, _HALF: 0x7C00}
+NARROW = frozenset(_INFINITE)
+# Where the bits of a float16 stand in a float32, whose exponents begin 112 lower.
+_SHIFT = 13
+_PLACES = np.int32(0x8FFFE000 - 2**32)
+_FACTOR = np.float32(2.0**112)
 
 
 def as_bfloat16(bits: npt.NDArray[Any]) -> npt.NDArray[np.void]:
@@ -59,4 +79,45 @@ def widen(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     if array.dtype == BFLOAT16:
         bits = array["bfloat16"].astype(np.uint32)
         array = np.left_shift(bits, 16, out=bits).view(np.float32)
+    elif array.dtype == _HALF and is_finite(array):
+        array = _widened(array)
     return array.astype(dtype, copy=False)
+
+
+def parts(array: npt.NDArray[Any], most: int = 2**18) -> Iterator[npt.NDArray[Any]]:
+    """Give views of all of an array, in its order, of about so many elements at most."""
+    if array.size <= most or array.ndim == 0:
+        yield array
+    elif array.ndim > 2:
+        for entry in array:
+            yield from parts(entry, most)
+    else:
+        step = max(1, most // (array.size // len(array)))
+        for start in range(0, len(array), step):
+            yield array[start : start + step]
+
+
+def magnitude(array: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+    """Return the bits of 2-byte floats without their signs: in the order of their magnitudes.
+
+    Those of infinity are all ones in the exponent, which no finite number has; those of NaN are
+    more.
+    """
+    return np.bitwise_and(array.view(np.uint16), _UNSIGNED)
+
+
+def is_finite(array: npt.NDArray[Any]) -> bool:
+    """Return whether no element of an array of 2-byte floats is NaN or infinite."""
+    return all(magnitude(part).max(initial=0) < _INFINITE[array.dtype] for part in parts(array))
+
+
+def _widened(halves: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return finite float16 as float32, in a third of the time that NumPy takes."""
+    numbers = np.empty(halves.shape, np.float32)
+    for some, out in zip(parts(halves), parts(numbers), strict=True):
+        bits = out.view(np.int32)
+        np.copyto(bits, some.view(np.int16))  # with copies of the sign before it
+        np.left_shift(bits, _SHIFT, out=bits)
+        np.bitwise_and(bits, _PLACES, out=bits)
+        np.multiply(out, _FACTOR, out=out)
+    return numbers
