@@ -219,8 +219,8 @@ CASES = {
     ),
     "compute q.csv k.csv v.csv --bias far.npy --precision float32": (
         (
-            "bias (far.npy): expected numbers up to 8.5e+37, a quarter of the range of float32; "
-            "found 1e+39 at index (0, 1)"
+            "bias (far.npy): expected numbers up to 8.50706e+37, a quarter of the range of "
+            "float32; found 1e+39 at index (0, 1)"
         ),
         "",
     ),

@@ -366,3 +366,41 @@ def test_a_score_and_a_bias_that_exceed_the_range_together(queries, outputs):
         call()
     bias[:] = np.finfo(np.float32).min  # as masks are often written: alike for all, it hides none
     assert (attention(query / 1e18, key / 1e18, value, bias=bias).context == 1).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("queries", [3, 600])
+@pytest.mark.parametrize(
+    "outputs", [("context",), ("weights", "context"), ("scores",)], ids="-".join
+)
+class TestSumsBeyondTheRange:
+    """Of scores that fill it, and of what is added to them; downwards too."""
+
+    def call(self, queries, dtype, outputs, sign, **rules):
+        most = float(np.finfo(dtype).max)
+        query, key = np.ones((queries, 1), dtype), np.full((KEYS, 1), sign * most, dtype)
+        value = np.ones((KEYS, 1), dtype)
+        return attention(query, key, value, scale=0.95, outputs=outputs, **rules)
+
+    def assert_refused(self, *problem, **rules):
+        with pytest.raises(DataError, match="the scores exceed the range of float"):
+            self.call(*problem, **rules)
+
+    @pytest.mark.parametrize("sign", [1, -1])
+    def test_of_a_slope(self, sign, queries, dtype, outputs):
+        slope = -sign * float(np.finfo(dtype).max) / 5 / KEYS
+        self.assert_refused(queries, dtype, outputs, sign, alibi_slopes=[slope])
+
+    def test_of_a_bias_far_below_0(self, queries, dtype, outputs):
+        bias = np.full((1, KEYS), -float(np.finfo(dtype).max) / 2, dtype)
+        self.assert_refused(queries, dtype, outputs, -1, bias=bias)
+
+    def test_but_not_of_keys_that_a_bias_or_a_mask_hides(self, queries, dtype, outputs):
+        seen = np.arange(KEYS) < 5
+        bias = np.where(seen, 0, -np.inf)[None]
+        slope = float(np.finfo(dtype).max) / 5 / KEYS
+        answer = self.call(queries, dtype, outputs, -1, bias=bias, alibi_slopes=[slope / 1e6])
+        assert answer.context is None or (answer.context == 1).all()
+        hidden = {"key_padding_mask": seen, "alibi_slopes": [slope]}
+        near = self.call(3, dtype, outputs, -1, **hidden)
+        assert near.context is None or (near.context == 1).all()

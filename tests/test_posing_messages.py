@@ -104,16 +104,16 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      {"score": "additive", "score_vector": [1, 2]}),
     # one number a head
     ("Shape", "sinks: expected one number a query head (1); found 2", None, {"sinks": [1, 2]}),
-    ("Data", "sinks: expected finite numbers; found [nan]", None, {"sinks": np.nan}),
+    ("Data", "sinks: expected finite numbers; found nan at index (0,)", None, {"sinks": np.nan}),
     ("Data", "sinks: expected numbers; found words", None, {"sinks": ["a"]}),
-    ("Data", ("sinks: expected numbers up to 8.5e+37, a quarter of the range of float32; "
+    ("Data", ("sinks: expected numbers up to 8.50706e+37, a quarter of the range of float32; "
      "found 1e+38 at index (0,)"), None, {"sinks": [1e38], "precision": "float32"}),
-    ("Data", "softcap: expected a number from 1.2e-38 to 8.5e+37 for float32; found 1e+38", None,
-     {"softcap": 1e38, "precision": "float32"}),
-    ("Data", "softcap: expected a number from 2.2e-308 to 4.5e+307 for float64; found 1e-310", None,
-     {"softcap": 1e-310}),
-    ("Data", ("alibi_slopes: expected numbers up to 4.5e+307, a quarter of the range of float64, "
-     "9 keys away too; found the slope -1e+307"), None,
+    ("Data", ("softcap: expected a number from 1.17549e-38 to 8.50706e+37 for float32; "
+     "found 1e+38"), None, {"softcap": 1e38, "precision": "float32"}),
+    ("Data", ("softcap: expected a number from 2.22507e-308 to 4.49423e+307 for float64; "
+     "found 1e-310"), None, {"softcap": 1e-310}),
+    ("Data", ("alibi_slopes: expected numbers up to 4.49423e+307, a quarter of the range of "
+     "float64, 9 keys away too; found the slope -1e+307"), None,
      {"alibi_slopes": [-1e307], "query_offset": 8}),
     ("Shape", "alibi_slopes: expected a list of numbers; found an array of shape (2, 2)", None,
      {"alibi_slopes": np.eye(2)}),

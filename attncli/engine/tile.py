@@ -178,8 +178,8 @@ def _steps(rows: Rows) -> Iterator[Step]:
         yield _add_bias
     if problem.slopes is not None:
         yield _subtract_penalty
-    if rows.may_overflow and problem.bias is not None:
-        yield _refuse_infinity
+    if rows.may_overflow and not (problem.bias is None and problem.slopes is None):
+        yield _refuse_sums
     # What is hidden is selected, not added: nothing behind a mask can leak.
     if problem.visible.hides and not rows.hides_late:
         yield _hide
@@ -221,15 +221,19 @@ def _cap(rows: Rows, _: Span, scores: Array, __: Scratch) -> None:
 
 
 def _add_bias(rows: Rows, columns: Span, scores: Array, scratch: Scratch) -> None:
-    bias = np.asarray(rows.operands.problem.bias)
-    part = cut(bias, rows.batch, rows.head, (rows.start, rows.stop), columns)
-    part = widen(part, scores.dtype)
+    part = _bias_part(rows, columns, scores.dtype)
     if rows.unit != 1.0:
         room = scratch.apart("bias", *part.shape)
         part = np.multiply(part, rows.unit, room, dtype=scores.dtype)
     elif is_turned(scores):
         part = scratch.near("bias", part)
     np.add(scores, across(part, rows.panel), out=scores)
+
+
+def _bias_part(rows: Rows, columns: Span, dtype: np.dtype[Any]) -> Array:
+    bias = np.asarray(rows.operands.problem.bias)
+    part = cut(bias, rows.batch, rows.head, (rows.start, rows.stop), columns)
+    return widen(part, dtype)
 
 
 def _subtract_penalty(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:
@@ -299,18 +303,26 @@ def _pattern(rows: Rows, edge: Span, part: Array, scratch: Scratch) -> Array:
     return np.broadcast_to(pattern, (len(pattern), *part.shape[2:])).copy().astype(part.dtype)
 
 
-def _refuse_infinity(rows: Rows, _: Span, scores: Array, __: Scratch) -> None:
-    if not scores.max() < np.inf:
-        refuse_scores(rows.operands.problem)
-
-
 def _refuse_overflow(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:
+    if not all_finite(scores):
+        _refuse(rows, columns, ~np.isfinite(scores))
+
+
+def _refuse_sums(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:
+    """Refuse sums of scores, bias and penalties that are infinite, but for a bias of −inf."""
     if all_finite(scores):
         return
-    problem = rows.operands.problem
     wrong = ~np.isfinite(scores)
+    if rows.operands.problem.bias is not None:
+        wrong &= across(_bias_part(rows, columns, scores.dtype) > -np.inf, rows.panel)
+    _refuse(rows, columns, wrong)
+
+
+def _refuse(rows: Rows, columns: Span, wrong: npt.NDArray[np.bool_]) -> None:
+    """Raise the error of scores beyond the range, if some of the wrong ones are seen."""
+    problem = rows.operands.problem
     seen = problem.visible.tile(rows.batch, rows.head, (rows.start, rows.stop), columns)
     if seen is not None and problem.unread is None:
-        wrong &= across(seen, rows.panel)
+        wrong = np.logical_and(wrong, across(seen, rows.panel))
     if wrong.any():
         refuse_scores(problem)

@@ -167,7 +167,7 @@ def softcap_of(softcap: object, dtype: np.dtype[Any]) -> float | None:
     least, most = float(np.finfo(dtype).tiny), _most(dtype)
     if not least <= number <= most:
         raise DataError(
-            f"softcap: expected a number from {least:.2g} to {most:.2g} for {dtype.name}; "
+            f"softcap: expected a number from {least:g} to {most:g} for {dtype.name}; "
             f"found {number:g}"
         )
     return number
@@ -179,13 +179,14 @@ def _most(dtype: np.dtype[Any]) -> float:
 
 
 def _up_to(most: float, dtype: np.dtype[Any]) -> str:
-    return f"numbers up to {most:.2g}, a quarter of the range of {dtype.name}"
+    return f"numbers up to {most:g}, a quarter of the range of {dtype.name}"
 
 
 def _one_a_head(name: str, value: object, heads: int) -> Array:
     array = arguments.vector(name, value)
     if len(array) != heads:
         raise ShapeError(f"{name}: expected one number a query head ({heads}); found {len(array)}")
-    if not np.isfinite(array).all():
-        raise DataError(f"{name}: expected finite numbers; found {array.tolist()}")
+    wrong = ~np.isfinite(array)
+    if wrong.any():
+        arguments.refuse_first(name, array, wrong, "finite numbers")
     return array
