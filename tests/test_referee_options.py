@@ -118,11 +118,20 @@ def test_rules_of_position(given, keep, option, meant):
 
 def test_no_alignment_is_advised_that_would_move_something_else_too():
     q, k, v = draw(1, *SHAPES)
+    bias = -np.array(SLOPES)[:, None, None] * abs(SI - SJ)
+    scores = q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8) + bias
+    wrong = softmax(np.where(SJ <= SI + 3, scores, -np.inf)) @ v
+    assert shown((q, k, v), wrong, causal=True, alibi_slopes=SLOPES) == ()
+
+
+def test_an_alignment_that_moves_all_is_advised_where_all_is_moved():
+    q, k, v = draw(1, *SHAPES)
     bias = -np.array(SLOPES)[:, None, None] * abs(SI + 3 - SJ)
     scores = q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8) + bias
-    wrong = softmax(np.where(SJ <= SI, scores, -np.inf)) @ v
-    given = {"causal": True, "causal_align": "bottom-right", "alibi_slopes": SLOPES}
-    assert shown((q, k, v), wrong, **given) == ()
+    moved = softmax(np.where(SJ <= SI + 3, scores, -np.inf)) @ v
+    given = {"causal": True, "alibi_slopes": SLOPES}
+    assert shown((q, k, v), moved, **given) == ("--causal-align bottom-right",)
+    assert ask((q, k, v), moved, causal_align="bottom-right", **given).passed
 
 
 @pytest.mark.parametrize(

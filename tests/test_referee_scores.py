@@ -47,6 +47,15 @@ def test_softcap_and_bias(seed, name, wrong):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_a_softcap_of_all_where_nothing_is_hidden(seed):
+    q, k, v = draw(seed)
+    bias = draw(seed + 10, (L, L))[0]
+    wrong = softmax(CAP * np.tanh((scaled(q, k) + bias) / CAP)) @ v
+    same = {"softcap_after_bias", "bias_before_softcap"}
+    assert named(ask((q, k, v), wrong, softcap=CAP, bias=bias)) == same
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_bias_that_is_scaled(seed):
     q, k, v = draw(seed)
     bias = draw(seed + 10, (L, L))[0]
@@ -93,6 +102,35 @@ def test_alibi_slopes_of_other_head_counts(seed):
     slopes = 2.0 ** (-8 / 6 * np.arange(1, 7))[:, None, None]
     wrong = softmax(scaled(q, k) - slopes * abs(I - J)) @ v
     assert named(ask((q, k, v), wrong, alibi_slopes=True)) == {"alibi_slopes_plain"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("asked", "offset", "names"),
+    [
+        ("top-left", 3, {"positions_bottom_right"}),
+        # Under a causal mask ALiBi at an offset is ALiBi but for a number that all scores share.
+        ("bottom-right", 0, {"positions_top_left", "causal_top_left"}),
+    ],
+)
+def test_alibi_and_causal_rule_at_another_corner(seed, asked, offset, names):
+    q, k, v = draw(seed, (2, 4, 4, 8), (2, 4, 7, 8), (2, 4, 7, 8))
+    i, j = np.indices((4, 7))
+    scores = np.where(j <= i + offset, scaled(q, k) - SLOPES * abs(i + offset - j), -np.inf)
+    given = {"causal": True, "causal_align": asked, "alibi_slopes": SLOPES.ravel()}
+    assert named(ask((q, k, v), softmax(scores) @ v, **given)) == names
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("asked", ["top-left", "bottom-right"])
+def test_rope_and_causal_rule_at_another_corner(seed, asked):
+    q, k, v = draw(seed, (2, 4, 4, 8), (2, 4, 7, 8), (2, 4, 7, 8))
+    i, j = np.indices((4, 7))
+    offset, name = (3, "bottom_right") if asked == "top-left" else (0, "top_left")
+    scores = turned(q, offset, "half") @ turned(k, 0, "half").swapaxes(-1, -2) / np.sqrt(8)
+    wrong = softmax(np.where(j <= i + offset, scores, -np.inf)) @ v
+    given = {"causal": True, "causal_align": asked, "rope": "half"}
+    assert named(ask((q, k, v), wrong, **given)) == {f"positions_{name}"}
 
 
 def turned(x, start, pairing, base=10000.0, sign=1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from attncli.referee.convention import Convention, with_rule, without
 from attncli.referee.conventions_mask import changed
 from attncli.referee.options import aligned, also_causal, without_placed
-from attncli.referee.recipe import Recipe, band
+from attncli.referee.recipe import Recipe, band, recipe_of, vary
 
 __all__ = ["CAUSAL"]
 
@@ -36,6 +37,23 @@ def _causal_at(offsets: Callable[[Recipe], Offsets | None], *, given: bool = Tru
             window = band(problem, window=visible.window, offsets=there)
             recipe = with_rule(recipe, "window", window)
         return recipe if visible.causal or visible.window or not given else None
+
+    return apply
+
+
+def _all_at(offsets: Callable[[Recipe], Offsets | None]) -> Apply:
+    """Make an `apply` with ALiBi and rope at other offsets, as well as the rules."""
+    rules_there = _causal_at(offsets)
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem, first = recipe.problem, offsets(recipe)
+        moved = rules_there(recipe)
+        if moved is None or first is None or (problem.slopes is None and problem.rope is None):
+            return None
+        there = tuple(offset + recipe.start for offset in first)
+        moved = vary(moved, visible=replace(problem.visible, offsets=there))
+        alibi = recipe_of(moved.problem).terms.get("alibi")
+        return moved if alibi is None else replace(moved, terms={**moved.terms, "alibi": alibi})
 
     return apply
 
@@ -123,6 +141,24 @@ CAUSAL = (
         _causal_at(_far_corner),
         fix="compare key j with query i itself, without adding S − L",
         option=aligned("bottom-right"),
+        **_ALIGNED,
+    ),
+    _causal(
+        "positions_top_left",
+        "all positions are aligned top-left, those of ALiBi or the rotary embedding too: query 0 "
+        "stands at key 0",
+        _all_at(lambda _: (0,)),
+        fix="add the offset, S − L or the length of the cache, to the query's index",
+        option=aligned("top-left", positions=True),
+        **_ALIGNED,
+    ),
+    _causal(
+        "positions_bottom_right",
+        "all positions are aligned bottom-right, those of ALiBi or the rotary embedding too: the "
+        "last query stands at the last key",
+        _all_at(_far_corner),
+        fix="take the query's index itself for its position, without adding S − L",
+        option=aligned("bottom-right", positions=True),
         **_ALIGNED,
     ),
     _causal(

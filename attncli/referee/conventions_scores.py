@@ -31,6 +31,8 @@ def _cap_before(step: str | None) -> Apply:
     def apply(recipe: Recipe) -> Recipe | None:
         if recipe.problem.softcap is None or "cap" not in recipe.order:
             return None
+        if step is None and recipe.seen.all():
+            return None  # there is nothing to hide
         return moved(recipe, "cap", before=step)
 
     return apply

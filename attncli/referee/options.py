@@ -130,12 +130,12 @@ def without_rope(problem: Problem) -> str:
     return without_placed("--rope", "--rope" if usual else "--rope and --rope-base")(problem)
 
 
-def aligned(align: Align) -> Callable[[Problem], str]:
-    """Make the option that moves causal rule and window to another corner."""
+def aligned(align: Align, *, positions: bool = False) -> Callable[[Problem], str]:
+    """Make the option that moves causal rule and window to another corner; ALiBi and rope too."""
 
     def option(problem: Problem) -> str:
-        # They would move too.
-        if problem.slopes is not None or problem.rope is not None:
+        moves_them = problem.slopes is not None or problem.rope is not None
+        if moves_them != positions:
             return ""
         by_offset = any(problem.visible.offsets) and not _stands_at(problem, corner(problem))
         if by_offset and align == "top-left":
