@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder that is also the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def pytest_configure() -> None:
+    """Let tests press Ctrl-C, which a shell lets its background jobs ignore, and their children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=[True, False], ids=["unpacked", "packed"])
