@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attncli.arguments import warn
-from attncli.dtypes import magnitude, parts, widen
+from attncli.dtypes import magnitude, parts
 from attncli.engine import attend
 from attncli.problem import Problem
 from attncli.visibility import Visibility
@@ -52,7 +52,10 @@ def blind_advice(problem: Problem, blind: int) -> str:
 
 def _largest_product(problem: Problem) -> float:
     """Return the largest |q · k|, or a bound on it where even that fits into float16."""
-    bound = _longest(problem.query) * _longest(problem.key)
+    from attncli.engine.operands import largest_length  # noqa: PLC0415 - seldom needed
+
+    lengths = [largest_length(array, problem.dtype) for array in (problem.query, problem.key)]
+    bound = math.prod(lengths)
     if bound <= _LARGEST_FLOAT16:
         return bound
     bare = Problem(
@@ -81,9 +84,3 @@ def _largest(halves: npt.NDArray[Any]) -> float:
     """Return the largest magnitude; infinite or NaN where one is."""
     bits = max(int(magnitude(part).max()) for part in parts(halves))
     return float(np.uint16(bits).view(np.float16))
-
-
-def _longest(rows: npt.NDArray[Any]) -> float:
-    """Return the length of the longest row, with no copy of the array's size."""
-    widened = (widen(part, np.float32) for part in parts(rows))
-    return math.sqrt(max(float(np.square(part).sum(axis=-1).max()) for part in widened))

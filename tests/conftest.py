@@ -12,11 +12,19 @@ from process import Ran
 from threadpoolctl import threadpool_limits
 
 from attncli.cli import _run
-from attncli.engine import block, plan
+from attncli.engine import block, plan, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from typing import Any
+
+    import numpy.typing as npt
+
+    from attncli.engine.scratch import Scratch
+    from attncli.engine.tile import Rows
+
+    Array = npt.NDArray[Any]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -45,6 +53,20 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(plan, "multiplies_unpacked", lambda: request.param)
     unit = 1 / math.log(2) if request.param else 1.0
     monkeypatch.setattr(block, "quickest_unit", lambda _: unit)
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many scores each tile has that the engine computes, in turn."""
+    sizes = []
+    fill = sweep.fill
+
+    def counted(rows: Rows, columns: tuple[int, int], out: Array, scratch: Scratch) -> None:
+        sizes.append(out.size)
+        fill(rows, columns, out, scratch)
+
+    monkeypatch.setattr(sweep, "fill", counted)
+    return sizes
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attncli import DataError, attention
-from attncli.engine import block, sweep
+from attncli.engine import block
 
 ONLY = ("context", "lse")
 QUERIES, KEYS, WIDTH = 320, 1200, 16
@@ -200,26 +200,13 @@ class TestALongWayWithAlibi:
         random = np.random.default_rng(9)
         return [random.standard_normal((1, self.LENGTH, WIDTH)).astype("f") for _ in range(3)]
 
-    @pytest.fixture
-    def multiplied(self, monkeypatch):
-        """How many numbers each tile of scores has."""
-        sizes = []
-        made = sweep.fill
-
-        def counted(rows, columns, out, scratch):
-            sizes.append(out.size)
-            made(rows, columns, out, scratch)
-
-        monkeypatch.setattr(sweep, "fill", counted)
-        return sizes
-
     def far(self, offset=0):
         return np.abs(np.arange(self.LENGTH)[:, None] + offset - np.arange(self.LENGTH))
 
     @pytest.mark.parametrize("offset", [0, -40])
-    def test_only_near_keys_are(self, offset, long, multiplied):
+    def test_only_near_keys_are(self, offset, long, computed):
         self.assert_is_the_formula(long, offset)
-        assert sum(multiplied) < 0.6 * self.LENGTH**2
+        assert sum(computed) < 0.6 * self.LENGTH**2
 
     def test_all_are_where_most_queries_are_far_from_any(self, long):
         self.assert_is_the_formula(long, 1900)
@@ -233,18 +220,18 @@ class TestALongWayWithAlibi:
         np.testing.assert_allclose(answer.context, context, rtol=2e-4, atol=4e-4)
         np.testing.assert_allclose(answer.lse, lse, rtol=2e-4, atol=4e-4)
 
-    def test_a_softcap_keeps_the_scores_of_far_keys_down(self, long, multiplied):
+    def test_a_softcap_keeps_the_scores_of_far_keys_down(self, long, computed):
         query, key, value = long
         options = {"alibi_slopes": [0.5], "softcap": 1.0, "outputs": ("context",)}
         attention(100 * query, key, value, layout="hsd", **options)
-        assert sum(multiplied) < 0.6 * self.LENGTH**2
+        assert sum(computed) < 0.6 * self.LENGTH**2
 
-    def test_all_are_where_slopes_pull_to_far_keys(self, long, multiplied):
+    def test_all_are_where_slopes_pull_to_far_keys(self, long, computed):
         query, key, value = long
         answer = attention(*long, alibi_slopes=[-0.01], layout="hsd", outputs=ONLY)
         context, _ = formula(query, key, value, 0.01 * self.far())
         np.testing.assert_allclose(answer.context, context, rtol=2e-4, atol=4e-5)
-        assert sum(multiplied) >= self.LENGTH**2
+        assert sum(computed) >= self.LENGTH**2
 
     def test_scores_are_given_of_all(self, long):
         answer = attention(*long, alibi_slopes=[0.5], layout="hsd", outputs=("scores",))

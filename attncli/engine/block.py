@@ -165,8 +165,9 @@ def _rows(operands: Operands, block: Block, scratch: Scratch, care: _Care) -> Ro
     bound = _bound(operands, block)
     extent = _extent(problem, block.heads[0], bound)
     bounded = extent <= height(problem.dtype)
-    exact = block.exact or "weights" in block.results
-    watched = not (care.shifted or bounded or exact or problem.sinks is not None)
+    small = care.small or "weights" in block.results
+    exact = block.exact or small or problem.sinks is not None
+    watched = not (care.shifted or bounded or exact)
     shifted = care.shifted or not (bounded or watched)
     # Half of what a shift leaves is too small for exp2, which then takes ten times as long; and
     # large scores lose a digit when they are turned into bits.
@@ -183,7 +184,7 @@ def _rows(operands: Operands, block: Block, scratch: Scratch, care: _Care) -> Ro
         key = operands.keys(block.batch, block.heads)
     value = operands.values(block.batch, block.heads) if "context" in block.results else None
     deep = not extent <= depth(problem.dtype)
-    known = overflows, shifted, watched, deep, care.small
+    known = overflows, shifted, watched, deep, small
     return Rows(operands, *place, query, key, value, unit, keep, *known, block.grain)
 
 
@@ -225,7 +226,7 @@ def _fill_hidden(rows: Rows, span: Span, scratch: Scratch) -> None:
 
 def _within_reach(block: Block, rows: Rows, span: Span) -> Span:
     """Return the keys of a span that are not, by ALiBi, too far from all queries to be felt."""
-    problem, place = rows.operands.problem, rows.operands.problem.visible.offset(rows.batch)
+    problem = rows.operands.problem
     slope = 0.0 if problem.slopes is None else float(problem.slopes[rows.head])
     if not (rows.watched and slope > 0) or rows.keep or problem.bias is not None:
         return span
@@ -233,8 +234,9 @@ def _within_reach(block: Block, rows: Rows, span: Span) -> Span:
     reach = (highest + depth(problem.dtype)) / slope
     if not reach < span[1] - span[0]:
         return span
-    first = max(span[0], rows.start + place - math.ceil(reach))
-    last = min(span[1], rows.stop + place + math.ceil(reach))
+    offset, far = problem.visible.offset(rows.batch), math.ceil(reach)
+    first = max(span[0], rows.start + offset - far)
+    last = min(span[1], rows.stop + offset + far)
     return (first, last) if first < last else span
 
 

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
+from attncli.dtypes import parts, widen
 from attncli.positions import rotate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from attncli.engine.scratch import Scratch
     from attncli.problem import Problem
 
-__all__ = ["Operands", "prepare"]
+__all__ = ["Operands", "largest_length", "prepare"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
@@ -86,10 +84,8 @@ class Operands:
         """Look at all heads now, if that is a matter of a few calls."""
         if self.query.size + self.key.size <= _FEW_NUMBERS:
             dtype = self.problem.dtype
-            lengths = [
-                [_longest(entry, dtype) for entry in all_] for all_ in (self.query, self.key)
-            ]
-            self._bound_of_all = math.prod(map(_highest, lengths))
+            lengths = [largest_length(array, dtype) for array in (self.query, self.key)]
+            self._bound_of_all = math.prod(lengths)
 
     def bound(self, batch: int, heads: Span) -> float:
         """Return what no product of a query and a key of some heads can exceed in magnitude.
@@ -101,7 +97,7 @@ class Operands:
         # Two threads may both find nothing here; they make the same.
         bound = self._bounds.get((batch, heads))
         if bound is None:
-            length = _longest(self.query[batch, slice(*heads)], self.problem.dtype)
+            length = largest_length(self.query[batch, slice(*heads)], self.problem.dtype)
             bound = self._bounds[batch, heads] = length * self._longest_key(batch, heads)
         return bound
 
@@ -109,7 +105,7 @@ class Operands:
         place = self._place(self.key, batch, heads)
         longest = self._longest_keys.get(place)
         if longest is None:
-            longest = _longest(self.keys(batch, heads), self.problem.dtype)
+            longest = largest_length(self.keys(batch, heads), self.problem.dtype)
             self._longest_keys[place] = longest
         return longest
 
@@ -162,25 +158,20 @@ def _unit(rows: Array) -> Array:
     return rows / np.where(length == 0, 1, length)
 
 
-def _longest(vectors: Array, dtype: np.dtype[Any]) -> float:
-    """Return the largest length of some vectors (N, S, D); inf where a square overflows."""
-    parts = _in_steps(vectors, dtype)
-    squares = [float(np.einsum("nsd,nsd->ns", part, part).max()) for part in parts]
+def largest_length(vectors: Array, dtype: np.dtype[Any]) -> float:
+    """Return the largest length of some vectors (..., D); inf where a square overflows."""
+    wide = (widen(part, dtype) for part in parts(vectors))
+    squares = [float(np.einsum("...d,...d->...", part, part).max()) for part in wide]
     return math.sqrt(_highest(squares))
 
 
 def _largest(vectors: Array, dtype: np.dtype[Any]) -> float:
-    """Return the largest magnitude in some vectors (N, S, E)."""
+    """Return the largest magnitude in some vectors (..., E)."""
     if not vectors.size:
         return 0.0
-    extremes = [(float(part.max()), -float(part.min())) for part in _in_steps(vectors, dtype)]
+    wide = (widen(part, dtype) for part in parts(vectors))
+    extremes = [(float(part.max()), -float(part.min())) for part in wide]
     return _highest([number for both in extremes for number in both])
-
-
-def _in_steps(vectors: Array, dtype: np.dtype[Any], step: int = 4096) -> Iterator[Array]:
-    """Give vectors (N, S, D) widened, so many of each head at a time."""
-    for start in range(0, vectors.shape[1], step):
-        yield widen(vectors[:, start : start + step], dtype)
 
 
 def _highest(numbers: list[float]) -> float:

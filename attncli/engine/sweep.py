@@ -127,11 +127,7 @@ class Sweep:
             tile = scratch.apart("tile", heads, count, panel, columns[1] - columns[0])
             tile = tile.swapaxes(2, 3)
         fill(rows, columns, tile, scratch)
-        if rows.shifted:
-            sums.shift_tile(tile, panels)
-            exponentiate_normal(tile, scratch)
-        else:
-            exponential(tile, rows.unit, tile)
+        self._exponentiate(rows, panels, tile)
         if rows.hides_late and rows.operands.problem.visible.hides:
             silence(rows, columns, tile, scratch)
         sums.put(tile, self._cut(columns), panels, scratch)
@@ -172,21 +168,25 @@ class Sweep:
             fill(rows, columns, tile, scratch)
             if rows.watched and columns[0] == span[0]:
                 refuse_nearly_high(tile, rows.unit)
-            if rows.shifted:
-                sums.shift_tile(tile, panels)
-            if rows.small:
-                exponentiate_normal(tile, scratch)
-            elif rows.shifted or (rows.deep and has_unfelt(tile, rows.unit)):
-                exponentiate_felt(tile, rows.unit, scratch)
-                sums.unfelt = True
-            else:
-                exponential(tile, rows.unit, tile)
+            self._exponentiate(rows, panels, tile)
             for run, some in silenced:
                 own = tile[:, run.start - panels.start : run.stop - panels.start]
                 silence(some, columns, own, scratch)
             sums.add(tile, self._cut(columns), panels, scratch)
             if rows.watched:
                 sums.refuse_high(panels)
+
+    def _exponentiate(self, rows: Rows, panels: slice, tile: Array) -> None:
+        """Exponentiate a tile of some panels in place, under their shift where they have one."""
+        if rows.shifted:
+            self._sums.shift_tile(tile, panels)
+        if rows.shifted and rows.small:
+            exponentiate_normal(tile, self._scratch)
+        elif rows.shifted or (rows.deep and has_unfelt(tile, rows.unit)):
+            exponentiate_felt(tile, rows.unit, self._scratch)
+            self._sums.unfelt = True
+        else:
+            exponential(tile, rows.unit, tile)
 
     def _climb(self, steps: Rows, seen: Span) -> None:
         """Take the steps of a ladder at once."""

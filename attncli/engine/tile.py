@@ -58,7 +58,7 @@ class Rows:
     deep : bool
         Whether, without a shift, some may be so low that no sum would feel their exponential.
     small : bool
-        Whether those count nevertheless, for values are so large.
+        Whether those count nevertheless: they are weights, or values are so large.
     grain : Grain
         What query and tiles have.
     steps : list of callable

@@ -24,12 +24,8 @@ def _causal_at(offsets: Callable[[Recipe], Offsets | None], *, given: bool = Tru
 
     def apply(recipe: Recipe) -> Recipe | None:
         problem, visible = recipe.problem, recipe.problem.visible
-        first = offsets(recipe)
-        if first is None:
-            return None
-        # The first query of a slice is not the first query.
-        there = tuple(offset + recipe.start for offset in first)
-        if there == visible.offsets if given else visible.causal:
+        there = _in_slice(recipe, offsets)
+        if there is None or (there == visible.offsets if given else visible.causal):
             return None
         if visible.causal or not given:
             recipe = with_rule(recipe, "causal", band(problem, causal=True, offsets=there))
@@ -41,16 +37,21 @@ def _causal_at(offsets: Callable[[Recipe], Offsets | None], *, given: bool = Tru
     return apply
 
 
+def _in_slice(recipe: Recipe, offsets: Callable[[Recipe], Offsets | None]) -> Offsets | None:
+    """Return offsets of the whole for a slice, whose first query is not the first query."""
+    whole = offsets(recipe)
+    return None if whole is None else tuple(offset + recipe.start for offset in whole)
+
+
 def _all_at(offsets: Callable[[Recipe], Offsets | None]) -> Apply:
     """Make an `apply` with ALiBi and rope at other offsets, as well as the rules."""
     rules_there = _causal_at(offsets)
 
     def apply(recipe: Recipe) -> Recipe | None:
-        problem, first = recipe.problem, offsets(recipe)
+        problem, there = recipe.problem, _in_slice(recipe, offsets)
         moved = rules_there(recipe)
-        if moved is None or first is None or (problem.slopes is None and problem.rope is None):
+        if moved is None or there is None or (problem.slopes is None and problem.rope is None):
             return None
-        there = tuple(offset + recipe.start for offset in first)
         moved = vary(moved, visible=replace(problem.visible, offsets=there))
         alibi = recipe_of(moved.problem).terms.get("alibi")
         return moved if alibi is None else replace(moved, terms={**moved.terms, "alibi": alibi})
