@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
 
-from attncli import AttnWarning, attention
+from attncli import AttnWarning, attention, pose
+from attncli.advice import advise
 
 
 def half(*shape, size):
@@ -78,3 +80,17 @@ def test_warning_points_at_the_caller():
     with pytest.warns(AttnWarning) as caught:
         attention(np.ones((2, 2)), np.ones((3, 2)), np.ones((3, 1)), causal=True)
     assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("largest", [4.0, 250.0])
+def test_the_limit_of_float16_is_looked_for_without_a_copy(largest):
+    # 64 · 250² is beyond it, though no product of such rows is.
+    keys = np.zeros((1, 2**17, 64), np.float16)
+    keys[..., 0] = largest
+    problem = pose(keys[:, :2], keys, keys, layout="hsd")
+    tracemalloc.start()
+    try:
+        advise(problem)
+        assert tracemalloc.get_traced_memory()[1] < keys.nbytes / 2
+    finally:
+        tracemalloc.stop()
