@@ -120,6 +120,30 @@ def wait(descriptor):
 """
 
 
+# A signal while NumPy is imported: a module in C prints it, and raises an error of its own.
+IMPORT = """
+import os, sys
+from attncli.cli import main
+def wait(descriptor):
+    try:
+        os.kill(os.getpid(), NUMBER)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        raise ImportError("numpy._core.multiarray failed to import") from None
+os.fsync = wait
+main()
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_becomes_an_import_error_is_one(sent: signal.Signals, problem: Path) -> None:
+    program = IMPORT.replace("NUMBER", str(int(sent)))
+    with begin(OUTPUTS["w.npz"], [sys.executable, "-c", program]) as running:
+        _, messages = running.communicate(timeout=LONGEST)
+    assert (running.returncode, messages) == (128 + sent, b"")
+    assert temporary() == []
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_a_callback_is_not_forgotten(sent: signal.Signals, problem: Path) -> None:
     callback = CALLBACK.replace("NUMBER", str(int(sent)))

@@ -33,7 +33,7 @@ WRONG, INTERRUPTED, READER_GONE = 2, 130, 141
 
 def main() -> None:
     """Run the program and exit."""
-    stop_cleanly()
+    stopper = stop_cleanly()
     try:
         code = _prepared(sys.argv[1:])
         stop_at_once()
@@ -41,8 +41,9 @@ def main() -> None:
         code = stopped.code
         stop_at_once()
     except Exception:  # noqa: BLE001 - a defect; but Python's exit code 1 would say mismatch
-        sys.excepthook(*sys.exc_info())
-        code = WRONG
+        if stopper.code is None:
+            sys.excepthook(*sys.exc_info())
+        code = stopper.code or WRONG
     leave(code)
 
 

@@ -8,10 +8,17 @@ import os
 import signal
 import sys
 import time
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import NoReturn
 
-__all__ = ["StoppedError", "leave", "open_closed_streams", "stop_at_once", "stop_cleanly"]
+__all__ = [
+    "StoppedError",
+    "Stopper",
+    "leave",
+    "open_closed_streams",
+    "stop_at_once",
+    "stop_cleanly",
+]
 
 # Windows has no SIGHUP.
 _SIGNALS = [
@@ -37,15 +44,17 @@ class StoppedError(BaseException):
         self.code = 128 + number
 
 
-def stop_cleanly() -> None:
+def stop_cleanly() -> Stopper:
     """Turn Ctrl-C, SIGTERM and SIGHUP into a `StoppedError`, so that files are tidied up."""
-    stopper = _Stopper()
+    stopper = Stopper()
     for number in _SIGNALS:
         # What the parent ignores stays ignored: nohup, and jobs in the background.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stopper)
     if _TIMERS:
         sys.unraisablehook = stopper.again
+    sys.excepthook = _printed
+    return stopper
 
 
 def stop_at_once() -> None:
@@ -57,16 +66,34 @@ def stop_at_once() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-class _Stopper:
+def _printed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an error, but a signal's: NumPy's import prints those, and raises an ImportError."""
+    if not isinstance(error, StoppedError):
+        sys.__excepthook__(kind, error, trace)
+
+
+class Stopper:
+    """What is called when a signal comes.
+
+    Attributes
+    ----------
+    code : int or None
+        The exit code of the last signal's end; None where there was no signal.
+    """
+
     def __init__(self) -> None:
+        self.code: int | None = None
         self._last = float("-inf")
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
+        """Raise the `StoppedError` of a signal, unless it came along with another."""
         # A closing session sends SIGTERM and SIGHUP at once: the second must not
         # interrupt the tidying up after the first. One that comes later is meant.
         if time.monotonic() - self._last > _PATIENCE:
             self._last = time.monotonic()
-            raise StoppedError(number)
+            stopped = StoppedError(number)
+            self.code = stopped.code
+            raise stopped
 
     def again(self, ignored: sys.UnraisableHookArgs) -> None:
         """Stop a little later where what was raised came up in a callback.
