@@ -7,8 +7,7 @@ dropped again from the results.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attncli.errors import ShapeError, UsageError
 
@@ -21,8 +20,7 @@ LAYOUTS: dict[str, int] = {"sd": 2, "bsd": 3, "hsd": 3, "shd": 3, "bhsd": 4, "bs
 _DEFAULT = {2: "sd", 3: "bsd", 4: "bhsd"}
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """The user's axes.
 
     Attributes

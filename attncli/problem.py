@@ -8,7 +8,7 @@ so that the engine has none to make. Inside it all arrays have four axes
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,7 @@ _RULES = (
 Score = Literal["dot", "cosine", "general", "additive"]
 
 
-@dataclass(frozen=True)
-class Rope:
+class Rope(NamedTuple):
     """Rotary position embedding: how components are paired, and the base of the frequencies."""
 
     pairing: Pairing
@@ -173,8 +172,7 @@ def _one_batch(problem: Problem, batch: int) -> Problem:
         key=_pick(problem.key, 0, batch),
         value=_pick(problem.value, 0, batch),
         bias=_pick(problem.bias, 0, batch),
-        visible=replace(
-            visible,
+        visible=visible._replace(
             offsets=_pick_one(visible.offsets, batch),
             mask=_pick(visible.mask, 0, batch),
             key_padding=_pick(visible.key_padding, 0, batch),
@@ -196,7 +194,7 @@ def _one_head(problem: Problem, head: int) -> Problem:
         bias=_pick(problem.bias, 1, head),
         slopes=_pick(problem.slopes, 0, head),
         sinks=_pick(problem.sinks, 0, head),
-        visible=replace(problem.visible, mask=_pick(problem.visible.mask, 1, head)),
+        visible=problem.visible._replace(mask=_pick(problem.visible.mask, 1, head)),
     )
 
 
@@ -209,8 +207,7 @@ def _some_rows(problem: Problem, start: int, stop: int) -> Problem:
         query=problem.query[:, :, start:stop],
         bias=_slice_rows(problem.bias, start, stop),
         query_labels=labels and labels[start:stop],
-        visible=replace(
-            visible,
+        visible=visible._replace(
             queries=stop - start,
             # The first query kept was the start-th: it still stands where it stood.
             offsets=tuple(offset + start for offset in visible.offsets),

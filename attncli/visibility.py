@@ -16,8 +16,7 @@ be known to be hidden, or to be clear, from its corners.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +27,7 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class Visibility:
+class Visibility(NamedTuple):
     """The hiding rules of a problem, checked.
 
     Attributes

@@ -26,6 +26,8 @@ _LOOKED_AT = (
     "COLORTERM",
     "TERM",
     "LC_ALL",
+    # What is compiled once need not be at every start.
+    "PYTHONDONTWRITEBYTECODE",
 )
 
 

@@ -263,7 +263,7 @@ SUMMARY = """{"weights": [[1]], "stats": [{"head": 0, "far": [1, {"x": null}]}],
 def test_a_summary_beside_arrays_is_passed_over(document, suffix, twice):
     found = document(SUMMARY[:-1] + twice + "}", suffix).entries
     assert plain(found["weights"]) == [[1]]
-    assert (found["stats"], found["top"]) == (Unread(), Unread())
+    assert [type(found[name]) for name in ("stats", "top")] == [Unread, Unread]
 
 
 @pytest.mark.parametrize("suffix", [".json", ".yaml"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -130,7 +129,7 @@ def test_what_stdout_cannot_encode_is_escaped_before_the_layout(
                 column_labels=names)  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "_MANY_CELLS", 0 if large else 9)
-        found = lines(one, replace(ALL, unicode=False))
+        found = lines(one, ALL._replace(unicode=False))
     assert all(line.isascii() for line in found)
     assert found[0] == "weights, head 0"
     assert set(found[2]) == {"-"}
@@ -142,7 +141,7 @@ def test_what_stdout_cannot_encode_is_escaped_before_the_layout(
 
 def test_shades_of_256_colours_are_the_blues_that_were_chosen() -> None:
     weights = [0, 0.1, 0.25, 0.5, 1]
-    styles = shades(sheet([weights], shaded=True), replace(ALL, depth="256"))
+    styles = shades(sheet([weights], shaded=True), ALL._replace(depth="256"))
     assert [style.bgcolor.number for style in styles] == [xterm(blues_256(w)) for w in weights]
 
 
@@ -160,7 +159,7 @@ def test_labels_are_text_and_cut_in_the_middle() -> None:
 def test_a_large_table_looks_as_a_small_one(names: list[str], count: int, many: bool) -> None:
     values = np.random.default_rng(count).normal(size=(12, count)) * 100
     one = sheet(values, row_labels=names, column_labels=names[:count] if many else None)
-    quick = lines(one, replace(ALL, depth="none"))
+    quick = lines(one, ALL._replace(depth="none"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "_MANY_CELLS", 0)
         assert quick == lines(one)
@@ -169,7 +168,7 @@ def test_a_large_table_looks_as_a_small_one(names: list[str], count: int, many: 
 
 
 def test_a_pipe_does_not_wait_for_rich() -> None:
-    parts = list(sheet_parts(sheet(np.ones((3, 3))), replace(ALL, depth="none")))
+    parts = list(sheet_parts(sheet(np.ones((3, 3))), ALL._replace(depth="none")))
     assert not any(isinstance(part, Table) for part in parts)
 
 

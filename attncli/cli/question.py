@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from attncli.cli.terminal import note, piped_in
 from attncli.errors import UsageError
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Question", "ask", "ask_or_read", "ask_whole"]
 
 
-@dataclass(frozen=True, eq=False)
-class Question:
+class Question(NamedTuple):
     """A problem, and the files that it was read from.
 
     Attributes

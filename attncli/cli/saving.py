@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.errors import UsageError
 
@@ -28,8 +27,7 @@ _ONE_ARRAY = ("csv", "tsv", "npy")
 _HELD_CELLS = 16_000_000
 
 
-@dataclass(frozen=True)
-class Save:
+class Save(NamedTuple):
     """One file: the outputs it holds and its format."""
 
     names: tuple[str, ...]

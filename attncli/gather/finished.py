@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import LABELS, full_name
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Finished", "finished_array", "finished_document", "is_finished"]
 
 
-@dataclass(frozen=True, eq=False)
-class Finished:
+class Finished(NamedTuple):
     """Weights that were computed before: all that a picture needs.
 
     Attributes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +58,6 @@ class LoadedMapping:
     dump: bool = False
 
 
-@dataclass(frozen=True)
 class Unread:
     """An entry that was passed over: a summary that attncli itself wrote beside the arrays."""
 
@@ -66,8 +65,7 @@ class Unread:
         return "not read"
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """What one entry of a file is, without its data.
 
     Attributes

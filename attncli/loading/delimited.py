@@ -9,7 +9,7 @@ import re
 from array import array
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -197,8 +197,7 @@ def _plain(data: bytes, delimiter: str) -> npt.NDArray[np.float64] | None:
     return values if honest else None
 
 
-@dataclass(frozen=True, eq=False)
-class _Table:
+class _Table(NamedTuple):
     source: Source
     data: bytes
     delimiter: str

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from attncli.loading.number import is_numeric, is_truth
 
 __all__ = ["Headings", "find_headings", "is_spaced"]
 
 
-@dataclass(frozen=True)
-class Headings:
+class Headings(NamedTuple):
     """What of a table is names.
 
     Attributes
@@ -57,7 +56,7 @@ def find_headings(first: list[str], second: list[str] | None) -> Headings:
     found = _names(first, second)
     data = second if found.row else first
     truths = data is not None and _are_truths(data[int(found.column) :])
-    return replace(found, truths=truths)
+    return found._replace(truths=truths)
 
 
 def _names(first: list[str], second: list[str] | None) -> Headings:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -31,8 +30,7 @@ _WORDS = re.compile(r"[<>=]U[1-9]\d{0,5}")
 _AXIS = re.compile(r"\s*(\d{1,18})L?\s*")  # L as Python 2 wrote it
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """What an NPY header claims.
 
     Attributes

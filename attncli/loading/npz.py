@@ -6,7 +6,6 @@ import io
 import struct
 import weakref
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -78,7 +77,7 @@ def describe_npz(source: Source) -> list[Member]:
             with archive.open(f"{name}.npy") as stream:
                 header = read_header(cast("Any", stream), _full_name(source, name))
             found = header.member(name)
-            members.append(found if header.words is None else replace(found, dtype_name="text"))
+            members.append(found if header.words is None else found._replace(dtype_name="text"))
     return members
 
 

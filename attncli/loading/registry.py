@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.errors import InputError
 from attncli.late import late
@@ -32,8 +31,7 @@ _YAML_LINE = re.compile(rb"""---|%YAML|-\s|-$|(?:[\w.-]+|"[^"]*"|'[^']*')\s*:(?:
 _JSON_START = re.compile(rb"""\{|\[\s*(?:[\[\d"+-]|$)""")
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(NamedTuple):
     """One format: its name, how to know it, how to read it.
 
     Attributes

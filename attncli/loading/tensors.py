@@ -8,8 +8,7 @@ pipe. The format is small enough to check in full.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -47,8 +46,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class _Tensor:
+class _Tensor(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     start: int

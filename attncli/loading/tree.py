@@ -10,9 +10,8 @@ import gc
 import itertools
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attncli.errors import InputError
 from attncli.loading.contents import Unread
@@ -60,8 +59,7 @@ _MAPPING_INSIDE = "found a mapping inside, expected numbers, words or lists"
 Event = tuple[str, str, bool, int]
 
 
-@dataclass(frozen=True, eq=False)
-class Document:
+class Document(NamedTuple):
     """A text with a name, which can say where in it something is wrong."""
 
     source: Source

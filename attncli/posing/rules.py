@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,7 +55,7 @@ def placed(
                 hint="give one of the two",
             )
         numbers = arguments.whole_numbers(say("query_offset"), offset, batch, of="batch entry")
-        return replace(visible, offsets=numbers)
+        return visible._replace(offsets=numbers)
     if align is None:
         if queries != keys and (visible.causal or visible.window):
             _advise_on_alignment(queries, keys)
@@ -64,7 +63,7 @@ def placed(
     if arguments.choice("causal_align", align, ("top-left", "bottom-right")) == "top-left":
         return visible
     lengths = visible.kv_lengths or (keys,)
-    return replace(visible, offsets=tuple(length - queries for length in lengths))
+    return visible._replace(offsets=tuple(length - queries for length in lengths))
 
 
 def _advise_on_alignment(queries: int, keys: int) -> None:

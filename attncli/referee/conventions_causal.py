@@ -52,7 +52,7 @@ def _all_at(offsets: Callable[[Recipe], Offsets | None]) -> Apply:
         moved = rules_there(recipe)
         if moved is None or there is None or (problem.slopes is None and problem.rope is None):
             return None
-        moved = vary(moved, visible=replace(problem.visible, offsets=there))
+        moved = vary(moved, visible=problem.visible._replace(offsets=there))
         alibi = recipe_of(moved.problem).terms.get("alibi")
         return moved if alibi is None else replace(moved, terms={**moved.terms, "alibi": alibi})
 

@@ -137,7 +137,7 @@ def _rope_added(pairing: Pairing) -> Apply:
 
 
 def _other_pairing(rope: Rope) -> Rope:
-    return replace(rope, pairing="half" if rope.pairing == "interleaved" else "interleaved")
+    return rope._replace(pairing="half" if rope.pairing == "interleaved" else "interleaved")
 
 
 def _rope_from_zero(recipe: Recipe) -> Recipe | None:
@@ -145,7 +145,7 @@ def _rope_from_zero(recipe: Recipe) -> Recipe | None:
     there = (recipe.start,)
     if recipe.problem.rope is None or visible.offsets == there:
         return None
-    return vary(recipe, visible=replace(visible, offsets=there))
+    return vary(recipe, visible=visible._replace(offsets=there))
 
 
 def _one_side(side: str) -> Apply:
@@ -223,7 +223,7 @@ ROPE = (
     _rope(
         "rope_base",
         "the rotary embedding has the base 10000, not the one given",
-        _rope_as(lambda rope: replace(rope, base=10000.0)),
+        _rope_as(lambda rope: rope._replace(base=10000.0)),
         fix="take the base that the problem states",
         shows="a base other than 10000",
         option=lambda _: "--rope-base 10000",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +24,7 @@ __all__ = ["write_json", "write_yaml"]
 _SCHEMA = 1
 
 
-@dataclass(frozen=True)
-class _Notation:
+class _Notation(NamedTuple):
     """Where JSON and YAML differ: numbers, and characters that must be escaped."""
 
     numbers: Callable[[str], str]

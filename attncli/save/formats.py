@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.errors import OutputError
 from attncli.late import late
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Format", "Results", "format_of", "save", "write"]
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(NamedTuple):
     """How results become bytes.
 
     Attributes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attncli.errors import OutputError
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Results"]
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
+class Results(NamedTuple):
     """Named arrays and what belongs to them.
 
     Attributes
@@ -33,7 +32,7 @@ class Results:
     arrays: Mapping[str, npt.NDArray[Any]]
     query_labels: tuple[str, ...] | None = None
     key_labels: tuple[str, ...] | None = None
-    extra: Mapping[str, object] = field(default_factory=dict)
+    extra: Mapping[str, object] = MappingProxyType({})
 
     def only_arrays(self, kind: str) -> Mapping[str, npt.NDArray[Any]]:
         """Return the arrays, for a format that can hold nothing but arrays.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +26,7 @@ __all__ = ["answer_parts", "average_parts"]
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     """One batch entry and one head; None where the inputs have no such axis."""
 
     batch: int | None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +35,7 @@ _ASCII_BOX = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=T
 _ASCII = {" · ": ", ", "…": ".."}
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """How much of a matrix is shown.
 
     Attributes
@@ -69,8 +67,7 @@ class Limits:
         return text if self.unicode else in_ascii(text, _ASCII)
 
 
-@dataclass(frozen=True, eq=False)
-class Sheet:
+class Sheet(NamedTuple):
     """One matrix to show.
 
     Attributes
