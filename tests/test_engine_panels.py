@@ -223,8 +223,10 @@ class TestTheMiddleOfALongSequence:
         powers = np.where((behind <= left) & (behind >= -right), np.exp(scores), 0)
         return powers / powers.sum(-1, keepdims=True) @ value[0, 0]
 
-    @pytest.mark.parametrize("score", ["dot", "additive"])
-    @pytest.mark.parametrize(("left", "right"), [(200, 0), (20, 20), (0, 150)])
+    @pytest.mark.parametrize(
+        ("left", "right", "score"),
+        [(200, 0, "dot"), (20, 20, "dot"), (0, 150, "dot"), (20, 20, "additive")],
+    )
     def test_has_the_context_of_the_formula(self, left, right, score, monkeypatch):
         # Numbers that an earlier problem left could be so large that all is done again.
         monkeypatch.setattr(scratch, "_spare", [])

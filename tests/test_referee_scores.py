@@ -28,6 +28,10 @@ CAP = 0.8
         ("softcap_missing", lambda s, b: hide(s + b)),
         ("softcap_after_mask", lambda s, b: CAP * np.tanh(hide(s + b) / CAP)),
         ("softcap_after_bias", lambda s, b: hide(CAP * np.tanh((s + b) / CAP))),
+        (
+            "softcap_before_scale",
+            lambda s, b: hide(CAP * np.tanh(s * np.sqrt(8) / CAP) / np.sqrt(8) + b),
+        ),
         ("softcap_undivided", lambda s, b: hide(CAP * np.tanh(s) + b)),
         ("softcap_unmultiplied", lambda s, b: hide(np.tanh(s / CAP) + b)),
         ("softcap_clipped", lambda s, b: hide(np.clip(s, -CAP, CAP) + b)),
@@ -74,6 +78,7 @@ SLOPES = np.array([0.5, 0.25, 0.125, 1.0])[:, None, None]
         ({"alibi_signed", "alibi_positional"}, SLOPES * (J - I)),
         ({"alibi_signed", "alibi_positional"}, SLOPES * J),
         ({"alibi_added"}, SLOPES * abs(I - J)),
+        ({"alibi_slopes_reversed"}, -SLOPES[::-1] * abs(I - J)),
         ({"alibi_scaled"}, -SLOPES * abs(I - J) / np.sqrt(8)),
         ({"alibi_without_offset"}, -SLOPES * abs(I - J)),
     ],
@@ -235,8 +240,8 @@ def test_softmax_without_maximum_overflows(dtype):
 SINKS = np.array([0.5, 1.5, -0.7, 2.5])[:, None, None]
 
 
-def with_column(scores, where):
-    column = np.broadcast_to(SINKS, (*scores.shape[:-1], 1))
+def with_column(scores, where, sinks=SINKS):
+    column = np.broadcast_to(sinks, (*scores.shape[:-1], 1))
     return np.concatenate([column, scores] if where == "front" else [scores, column], axis=-1)
 
 
@@ -259,6 +264,7 @@ def denominators(scores, added):
         ("sinks_as_first_key", lambda s: first_key(s, SINKS)),
         ("sinks_added_to_first_key", lambda s: first_key(s, s[..., :1] + SINKS)),
         ("sinks_in_wrong_column", lambda s: softmax(with_column(s, "front"))[..., :-1]),
+        ("sinks_negated", lambda s: softmax(with_column(s, "back", -SINKS))[..., :-1]),
         ("sinks_without_exp", lambda s: denominators(s, SINKS)),
         ("sinks_unshifted", lambda s: denominators(s, np.exp(SINKS))),
     ],

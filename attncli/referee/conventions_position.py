@@ -101,6 +101,14 @@ ALIBI = (
         shows="an offset other than 0",
     ),
     _alibi(
+        "alibi_slopes_reversed",
+        "the slopes are taken in the reverse order of the heads",
+        _bias_by(lambda slopes, far: -slopes[::-1] * np.abs(far)),
+        fix="give the first head the first slope: the paper's are from steep to flat",
+        shows="more than one head",
+        needs=frozenset({"heads"}),
+    ),
+    _alibi(
         "alibi_slopes_plain",
         "the slopes are 2^(−8h/H) where H is no power of two",
         _plain_slopes,

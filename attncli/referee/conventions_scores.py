@@ -29,7 +29,7 @@ def _cap_as(step: str) -> Apply:
 
 def _cap_before(step: str | None) -> Apply:
     def apply(recipe: Recipe) -> Recipe | None:
-        if recipe.problem.softcap is None or "cap" not in recipe.order:
+        if recipe.problem.softcap is None or not {"cap", step or "cap"} <= set(recipe.order):
             return None
         if step is None and recipe.seen.all():
             return None  # there is nothing to hide
@@ -52,6 +52,12 @@ SOFTCAP = (
         "the softcap is missing",
         lambda recipe: None if recipe.problem.softcap is None else vary(recipe, softcap=None),
         option=lambda _: "leave --softcap out",
+    ),
+    _softcap(
+        "softcap_before_scale",
+        "the softcap comes before the scale: scale · softcap · tanh(q·k / softcap)",
+        _cap_before("scale"),
+        shows="a scale other than 1",
     ),
     _softcap(
         "softcap_after_mask",

@@ -133,5 +133,10 @@ SINKS = (
         "exp(sink) is added to the denominator without subtracting the row's maximum",
         _sinks_as(_unshifted),
     ),
+    _sinks(
+        "sinks_negated",
+        "exp(−sink) is added to the denominator: the sinks have the wrong sign",
+        lambda recipe: None if recipe.problem.sinks is None else scaled_sinks(recipe, -1),
+    ),
     _sinks("sinks_scaled", "the sinks are scaled like the scores", _scaled),
 )
