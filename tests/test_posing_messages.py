@@ -112,8 +112,8 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "found 1e+38"), None, {"softcap": 1e38, "precision": "float32"}),
     ("Data", ("softcap: expected a number from 2.22507e-308 to 4.49423e+307 for float64; "
      "found 1e-310"), None, {"softcap": 1e-310}),
-    ("Data", ("alibi_slopes: expected numbers up to 4.49423e+307, a quarter of the range of "
-     "float64, 9 keys away too; found the slope -1e+307"), None,
+    ("Data", ("alibi_slopes: expected numbers up to 4.99359e+306 in float64, for keys lie up to "
+     "9 away; found -1e+307"), None,
      {"alibi_slopes": [-1e307], "query_offset": 8}),
     ("Shape", "alibi_slopes: expected a list of numbers; found an array of shape (2, 2)", None,
      {"alibi_slopes": np.eye(2)}),

@@ -144,8 +144,8 @@ def refuse_steep(
     steepest, most = float(slopes[np.abs(slopes).argmax()]), _most(dtype)
     if abs(steepest) * far > most:
         raise DataError(
-            f"{say('alibi_slopes')}: expected {_up_to(most, dtype)}, {far} keys away too; "
-            f"found the slope {steepest:g}"
+            f"{say('alibi_slopes')}: expected numbers up to {most / far:g} in {dtype.name}, for "
+            f"keys lie up to {far} away; found {steepest:g}"
         )
 
 
