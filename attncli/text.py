@@ -12,7 +12,8 @@ __all__ = ["counted", "in_ascii", "json_text", "printable", "quoted"]
 
 # Controls move the cursor or hide text, bidirectional overrides reorder it, and
 # lone surrogates cannot be encoded at all. Joiners stay: emoji and scripts need them.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Not compiled before it is needed: that takes a millisecond.
+_UNSAFE = "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
 def printable(text: str) -> str:
@@ -34,7 +35,7 @@ def printable(text: str) -> str:
     >>> print(printable("a\x1b[31m.csv"))
     a\x1b[31m.csv
     """
-    return _UNSAFE.sub(_escape, text)
+    return text if text.isprintable() else re.sub(_UNSAFE, _escape, text)
 
 
 def in_ascii(text: str, signs: Mapping[str, str]) -> str:
@@ -78,7 +79,7 @@ def json_text(data: object) -> str:
 
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
     # Line breaks are the layout's: json escapes those in words itself.
-    return _UNSAFE.sub(lambda match: _json_escape(match[0]), text)
+    return re.sub(_UNSAFE, lambda match: _json_escape(match[0]), text)
 
 
 def _json_escape(character: str) -> str:

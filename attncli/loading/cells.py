@@ -13,7 +13,7 @@ from attncli.text import quoted
 
 __all__ = ["read_numbers", "read_truths"]
 
-_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*|.*\d;\s*[-+\d].*", re.DOTALL)
+_DECIMAL_COMMA = r"(?s)\s*[-+]?\d*,\d+\s*|.*\d;\s*[-+\d].*"
 _TRUTHS = {"true", "false", "t", "f", "yes", "no", "y", "n", "on", "off"}
 _ONE_ZERO = "in a mask, write 1 for true and 0 for false, in every cell"
 
@@ -68,7 +68,7 @@ def _number(cell: str, column: int, refusal: Refusal) -> float:
     hint = None
     if is_spaced(cell):
         hint = "separate the columns by commas, semicolons or tabs, not by spaces"
-    elif _DECIMAL_COMMA.fullmatch(cell):
+    elif re.fullmatch(_DECIMAL_COMMA, cell):
         hint = "write a decimal point where there is a decimal comma"
     elif cell.strip().lower() in _TRUTHS:
         hint = _ONE_ZERO

@@ -27,8 +27,9 @@ _FOREIGN = {
         for protocol in range(2, 6)
     },
 }
-_YAML_LINE = re.compile(rb"""---|%YAML|-\s|-$|(?:[\w.-]+|"[^"]*"|'[^']*')\s*:(?:\s|$)""")
-_JSON_START = re.compile(rb"""\{|\[\s*(?:[\[\d"+-]|$)""")
+# Compiled when a file is asked that its name does not tell of.
+_YAML_LINE = rb"""---|%YAML|-\s|-$|(?:[\w.-]+|"[^"]*"|'[^']*')\s*:(?:\s|$)"""
+_JSON_START = rb"""\{|\[\s*(?:[\[\d"+-]|$)"""
 
 
 class Format(NamedTuple):
@@ -72,13 +73,13 @@ def _begins_as_zip(head: bytes) -> bool:
 
 
 def _begins_as_json(head: bytes) -> bool:
-    return _JSON_START.match(head.lstrip()) is not None
+    return re.match(_JSON_START, head.lstrip()) is not None
 
 
 def _begins_as_yaml(head: bytes) -> bool:
     for line in map(bytes.strip, head.splitlines()):
         if line and not line.startswith(b"#"):
-            return _YAML_LINE.match(line) is not None
+            return re.match(_YAML_LINE, line) is not None
     return False
 
 
