@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
+from attncli.engine.blind import are_blind
 from attncli.engine.exponentials import TooHighError, depth, height, quickest_unit
 from attncli.engine.panels import Grain, across, lying
 from attncli.engine.refusals import NotFiniteError
@@ -148,7 +149,7 @@ def _sweep(operands: Operands, block: Block, span: Span, scratch: Scratch) -> tu
         try:
             sums = sweep.over(near)
             sums.unfelt |= near != span
-            more = _remedy(block, context, sums, rows, care)
+            more = _remedy(block, context, sums, rows, span, care)
         except TooHighError:
             more = care._replace(shifted=True)
         if more == care:
@@ -240,7 +241,9 @@ def _within_reach(block: Block, rows: Rows, span: Span) -> Span:
     return (first, last) if first < last else span
 
 
-def _remedy(block: Block, context: Array | None, sums: Sums, rows: Rows, care: _Care) -> _Care:
+def _remedy(
+    block: Block, context: Array | None, sums: Sums, rows: Rows, span: Span, care: _Care
+) -> _Care:
     """Return what care the sums need: no more where they stayed clear of the number format's ends.
 
     Raises
@@ -249,10 +252,10 @@ def _remedy(block: Block, context: Array | None, sums: Sums, rows: Rows, care: _
         A sum is not finite, and key and value are still unread.
     """
     more = care
-    if rows.watched and not is_felt(sums.denominator):
+    if rows.watched and not _are_felt(sums, rows, span):
         more = care._replace(shifted=True)
     elif context is not None and care.value_factor == 1.0:
-        more = _remedy_of_context(context, rows, care)
+        more = _remedy_of_context(context, sums, rows, care)
     if context is None or (more == care and not _misses_values(block, context, sums, rows)):
         return more
     if rows.operands.problem.unread is not None and not all_finite(context):
@@ -260,7 +263,16 @@ def _remedy(block: Block, context: Array | None, sums: Sums, rows: Rows, care: _
     return more if more != care else care._replace(shifted=True, small=True)
 
 
-def _remedy_of_context(context: Array, rows: Rows, care: _Care) -> _Care:
+def _are_felt(sums: Sums, rows: Rows, span: Span) -> bool:
+    """Return whether no denominator, but of a query that sees no key, feels what was left out."""
+    if is_felt(sums.denominator):
+        return True
+    none = (sums.denominator == 0).reshape(len(sums.denominator), -1)
+    others = sums.denominator[sums.denominator != 0]
+    return (not others.size or is_felt(others)) and are_blind(rows, none, span)
+
+
+def _remedy_of_context(context: Array, sums: Sums, rows: Rows, care: _Care) -> _Care:
     flat = context.ravel(order="K")  # as it lies: no copy
     square = float(np.vdot(flat, flat))
     if _SOUND[0] < square < _SOUND[1]:
@@ -269,7 +281,8 @@ def _remedy_of_context(context: Array, rows: Rows, care: _Care) -> _Care:
         return care if all_finite(context) else care._replace(value_factor=_SHRINK)
     if not square <= _SOUND[0]:
         return care._replace(shifted=True, value_factor=_SHRINK)
-    nothing = square == 0 and (rows.value is None or not rows.value.any())
+    # Neither queries that see no key nor values of 0 make more than 0.
+    nothing = square == 0 and not (sums.denominator.any() and np.any(rows.value))
     return care if nothing else care._replace(shifted=True)
 
 
