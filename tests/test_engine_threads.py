@@ -92,13 +92,22 @@ class TestTheSameBits:
         ]
         assert all(np.array_equal(one, other) for other in others)
 
-    def test_whatever_blas_was_told_before(self):
-        qkv = large()
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    @pytest.mark.parametrize("options", [{}, {"softcap": 5}, {"score": "general"}])
+    @pytest.mark.parametrize("sizes", [(16, 130, 64), (170, 170, 64), (1, 1000, 64), (600, 900, 8)])
+    def test_whatever_blas_was_told_before(self, sizes, options, dtype):
+        queries, keys, width = sizes
+        random = np.random.default_rng(0)
+        shapes = (4, queries, width), (1, keys, width), (1, keys, width)
+        qkv = [random.standard_normal(shape).astype(dtype) for shape in shapes]
+        if "score" in options:
+            options = {**options, "score_weight": random.standard_normal((width, width))}
         answers = []
-        for limit in (1, 2):
+        for limit in (1, 2, 4):
             with threadpool_limits(limit):
-                answers.append(attention(*qkv, layout="hsd", outputs=("context",)).context)
-        assert np.array_equal(*answers)
+                answers.append(attention(*qkv, layout="hsd", outputs=("context",), **options))
+        one, *others = [answer.context for answer in answers]
+        assert all(np.array_equal(one, other) for other in others)
 
     def test_in_several_calls_at_once(self):
         qkv = large()

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from attncli.engine.plain import attend_plainly, is_plain, plain_parts
 from attncli.engine.refusals import NotFiniteError
-from attncli.engine.size import is_small
+from attncli.engine.size import is_serial, is_small
 from attncli.result import Attention
 
 if TYPE_CHECKING:
@@ -104,12 +104,29 @@ def _compute(
     progress: Progress | None,
 ) -> int:
     """Fill the results, and return how many rows see no key."""
-    if is_small(problem):
-        parts, compute = _ways(problem, results, 1)
-        return compute(_queue(parts, progress), lambda: None)
+    if is_serial(problem):
+        return _alone(problem, results, progress)
 
-    # A program that has a small problem alone starts without threads and blocks.
+    # A program that has a small problem alone starts without these.
     from attncli.engine.blas import single_blas_thread  # noqa: PLC0415
+
+    with single_blas_thread():
+        if is_small(problem):
+            return _alone(problem, results, progress)
+        return _together(problem, results, threads, progress)
+
+
+def _alone(problem: Problem, results: dict[str, Array], progress: Progress | None) -> int:
+    parts, compute = _ways(problem, results, 1)
+    return compute(_queue(parts, progress), lambda: None)
+
+
+def _together(
+    problem: Problem,
+    results: dict[str, Array],
+    threads: int | None,
+    progress: Progress | None,
+) -> int:
     from attncli.engine.cores import available_cores  # noqa: PLC0415
     from attncli.engine.workers import spread  # noqa: PLC0415
 
@@ -121,9 +138,8 @@ def _compute(
         with np.errstate(all="ignore"):
             return compute(queue, pause)
 
-    with single_blas_thread():
-        queue = _queue(parts, progress)
-        return spread(work, queue, min(count, len(parts)), pinned=progress is None)
+    queue = _queue(parts, progress)
+    return spread(work, queue, min(count, len(parts)), pinned=progress is None)
 
 
 def _ways(problem: Problem, results: dict[str, Array], threads: int) -> tuple[list[Any], Work[Any]]:
