@@ -47,7 +47,10 @@ def blind_advice(problem: Problem, blind: int) -> str:
     batch, heads, queries, _ = problem.shape
     count = batch * heads * queries
     rows = ("query" if count == 1 else "queries") + (" sees" if blind == 1 else " see")
-    return f"{blind} of {count} {rows} no key: weights and context are 0 there, not NaN"
+    zero = "weights and context are 0 there, not NaN"
+    if problem.output is not None:
+        zero += "; the output projection adds its bias"
+    return f"{blind} of {count} {rows} no key: {zero}"
 
 
 def _largest_product(problem: Problem) -> float:

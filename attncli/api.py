@@ -227,9 +227,9 @@ def solve(
     answer, blind = attend(problem, outputs, threads=threads, into=into, progress=progress)
     if blind:
         arguments.warn(blind_advice(problem, blind))
-    if problem.output is not None and answer.context is not None:
-        return replace(answer, context=problem.output(answer.context))
-    return answer
+    if answer.context is None:
+        return answer
+    return replace(answer, context=problem.projected(answer.context))
 
 
 def _check_outputs(problem: Problem, outputs: Collection[str]) -> None:

@@ -136,6 +136,20 @@ class Problem:
         key, value = self.unread()
         return replace(self, key=key, value=value, unread=None)
 
+    def projected(self, context: Array) -> Array:
+        """Return the context, in the user's axes, after the output projection if there is one.
+
+        That of padded queries stays 0, also where a bias is added.
+        """
+        if self.output is None:
+            return context
+        made = self.output(context)
+        padded = self.visible.padded_queries
+        if padded is not None:
+            each = made.reshape(-1, *made.shape[-2:])
+            each[np.broadcast_to(padded, each.shape[:2])] = 0
+        return made
+
     def select(
         self,
         *,

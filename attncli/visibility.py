@@ -81,6 +81,14 @@ class Visibility(NamedTuple):
         whole = (0, self.queries), (0, self.keys)
         return self.is_one_interval and all(self._clear(b, *whole) for b in range(batches))
 
+    @property
+    def padded_queries(self) -> Bools | None:
+        """Which queries are padding, (B or 1, L); None where none is said to be."""
+        if self.query_lengths is None:
+            return None
+        padded: Bools = np.arange(self.queries) >= np.array(self.query_lengths)[:, None]
+        return padded
+
     def offset(self, batch: int) -> int:
         """Return what is added to a query's index to give its position among the keys."""
         return self.offsets[batch % len(self.offsets)]

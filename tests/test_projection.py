@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 from linear_oracle import linear, positions
 from oracle import attention_oracle
 
-from attncli import AttnError, DataError, ShapeError, UsageError, pose, project, solve
+from attncli import (
+    AttnError,
+    AttnWarning,
+    DataError,
+    ShapeError,
+    UsageError,
+    check,
+    pose,
+    project,
+    solve,
+)
 from attncli.dtypes import as_bfloat16
 from attncli.positions import sinusoidal
 
@@ -181,3 +191,22 @@ def test_padding_in_the_keys_may_hold_anything():
     np.testing.assert_array_equal(answer.context, np.full((1, 2, 4), 4.0))
     with pytest.raises(DataError, match="key"):
         pose(made.query, made.key, made.value)
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+def test_padded_queries_stay_0_where_the_output_has_a_bias(batch):
+    draw = np.random.default_rng(0).standard_normal
+    query, key, value = (draw((*(() if batch is None else (batch,)), 3, 2)) for _ in range(3))
+    problem = pose(query, key, value, wo=draw((2, 4)), bo=draw(4), query_lengths=2)
+    context = solve(problem).context
+    assert not context[..., 2:, :].any()
+    assert context[..., :2, :].all()
+    assert check(context, problem).passed
+    wrong = np.where(context == 0, problem.output.bias, context)
+    assert not check(wrong, problem, diagnose=False).passed
+
+
+def test_blind_queries_have_the_bias_of_the_output_alone():
+    problem = pose(np.eye(2), np.eye(2), np.eye(2), wo=np.eye(2), bo=[7, 8], kv_lengths=0)
+    with pytest.warns(AttnWarning, match="are 0 there, not NaN; the output projection adds its"):
+        assert solve(problem).context.tolist() == [[7, 8]] * 2

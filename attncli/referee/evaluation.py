@@ -79,9 +79,10 @@ def evaluate(
         for finish in recipe.finish:
             outputs = finish(recipe, outputs)
         if problem.output is not None and "context" in outputs:
-            outputs = outputs | {
-                "context": _projected(problem.output, outputs["context"], precision)
-            }
+            made = _projected(problem.output, outputs["context"], precision)
+            if "query_lengths" in recipe.rules:
+                made = np.where(recipe.rules["query_lengths"][..., :1], made, 0)
+            outputs = outputs | {"context": made}
     return outputs
 
 

@@ -169,8 +169,8 @@ def _answers(problem: Problem, names: tuple[str, ...], *, average_heads: bool) -
         answers = {name: getattr(answer, name) for name in plain}
     if average_heads:
         answers["weights"] = average_weights(problem)[0]
-    if problem.output is not None and "context" in answers:
-        answers["context"] = problem.output(answers["context"])
+    if "context" in answers:
+        answers["context"] = problem.projected(answers["context"])
     return answers
 
 
