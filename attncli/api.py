@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +15,7 @@ from attncli.posing import pose
 from attncli.result import OUTPUTS, Attention
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     import numpy.typing as npt
 
@@ -233,7 +235,8 @@ def solve(
 
 
 def _check_outputs(problem: Problem, outputs: Collection[str]) -> None:
-    if isinstance(outputs, str) or not all(name in OUTPUTS for name in outputs):
+    several = isinstance(outputs, (Sequence, AbstractSet)) and not isinstance(outputs, str)
+    if not several or not all(isinstance(name, str) and name in OUTPUTS for name in outputs):
         raise UsageError(f"outputs: expected names of {', '.join(OUTPUTS)}; found {outputs!r}")
     if "context" in outputs and problem.value is None:
         raise UsageError(

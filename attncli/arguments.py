@@ -110,6 +110,8 @@ def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
     array = as_ndarray(name, value)
     if array.dtype.kind == "b":
         return array
+    if array.dtype == BFLOAT16 or array.dtype.name == "bfloat16":
+        array = widen(as_bfloat16(array), np.float32)
     if array.dtype.kind not in "iuf":
         raise DataError(f"{name}: expected booleans, or 0 and 1; found {_kind(array)}")
     truth: npt.NDArray[np.bool_] = array == 1
@@ -223,6 +225,8 @@ def vector(name: str, value: object) -> npt.NDArray[np.float64]:
 def window_pair(name: str, value: object) -> tuple[int | None, int | None]:
     """Return (left, right) from one number n for (n, n) or a pair; −1 or None is unbounded."""
     value = _unwrap(value)
+    if not isinstance(value, (str, Sequence, int, float, type(None))):
+        value = as_ndarray(name, value)
     if isinstance(value, np.ndarray):  # of a table, one row or one column
         value = vector(name, value).tolist()
     sides = list(value) if isinstance(value, Sequence) else [value]
@@ -239,7 +243,7 @@ def window_pair(name: str, value: object) -> tuple[int | None, int | None]:
 def _window_side(name: str, side: object) -> int | None:
     side = _unwrap(side)
     # null in a problem file's list of numbers is read as −inf.
-    if side is None or side in (-1, -math.inf):
+    if side is None or (isinstance(side, (int, float)) and side in (-1, -math.inf)):
         return None
     if isinstance(side, (int, float)) and side > _FARTHEST:
         return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.advice import blind_advice
+from attncli.advice import advise, blind_advice
 from attncli.api import solve
 from attncli.arguments import warn
 from attncli.engine import attend
@@ -73,13 +73,15 @@ def solve_averaged(
     Warns
     -----
     AttnWarning
-        Some queries see no key.
+        As `attncli.solve`.
     """
     refuse_without_heads(problem.layout.weight_axes)
     others = [name for name in outputs if name != "weights"]
     answer = solve(problem, others, threads=threads) if others else Attention()
     if "weights" not in outputs:
         return answer
+    if not others:
+        advise(problem)
     weights, blind = average_weights(problem, threads=threads)
     if blind and not others:
         warn(blind_advice(problem, blind))

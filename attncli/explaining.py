@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.advice import UNPROJECTED
-from attncli.arguments import warn
+from attncli.arguments import positive_int, warn
 from attncli.dtypes import dtype_name, widen
 from attncli.errors import UsageError
 from attncli.explanation import Explanation, KeyStep, Rest
@@ -94,8 +94,8 @@ def explain(
     query = _index("query", query, queries)
     batch = _index("batch", batch, batches)
     head = _index("head", head, heads)
-    if keys is not None and keys < 1:
-        raise UsageError(f"keys: expected at least 1; found {keys}")
+    if keys is not None:
+        keys = positive_int("keys", keys)
     selected = problem.select(batch=batch, head=head, rows=(query, query + 1))
     if problem.output is not None and problem.value is not None:
         warn(UNPROJECTED)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["load"]
 
+_INPUTS = ("query", "key", "value", "x")
+
 
 def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: object) -> Problem:
     """Return the problem that the command line would see.
@@ -26,7 +28,8 @@ def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: ob
     *files : str or path
         One problem file, or Q K V, or Q K; with ``wq``, ``wk``, ``wv`` or ``checkpoint``
         one file of embeddings X, or the sources of cross-attention. ``FILE#NAME`` takes one
-        member, ``-`` is standard input. None is the built-in example.
+        member, ``-`` is standard input. None is the built-in example, or the problem of the
+        options ``query``, ``key`` and ``value``, or ``x``.
     dtype : {"bfloat16"}, optional
         How 2-byte elements of NPY files without a type of their own are read.
     **options
@@ -66,7 +69,8 @@ def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: ob
         if options.get(name) is not None:
             raise UsageError(f"{name} is given twice: in the files and as {name}=")
     given = {name: _plain(value) for name, value in options.items()}
-    gathered = gather(names, given, dtype=dtype, example=not names)
+    example = not names and all(options.get(name) is None for name in _INPUTS)
+    gathered = gather(names, given, dtype=dtype, example=example)
     if isinstance(gathered, Finished):
         raise UsageError(
             f"{gathered.name} holds one array, finished weights perhaps; "

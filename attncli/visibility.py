@@ -265,8 +265,6 @@ class Visibility(NamedTuple):
             np.minimum(last, position + 1, out=last)
         if right is not None:
             np.minimum(last, position + right + 1, out=last)
-        if self.query_lengths is not None:
-            last[max(0, _at(self.query_lengths, batch) - start) :] = 0
         return first, last
 
 

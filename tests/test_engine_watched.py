@@ -10,7 +10,10 @@ from attncli.engine import block
 
 ONLY = ("context", "lse")
 QUERIES, KEYS, WIDTH = 320, 1200, 16
-pytestmark = pytest.mark.usefixtures("kernels")
+pytestmark = [
+    pytest.mark.usefixtures("kernels"),
+    pytest.mark.filterwarnings("ignore:.*no alignment said"),
+]
 
 
 @pytest.fixture(params=["float32", "float64"])

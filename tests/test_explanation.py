@@ -309,7 +309,7 @@ def test_float32_stays_the_engines_float32():
         ({"query": 0, "head": 1}, "head: expected an index from 0 to 0; found 1"),
         ({"query": 0, "batch": 4}, "batch: expected an index from 0 to 0; found 4"),
         ({"query": 0.5}, "query: expected a whole number; found 0.5"),
-        ({"query": 0, "keys": 0}, "keys: expected at least 1; found 0"),
+        ({"query": 0, "keys": 0}, "keys: expected a whole number of at least 1; found 0"),
     ],
 )
 def test_indices_out_of_range_are_refused(arguments, words):

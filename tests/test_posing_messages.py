@@ -218,6 +218,27 @@ def test_causal_without_an_alignment_names_the_two_readings() -> None:
     assert "it stands at key i + 3. Say which with causal_align (--causal-align)" in message
 
 
+@pytest.mark.parametrize(
+    "rule", [{"alibi_slopes": [1.0]}, {"rope": "half", "query": np.ones((2, 4))}, {"window": 1}]
+)
+def test_so_does_every_rule_of_positions(rule: dict[str, Any]) -> None:
+    query = rule.get("query", X)
+    (message,) = advice(**{"query": query, "key": np.ones((5, query.shape[1])), **rule})
+    assert "it stands at key i + 3." in message
+
+
+def test_the_other_reading_counts_real_keys() -> None:
+    five = np.ones((5, 3))
+    (message,) = advice(query=X, key=five, causal=True, kv_lengths=4)
+    assert "it stands at key i + 2." in message
+    batch = np.ones((3, 2, 3)), np.ones((3, 5, 3))
+    (message,) = advice(query=batch[0], key=batch[1], causal=True, kv_lengths=[4, 1, 5])
+    assert "it stands at key i − 1 to i + 3, batch by batch." in message
+    # Where both readings are the same there is nothing to say.
+    pose(X, five, causal=True, kv_lengths=2)
+    pose(X, five, window=(-1, -1))
+
+
 def test_an_inverted_mask_is_suspected() -> None:
     mask = np.zeros((1, 30))
     mask[0, 0] = 1

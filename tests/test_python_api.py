@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from process import ROOT
 
 import attncli
 from attncli import AttnWarning, DataError, UsageError
+from attncli.dtypes import as_bfloat16
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,3 +121,45 @@ def test_what_is_given_twice_is_refused(options, message, tutorial):
     with pytest.raises(attncli.UsageError) as caught:
         attncli.load("q.csv", "k.csv", "v.csv", **options)
     assert caught.value.message == message
+
+
+def test_arrays_that_are_given_as_options_are_the_problem() -> None:
+    problem = attncli.load(query=7 * np.eye(3), key=np.eye(3))
+    assert problem.value is None
+    powers = np.exp(7 / 3**0.5)
+    weights = attncli.solve(problem, ("weights",)).weights
+    np.testing.assert_allclose(np.diag(weights), powers / (powers + 2))
+    made = attncli.load(x=X, wq=np.eye(2), wk=np.eye(2))
+    np.testing.assert_array_equal(made.query[0, 0], X)
+    with pytest.raises(UsageError, match="key is missing"):
+        attncli.load(query=X)
+
+
+# --- wrong arguments ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "outputs", [None, 5, True, "context", np.array("weights"), [["lse"]], iter(["lse"])]
+)
+def test_outputs_are_names_in_a_collection(outputs: Any) -> None:
+    with pytest.raises(UsageError, match="outputs: expected names of raw, capped"):
+        attncli.attention(X, X, X, outputs=outputs)
+
+
+@pytest.mark.parametrize("window", [(np.array([1, 2]), 0), [[1], 0], np.eye(2), {1: 2}])
+def test_a_window_is_one_number_or_two(window: Any) -> None:
+    with pytest.raises(attncli.AttnError, match="window"):
+        attncli.attention(X, X, X, window=window)
+
+
+@pytest.mark.parametrize("keys", ["3", [1], 0, 1.5])
+def test_explained_keys_are_a_number(keys: Any) -> None:
+    with pytest.raises(UsageError, match="keys: expected a whole number of at least 1"):
+        attncli.explain(attncli.pose(X, X), query=0, keys=keys)
+
+
+def test_a_mask_may_be_bfloat16() -> None:
+    ones = np.array([[1.0, 0.0, 1.0]], np.float32).view(np.uint32) >> 16
+    mask = as_bfloat16(ones.astype(np.uint16))
+    seen = attncli.attention(X, X, X, mask=mask).weights > 0
+    assert seen.tolist() == [[True, False, True]] * 3

@@ -1,6 +1,7 @@
 """The verdict: right outputs pass in every format, wrong numbers are measured where they are."""
 
 import dataclasses
+import time
 import warnings
 
 import numpy as np
@@ -13,7 +14,7 @@ from strategies import problems
 
 from attncli import AttnError, pose
 from attncli.errors import DataError, ShapeError, UsageError
-from attncli.referee import check
+from attncli.referee import check, judge
 
 
 def test_it_says_where_the_largest_error_is():
@@ -250,3 +251,41 @@ def test_weights_that_are_noise():
         q, k, _ = draw(seed)
         noise = softmax(draw(seed + 50, (2, 4, 6, 6))[0])
         assert named(ask((q, k), {"weights": noise})) == set()
+
+
+def test_padding_that_was_not_looked_at_does_not_spoil_the_verdict():
+    q, k, v = draw(0)
+    k[:, :, 4:] = v[:, :, 4:] = np.nan
+    keep = np.arange(6) < 4
+    wrong = plain(q, np.nan_to_num(k), np.nan_to_num(v), keep, scale=1).astype("f4")
+    reports = [check(wrong, pose(q, k, v, kv_lengths=4, unread=unread)) for unread in (True, False)]
+    assert [named(report) for report in reports] == [{"unscaled"}] * 2
+    unread, read = (report.verdicts[0].tolerance for report in reports)
+    assert unread == read
+
+
+def test_the_time_limit_is_that_of_the_diagnosis_alone(monkeypatch):
+    slowly = judge._tolerances
+
+    def late(*words):
+        time.sleep(0.6)
+        return slowly(*words)
+
+    monkeypatch.setattr(judge, "_tolerances", late)
+    q, k, v = draw(0)
+    report = check(plain(q, k, v, scale=1), pose(q, k, v), time_limit=0.5)
+    assert "unscaled" in named(report)
+
+
+def test_the_answer_is_computed_on_as_many_threads_as_are_asked_for(monkeypatch):
+    asked = []
+    attend = judge.attend
+
+    def counted(*words, threads):
+        asked.append(threads)
+        return attend(*words, threads=threads)
+
+    monkeypatch.setattr(judge, "attend", counted)
+    q, k, v = draw(0)
+    assert check(plain(q, k, v), pose(q, k, v), threads=1).passed
+    assert asked == [1]

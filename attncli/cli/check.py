@@ -128,6 +128,7 @@ def check(
             average_heads=average.average_heads,
             diagnose=judging.diagnose,
             time_limit=judging.time_limit,
+            threads=run.threads,
         )
     _tell(report, judging, run)
     if judging.diff is not None:

@@ -217,11 +217,12 @@ def _print_tables(
     limits = _limits(output, run)
     if average.average_heads and "weights" in names:
         names = tuple(name for name in names if name != "weights")
-        for part in average_parts(problem, answer.weights, limits, picked[0]):
+        for part in average_parts(problem, answer.weights, limits, picked[0], threads=run.threads):
             screen.print(part)
     arrays = [name for name in names if name in NAMES]
-    for part in answer_parts(problem, answer, arrays, limits, picked) if arrays else ():
-        screen.print(part)
+    if arrays:
+        for part in answer_parts(problem, answer, arrays, limits, picked, threads=run.threads):
+            screen.print(part)
     for name in names:
         if name in SUMMARIES:
             from attncli.cli.summaries import summary_parts  # noqa: PLC0415

@@ -59,19 +59,13 @@ def gather(
         _refuse_projections(options)
         reader.gathered.arguments.update(EXAMPLE)
     elif len(files) == 1:
-        contents = reader.read(files[0])
-        if isinstance(contents, LoadedArray) and _projections(options):
-            reader.take_array("x", contents)
-        elif isinstance(contents, LoadedArray):
-            return finished_array(contents, options, reader)
-        elif is_finished(contents):
-            return finished_document(contents, options, reader)
-        else:
-            reader.take_document(contents)
+        finished = _take_file(reader, files[0], options)
+        if finished is not None:
+            return finished
     elif len(files) in (2, 3):
         for name, file in zip(("query", "key", "value"), files, strict=False):
             reader.take_array(name, reader.read_array(file))
-    else:
+    elif files:
         raise UsageError(
             f"expected one problem file, or the files Q K V; found {len(files)} files",
             hint="a problem file (YAML, JSON, NPZ, safetensors) names query, key and value",
@@ -82,7 +76,22 @@ def gather(
         reader.take(name, value, folder=".")
     reader.name_tokens()
     reader.embed()
+    _refuse_incomplete(reader.gathered)
     return reader.gathered
+
+
+def _take_file(reader: Reader, file: str, options: Mapping[str, object]) -> Finished | None:
+    """Note what one file holds; return it where it is finished weights."""
+    contents = reader.read(file)
+    if isinstance(contents, LoadedArray) and _projections(options):
+        reader.take_array("x", contents)
+    elif isinstance(contents, LoadedArray):
+        return finished_array(contents, options, reader)
+    elif is_finished(contents):
+        return finished_document(contents, options, reader)
+    else:
+        reader.take_document(contents)
+    return None
 
 
 def advise_on_dtype(dtype: str | None, *, bfloat16: bool) -> None:
@@ -118,6 +127,14 @@ def _refuse_projections(options: Mapping[str, object]) -> None:
             f"{name} is for embeddings, and no file of embeddings is given",
             hint="name the file: attncli compute x.csv --wq wq.csv --wk wk.csv --wv wv.csv",
         )
+
+
+def _refuse_incomplete(gathered: Gathered) -> None:
+    for name in ("query", "key"):
+        if name not in gathered.arguments:
+            raise UsageError(
+                f"{name} is missing", hint="give query, key and value, or x with wq, wk and wv"
+            )
 
 
 def _refuse_two_streams(files: Sequence[str], options: Mapping[str, object]) -> None:

@@ -135,8 +135,10 @@ def pose(
     )
     slopes = slopes_of(say, alibi_slopes, shape[1])
     turn = rope_of(rope, rope_base, q.shape[3])
-    if visible.causal or visible.window or slopes is not None or turn:
-        visible = placed(say, visible, causal_align, query_offset, shape)
+    moves = visible.causal or slopes is not None or turn is not None
+    if moves or visible.window:
+        moves = moves or visible.window != (None, None)
+        visible = placed(say, visible, causal_align, query_offset, shape[0], moves=moves)
     else:
         refuse_unused(causal_align=causal_align, query_offset=query_offset)
     if mask_means == "drop" and mask is None and key_padding_mask is None:

@@ -44,10 +44,21 @@ def lengths(say: Names, name: str, value: object, batch: int, limit: int) -> tup
 
 
 def placed(
-    say: Names, visible: Visibility, align: object, offset: object, shape: Shape
+    say: Names,
+    visible: Visibility,
+    align: object,
+    offset: object,
+    batch: int,
+    *,
+    moves: bool,
 ) -> Visibility:
-    """Return the rules with the position of the first query among the keys."""
-    batch, _, queries, keys = shape
+    """Return the rules with the position of the first query among the keys.
+
+    Warns
+    -----
+    AttnWarning
+        That position changes something, and nobody said it.
+    """
     if offset is not None:
         if align is not None:
             raise UsageError(
@@ -57,21 +68,31 @@ def placed(
         numbers = arguments.whole_numbers(say("query_offset"), offset, batch, of="batch entry")
         return visible._replace(offsets=numbers)
     if align is None:
-        if queries != keys and (visible.causal or visible.window):
-            _advise_on_alignment(queries, keys)
+        if moves and visible.queries != visible.keys:
+            _advise_on_alignment(visible)
         return visible
     if arguments.choice("causal_align", align, ("top-left", "bottom-right")) == "top-left":
         return visible
-    lengths = visible.kv_lengths or (keys,)
-    return visible._replace(offsets=tuple(length - queries for length in lengths))
+    return visible._replace(offsets=_bottom_right(visible))
 
 
-def _advise_on_alignment(queries: int, keys: int) -> None:
+def _bottom_right(visible: Visibility) -> tuple[int, ...]:
+    """Return the offsets with which the last query stands at the last real key."""
+    lengths = visible.kv_lengths or (visible.keys,)
+    return tuple(length - visible.queries for length in lengths)
+
+
+def _advise_on_alignment(visible: Visibility) -> None:
+    offsets = sorted(set(_bottom_right(visible)))
+    if offsets == [0]:
+        return
+    first, last = (f"{'−' if n < 0 else '+'} {abs(n)}" for n in (offsets[0], offsets[-1]))
+    other = f"i {first}" if first == last else f"i {first} to i {last}, batch by batch"
     warn(
-        f"{counted(queries, 'query', 'queries')} and {counted(keys, 'key')}, and no alignment "
-        "said: query i is taken to stand at key i (top-left: PyTorch, JAX, ONNX). With "
-        "bottom-right (FlashAttention, KV-cache decoding) it stands at key "
-        f"i + {keys - queries}. Say which with causal_align (--causal-align)"
+        f"{counted(visible.queries, 'query', 'queries')} and {counted(visible.keys, 'key')}, and "
+        "no alignment said: query i is taken to stand at key i (top-left: PyTorch, JAX, ONNX). "
+        f"With bottom-right (FlashAttention, KV-cache decoding) it stands at key {other}. Say "
+        "which with causal_align (--causal-align)"
     )
 
 

@@ -129,10 +129,6 @@ class Cases:
         """Whether the problem is too large to be tried as a whole."""
         return int(np.prod(self._question.problem.shape)) > _SMALL_CELLS
 
-    def base(self) -> Recipe:
-        """Return the right recipe of the smallest case."""
-        return self.of(frozenset())[0].recipe
-
     def of(self, needs: frozenset[Need]) -> tuple[Case, ...]:
         """Return the cases for conventions that need some axes whole; none where that is too much.
 

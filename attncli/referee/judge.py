@@ -42,6 +42,7 @@ def check(
     average_heads: bool = False,
     diagnose: bool = True,
     time_limit: float = 10.0,
+    threads: int | None = None,
 ) -> CheckReport:
     """Judge outputs of another implementation, and name the mistake.
 
@@ -65,6 +66,8 @@ def check(
         On a mismatch, look for the convention that explains it.
     time_limit : float
         Seconds for the diagnosis.
+    threads : int, optional
+        As in `attncli.attention`, for the answer.
 
     Returns
     -------
@@ -87,12 +90,11 @@ def check(
     True
     """
     time_limit = arguments.finite_number("time_limit", time_limit)
-    started = time.monotonic()
-    problem = replace(problem, dtype=np.dtype(np.float64))
+    problem = replace(problem.read(), dtype=np.dtype(np.float64))
     files = {name: _File.of(name, given) for name, given in _named(expected, problem).items()}
     if average_heads:
         _refuse_average(problem, files)
-    answers = _answers(problem, tuple(files), average_heads=average_heads)
+    answers = _answers(problem, tuple(files), average_heads=average_heads, threads=threads)
     limits = _given(rtol, atol)
     tolerances = _tolerances(problem, files, limits)
     fitting = {n: f for n, f in files.items() if f.values.shape == answers[n].shape}
@@ -116,7 +118,7 @@ def check(
             tolerances=tolerances,
             averaged=average_heads,
         )
-        found = find_out(question, shaped, started + time_limit)
+        found = find_out(question, shaped, time.monotonic() + time_limit)
     return CheckReport(verdicts, found, {n: f.values for n, f in files.items()}, answers)
 
 
@@ -160,15 +162,17 @@ def _refuse_average(problem: Problem, names: Collection[str]) -> None:
         )
 
 
-def _answers(problem: Problem, names: tuple[str, ...], *, average_heads: bool) -> dict[str, Array]:
+def _answers(
+    problem: Problem, names: tuple[str, ...], *, average_heads: bool, threads: int | None
+) -> dict[str, Array]:
     """Return the right outputs in the axes of the user."""
     plain = tuple(n for n in names if not (average_heads and n == "weights"))
     answers: dict[str, Array] = {}
     if plain:
-        answer, _ = attend(problem, plain)
+        answer, _ = attend(problem, plain, threads=threads)
         answers = {name: getattr(answer, name) for name in plain}
     if average_heads:
-        answers["weights"] = average_weights(problem)[0]
+        answers["weights"] = average_weights(problem, threads=threads)[0]
     if "context" in answers:
         answers["context"] = problem.projected(answers["context"])
     return answers

@@ -45,6 +45,8 @@ def answer_parts(
     names: Sequence[str],
     limits: Limits,
     picked: tuple[int | None, int | None] = (None, None),
+    *,
+    threads: int | None = None,
 ) -> Iterator[RenderableType]:
     """Yield the tables of an answer, batch entry by batch entry and head by head.
 
@@ -59,11 +61,12 @@ def answer_parts(
     limits : Limits
     picked : (batch, head)
         What was chosen of a larger problem, for the titles.
+    threads : int, optional
     """
     per_head = [name for name in names if not (name == "context" and problem.layout.packed)]
     places = _places(problem.layout.weight_axes, problem.shape[:2])
     for place in places[: limits.heads]:
-        shown = _per_head(problem, answer, per_head, place, limits)
+        shown = _per_head(problem, answer, per_head, place, limits, threads)
         for name in per_head:
             title = _Place(*_first(place, picked)).title(name)
             yield from sheet_parts(_sheet(problem, name, shown[name], title), limits)
@@ -74,7 +77,12 @@ def answer_parts(
 
 
 def average_parts(
-    problem: Problem, weights: Array | None, limits: Limits, batch: int | None = None
+    problem: Problem,
+    weights: Array | None,
+    limits: Limits,
+    batch: int | None = None,
+    *,
+    threads: int | None = None,
 ) -> Iterator[RenderableType]:
     """Yield the tables of the weights' mean over the heads, batch entry by batch entry.
 
@@ -86,12 +94,14 @@ def average_parts(
     limits : Limits
     batch : int or None
         What was chosen of a larger problem, for the titles.
+    threads : int, optional
     """
     rows = problem.shape[2] if limits.rows is None else min(limits.rows, problem.shape[2])
     places = _places(problem.layout.weight_axes.replace("h", ""), problem.shape[:2])
     for place in places[: limits.heads]:
         if weights is None:
-            values = average_weights(problem.select(batch=place.batch, rows=(0, rows)))[0]
+            part = problem.select(batch=place.batch, rows=(0, rows))
+            values = average_weights(part, threads=threads)[0]
         else:
             values = weights if place.batch is None else weights[place.batch]
         title = _Place(*_first(place, (batch, None))).title("weights")
@@ -123,7 +133,12 @@ def _places(axes: str, counts: tuple[int, int]) -> list[_Place]:
 
 
 def _per_head(
-    problem: Problem, answer: Attention, names: Sequence[str], place: _Place, limits: Limits
+    problem: Problem,
+    answer: Attention,
+    names: Sequence[str],
+    place: _Place,
+    limits: Limits,
+    threads: int | None,
 ) -> dict[str, Array]:
     """Return the rows to show of each output, (rows, columns)."""
     rows = problem.shape[2] if limits.rows is None else min(limits.rows, problem.shape[2])
@@ -136,7 +151,7 @@ def _per_head(
     missing = [name for name in names if name not in shown]
     if missing:
         part = problem.select(batch=place.batch, head=place.head, rows=(0, rows))
-        solved = attend(part, missing)[0]
+        solved = attend(part, missing, threads=threads)[0]
         shown |= {name: getattr(solved, name) for name in missing}
     return shown
 
