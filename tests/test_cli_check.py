@@ -11,6 +11,7 @@ from process import Ran, run
 from referee_numpy import plain, softmax
 
 import attncli
+from attncli.view.maps import difference_picture
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -268,3 +269,18 @@ def test_a_time_limit_that_is_no_number_is_refused() -> None:
     problem = attncli.pose([[1.0]], [[1.0]], [[2.0]])
     with pytest.raises(attncli.UsageError, match="time_limit: expected a finite number; found 'x'"):
         attncli.check([[3.0]], problem, time_limit="x")
+
+
+def test_what_is_no_number_is_seen_in_the_picture_of_the_difference(
+    judged: Path, attncli: Run
+) -> None:
+    wrong = plain(Q, K, V) + 0.1
+    wrong[1, 0] = np.nan
+    np.save("wrong.npy", wrong)
+    ran = attncli("check", *QKV, "--expect", "wrong.npy", "--diff", "d.png")
+    assert ran.code == 1
+    assert ran.messages == ["note: 1 element is NaN or infinite: drawn as the strongest"]
+    picture = difference_picture(wrong - plain(Q, K, V), "context")
+    assert picture.vmax == pytest.approx(0.1)
+    assert picture.panels[0].values[1, 0] == 2 * picture.vmax
+    assert picture.saturated == (False, True)

@@ -82,12 +82,12 @@ CASES = {
     "compute q.csv v.csv k.csv": (
         ("query (q.csv) has shape (2, 3) and key (v.csv) (3, 2): expected the same width, "
         "found 3 and 2"),
-        "key looks transposed",
+        "key and value look exchanged",
     ),
     "compute q.csv k.csv q.csv": (
         ("key (k.csv) has shape (3, 3) and value (q.csv) (2, 3): expected a value for each key, "
         "found 3 keys and 2 values"),
-        "",
+        "value looks transposed",
     ),
     # values
     "compute nan.csv k.csv v.csv": (

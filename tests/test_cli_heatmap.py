@@ -213,3 +213,19 @@ def test_a_picture_of_what_are_no_weights_says_so(tutorial: Path, attncli: Run) 
     ]  # fmt: skip
     (tutorial / "w.csv").write_text("0.33,0.33,0.34\n0,0,0\n0.51,0.5,0\n")
     assert attncli("heatmap", "w.csv").good().messages == []
+
+
+def test_letters_that_no_font_has_are_told(tutorial: Path, attncli: Run) -> None:
+    line = ["heatmap", "q.csv", "k.csv", "--query-labels", "\U00013000,b", "--out"]
+    assert attncli(*line, "w.png").good().messages == [
+        "note: no font here has \U00013000: boxes are drawn; a .svg file keeps the letters"
+    ]
+    assert attncli(*line, "w.svg").good().messages == []
+
+
+def test_the_mean_of_the_heads_is_the_title_of_its_picture(folder: Path, attncli: Run) -> None:
+    np.save("x.npy", np.ones((2, 3, 4)))
+    line = ["heatmap", "x.npy", "x.npy", "--layout", "hsd"]
+    title = "Attention weights: mean of the heads"
+    assert title in attncli(*line, "--average-heads").good().text
+    assert title not in attncli(*line).good().text

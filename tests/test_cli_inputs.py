@@ -262,3 +262,30 @@ def test_a_row_that_may_be_a_header_is_told_once(command: str, folder: Path, att
     Path("x.csv").write_text("0,1\n0.5,0.25\n")
     (message,) = attncli(*command.split()).good().messages
     assert message.startswith("warning: x.csv: the first row counts 0 to 1 as a header may")
+
+
+def test_labels_of_a_mask_are_names_where_no_other_are(tutorial: Path, attncli: Run) -> None:
+    Path("mask.csv").write_text(",the,cat,sat\none,1,1,0\ntwo,1,1,1\n")
+    line = ["compute", "q.csv", "k.csv", "v.csv", "--mask", "mask.csv", "--show", "weights"]
+    _, heading, _, first, second, *_ = attncli(*line).good().text.splitlines()
+    assert heading.split() == ["the", "cat", "sat"]
+    assert [first.split()[0], second.split()[0]] == ["one", "two"]
+    _, heading, _, first, *_ = attncli(*line, "--query-labels", "x,y").good().text.splitlines()
+    assert (heading.split(), first.split()[0]) == (["the", "cat", "sat"], "x")
+    Path("row.csv").write_text(",the,cat,sat\nall,1,1,0\n")
+    line[line.index("mask.csv")] = "row.csv"
+    _, heading, _, first, *_ = attncli(*line).good().text.splitlines()
+    assert (heading.split(), first.split()[0]) == (["the", "cat", "sat"], "0")
+
+
+@pytest.mark.parametrize("window", ["none,0", "-1,0", " none , 0"])
+def test_none_is_an_unbounded_side_of_a_window(window: str, tutorial: Path, attncli: Run) -> None:
+    line = ["compute", "q.csv", "k.csv", "--causal-align", "top-left", "--format", "csv"]
+    seen = attncli(*line, "--window", window).good().text
+    assert seen == attncli(*line, "--causal").good().text
+
+
+def test_labels_may_come_through_a_pipe(tutorial: Path) -> None:
+    line = ["compute", "q.csv", "k.csv", "--query-labels", "-", "--show", "weights"]
+    ran = run(*line, stdin=b"first\nsecond one\n").good()
+    assert "second one  0." in ran.text

@@ -36,7 +36,8 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Shape", "query has shape (2, 3) and key (4, 5): expected the same width, found 3 and 5", None,
      {"key": np.ones((4, 5))}),
     ("Shape", ("key has shape (2, 3) and value (3, 2): expected a value for each key, "
-     "found 2 keys and 3 values"), None, {"value": X.T}),
+     "found 2 keys and 3 values"), "value looks transposed: attncli wants one value a row, (S, E)",
+     {"value": X.T}),
     ("Shape", ("query has shape (2, 4, 5, 6) and key (3, 4, 5, 6): expected the same batch, "
      "or 1 for keys and values"), None, {"query": HEADS, "key": np.ones((3, 4, 5, 6))}),
     ("Shape", ("query has shape (2, 4, 5, 6) and key (2, 3, 5, 6): 4 query heads cannot share "
@@ -66,6 +67,15 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "only keys that no query sees (padding behind a mask) may hold NaN or inf",
      {"query": np.ones((2, 5, 4, 6)), "layout": "bshd", "value": None,
       "key": with_value(np.ones((2, 5, 4, 6)), (1, 3, 2, 5), np.inf)}),
+    ("Shape", "query has shape (2, 3) and key (4, 2): expected the same width, found 3 and 2",
+     "key and value look exchanged: the order is query, key, value",
+     {"key": np.ones((4, 2)), "value": np.ones((4, 3))}),
+    ("Shape", "query has shape (3, 2) and key (4, 3): expected the same width, found 2 and 3",
+     "query looks transposed: attncli wants one query a row, (L, D)",
+     {"query": X.T, "key": np.ones((4, 3)), "value": np.ones((4, 5))}),
+    ("Shape", ("key has shape (4, 3) and value (2, 5): expected a value for each key, found 4 keys "
+     "and 2 values"), "query and key look exchanged: the order is query, key, value",
+     {"key": np.ones((4, 3)), "value": np.ones((2, 5))}),
     # heads and layout
     ("Usage", "kv_heads cuts packed keys and values; it needs heads beside it", None,
      {"kv_heads": 1}),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Option
 
-from attncli.cli.drawing import figure_format, write_figure
+from attncli.cli.drawing import Look, figure_format, write_figure
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import (
     MOST_USED,
@@ -19,7 +19,7 @@ from attncli.cli.options import (
     RunOptions,
 )
 from attncli.cli.question import ask
-from attncli.cli.terminal import advice, console, print_text, say
+from attncli.cli.terminal import advice, console, note, print_text, say
 from attncli.errors import ShapeError, UsageError
 from attncli.text import json_text
 
@@ -132,7 +132,7 @@ def check(
         )
     _tell(report, judging, run)
     if judging.diff is not None:
-        _draw(report, judging.diff)
+        _draw(report, judging.diff, run)
     if not report.passed:
         raise typer.Exit(MISMATCH)
 
@@ -181,8 +181,10 @@ def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:
         screen.print(part)
 
 
-def _draw(report: CheckReport, path: str) -> None:
+def _draw(report: CheckReport, path: str, run: RunOptions) -> None:
     """Draw the first output that is wrong, or the first of all."""
+    import numpy as np  # noqa: PLC0415
+
     from attncli.view.maps import difference_picture  # noqa: PLC0415
 
     wrong = [verdict.name for verdict in report.verdicts if not verdict.passed]
@@ -193,5 +195,12 @@ def _draw(report: CheckReport, path: str) -> None:
     except ShapeError as error:  # a mismatch that was told; there is nothing to draw
         say("warning", f"no picture is drawn: {error.message}")
         return
+    strange = int(np.count_nonzero(~np.isfinite(difference)))
+    if strange:
+        are = "element is" if strange == 1 else "elements are"
+        note(f"{strange} {are} NaN or infinite: drawn as the strongest", quiet=run.quiet)
     picture = difference_picture(difference, f"{name}: file − answer", columns_are=over)
-    write_figure(picture, path)
+    # They have no number that could be written into their cells.
+    look = Look(annotate=False) if strange else None
+    for words in write_figure(picture, path, look):
+        note(words, quiet=run.quiet)

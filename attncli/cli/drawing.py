@@ -19,6 +19,7 @@ __all__ = ["DPI", "Look", "figure_format", "write_figure"]
 _FORMATS: dict[str, Literal["png", "svg", "pdf"]] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 
 DPI = 150
+_MOST_BOXES = 20
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ def write_figure(
     logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
     from attncli.save.files import whole_file  # noqa: PLC0415
     from attncli.view.figure import draw, fit, render  # noqa: PLC0415
+    from attncli.view.figure_style import missing_characters  # noqa: PLC0415
     from attncli.view.picture import SCALE_HINT  # noqa: PLC0415
 
     look = look or Look()
@@ -70,8 +72,15 @@ def write_figure(
     figure = draw(picture, cmap=look.cmap, annotate=look.annotate, digits=look.digits, dpi=look.dpi)
     # Nothing here differs between two equal runs: same input, same bytes.
     metadata = {"Software": f"attncli {__version__}", "what": picture.what, **(options or {})}
-    data = render(figure, figure_format("--out", path), dpi=look.dpi, metadata=metadata)
+    kind = figure_format("--out", path)
+    data = render(figure, kind, dpi=look.dpi, metadata=metadata)
     with whole_file(path) as stream:
         stream.write(data)
-    pooled = (picture.note,) if picture.note else ()
-    return (*pooled, f"{picture.scale_note} ({SCALE_HINT})") if picture.scale_note else pooled
+    notes = [picture.note] if picture.note else []
+    if picture.scale_note:
+        notes.append(f"{picture.scale_note} ({SCALE_HINT})")
+    boxes = "" if kind == "svg" else missing_characters(picture)
+    if boxes:
+        shown = boxes if len(boxes) <= _MOST_BOXES else f"{boxes[:_MOST_BOXES]} …"
+        notes.append(f"no font here has {shown}: boxes are drawn; a .svg file keeps the letters")
+    return tuple(notes)

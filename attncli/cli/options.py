@@ -354,7 +354,7 @@ class OutputOptions:
         str | None,
         Option(
             metavar="NAMES",
-            help="Of weights,context,scores,raw,capped,lse,stats,top, with commas; "
+            help="Some of weights, context, scores, raw, capped, lse, stats, top, with commas; "
             "weights,context unless given.",
             rich_help_panel=MOST_USED,
         ),

@@ -49,7 +49,8 @@ def ask(
         raise UsageError(
             f"{answer.name} holds one array, finished weights perhaps; "
             "expected query, key and value",
-            hint="give three files, or one problem file; heatmap draws finished weights",
+            hint="give three files, or one problem file; embeddings need --wq, --wk and --wv, or "
+            "--checkpoint; heatmap draws finished weights",
         )
     return answer
 
@@ -104,6 +105,8 @@ def _check_pick(option: str, index: int | None, count: int, *, exists: bool) -> 
     if index is None:
         return
     if not exists:
-        raise UsageError(f"{option} {index}: the inputs have no such axis", hint="see --layout")
+        raise UsageError(
+            f"{option} {index}: the inputs have no such axis", hint="see --layout and --heads"
+        )
     if not 0 <= index < count:
         raise UsageError(f"{option}: expected a number from 0 to {count - 1}; found {index}")

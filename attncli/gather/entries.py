@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from attncli.loading.contents import LoadedMapping
 
 __all__ = [
+    "COLUMNS_ARE",
     "KNOWN",
     "LABELS",
     "LISTS",
@@ -61,7 +62,10 @@ ROWS_ARE = {
     "query": ("query_labels",),
     "key": ("key_labels",),
     "value": ("key_labels",),
+    "mask": ("query_labels",),
+    "bias": ("query_labels",),
 }
+COLUMNS_ARE = {"mask": "key_labels", "bias": "key_labels"}
 RESULTS = ("schema", "weights", "context", "scores", "raw", "capped", "lse", "stats", "top")
 
 

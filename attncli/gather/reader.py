@@ -10,6 +10,7 @@ from attncli.arguments import flag, warn
 from attncli.dtypes import BFLOAT16
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import (
+    COLUMNS_ARE,
     KNOWN,
     LABELS,
     LISTS,
@@ -130,7 +131,8 @@ class Reader:
         elif isinstance(value, LoadedArray):
             self.take_array(name, value)
         elif isinstance(value, str) and name in (*MATRICES, *LISTS, "window"):
-            numbers = None if name in MATRICES else number_list(name, value)
+            text = _unbounded(value) if name == "window" else value
+            numbers = None if name in MATRICES else number_list(name, text)
             if numbers is None:
                 self.take_array(name, self.read_array(_inside(folder, value)))
             else:
@@ -151,9 +153,13 @@ class Reader:
         """Note an array, its file, and the labels of its rows."""
         self.gathered.arguments[name] = self.values(array)
         self.gathered.sources[name] = array.name
-        for rows_are in ROWS_ARE.get(name, ()):
-            if array.row_labels:
-                self._found_labels.setdefault(rows_are, array.row_labels)
+        found = [(rows_are, array.row_labels) for rows_are in ROWS_ARE.get(name, ())]
+        if name in COLUMNS_ARE:
+            found.append((COLUMNS_ARE[name], array.column_labels))
+        for which, labels in found:
+            # One row of a mask or bias stands for every query.
+            if labels and (len(labels) > 1 or name not in COLUMNS_ARE):
+                self._found_labels.setdefault(which, labels)
 
     def values(self, array: LoadedArray) -> npt.NDArray[Any]:
         """Return the numbers of an array, and note whether they are bfloat16."""
@@ -220,10 +226,15 @@ class Reader:
         text = str(value)
         path = _inside(folder, text)
         # A lone name.txt is meant as a file even where there is none.
-        if os.path.isfile(path) or ("," not in text and text.endswith(".txt")):  # noqa: PTH113
+        if text == "-" or os.path.isfile(path) or ("," not in text and text.endswith(".txt")):  # noqa: PTH113
             self.gathered.inputs.append(path)
             return label_file(path)
         return tuple(label.strip() for label in text.split(","))
+
+
+def _unbounded(window: str) -> str:
+    """Return a window with −1 for none."""
+    return ",".join("-1" if side.strip() == "none" else side for side in window.split(","))
 
 
 def _pass_over(name: str, document: LoadedMapping) -> None:

@@ -102,7 +102,7 @@ def _check_shapes(
         of_a_head = " of a head" if packed else ""
         raise ShapeError(
             f"{between()}: expected the same width{of_a_head}, found {q.shape[3]} and {k.shape[3]}",
-            hint=_width_hint(q, k),
+            hint=_width_hint(q, k, v),
         )
     if k.shape[0] not in (1, q.shape[0]):
         raise ShapeError(f"{between()}: expected the same batch, or 1 for keys and values")
@@ -118,16 +118,37 @@ def _check_shapes(
     if k.shape[2] != v.shape[2]:
         raise ShapeError(
             f"{between()}: expected a value for each key, found {k.shape[2]} keys and "
-            f"{v.shape[2]} values"
+            f"{v.shape[2]} values",
+            hint=_value_hint(q, k, v),
         )
     if k.shape[:2] != v.shape[:2]:
         raise ShapeError(f"{between()}: expected the same batch and heads")
 
 
-def _width_hint(q: Array, k: Array) -> str | None:
-    if q.shape[3] == k.shape[2]:
-        return "key looks transposed: attncli wants one key a row, (S, D)"
+def _width_hint(q: Array, k: Array, v: Array | None) -> str | None:
+    """Return which of them is probably not what it is given as, or how it should be."""
+    rows, width = k.shape[2:]
+    as_many = v is None or v.shape[2] == rows
+    if v is not None and as_many and v.shape[3] == q.shape[3]:
+        return "key and value look exchanged: the order is query, key, value"
+    if as_many and width == q.shape[2]:
+        return _transposed("query")
+    if rows == q.shape[3] and (v is None or v.shape[2] == width):
+        return _transposed("key")
     return None
+
+
+def _value_hint(q: Array, k: Array, v: Array) -> str | None:
+    if v.shape[3] == k.shape[2]:
+        return _transposed("value")
+    if v.shape[2] == q.shape[2]:
+        return "query and key look exchanged: the order is query, key, value"
+    return None
+
+
+def _transposed(name: str) -> str:
+    shape = {"query": "(L, D)", "key": "(S, D)", "value": "(S, E)"}[name]
+    return f"{name} looks transposed: attncli wants one {name} a row, {shape}"
 
 
 def _layout_hint(ndim: int) -> str | None:

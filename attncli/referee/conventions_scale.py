@@ -87,7 +87,7 @@ SCALES = (
     ),
     _scale(
         "embedding_scale",
-        lambda p: 1 / math.sqrt(_embedding(p)),
+        lambda p: 1 / math.sqrt(_embedding(p)) if p.shape[1] > 1 else p.scale,
         "the scale is 1/√(H·D), of the whole embedding instead of one head",
         shows="more than one head",
     ),

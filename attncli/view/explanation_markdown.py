@@ -108,7 +108,12 @@ def _score_blocks(way: Explanation, latex: Latex) -> Iterator[str]:
     if way.rest is not None:
         rules = ", ".join(f"{count} by {words(rule)}" for rule, count in way.rest.rules.items())
         hidden = f", {way.rest.hidden} of them hidden: {rules}" if way.rest.hidden else ""
-        yield f"There are {way.rest.count} more keys{hidden}."
+        there_are = (
+            "There is 1 more key"
+            if way.rest.count == 1
+            else f"There are {way.rest.count} more keys"
+        )
+        yield f"{there_are}{hidden}."
 
 
 def _key_name(way: Explanation, step: KeyStep) -> str:

@@ -210,7 +210,7 @@ def _difference_of(
 ) -> Picture:
     rows = _range("--rows", wish.rows, difference.shape[2])
     columns = _range("--cols", wish.columns, difference.shape[3])
-    shown = np.nan_to_num(difference[:, :, slice(*rows), slice(*columns)])
+    shown, vmax = _with_an_end(difference[:, :, slice(*rows), slice(*columns)], wish.vmax)
     return make_picture(
         split(shown, names=("batch", "head")),
         what="difference",
@@ -219,10 +219,21 @@ def _difference_of(
         row_start=rows[0],
         column_start=columns[0],
         title=title,
-        vmax=wish.vmax,
+        vmax=vmax,
         columns_are=columns_are,
         group=_group(*difference.shape[:2]),
     )
+
+
+def _with_an_end(
+    difference: Array, vmax: float | Literal["auto"]
+) -> tuple[Array, float | Literal["auto"]]:
+    """Put NaN and infinities beyond the end of the scale, which follows the other numbers."""
+    finite = np.isfinite(difference)
+    if finite.all():
+        return difference, vmax
+    end = float(np.abs(difference[finite]).max(initial=0)) or 1.0 if vmax == "auto" else vmax
+    return np.nan_to_num(difference, nan=2 * end, posinf=2 * end, neginf=-2 * end), end
 
 
 def _pour(
@@ -283,7 +294,7 @@ def _picture(
         key_labels=key_labels and key_labels[slice(*columns)],
         row_start=rows[0],
         column_start=columns[0],
-        title=wish.title,
+        title=wish.title or ("Attention weights: mean of the heads" if wish.average else None),
         vmax=wish.vmax,
         log=wish.log,
         shape=(rows[1] - rows[0], columns[1] - columns[0]),
