@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.array_likes import as_ndarray
-from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, widen
+from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, readable, widen
 from attncli.errors import AttnWarning, DataError, ShapeError, UsageError
 
 __all__ = [
     "Names",
     "choice",
+    "computing_dtype",
     "finite_array",
     "finite_number",
     "flag",
@@ -42,6 +43,7 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 _FLOATS = (np.float16, np.float32, np.float64)
+_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 _PACKAGE = str(Path(__file__).parent)
 # Positions are 64-bit integers, and sums of a few of these stay within them.
 _FARTHEST = 2**53
@@ -90,10 +92,18 @@ def real_array(name: str, value: object) -> Array:
     )
 
 
+def computing_dtype(precision: object, *arrays: Array | None) -> np.dtype[Any]:
+    """Return the widest of the arrays' dtypes, at least float32, or the one asked for."""
+    if precision is not None:
+        return np.dtype(choice("precision", precision, ("float32", "float64")))
+    double = any(array is not None and array.dtype == _DOUBLE for array in arrays)
+    return _DOUBLE if double else _SINGLE
+
+
 def finite_array(name: str, value: object) -> Array:
     """Return an array of finite float16, bfloat16, float32 or float64."""
     array = real_array(name, value)
-    wide = widen(array, np.float32) if array.dtype == BFLOAT16 else array
+    wide = readable(array)
     if not np.isfinite(wide).all():
         refuse_first(name, wide, ~np.isfinite(wide), "finite numbers")
     return array

@@ -23,6 +23,7 @@ __all__ = [
     "is_finite",
     "magnitude",
     "parts",
+    "readable",
     "widen",
 ]
 
@@ -82,6 +83,11 @@ def widen(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     elif array.dtype == _HALF and is_finite(array):
         array = _widened(array)
     return array.astype(dtype, copy=False)
+
+
+def readable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the array in a dtype that NumPy calculates with: bfloat16 as float32."""
+    return widen(array, np.float32) if array.dtype == BFLOAT16 else array
 
 
 def parts(array: npt.NDArray[Any], most: int = 2**18) -> Iterator[npt.NDArray[Any]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import BFLOAT16, widen
+from attncli.dtypes import readable
 from attncli.errors import DataError
 from attncli.finite import all_finite
 
@@ -74,7 +74,7 @@ def without_padding(
 
 def _finite_rows(array: Array) -> npt.NDArray[np.bool_]:
     """Return which rows (B, H, S) hold finite numbers only."""
-    wide = widen(array, np.float32) if array.dtype == BFLOAT16 else array
+    wide = readable(array)
     rows: npt.NDArray[np.bool_] = np.isfinite(wide).all(axis=-1)
     return rows
 
@@ -95,7 +95,7 @@ def _seen_keys(visible: Visibility, query: Shape, key: Shape) -> npt.NDArray[np.
 
 def _refuse(name: str, form: Layout, array: Array, rows: npt.NDArray[np.bool_]) -> None:
     """Raise the error that names the first element of the broken rows, in the user's axes."""
-    wide = widen(array, np.float32) if array.dtype == BFLOAT16 else array
+    wide = readable(array)
     wrong = form.join(~np.isfinite(wide) & rows[..., None])
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
     found = float(form.join(wide)[index])

@@ -25,7 +25,6 @@ __all__ = ["OutputProjection", "Projected", "make_output", "project"]
 
 Array = npt.NDArray[Any]
 ArrayLike = npt.ArrayLike
-_DOUBLE = np.dtype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +133,7 @@ def project(
     values = keys if value_source is None else _source(say, "value_source", value_source)
     weights = {name: _weight(say, name, w) for name, w in (("wq", wq), ("wk", wk), ("wv", wv))}
     arrays = [embeddings.array, keys.array, values.array, *weights.values()]
-    dtype = _computing_dtype(precision, arrays)
+    dtype = arguments.computing_dtype(precision, *arrays)
     ready = {
         source: _placed(source.array, positions, dtype)
         for source in dict.fromkeys((embeddings, keys, values))
@@ -250,13 +249,6 @@ def _transposed(name: str, matrix: Array, width: int) -> str | None:
     if matrix.shape[1] != width:
         return None
     return f"{name} looks transposed: attncli wants (in, out), as in X · W"
-
-
-def _computing_dtype(precision: object, arrays: list[Array | None]) -> np.dtype[Any]:
-    if precision is not None:
-        return np.dtype(arguments.choice("precision", precision, ("float32", "float64")))
-    double = any(array is not None and array.dtype == _DOUBLE for array in arrays)
-    return _DOUBLE if double else np.dtype(np.float32)
 
 
 def _placed(x: Array, positions: str | None, dtype: np.dtype[Any]) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import BFLOAT16, widen
+from attncli.dtypes import readable
 
 __all__ = ["Survey", "survey"]
 
@@ -50,7 +50,7 @@ def survey(array: npt.NDArray[Any]) -> Survey:
     minima, maxima, nonfinite = [], [], 0
     for start in range(0, flat.size, _BLOCK):
         block = flat[start : start + _BLOCK]
-        wide = widen(block, np.float32) if block.dtype == BFLOAT16 else block
+        wide = readable(block)
         finite = _finite(wide)
         nonfinite += wide.size - finite.size
         if finite.size:

@@ -14,6 +14,7 @@ __all__ = ["counted", "in_ascii", "json_text", "printable", "quoted"]
 # lone surrogates cannot be encoded at all. Joiners stay: emoji and scripts need them.
 # Not compiled before it is needed: that takes a millisecond.
 _UNSAFE = "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+_QUOTED = 40
 
 
 def printable(text: str) -> str:
@@ -86,15 +87,15 @@ def _json_escape(character: str) -> str:
     return character if character == "\n" else f"\\u{ord(character):04x}"
 
 
-def quoted(text: str, width: int = 40) -> str:
-    """Return the text escaped, in quotes, and cut to about `width` characters.
+def quoted(text: str) -> str:
+    """Return the text escaped, in quotes, and cut to about 40 characters.
 
     Examples
     --------
     >>> quoted("0,5 m")
     "'0,5 m'"
     """
-    short = text if len(text) <= width else text[: width - 1] + "…"
+    short = text if len(text) <= _QUOTED else text[: _QUOTED - 1] + "…"
     return f"'{printable(short)}'"
 
 

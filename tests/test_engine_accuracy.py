@@ -212,34 +212,52 @@ def test_sums_of_exponentials_neither_overflow_nor_vanish(score):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("queries", [5, 600])
 class TestTheLargestNumbersThatAreTaken:
-    """What is added to scores and the scores together stay finite."""
+    """What is added to scores and the scores together stay finite, and the weights are right."""
 
-    def answer(self, queries, dtype, outputs, **options):
-        qkv = inputs(dtype, (1, queries, 8), 1.0)
-        answer = attention(*qkv, layout="hsd", outputs=outputs, **options)
+    def assert_weights(self, expected, queries, dtype, outputs, **options):
+        """Compare with weights (L, L), those of the rows that `expected` is given for."""
+        *qk, value = inputs(dtype, (1, queries, 8), 1.0)
+        answer = attention(*qk, value, layout="hsd", outputs=outputs, **options)
         for name in set(outputs) - {"scores"}:
             assert np.isfinite(getattr(answer, name)).all(), name
-        return answer
+        rows = ~np.isnan(expected).any(-1)
+        near = {"rtol": 1e-4, "atol": 1e-5}
+        if "weights" in outputs:
+            np.testing.assert_allclose(answer.weights[0, rows], expected[rows], **near)
+        if "context" in outputs:
+            context = expected[rows] @ value[0]
+            np.testing.assert_allclose(answer.context[0, rows], context, **near)
+
+    def farthest(self, queries):
+        """Return weights that are all on the key that lies farthest, NaN where two do."""
+        rows = np.arange(queries)
+        weights = np.zeros((queries, queries))
+        weights[rows, np.where(2 * rows > queries - 1, 0, queries - 1)] = 1
+        weights[2 * rows == queries - 1] = np.nan
+        return weights
 
     def most(self, dtype):
         return float(np.finfo(dtype).max) / 4
 
     def test_slopes(self, queries, dtype, outputs):
-        for sign in (1, -1):
+        for sign, weights in ((1, np.eye(queries)), (-1, self.farthest(queries))):
             slope = sign * self.most(dtype) / queries
-            self.answer(queries, dtype, outputs, alibi_slopes=[slope])
+            self.assert_weights(weights, queries, dtype, outputs, alibi_slopes=[slope])
 
     def test_a_slope_and_a_bias(self, queries, dtype, outputs):
         most = self.most(dtype)
         bias = np.full((1, queries), most, dtype)
-        self.answer(queries, dtype, outputs, alibi_slopes=[-most / queries], bias=bias)
+        options = {"alibi_slopes": [-most / queries], "bias": bias}
+        self.assert_weights(self.farthest(queries), queries, dtype, outputs, **options)
 
     def test_a_sink(self, queries, dtype, outputs):
-        answer = self.answer(queries, dtype, outputs, sinks=[self.most(dtype)])
-        if "context" in outputs:
-            assert not answer.context.any()
+        none = np.zeros((queries, queries))
+        self.assert_weights(none, queries, dtype, outputs, sinks=[self.most(dtype)])
 
     @pytest.mark.parametrize("end", ["least", "most"])
     def test_a_softcap(self, end, queries, dtype, outputs):
         softcap = float(np.finfo(dtype).tiny) if end == "least" else self.most(dtype)
-        self.answer(queries, dtype, outputs, softcap=softcap)
+        qkv = [x.astype("f8") for x in inputs(dtype, (1, queries, 8), 1.0)]
+        plain = formula(*qkv, 8**-0.5)["weights"][0]
+        weights = np.full((queries, queries), 1 / queries) if end == "least" else plain
+        self.assert_weights(weights, queries, dtype, outputs, softcap=softcap)

@@ -19,7 +19,7 @@ from attncli.view.color import (
     xterm,
 )
 from attncli.view.labels import clusters, columns, shorten
-from attncli.view.panel import difference, make_panel, split
+from attncli.view.panel import make_panel, split
 from attncli.view.picture import make_picture
 from attncli.view.pooling import Pooler, coarsen, pool
 from attncli.view.scale import cell_texts, fractions, number_text, scale_ticks, ticks
@@ -237,17 +237,6 @@ def test_nonfinite_and_negative_weights_and_wrong_shapes_are_refused():
         make_picture([make_panel(np.zeros((2, 3))), make_panel(np.zeros((3, 2)))])
     with pytest.raises(ShapeError, match="1 key labels, expected 3"):
         make_picture([make_panel(np.zeros((2, 3)))], key_labels=["a"])
-
-
-def test_difference_treats_a_hidden_weight_as_zero_and_a_hidden_score_as_nothing():
-    one = make_panel([[0.6, 0.4, 0.0]], [[False, False, True]])
-    two = make_panel([[1.0, 0.0, 0.0]], [[False, True, True]])
-    weights = difference(one, two)
-    assert np.allclose(weights.values, [[-0.4, 0.4, 0]])
-    assert weights.hidden.tolist() == [[False, False, True]]
-    assert difference(one, two, what="scores").hidden.tolist() == [[False, True, True]]
-    with pytest.raises(ShapeError, match="one shape"):
-        difference(one, make_panel([[1.0]]))
 
 
 def test_cell_texts_are_rounded_signed_and_blank_where_hidden():

@@ -32,7 +32,7 @@ MISMATCH = 1
 _OUTPUTS = ("context", "weights", "lse", "scores", "raw", "capped")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class CheckOptions:
     """What is judged, how strictly, and how it is told."""
 

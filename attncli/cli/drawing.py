@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from attncli._version import __version__
 from attncli.errors import UsageError
@@ -22,8 +21,7 @@ DPI = 150
 _MOST_BOXES = 20
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     """How a figure looks: the options of the same names."""
 
     cmap: str | None = None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class ExplainOptions:
     """Which query is explained, and how."""
 

@@ -38,7 +38,7 @@ PICTURE = "Picture"
 MOST_USED = "Most used"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class PictureOptions:
     """What is drawn, and where it goes."""
 

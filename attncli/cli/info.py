@@ -22,7 +22,7 @@ __all__ = ["add_to"]
 WRONG = 2
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class InfoOptions:
     """Which files, and how they are told."""
 

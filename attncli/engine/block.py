@@ -15,20 +15,18 @@ import math
 import threading
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.blind import are_blind
+from attncli.engine.care import Care, remedy
 from attncli.engine.exponentials import TooHighError, depth, height, quickest_unit
 from attncli.engine.panels import Grain, across, lying
-from attncli.engine.refusals import NotFiniteError
-from attncli.engine.sums import is_felt, merge
+from attncli.engine.sums import merge
 from attncli.engine.sweep import Sweep, tiles
 from attncli.engine.tile import Rows, fill
-from attncli.finite import all_finite
 
 if TYPE_CHECKING:
     from attncli.engine.operands import Operands
@@ -45,10 +43,6 @@ Span = tuple[int, int]
 KEPT = ("raw", "capped", "scores")
 # To look at all keys for a bound takes few queries as long as to do without it.
 _FEW_QUERIES = 16
-# Sums of squares of contexts outside these were made of numbers near the ends of float32.
-_SOUND = (1e-30, math.inf)
-# With values of up to 3e38, sums over any number of keys stay finite.
-_SHRINK = 2.0**-40
 
 
 @dataclass(eq=False, slots=True)
@@ -128,18 +122,10 @@ def attend_part(operands: Operands, part: Part, scratch: Scratch) -> int:
     return 0 if whole is None else _finish(block, rows, whole)
 
 
-class _Care(NamedTuple):
-    """What is done with more care than at first, because the sums need it."""
-
-    shifted: bool = False
-    value_factor: float = 1.0
-    small: bool = False
-
-
 def _sweep(operands: Operands, block: Block, span: Span, scratch: Scratch) -> tuple[Rows, Sums]:
     """Sum up a span of keys; again, and with more care, where the sums need it."""
     weights, context = block.results.get("weights"), block.room_for_context(scratch)
-    care = _Care()
+    care = Care()
     rows = _rows(operands, block, scratch, care)
     if rows.keep:
         _fill_hidden(rows, span, scratch)
@@ -149,7 +135,7 @@ def _sweep(operands: Operands, block: Block, span: Span, scratch: Scratch) -> tu
         try:
             sums = sweep.over(near)
             sums.unfelt |= near != span
-            more = _remedy(block, context, sums, rows, span, care)
+            more = remedy(context, sums, rows, span, care)
         except TooHighError:
             more = care._replace(shifted=True)
         if more == care:
@@ -158,10 +144,9 @@ def _sweep(operands: Operands, block: Block, span: Span, scratch: Scratch) -> tu
         rows = _rows(operands, block, scratch, care)
 
 
-def _rows(operands: Operands, block: Block, scratch: Scratch, care: _Care) -> Rows:
+def _rows(operands: Operands, block: Block, scratch: Scratch, care: Care) -> Rows:
     """Return the block's queries, and what is known of their scores."""
     problem = operands.problem
-    place = block.batch, block.heads[0], block.start, block.stop
     keep = {name: block.results[name] for name in KEPT if name in block.results}
     bound = _bound(operands, block)
     extent = _extent(problem, block.heads[0], bound)
@@ -178,15 +163,29 @@ def _rows(operands: Operands, block: Block, scratch: Scratch, care: _Care) -> Ro
     if problem.score != "additive":
         room = lying(partial(scratch.buffer, "query"), query.shape, block.grain)
         query = np.multiply(query, problem.scale * unit, room)
-    overflows = not bound * unit < _HALF_OF_ALL[problem.dtype]
     if block.grain.piece:
         key = operands.turned_keys(block.batch, block.heads, scratch)
     else:
         key = operands.keys(block.batch, block.heads)
     value = operands.values(block.batch, block.heads) if "context" in block.results else None
-    deep = not extent <= depth(problem.dtype)
-    known = overflows, shifted, watched, deep, small
-    return Rows(operands, *place, query, key, value, unit, keep, *known, block.grain)
+    return Rows(
+        operands=operands,
+        batch=block.batch,
+        head=block.heads[0],
+        start=block.start,
+        stop=block.stop,
+        query=query,
+        key=key,
+        value=value,
+        unit=unit,
+        keep=keep,
+        may_overflow=not bound * unit < _HALF_OF_ALL[problem.dtype],
+        shifted=shifted,
+        watched=watched,
+        deep=not extent <= depth(problem.dtype),
+        small=small,
+        grain=block.grain,
+    )
 
 
 _HALF_OF_ALL = {np.dtype(kind): float(np.finfo(kind).max) / 2 for kind in (np.float32, np.float64)}
@@ -239,61 +238,6 @@ def _within_reach(block: Block, rows: Rows, span: Span) -> Span:
     first = max(span[0], rows.start + offset - far)
     last = min(span[1], rows.stop + offset + far)
     return (first, last) if first < last else span
-
-
-def _remedy(
-    block: Block, context: Array | None, sums: Sums, rows: Rows, span: Span, care: _Care
-) -> _Care:
-    """Return what care the sums need: no more where they stayed clear of the number format's ends.
-
-    Raises
-    ------
-    NotFiniteError
-        A sum is not finite, and key and value are still unread.
-    """
-    more = care
-    if rows.watched and not _are_felt(sums, rows, span):
-        more = care._replace(shifted=True)
-    elif context is not None and care.value_factor == 1.0:
-        more = _remedy_of_context(context, sums, rows, care)
-    if context is None or (more == care and not _misses_values(block, context, sums, rows)):
-        return more
-    if rows.operands.problem.unread is not None and not all_finite(context):
-        raise NotFiniteError
-    return more if more != care else care._replace(shifted=True, small=True)
-
-
-def _are_felt(sums: Sums, rows: Rows, span: Span) -> bool:
-    """Return whether no denominator, but of a query that sees no key, feels what was left out."""
-    if is_felt(sums.denominator):
-        return True
-    none = (sums.denominator == 0).reshape(len(sums.denominator), -1)
-    others = sums.denominator[sums.denominator != 0]
-    return (not others.size or is_felt(others)) and are_blind(rows, none, span)
-
-
-def _remedy_of_context(context: Array, sums: Sums, rows: Rows, care: _Care) -> _Care:
-    flat = context.ravel(order="K")  # as it lies: no copy
-    square = float(np.vdot(flat, flat))
-    if _SOUND[0] < square < _SOUND[1]:
-        return care
-    if rows.shifted:  # only an overflow can do harm
-        return care if all_finite(context) else care._replace(value_factor=_SHRINK)
-    if not square <= _SOUND[0]:
-        return care._replace(shifted=True, value_factor=_SHRINK)
-    # Neither queries that see no key nor values of 0 make more than 0.
-    nothing = square == 0 and not (sums.denominator.any() and np.any(rows.value))
-    return care if nothing else care._replace(shifted=True)
-
-
-def _misses_values(block: Block, context: Array, sums: Sums, rows: Rows) -> bool:
-    """Return whether values are so large that exponentials count that no denominator feels."""
-    if not sums.unfelt:
-        return False
-    largest = rows.operands.largest_value(block.batch, block.heads) * sums.value_factor
-    missed = rows.key.shape[1] * math.exp(-depth(context.dtype)) * largest
-    sizes = np.abs(context).max(axis=2, initial=0)[sums.denominator > 0]
-    return not missed <= float(np.finfo(context.dtype).eps) * sizes.min(initial=math.inf)
 
 
 def _finish(block: Block, rows: Rows, sums: Sums) -> int:

@@ -44,7 +44,7 @@ class Scratch:
         self.pause = pause
         self._dtype = dtype
         self._buffers = _taken()
-        self._views: dict[tuple[str, tuple[int, ...]], Array] = {}
+        self._views: dict[tuple[str, tuple[int, ...], np.dtype[Any]], Array] = {}
         self._kept: dict[Hashable, Array] = {}
         self._turned: Hashable = None
 
@@ -62,10 +62,11 @@ class Scratch:
 
     def buffer(self, name: str, *shape: int, dtype: np.dtype[Any] | None = None) -> Array:
         """Return a contiguous buffer of a shape; the last one of its name is overwritten."""
-        form = name, shape
+        dtype = dtype or self._dtype
+        form = name, shape, dtype
         view = self._views.get(form)
         if view is None:
-            view = self._views[form] = self._view(name, shape, dtype or self._dtype)
+            view = self._views[form] = self._view(name, shape, dtype)
         return view
 
     def _view(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

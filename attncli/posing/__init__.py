@@ -13,7 +13,7 @@ from attncli import arguments
 from attncli.arguments import Names
 from attncli.errors import UsageError
 from attncli.padding import check_query, without_padding
-from attncli.posing.inputs import advise_on_axes, computing_dtype, inputs, output_projection
+from attncli.posing.inputs import advise_on_axes, inputs, output_projection
 from attncli.posing.rules import (
     key_padding_of,
     labels_of,
@@ -149,7 +149,7 @@ def pose(
     if not unread:
         k, v = look()
     output = output_projection(say, wo, bo, form, shape[1], v)
-    dtype = computing_dtype(precision, q, k, v, None if output is None else output.weight)
+    dtype = arguments.computing_dtype(precision, q, k, v, None if output is None else output.weight)
     if slopes is not None:
         refuse_steep(say, slopes, visible, shape, dtype)
     return Problem(

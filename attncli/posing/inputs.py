@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from attncli import arguments
@@ -20,11 +19,10 @@ if TYPE_CHECKING:
     from attncli.arguments import Names
     from attncli.projection import OutputProjection
 
-__all__ = ["advise_on_axes", "computing_dtype", "inputs", "output_projection"]
+__all__ = ["advise_on_axes", "inputs", "output_projection"]
 
 Array = npt.NDArray[Any]
 
-_SINGLE = np.dtype(np.float32)
 # Models have at most about so many heads; a longer axis is rather the sequence.
 _MANY_HEADS = 64
 
@@ -168,14 +166,6 @@ def advise_on_axes(form: Layout, q: Array, k: Array) -> None:
             f"layout {form.axes} reads {heads} heads of {keys} keys each: are the head and the "
             f"sequence axis exchanged? layout {other} (--layout {other}) reads the other way"
         )
-
-
-def computing_dtype(precision: object, *arrays: Array | None) -> np.dtype[Any]:
-    """Return the widest of the arrays' dtypes, at least float32, or the one asked for."""
-    if precision is not None:
-        return np.dtype(arguments.choice("precision", precision, ("float32", "float64")))
-    double = np.dtype(np.float64)
-    return double if any(a is not None and a.dtype == double for a in arrays) else _SINGLE
 
 
 def output_projection(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from attncli import arguments
 from attncli.arguments import shape_text
-from attncli.dtypes import BFLOAT16, widen
+from attncli.dtypes import readable
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.posing.rules import to_weights
 from attncli.positions import alibi_slopes as paper_slopes
@@ -113,7 +113,7 @@ def bias_of(
             hint="what says which keys are seen is a mask (--mask)",
         )
     array = arguments.real_array(say("bias"), bias)
-    wide = widen(array, np.float32) if array.dtype == BFLOAT16 else array
+    wide = readable(array)
     # A maximum is NaN where any element is, so one look at the extremes is enough.
     highest = np.max(wide) if wide.size else 0.0
     if not highest < np.inf:

@@ -15,7 +15,7 @@ from attncli.text import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Panel", "What", "difference", "make_panel", "split"]
+__all__ = ["Panel", "What", "make_panel", "split"]
 
 What: TypeAlias = Literal["weights", "scores", "difference"]
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -129,26 +129,3 @@ def _index_title(index: tuple[int, ...], lead: tuple[int, ...], names: Sequence[
         if length > 1
     ]
     return ", ".join(parts) or None
-
-
-def difference(first: Panel, second: Panel, *, what: What = "weights") -> Panel:
-    """Subtract the second map from the first, cell by cell.
-
-    A hidden weight is 0, so only cells hidden in both stay hidden. A hidden score is
-    no number at all: there one hidden cell is enough.
-
-    Raises
-    ------
-    ShapeError
-        Where the maps differ in shape.
-    """
-    if first.values.shape != second.values.shape:
-        message = (
-            f"only maps of one shape can be compared,"
-            f" found {first.values.shape} and {second.values.shape}"
-        )
-        raise ShapeError(message)
-    join = np.logical_or if what == "scores" else np.logical_and
-    with np.errstate(over="ignore"):
-        change = first.values - second.values
-    return make_panel(change, join(first.hidden, second.hidden), first.title)
