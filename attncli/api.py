@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attncli import arguments
 from attncli.advice import advise, blind_advice
-from attncli.engine import Progress, attend
+from attncli.engine import Progress, attend, result_shapes
 from attncli.errors import UsageError
 from attncli.posing import pose
 from attncli.result import OUTPUTS, Attention
@@ -208,14 +208,24 @@ def solve(
     outputs, threads
         As in `attention`.
     into : mapping of str to ndarray, optional
-        Arrays (B, H, L, S) to compute outputs into, memory-mapped files say.
+        Arrays to compute outputs into, memory-mapped files say: (B, H, L, S), of context
+        (B, H, L, E), of lse (B, H, L), in the computing dtype.
     progress : callable, optional
         Called from any thread with blocks done and blocks in all.
+
+    Returns
+    -------
+    Attention
+        Its arrays are views of those that were given.
 
     Raises
     ------
     UsageError
-        An output is unknown, or context is asked for without a value.
+        An output is unknown, or context is asked for without a value; or an array of
+        ``into`` is not as above.
+    DataError
+        A score exceeds the range of the computing dtype; or key or value, where the
+        problem was posed unread, is not finite.
 
     Warns
     -----
@@ -223,6 +233,7 @@ def solve(
         Some queries see no key, or float16 inputs have products beyond float16.
     """
     _check_outputs(problem, outputs)
+    _check_room(problem, outputs, into or {})
     if threads is not None:
         arguments.positive_int("threads", threads)
     advise(problem)
@@ -232,6 +243,24 @@ def solve(
     if answer.context is None:
         return answer
     return replace(answer, context=problem.projected(answer.context))
+
+
+def _check_room(
+    problem: Problem, outputs: Collection[str], into: Mapping[str, npt.NDArray[Any]]
+) -> None:
+    """Refuse arrays that the outputs cannot be computed into."""
+    shapes = result_shapes(problem, outputs)
+    for name, array in into.items():
+        if name not in shapes:
+            raise UsageError(f"into: expected outputs that are asked for; found {name!r}")
+        if name == "context" and problem.output is not None:
+            raise UsageError("into: the context is projected (wo), and not computed into an array")
+        found = getattr(array, "shape", None), getattr(array, "dtype", None)
+        if found != (shapes[name], problem.dtype) or not array.flags.writeable:
+            raise UsageError(
+                f"into: expected a writable array of {problem.dtype.name} and of shape "
+                f"{arguments.shape_text(shapes[name])} for {name}"
+            )
 
 
 def _check_outputs(problem: Problem, outputs: Collection[str]) -> None:

@@ -163,3 +163,28 @@ def test_a_mask_may_be_bfloat16() -> None:
     mask = as_bfloat16(ones.astype(np.uint16))
     seen = attncli.attention(X, X, X, mask=mask).weights > 0
     assert seen.tolist() == [[True, False, True]] * 3
+
+
+@pytest.mark.parametrize(
+    ("into", "message"),
+    [
+        ({"lse": np.empty((1, 1, 3))}, "expected outputs that are asked for; found 'lse'"),
+        (
+            {"weights": np.empty((1, 1, 3, 4))},
+            "of float64 and of shape \\(1, 1, 3, 3\\) for weights",
+        ),
+        ({"weights": np.empty((1, 1, 3, 3), int)}, "expected a writable array of float64"),
+        ({"weights": np.broadcast_to(0.0, (1, 1, 3, 3))}, "expected a writable array"),
+        ({"weights": [1.0]}, "expected a writable array"),
+    ],
+)
+def test_outputs_are_computed_into_arrays_that_hold_them(into: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        attncli.solve(attncli.pose(X, X), ("weights",), into=into)
+
+
+def test_outputs_are_views_of_the_arrays_that_are_given() -> None:
+    room = np.empty((1, 1, 3, 3))
+    answer = attncli.solve(attncli.pose(X, X), ("weights",), into={"weights": room})
+    assert np.shares_memory(answer.weights, room)
+    assert np.array_equal(answer.weights, attncli.solve(attncli.pose(X, X), ("weights",)).weights)
