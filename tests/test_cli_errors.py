@@ -121,6 +121,8 @@ CASES = {
     "compute weights.yaml": None,
     # options
     f"compute {QKV} --cuasal": None,
+    f"compute {QKV} --out w.png": ("No such option: --out", "heatmap a picture with --out"),
+    f"heatmap {QKV} --save w.png": ("No such option: --save", "heatmap a picture with --out"),
     f"compute {QKV} --scale abc": ("Invalid value for '--scale': 'abc' is not a valid float", None),
     f"compute {QKV} --scale nan": ("scale: expected a finite number; found nan", ""),
     f"compute {QKV} --softcap 0": ("softcap: expected a number above 0; found 0", ""),

@@ -11,6 +11,9 @@ import pytest
 from process import environment, measured
 from terminal import drained
 
+from attncli import pose
+from attncli.view import maps
+
 # The program with another patience: the work of a test is short.
 PROGRAM = """
 import sys
@@ -44,11 +47,11 @@ def test_a_heatmap_of_8192_tokens_takes_less_than_300_mb(files, tmp_path):
     assert measured(*words, most_seconds=60, most_megabytes=300).code == 0
 
 
-def told(patience, *words):
+def told(patience, *words, command="compute"):
     """Return the results of a run, and what it showed on a terminal as stderr."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(patience), "compute", *words],
+        [sys.executable, "-c", PROGRAM, str(patience), command, *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=theirs,
@@ -67,6 +70,21 @@ def test_a_terminal_shows_how_far_the_work_is_and_how_long_it_takes(files):
     assert re.search(r"computing.*%.*[-\d]:[-\d]{2}:[-\d]{2}", shown)
     assert results.startswith("weights")
     assert "computing" not in results
+
+
+@pytest.mark.parametrize("heads", [[], ["--heads", "2"], ["--heads", "2", "--average-heads"]])
+def test_so_does_a_heatmap(files, heads, monkeypatch):
+    results, shown = told(0, *files(3000)[:2], *heads, command="heatmap")
+    assert re.search(r"computing.*%.*[-\d]:[-\d]{2}:[-\d]{2}", shown)
+    assert "computing" not in results
+    # It is told of each block once, the last with all of them done.
+    every = int(heads[1]) if heads else 1
+    asked = []
+    monkeypatch.setattr(maps, "_BLOCK_CELLS", 700)
+    x = np.ones((every, 10, 70))
+    wish = maps.Wish(average="--average-heads" in heads)
+    maps.problem_picture(pose(x, x, layout="hsd"), wish, progress=lambda *done: asked.append(done))
+    assert asked == [(n + 1, every) for n in range(every)]
 
 
 @pytest.mark.parametrize(("patience", "more"), [(0, ["--quiet"]), (1, [])], ids=["quiet", "short"])

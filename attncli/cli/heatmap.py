@@ -190,7 +190,10 @@ def _picture(
         _refuse_beside_minus(drawing, average)
         return _difference(asked, _subtrahend(asked, drawing.minus, dtype), wish, pick, run)
     if isinstance(asked, Question):
-        return problem_picture(asked.problem, wish, threads=run.threads)
+        from attncli.cli.progress import progress_bar  # noqa: PLC0415
+
+        with progress_bar(quiet=run.quiet) as progress:
+            return problem_picture(asked.problem, wish, threads=run.threads, progress=progress)
     if drawing.what != "weights":
         raise UsageError("finished weights hold no scores: leave out --what")
     return finished_picture(asked, wish, batch=pick.batch, head=pick.head)

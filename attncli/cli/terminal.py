@@ -40,6 +40,8 @@ __all__ = [
 
 # Rich folds at the console's width; a pipe has none.
 _NO_WIDTH = 1_000_000
+# Each command has one of them.
+_TO_FILES = ("--out", "--save")
 # A name in a file may have millions of letters; two paths and a sentence have not.
 _LONGEST = 10_000
 
@@ -82,8 +84,14 @@ def say_system(error: OSError | MemoryError) -> None:
 
 def say_usage(message: str, command: str | None) -> None:
     """Write what Typer found wrong with the command line, in our words."""
-    say("error", message.rstrip(".").replace("\n", " "))
-    say("hint", f"{command or 'attncli'} --help lists what there is")
+    words = message.rstrip(".").replace("\n", " ")
+    meant = next((name for name in _TO_FILES if f"option: {name} " in f"{words} "), None)
+    hint = f"{command or 'attncli'} --help lists what there is"
+    if meant is not None:  # options of like letters are no help
+        words = f"No such option: {meant}"
+        hint = "compute writes numbers into files with --save, heatmap a picture with --out"
+    say("error", words)
+    say("hint", hint)
 
 
 @contextmanager

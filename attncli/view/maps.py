@@ -20,8 +20,9 @@ from attncli.view.picture import Picture, make_picture
 from attncli.view.pooling import Pooler
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from attncli.engine import Progress
     from attncli.gather import Finished
     from attncli.problem import Problem
     from attncli.view.panel import Panel
@@ -68,7 +69,13 @@ class Wish:
     dpi: float = 150
 
 
-def problem_picture(problem: Problem, wish: Wish, *, threads: int | None = None) -> Picture:
+def problem_picture(
+    problem: Problem,
+    wish: Wish,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Picture:
     """Compute the maps of a problem, some rows at a time, and pool what has no room.
 
     Parameters
@@ -76,6 +83,8 @@ def problem_picture(problem: Problem, wish: Wish, *, threads: int | None = None)
     problem : Problem
     wish : Wish
     threads : int, optional
+    progress : callable, optional
+        Called with blocks of rows done and blocks in all.
 
     Raises
     ------
@@ -93,13 +102,20 @@ def problem_picture(problem: Problem, wish: Wish, *, threads: int | None = None)
     group = _group(counts[0], len(heads))
     limit = cell_limit(shape, panels=len(places), group=group, dpi=wish.dpi)
     panels, blind, block = [], 0, (1, 1)
+    blocks = -(-shape[0] // _rows_of_a_block(problem)) * counts[0] * counts[1]
+    told = iter(range(1, blocks + 1))
+
+    def tell() -> None:
+        if progress is not None:
+            progress(next(told), blocks)
+
     for batch, together in places:
         pooler = Pooler(shape, limit, signed=wish.what == "scores")
         parts = [
             problem.select(batch=batch if "b" in axes else None, head=head if "h" in axes else None)
             for head in together
         ]
-        blind += _pour(parts, pooler, wish.what, rows, columns, threads)
+        blind += _pour(parts, pooler, wish.what, rows, columns, threads, tell)
         shown = axes.replace("h", "") if wish.average else axes
         panels.append(pooler.panel(_title(shown, counts, batch, together[0])))
         block = pooler.block
@@ -243,23 +259,30 @@ def _pour(
     rows: tuple[int, int],
     columns: tuple[int, int],
     threads: int | None,
+    tell: Callable[[], None],
 ) -> int:
     """Compute the rows of one head, or the mean of some, block by block.
 
     Return how many see nothing.
     """
     blind = 0
-    step = max(1, _BLOCK_CELLS // heads[0].shape[3])
+    step = _rows_of_a_block(heads[0])
     for start in range(*rows, step):
         block = start, min(start + step, rows[1])
         values, hidden, unseeing = _rows(heads[0], block, what, columns, threads)
+        tell()
         for head in heads[1:]:
             more, unseen, count = _rows(head, block, what, columns, threads)
+            tell()
             values, hidden, unseeing = values + more, hidden & unseen, unseeing + count
         mean = values if len(heads) == 1 else values / len(heads)
         pooler.add(mean, hidden, row=start - rows[0])
         blind += unseeing
     return blind
+
+
+def _rows_of_a_block(problem: Problem) -> int:
+    return max(1, _BLOCK_CELLS // problem.shape[3])
 
 
 def _rows(
