@@ -169,7 +169,7 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="N or LEFT,RIGHT",
-            help="Query i sees keys i - LEFT to i + RIGHT, itself included; -1 is unbounded.",
+            help="Query i sees keys i - LEFT to i + RIGHT, itself included; -1 or none is unbounded.",
             rich_help_panel=RULES,
         ),
     ] = None
