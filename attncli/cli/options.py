@@ -169,7 +169,8 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="N or LEFT,RIGHT",
-            help="Query i sees keys i - LEFT to i + RIGHT, itself included; -1 or none is unbounded.",
+            help="Query i sees keys i - LEFT to i + RIGHT, itself included; -1 or none is "
+            "unbounded.",
             rich_help_panel=RULES,
         ),
     ] = None
