@@ -289,3 +289,48 @@ def test_the_answer_is_computed_on_as_many_threads_as_are_asked_for(monkeypatch)
     q, k, v = draw(0)
     assert check(plain(q, k, v), pose(q, k, v), threads=1).passed
     assert asked == [1]
+
+
+@pytest.mark.parametrize("number", [0, np.nan, 0.5])
+def test_a_file_of_one_number_names_no_mistake(number):
+    q, k, v = draw(0)
+    report = ask((q, k, v), np.full(v.shape, number), causal=True, window=(3, 0))
+    assert not report.passed
+    assert named(report) == set()
+    assert "a file that holds one number alone names no mistake" in str(report)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_products_of_float32_in_a_file_of_float64(seed):
+    q, k, v = draw(seed)
+    # NumPy 2 makes float64 of float32 / np.sqrt(int).
+    scores = (q @ k.swapaxes(-1, -2)).astype("f8") / np.sqrt(8)
+    report = ask((q, k, v), softmax(scores) @ v, dtype="float64")
+    assert named(report) == {"computed_in_float32"}
+    assert named(ask((q, k, v), plain(q, k, v) + 1e-12, dtype="float64")) == set()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mistakes_in_bfloat16_that_is_stored_as_float32(seed):
+    q, k, v = (array.view("u4") & 0xFFFF0000 for array in draw(seed))
+    q, k, v = (array.view("f4") for array in (q, k, v))
+    wrong = plain(q, k, v, scale=1).astype("f4").view("u4")
+    wrong = ((wrong + 0x8000) & 0xFFFF0000).astype("u4").view("f4")
+    assert "unscaled" in named(ask((q, k, v), wrong))
+
+
+def test_axes_that_are_exchanged_before_an_output_projection():
+    x, weight = draw(0, (1, 3, 4))[0], draw(1, (4, 6), (4, 6), (4, 6), (6, 4))
+    made = [(x.astype("f8") @ w).reshape(1, 3, 2, 3) for w in weight[:3]]
+    wrong = plain(*made).reshape(1, 3, 6) @ weight[3]
+    packed = [array.reshape(1, 3, 6) for array in made]
+    problem = pose(*packed, heads=2, wo=weight[3])
+    assert named(check(wrong.astype("f4"), problem)) == {"axes_exchanged"}
+
+
+def test_one_wrong_query_is_no_block():
+    q, k, v = draw(0, *[(1, 1, 300, 4)] * 3)
+    wrong = plain(q, k, v)
+    wrong[:, :, 298] += 0.1
+    report = check(wrong, pose(q, k, v), diagnose=True, time_limit=0.1)
+    assert "only one of the queries is wrong: 298" in str(report)

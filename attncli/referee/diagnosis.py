@@ -29,6 +29,8 @@ Array = npt.NDArray[Any]
 _OUTPUTS = ("weights", "lse", "scores", "context")
 # Fewer numbers than this may be exact in a narrow format by chance.
 _FEW = 4
+# What float32 makes of numbers around 1 is some hundredths of its eps at least.
+_ALIKE = 0.02
 
 
 def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -> Diagnosis:
@@ -43,8 +45,10 @@ def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -
         On the clock of `time.monotonic`.
     """
     findings = locate(question)
+    if all(_says_nothing(found, question.answers[n]) for n, found in question.files.items()):
+        return Diagnosis((), "", findings, "all", 0, complete=True)
     narrow = _narrowed(question)
-    stored = _stored_wider(narrow) if narrow is not question else None
+    stored = _stored_wider(narrow, STORED_WIDER) if narrow is not question else None
     if stored is not None:
         return Diagnosis((stored,), "", findings, "all", 1, complete=True)
     search = Search(narrow, _ready(narrow, shaped), deadline)
@@ -58,6 +62,8 @@ def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -
             one = Search(alone, _ready(alone, shaped), deadline)
             explanations += one.run()
             tried, complete = tried + one.tried, complete and one.complete
+    if not explanations:
+        explanations = _computed_in_single(question)
     scope = "slices" if search.cases.sliced else "all"
     apart = _apart(search, explanations) if len(explanations) > 1 else ""
     return Diagnosis(explanations, apart, findings, scope, tried, complete)
@@ -74,7 +80,12 @@ def _narrowed(question: Question) -> Question:
     precisions = {n: _narrowest(question, n) for n in question.files}
     if precisions == dict(question.precisions):
         return question
-    return replace(question, precisions=precisions)
+    plain = plain_errors_of(question.problem, precisions)
+    tolerances = {
+        name: earned(plain[name], precisions[name], question.digits[name]) if old.earned else old
+        for name, old in question.tolerances.items()
+    }
+    return replace(question, precisions=precisions, tolerances=tolerances)
 
 
 def _narrowest(question: Question, name: str) -> Precision:
@@ -82,7 +93,8 @@ def _narrowest(question: Question, name: str) -> Precision:
     finite = values[np.isfinite(values)]
     given = question.precisions[name]
     telling = np.unique(finite[np.abs(finite) % 0.125 != 0])
-    for narrow in ("float16", "bfloat16"):
+    # float16 holds most numbers of bfloat16, too.
+    for narrow in ("bfloat16", "float16"):
         if given.name in ("float16", "bfloat16") or telling.size < _FEW:
             break
         with np.errstate(over="ignore"):
@@ -102,7 +114,42 @@ STORED_WIDER = Convention(
 )
 
 
-def _stored_wider(question: Question) -> Explanation | None:
+SINGLE = Convention(
+    name="computed_in_float32",
+    topic="precision",
+    meaning="the numbers are as exact as those of float32, stored as float64",
+    fix="turn query, key and value into float64 first, or save the output as float32",
+    shows="nearly any inputs",
+    apply=lambda recipe: recipe,
+)
+
+
+def _says_nothing(found: Array, answer: Array) -> bool:
+    """Return whether a file holds one number alone where the answer does not."""
+    if found.shape != answer.shape or found.size == 1:
+        return False
+    first = found.flat[0]
+    same = np.isnan(found).all() if np.isnan(first) else (found == first).all()
+    return bool(same and not (answer == answer.flat[0]).all())
+
+
+def _computed_in_single(question: Question) -> tuple[Explanation, ...]:
+    """Return the explanation that files of float64 are as exact as float32's, and no more."""
+    single = PRECISIONS["float32"]
+    if any(precision.name != "float64" for precision in question.precisions.values()):
+        return ()
+    found = _stored_wider(
+        replace(question, precisions=dict.fromkeys(question.files, single)), SINGLE
+    )
+    largest = max(
+        float(np.abs(answer[np.isfinite(answer)]).max(initial=0))
+        for answer in question.answers.values()
+    )
+    # An error of a few digits of float64 has another cause.
+    return () if found is None or found.error < _ALIKE * single.eps * largest else (found,)
+
+
+def _stored_wider(question: Question, convention: Convention) -> Explanation | None:
     """Return the explanation that all files are right in the narrower format that they show."""
     plain = plain_errors_of(question.problem, question.precisions)
     largest = 0.0
@@ -116,7 +163,7 @@ def _stored_wider(question: Question) -> Explanation | None:
         if not (error <= tolerance.allowed(answer)).all():
             return None
         largest = max(largest, float(error.max()))
-    return Explanation((STORED_WIDER,), (), tuple(question.files), largest)
+    return Explanation((convention,), (), tuple(question.files), largest)
 
 
 def _apart(search: Search, explanations: tuple[Explanation, ...]) -> str:

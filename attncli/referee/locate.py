@@ -160,11 +160,12 @@ def _from_on(what: str, wrong: Any) -> Iterator[str]:
     first, last, length = int(bad[0]), int(bad[-1]), wrong.size
     if bad.size == length:
         return
+    if first == last:
+        yield f"only one of the {what} is wrong: {first}"
+        return
     for block in _BLOCKS:
         if first >= (length - 1) // block * block > 0:
             yield f"only {what} of the last block of {block} are wrong, from {first} on"
             return
-    if first == last:
-        yield f"only one of the {what} is wrong: {first}"
-    elif bad.size == last - first + 1:
+    if bad.size == last - first + 1:
         yield f"only {what} {first} to {last} of {length} are wrong"

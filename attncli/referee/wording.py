@@ -110,6 +110,8 @@ def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _summary(diagnosis: Diagnosis) -> str:
     count = len(diagnosis.explanations)
+    if count == 0 and diagnosis.tried == 0 and diagnosis.complete:
+        return "a file that holds one number alone names no mistake"
     if count == 0:
         return f"no known convention explains the numbers ({diagnosis.tried} tried)"
     if count == 1:
