@@ -63,7 +63,7 @@ SI, SJ = np.indices((4, 7))
         (
             {"causal": True, "causal_align": "bottom-right"},
             True,
-            "leave --causal and --causal-align out",
+            "leave --causal and --causal-align or --query-offset out",
             {},
         ),
         (
@@ -82,7 +82,7 @@ SI, SJ = np.indices((4, 7))
         (
             {"causal": True, "causal_align": "bottom-right"},
             SJ <= SI,
-            "--causal-align top-left",
+            "--causal-align top-left (without --query-offset)",
             {"causal": True, "causal_align": "top-left"},
         ),
         (

@@ -112,7 +112,8 @@ def without_placed(rule: str, also: str = "") -> Callable[[Problem], str]:
         names = [also or rule]
         if any(problem.visible.offsets) and _placed_by(problem) == {rule}:
             in_corner = _stands_at(problem, corner(problem))
-            names.append("--causal-align" if in_corner else "--query-offset")
+            # Both may have put the queries into the corner.
+            names.append("--causal-align or --query-offset" if in_corner else "--query-offset")
         return f"leave {' and '.join(names)} out"
 
     return option
@@ -137,10 +138,10 @@ def aligned(align: Align, *, positions: bool = False) -> Callable[[Problem], str
         moves_them = problem.slopes is not None or problem.rope is not None
         if moves_them != positions:
             return ""
-        by_offset = any(problem.visible.offsets) and not _stands_at(problem, corner(problem))
-        if by_offset and align == "top-left":
+        moved = any(problem.visible.offsets)
+        if moved and align == "top-left" and not _stands_at(problem, corner(problem)):
             return "--query-offset 0"
-        return f"--causal-align {align}{' (without --query-offset)' if by_offset else ''}"
+        return f"--causal-align {align}{' (without --query-offset)' if moved else ''}"
 
     return option
 
