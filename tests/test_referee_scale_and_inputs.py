@@ -68,3 +68,8 @@ def test_the_option_makes_attncli_do_the_same():
     option = ask((q, k, v), wrong).diagnosis.explanations[0].options[0]
     scale = float(option.removeprefix("--scale "))
     assert ask((q, k, v), wrong, scale=scale).passed
+
+
+def test_one_head_has_no_scale_of_all_heads():
+    q, k, v = draw(0, *[(1, 1, 6, 8)] * 3)
+    assert named(ask((q, k, v), plain(q, k, v), scale=1)) == {"scale_ignored"}
