@@ -233,14 +233,15 @@ def solve(
         Some queries see no key, or float16 inputs have products beyond float16.
     """
     _check_outputs(problem, outputs)
-    _check_room(problem, outputs, into or {})
+    if into:
+        _check_room(problem, outputs, into)
     if threads is not None:
         arguments.positive_int("threads", threads)
     advise(problem)
     answer, blind = attend(problem, outputs, threads=threads, into=into, progress=progress)
     if blind:
         arguments.warn(blind_advice(problem, blind))
-    if answer.context is None:
+    if problem.output is None or answer.context is None:
         return answer
     return replace(answer, context=problem.projected(answer.context))
 

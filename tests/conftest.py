@@ -70,6 +70,24 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
+def threads_asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[int | None]]:
+    """Watch how many threads a module asks the engine for, call by call."""
+
+    def watch(module: Any) -> list[int | None]:
+        asked: list[int | None] = []
+        attend = module.attend
+
+        def counted(*words: Any, threads: int | None) -> Any:
+            asked.append(threads)
+            return attend(*words, threads=threads)
+
+        monkeypatch.setattr(module, "attend", counted)
+        return asked
+
+    return watch
+
+
+@pytest.fixture
 def tutorial(folder: Path) -> Path:
     """The tutorial problem as q.csv, k.csv and v.csv in the current folder."""
     (folder / "q.csv").write_text("1,0,1\n0,1,1\n")

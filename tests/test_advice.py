@@ -8,11 +8,9 @@ import warnings
 import numpy as np
 import pytest
 
-from attncli import Attention, AttnWarning, attention, pose
+from attncli import AttnWarning, attention, pose
 from attncli.advice import advise
 from attncli.averaging import solve_averaged
-from attncli.view import answer
-from attncli.view.tables import Limits
 
 
 def half(*shape, size):
@@ -103,18 +101,3 @@ def test_float16_is_advised_on_where_the_mean_of_the_heads_is_all_that_is_asked_
     large = np.full((2, 3, 4), 200, np.float16)
     with pytest.warns(AttnWarning, match="beyond float16's 65504"):
         solve_averaged(pose(large, large, layout="hsd"), ("weights",))
-
-
-def test_cropped_tables_are_computed_on_as_many_threads_as_are_asked_for(monkeypatch):
-    asked = []
-    attend = answer.attend
-
-    def counted(*words, threads):
-        asked.append(threads)
-        return attend(*words, threads=threads)
-
-    monkeypatch.setattr(answer, "attend", counted)
-    limits = Limits(rows=2, columns=2, heads=1, width=None, digits=4, unicode=True, depth="none")
-    problem = pose(np.eye(3), np.eye(3))
-    assert list(answer.answer_parts(problem, Attention(), ["weights"], limits, threads=3))
-    assert asked == [3]

@@ -11,7 +11,7 @@ from process import Ran, run
 from referee_numpy import plain, softmax
 
 import attncli
-from attncli.view.maps import difference_picture
+from attncli.view.differences import difference_picture
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -277,15 +277,8 @@ def test_the_time_limit_is_that_of_the_diagnosis_alone(monkeypatch):
     assert "unscaled" in named(report)
 
 
-def test_the_answer_is_computed_on_as_many_threads_as_are_asked_for(monkeypatch):
-    asked = []
-    attend = judge.attend
-
-    def counted(*words, threads):
-        asked.append(threads)
-        return attend(*words, threads=threads)
-
-    monkeypatch.setattr(judge, "attend", counted)
+def test_the_answer_is_computed_on_as_many_threads_as_are_asked_for(threads_asked):
+    asked = threads_asked(judge)
     q, k, v = draw(0)
     assert check(plain(q, k, v), pose(q, k, v), threads=1).passed
     assert asked == [1]

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 from terminal import columns
 
-from attncli.view import tables
+from attncli import Attention, pose
+from attncli.view import answer, tables
 from attncli.view.color import blues_256, xterm
 from attncli.view.tables import Limits, Sheet, sheet_parts
 
@@ -191,3 +192,11 @@ def test_no_weight_is_palest_and_all_of_it_darkest() -> None:
     assert sums == sorted(sums, reverse=True)
     assert len(set(sums)) == 5
     assert [style.color.triplet.hex for style in styles] == ["#000000"] * 3 + ["#ffffff"] * 2
+
+
+def test_cropped_tables_are_computed_on_as_many_threads_as_are_asked_for(threads_asked):
+    asked = threads_asked(answer)
+    problem = pose(np.eye(3), np.eye(3))
+    limits = ALL._replace(rows=2)
+    assert list(answer.answer_parts(problem, Attention(), ["weights"], limits, threads=3))
+    assert asked == [3]

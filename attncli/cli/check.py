@@ -185,7 +185,7 @@ def _draw(report: CheckReport, path: str, run: RunOptions) -> None:
     """Draw the first output that is wrong, or the first of all."""
     import numpy as np  # noqa: PLC0415
 
-    from attncli.view.maps import difference_picture  # noqa: PLC0415
+    from attncli.view.differences import difference_picture  # noqa: PLC0415
 
     wrong = [verdict.name for verdict in report.verdicts if not verdict.passed]
     name = (wrong or [report.verdicts[0].name])[0]

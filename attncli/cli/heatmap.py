@@ -228,7 +228,7 @@ def _difference(
 
     from attncli.api import solve  # noqa: PLC0415
     from attncli.gather import Finished  # noqa: PLC0415
-    from attncli.view.maps import minus_picture  # noqa: PLC0415
+    from attncli.view.differences import minus_picture  # noqa: PLC0415
 
     if not isinstance(asked, Question):
         return minus_picture(asked, second, wish, batch=pick.batch, head=pick.head)

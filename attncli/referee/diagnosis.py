@@ -104,23 +104,26 @@ def _narrowest(question: Question, name: str) -> Precision:
     return given
 
 
-STORED_WIDER = Convention(
-    name="computed_in_half",
-    topic="precision",
-    meaning="the numbers are those of a 16-bit format, stored in a wider one",
-    fix="compute in float32 too, or judge the file in its own format",
-    shows="nearly any inputs",
-    apply=lambda recipe: recipe,
+def _rounded(name: str, meaning: str, fix: str) -> Convention:
+    return Convention(
+        name=name,
+        topic="precision",
+        meaning=meaning,
+        fix=fix,
+        shows="nearly any inputs",
+        apply=lambda recipe: recipe,
+    )
+
+
+STORED_WIDER = _rounded(
+    "computed_in_half",
+    "the numbers are those of a 16-bit format, stored in a wider one",
+    "compute in float32 too, or judge the file in its own format",
 )
-
-
-SINGLE = Convention(
-    name="computed_in_float32",
-    topic="precision",
-    meaning="the numbers are as exact as those of float32, stored as float64",
-    fix="turn query, key and value into float64 first, or save the output as float32",
-    shows="nearly any inputs",
-    apply=lambda recipe: recipe,
+SINGLE = _rounded(
+    "computed_in_float32",
+    "the numbers are as exact as those of float32, stored as float64",
+    "turn query, key and value into float64 first, or save the output as float32",
 )
 
 

@@ -9,13 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.advice import blind_advice
-from attncli.arguments import shape_text, warn
+from attncli.arguments import warn
 from attncli.averaging import refuse_without_heads
 from attncli.dtypes import BFLOAT16, widen
 from attncli.engine import attend
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.view.figure_layout import cell_limit
-from attncli.view.panel import split
 from attncli.view.picture import Picture, make_picture
 from attncli.view.pooling import Pooler
 
@@ -27,13 +26,7 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.view.panel import Panel
 
-__all__ = [
-    "Wish",
-    "difference_picture",
-    "finished_picture",
-    "minus_picture",
-    "problem_picture",
-]
+__all__ = ["Wish", "chosen", "finished_picture", "four_axes", "grouped", "problem_picture"]
 
 Array = npt.NDArray[Any]
 # A block of rows with its scores and weights stays within about 32 MB.
@@ -94,12 +87,12 @@ def problem_picture(
     axes, counts = problem.layout.weight_axes, problem.shape[:2]
     if wish.average:
         _check_average(wish, axes)
-    rows = _range("--rows", wish.rows, problem.shape[2])
-    columns = _range("--cols", wish.columns, problem.shape[3])
+    rows = chosen("--rows", wish.rows, problem.shape[2])
+    columns = chosen("--cols", wish.columns, problem.shape[3])
     heads = [range(counts[1])] if wish.average else [[h] for h in range(counts[1])]
     places = [(b, together) for b in range(counts[0]) for together in heads]
     shape = rows[1] - rows[0], columns[1] - columns[0]
-    group = _group(counts[0], len(heads))
+    group = grouped(counts[0], len(heads))
     limit = cell_limit(shape, panels=len(places), group=group, dpi=wish.dpi)
     panels, blind, block = [], 0, (1, 1)
     blocks = -(-shape[0] // _rows_of_a_block(problem)) * counts[0] * counts[1]
@@ -137,15 +130,15 @@ def finished_picture(
     DataError
         A weight is negative or not finite.
     """
-    weights = _four_axes(finished, batch, head)
+    weights = four_axes(finished, batch, head)
     if wish.average:
         _check_average(wish, "h" if finished.weights.ndim > 2 and head is None else "")
         weights = weights.mean(axis=1, keepdims=True)
     counts = weights.shape[:2]
-    rows = _range("--rows", wish.rows, weights.shape[2])
-    columns = _range("--cols", wish.columns, weights.shape[3])
+    rows = chosen("--rows", wish.rows, weights.shape[2])
+    columns = chosen("--cols", wish.columns, weights.shape[3])
     shape = rows[1] - rows[0], columns[1] - columns[0]
-    group = _group(*counts)
+    group = grouped(*counts)
     limit = cell_limit(shape, panels=counts[0] * counts[1], group=group, dpi=wish.dpi)
     panels, block = [], (1, 1)
     for b in range(counts[0]):
@@ -162,94 +155,6 @@ def _check_average(wish: Wish, axes: str) -> None:
     if wish.what == "scores":
         raise UsageError("scores are not averaged: leave out --average-heads, or --what")
     refuse_without_heads(axes)
-
-
-def minus_picture(
-    first: Finished,
-    second: Finished,
-    wish: Wish,
-    *,
-    batch: int | None = None,
-    head: int | None = None,
-    picked: bool = False,
-) -> Picture:
-    """Return the picture of first − second, symmetric around 0.
-
-    Parameters
-    ----------
-    first, second : Finished
-    wish : Wish
-    batch, head : int, optional
-        One batch entry, one head of both. A second that holds one alone is taken for it.
-    picked : bool
-        The first holds nothing else any more.
-
-    Raises
-    ------
-    ShapeError
-        The two have different shapes.
-    """
-    minuend = _four_axes(first, *((None, None) if picked else (batch, head)))
-    subtrahend = _four_axes(second, *_among_several(second, batch, head))
-    if minuend.shape != subtrahend.shape:
-        raise ShapeError(
-            f"{first.name} and {second.name} have the shapes {shape_text(minuend.shape)} and "
-            f"{shape_text(subtrahend.shape)}: expected weights of the same shape"
-        )
-    title = wish.title or f"Attention weights: difference from {second.name}"
-    labels = first.query_labels, first.key_labels
-    return _difference_of(np.subtract(minuend, subtrahend), wish, title, *labels)
-
-
-def _among_several(
-    finished: Finished, batch: int | None, head: int | None
-) -> tuple[int | None, int | None]:
-    """Return the picks that there is something to pick from."""
-    batches, heads = (1, 1, *finished.weights.shape[:-2])[-2:]
-    return batch if batches > 1 else None, head if heads > 1 else None
-
-
-def difference_picture(difference: Array, title: str, *, columns_are: str = "Keys") -> Picture:
-    """Return the picture of a signed difference (…, rows, columns), symmetric around 0."""
-    rows = np.atleast_2d(difference)
-    canonical = rows.reshape((1,) * (4 - rows.ndim) + rows.shape)
-    return _difference_of(canonical, Wish(), title, columns_are=columns_are)
-
-
-def _difference_of(
-    difference: Array,
-    wish: Wish,
-    title: str,
-    query_labels: tuple[str, ...] | None = None,
-    key_labels: tuple[str, ...] | None = None,
-    columns_are: str = "Keys",
-) -> Picture:
-    rows = _range("--rows", wish.rows, difference.shape[2])
-    columns = _range("--cols", wish.columns, difference.shape[3])
-    shown, vmax = _with_an_end(difference[:, :, slice(*rows), slice(*columns)], wish.vmax)
-    return make_picture(
-        split(shown, names=("batch", "head")),
-        what="difference",
-        query_labels=query_labels and query_labels[slice(*rows)],
-        key_labels=key_labels and key_labels[slice(*columns)],
-        row_start=rows[0],
-        column_start=columns[0],
-        title=title,
-        vmax=vmax,
-        columns_are=columns_are,
-        group=_group(*difference.shape[:2]),
-    )
-
-
-def _with_an_end(
-    difference: Array, vmax: float | Literal["auto"]
-) -> tuple[Array, float | Literal["auto"]]:
-    """Put NaN and infinities beyond the end of the scale, which follows the other numbers."""
-    finite = np.isfinite(difference)
-    if finite.all():
-        return difference, vmax
-    end = float(np.abs(difference[finite]).max(initial=0)) or 1.0 if vmax == "auto" else vmax
-    return np.nan_to_num(difference, nan=2 * end, posinf=2 * end, neginf=-2 * end), end
 
 
 def _pour(
@@ -326,7 +231,7 @@ def _picture(
     )
 
 
-def _group(batches: int, heads: int) -> int | None:
+def grouped(batches: int, heads: int) -> int | None:
     """Return how many panels belong together, where there are several batch entries."""
     return heads if batches > 1 and heads > 1 else None
 
@@ -342,9 +247,10 @@ def _title(axes: str, counts: tuple[int, ...], batch: int, head: int) -> str | N
     return ", ".join(parts) or None
 
 
-def _range(
+def chosen(
     option: str, wanted: tuple[int | None, int | None] | None, count: int
 ) -> tuple[int, int]:
+    """Return which rows or columns an option chooses of so many, as (start, stop)."""
     wanted = wanted or (None, None)
     start, stop, _ = slice(*wanted).indices(count)
     if start >= stop:
@@ -357,7 +263,7 @@ def _range(
     return start, stop
 
 
-def _four_axes(finished: Finished, batch: int | None, head: int | None) -> Array:
+def four_axes(finished: Finished, batch: int | None, head: int | None) -> Array:
     """Return finished weights as (B, H, L, S); three axes are (H, L, S)."""
     weights = finished.weights
     if weights.dtype == BFLOAT16:

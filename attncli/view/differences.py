@@ -1,0 +1,109 @@
+"""The picture of a difference: of two sets of weights, or of a file and the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.arguments import shape_text
+from attncli.errors import ShapeError
+from attncli.view.maps import Wish, chosen, four_axes, grouped
+from attncli.view.panel import split
+from attncli.view.picture import Picture, make_picture
+
+if TYPE_CHECKING:
+    from attncli.gather import Finished
+
+__all__ = ["difference_picture", "minus_picture"]
+
+Array = npt.NDArray[Any]
+
+
+def minus_picture(
+    first: Finished,
+    second: Finished,
+    wish: Wish,
+    *,
+    batch: int | None = None,
+    head: int | None = None,
+    picked: bool = False,
+) -> Picture:
+    """Return the picture of first − second, symmetric around 0.
+
+    Parameters
+    ----------
+    first, second : Finished
+    wish : Wish
+    batch, head : int, optional
+        One batch entry, one head of both. A second that holds one alone is taken for it.
+    picked : bool
+        The first holds nothing else any more.
+
+    Raises
+    ------
+    ShapeError
+        The two have different shapes.
+    """
+    minuend = four_axes(first, *((None, None) if picked else (batch, head)))
+    subtrahend = four_axes(second, *_among_several(second, batch, head))
+    if minuend.shape != subtrahend.shape:
+        raise ShapeError(
+            f"{first.name} and {second.name} have the shapes {shape_text(minuend.shape)} and "
+            f"{shape_text(subtrahend.shape)}: expected weights of the same shape"
+        )
+    title = wish.title or f"Attention weights: difference from {second.name}"
+    labels = first.query_labels, first.key_labels
+    return _difference_of(np.subtract(minuend, subtrahend), wish, title, *labels)
+
+
+def _among_several(
+    finished: Finished, batch: int | None, head: int | None
+) -> tuple[int | None, int | None]:
+    """Return the picks that there is something to pick from."""
+    batches, heads = (1, 1, *finished.weights.shape[:-2])[-2:]
+    return batch if batches > 1 else None, head if heads > 1 else None
+
+
+def difference_picture(difference: Array, title: str, *, columns_are: str = "Keys") -> Picture:
+    """Return the picture of a signed difference (…, rows, columns), symmetric around 0."""
+    rows = np.atleast_2d(difference)
+    canonical = rows.reshape((1,) * (4 - rows.ndim) + rows.shape)
+    return _difference_of(canonical, Wish(), title, columns_are=columns_are)
+
+
+def _difference_of(
+    difference: Array,
+    wish: Wish,
+    title: str,
+    query_labels: tuple[str, ...] | None = None,
+    key_labels: tuple[str, ...] | None = None,
+    columns_are: str = "Keys",
+) -> Picture:
+    rows = chosen("--rows", wish.rows, difference.shape[2])
+    columns = chosen("--cols", wish.columns, difference.shape[3])
+    shown, vmax = _with_an_end(difference[:, :, slice(*rows), slice(*columns)], wish.vmax)
+    return make_picture(
+        split(shown, names=("batch", "head")),
+        what="difference",
+        query_labels=query_labels and query_labels[slice(*rows)],
+        key_labels=key_labels and key_labels[slice(*columns)],
+        row_start=rows[0],
+        column_start=columns[0],
+        title=title,
+        vmax=vmax,
+        columns_are=columns_are,
+        group=grouped(*difference.shape[:2]),
+    )
+
+
+def _with_an_end(
+    difference: Array, vmax: float | Literal["auto"]
+) -> tuple[Array, float | Literal["auto"]]:
+    """Put NaN and infinities beyond the end of the scale, which follows the other numbers."""
+    finite = np.isfinite(difference)
+    if finite.all():
+        return difference, vmax
+    end = float(np.abs(difference[finite]).max(initial=0)) or 1.0 if vmax == "auto" else vmax
+    return np.nan_to_num(difference, nan=2 * end, posinf=2 * end, neginf=-2 * end), end
