@@ -73,3 +73,48 @@ def test_the_option_makes_attncli_do_the_same():
 def test_one_head_has_no_scale_of_all_heads():
     q, k, v = draw(0, *[(1, 1, 6, 8)] * 3)
     assert named(ask((q, k, v), plain(q, k, v), scale=1)) == {"scale_ignored"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_scale_of_a_width_that_is_filled_up(seed):
+    q, k, v = draw(seed, *[(2, 4, 6, 40)] * 3)
+    assert named(ask((q, k, v), plain(q, k, v, scale=1 / 8))) == {"padded_width_scale"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_scores_in_bits_under_exp(seed):
+    q, k, v = draw(seed)
+    wrong = plain(q, k, v, scale=np.log2(np.e) / np.sqrt(8))
+    assert named(ask((q, k, v), wrong)) == {"log2e_without_exp2"}
+
+
+class TestAnotherScale:
+    @pytest.mark.parametrize("seed", SEEDS)
+    @pytest.mark.parametrize("scale", [0.03, 0.29, 0.36, 0.5, 4, -0.354])
+    def test_is_found(self, seed, scale):
+        q, k, v = draw(seed)
+        wrong = plain(q, k, v, scale=scale)
+        report = ask((q, k, v), wrong)
+        assert named(report) == {"another_scale"}
+        (explanation,) = report.diagnosis.explanations
+        assert f"about {scale:g}, where 0.3536 is right" in str(report)
+        assert explanation.options == (f"--scale {scale:g}",)
+        assert explanation.error < 1e-5
+
+    def test_is_found_in_weights_and_in_lse(self):
+        q, k, v = draw(0)
+        scores = 0.41 * q.astype("f8") @ k.swapaxes(-1, -2)
+        outputs = {"weights": softmax(scores), "lse": np.log(np.exp(scores).sum(-1))}
+        assert named(ask((q, k, v), outputs)) == {"another_scale"}
+
+    def test_needs_more_than_a_few_numbers(self):
+        # Of two keys, some scale gives any weights whose order is right.
+        wrong = [[0.9, 0.1]]
+        report = ask(([[1.0]], [[2.0], [1.0]]), {"weights": wrong}, "float64", scale=1)
+        assert not report.passed
+        assert named(report) == set()
+
+    def test_two_known_mistakes_come_before_it(self):
+        q, k, v = draw(0)
+        wrong = plain(q, k, v, scale=np.log(2))
+        assert named(ask((q, k, v), wrong)) == {"unscaled+softmax_base_2"}

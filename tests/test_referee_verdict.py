@@ -327,3 +327,61 @@ def test_one_wrong_query_is_no_block():
     wrong[:, :, 298] += 0.1
     report = check(wrong, pose(q, k, v), diagnose=True, time_limit=0.1)
     assert "only one of the queries is wrong: 298" in str(report)
+
+
+def rounded_to_bfloat16(array):
+    bits = np.asarray(array, "f4").view("u4")
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2").view([("bfloat16", "<u2")])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("rounded", [rounded_to_bfloat16, np.float16], ids=["bfloat16", "float16"])
+class TestTheRootMeanSquareOfTheErrors:
+    """Each element may err by two last places of a number near 1: as much as a key of 300 has."""
+
+    @staticmethod
+    def made(seed, rounded):
+        return [rounded(array) for array in draw(seed, (1, 2, 40, 32), *[(1, 2, 300, 32)] * 2)]
+
+    @staticmethod
+    def widened(array):
+        if array.dtype == np.float16:
+            return array.astype("f8")
+        return (array.view("<u2").astype("u4") << 16).view("f4").astype("f8")
+
+    def test_finds_one_lost_key(self, seed, rounded):
+        given = self.made(seed, rounded)
+        q, k, v = map(self.widened, given)
+        problem = pose(*given)
+        assert check(rounded(plain(q, k, v)), problem).passed
+        report = check(rounded(plain(q, k[:, :, :-1], v[:, :, :-1])), problem)
+        (verdict,) = report.verdicts
+        assert verdict.rms > verdict.tolerance.rms
+        assert named(report) == {"last_key_lost"}
+        assert f"rms error {verdict.rms:.3g} (at most {verdict.tolerance.rms:.3g})" in str(report)
+        assert verdict.worst_rows
+
+    def test_is_not_asked_where_a_tolerance_is_given(self, seed, rounded):
+        given = self.made(seed, rounded)
+        q, k, v = map(self.widened, given)
+        wrong = rounded(plain(q, k[:, :, :-1], v[:, :, :-1]))
+        report = check(wrong, pose(*given), atol=1)
+        assert report.passed
+        assert report.verdicts[0].tolerance.rms is None
+        assert "at most" not in str(report)
+
+    def test_noise_of_another_kind_is_not_explained_by_noise(self, seed, rounded):
+        given = self.made(seed, rounded)
+        q, k, v = map(self.widened, given)
+        wrong = plain(q, k, v) * (1 + 0.03 * draw(seed + 9, (1, 2, 40, 32))[0])
+        assert named(check(rounded(wrong), pose(*given), time_limit=1)) == set()
+
+
+@pytest.mark.parametrize("seed", [0, 4, 5])
+def test_the_largest_error_of_hot_scores_may_exceed_that_of_the_sample(seed):
+    """Few numbers of them have a large error, and luck has its part."""
+    q, k, v = draw(seed, (2, 2, 257, 80), *[(2, 2, 700, 80)] * 2, dtype="float64")
+    q *= 20
+    weights = softmax(q @ k.swapaxes(-1, -2) * 80**-0.5)
+    report = ask((q, k, v), {"context": weights @ v, "weights": weights}, "float64")
+    assert report.passed, str(report)

@@ -123,6 +123,18 @@ SCALES = (
         "the scale is 1/√E, of the width of the values instead of the keys",
         shows="E ≠ D",
     ),
+    _scale(
+        "padded_width_scale",
+        lambda p: _unless_width(p, 2 ** math.ceil(math.log2(_width(p)))),
+        "the scale is that of the width filled up to a power of 2",
+        shows="a width that is no power of 2",
+    ),
+    _scale(
+        "log2e_without_exp2",
+        lambda p: p.scale / math.log(2),
+        "the scores are multiplied by log2(e), as for exp2, and then exp is used",
+        fix="use exp2, or leave log2(e) out",
+    ),
     Convention(
         name="scale_after_softmax",
         topic="scale",

@@ -1,4 +1,4 @@
-"""Mistakes in the softmax itself, with sinks, with blocks of keys, and with float16 sums."""
+"""Mistakes in the softmax itself, and with float16 sums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attncli.referee.options import scaled
 from attncli.referee.recipe import Recipe, vary
 from attncli.referee.stages import over_heads, softmax_over
 
-__all__ = ["BLOCKS", "PRECISION", "SOFTMAX"]
+__all__ = ["PRECISION", "SOFTMAX"]
 
 Array = npt.NDArray[Any]
 Apply = Callable[[Recipe], Recipe | None]
@@ -138,30 +138,6 @@ def _is_plain(problem: Any) -> bool:
     """Return whether the scores are the scaled product and nothing else."""
     extras = (problem.softcap, problem.bias, problem.slopes, problem.sinks)
     return all(extra is None for extra in extras)
-
-
-def _tail_hidden(block: int) -> Apply:
-    def apply(recipe: Recipe) -> Recipe | None:
-        keys = recipe.problem.shape[3]
-        if keys < block or keys % block == 0:
-            return None
-        whole = np.arange(keys) < keys // block * block
-        return replace(recipe, rules={**recipe.rules, "block": whole[None, None, None]})
-
-    return apply
-
-
-BLOCKS = tuple(
-    Convention(
-        name=f"last_block_of_{block}_lost",
-        topic="blocks",
-        meaning=f"the last, incomplete block of {block} keys is left out",
-        fix="process the remaining keys after the last full block, with the rest of it masked",
-        shows=f"a number of keys that is no multiple of {block}",
-        apply=_tail_hidden(block),
-    )
-    for block in (16, 32, 64, 128)
-)
 
 
 def _float16_sum(weights: Array, value: Array) -> Array:

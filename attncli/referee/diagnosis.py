@@ -16,6 +16,7 @@ from attncli.referee.report import Diagnosis, Explanation
 from attncli.referee.rounding import PRECISIONS, Digits, Precision
 from attncli.referee.search import Search, follow
 from attncli.referee.tolerance import earned, plain_errors_of
+from attncli.referee.verdict import errors, is_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -161,9 +162,8 @@ def _stored_wider(question: Question, convention: Convention) -> Explanation | N
         tolerance = earned(plain[name], question.precisions[name], Digits())
         if found.shape != answer.shape or not question.tolerances[name].earned:
             return None
-        with np.errstate(invalid="ignore"):
-            error = np.where(found == answer, 0, np.abs(found - answer))
-        if not (error <= tolerance.allowed(answer)).all():
+        error = errors(found, answer)
+        if not is_within(error, answer, tolerance):
             return None
         largest = max(largest, float(error.max()))
     return Explanation((convention,), (), tuple(question.files), largest)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from attncli.referee.evaluation import evaluate
 from attncli.referee.tolerance import earned, plain_errors
+from attncli.referee.verdict import is_within, root_mean_square
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,8 @@ Array = npt.NDArray[Any]
 
 # A deviating formula may round far worse than the right one, but not by more than this.
 _SCREEN = 1000.0
+# How much of an error an explanation may leave; the smallest that is no rounding leaves a third.
+_MOST_LEFT = 0.5
 # Agreement of an infinity or NaN with one where the answer is finite: no accident.
 _NONFINITE_BITS = 32.0
 _MOST_BITS_AN_ELEMENT = 20.0
@@ -74,10 +77,12 @@ def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
     if case.evaluable and all(tolerance.earned for tolerance in tolerances.values()):
         tolerances = _earned(question, recipe, outputs)
     pairs = [(case.files[n], made[n], tolerances[n]) for n in made]
-    if any(shares.max(initial=0) > 1 for shares in (_shares(*pair) for pair in pairs)):
+    if not all(is_within(*_finite_errors(*pair[:2]), pair[2]) for pair in pairs):
         return None
-    error = max(_largest(found, candidate) for found, candidate, _ in pairs)
-    rms = max(_rms(_shares(*pair)) for pair in pairs)
+    if not all(_explains(case, name, made[name], question.tolerances[name]) for name in made):
+        return None
+    error = max(float(_finite_errors(*pair[:2])[0].max(initial=0.0)) for pair in pairs)
+    rms = max(root_mean_square(_shares(*pair)) for pair in pairs)
     bits = sum(_bits(case, name, made[name], tolerances[name]) for name in made)
     return Fit(error, rms, bits)
 
@@ -122,19 +127,27 @@ def _earned(question: Question, recipe: Recipe, outputs: Outputs) -> dict[str, T
 
 def _shares(found: Array, made: Array, tolerance: Tolerance) -> Array:
     """Return the errors of the finite elements as shares of what is allowed."""
-    finite = np.isfinite(found) & np.isfinite(made)
-    error = np.abs(found[finite] - made[finite])
+    error, made = _finite_errors(found, made)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(error == 0, 0, error / tolerance.allowed(made)[finite])
+        return np.where(error == 0, 0, error / tolerance.allowed(made))
 
 
-def _largest(found: Array, made: Array) -> float:
+def _finite_errors(found: Array, made: Array) -> tuple[Array, Array]:
+    """Return |found − made| and made, where both are finite."""
     finite = np.isfinite(found) & np.isfinite(made)
-    return float(np.abs(found[finite] - made[finite]).max(initial=0.0))
+    return np.abs(found[finite] - made[finite]), made[finite]
 
 
-def _rms(shares: Array) -> float:
-    return float(np.sqrt(np.mean(np.square(shares)))) if shares.size else 0.0
+def _explains(case: Case, name: str, made: Array, tolerance: Tolerance) -> bool:
+    """Return whether far less error is left of what was wrong: other noise explains nothing."""
+    found, right = case.files[name], case.shaped(case.recipe, case.right, name)
+    if right.shape != found.shape:
+        return True
+    before, answer = _finite_errors(found, right)
+    left, _ = _finite_errors(found, made)
+    if is_within(before, answer, tolerance):
+        return True
+    return root_mean_square(left) <= _MOST_LEFT * root_mean_square(before)
 
 
 def _bits(case: Case, name: str, made: Array, tolerance: Tolerance) -> float:
@@ -148,6 +161,9 @@ def _bits(case: Case, name: str, made: Array, tolerance: Tolerance) -> float:
     odd = wrong & (np.isfinite(found) != np.isfinite(right))
     finite = wrong & np.isfinite(found) & np.isfinite(right) & np.isfinite(made)
     with np.errstate(divide="ignore", over="ignore"):
-        ratio = np.abs(found[finite] - right[finite]) / tolerance.allowed(made)[finite]
+        allowed = tolerance.allowed(made)[finite]
+        if tolerance.rms is not None:  # what nearly every element must keep to
+            allowed = np.minimum(allowed, tolerance.rms)
+        ratio = np.abs(found[finite] - right[finite]) / allowed
         bits = np.clip(np.log2(ratio), 0, _MOST_BITS_AN_ELEMENT)
     return float(bits.sum()) + (_NONFINITE_BITS if odd.any() else 0.0)

@@ -20,7 +20,7 @@ from attncli.referee.diagnosis import diagnose as find_out
 from attncli.referee.report import CheckReport, Tolerance, Verdict
 from attncli.referee.rounding import Digits, Precision, own_precision, printed_digits
 from attncli.referee.tolerance import Plain, earned, plain_errors_of
-from attncli.referee.verdict import canonical, measure, outside
+from attncli.referee.verdict import canonical, errors, measure, outside
 from attncli.result import OUTPUTS
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ def check(
 ) -> CheckReport:
     """Judge outputs of another implementation, and name the mistake.
 
-    The answer is computed in float64. A file passes if its error is within a small
-    factor of what the plain formula makes in the file's own format, measured on this
-    problem (`attncli.referee.tolerance`).
+    The answer is computed in float64. A file passes if its errors, the largest and the
+    root of their mean square, are within a small factor of what the plain formula makes in
+    the file's own format, measured on this problem (`attncli.referee.tolerance`).
 
     Parameters
     ----------
@@ -112,7 +112,9 @@ def check(
             problem=problem,
             files={n: f.values for n, f in files.items()},
             answers=answers,
-            wrong={n: outside(shaped[n], right[n], tolerances[n]) for n in fitting},
+            wrong={
+                n: outside(errors(shaped[n], right[n]), right[n], tolerances[n]) for n in fitting
+            },
             precisions={n: f.precision for n, f in files.items()},
             digits={n: f.digits for n, f in files.items()},
             tolerances=tolerances,

@@ -72,7 +72,8 @@ def scaled(factor: float, problem: Problem) -> str:
     """Return the option for another scale."""
     default = problem.score != "dot" or problem.query.shape[3] == 1
     plain = "" if default or problem.scale != 1 else " (without --plain)"
-    return f"--scale {factor:.17g}{plain}"
+    digits = repr(float(factor)).removesuffix(".0")
+    return f"--scale {digits}{plain}"
 
 
 def corner(problem: Problem) -> tuple[int, ...]:

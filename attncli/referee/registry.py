@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attncli.referee.conventions_axes import AXES
+from attncli.referee.conventions_blocks import BLOCKS, ONLINE
 from attncli.referee.conventions_causal import CAUSAL
 from attncli.referee.conventions_heads import HEADS
 from attncli.referee.conventions_hiding import HIDING, TOGETHER
@@ -10,10 +11,11 @@ from attncli.referee.conventions_mask import MASKS
 from attncli.referee.conventions_outputs import LSE, SCORES
 from attncli.referee.conventions_padding import BLIND_ROWS, PADDING
 from attncli.referee.conventions_position import ALIBI, ROPE
+from attncli.referee.conventions_projection import OUTPUT
 from attncli.referee.conventions_scale import INPUTS, SCALES
 from attncli.referee.conventions_scores import BIAS, SOFTCAP
 from attncli.referee.conventions_sinks import SINKS
-from attncli.referee.conventions_softmax import BLOCKS, PRECISION, SOFTMAX
+from attncli.referee.conventions_softmax import PRECISION, SOFTMAX
 from attncli.referee.conventions_window import WINDOW
 
 __all__ = ["CONVENTIONS"]
@@ -38,7 +40,9 @@ CONVENTIONS = (
     *BLIND_ROWS,
     *SOFTMAX,
     *SINKS,
+    *ONLINE,
     *PRECISION,
+    *OUTPUT,
     *LSE,
     *SCORES,
     *AXES,

@@ -26,6 +26,8 @@ class Tolerance:
     Attributes
     ----------
     absolute, relative : float
+    rms : float or None
+        How large the root mean square of all errors may be; None where that is not asked.
     earned : bool
         Derived from what the plain formula makes in the format of the file.
     plain_error : float
@@ -36,6 +38,7 @@ class Tolerance:
     relative: float
     earned: bool
     plain_error: float
+    rms: float | None = None
 
     def allowed(self, answer: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the tolerance of each element."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from attncli.referee.another_scale import another_scale
 from attncli.referee.case import Case, Cases, Question
 from attncli.referee.convention import Convention, Need
 from attncli.referee.fit import Fit, fit
@@ -29,15 +30,21 @@ Group = tuple[Convention, ...]
 # and at most one file in a thousand may be given a false name.
 _BITS_FOR_ONE = 16.0
 _BITS_FOR_TWO = 24.0
+# A scale that was fitted agrees with a few numbers whatever they are.
+_BITS_FOR_FITTED = 100.0
 # An explanation this many times worse than the best is not equally good.
 _EQUALLY_GOOD = 1.5
 _ROUNDING = 0.05
-# A sum in float16, a key at a time, takes longer than all else together.
-_ALONE = {"precision"}
+# A sum in float16, a key at a time, takes longer than all else together; of an online
+# softmax there are many ways to go wrong, and each is enough.
+_ALONE = {"precision", "online softmax"}
+# Two of these together may be one other scale.
+_AS_A_SCALE = {"scale", "softmax"}
 _CONCERNS = {
     "lse": {"lse"},
     "scores": {"scores", "raw", "capped"},
     "precision": {"context"},
+    "output projection": {"context"},
 }
 
 
@@ -62,10 +69,22 @@ class Search:
 
     def run(self) -> tuple[Explanation, ...]:
         """Return the explanations, the best first; empty where there is none."""
-        groups = [(convention,) for convention in self._sensible()]
-        return self._explain(groups, _BITS_FOR_ONE) or self._explain(
-            self._pairs([convention for (convention,) in groups]), _BITS_FOR_TWO
-        )
+        alone = self._sensible()
+        found = self._explain([(convention,) for convention in alone], _BITS_FOR_ONE)
+        if found:
+            return found
+        pairs = self._pairs(alone)
+        return self._another_scale(pairs) or self._explain(pairs, _BITS_FOR_TWO)
+
+    def _another_scale(self, pairs: Sequence[Group]) -> tuple[Explanation, ...]:
+        """Explain by a scale of any size, unless two mistakes explain that scale."""
+        cases = self.cases.of(frozenset())
+        found = another_scale(cases[0]) if cases else None
+        fitted = () if found is None else self._explain([(found,)], _BITS_FOR_FITTED)
+        if not fitted:
+            return ()
+        alike = [pair for pair in pairs if {c.topic for c in pair} <= _AS_A_SCALE]
+        return self._explain(alike, _BITS_FOR_TWO) or fitted
 
     def _sensible(self) -> list[Convention]:
         """Return the conventions that bear on the outputs and can be applied."""

@@ -12,7 +12,7 @@ from attncli.referee.report import Place, Tolerance, Verdict
 if TYPE_CHECKING:
     from attncli.problem import Problem
 
-__all__ = ["canonical", "measure", "outside"]
+__all__ = ["canonical", "errors", "is_within", "measure", "outside", "root_mean_square"]
 
 Array = npt.NDArray[Any]
 _WORST_ROWS = 5
@@ -37,10 +37,31 @@ def errors(found: Array, answer: Array) -> Array:
     return error
 
 
-def outside(found: Array, answer: Array, tolerance: Tolerance) -> npt.NDArray[np.bool_]:
-    """Return which elements lie outside the tolerance."""
-    wrong: npt.NDArray[np.bool_] = errors(found, answer) > tolerance.allowed(answer)
-    return wrong
+def outside(error: Array, answer: Array, tolerance: Tolerance) -> npt.NDArray[np.bool_]:
+    """Return which elements are wrong.
+
+    Those outside the tolerance; where there is none and yet the errors are too large
+    together, those that are larger than the root of their mean square may be.
+    """
+    wrong: npt.NDArray[np.bool_] = error > tolerance.allowed(answer)
+    if wrong.any() or is_within(error, answer, tolerance):
+        return wrong
+    return error > np.float64(tolerance.rms)
+
+
+def is_within(error: Array, answer: Array, tolerance: Tolerance) -> bool:
+    """Return whether the errors of an output, one by one and together, are tolerated.
+
+    Parameters
+    ----------
+    error : ndarray
+        |found − answer|.
+    answer : ndarray
+    tolerance : Tolerance
+    """
+    if not (error <= tolerance.allowed(answer)).all():
+        return False
+    return tolerance.rms is None or root_mean_square(error) <= tolerance.rms
 
 
 def measure(
@@ -66,20 +87,20 @@ def measure(
         In the axes of the user.
     """
     error = errors(found, answer)
-    wrong = error > tolerance.allowed(answer)
+    wrong = outside(error, answer, tolerance)
     odd = ~np.isfinite(found) & (error > 0)
     return Verdict(
         name=name,
         format=fmt,
         shape=shape,
         expected_shape=shape,
-        passed=not wrong.any(),
+        passed=is_within(error, answer, tolerance),
         tolerance=tolerance,
         largest=_largest(problem, name, found, answer, error),
         largest_relative=_largest(problem, name, found, answer, _relative(error, answer)),
-        rms=_rms(error),
+        rms=root_mean_square(error[np.isfinite(error)]),
         elements=error.size,
-        outside=int(np.count_nonzero(wrong)),
+        outside=int(np.count_nonzero(error > tolerance.allowed(answer))),
         nonfinite=int(np.count_nonzero(odd)),
         nonfinite_rows=int(np.count_nonzero(odd.any(axis=-1))),
         worst_rows=_worst(problem, name, found, answer, np.where(wrong, error, 0)),
@@ -94,13 +115,11 @@ def _relative(error: Array, answer: Array) -> Array:
     return relative
 
 
-def _rms(error: Array) -> float:
-    finite = error[np.isfinite(error)]
-    if not finite.size:
-        return 0.0
-    peak = float(finite.max())
+def root_mean_square(numbers: Array) -> float:
+    """Return the root of the mean square of finite numbers; 0 of none."""
+    peak = float(np.abs(numbers).max(initial=0))
     # Divided by the largest first, so that no square overflows.
-    return 0.0 if peak == 0 else peak * float(np.sqrt(np.mean(np.square(finite / peak))))
+    return 0.0 if peak == 0 else peak * float(np.sqrt(np.mean(np.square(numbers / peak))))
 
 
 def _largest(

@@ -53,8 +53,9 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
         f"{tolerance.absolute:.3g} + {tolerance.relative:.3g} · |answer| ({why})"
     )
     share = _percent(verdict.outside, verdict.elements)
+    most = "" if tolerance.rms is None else f" (at most {tolerance.rms:.3g})"
     yield (
-        f"  rms error {verdict.rms:.3g}; {verdict.outside} of {verdict.elements} elements "
+        f"  rms error {verdict.rms:.3g}{most}; {verdict.outside} of {verdict.elements} elements "
         f"({share} %) outside the tolerance"
     )
     if verdict.nonfinite:

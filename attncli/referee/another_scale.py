@@ -1,0 +1,93 @@
+"""A factor that no convention knows, found from the numbers of the files themselves."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attncli.referee.convention import Convention
+from attncli.referee.evaluation import evaluate
+from attncli.referee.options import scaled
+from attncli.referee.recipe import vary
+from attncli.referee.verdict import root_mean_square
+
+if TYPE_CHECKING:
+    from attncli.referee.case import Case
+
+__all__ = ["another_scale"]
+
+# As multiples of the right scale: tried first, a factor apart, and then narrowed.
+_STEP = 2.0**0.5
+_TRIED = tuple(sign * _STEP**power for sign in (1, -1) for power in range(-8, 9))
+_NARROWED = 30
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def another_scale(case: Case) -> Convention | None:
+    """Return the convention of the scale with which a case comes nearest to its files.
+
+    Parameters
+    ----------
+    case : Case
+        Small enough to be evaluated.
+
+    Returns
+    -------
+    Convention or None
+        None where there is no scale to be found: all scores are 0, or the files have
+        other shapes.
+    """
+    right = case.recipe.problem.scale
+    if right == 0 or not _comparable(case):
+        return None
+    factor = min(_TRIED, key=lambda tried: _distance(case, tried * right))
+    found = right * _narrowed(case, right, factor)
+    shown = float(f"{found:.4g}")
+    return Convention(
+        name="another_scale",
+        topic="scale",
+        meaning=f"the scale is about {shown:g}, where {right:.4g} is right",
+        fix="multiply Q·Kᵀ by the scale that the problem states; unless it states one, 1/√D",
+        shows="nearly any inputs",
+        apply=lambda recipe: vary(recipe, scale=found),
+        option=lambda problem: scaled(shown, problem),
+    )
+
+
+def _comparable(case: Case) -> bool:
+    return case.evaluable and all(
+        case.shaped(case.recipe, case.right, name).shape == file.shape and np.isfinite(file).any()
+        for name, file in case.files.items()
+    )
+
+
+def _narrowed(case: Case, right: float, factor: float) -> float:
+    """Return the best factor between the neighbours of one, by golden sections.
+
+    References
+    ----------
+    Kiefer 1953, "Sequential minimax search for a maximum".
+    """
+    low, high = factor / _STEP, factor * _STEP
+    for _ in range(_NARROWED):
+        one, other = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        if _distance(case, one * right) < _distance(case, other * right):
+            high = other
+        else:
+            low = one
+    return (low + high) / 2
+
+
+def _distance(case: Case, scale: float) -> float:
+    """Return how far the files lie from what a scale gives, relative to their own size."""
+    recipe = vary(case.recipe, scale=scale)
+    outputs = evaluate(recipe, products=case.products)
+    total = 0.0
+    for name, file in case.files.items():
+        made = case.shaped(recipe, outputs, name)
+        both = np.isfinite(file) & np.isfinite(made)
+        size = root_mean_square(file[both]) or 1.0
+        total += root_mean_square(file[both] - made[both]) / size if both.any() else math.inf
+    return total

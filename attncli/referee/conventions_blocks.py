@@ -1,0 +1,184 @@
+"""Mistakes of kernels that go over the keys block by block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee.convention import Convention, with_rule
+from attncli.referee.recipe import Recipe, vary
+from attncli.referee.stages import over_heads, softmax_over
+
+__all__ = ["BLOCKS", "ONLINE"]
+
+Array = npt.NDArray[Any]
+Apply = Callable[[Recipe], Recipe | None]
+_SIZES = (16, 32, 64, 128)
+
+
+def _without_keys(lost: Callable[[int], slice | None]) -> Apply:
+    """Make an `apply` that leaves out some of so many keys."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        keys = recipe.problem.shape[3]
+        gone = lost(keys)
+        if gone is None:
+            return None
+        kept = np.ones(keys, np.bool_)
+        kept[gone] = False
+        return with_rule(recipe, "block", kept[None, None, None])
+
+    return apply
+
+
+def _last(block: int) -> Apply:
+    """Leave out the last block, be it whole or not."""
+    return _without_keys(lambda n: slice((n - 1) // block * block, n) if n > block else None)
+
+
+def _first(block: int) -> Apply:
+    return _without_keys(lambda n: slice(0, block) if n > block else None)
+
+
+def _zeros_counted(block: int) -> Apply:
+    """Count the keys of zeros that fill the last block: each has the score 0."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        _, heads, _, keys = recipe.problem.shape
+        extra = -keys % block
+        # A mask, a window and the like hide them with the others.
+        if extra == 0 or recipe.rules:
+            return None
+        sinks = recipe.problem.sinks
+        known = np.full(heads, -np.inf) if sinks is None else sinks
+        return vary(recipe, sinks=np.logaddexp(known, math.log(extra)))
+
+    return apply
+
+
+def _block(name: str, meaning: str, apply: Apply, *, fix: str, shows: str) -> Convention:
+    return Convention(name=name, topic="blocks", meaning=meaning, fix=fix, shows=shows, apply=apply)
+
+
+BLOCKS = (
+    *(
+        _block(
+            f"last_block_of_{size}_lost",
+            f"the last block of {size} keys, which may be incomplete, is left out",
+            _last(size),
+            fix=f"go over all ⌈S/{size}⌉ blocks, and mask the rest of the last one",
+            shows=f"more than {size} keys",
+        )
+        for size in _SIZES
+    ),
+    *(
+        _block(
+            f"first_block_of_{size}_lost",
+            f"the first block of {size} keys is left out",
+            _first(size),
+            fix="begin with block 0",
+            shows=f"more than {size} keys",
+        )
+        for size in _SIZES
+    ),
+    *(
+        _block(
+            f"zeros_to_{size}_counted",
+            f"the keys are filled up with zeros to a multiple of {size}, and the zeros get weight",
+            _zeros_counted(size),
+            fix="give the keys beyond the last the score −inf",
+            shows=f"a number of keys that is no multiple of {size}",
+        )
+        for size in _SIZES
+    ),
+    _block(
+        "last_key_lost",
+        "the last key is left out",
+        _without_keys(lambda n: slice(n - 1, n) if n > 1 else None),
+        fix="go over all S keys",
+        shows="more than one key",
+    ),
+    _block(
+        "first_key_lost",
+        "the first key is left out",
+        _without_keys(lambda n: slice(0, 1) if n > 1 else None),
+        fix="begin with key 0",
+        shows="more than one key",
+    ),
+)
+
+
+def _online(block: int, *, context: bool, total: bool) -> Apply:
+    """Make an `apply` that adds blocks up without rescaling what was added up before.
+
+    Parameters
+    ----------
+    block : int
+    context, total : bool
+        What is not rescaled: the sum of the values, the sum of the exponentials.
+    """
+
+    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
+        starts = np.arange(0, scores.shape[-1], block)
+        tops = np.maximum.accumulate(np.maximum.reduceat(scores, starts, axis=-1), axis=-1)
+        then = np.repeat(tops, block, axis=-1)[..., : scores.shape[-1]]
+        at_last = tops[..., -1:]
+        fresh, stale = _exponentials(scores, at_last), _exponentials(scores, then)
+        sum_ = (stale if total else fresh).sum(-1, keepdims=True)
+        if recipe.problem.sinks is not None:
+            sum_ = sum_ + _exponentials(over_heads(recipe.problem.sinks), at_last)
+        weights = (stale if context else fresh) / np.where(sum_ == 0, 1, sum_)
+        lse = np.log(sum_) + at_last if total else softmax_over(recipe, scores)[1][..., None]
+        return weights, lse[..., 0]
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        return replace(recipe, softmax=softmax) if recipe.problem.shape[3] > block else None
+
+    return apply
+
+
+def _exponentials(scores: Array, shift: Array) -> Array:
+    powers: Array = np.exp(scores - np.where(np.isneginf(shift), 0, shift))
+    return powers
+
+
+def _rescaled(name: str, what: str, apply: Apply, size: int) -> Convention:
+    return Convention(
+        name=name,
+        topic="online softmax",
+        meaning=f"where a block of {size} keys raises the row's maximum, {what} not rescaled",
+        fix="multiply both sums with exp(old maximum − new maximum) before a block is added",
+        shows=f"rows whose largest score is not among the first {size} keys",
+        apply=apply,
+    )
+
+
+ONLINE = tuple(
+    convention
+    for size in _SIZES
+    for convention in (
+        _rescaled(
+            f"online_sums_stale_{size}",
+            "what was added up before is",
+            _online(size, context=True, total=True),
+            size,
+        ),
+        _rescaled(
+            f"online_context_stale_{size}",
+            "the sum of the values is",
+            _online(size, context=True, total=False),
+            size,
+        ),
+        _rescaled(
+            f"online_denominator_stale_{size}",
+            "the denominator is",
+            _online(size, context=False, total=True),
+            size,
+        ),
+    )
+)

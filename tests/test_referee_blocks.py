@@ -1,0 +1,114 @@
+"""Kernels that go over the keys block by block, written out as loops, and their mistakes."""
+
+import numpy as np
+import pytest
+from referee_numpy import ask, draw, named, plain, softmax
+
+from attncli.referee.registry import CONVENTIONS
+
+SIZES = [16, 32, 64, 128]
+KEYS = 300
+
+
+def inputs(seed, keys=KEYS, dtype="float32"):
+    return draw(seed, (1, 2, 12, 16), (1, 2, keys, 16), (1, 2, keys, 16), dtype=dtype)
+
+
+def kernel(q, k, v, size, *, rescale_context=True, rescale_total=True):
+    """Return context and lse of one query after the other, one block of keys after the other."""
+    q, k, v = (array.astype(np.float64) for array in (q, k, v))
+    context, lse = np.zeros((*q.shape[:3], v.shape[3])), np.zeros(q.shape[:3])
+    for b, h, i in np.ndindex(q.shape[:3]):
+        top, total, added = -np.inf, 0.0, 0.0
+        for start in range(0, k.shape[2], size):
+            part = slice(start, start + size)
+            scores = k[b, h, part] @ q[b, h, i] / np.sqrt(q.shape[3])
+            higher = max(top, scores.max())
+            powers = np.exp(scores - higher)
+            factor = np.exp(top - higher)
+            total = total * (factor if rescale_total else 1) + powers.sum()
+            added = added * (factor if rescale_context else 1) + powers @ v[b, h, part]
+            top = higher
+        context[b, h, i], lse[b, h, i] = added / total, np.log(total) + top
+    return context, lse
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_an_online_softmax_is_right(size):
+    q, k, v = inputs(0)
+    context, lse = kernel(q, k, v, size)
+    assert ask((q, k, v), {"context": context, "lse": lse}).passed
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("name", "mistake"),
+    [
+        ("sums", {"rescale_context": False, "rescale_total": False}),
+        ("context", {"rescale_context": False}),
+        ("denominator", {"rescale_total": False}),
+    ],
+)
+def test_sums_that_are_not_rescaled(name, mistake, size):
+    q, k, v = inputs(size)
+    context, lse = kernel(q, k, v, size, **mistake)
+    alone = ask((q, k, v), context)
+    assert named(alone) == {f"online_{name}_stale_{size}"}
+    assert named(ask((q, k, v), {"context": context, "lse": lse})) == named(alone)
+
+
+def test_sinks_take_part_in_an_online_softmax():
+    q, k, v = inputs(3)
+    sinks = np.array([0.5, 3.0])
+    context, lse = kernel(q, k, v, 64, rescale_context=False)
+    share = 1 / (1 + np.exp(sinks[:, None] - lse))
+    wrong = context * share[..., None]
+    assert named(ask((q, k, v), wrong, sinks=sinks)) == {"online_context_stale_64"}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_first_block_is_lost(size):
+    q, k, v = inputs(size)
+    wrong = plain(q, k[:, :, size:], v[:, :, size:])
+    assert named(ask((q, k, v), wrong)) == {f"first_block_of_{size}_lost"}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_last_block_is_lost_though_it_is_whole(size):
+    q, k, v = inputs(size, keys=256)
+    wrong = plain(q, k[:, :, :-size], v[:, :, :-size])
+    assert named(ask((q, k, v), wrong)) == {f"last_block_of_{size}_lost"}
+
+
+@pytest.mark.parametrize(("name", "kept"), [("last", slice(0, -1)), ("first", slice(1, None))])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_one_key_is_lost(name, kept, dtype):
+    q, k, v = inputs(0, dtype=dtype)
+    wrong = plain(q, k[:, :, kept], v[:, :, kept])
+    assert named(ask((q, k, v), wrong, dtype)) == {f"{name}_key_lost"}
+
+
+@pytest.mark.parametrize("sinks", [None, np.array([0.5, -1.0])])
+@pytest.mark.parametrize(("keys", "size"), [(30, 16), (40, 32), (70, 64), (300, 128)])
+def test_keys_of_zeros_that_count(keys, size, sinks):
+    q, k, v = inputs(size, keys)
+    more = [(0, 0), (0, 0), (0, -keys % size), (0, 0)]
+    padded = [np.pad(array, more).astype(np.float64) for array in (k, v)]
+    scores = q @ padded[0].swapaxes(-1, -2) / 4
+    if sinks is None:
+        weights = softmax(scores)
+    else:
+        column = np.broadcast_to(sinks[:, None, None], (*scores.shape[:3], 1))
+        weights = softmax(np.concatenate([scores, column], -1))[..., :-1]
+    # Two sizes may need the same number of zeros.
+    same = {f"zeros_to_{n}_counted" for n in SIZES if -keys % n == -keys % size}
+    assert named(ask((q, k, v), weights @ padded[1], sinks=sinks)) == same
+    assert f"zeros_to_{size}_counted" in same
+
+
+def test_every_size_has_its_names():
+    names = {c.name for c in CONVENTIONS if c.topic in ("blocks", "online softmax")}
+    kinds = ["last_block_of_{}_lost", "first_block_of_{}_lost", "zeros_to_{}_counted"]
+    kinds += [f"online_{what}_stale_{{}}" for what in ("sums", "context", "denominator")]
+    sized = {kind.format(size) for kind in kinds for size in SIZES}
+    assert names == sized | {"last_key_lost", "first_key_lost"}

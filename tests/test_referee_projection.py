@@ -1,0 +1,42 @@
+"""Mistakes in the output projection are named, each made by its own line of NumPy."""
+
+import numpy as np
+import pytest
+from referee_numpy import draw, named, softmax
+
+from attncli import pose
+from attncli.referee import check
+
+
+def made(seed):
+    """Return query, key and value of two heads, packed, and what their contexts are, joined."""
+    q, k, v = draw(seed, *[(2, 5, 6)] * 3)
+    heads = [array.reshape(2, 5, 2, 3).transpose(0, 2, 1, 3).astype("f8") for array in (q, k, v)]
+    scores = heads[0] @ heads[1].swapaxes(-1, -2) / np.sqrt(3)
+    joined = (softmax(scores) @ heads[2]).transpose(0, 2, 1, 3).reshape(2, 5, 6)
+    return (q, k, v), joined
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("output_projection_missing", lambda joined, weight, bias: joined),
+        ("output_projection_transposed", lambda joined, weight, bias: joined @ weight.T + bias),
+        ("output_bias_missing", lambda joined, weight, bias: joined @ weight),
+    ],
+)
+def test_mistakes_of_an_output_projection(seed, name, wrong):
+    inputs, joined = made(seed)
+    weight, bias = draw(seed + 10, (6, 6), (6,))
+    problem = pose(*inputs, heads=2, wo=weight, bo=bias)
+    assert check((joined @ weight + bias).astype("f4"), problem).passed
+    assert named(check(wrong(joined, weight, bias).astype("f4"), problem)) == {name}
+
+
+def test_a_projection_to_another_width_has_no_transpose():
+    inputs, joined = made(0)
+    weight = draw(1, (6, 4))[0]
+    problem = pose(*inputs, heads=2, wo=weight)
+    assert named(check((joined @ weight * 2).astype("f4"), problem, time_limit=1)) == set()
+    assert named(check(joined.astype("f4"), problem, time_limit=1)) == set()
