@@ -385,3 +385,35 @@ def test_the_largest_error_of_hot_scores_may_exceed_that_of_the_sample(seed):
     weights = softmax(q @ k.swapaxes(-1, -2) * 80**-0.5)
     report = ask((q, k, v), {"context": weights @ v, "weights": weights}, "float64")
     assert report.passed, str(report)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_that_a_loop_makes_a_term_at_a_time_are_right(seed, dtype):
+    """What a loop in C gives is further from the answer than what BLAS gives, and right."""
+    q, k, v = draw(seed, (8, 64), (4096, 64), (4096, 64), dtype=dtype)
+    v += v.dtype.type(3)
+    scores = np.zeros((8, 4096), dtype)
+    for index in range(64):
+        scores += q[:, index, None] * k[None, :, index]
+    powers = np.exp(scores / q.dtype.type(8))
+    total, context = np.zeros((8, 1), dtype), np.zeros((8, 64), dtype)
+    for index in range(4096):
+        total += powers[:, index, None]
+        context += powers[:, index, None] * v[index]
+    report = ask((q, k, v), {"context": context / total, "weights": powers / total}, dtype)
+    assert report.passed, str(report)
+    off = ask((q, k, v), context / total * q.dtype.type(1 + 100 * np.finfo(dtype).eps), dtype)
+    assert not off.passed
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_unlike_all_others_are_measured_too(seed):
+    """The tolerance of a large problem comes from a sample of rows, which one may not be like."""
+    q, k, v = draw(seed, (2, 2, 257, 80), *[(2, 2, 700, 80)] * 2)
+    q /= 10
+    q[1, 0, 130] *= 80
+    weights = softmax(q @ k.swapaxes(-1, -2) / np.float32(np.sqrt(80)))
+    assert ask((q, k, v), {"context": weights @ v, "weights": weights}).passed
+    weights[1, 0, 130] *= 1.001
+    assert not ask((q, k, v), {"weights": weights}).passed

@@ -12,7 +12,7 @@ from attncli.dtypes import widen
 from attncli.engine.operands import prepare
 from attncli.problem import Problem
 from attncli.referee.rounding import FLOAT64, Precision
-from attncli.referee.stages import CAPS, shared, step_function
+from attncli.referee.stages import CAPS, product_of, shared, step_function
 
 if TYPE_CHECKING:
     from attncli.projection import OutputProjection
@@ -54,7 +54,7 @@ def evaluate(
     with np.errstate(all="ignore"):
         fold = fold and recipe.order[0] == "scale" and problem.score != "additive"
         if products is None:
-            scores = _product(problem, precision, fold=fold)
+            scores = _product(problem, precision, fold=fold, one_by_one=recipe.one_by_one)
         else:
             scores = _known_product(problem, products)
         stages = {"scale": scores}
@@ -75,7 +75,11 @@ def evaluate(
         }
         if problem.value is not None:
             value = shared(problem, precision.rounded(widen(problem.value, precision.computing)))
-            outputs["context"] = precision.rounded(recipe.mix(weights, value))
+            if recipe.one_by_one and recipe.mix is np.matmul:
+                mixed = product_of(weights, value, one_by_one=True)
+            else:
+                mixed = recipe.mix(weights, value)
+            outputs["context"] = precision.rounded(mixed)
         for finish in recipe.finish:
             outputs = finish(recipe, outputs)
         if problem.output is not None and "context" in outputs:
@@ -99,7 +103,9 @@ def _projected(output: OutputProjection, context: Array, precision: Precision) -
     return precision.rounded(made + precision.rounded(widen(output.bias, precision.computing)))
 
 
-def _product(problem: Problem, precision: Precision, *, fold: bool) -> Array:
+def _product(
+    problem: Problem, precision: Precision, *, fold: bool, one_by_one: bool = False
+) -> Array:
     """Return Q Kᵀ, or another score function, unscaled."""
     query, key = (
         precision.rounded(widen(array, precision.computing))
@@ -113,7 +119,7 @@ def _product(problem: Problem, precision: Precision, *, fold: bool) -> Array:
         return precision.rounded(np.tanh(query[..., None, :] + key[..., None, :, :]) @ vector)
     if fold:
         query = precision.rounded(query * precision.computing.type(problem.scale))
-    return precision.rounded(query @ key.swapaxes(-1, -2))
+    return precision.rounded(product_of(query, key.swapaxes(-1, -2), one_by_one=one_by_one))
 
 
 def _known_product(problem: Problem, products: Products) -> Array:

@@ -19,7 +19,7 @@ from attncli.referee.case import Question
 from attncli.referee.diagnosis import diagnose as find_out
 from attncli.referee.report import CheckReport, Tolerance, Verdict
 from attncli.referee.rounding import Digits, Precision, own_precision, printed_digits
-from attncli.referee.tolerance import Plain, earned, plain_errors_of
+from attncli.referee.tolerance import Plain, earned, plain_errors_in, plain_errors_of
 from attncli.referee.verdict import canonical, errors, measure, outside
 from attncli.result import OUTPUTS
 
@@ -95,8 +95,66 @@ def check(
     if average_heads:
         _refuse_average(problem, files)
     answers = _answers(problem, tuple(files), average_heads=average_heads, threads=threads)
-    limits = _given(rtol, atol)
-    tolerances = _tolerances(problem, files, limits)
+    compared = _compare(problem, files, answers, _given(rtol, atol))
+    found = None
+    if diagnose and not all(verdict.passed for verdict in compared.verdicts):
+        question = Question(
+            problem=problem,
+            files={n: f.values for n, f in files.items()},
+            answers=answers,
+            wrong=compared.wrong,
+            precisions={n: f.precision for n, f in files.items()},
+            digits={n: f.digits for n, f in files.items()},
+            tolerances=compared.tolerances,
+            averaged=average_heads,
+        )
+        found = find_out(question, compared.shaped, time.monotonic() + time_limit)
+    return CheckReport(compared.verdicts, found, {n: f.values for n, f in files.items()}, answers)
+
+
+@dataclass(frozen=True, eq=False)
+class _Compared:
+    """The files beside the answers.
+
+    Attributes
+    ----------
+    tolerances : dict of str to Tolerance
+    verdicts : tuple of Verdict
+    shaped : dict of str to ndarray
+        The files as (B, H, L, ·), those whose shape is right.
+    wrong : dict of str to ndarray of bool
+        Their wrong elements.
+    """
+
+    tolerances: dict[str, Tolerance]
+    verdicts: tuple[Verdict, ...]
+    shaped: dict[str, Array]
+    wrong: dict[str, npt.NDArray[np.bool_]]
+
+
+def _compare(
+    problem: Problem,
+    files: Mapping[str, _File],
+    answers: Mapping[str, Array],
+    given: Tolerance | None,
+) -> _Compared:
+    """Compare with the tolerance given, or else with the one earned."""
+    precisions = {n: f.precision for n, f in files.items()}
+    plain = plain_errors_of(problem, precisions)
+    compared = _compare_within(problem, files, answers, _tolerances(plain, files, given))
+    doubtful = [place for verdict in compared.verdicts for place in verdict.worst_rows]
+    if given is not None or not doubtful:
+        return compared
+    plain = plain_errors_in(doubtful, problem, precisions, plain)
+    return _compare_within(problem, files, answers, _tolerances(plain, files, given))
+
+
+def _compare_within(
+    problem: Problem,
+    files: Mapping[str, _File],
+    answers: Mapping[str, Array],
+    tolerances: dict[str, Tolerance],
+) -> _Compared:
     fitting = {n: f for n, f in files.items() if f.values.shape == answers[n].shape}
     shaped = {n: canonical(problem, n, f.values) for n, f in fitting.items()}
     right = {n: canonical(problem, n, answers[n]) for n in fitting}
@@ -106,22 +164,8 @@ def check(
         else _misshapen(problem, n, f, answers[n].shape)
         for n, f in files.items()
     )
-    found = None
-    if diagnose and not all(verdict.passed for verdict in verdicts):
-        question = Question(
-            problem=problem,
-            files={n: f.values for n, f in files.items()},
-            answers=answers,
-            wrong={
-                n: outside(errors(shaped[n], right[n]), right[n], tolerances[n]) for n in fitting
-            },
-            precisions={n: f.precision for n, f in files.items()},
-            digits={n: f.digits for n, f in files.items()},
-            tolerances=tolerances,
-            averaged=average_heads,
-        )
-        found = find_out(question, shaped, time.monotonic() + time_limit)
-    return CheckReport(verdicts, found, {n: f.values for n, f in files.items()}, answers)
+    wrong = {n: outside(errors(shaped[n], right[n]), right[n], tolerances[n]) for n in fitting}
+    return _Compared(tolerances, verdicts, shaped, wrong)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,9 +254,8 @@ def _given(rtol: object, atol: object) -> Tolerance | None:
 
 
 def _tolerances(
-    problem: Problem, files: Mapping[str, _File], given: Tolerance | None
+    plain: Mapping[str, Plain], files: Mapping[str, _File], given: Tolerance | None
 ) -> dict[str, Tolerance]:
-    plain = plain_errors_of(problem, {n: f.precision for n, f in files.items()})
     return {name: _tolerance(plain[name], file, given) for name, file in files.items()}
 
 

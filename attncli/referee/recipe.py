@@ -79,6 +79,8 @@ class Recipe:
         The large negative number that the file's own scores hold, where they do.
     file_shapes : mapping of str to tuple of int
         The shapes of the files.
+    one_by_one : bool
+        Sums are made as a plain loop makes them, a term after the other, not in blocks.
     """
 
     problem: Problem
@@ -97,6 +99,7 @@ class Recipe:
     resolution: float = 0.0
     file_fill: float = -1e9
     file_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    one_by_one: bool = False
 
     @property
     def seen(self) -> Bools:

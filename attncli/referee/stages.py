@@ -18,9 +18,11 @@ __all__ = [
     "over_heads",
     "present",
     "present_average",
+    "product_of",
     "shared",
     "softmax_over",
     "step_function",
+    "total_of",
 ]
 
 Array = npt.NDArray[Any]
@@ -94,13 +96,31 @@ def softmax_over(recipe: Recipe, scores: Array, axis: int = -1) -> tuple[Array, 
         top = np.maximum(top, sink)
     shift = np.where(np.isneginf(top), 0, top)
     share = np.exp(scores - shift)
-    total = share.sum(axis, keepdims=True)
+    total = total_of(share, axis, one_by_one=recipe.one_by_one)
     if sinks is not None:
         total = total + np.exp(sink - shift)
     weights = np.where(total == 0, 0, share / total)
     lse = np.log(total) + shift
     # Over another axis there is no denominator of a query: the usual one is reported.
     return weights, lse[..., 0] if axis == -1 else softmax_over(recipe, scores)[1]
+
+
+def total_of(terms: Array, axis: int, *, one_by_one: bool = False) -> Array:
+    """Return the sum over an axis, which stays; in pairs, as NumPy does, or in turn."""
+    if one_by_one:
+        return np.take(np.cumsum(terms, axis), [-1], axis)
+    return np.asarray(terms.sum(axis, keepdims=True))
+
+
+def product_of(left: Array, right: Array, *, one_by_one: bool = False) -> Array:
+    """Return left · right (…, L, N) · (…, N, M); as BLAS sums, or in turn."""
+    if not one_by_one:
+        return np.asarray(left @ right)
+    shape = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    total = np.zeros((*shape, left.shape[-2], right.shape[-1]), left.dtype)
+    for index in range(left.shape[-1]):
+        total += left[..., index, None] * right[..., index, None, :]
+    return total
 
 
 def over_heads(per_head: Array) -> Array:
