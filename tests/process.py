@@ -8,9 +8,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["COMMAND", "ROOT", "Ran", "environment", "measured", "run"]
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["COMMAND", "ROOT", "Ran", "environment", "long_but", "measured", "run"]
 
 ROOT = Path(__file__).parent.parent
 # A warning of Python's would be a line on stderr that no user can act on.
@@ -72,7 +77,15 @@ class Ran:
 def environment(**changes: str) -> dict[str, str]:
     """Return an environment in which nothing but the changes says how output looks."""
     plain = {name: value for name, value in os.environ.items() if name not in _LOOKED_AT}
-    return plain | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "TERM": "xterm-256color"} | changes
+    # NumPy starts a thread for each core, which wait for work in a circle; each test has one core.
+    few = {"OPENBLAS_NUM_THREADS": "1"}
+    usual = {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "TERM": "xterm-256color"}
+    return plain | few | usual | changes
+
+
+def long_but(names: Iterable[str], *now: str) -> list[Any]:
+    """Return parameters of which the named ones run always, and the others in the long run."""
+    return [n if n in now else pytest.param(n, marks=pytest.mark.long) for n in names]
 
 
 def run(

@@ -14,6 +14,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 from matplotlib.patches import Polygon
 from matplotlib.text import Text
+from process import long_but
 
 from attncli.errors import InputError, UsageError
 from attncli.view.color import blues, diverging, ink
@@ -164,7 +165,9 @@ LABELLED = {
 }
 
 
-@pytest.mark.parametrize("name", LABELLED)
+@pytest.mark.parametrize(
+    "name", long_but(LABELLED, "tutorial", "tokens", "five heads", "long", "100", "wide", "extreme")
+)
 def test_no_text_overlaps_another_or_leaves_the_figure(name):
     panels, labels = LABELLED[name]
     picture = make_picture(

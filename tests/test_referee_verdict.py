@@ -232,7 +232,7 @@ def names_of_noise(problem, dtype, name, size, seed, everywhere, time_limit):
     return named(check({name: noisy}, posed, time_limit=time_limit))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(drawn=st.tuples(*NOISY))
 def test_no_false_names(drawn):
     """Right and noisy outputs are never explained by a convention, nor by the first pairs."""
@@ -247,7 +247,7 @@ def test_no_false_names_among_all_pairs(drawn):
 
 
 def test_weights_that_are_noise():
-    for seed in range(12):
+    for seed in range(6):
         q, k, _ = draw(seed)
         noise = softmax(draw(seed + 50, (2, 4, 6, 6))[0])
         assert named(ask((q, k), {"weights": noise})) == set()
@@ -374,10 +374,10 @@ class TestTheRootMeanSquareOfTheErrors:
         given = self.made(seed, rounded)
         q, k, v = map(self.widened, given)
         wrong = plain(q, k, v) * (1 + 0.03 * draw(seed + 9, (1, 2, 40, 32))[0])
-        assert named(check(rounded(wrong), pose(*given), time_limit=1)) == set()
+        assert named(check(rounded(wrong), pose(*given), time_limit=0.3)) == set()
 
 
-@pytest.mark.parametrize("seed", [0, 4, 5])
+@pytest.mark.parametrize("seed", [0, 5])
 def test_the_largest_error_of_hot_scores_may_exceed_that_of_the_sample(seed):
     """Few numbers of them have a large error, and luck has its part."""
     q, k, v = draw(seed, (2, 2, 257, 80), *[(2, 2, 700, 80)] * 2, dtype="float64")
@@ -403,8 +403,8 @@ def test_sums_that_a_loop_makes_a_term_at_a_time_are_right(seed, dtype):
         context += powers[:, index, None] * v[index]
     report = ask((q, k, v), {"context": context / total, "weights": powers / total}, dtype)
     assert report.passed, str(report)
-    off = ask((q, k, v), context / total * q.dtype.type(1 + 100 * np.finfo(dtype).eps), dtype)
-    assert not off.passed
+    off = context / total * q.dtype.type(1 + 100 * np.finfo(dtype).eps)
+    assert not check(off, pose(q, k, v), diagnose=False).passed
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -416,4 +416,4 @@ def test_rows_unlike_all_others_are_measured_too(seed):
     weights = softmax(q @ k.swapaxes(-1, -2) / np.float32(np.sqrt(80)))
     assert ask((q, k, v), {"context": weights @ v, "weights": weights}).passed
     weights[1, 0, 130] *= 1.001
-    assert not ask((q, k, v), {"weights": weights}).passed
+    assert not check({"weights": weights}, pose(q, k, v), diagnose=False).passed

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from process import Ran, measured
+from process import Ran, long_but, measured
 
 from attncli.errors import InputError
 from attncli.loading import delimited, read
@@ -76,7 +76,14 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "name",
+    long_but(
+        FILES,
+        *("axes.safetensors", "many.safetensors", "tags.yaml", "rows.json", "label.json"),
+        *("labels.csv", "holes.csv"),
+    ),
+)
 def test_what_grows_with_a_file_has_a_bound(name: str, folder: Path) -> None:
     make, words = FILES[name]
     Path(name).write_bytes(make())
