@@ -84,7 +84,12 @@ def alibi_slopes(heads: int) -> tuple[float, ...]:
 
 
 def rotate(
-    rows: npt.NDArray[Any], positions: npt.NDArray[np.int64], *, pairing: Pairing, base: float
+    rows: npt.NDArray[Any],
+    positions: npt.NDArray[np.int64],
+    *,
+    pairing: Pairing,
+    base: float,
+    angles: npt.DTypeLike = np.float64,
 ) -> npt.NDArray[Any]:
     """Rotate each pair of components by its position times the pair's frequency.
 
@@ -101,6 +106,9 @@ def rotate(
     pairing : {"half", "interleaved"}
     base : float
         The base of the frequencies, 10000 in the paper.
+    angles : dtype
+        What angles are computed in. At position 100,000 an angle of float32, which many
+        models take, is off by 0.004 radians.
 
     Returns
     -------
@@ -112,8 +120,7 @@ def rotate(
     """
     width = rows.shape[-1]
     frequency = float(base) ** (-np.arange(0, width, 2, dtype=np.float64) / width)
-    # Angles in float64: at position 100,000 a float32 angle is off by 0.004 radians.
-    angle = np.multiply.outer(positions.astype(np.float64), frequency)
+    angle = np.multiply.outer(positions.astype(angles), frequency.astype(angles))
     cosine, sine = np.cos(angle).astype(rows.dtype), np.sin(angle).astype(rows.dtype)
     first, second = _pairs(width, pairing)
     turned = np.empty_like(rows)

@@ -417,3 +417,25 @@ def test_rows_unlike_all_others_are_measured_too(seed):
     assert ask((q, k, v), {"context": weights @ v, "weights": weights}).passed
     weights[1, 0, 130] *= 1.001
     assert not check({"weights": weights}, pose(q, k, v), diagnose=False).passed
+
+
+@pytest.mark.parametrize("offset", [0, 300, 3000, 100_000])
+def test_angles_of_float32_are_right(offset):
+    """Models compute them so, though they are off by 0.004 radians at the end."""
+    q, k, v = draw(offset, *[(1, 2, 40, 16)] * 3)
+    frequency = np.float32(10000) ** (-np.arange(0, 16, 2, dtype="f4") / np.float32(16))
+
+    def turned(rows, start):
+        angle = (np.arange(40, dtype="f4") + np.float32(start))[:, None] * frequency
+        one, other = rows[..., :8], rows[..., 8:]
+        cosine, sine = np.cos(angle), np.sin(angle)
+        assert cosine.dtype == np.float32
+        return np.concatenate([one * cosine - other * sine, other * cosine + one * sine], -1)
+
+    problem = pose(q, k, v, rope="half", query_offset=offset)
+    assert check(plain(turned(q, offset), turned(k, 0), v).astype("f4"), problem).passed
+    wrong = plain(turned(q, offset + 1), turned(k, 0), v).astype("f4")
+    assert not check(wrong, problem, diagnose=False).passed
+    if offset:
+        wrong = plain(turned(q, 0), turned(k, 0), v).astype("f4")
+        assert named(check(wrong, problem)) == {"rope_without_offset"}

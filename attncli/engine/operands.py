@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,7 +111,7 @@ class Operands:
         return longest
 
 
-def prepare(problem: Problem) -> Operands:
+def prepare(problem: Problem, angles: npt.DTypeLike = np.float64) -> Operands:
     """Apply what comes before the product of query and key.
 
     Rotary embedding first; then, by the score function, nothing (``dot``,
@@ -123,7 +124,7 @@ def prepare(problem: Problem) -> Operands:
     """
     query, key = problem.query, problem.key
     if problem.rope is not None:
-        query, key = _rotated(problem)
+        query, key = _rotated(problem, angles)
     if problem.score == "cosine":
         query, key = _unit(widen(query, problem.dtype)), _unit(widen(key, problem.dtype))
     if problem.score_weight is not None:
@@ -131,22 +132,15 @@ def prepare(problem: Problem) -> Operands:
     return Operands(problem, query, key)
 
 
-def _rotated(problem: Problem) -> tuple[Array, Array]:
+def _rotated(problem: Problem, angles: npt.DTypeLike) -> tuple[Array, Array]:
     rope = problem.rope
     query, key = widen(problem.query, problem.dtype), widen(problem.key, problem.dtype)
     if rope is None:
         return query, key
     batch, _, queries, keys = problem.shape
-    turned = [
-        rotate(
-            query[b],
-            np.arange(queries) + problem.visible.offset(b),
-            pairing=rope.pairing,
-            base=rope.base,
-        )
-        for b in range(batch)
-    ]
-    return np.stack(turned), rotate(key, np.arange(keys), pairing=rope.pairing, base=rope.base)
+    turn = partial(rotate, pairing=rope.pairing, base=rope.base, angles=angles)
+    turned = [turn(query[b], np.arange(queries) + problem.visible.offset(b)) for b in range(batch)]
+    return np.stack(turned), turn(key, np.arange(keys))
 
 
 def _unit(rows: Array) -> Array:

@@ -111,7 +111,8 @@ def _product(
         precision.rounded(widen(array, precision.computing))
         for array in (problem.query, problem.key)
     )
-    operands = prepare(replace(problem, dtype=precision.computing, query=query, key=key))
+    rounded = replace(problem, dtype=precision.computing, query=query, key=key)
+    operands = prepare(rounded, angles=precision.computing)
     query = precision.rounded(operands.query)
     key = shared(problem, precision.rounded(operands.key))
     if problem.score == "additive":
