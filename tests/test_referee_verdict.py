@@ -439,3 +439,31 @@ def test_angles_of_float32_are_right(offset):
     if offset:
         wrong = plain(turned(q, 0), turned(k, 0), v).astype("f4")
         assert named(check(wrong, problem)) == {"rope_without_offset"}
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+@pytest.mark.parametrize(
+    "form", ["%.3f", "%.4f", "%.8f", "%.9f", "%.12f", "%g", "%e", "%.3g", "%.2e", "%.12g", "%.18e"]
+)
+def test_text_is_judged_by_the_digits_that_it_was_printed_with(form, size):
+    q, k, v = draw(1, (6, 8), (9, 8), (9, 8), dtype="float64")
+    v *= size
+    problem = pose(q, k, v)
+
+    def printed(array):
+        return np.array([[float(form % number) for number in row] for row in array])
+
+    right = plain(q, k, v)
+    assert check(printed(right), problem).passed
+    assert check({"weights": printed(plain(q, k, np.eye(9)))}, problem).passed
+    noise = draw(2, right.shape)[0]
+    assert not check(printed(right + 0.03 * size * noise), problem, diagnose=False).passed
+
+
+def test_two_decimals_are_those_of_print_where_many_numbers_have_them():
+    q, k, v = draw(0, (6, 8), (9, 8), (9, 8), dtype="float64")
+    right = plain(q, k, v)
+    assert check(right.round(2), pose(q, k, v)).passed
+    assert not check(right.round(1), pose(q, k, v), diagnose=False).passed
+    # 0.25 may well be meant.
+    assert not check([[0.25, 0.75]], pose([[1.0]], [[1.0], [2.0]], np.eye(2), scale=1.098)).passed

@@ -20,9 +20,11 @@ __all__ = ["FLOAT64", "PRECISIONS", "Digits", "Precision", "own_precision", "pri
 Array = npt.NDArray[Any]
 
 _SAMPLE = 1000
-# Fewer decimals than 3 are as likely exact numbers (0.5, 0.25) as rounded ones.
-_DECIMALS = range(3, 9)
-_SIGNIFICANT = range(3, 10)
+# Two decimals are as likely exact numbers (0.5, 0.25) as rounded ones, unless many have them.
+_LEAST = 3
+_FEW = 4
+# A number of float64 that was not rounded has 16 or 17, and of 1000 some have.
+_MOST_SIGNIFICANT = 15
 
 
 @dataclass(frozen=True)
@@ -97,32 +99,43 @@ class Digits:
 def printed_digits(values: npt.NDArray[np.float64]) -> Digits:
     """Return what the numbers lost when they were printed with few digits.
 
+    With so many decimals (``%.4f``), or so many significant digits (``%g``, ``%e``):
+    what more of the numbers have in full.
+
     Examples
     --------
     >>> printed_digits(np.array([0.7311, 0.2689]))
     Digits(absolute=5e-05, relative=0.0)
+    >>> printed_digits(np.array([7.311e-01, 2.689e-05]))
+    Digits(absolute=0.0, relative=0.0005)
     >>> printed_digits(np.array([1 / 3, 2 / 3]))
     Digits(absolute=0.0, relative=0.0)
     """
     flat = values.reshape(-1)
     some = flat[:: max(1, flat.size // _SAMPLE)]
     parts = list(_decimal_parts(some[np.isfinite(some)]))
-    decimals = max((places for places, _ in parts), default=0)
-    significant = max((count for _, count in parts), default=0)
-    if decimals in _DECIMALS:
-        return Digits(absolute=float(f"5e-{decimals + 1}"))
-    if decimals > _DECIMALS.stop and significant in _SIGNIFICANT:
+    decimals, all_decimals = _longest([places for places, _ in parts])
+    significant, all_significant = _longest([count for _, count in parts])
+    if significant > _MOST_SIGNIFICANT:
+        return Digits()
+    if all_significant > all_decimals and significant >= _LEAST:
         return Digits(relative=float(f"5e-{significant}"))
-    return Digits()
+    enough = decimals >= _LEAST or (decimals == _LEAST - 1 and all_decimals >= _FEW)
+    return Digits(absolute=float(f"5e-{decimals + 1}")) if enough else Digits()
+
+
+def _longest(counts: list[int]) -> tuple[int, int]:
+    """Return the largest of some counts, and how many are as large."""
+    longest = max(counts, default=0)
+    return longest, counts.count(longest)
 
 
 def _decimal_parts(values: npt.NDArray[np.float64]) -> Iterable[tuple[int, int]]:
     """Yield decimal places and significant digits of the shortest text of each number."""
     for number in islice(values.tolist(), _SAMPLE):
-        _, digits, exponent = Decimal(repr(number)).as_tuple()
+        _, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
         if isinstance(exponent, int):
-            trailing = 1 if digits[-1] == 0 else 0  # repr ends whole numbers in .0
-            yield -exponent - trailing, len(digits) - trailing
+            yield max(0, -exponent), len(digits)
 
 
 def _nearest_bfloat16(array: Array) -> Array:
