@@ -254,3 +254,19 @@ def test_names_are_unique_and_sentences_are_whole():
         for text in (convention.meaning, convention.fix, convention.shows):
             assert text
             assert not text.endswith(".")
+
+
+def test_what_is_too_large_to_be_tried_is_told():
+    q, k, v = draw(0, *[(1, 1, 1500, 2)] * 3)
+    noise = plain(q, k, v) * (1 + 0.1 * draw(1, v.shape)[0])
+    for options in ({}, {"mask": np.ones((1500, 1500), bool)}):
+        report = check(noise.astype("f4"), pose(q, k, v, **options), time_limit=0.5)
+        told = report.diagnosis.too_large
+        assert {"softmax_over_queries", "query_key_exchanged"} < set(told)
+        assert ("mask_transposed" in told) is ("mask" in options)
+        assert not {"bias_transposed", "unscaled"} & set(told)
+        assert f"too large to be tried: {', '.join(told)}" in str(report)
+    # What was found needs no such excuse.
+    report = check(plain(q, k, v, scale=1).astype("f4"), pose(q, k, v))
+    assert named(report) == {"unscaled"}
+    assert "too large" not in str(report)

@@ -67,7 +67,7 @@ def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -
         explanations = _computed_in_single(question)
     scope = "slices" if search.cases.sliced else "all"
     apart = _apart(search, explanations) if len(explanations) > 1 else ""
-    return Diagnosis(explanations, apart, findings, scope, tried, complete)
+    return Diagnosis(explanations, apart, findings, scope, tried, complete, search.too_large)
 
 
 def _ready(question: Question, shaped: Mapping[str, Array]) -> dict[str, Array]:

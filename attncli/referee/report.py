@@ -165,6 +165,8 @@ class Diagnosis:
         How many conventions and pairs were tried.
     complete : bool
         False where the time limit came first.
+    too_large : tuple of str
+        The conventions that need more of the problem at once than can be tried.
     """
 
     explanations: tuple[Explanation, ...]
@@ -173,6 +175,7 @@ class Diagnosis:
     scope: str
     tried: int
     complete: bool
+    too_large: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

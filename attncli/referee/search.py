@@ -19,6 +19,7 @@ from attncli.referee.report import Explanation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from attncli.problem import Problem
     from attncli.referee.recipe import Recipe
 
 __all__ = ["Search", "follow"]
@@ -57,11 +58,14 @@ class Search:
         How many conventions and pairs were evaluated.
     complete : bool
         False once the time limit has come.
+    too_large : tuple of str
+        The conventions that need more of the problem at once than can be tried.
     """
 
     def __init__(self, question: Question, canonical: Mapping[str, Array], deadline: float) -> None:
         self.tried = 0
         self.complete = True
+        self.too_large: tuple[str, ...] = ()
         self.cases = Cases(question, canonical)
         self._question = question
         self._deadline = deadline
@@ -89,13 +93,11 @@ class Search:
     def _sensible(self) -> list[Convention]:
         """Return the conventions that bear on the outputs and can be applied."""
         names = set(self._question.files)
-        return [
-            convention
-            for convention in CONVENTIONS
-            if names & _CONCERNS.get(convention.topic, names)
-            and self._can(convention.late, cases := self.cases.of(convention.needs))
-            and convention.apply(cases[0].recipe) is not None
-        ]
+        concerned = [c for c in CONVENTIONS if names & _CONCERNS.get(c.topic, names)]
+        able = [c for c in concerned if self._can(c.late, self.cases.of(c.needs))]
+        absent = _absent(self._question.problem)
+        self.too_large = tuple(c.name for c in concerned if c not in able and c.topic not in absent)
+        return [c for c in able if c.apply(self.cases.of(c.needs)[0].recipe) is not None]
 
     @staticmethod
     def _can(late: bool, cases: Sequence[Case]) -> bool:  # noqa: FBT001
@@ -151,6 +153,12 @@ class Search:
         problem = self._question.problem
         options = together(convention.option(problem) for convention in group)
         return Explanation(group, options, tuple(self._question.files), result.error)
+
+
+def _absent(problem: Problem) -> set[str]:
+    """Return topics whose mistakes cannot be: there is no such thing in the problem."""
+    present = {"bias": problem.bias is not None, "mask": problem.visible.mask is not None}
+    return {topic for topic, there in present.items() if not there}
 
 
 def _needs(group: Group) -> frozenset[Need]:

@@ -105,6 +105,8 @@ def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[str]:
         yield "  (tried on slices around the first wrong row and the worst)"
     for finding in diagnosis.findings:
         yield f"  {finding}"
+    if diagnosis.too_large and not diagnosis.explanations:
+        yield f"  too large to be tried: {', '.join(diagnosis.too_large)}"
     if not diagnosis.complete:
         yield f"  the time limit came after {diagnosis.tried} tries; there may be more"
 
