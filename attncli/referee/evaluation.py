@@ -75,11 +75,7 @@ def evaluate(
         }
         if problem.value is not None:
             value = shared(problem, precision.rounded(widen(problem.value, precision.computing)))
-            if recipe.one_by_one and recipe.mix is np.matmul:
-                mixed = product_of(weights, value, one_by_one=True)
-            else:
-                mixed = recipe.mix(weights, value)
-            outputs["context"] = precision.rounded(mixed)
+            outputs["context"] = precision.rounded(_mixed(recipe, weights, value))
         for finish in recipe.finish:
             outputs = finish(recipe, outputs)
         if problem.output is not None and "context" in outputs:
@@ -88,6 +84,13 @@ def evaluate(
                 made = np.where(recipe.rules["query_lengths"][..., :1], made, 0)
             outputs = outputs | {"context": made}
     return outputs
+
+
+def _mixed(recipe: Recipe, weights: Array, value: Array) -> Array:
+    """Return the sum of the values, each times its weight."""
+    if recipe.one_by_one and recipe.mix is np.matmul:
+        return product_of(weights, value, one_by_one=True)
+    return recipe.mix(weights, value)
 
 
 def _projected(output: OutputProjection, context: Array, precision: Precision) -> Array:
