@@ -85,5 +85,5 @@ def _largest_raw(problem: Problem) -> float:
 
 def _largest(halves: npt.NDArray[Any]) -> float:
     """Return the largest magnitude; infinite or NaN where one is."""
-    bits = max(int(magnitude(part).max()) for part in parts(halves))
+    bits = max(int(np.max(magnitude(part))) for part in parts(halves))
     return float(np.uint16(bits).view(np.float16))

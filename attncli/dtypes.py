@@ -114,7 +114,7 @@ def magnitude(array: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
 
 def is_finite(array: npt.NDArray[Any]) -> bool:
     """Return whether no element of an array of 2-byte floats is NaN or infinite."""
-    return all(magnitude(part).max(initial=0) < _INFINITE[array.dtype] for part in parts(array))
+    return all(np.max(magnitude(part), initial=0) < _INFINITE[array.dtype] for part in parts(array))
 
 
 def _widened(halves: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -115,7 +115,7 @@ class Visibility(NamedTuple):
         some = first < last
         if not some.any():
             return 0, 0
-        return int(first[some].min()), int(last[some].max())
+        return int(np.min(first[some])), int(np.max(last[some]))
 
     def tile(
         self, batch: int, head: int, rows: tuple[int, int], columns: tuple[int, int]

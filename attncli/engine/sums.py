@@ -190,7 +190,7 @@ class Sums:
 def merge(parts: Sequence[Sums]) -> Sums:
     """Return the sums over the keys of all parts, added up in their order."""
     shifts = [np.where(part.denominator > 0, part.shift / part.unit, -np.inf) for part in parts]
-    highest = np.maximum.reduce(shifts)
+    highest = np.max(shifts, axis=0)
     highest[highest == -np.inf] = 0
     # So the sum of all is no larger than the largest part.
     factor = min(part.value_factor for part in parts) * 2.0 ** -math.ceil(math.log2(len(parts)))

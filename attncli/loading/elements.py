@@ -71,7 +71,7 @@ def finished(values: npt.NDArray[Any], name: str, dtype: str | None = None) -> n
     if dtype == "bfloat16" and values.dtype.str[1:] in {"V2", "u2", "i2"}:
         return as_bfloat16(values)
     # NumPy counts such a byte as many times true, and writes past the end of results.
-    if values.dtype == np.bool_ and values.view(np.uint8).max() > 1:
+    if values.dtype == np.bool_ and np.max(values.view(np.uint8)) > 1:
         raise InputError(f"{name} holds booleans that are neither 0 nor 1")
     return values
 

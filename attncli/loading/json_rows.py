@@ -116,7 +116,7 @@ def _row_ends(text: str) -> npt.NDArray[np.intp]:
     places = np.flatnonzero((codes == ord("[")) | (codes == ord("]")))
     opens = codes[places] == ord("[")
     depth = np.where(opens, np.int8(1), np.int8(-1)).cumsum(dtype=np.int32)
-    nested = text.lstrip().startswith("[") and depth[-1] == 0 and depth.max() <= MAX_DEPTH
+    nested = text.lstrip().startswith("[") and depth[-1] == 0 and np.max(depth) <= MAX_DEPTH
     return places[(depth == 1) & ~opens] if nested else places[:0]
 
 

@@ -148,7 +148,7 @@ def _deepest(text: str) -> int:
     codes = np.frombuffer(brackets, np.uint8)
     opens = (codes == ord("[")) | (codes == ord("{"))
     steps = np.where(opens, np.int8(1), np.int8(-1))
-    return int(steps.cumsum(dtype=np.int32).max(initial=0))
+    return int(np.max(steps.cumsum(dtype=np.int32), initial=0))
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def refuse_steep(
     """Refuse slopes that leave no room for scores, far from the query."""
     ends = [(offset, offset + shape[2] - 1) for offset in visible.offsets]
     far = max(max(abs(first - shape[3] + 1), abs(last)) for first, last in ends)
-    steepest, most = float(slopes[np.abs(slopes).argmax()]), _most(dtype)
+    steepest, most = float(slopes[np.argmax(np.abs(slopes))]), _most(dtype)
     if abs(steepest) * far > most:
         raise DataError(
             f"{say('alibi_slopes')}: expected numbers up to {most / far:g} in {dtype.name}, for "

@@ -224,7 +224,7 @@ def _errors(plains: list[Array], exact: Array, precision: Precision) -> tuple[fl
         error = np.abs(plain[both].astype(np.float64) - exact[both])
         if error.size:
             largest = max(largest, float(error.max()))
-            excess = max(excess, float((error - precision.eps * np.abs(exact[both])).max()))
+            excess = max(excess, float(np.max(error - precision.eps * np.abs(exact[both]))))
             rms = max(rms, root_mean_square(error))
     return largest, excess, rms
 
@@ -237,11 +237,15 @@ def _sizes(recipe: Recipe, exact: Outputs, names: Iterable[str]) -> dict[str, fl
             # Values of either sign may cancel; what is rounded is the sum of their sizes.
             array = _context_sizes(recipe.problem, exact["weights"])
         array = array[np.isfinite(array)]
-        typical = np.median if name in ("raw", "capped", "scores") else np.max
-        sizes[name] = float(typical(array)) if array.size else 0.0
+        sizes[name] = _typical(name, array) if array.size else 0.0
         if name == "lse":  # the logarithm of a sum near 1 carries the error of the sum
             sizes[name] = max(1.0, sizes[name])
     return sizes
+
+
+def _typical(name: str, sizes: Array) -> float:
+    """Return the size of a typical element: of scores, which a bias makes huge, the median."""
+    return float(np.median(sizes) if name in ("raw", "capped", "scores") else np.max(sizes))
 
 
 def _context_sizes(problem: Problem, weights: Array) -> Array:

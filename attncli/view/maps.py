@@ -286,7 +286,7 @@ def four_axes(finished: Finished, batch: int | None, head: int | None) -> Array:
             f"{finished.name}: expected finished weights, finite and not negative",
             hint="for attention from query, key and value give their files",
         )
-    most = float(weights.sum(axis=-1, dtype=np.float64).max())
+    most = float(np.max(weights.sum(axis=-1, dtype=np.float64)))
     if most > _MOST_OF_A_ROW:
         warn(f"{finished.name}: a row adds up to {most:.4g}, not to 1: are these weights?")
     return weights

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from attncli.errors import ShapeError
 from attncli.text import printable
 from attncli.view.scale import limits, number_text
@@ -89,8 +91,8 @@ class Picture:
     @property
     def saturated(self) -> tuple[bool, bool]:
         """Whether some cell lies below `vmin` (scores only) and above `vmax`."""
-        below = self.signed and any(float(p.values.min()) < self.vmin for p in self.panels)
-        return below, any(float(panel.values.max()) > self.vmax for panel in self.panels)
+        below = self.signed and any(float(np.min(p.values)) < self.vmin for p in self.panels)
+        return below, any(float(np.max(panel.values)) > self.vmax for panel in self.panels)
 
     @property
     def note(self) -> str | None:
@@ -108,7 +110,7 @@ class Picture:
         """That the scale ends below the largest weight though nobody asked for it, or None."""
         if not self.free or not self.saturated[1]:
             return None
-        largest = max(float(panel.values.max()) for panel in self.panels)
+        largest = max(float(np.max(panel.values)) for panel in self.panels)
         return f"the scale ends at {number_text(self.vmax)}, the largest weight is {largest:.3g}"
 
     @property

@@ -88,7 +88,7 @@ class Pooler:
         top = _reduce(np.maximum, seen, self._starts(values.shape, row, column))
         # A maximum keeps nan and inf, so the small result tells of the whole tile.
         if not (top < np.inf).all():
-            raise DataError(f"a picture needs finite numbers, found {float(top.max())}")
+            raise DataError(f"a picture needs finite numbers, found {float(np.max(top))}")
         part = self._part(top, row, column)
         np.maximum(self._most[part], top, out=self._most[part])
         if self._least is not None:

@@ -108,8 +108,8 @@ def limits(
     if log and signed:
         message = "a logarithmic scale needs weights, found values of both signs"
         raise UsageError(message, hint="leave out --log, or draw the weights")
-    least = min(float(panel.values.min()) for panel in panels)
-    most = max(float(panel.values.max()) for panel in panels)
+    least = min(float(np.min(panel.values)) for panel in panels)
+    most = max(float(np.max(panel.values)) for panel in panels)
     if not signed and least < _SLIGHTLY_NEGATIVE * max(1.0, most):
         message = f"weights cannot be negative, found {least:g}"
         raise DataError(message, hint="scores of both signs are drawn with --what scores")
@@ -132,7 +132,7 @@ def _top(vmax: float | Literal["auto"], largest: float) -> float:
 
 def _log_bottom(panels: Sequence[Panel], top: float) -> float:
     positive = [panel.values[panel.values > 0] for panel in panels]
-    least = min((float(values.min()) for values in positive if values.size), default=top)
+    least = min((float(np.min(values)) for values in positive if values.size), default=top)
     # Equal ends would be a scale of no length.
     return max(min(least, top / 10), top * _LOG_SPAN)
 
