@@ -10,7 +10,14 @@ from attncli.text import counted, printable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from attncli.referee.report import CheckReport, Diagnosis, Explanation, Place, Verdict
+    from attncli.referee.report import (
+        CheckReport,
+        Diagnosis,
+        Explanation,
+        Place,
+        Tolerance,
+        Verdict,
+    )
 
 __all__ = ["diagnosis_lines", "place_text", "report_lines", "verdict_lines"]
 
@@ -32,12 +39,7 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
     word = "ok" if verdict.passed else "MISMATCH"
     yield f"{verdict.name}: {word} ({verdict.format}, shape {shape_text(verdict.shape)})"
     if verdict.tolerance is None:
-        yield f"  the answer has shape {shape_text(verdict.expected_shape)}"
-        if verdict.shape_of == verdict.name:
-            yield "  these are the weights of each head: leave --average-heads out"
-        elif verdict.shape_of is not None:
-            name = verdict.shape_of
-            yield f"  this is the shape of {name}: --expect {name}=FILE"
+        yield from _misshapen_lines(verdict)
         return
     if verdict.largest is None:
         yield "  every number is the answer's"
@@ -46,7 +48,25 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
     if verdict.largest_relative is not None:
         relative = verdict.largest_relative
         yield f"  largest relative error {relative.error:.3g} at {place_text(relative)}"
-    tolerance = verdict.tolerance
+    yield from _tolerance_lines(verdict, verdict.tolerance)
+    if verdict.nonfinite:
+        rows = counted(verdict.nonfinite_rows, "row")
+        yield (
+            f"  {counted(verdict.nonfinite, 'element')} in {rows} "
+            f"{'is' if verdict.nonfinite == 1 else 'are'} NaN or infinite and should not be"
+        )
+
+
+def _misshapen_lines(verdict: Verdict) -> Iterator[str]:
+    yield f"  the answer has shape {shape_text(verdict.expected_shape)}"
+    if verdict.shape_of == verdict.name:
+        yield "  these are the weights of each head: leave --average-heads out"
+    elif verdict.shape_of is not None:
+        name = verdict.shape_of
+        yield f"  this is the shape of {name}: --expect {name}=FILE"
+
+
+def _tolerance_lines(verdict: Verdict, tolerance: Tolerance) -> Iterator[str]:
     why = "earned" if tolerance.earned else "given"
     yield (
         f"  the plain formula in {verdict.format} errs by {tolerance.plain_error:.3g}; tolerance "
@@ -58,12 +78,6 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
         f"  rms error {verdict.rms:.3g}{most}; {verdict.outside} of {verdict.elements} elements "
         f"({share} %) outside the tolerance"
     )
-    if verdict.nonfinite:
-        rows = counted(verdict.nonfinite_rows, "row")
-        yield (
-            f"  {counted(verdict.nonfinite, 'element')} in {rows} "
-            f"{'is' if verdict.nonfinite == 1 else 'are'} NaN or infinite and should not be"
-        )
 
 
 def _percent(count: int, all_: int) -> str:
