@@ -196,3 +196,14 @@ def test_each_output_may_have_its_own_explanation():
     assert [v.passed for v in report.verdicts] == [True, False]
     (explanation,) = report.diagnosis.explanations
     assert (explanation.name, explanation.outputs) == ("unscaled", ("weights",))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("keys", [6, 15])
+def test_a_one_that_is_added_to_the_denominator(seed, keys):
+    q, k, v = draw(seed, (2, 4, 6, 8), (2, 4, keys, 8), (2, 4, keys, 8))
+    scores = q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8)
+    wrong = np.exp(scores) / (1 + np.exp(scores).sum(-1, keepdims=True)) @ v
+    # Of 15 keys, one of zeros is the same.
+    zeros = {f"zeros_to_{size}_counted" for size in (16,) if keys == 15}
+    assert named(ask((q, k, v), wrong)) == {"sinks_unasked"} | zeros

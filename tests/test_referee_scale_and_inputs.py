@@ -101,6 +101,21 @@ class TestAnotherScale:
         assert explanation.options == (f"--scale {scale:g}",)
         assert explanation.error < 1e-5
 
+    @pytest.mark.parametrize("scale", [0.3, 0.123456, 0.3571])
+    def test_is_found_in_float64_to_its_last_digits(self, scale):
+        q, k, v = draw(0, dtype="float64")
+        report = ask((q, k, v), plain(q, k, v, scale=scale), "float64")
+        (explanation,) = report.diagnosis.explanations
+        assert explanation.options == (f"--scale {scale}",)
+        assert explanation.error < 1e-14
+
+    def test_the_option_reproduces_it(self):
+        q, k, v = draw(0)
+        wrong = plain(q, k, v, scale=np.pi / 10)
+        (explanation,) = ask((q, k, v), wrong).diagnosis.explanations
+        scale = float(explanation.options[0].split()[1])
+        assert ask((q, k, v), wrong, scale=scale).passed
+
     def test_is_found_in_weights_and_in_lse(self):
         q, k, v = draw(0)
         scores = 0.41 * q.astype("f8") @ k.swapaxes(-1, -2)

@@ -9,7 +9,7 @@ import numpy as np
 
 from attncli.referee.convention import Convention
 from attncli.referee.evaluation import evaluate
-from attncli.referee.options import scaled
+from attncli.referee.options import scaled, shortest
 from attncli.referee.recipe import vary
 from attncli.referee.verdict import root_mean_square
 
@@ -21,7 +21,9 @@ __all__ = ["another_scale"]
 # As multiples of the right scale: tried first, a factor apart, and then narrowed.
 _STEP = 2.0**0.5
 _TRIED = tuple(sign * _STEP**power for sign in (1, -1) for power in range(-8, 9))
-_NARROWED = 30
+# The error falls to the right scale on a straight line from either side: so far as float64 goes.
+_NARROWED = 75
+_AS_NEAR = 1.1
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -43,17 +45,23 @@ def another_scale(case: Case) -> Convention | None:
     if right == 0 or not _comparable(case):
         return None
     factor = min(_TRIED, key=lambda tried: _distance(case, tried * right))
-    found = right * _narrowed(case, right, factor)
-    shown = float(f"{found:.4g}")
+    scale = _fewest_digits(case, right * _narrowed(case, right, factor))
     return Convention(
         name="another_scale",
         topic="scale",
-        meaning=f"the scale is about {shown:g}, where {right:.4g} is right",
+        meaning=f"the scale is about {shortest(scale)}, where {right:.4g} is right",
         fix="multiply Q·Kᵀ by the scale that the problem states; unless it states one, 1/√D",
         shows="nearly any inputs",
-        apply=lambda recipe: vary(recipe, scale=found),
-        option=lambda problem: scaled(shown, problem),
+        apply=lambda recipe: vary(recipe, scale=scale),
+        option=lambda problem: scaled(scale, problem),
     )
+
+
+def _fewest_digits(case: Case, scale: float) -> float:
+    """Return the scale with as few digits as come about as near to the files."""
+    most = _AS_NEAR * _distance(case, scale)
+    rounded = (float(f"{scale:.{digits}g}") for digits in range(2, 17))
+    return next((number for number in rounded if _distance(case, number) <= most), scale)
 
 
 def _comparable(case: Case) -> bool:
@@ -71,12 +79,17 @@ def _narrowed(case: Case, right: float, factor: float) -> float:
     Kiefer 1953, "Sequential minimax search for a maximum".
     """
     low, high = factor / _STEP, factor * _STEP
+    one, other = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    at_one, at_other = _distance(case, one * right), _distance(case, other * right)
     for _ in range(_NARROWED):
-        one, other = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-        if _distance(case, one * right) < _distance(case, other * right):
-            high = other
+        if at_one < at_other:
+            high, other, at_other = other, one, at_one
+            one = high - _GOLDEN * (high - low)
+            at_one = _distance(case, one * right)
         else:
-            low = one
+            low, one, at_one = one, other, at_other
+            other = low + _GOLDEN * (high - low)
+            at_other = _distance(case, other * right)
     return (low + high) / 2
 
 

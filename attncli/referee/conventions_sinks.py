@@ -89,6 +89,12 @@ def _scaled(recipe: Recipe) -> Recipe | None:
     return scaled_sinks(recipe, scale)
 
 
+def _zero_sink(recipe: Recipe) -> Recipe | None:
+    if recipe.problem.sinks is not None:
+        return None
+    return vary(recipe, sinks=np.zeros(recipe.problem.shape[1]))
+
+
 def _sinks(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
     return Convention(
         name=name,
@@ -137,6 +143,12 @@ SINKS = (
         "sinks_negated",
         "exp(−sink) is added to the denominator: the sinks have the wrong sign",
         lambda recipe: None if recipe.problem.sinks is None else scaled_sinks(recipe, -1),
+    ),
+    _sinks(
+        "sinks_unasked",
+        "1 is added to the denominator, as of a sink of 0 (softmax1, add_zero_attn)",
+        _zero_sink,
+        option=lambda _: "--sinks 0",
     ),
     _sinks("sinks_scaled", "the sinks are scaled like the scores", _scaled),
 )

@@ -25,8 +25,10 @@ Array = npt.NDArray[Any]
 
 # A deviating formula may round far worse than the right one, but not by more than this.
 _SCREEN = 1000.0
-# How much of an error an explanation may leave; the smallest that is no rounding leaves a third.
-_MOST_LEFT = 0.5
+# How much of an error an explanation may leave: the smallest that is no rounding leaves a third,
+# and what is left is rounding that the recipe explains, without the slack of a verdict.
+_MOST_LEFT = 0.4
+_OF_THE_LIMIT = 0.5
 # Agreement of an infinity or NaN with one where the answer is finite: no accident.
 _NONFINITE_BITS = 32.0
 _MOST_BITS_AN_ELEMENT = 20.0
@@ -79,7 +81,7 @@ def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
     pairs = [(case.files[n], made[n], tolerances[n]) for n in made]
     if not all(is_within(*_finite_errors(*pair[:2]), pair[2]) for pair in pairs):
         return None
-    if not all(_explains(case, name, made[name], question.tolerances[name]) for name in made):
+    if not all(_explains(question, case, n, made[n], tolerances[n]) for n in made):
         return None
     error = max(float(_finite_errors(*pair[:2])[0].max(initial=0.0)) for pair in pairs)
     rms = max(root_mean_square(_shares(*pair)) for pair in pairs)
@@ -138,16 +140,34 @@ def _finite_errors(found: Array, made: Array) -> tuple[Array, Array]:
     return np.abs(found[finite] - made[finite]), made[finite]
 
 
-def _explains(case: Case, name: str, made: Array, tolerance: Tolerance) -> bool:
-    """Return whether far less error is left of what was wrong: other noise explains nothing."""
+def _explains(question: Question, case: Case, name: str, made: Array, own: Tolerance) -> bool:
+    """Return whether far less error is left of what was wrong: other noise explains nothing.
+
+    Parameters
+    ----------
+    question : Question
+    case : Case
+    name : str
+        Of the output.
+    made : ndarray
+        What the recipe makes.
+    own : Tolerance
+        Of the recipe.
+    """
     found, right = case.files[name], case.shaped(case.recipe, case.right, name)
     if right.shape != found.shape:
         return True
     before, answer = _finite_errors(found, right)
-    left, _ = _finite_errors(found, made)
-    if is_within(before, answer, tolerance):
+    left, answer_made = _finite_errors(found, made)
+    if is_within(before, answer, question.tolerances[name]):
         return True
-    return root_mean_square(left) <= _MOST_LEFT * root_mean_square(before)
+    rms = root_mean_square(left)
+    if own.rms is not None:
+        digits = question.digits[name]
+        printed = digits.absolute + digits.relative * root_mean_square(answer_made)
+        if rms > _OF_THE_LIMIT * own.rms + printed:
+            return False
+    return rms <= _MOST_LEFT * root_mean_square(before)
 
 
 def _bits(case: Case, name: str, made: Array, tolerance: Tolerance) -> float:

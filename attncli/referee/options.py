@@ -24,6 +24,7 @@ __all__ = [
     "inverted",
     "padded_queries",
     "scaled",
+    "shortest",
     "together",
     "windowed",
     "without_alibi",
@@ -72,8 +73,12 @@ def scaled(factor: float, problem: Problem) -> str:
     """Return the option for another scale."""
     default = problem.score != "dot" or problem.query.shape[3] == 1
     plain = "" if default or problem.scale != 1 else " (without --plain)"
-    digits = repr(float(factor)).removesuffix(".0")
-    return f"--scale {digits}{plain}"
+    return f"--scale {shortest(factor)}{plain}"
+
+
+def shortest(number: float) -> str:
+    """Return the shortest text that is this number."""
+    return repr(float(number)).removesuffix(".0")
 
 
 def corner(problem: Problem) -> tuple[int, ...]:

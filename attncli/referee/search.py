@@ -83,7 +83,9 @@ class Search:
     def _another_scale(self, pairs: Sequence[Group]) -> tuple[Explanation, ...]:
         """Explain by a scale of any size, unless two mistakes explain that scale."""
         cases = self.cases.of(frozenset())
-        found = another_scale(cases[0]) if cases else None
+        if time.monotonic() > self._deadline or not cases:
+            return ()
+        found = another_scale(cases[0])
         fitted = () if found is None else self._explain([(found,)], _BITS_FOR_FITTED)
         if not fitted:
             return ()

@@ -26,6 +26,8 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+# Products of a sum that is made a term at a time.
+_AT_ONCE = 2**18
 
 
 def _scale(recipe: Recipe, scores: Array) -> Array:
@@ -118,8 +120,13 @@ def product_of(left: Array, right: Array, *, one_by_one: bool = False) -> Array:
         return np.asarray(left @ right)
     shape = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     total = np.zeros((*shape, left.shape[-2], right.shape[-1]), left.dtype)
-    for index in range(left.shape[-1]):
-        total += left[..., index, None] * right[..., index, None, :]
+    terms = left.shape[-1]
+    block = max(1, _AT_ONCE // max(1, total.size))
+    for start in range(0, terms, block):
+        part = slice(start, start + block)
+        products = left[..., part, None] * right[..., None, part, :]
+        products[..., 0, :] += total
+        total = np.cumsum(products, axis=-2, out=products)[..., -1, :]
     return total
 
 
