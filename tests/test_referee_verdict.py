@@ -112,7 +112,7 @@ def test_tolerances_of_the_user():
 
 @pytest.mark.parametrize(("digits", "passes"), [(4, True), (6, True), (8, True)])
 def test_numbers_printed_with_few_digits_pass(digits, passes):
-    q, k, v = draw(0)
+    q, k, v = draw(0, dtype="float64")
     assert check(plain(q, k, v).round(digits), pose(q, k, v)).passed is passes
     wrong = plain(q, k, v).round(digits)
     wrong[0, 0, 0, 0] += 2 * 10.0**-digits
@@ -467,3 +467,28 @@ def test_two_decimals_are_those_of_print_where_many_numbers_have_them():
     assert not check(right.round(1), pose(q, k, v), diagnose=False).passed
     # 0.25 may well be meant.
     assert not check([[0.25, 0.75]], pose([[1.0]], [[1.0], [2.0]], np.eye(2), scale=1.098)).passed
+
+
+@pytest.mark.parametrize("form", ["%.4f", "%.6f", "%.8f", "%g", "%e", "%.9g"])
+def test_text_of_an_output_of_float32_is_judged_as_such(form):
+    """Half a digit is lost in print, and no more than float32 has beside it."""
+    for seed in range(20):
+        q, k, v = draw(seed, *[(64, 32)] * 3)
+        scores = q @ k.T / np.float32(np.sqrt(32))
+        made = softmax(scores) @ v
+        assert made.dtype == np.float32
+        text = np.array([[float(form % number) for number in row] for row in made])
+        assert check(text, pose(q, k, v), diagnose=False).passed
+    assert not check(text + 1e-3, pose(q, k, v), diagnose=False).passed
+
+
+@pytest.mark.parametrize("size", [30, 100])
+def test_a_head_unlike_all_others_is_measured_too(size):
+    q, k, v = draw(0, *[(1, 32, 128, 32)] * 3)
+    v[:, 7] *= size
+    q, k, v = (array.astype("f2") for array in (q, k, v))
+    assert check(plain(q, k, v).astype("f2"), pose(q, k, v), diagnose=False).passed
+    # As torch does it: the weights are rounded before they meet the values.
+    scores = q.astype("f4") @ k.astype("f4").swapaxes(-1, -2) / np.float32(np.sqrt(32))
+    made = softmax(scores).astype("f2").astype("f4") @ v.astype("f4")
+    assert check(made.astype("f2"), pose(q, k, v), diagnose=False).passed

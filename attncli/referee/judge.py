@@ -18,7 +18,13 @@ from attncli.errors import UsageError
 from attncli.referee.case import Question
 from attncli.referee.diagnosis import diagnose as find_out
 from attncli.referee.report import CheckReport, Tolerance, Verdict
-from attncli.referee.rounding import Digits, Precision, own_precision, printed_digits
+from attncli.referee.rounding import (
+    PRECISIONS,
+    Digits,
+    Precision,
+    own_precision,
+    printed_digits,
+)
 from attncli.referee.tolerance import Plain, earned, plain_errors_in, plain_errors_of
 from attncli.referee.verdict import canonical, errors, measure, outside
 from attncli.result import OUTPUTS
@@ -31,6 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 Array = npt.NDArray[Any]
+# Bytes of a number of float32.
+_SINGLE = 4
+_FEW_DIGITS = 1e-9
 
 
 def check(
@@ -91,7 +100,10 @@ def check(
     """
     time_limit = arguments.finite_number("time_limit", time_limit)
     problem = replace(problem.read(), dtype=np.dtype(np.float64))
-    files = {name: _File.of(name, given) for name, given in _named(expected, problem).items()}
+    inputs = [a for a in (problem.query, problem.key, problem.value) if a is not None]
+    single = all(array.dtype.itemsize <= _SINGLE for array in inputs)
+    named = _named(expected, problem)
+    files = {name: _File.of(name, given, single=single) for name, given in named.items()}
     if average_heads:
         _refuse_average(problem, files)
     answers = _answers(problem, tuple(files), average_heads=average_heads, threads=threads)
@@ -177,12 +189,17 @@ class _File:
     digits: Digits
 
     @classmethod
-    def of(cls, name: str, given: object) -> _File:
+    def of(cls, name: str, given: object, *, single: bool) -> _File:
+        """Look at a file; ``single``: the inputs are no wider than float32."""
         array = arguments.real_array(name, given)
         values = widen(array, np.float64)
         precision = own_precision(array, values)
-        few = array.dtype == np.float64 and precision.name == "float64"
-        return cls(values, precision, printed_digits(values) if few else Digits())
+        if array.dtype != np.float64 or precision.name != "float64":
+            return cls(values, precision, Digits())
+        digits = printed_digits(values)
+        # So few digits do not tell in which format they were made; the inputs do.
+        few = max(digits.absolute, digits.relative) > _FEW_DIGITS
+        return cls(values, PRECISIONS["float32"] if few and single else precision, digits)
 
 
 def _named(

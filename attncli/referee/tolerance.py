@@ -40,7 +40,7 @@ from attncli.referee.stages import shared
 from attncli.referee.verdict import root_mean_square
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from attncli.problem import Problem
     from attncli.referee.report import Place
@@ -145,31 +145,45 @@ def plain_errors_of(problem: Problem, precisions: Mapping[str, Precision]) -> di
 
 
 def plain_errors_in(
-    places: Iterable[Place],
+    places: Sequence[Place],
     problem: Problem,
     precisions: Mapping[str, Precision],
     known: Mapping[str, Plain],
 ) -> dict[str, Plain]:
-    """Return the plain formula's errors as they are known, and those in a few rows more.
+    """Return the plain formula's errors as they are known, and those in a few places more.
+
+    Each row itself says how large an error may be; what is usual in its head, rows far
+    from it say.
 
     Parameters
     ----------
-    places : iterable of Place
+    places : sequence of Place
         Whose rows; a head of None stands for all heads.
     problem : Problem
     precisions : mapping of str to Precision
     known : mapping of str to Plain
     """
     total = dict(known)
+    queries, rows = problem.shape[2], _rows_a_chunk(problem)
     for place in places:
-        row = place.query, place.query + 1
-        part = problem.select(batch=place.batch, head=place.head, rows=row)
-        for name, plain in plain_errors(recipe_of(part, problem), precisions).items():
-            # One row, and of the worst, says nothing of the mean.
+        for name, plain in _plain_errors_at(place, place.query, 1, problem, precisions).items():
             largest = max(total[name].largest, plain.largest)
             excess = max(total[name].excess, plain.excess)
             total[name] = total[name]._replace(largest=largest, excess=excess)
+    for place in {(place.batch, place.head): place for place in places}.values():
+        far = (place.query + queries // 2) % max(1, queries - rows)
+        for name, plain in _plain_errors_at(place, far, rows, problem, precisions).items():
+            total[name] |= plain
     return total
+
+
+def _plain_errors_at(
+    place: Place, start: int, rows: int, problem: Problem, precisions: Mapping[str, Precision]
+) -> dict[str, Plain]:
+    """Return the plain formula's errors in some rows of the head of a place."""
+    span = start, min(start + rows, problem.shape[2])
+    part = problem.select(batch=place.batch, head=place.head, rows=span)
+    return plain_errors(recipe_of(part, problem), precisions)
 
 
 def plain_errors(
@@ -265,13 +279,19 @@ def _value_sizes(problem: Problem) -> Array:
     return np.abs(shared(problem, widen(problem.value, np.float64)))
 
 
+def _rows_a_chunk(problem: Problem) -> int:
+    _, heads, queries, keys = problem.shape
+    together = 1 if problem.output is None else heads
+    width = int(problem.query.shape[3])
+    return max(1, min(queries, _CHUNK_CELLS // (keys * width * together)))
+
+
 def _chunks(problem: Problem) -> Iterator[Problem]:
     """Yield parts of a problem: all of it, or some spread evenly over it where it is large."""
     batch, heads, queries, keys = problem.shape
     # The output projection needs all heads.
     each: Iterable[int | None] = range(heads) if problem.output is None else (None,)
-    together = 1 if problem.output is None else heads
-    rows = max(1, min(queries, _CHUNK_CELLS // (keys * problem.query.shape[3] * together)))
+    rows = _rows_a_chunk(problem)
     parts = [(b, h, start) for b in range(batch) for h in each for start in range(0, queries, rows)]
     if batch * heads * queries * keys <= _CHUNK_CELLS:
         yield problem
