@@ -72,7 +72,7 @@ BLOCKS = (
             f"the last block of {size} keys, which may be incomplete, is left out",
             _last(size),
             fix=f"go over all ⌈S/{size}⌉ blocks, and mask the rest of the last one",
-            shows=f"more than {size} keys",
+            shows=f"more than {size} keys, another number of them in the last block of {size}",
         )
         for size in _SIZES
     ),
@@ -92,7 +92,7 @@ BLOCKS = (
             f"the keys are filled up with zeros to a multiple of {size}, and the zeros get weight",
             _zeros_counted(size),
             fix="give the keys beyond the last the score −inf",
-            shows=f"a number of keys that is no multiple of {size}",
+            shows=f"another number of zeros up to a multiple of {size}",
         )
         for size in _SIZES
     ),
