@@ -24,6 +24,10 @@ def made(seed):
         ("output_projection_missing", lambda joined, weight, bias: joined),
         ("output_projection_transposed", lambda joined, weight, bias: joined @ weight.T + bias),
         ("output_bias_missing", lambda joined, weight, bias: joined @ weight),
+        (
+            "output_projection_transposed+output_bias_missing",
+            lambda joined, weight, bias: joined @ weight.T,
+        ),
     ],
 )
 def test_mistakes_of_an_output_projection(seed, name, wrong):

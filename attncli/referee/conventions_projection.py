@@ -42,11 +42,11 @@ def _without_bias(recipe: Recipe) -> Recipe | None:
 
 
 def _output(
-    name: str, meaning: str, fix: str, apply: Callable[[Recipe], Recipe | None]
+    name: str, topic: str, meaning: str, fix: str, apply: Callable[[Recipe], Recipe | None]
 ) -> Convention:
     return Convention(
         name=name,
-        topic="output projection",
+        topic=topic,
         meaning=meaning,
         fix=fix,
         shows="an output projection that is not the identity",
@@ -57,18 +57,21 @@ def _output(
 OUTPUT = (
     _output(
         "output_projection_missing",
+        "output projection",
         "the output projection is missing: these are the contexts of the heads, joined",
         "multiply the joined contexts with Wo, and add its bias",
         _missing,
     ),
     _output(
         "output_projection_transposed",
+        "output projection",
         "the output projection is transposed: its rows are taken for columns",
         "mind the orientation: nn.Linear stores (out, in), and X · W wants (in, out)",
         _transposed,
     ),
     _output(
         "output_bias_missing",
+        "output bias",
         "the bias of the output projection is missing",
         "add the bias after the product with Wo",
         _without_bias,

@@ -46,6 +46,7 @@ _CONCERNS = {
     "scores": {"scores", "raw", "capped"},
     "precision": {"context"},
     "output projection": {"context"},
+    "output bias": {"context"},
 }
 
 
