@@ -14,11 +14,11 @@ from attncli.referee.stages import present_average
 from attncli.referee.verdict import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from attncli.problem import Problem
     from attncli.referee.convention import Need
-    from attncli.referee.report import Tolerance
+    from attncli.referee.report import Place, Tolerance
     from attncli.referee.rounding import Digits, Precision
 
 __all__ = ["Case", "Cases", "Question"]
@@ -51,6 +51,8 @@ class Question:
         Those of the right answer; conventions earn their own unless the user gave one.
     averaged : bool
         The weights are the mean of the heads.
+    doubtful : sequence of Place
+        Rows that look wrong, where the plain formula is measured, too.
     """
 
     problem: Problem
@@ -61,6 +63,7 @@ class Question:
     digits: Mapping[str, Digits]
     tolerances: Mapping[str, Tolerance]
     averaged: bool = False
+    doubtful: Sequence[Place] = ()
 
     def about(self, names: tuple[str, ...]) -> Question:
         """Return the same question about some outputs alone."""
@@ -77,6 +80,7 @@ class Question:
             kept(self.digits),
             kept(self.tolerances),
             self.averaged and "weights" in names,
+            self.doubtful,
         )
 
 

@@ -16,7 +16,7 @@ from attncli.referee.report import Diagnosis, Explanation
 from attncli.referee.rounding import PRECISIONS, Digits, Precision
 from attncli.referee.search import Search, follow
 from attncli.referee.tolerance import earned, plain_errors_of
-from attncli.referee.verdict import errors, is_within
+from attncli.referee.verdict import Errors, distance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +81,7 @@ def _narrowed(question: Question) -> Question:
     precisions = {n: _narrowest(question, n) for n in question.files}
     if precisions == dict(question.precisions):
         return question
-    plain = plain_errors_of(question.problem, precisions)
+    plain = plain_errors_of(question.problem, precisions, question.doubtful)
     tolerances = {
         name: earned(plain[name], precisions[name], question.digits[name]) if old.earned else old
         for name, old in question.tolerances.items()
@@ -155,17 +155,17 @@ def _computed_in_single(question: Question) -> tuple[Explanation, ...]:
 
 def _stored_wider(question: Question, convention: Convention) -> Explanation | None:
     """Return the explanation that all files are right in the narrower format that they show."""
-    plain = plain_errors_of(question.problem, question.precisions)
+    plain = plain_errors_of(question.problem, question.precisions, question.doubtful)
     largest = 0.0
     for name, found in question.files.items():
         answer = question.answers[name]
         tolerance = earned(plain[name], question.precisions[name], Digits())
         if found.shape != answer.shape or not question.tolerances[name].earned:
             return None
-        error = errors(found, answer)
-        if not is_within(error, answer, tolerance):
+        errors = Errors(distance(found, answer), answer, tolerance)
+        if not errors.passed:
             return None
-        largest = max(largest, float(error.max()))
+        largest = max(largest, float(errors.error.max()))
     return Explanation((convention,), (), tuple(question.files), largest)
 
 

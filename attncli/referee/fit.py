@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from attncli.referee.evaluation import evaluate
 from attncli.referee.tolerance import earned, plain_errors
-from attncli.referee.verdict import is_within, root_mean_square
+from attncli.referee.verdict import Errors, root_mean_square
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,13 +78,11 @@ def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
     tolerances = dict(question.tolerances)
     if case.evaluable and all(tolerance.earned for tolerance in tolerances.values()):
         tolerances = _earned(question, recipe, outputs)
-    pairs = [(case.files[n], made[n], tolerances[n]) for n in made]
-    if not all(is_within(*_finite_errors(*pair[:2]), pair[2]) for pair in pairs):
+    left = {n: _finite_errors(case.files[n], made[n], tolerances[n]) for n in made}
+    if not all(left[n].passed and _explains(question, case, n, left[n]) for n in made):
         return None
-    if not all(_explains(question, case, n, made[n], tolerances[n]) for n in made):
-        return None
-    error = max(float(_finite_errors(*pair[:2])[0].max(initial=0.0)) for pair in pairs)
-    rms = max(root_mean_square(_shares(*pair)) for pair in pairs)
+    error = max(float(errors.error.max(initial=0.0)) for errors in left.values())
+    rms = max(root_mean_square(_shares(errors)) for errors in left.values())
     bits = sum(_bits(case, name, made[name], tolerances[name]) for name in made)
     return Fit(error, rms, bits)
 
@@ -127,20 +125,20 @@ def _earned(question: Question, recipe: Recipe, outputs: Outputs) -> dict[str, T
     }
 
 
-def _shares(found: Array, made: Array, tolerance: Tolerance) -> Array:
-    """Return the errors of the finite elements as shares of what is allowed."""
-    error, made = _finite_errors(found, made)
+def _shares(errors: Errors) -> Array:
+    """Return the errors as shares of what is allowed."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(error == 0, 0, error / tolerance.allowed(made))
+        allowed = errors.tolerance.allowed(errors.answer)
+        return np.where(errors.error == 0, 0, errors.error / allowed)
 
 
-def _finite_errors(found: Array, made: Array) -> tuple[Array, Array]:
-    """Return |found − made| and made, where both are finite."""
+def _finite_errors(found: Array, made: Array, tolerance: Tolerance) -> Errors:
+    """Return the errors of the elements that are finite in both."""
     finite = np.isfinite(found) & np.isfinite(made)
-    return np.abs(found[finite] - made[finite]), made[finite]
+    return Errors(np.abs(found[finite] - made[finite]), made[finite], tolerance)
 
 
-def _explains(question: Question, case: Case, name: str, made: Array, own: Tolerance) -> bool:
+def _explains(question: Question, case: Case, name: str, left: Errors) -> bool:
     """Return whether far less error is left of what was wrong: other noise explains nothing.
 
     Parameters
@@ -149,25 +147,21 @@ def _explains(question: Question, case: Case, name: str, made: Array, own: Toler
     case : Case
     name : str
         Of the output.
-    made : ndarray
-        What the recipe makes.
-    own : Tolerance
-        Of the recipe.
+    left : Errors
+        Beside what the recipe makes.
     """
     found, right = case.files[name], case.shaped(case.recipe, case.right, name)
     if right.shape != found.shape:
         return True
-    before, answer = _finite_errors(found, right)
-    left, answer_made = _finite_errors(found, made)
-    if is_within(before, answer, question.tolerances[name]):
+    before = _finite_errors(found, right, question.tolerances[name])
+    if before.passed:
         return True
-    rms = root_mean_square(left)
-    if own.rms is not None:
+    if left.tolerance.rms is not None:
         digits = question.digits[name]
-        printed = digits.absolute + digits.relative * root_mean_square(answer_made)
-        if rms > _OF_THE_LIMIT * own.rms + printed:
+        printed = digits.absolute + digits.relative * root_mean_square(left.answer)
+        if left.rms > _OF_THE_LIMIT * left.tolerance.rms + printed:
             return False
-    return rms <= _MOST_LEFT * root_mean_square(before)
+    return left.rms <= _MOST_LEFT * before.rms
 
 
 def _bits(case: Case, name: str, made: Array, tolerance: Tolerance) -> float:

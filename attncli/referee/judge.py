@@ -26,13 +26,14 @@ from attncli.referee.rounding import (
     printed_digits,
 )
 from attncli.referee.tolerance import Plain, earned, plain_errors_in, plain_errors_of
-from attncli.referee.verdict import canonical, errors, measure, outside
+from attncli.referee.verdict import Errors, canonical, distance, measure
 from attncli.result import OUTPUTS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from attncli.problem import Problem
+    from attncli.referee.report import Place
 
 __all__ = ["check"]
 
@@ -114,11 +115,12 @@ def check(
             problem=problem,
             files={n: f.values for n, f in files.items()},
             answers=answers,
-            wrong=compared.wrong,
+            wrong={n: errors.wrong for n, errors in compared.errors.items()},
             precisions={n: f.precision for n, f in files.items()},
             digits={n: f.digits for n, f in files.items()},
             tolerances=compared.tolerances,
             averaged=average_heads,
+            doubtful=compared.doubtful,
         )
         found = find_out(question, compared.shaped, time.monotonic() + time_limit)
     return CheckReport(compared.verdicts, found, {n: f.values for n, f in files.items()}, answers)
@@ -134,14 +136,19 @@ class _Compared:
     verdicts : tuple of Verdict
     shaped : dict of str to ndarray
         The files as (B, H, L, ·), those whose shape is right.
-    wrong : dict of str to ndarray of bool
-        Their wrong elements.
+    errors : dict of str to Errors
+        Of the same.
     """
 
     tolerances: dict[str, Tolerance]
     verdicts: tuple[Verdict, ...]
     shaped: dict[str, Array]
-    wrong: dict[str, npt.NDArray[np.bool_]]
+    errors: dict[str, Errors]
+
+    @property
+    def doubtful(self) -> tuple[Place, ...]:
+        """The worst rows of every file."""
+        return tuple(place for verdict in self.verdicts for place in verdict.worst_rows)
 
 
 def _compare(
@@ -154,11 +161,12 @@ def _compare(
     precisions = {n: f.precision for n, f in files.items()}
     plain = plain_errors_of(problem, precisions)
     compared = _compare_within(problem, files, answers, _tolerances(plain, files, given))
-    doubtful = [place for verdict in compared.verdicts for place in verdict.worst_rows]
-    if given is not None or not doubtful:
+    if given is not None or not compared.doubtful:
         return compared
-    plain = plain_errors_in(doubtful, problem, precisions, plain)
-    return _compare_within(problem, files, answers, _tolerances(plain, files, given))
+    more = plain_errors_in(compared.doubtful, problem, precisions, plain)
+    if more == plain:
+        return compared
+    return _compare_within(problem, files, answers, _tolerances(more, files, given))
 
 
 def _compare_within(
@@ -167,17 +175,20 @@ def _compare_within(
     answers: Mapping[str, Array],
     tolerances: dict[str, Tolerance],
 ) -> _Compared:
-    fitting = {n: f for n, f in files.items() if f.values.shape == answers[n].shape}
-    shaped = {n: canonical(problem, n, f.values) for n, f in fitting.items()}
-    right = {n: canonical(problem, n, answers[n]) for n in fitting}
-    verdicts = tuple(
-        measure(problem, n, shaped[n], right[n], tolerances[n], f.precision.name, f.values.shape)
-        if n in fitting
-        else _misshapen(problem, n, f, answers[n].shape)
-        for n, f in files.items()
-    )
-    wrong = {n: outside(errors(shaped[n], right[n]), right[n], tolerances[n]) for n in fitting}
-    return _Compared(tolerances, verdicts, shaped, wrong)
+    shaped: dict[str, Array] = {}
+    errors: dict[str, Errors] = {}
+    verdicts = []
+    for name, file in files.items():
+        answer, shape = answers[name], file.values.shape
+        if shape != answer.shape:
+            verdicts.append(_misshapen(problem, name, file, answer.shape))
+            continue
+        shaped[name] = canonical(problem, name, file.values)
+        right = canonical(problem, name, answer)
+        errors[name] = Errors(distance(shaped[name], right), right, tolerances[name])
+        fmt = file.precision.name
+        verdicts.append(measure(problem, name, shaped[name], errors[name], fmt, shape))
+    return _Compared(tolerances, tuple(verdicts), shaped, errors)
 
 
 @dataclass(frozen=True, eq=False)

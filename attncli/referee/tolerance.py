@@ -126,7 +126,9 @@ def _earned_rms(plain: Plain, precision: Precision, digits: Digits) -> float:
     return factor * plain.rms + stored + summed + printed
 
 
-def plain_errors_of(problem: Problem, precisions: Mapping[str, Precision]) -> dict[str, Plain]:
+def plain_errors_of(
+    problem: Problem, precisions: Mapping[str, Precision], places: Sequence[Place] = ()
+) -> dict[str, Plain]:
     """Return the plain formula's errors in each output, on all of a problem or a fair sample.
 
     Parameters
@@ -135,13 +137,15 @@ def plain_errors_of(problem: Problem, precisions: Mapping[str, Precision]) -> di
         In float64.
     precisions : mapping of str to Precision
         The format of each output.
+    places : sequence of Place
+        Where else to measure.
     """
     total = dict.fromkeys(precisions, Plain())
     for part in _chunks(problem):
         recipe = recipe_of(part, problem)
         for name, plain in plain_errors(recipe, precisions).items():
             total[name] |= plain
-    return total
+    return plain_errors_in(places, problem, precisions, total)
 
 
 def plain_errors_in(
@@ -164,6 +168,8 @@ def plain_errors_in(
     known : mapping of str to Plain
     """
     total = dict(known)
+    if _is_small(problem):  # all of it is known
+        return total
     queries, rows = problem.shape[2], _rows_a_chunk(problem)
     for place in places:
         for name, plain in _plain_errors_at(place, place.query, 1, problem, precisions).items():
@@ -279,6 +285,10 @@ def _value_sizes(problem: Problem) -> Array:
     return np.abs(shared(problem, widen(problem.value, np.float64)))
 
 
+def _is_small(problem: Problem) -> bool:
+    return math.prod(problem.shape) <= _CHUNK_CELLS
+
+
 def _rows_a_chunk(problem: Problem) -> int:
     _, heads, queries, keys = problem.shape
     together = 1 if problem.output is None else heads
@@ -288,14 +298,14 @@ def _rows_a_chunk(problem: Problem) -> int:
 
 def _chunks(problem: Problem) -> Iterator[Problem]:
     """Yield parts of a problem: all of it, or some spread evenly over it where it is large."""
-    batch, heads, queries, keys = problem.shape
+    if _is_small(problem):
+        yield problem
+        return
+    batch, heads, queries, _ = problem.shape
     # The output projection needs all heads.
     each: Iterable[int | None] = range(heads) if problem.output is None else (None,)
     rows = _rows_a_chunk(problem)
     parts = [(b, h, start) for b in range(batch) for h in each for start in range(0, queries, rows)]
-    if batch * heads * queries * keys <= _CHUNK_CELLS:
-        yield problem
-        return
     chosen = sorted({round(i) for i in np.linspace(0, len(parts) - 1, _CHUNKS)})
     for b, h, start in (parts[i] for i in chosen):
         yield problem.select(batch=b, head=h, rows=(start, min(start + rows, queries)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +14,10 @@ from attncli.referee.report import Place, Tolerance, Verdict
 if TYPE_CHECKING:
     from attncli.problem import Problem
 
-__all__ = ["canonical", "errors", "is_within", "measure", "outside", "root_mean_square"]
+__all__ = ["Errors", "canonical", "distance", "measure", "root_mean_square"]
 
 Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
 _WORST_ROWS = 5
 # Wrong elements, of all, beside which others may be wrong that are nearer to the answer.
 _FEW = 0.05
@@ -29,7 +32,7 @@ def canonical(problem: Problem, name: str, array: Array) -> Array:
     return np.asarray(array.reshape(batch, -1, queries, 1 if name == "lse" else keys))
 
 
-def errors(found: Array, answer: Array) -> Array:
+def distance(found: Array, answer: Array) -> Array:
     """Return |found − answer|: 0 for equal infinities, inf where only one is finite or any NaN."""
     with np.errstate(invalid="ignore", over="ignore"):
         error: Array = np.abs(found - answer)
@@ -39,43 +42,57 @@ def errors(found: Array, answer: Array) -> Array:
     return error
 
 
-def outside(error: Array, answer: Array, tolerance: Tolerance) -> npt.NDArray[np.bool_]:
-    """Return which elements are wrong.
+@dataclass(frozen=True, eq=False)
+class Errors:
+    """The errors of one output beside what is tolerated, one by one and together.
 
-    Those outside the tolerance; where they are few and yet the errors are too large
-    together, those too that are larger than the root of their mean square may be.
-    """
-    wrong: npt.NDArray[np.bool_] = error > tolerance.allowed(answer)
-    if tolerance.rms is None or np.count_nonzero(wrong) > _FEW * wrong.size:
-        return wrong
-    if root_mean_square(error[np.isfinite(error)]) <= tolerance.rms:
-        return wrong
-    return wrong | (error > tolerance.rms)
-
-
-def is_within(error: Array, answer: Array, tolerance: Tolerance) -> bool:
-    """Return whether the errors of an output, one by one and together, are tolerated.
-
-    Parameters
+    Attributes
     ----------
     error : ndarray
         |found − answer|.
     answer : ndarray
     tolerance : Tolerance
     """
-    if not (error <= tolerance.allowed(answer)).all():
-        return False
-    return tolerance.rms is None or root_mean_square(error) <= tolerance.rms
+
+    error: Array
+    answer: Array
+    tolerance: Tolerance
+
+    @cached_property
+    def outside(self) -> Bools:
+        """Which elements lie outside the tolerance."""
+        far: Bools = self.error > self.tolerance.allowed(self.answer)
+        return far
+
+    @cached_property
+    def rms(self) -> float:
+        """The root mean square of the finite errors."""
+        return root_mean_square(self.error[np.isfinite(self.error)])
+
+    @property
+    def passed(self) -> bool:
+        """Whether all is tolerated."""
+        return not self.outside.any() and not self._too_large_together
+
+    @property
+    def wrong(self) -> Bools:
+        """Which elements are wrong.
+
+        Those outside the tolerance; where they are few and yet the errors are too large
+        together, those too that are larger than the root of their mean square may be.
+        """
+        few = np.count_nonzero(self.outside) <= _FEW * self.outside.size
+        if few and self._too_large_together:
+            return self.outside | (self.error > np.float64(self.tolerance.rms))
+        return self.outside
+
+    @property
+    def _too_large_together(self) -> bool:
+        return self.tolerance.rms is not None and self.rms > self.tolerance.rms
 
 
 def measure(
-    problem: Problem,
-    name: str,
-    found: Array,
-    answer: Array,
-    tolerance: Tolerance,
-    fmt: str,
-    shape: tuple[int, ...],
+    problem: Problem, name: str, found: Array, errors: Errors, fmt: str, shape: tuple[int, ...]
 ) -> Verdict:
     """Return the verdict on one output whose shape is right.
 
@@ -83,31 +100,30 @@ def measure(
     ----------
     problem : Problem
     name : str
-    found, answer : ndarray of float64 (B, H, L, ·)
-    tolerance : Tolerance
+    found : ndarray of float64 (B, H, L, ·)
+    errors : Errors
     fmt : str
         The format in which it is judged.
     shape : tuple of int
         In the axes of the user.
     """
-    error = errors(found, answer)
-    wrong = outside(error, answer, tolerance)
+    error, answer = errors.error, errors.answer
     odd = ~np.isfinite(found) & (error > 0)
     return Verdict(
         name=name,
         format=fmt,
         shape=shape,
         expected_shape=shape,
-        passed=is_within(error, answer, tolerance),
-        tolerance=tolerance,
+        passed=errors.passed,
+        tolerance=errors.tolerance,
         largest=_largest(problem, name, found, answer, error),
         largest_relative=_largest(problem, name, found, answer, _relative(error, answer)),
-        rms=root_mean_square(error[np.isfinite(error)]),
+        rms=errors.rms,
         elements=error.size,
-        outside=int(np.count_nonzero(error > tolerance.allowed(answer))),
+        outside=int(np.count_nonzero(errors.outside)),
         nonfinite=int(np.count_nonzero(odd)),
         nonfinite_rows=int(np.count_nonzero(odd.any(axis=-1))),
-        worst_rows=_worst(problem, name, found, answer, np.where(wrong, error, 0)),
+        worst_rows=_worst(problem, name, found, answer, np.where(errors.wrong, error, 0)),
     )
 
 
