@@ -492,3 +492,14 @@ def test_a_head_unlike_all_others_is_measured_too(size):
     scores = q.astype("f4") @ k.astype("f4").swapaxes(-1, -2) / np.float32(np.sqrt(32))
     made = softmax(scores).astype("f2").astype("f4") @ v.astype("f4")
     assert check(made.astype("f2"), pose(q, k, v), diagnose=False).passed
+
+
+def test_a_narrower_format_is_seen_where_one_row_is_unlike_all_others():
+    q, k, v = draw(1, (2, 2, 257, 80), *[(2, 2, 700, 80)] * 2)
+    q /= 10
+    q[1, 0, 130] *= 80
+    weights = softmax(q @ k.swapaxes(-1, -2) / np.float32(np.sqrt(80)))
+    assert weights.dtype == np.float32
+    assert ask((q, k, v), {"weights": weights}, "float64").passed
+    wider = {"weights": weights * np.float64(1 + 1e-12)}
+    assert named(check(wider, pose(q, k, v))) == {"computed_in_float32"}

@@ -65,36 +65,43 @@ def _block(name: str, meaning: str, apply: Apply, *, fix: str, shows: str) -> Co
     return Convention(name=name, topic="blocks", meaning=meaning, fix=fix, shows=shows, apply=apply)
 
 
+def _of_each_size(
+    name: str, meaning: str, make: Callable[[int], Apply], *, fix: str, shows: str
+) -> tuple[Convention, ...]:
+    """Return a mistake with blocks of each size, which stands in its words as {}."""
+    return tuple(
+        _block(
+            name.format(size),
+            meaning.format(size),
+            make(size),
+            fix=fix.format(size),
+            shows=shows.format(size, size),
+        )
+        for size in _SIZES
+    )
+
+
 BLOCKS = (
-    *(
-        _block(
-            f"last_block_of_{size}_lost",
-            f"the last block of {size} keys, which may be incomplete, is left out",
-            _last(size),
-            fix=f"go over all ⌈S/{size}⌉ blocks, and mask the rest of the last one",
-            shows=f"more than {size} keys, another number of them in the last block of {size}",
-        )
-        for size in _SIZES
+    *_of_each_size(
+        "last_block_of_{}_lost",
+        "the last block of {} keys, which may be incomplete, is left out",
+        _last,
+        fix="go over all ⌈S/{}⌉ blocks, and mask the rest of the last one",
+        shows="more than {} keys, another number of them in the last block of {}",
     ),
-    *(
-        _block(
-            f"first_block_of_{size}_lost",
-            f"the first block of {size} keys is left out",
-            _first(size),
-            fix="begin with block 0",
-            shows=f"more than {size} keys",
-        )
-        for size in _SIZES
+    *_of_each_size(
+        "first_block_of_{}_lost",
+        "the first block of {} keys is left out",
+        _first,
+        fix="begin with block 0",
+        shows="more than {} keys",
     ),
-    *(
-        _block(
-            f"zeros_to_{size}_counted",
-            f"the keys are filled up with zeros to a multiple of {size}, and the zeros get weight",
-            _zeros_counted(size),
-            fix="give the keys beyond the last the score −inf",
-            shows=f"another number of zeros up to a multiple of {size}",
-        )
-        for size in _SIZES
+    *_of_each_size(
+        "zeros_to_{}_counted",
+        "the keys are filled up with zeros to a multiple of {}, and the zeros get weight",
+        _zeros_counted,
+        fix="give the keys beyond the last the score −inf",
+        shows="another number of zeros up to a multiple of {}",
     ),
     _block(
         "last_key_lost",

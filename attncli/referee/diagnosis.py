@@ -12,10 +12,11 @@ import numpy.typing as npt
 from attncli.referee.convention import Convention
 from attncli.referee.evaluation import evaluate
 from attncli.referee.locate import locate
+from attncli.referee.plain_errors import plain_errors_of
 from attncli.referee.report import Diagnosis, Explanation
 from attncli.referee.rounding import PRECISIONS, Digits, Precision
 from attncli.referee.search import Search, follow
-from attncli.referee.tolerance import earned, plain_errors_of
+from attncli.referee.tolerance import earned
 from attncli.referee.verdict import Errors, distance
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee.evaluation import evaluate
-from attncli.referee.tolerance import earned, plain_errors
+from attncli.referee.plain_errors import plain_errors
+from attncli.referee.tolerance import earned
 from attncli.referee.verdict import Errors, root_mean_square
 
 if TYPE_CHECKING:

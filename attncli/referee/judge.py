@@ -17,6 +17,7 @@ from attncli.engine import attend
 from attncli.errors import UsageError
 from attncli.referee.case import Question
 from attncli.referee.diagnosis import diagnose as find_out
+from attncli.referee.plain_errors import Plain, plain_errors_in, plain_errors_of
 from attncli.referee.report import CheckReport, Tolerance, Verdict
 from attncli.referee.rounding import (
     PRECISIONS,
@@ -25,7 +26,7 @@ from attncli.referee.rounding import (
     own_precision,
     printed_digits,
 )
-from attncli.referee.tolerance import Plain, earned, plain_errors_in, plain_errors_of
+from attncli.referee.tolerance import earned
 from attncli.referee.verdict import Errors, canonical, distance, measure
 from attncli.result import OUTPUTS
 

@@ -1,0 +1,257 @@
+"""How far the plain formula errs in a format: on all of a small problem, else on a sample.
+
+The plain formula is Q·Kᵀ, softmax, ·V, every intermediate result stored in the format.
+What it errs by is measured against float64 on the very problem; `attncli.referee.tolerance`
+says what a file earns by it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import widen
+from attncli.referee.evaluation import evaluate
+from attncli.referee.recipe import Outputs, Recipe, recipe_of
+from attncli.referee.rounding import PRECISIONS, Precision
+from attncli.referee.stages import shared
+from attncli.referee.verdict import root_mean_square
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from attncli.problem import Problem
+    from attncli.referee.report import Place
+
+__all__ = ["Plain", "plain_errors", "plain_errors_in", "plain_errors_of"]
+
+Array = npt.NDArray[Any]
+
+_CHUNK_CELLS = 2**18
+_CHUNKS = 12
+
+
+class Plain(NamedTuple):
+    """What the plain formula does to one output.
+
+    Attributes
+    ----------
+    largest : float
+        Its largest absolute error.
+    excess : float
+        The same beyond one unit in the last place of the element.
+    rms : float
+        The root mean square of its errors.
+    size : float
+        A typical element.
+    rms_answer : float
+        The root mean square of the answer itself.
+    rows : int
+        How many rows were measured together.
+    """
+
+    largest: float = 0.0
+    excess: float = 0.0
+    rms: float = 0.0
+    size: float = 0.0
+    rms_answer: float = 0.0
+    rows: int = 0
+
+    def __or__(self, other: Plain) -> Plain:
+        return Plain(
+            largest=max(self.largest, other.largest),
+            excess=max(self.excess, other.excess),
+            rms=max(self.rms, other.rms),
+            size=max(self.size, other.size),
+            rms_answer=max(self.rms_answer, other.rms_answer),
+            rows=self.rows + other.rows,
+        )
+
+
+def plain_errors_of(
+    problem: Problem, precisions: Mapping[str, Precision], places: Sequence[Place] = ()
+) -> dict[str, Plain]:
+    """Return the plain formula's errors in each output, on all of a problem or a fair sample.
+
+    Parameters
+    ----------
+    problem : Problem
+        In float64.
+    precisions : mapping of str to Precision
+        The format of each output.
+    places : sequence of Place
+        Where else to measure.
+    """
+    total = dict.fromkeys(precisions, Plain())
+    for part in _chunks(problem):
+        recipe = recipe_of(part, problem)
+        for name, plain in plain_errors(recipe, precisions).items():
+            total[name] |= plain
+    return plain_errors_in(places, problem, precisions, total)
+
+
+def plain_errors_in(
+    places: Sequence[Place],
+    problem: Problem,
+    precisions: Mapping[str, Precision],
+    known: Mapping[str, Plain],
+) -> dict[str, Plain]:
+    """Return the plain formula's errors as they are known, and those in a few places more.
+
+    Each row itself says how large an error may be; what is usual in its head, rows far
+    from it say.
+
+    Parameters
+    ----------
+    places : sequence of Place
+        Whose rows; a head of None stands for all heads.
+    problem : Problem
+    precisions : mapping of str to Precision
+    known : mapping of str to Plain
+    """
+    total = dict(known)
+    if _is_small(problem):  # all of it is known
+        return total
+    queries, rows = problem.shape[2], _rows_a_chunk(problem)
+    for place in places:
+        for name, plain in _plain_errors_at(place, place.query, 1, problem, precisions).items():
+            largest = max(total[name].largest, plain.largest)
+            excess = max(total[name].excess, plain.excess)
+            total[name] = total[name]._replace(largest=largest, excess=excess)
+    for place in {(place.batch, place.head): place for place in places}.values():
+        far = (place.query + queries // 2) % max(1, queries - rows)
+        for name, plain in _plain_errors_at(place, far, rows, problem, precisions).items():
+            total[name] |= plain
+    return total
+
+
+def _plain_errors_at(
+    place: Place, start: int, rows: int, problem: Problem, precisions: Mapping[str, Precision]
+) -> dict[str, Plain]:
+    """Return the plain formula's errors in some rows of the head of a place."""
+    span = start, min(start + rows, problem.shape[2])
+    part = problem.select(batch=place.batch, head=place.head, rows=span)
+    return plain_errors(recipe_of(part, problem), precisions)
+
+
+def plain_errors(
+    recipe: Recipe, precisions: Mapping[str, Precision], exact: Outputs | None = None
+) -> dict[str, Plain]:
+    """Return the errors that a recipe makes when every step is rounded.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    precisions : mapping of str to Precision
+    exact : dict, optional
+        What `evaluate` gives for it.
+    """
+    exact = evaluate(recipe) if exact is None else exact
+    sizes = _sizes(recipe, exact, precisions)
+    made: dict[str, list[Outputs]] = {}
+    errors = {}
+    for name, precision in precisions.items():
+        # float64 cannot be measured against itself; its errors are those of float32, smaller.
+        tried = PRECISIONS["float32"] if precision.name == "float64" else precision
+        if tried.name not in made:
+            made[tried.name] = _plainly(recipe, tried)
+        ratio = precision.eps / tried.eps
+        plains = [plain[name] for plain in made[tried.name]]
+        largest, excess, rms = (ratio * size for size in _errors(plains, exact[name], tried))
+        answer = exact[name]
+        own = root_mean_square(answer[np.isfinite(answer)])
+        rows = answer[..., 0].size
+        errors[name] = Plain(largest, excess, rms, sizes[name], own, rows)
+    return errors
+
+
+def _plainly(recipe: Recipe, precision: Precision) -> list[Outputs]:
+    """Return what comes of a recipe when its steps are rounded, in several orders.
+
+    The scale before the product and after it; and each sum made a term at a time, as a
+    loop makes it, whose error grows with the number of terms. In a 16-bit format that
+    is nothing beside the rounding of the result.
+    """
+    made = [evaluate(recipe, precision, fold=fold) for fold in (False, True)]
+    if precision.name == "float32":
+        made.append(evaluate(replace(recipe, one_by_one=True), precision))
+    return made
+
+
+def _errors(plains: list[Array], exact: Array, precision: Precision) -> tuple[float, float, float]:
+    """Return largest error, excess and rms over several orders of the same steps."""
+    largest = excess = rms = 0.0
+    for plain in plains:
+        both = np.isfinite(plain) & np.isfinite(exact)
+        error = np.abs(plain[both].astype(np.float64) - exact[both])
+        if error.size:
+            largest = max(largest, float(error.max()))
+            excess = max(excess, float(np.max(error - precision.eps * np.abs(exact[both]))))
+            rms = max(rms, root_mean_square(error))
+    return largest, excess, rms
+
+
+def _sizes(recipe: Recipe, exact: Outputs, names: Iterable[str]) -> dict[str, float]:
+    sizes = {}
+    for name in names:
+        array = np.abs(exact[name])
+        if name == "context":
+            # Values of either sign may cancel; what is rounded is the sum of their sizes.
+            array = _context_sizes(recipe.problem, exact["weights"])
+        array = array[np.isfinite(array)]
+        sizes[name] = _typical(name, array) if array.size else 0.0
+        if name == "lse":  # the logarithm of a sum near 1 carries the error of the sum
+            sizes[name] = max(1.0, sizes[name])
+    return sizes
+
+
+def _typical(name: str, sizes: Array) -> float:
+    """Return the size of a typical element: of scores, which a bias makes huge, the median."""
+    return float(np.median(sizes) if name in ("raw", "capped", "scores") else np.max(sizes))
+
+
+def _context_sizes(problem: Problem, weights: Array) -> Array:
+    array = np.abs(weights) @ _value_sizes(problem)
+    if problem.output is None:
+        return array
+    batch, heads, rows, width = array.shape
+    if heads * width != len(problem.output.weight):  # a convention that changes the width
+        return array
+    joined = array.transpose(0, 2, 1, 3).reshape(batch, rows, heads * width)
+    return np.asarray(joined @ np.abs(widen(problem.output.weight, np.float64)))
+
+
+def _value_sizes(problem: Problem) -> Array:
+    if problem.value is None:
+        return np.zeros((problem.key.shape[2], 0))
+    return np.abs(shared(problem, widen(problem.value, np.float64)))
+
+
+def _is_small(problem: Problem) -> bool:
+    return math.prod(problem.shape) <= _CHUNK_CELLS
+
+
+def _rows_a_chunk(problem: Problem) -> int:
+    _, heads, queries, keys = problem.shape
+    together = 1 if problem.output is None else heads
+    width = int(problem.query.shape[3])
+    return max(1, min(queries, _CHUNK_CELLS // (keys * width * together)))
+
+
+def _chunks(problem: Problem) -> Iterator[Problem]:
+    """Yield parts of a problem: all of it, or some spread evenly over it where it is large."""
+    if _is_small(problem):
+        yield problem
+        return
+    batch, heads, queries, _ = problem.shape
+    # The output projection needs all heads.
+    each: Iterable[int | None] = range(heads) if problem.output is None else (None,)
+    rows = _rows_a_chunk(problem)
+    parts = [(b, h, start) for b in range(batch) for h in each for start in range(0, queries, rows)]
+    chosen = sorted({round(i) for i in np.linspace(0, len(parts) - 1, _CHUNKS)})
+    for b, h, start in (parts[i] for i in chosen):
+        yield problem.select(batch=b, head=h, rows=(start, min(start + rows, queries)))
