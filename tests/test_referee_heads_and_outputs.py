@@ -206,4 +206,8 @@ def test_a_one_that_is_added_to_the_denominator(seed, keys):
     wrong = np.exp(scores) / (1 + np.exp(scores).sum(-1, keepdims=True)) @ v
     # Of 15 keys, one of zeros is the same.
     zeros = {f"zeros_to_{size}_counted" for size in (16,) if keys == 15}
-    assert named(ask((q, k, v), wrong)) == {"sinks_unasked"} | zeros
+    report = ask((q, k, v), wrong)
+    assert named(report) == {"sinks_unasked"} | zeros
+    assert "fix: divide by the sum of the exponentials alone" in str(report)
+    assert "--sinks 0" in str(report)
+    assert ask((q, k, v), wrong, sinks=[0] * 4).passed

@@ -100,8 +100,10 @@ def _sinks(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
         name=name,
         topic="sinks",
         meaning=meaning,
-        fix="add exp(sink − maximum) to the denominator, and nothing to the values",
-        shows="a sink that is not small beside the scores",
+        fix=more.pop(
+            "fix", "add exp(sink − maximum) to the denominator, and nothing to the values"
+        ),
+        shows=more.pop("shows", "a sink that is not small beside the scores"),
         apply=apply,
         **more,
     )
@@ -148,6 +150,8 @@ SINKS = (
         "sinks_unasked",
         "1 is added to the denominator, as of a sink of 0 (softmax1, add_zero_attn)",
         _zero_sink,
+        fix="divide by the sum of the exponentials alone",
+        shows="nearly any inputs",
         option=lambda _: "--sinks 0",
     ),
     _sinks("sinks_scaled", "the sinks are scaled like the scores", _scaled),
