@@ -14,7 +14,7 @@ from strategies import problems
 
 from attncli import AttnError, pose
 from attncli.errors import DataError, ShapeError, UsageError
-from attncli.referee import check, judge
+from attncli.referee import check, comparison, judge
 
 
 def test_it_says_where_the_largest_error_is():
@@ -265,13 +265,13 @@ def test_padding_that_was_not_looked_at_does_not_spoil_the_verdict():
 
 
 def test_the_time_limit_is_that_of_the_diagnosis_alone(monkeypatch):
-    slowly = judge._tolerances
+    slowly = comparison._tolerances
 
     def late(*words):
         time.sleep(0.6)
         return slowly(*words)
 
-    monkeypatch.setattr(judge, "_tolerances", late)
+    monkeypatch.setattr(comparison, "_tolerances", late)
     q, k, v = draw(0)
     report = check(plain(q, k, v, scale=1), pose(q, k, v), time_limit=0.5)
     assert "unscaled" in named(report)

@@ -14,9 +14,11 @@ from attncli.referee.recipe import vary
 from attncli.referee.verdict import root_mean_square
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from attncli.referee.case import Case
 
-__all__ = ["another_scale"]
+__all__ = ["another_scale", "comparable", "fewest_digits"]
 
 # As multiples of the right scale: tried first, a factor apart, and then narrowed.
 _STEP = 2.0**0.5
@@ -42,10 +44,11 @@ def another_scale(case: Case) -> Convention | None:
         other shapes.
     """
     right = case.recipe.problem.scale
-    if right == 0 or not _comparable(case):
+    if right == 0 or not comparable(case):
         return None
     factor = min(_TRIED, key=lambda tried: _distance(case, tried * right))
-    scale = _fewest_digits(case, right * _narrowed(case, right, factor))
+    best = right * _narrowed(case, right, factor)
+    scale = fewest_digits(best, lambda tried: _distance(case, tried))
     return Convention(
         name="another_scale",
         topic="scale",
@@ -57,14 +60,22 @@ def another_scale(case: Case) -> Convention | None:
     )
 
 
-def _fewest_digits(case: Case, scale: float) -> float:
-    """Return the scale with as few digits as come about as near to the files."""
-    most = _AS_NEAR * _distance(case, scale)
-    rounded = (float(f"{scale:.{digits}g}") for digits in range(2, 17))
-    return next((number for number in rounded if _distance(case, number) <= most), scale)
+def fewest_digits(best: float, distance: Callable[[float], float]) -> float:
+    """Return a number with as few digits as come about as near to the files as the best.
+
+    Parameters
+    ----------
+    best : float
+    distance : callable
+        How far the files lie from what a number gives.
+    """
+    most = _AS_NEAR * distance(best)
+    rounded = (float(f"{best:.{digits}g}") for digits in range(2, 17))
+    return next((number for number in rounded if distance(number) <= most), best)
 
 
-def _comparable(case: Case) -> bool:
+def comparable(case: Case) -> bool:
+    """Return whether a case can be evaluated, and its files have the shapes of the outputs."""
     return case.evaluable and all(
         case.shaped(case.recipe, case.right, name).shape == file.shape and np.isfinite(file).any()
         for name, file in case.files.items()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from attncli.referee.case import Question
     from attncli.referee.recipe import Outputs
 
-__all__ = ["diagnose"]
+__all__ = ["diagnose", "look_beneath"]
 
 Array = npt.NDArray[Any]
 _OUTPUTS = ("weights", "lse", "scores", "context")
@@ -69,6 +69,34 @@ def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -
     scope = "slices" if search.cases.sliced else "all"
     apart = _apart(search, explanations) if len(explanations) > 1 else ""
     return Diagnosis(explanations, apart, findings, scope, tried, complete, search.too_large)
+
+
+def look_beneath(
+    question: Question, shaped: Mapping[str, Array], deadline: float
+) -> Diagnosis | None:
+    """Return which mistake explains errors that are tolerated, and yet larger than they need be.
+
+    The plain formula in a 16-bit format stores its scores, and what it errs by hides small
+    mistakes of kernels that do not: a lost key of many, a scale off by a hundredth.
+
+    Parameters
+    ----------
+    question : Question
+        With what such kernels earn as tolerances.
+    shaped, deadline
+        As in `diagnose`.
+
+    Returns
+    -------
+    Diagnosis or None
+        None where nothing explains them: then they are roundings.
+    """
+    search = Search(question, _ready(question, shaped), deadline)
+    explanations = search.run(pairs=False)
+    if not explanations:
+        return None
+    scope = "slices" if search.cases.sliced else "all"
+    return Diagnosis(explanations, "", (), scope, search.tried, search.complete, tolerated=True)
 
 
 def _ready(question: Question, shaped: Mapping[str, Array]) -> dict[str, Array]:

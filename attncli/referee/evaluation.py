@@ -59,7 +59,7 @@ def evaluate(
             scores = _known_product(problem, products)
         stages = {"scale": scores}
         for step in recipe.order[1:] if fold else recipe.order:
-            scores = precision.rounded(step_function(step)(recipe, scores))
+            scores = precision.score(step_function(step)(recipe, scores))
             stages["cap" if step in CAPS else step] = scores
         weights, lse = recipe.softmax(recipe, scores)
         for change in recipe.after:
@@ -67,9 +67,9 @@ def evaluate(
         weights = precision.rounded(weights)
         raw = stages["scale"]
         outputs = {
-            "raw": raw,
-            "capped": stages.get("cap", raw),
-            "scores": scores,
+            "raw": precision.rounded(raw),
+            "capped": precision.rounded(stages.get("cap", raw)),
+            "scores": precision.rounded(scores),
             "weights": weights,
             "lse": precision.rounded(lse[..., None]),
         }
@@ -120,10 +120,10 @@ def _product(
     key = shared(problem, precision.rounded(operands.key))
     if problem.score == "additive":
         vector = widen(np.asarray(problem.score_vector), precision.computing)
-        return precision.rounded(np.tanh(query[..., None, :] + key[..., None, :, :]) @ vector)
+        return precision.score(np.tanh(query[..., None, :] + key[..., None, :, :]) @ vector)
     if fold:
-        query = precision.rounded(query * precision.computing.type(problem.scale))
-    return precision.rounded(product_of(query, key.swapaxes(-1, -2), one_by_one=one_by_one))
+        query = precision.score(query * precision.computing.type(problem.scale))
+    return precision.score(product_of(query, key.swapaxes(-1, -2), one_by_one=one_by_one))
 
 
 def _known_product(problem: Problem, products: Products) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,29 +12,19 @@ import numpy.typing as npt
 
 from attncli import arguments
 from attncli.averaging import average_weights, refuse_without_heads
-from attncli.dtypes import widen
 from attncli.engine import attend
 from attncli.errors import UsageError
 from attncli.referee.case import Question
+from attncli.referee.comparison import Compared, File, compare
 from attncli.referee.diagnosis import diagnose as find_out
-from attncli.referee.plain_errors import Plain, plain_errors_in, plain_errors_of
-from attncli.referee.report import CheckReport, Tolerance, Verdict
-from attncli.referee.rounding import (
-    PRECISIONS,
-    Digits,
-    Precision,
-    own_precision,
-    printed_digits,
-)
-from attncli.referee.tolerance import earned
-from attncli.referee.verdict import Errors, canonical, distance, measure
+from attncli.referee.diagnosis import look_beneath
+from attncli.referee.report import CheckReport, Tolerance
 from attncli.result import OUTPUTS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from attncli.problem import Problem
-    from attncli.referee.report import Place
 
 __all__ = ["check"]
 
@@ -74,7 +64,8 @@ def check(
     average_heads : bool
         The weights are the mean of the heads: `torch.nn.MultiheadAttention`'s default.
     diagnose : bool
-        On a mismatch, look for the convention that explains it.
+        On a mismatch, look for the convention that explains it; and for a mistake that hides
+        in the tolerance of a 16-bit format.
     time_limit : float
         Seconds for the diagnosis.
     threads : int, optional
@@ -105,113 +96,43 @@ def check(
     inputs = [a for a in (problem.query, problem.key, problem.value) if a is not None]
     single = all(array.dtype.itemsize <= _SINGLE for array in inputs)
     named = _named(expected, problem)
-    files = {name: _File.of(name, given, single=single) for name, given in named.items()}
+    files = {name: File.of(name, given, single=single) for name, given in named.items()}
     if average_heads:
         _refuse_average(problem, files)
     answers = _answers(problem, tuple(files), average_heads=average_heads, threads=threads)
-    compared = _compare(problem, files, answers, _given(rtol, atol))
+    tolerance = _given(rtol, atol)
+    compared = compare(problem, files, answers, tolerance)
     found = None
-    if diagnose and not all(verdict.passed for verdict in compared.verdicts):
-        question = Question(
-            problem=problem,
-            files={n: f.values for n, f in files.items()},
-            answers=answers,
-            wrong={n: errors.wrong for n, errors in compared.errors.items()},
-            precisions={n: f.precision for n, f in files.items()},
-            digits={n: f.digits for n, f in files.items()},
-            tolerances=compared.tolerances,
-            averaged=average_heads,
-            doubtful=compared.doubtful,
-        )
-        found = find_out(question, compared.shaped, time.monotonic() + time_limit)
+    if diagnose:
+        deadline = time.monotonic() + time_limit
+        if not compared.passed:
+            question = _question(problem, compared, answers, averaged=average_heads)
+            found = find_out(question, compared.shaped, deadline)
+        elif tolerance is None:
+            fused = {name: file.fused() for name, file in files.items()}
+            stricter = compare(problem, fused, answers, None)
+            if not stricter.passed:
+                question = _question(problem, stricter, answers, averaged=average_heads)
+                found = look_beneath(question, stricter.shaped, deadline)
     return CheckReport(compared.verdicts, found, {n: f.values for n, f in files.items()}, answers)
 
 
-@dataclass(frozen=True, eq=False)
-class _Compared:
-    """The files beside the answers.
-
-    Attributes
-    ----------
-    tolerances : dict of str to Tolerance
-    verdicts : tuple of Verdict
-    shaped : dict of str to ndarray
-        The files as (B, H, L, ·), those whose shape is right.
-    errors : dict of str to Errors
-        Of the same.
-    """
-
-    tolerances: dict[str, Tolerance]
-    verdicts: tuple[Verdict, ...]
-    shaped: dict[str, Array]
-    errors: dict[str, Errors]
-
-    @property
-    def doubtful(self) -> tuple[Place, ...]:
-        """The worst rows of every file."""
-        return tuple(place for verdict in self.verdicts for place in verdict.worst_rows)
-
-
-def _compare(
-    problem: Problem,
-    files: Mapping[str, _File],
-    answers: Mapping[str, Array],
-    given: Tolerance | None,
-) -> _Compared:
-    """Compare with the tolerance given, or else with the one earned."""
-    precisions = {n: f.precision for n, f in files.items()}
-    plain = plain_errors_of(problem, precisions)
-    compared = _compare_within(problem, files, answers, _tolerances(plain, files, given))
-    if given is not None or not compared.doubtful:
-        return compared
-    more = plain_errors_in(compared.doubtful, problem, precisions, plain)
-    if more == plain:
-        return compared
-    return _compare_within(problem, files, answers, _tolerances(more, files, given))
-
-
-def _compare_within(
-    problem: Problem,
-    files: Mapping[str, _File],
-    answers: Mapping[str, Array],
-    tolerances: dict[str, Tolerance],
-) -> _Compared:
-    shaped: dict[str, Array] = {}
-    errors: dict[str, Errors] = {}
-    verdicts = []
-    for name, file in files.items():
-        answer, shape = answers[name], file.values.shape
-        if shape != answer.shape:
-            verdicts.append(_misshapen(problem, name, file, answer.shape))
-            continue
-        shaped[name] = canonical(problem, name, file.values)
-        right = canonical(problem, name, answer)
-        errors[name] = Errors(distance(shaped[name], right), right, tolerances[name])
-        fmt = file.precision.name
-        verdicts.append(measure(problem, name, shaped[name], errors[name], fmt, shape))
-    return _Compared(tolerances, tuple(verdicts), shaped, errors)
-
-
-@dataclass(frozen=True, eq=False)
-class _File:
-    """One output of the other implementation, and how exact its numbers are."""
-
-    values: npt.NDArray[np.float64]
-    precision: Precision
-    digits: Digits
-
-    @classmethod
-    def of(cls, name: str, given: object, *, single: bool) -> _File:
-        """Look at a file; ``single``: the inputs are no wider than float32."""
-        array = arguments.real_array(name, given)
-        values = widen(array, np.float64)
-        precision = own_precision(array, values)
-        if array.dtype != np.float64 or precision.name != "float64":
-            return cls(values, precision, Digits())
-        digits = printed_digits(values)
-        # So few digits do not tell in which format they were made; the inputs do.
-        few = max(digits.absolute, digits.relative) > _FEW_DIGITS
-        return cls(values, PRECISIONS["float32"] if few and single else precision, digits)
+def _question(
+    problem: Problem, compared: Compared, answers: Mapping[str, Array], *, averaged: bool
+) -> Question:
+    """Return all that a diagnosis has to know."""
+    files = compared.files
+    return Question(
+        problem=problem,
+        files={n: f.values for n, f in files.items()},
+        answers=answers,
+        wrong={n: errors.wrong for n, errors in compared.errors.items()},
+        precisions={n: f.precision for n, f in files.items()},
+        digits={n: f.digits for n, f in files.items()},
+        tolerances=compared.tolerances,
+        averaged=averaged,
+        doubtful=compared.doubtful,
+    )
 
 
 def _named(
@@ -253,18 +174,6 @@ def _answers(
     return answers
 
 
-def _misshapen(problem: Problem, name: str, file: _File, right: tuple[int, ...]) -> Verdict:
-    """Return the verdict on a file of another shape, and what else has that shape."""
-    found = file.values.shape
-    weights = problem.layout.weights_shape(problem.shape)
-    shapes = {"weights": weights, "lse": weights[:-1]}
-    if problem.value is not None and problem.output is None:
-        context = np.broadcast_to(0.0, (*problem.shape[:3], problem.value.shape[3]))
-        shapes["context"] = problem.layout.join(context).shape
-    other = next((n for n, shape in shapes.items() if shape == found), None)
-    return Verdict(name, file.precision.name, found, right, passed=False, shape_of=other)
-
-
 def _given(rtol: object, atol: object) -> Tolerance | None:
     """Return the user's tolerance; None where the file must earn it."""
     sizes = {"rtol": rtol, "atol": atol}
@@ -280,15 +189,3 @@ def _given(rtol: object, atol: object) -> Tolerance | None:
         earned=False,
         plain_error=0.0,
     )
-
-
-def _tolerances(
-    plain: Mapping[str, Plain], files: Mapping[str, _File], given: Tolerance | None
-) -> dict[str, Tolerance]:
-    return {name: _tolerance(plain[name], file, given) for name, file in files.items()}
-
-
-def _tolerance(plain: Plain, file: _File, given: Tolerance | None) -> Tolerance:
-    if given is None:
-        return earned(plain, file.precision, file.digits)
-    return replace(given, plain_error=plain.largest)

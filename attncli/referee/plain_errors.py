@@ -152,15 +152,15 @@ def plain_errors(
     """
     exact = evaluate(recipe) if exact is None else exact
     sizes = _sizes(recipe, exact, precisions)
-    made: dict[str, list[Outputs]] = {}
+    made: dict[Precision, list[Outputs]] = {}
     errors = {}
     for name, precision in precisions.items():
         # float64 cannot be measured against itself; its errors are those of float32, smaller.
         tried = PRECISIONS["float32"] if precision.name == "float64" else precision
-        if tried.name not in made:
-            made[tried.name] = _plainly(recipe, tried)
+        if tried not in made:
+            made[tried] = _plainly(recipe, tried)
         ratio = precision.eps / tried.eps
-        plains = [plain[name] for plain in made[tried.name]]
+        plains = [plain[name] for plain in made[tried]]
         largest, excess, rms = (ratio * size for size in _errors(plains, exact[name], tried))
         answer = exact[name]
         own = root_mean_square(answer[np.isfinite(answer)])

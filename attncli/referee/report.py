@@ -167,6 +167,8 @@ class Diagnosis:
         False where the time limit came first.
     too_large : tuple of str
         The conventions that need more of the problem at once than can be tried.
+    tolerated : bool
+        The errors are within the tolerance of a 16-bit format, but larger than they need be.
     """
 
     explanations: tuple[Explanation, ...]
@@ -176,6 +178,7 @@ class Diagnosis:
     tried: int
     complete: bool
     too_large: tuple[str, ...] = ()
+    tolerated: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +190,8 @@ class CheckReport:
     verdicts : tuple of Verdict
         One for each output.
     diagnosis : Diagnosis or None
-        None where everything passed or no diagnosis was asked for.
+        None where no diagnosis was asked for, or everything passed and no mistake shows
+        in the errors that are tolerated.
     """
 
     verdicts: tuple[Verdict, ...]

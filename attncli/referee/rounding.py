@@ -39,16 +39,23 @@ class Precision:
         Distance from 1 to the next number.
     largest : float
         The largest finite number.
+    fused : bool
+        Scores are never stored: they stay in the computing dtype, as in fused kernels.
     """
 
     name: str
     eps: float
     largest: float
+    fused: bool = False
 
     @property
     def computing(self) -> np.dtype[Any]:
         """The dtype that sums are kept in: half formats accumulate in float32, as PyTorch does."""
         return np.dtype(np.float64 if self.name == "float64" else np.float32)
+
+    def score(self, array: Array) -> Array:
+        """Return scores, or what they are made of, as they go on to the next step."""
+        return array.astype(self.computing, copy=False) if self.fused else self.rounded(array)
 
     def rounded(self, array: Array) -> Array:
         """Return the nearest numbers of the format, in the computing dtype."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from attncli.referee.another_factor import another_factor
 from attncli.referee.another_scale import another_scale
 from attncli.referee.case import Case, Cases, Question
 from attncli.referee.convention import Convention, Need
@@ -72,26 +73,35 @@ class Search:
         self._deadline = deadline
         self._firsts: dict[tuple[int, str], Recipe | None] = {}
 
-    def run(self) -> tuple[Explanation, ...]:
-        """Return the explanations, the best first; empty where there is none."""
-        alone = self._sensible()
-        found = self._explain([(convention,) for convention in alone], _BITS_FOR_ONE)
-        if found:
-            return found
-        pairs = self._pairs(alone)
-        return self._another_scale(pairs) or self._explain(pairs, _BITS_FOR_TWO)
+    def run(self, *, pairs: bool = True) -> tuple[Explanation, ...]:
+        """Return the explanations, the best first; empty where there is none.
 
-    def _another_scale(self, pairs: Sequence[Group]) -> tuple[Explanation, ...]:
-        """Explain by a scale of any size, unless two mistakes explain that scale."""
+        Parameters
+        ----------
+        pairs : bool
+            Try two mistakes together, too.
+        """
+        alone = sorted(self._sensible(), key=lambda convention: self._cost((convention,)))
+        least = self._cost((alone[0],)) if alone else 0
+        quick = [(one,) for one in alone if self._cost((one,)) <= least]
+        found = self._explain(quick, _BITS_FOR_ONE)
+        # Before those that take long: of a large problem the time may not suffice for all.
+        fitted = [] if found else self._fitted()
+        found += self._explain([(one,) for one in alone[len(quick) :]], _BITS_FOR_ONE)
+        if not found and pairs:
+            two = self._pairs(alone)
+            if fitted:
+                two = [pair for pair in two if {c.topic for c in pair} <= _AS_A_SCALE]
+            found = self._explain(two, _BITS_FOR_TWO)
+        return tuple(self._explanation(*item) for item in _best(found or fitted))
+
+    def _fitted(self) -> list[tuple[Fit, Group]]:
+        """Explain by a scale, or a factor, of any size."""
         cases = self.cases.of(frozenset())
         if time.monotonic() > self._deadline or not cases:
-            return ()
-        found = another_scale(cases[0])
-        fitted = () if found is None else self._explain([(found,)], _BITS_FOR_FITTED)
-        if not fitted:
-            return ()
-        alike = [pair for pair in pairs if {c.topic for c in pair} <= _AS_A_SCALE]
-        return self._explain(alike, _BITS_FOR_TWO) or fitted
+            return []
+        made = another_scale(cases[0]), another_factor(cases[0])
+        return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
     def _sensible(self) -> list[Convention]:
         """Return the conventions that bear on the outputs and can be applied."""
@@ -115,12 +125,13 @@ class Search:
         ]
         return sorted(pairs, key=self._cost)
 
-    def _cost(self, pair: Group) -> int:
+    def _cost(self, group: Group) -> int:
         if not self.cases.sliced:
             return 0
-        return sum(case.cells for case in self.cases.of(_needs(pair)))
+        return sum(case.cells for case in self.cases.of(_needs(group)))
 
-    def _explain(self, groups: Iterable[Group], bits: float) -> tuple[Explanation, ...]:
+    def _explain(self, groups: Iterable[Group], bits: float) -> list[tuple[Fit, Group]]:
+        """Return the groups that explain the files, and how well, until the time is over."""
         found: list[tuple[Fit, Group]] = []
         for group in groups:
             if time.monotonic() > self._deadline:
@@ -129,7 +140,7 @@ class Search:
             result = self._try(group)
             if result is not None and result.bits >= bits:
                 found.append((result, group))
-        return tuple(self._explanation(*item) for item in _best(found))
+        return found
 
     def _try(self, group: Group) -> Fit | None:
         cases = self.cases.of(_needs(group))

@@ -131,6 +131,8 @@ def _summary(diagnosis: Diagnosis) -> str:
         return "a file that holds one number alone names no mistake"
     if count == 0:
         return f"no known convention explains the numbers ({diagnosis.tried} tried)"
+    if diagnosis.tolerated:
+        return "the errors are tolerated, and yet they are no rounding: a mistake explains them"
     if count == 1:
         return "one explanation makes the numbers agree"
     if len({explanation.outputs for explanation in diagnosis.explanations}) > 1:

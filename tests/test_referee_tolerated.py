@@ -1,0 +1,92 @@
+"""Mistakes that the tolerance of a 16-bit format hides are told, and right outputs are not."""
+
+import numpy as np
+import pytest
+from referee_numpy import draw, named, plain, softmax
+
+from attncli import check, pose
+
+
+def bfloat16(array):
+    bits = array.astype("f4").view("u4")
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2").view([("bfloat16", "<u2")])
+
+
+def float32(stored):
+    return (stored.view("<u2").astype("u4") << 16).view("f4")
+
+
+def inputs(seed, *shapes):
+    """Return a problem in bfloat16 and its numbers in float32."""
+    stored = [bfloat16(array) for array in draw(seed, *shapes or [(1, 2, 64, 32)] * 3)]
+    return pose(*stored), [float32(array) for array in stored]
+
+
+def plain_in_bfloat16(q, k, v):
+    """Store every intermediate result."""
+    scores = float32(bfloat16(q @ k.swapaxes(-1, -2)))
+    scores = float32(bfloat16(scores * np.float32(q.shape[-1] ** -0.5)))
+    return bfloat16(float32(bfloat16(softmax(scores))) @ v)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("formula", [plain_in_bfloat16, lambda q, k, v: bfloat16(plain(q, k, v))])
+def test_roundings_have_no_name(seed, formula):
+    problem, arrays = inputs(seed)
+    report = check(formula(*arrays), problem)
+    assert report.passed
+    assert report.diagnosis is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("name", "mistake", "heads", "queries", "keys"),
+    [
+        ("another_scale", lambda q, k, v: plain(q, k, v, scale=1.01 / 8), 1, 64, 300),
+        ("another_factor", lambda q, k, v: 0.985 * plain(q, k, v), 1, 64, 300),
+        ("last_key_lost", lambda q, k, v: plain(q, k[:, :, :-1], v[:, :, :-1]), 8, 1, 1000),
+    ],
+)
+def test_a_small_mistake_passes_and_is_told(seed, name, mistake, heads, queries, keys):
+    shapes = [(1, heads, rows, 64) for rows in (queries, keys, keys)]
+    problem, arrays = inputs(seed, *shapes)
+    wrong = bfloat16(mistake(*arrays))
+    report = check(wrong, problem)
+    assert report.passed
+    assert named(report) == {name}
+    assert report.diagnosis.tolerated
+    assert "context: ok" in str(report)
+    assert "diagnosis: the errors are tolerated" in str(report)
+    assert check(wrong, problem, diagnose=False).diagnosis is None
+
+
+def test_scores_in_a_16_bit_file_are_rounded_once():
+    problem, (q, k, _) = inputs(0)
+    raw = bfloat16(q.astype("f8") @ k.swapaxes(-1, -2) * 32**-0.5)
+    report = check({"raw": raw}, problem)
+    assert report.passed
+    assert report.diagnosis is None
+
+
+def test_a_tolerance_that_is_given_is_all_that_counts():
+    problem, arrays = inputs(0)
+    wrong = bfloat16(0.985 * plain(*arrays))
+    assert check(wrong, problem, atol=0.1).diagnosis is None
+
+
+@pytest.mark.parametrize("factor", [0.5, 2, -1, 1 / 0.9])
+def test_a_factor_of_any_size(factor):
+    q, k, v = draw(0)
+    report = check((factor * plain(q, k, v)).astype("f4"), pose(q, k, v))
+    assert named(report) == {"another_factor"}
+    (explanation,) = report.diagnosis.explanations
+    assert explanation.error < 1e-6
+    assert f"about {factor:.4g}" in explanation.conventions[0].meaning[:40]
+
+
+def test_a_factor_is_of_context_and_weights_alone():
+    q, k, v = draw(0)
+    lse = np.log(np.exp(q.astype("f8") @ k.swapaxes(-1, -2) * 8**-0.5).sum(-1))
+    report = check({"lse": (1.25 * lse).astype("f4")}, pose(q, k, v))
+    assert not report.passed
+    assert "another_factor" not in named(report)
