@@ -6,7 +6,7 @@ from referee_numpy import ask, draw, named, plain, softmax
 
 from attncli.referee.registry import CONVENTIONS
 
-SIZES = [16, 32, 64, 128]
+SIZES = [8, 16, 32, 64, 128]
 KEYS = 300
 
 

@@ -202,6 +202,91 @@ def test_rope_base():
     assert named(ask((q, k, v), wrong, rope="half", rope_base=500.0)) == {"rope_base"}
 
 
+@pytest.mark.parametrize("base", [10000, 100_000, 500_000, 1_000_000])
+def test_bases_of_other_models(base):
+    q, k, v = draw(0)
+    wrong = plain(turned(q, 0, "half", base), turned(k, 0, "half", base), v)
+    report = ask((q, k, v), wrong, rope="half", rope_base=2000.0)
+    assert named(report) == {"rope_base" if base == 10000 else f"rope_base_{base}"}
+    assert report.diagnosis.explanations[0].options == (f"--rope-base {base}",)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("offset", [0, 3])
+@pytest.mark.parametrize(
+    ("name", "query", "key", "value"),
+    [
+        ("rope_query_late", lambda q, n: turned(q, n + 1, PAIR), None, None),
+        ("rope_query_early", lambda q, n: turned(q, n - 1, PAIR), None, None),
+        (
+            "rope_twice",
+            lambda q, n: turned(turned(q, n, PAIR), n, PAIR),
+            lambda k: turned(turned(k, 0, PAIR), 0, PAIR),
+            None,
+        ),
+        ("rope_keys_twice", None, lambda k: turned(turned(k, 0, PAIR), 0, PAIR), None),
+        ("rope_on_values", None, None, lambda v: turned(v, 0, PAIR)),
+    ],
+)
+def test_rope_of_caches(seed, offset, name, query, key, value):
+    q, k, v = draw(seed)
+    wrong = plain(
+        query(q, offset) if query else turned(q, offset, PAIR),
+        key(k) if key else turned(k, 0, PAIR),
+        value(v) if value else v,
+    )
+    report = ask((q, k, v), wrong, rope=PAIR, query_offset=offset)
+    assert named(report) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "slopes"),
+    [
+        ("alibi_slopes_from_zero", 2.0 ** (-2 * np.arange(4))),
+        ("alibi_slopes_halved", 2.0 ** -np.arange(1, 5)),
+    ],
+)
+def test_slopes_that_are_counted_otherwise(seed, name, slopes):
+    q, k, v = draw(seed)
+    wrong = softmax(scaled(q, k) - slopes[:, None, None] * abs(I - J)) @ v
+    assert named(ask((q, k, v), wrong, alibi_slopes=True)) == {name}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "last", "name"),
+    [
+        ("float32", False, "softmax_without_maximum"),
+        ("float32", True, "softmax_without_maximum_divided_last"),
+        ("float16", False, "softmax_without_maximum_in_float32"),
+        ("float16", True, "softmax_without_maximum_in_float32_divided_last"),
+    ],
+)
+def test_exponentials_of_float32_without_the_maximum(dtype, last, name):
+    random = np.random.default_rng(1)
+    q, k = (random.normal(0, 6, (1, 2, 40, 8)).astype(dtype) for _ in "qk")
+    v = random.normal(0, 30, (1, 2, 40, 8)).astype(dtype)
+    scores = scaled(q, k).astype("f4")
+    with np.errstate(all="ignore"):
+        powers = np.exp(scores)
+        total = powers.sum(-1, keepdims=True)
+        wrong = (powers @ v.astype("f4")) / total if last else (powers / total) @ v.astype("f4")
+    assert 0 < np.isnan(wrong).sum() < wrong.size
+    assert named(ask((q, k, v), wrong, dtype)) == {name}
+
+
+def test_nothing_but_overflow():
+    q, k, v = draw(0, *[(1, 1, 6, 8)] * 3)
+    q *= 1000
+    k[:, :, 0] = np.abs(k[:, :, 0]) * np.sign(q[0, 0, 0])
+    k[:, :, 1:] = -k[:, :, :1]
+    with np.errstate(all="ignore"):
+        powers = np.exp(scaled(q, k).astype("f4"))
+        wrong = (powers / powers.sum(-1, keepdims=True)) @ v
+    assert np.isnan(wrong).all()
+    assert "softmax_without_maximum" in named(ask((q, k, v), wrong))
+
+
 def exp2(s):
     return 2**s / (2**s).sum(-1, keepdims=True)
 

@@ -44,6 +44,8 @@ class Convention:
     late : bool
         It only changes how results are written, so that it can be tried on results that
         are too large to be computed again and again.
+    variant_of : str
+        The name of a convention beside which this one says nothing more; else empty.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Convention:
     option: Callable[[Problem], str] = lambda _: ""
     needs: frozenset[Need] = frozenset()
     late: bool = False
+    variant_of: str = ""
 
 
 def moved(recipe: Recipe, step: str, *, before: str | None) -> Recipe:

@@ -14,11 +14,11 @@ from attncli.referee.convention import Convention, with_rule
 from attncli.referee.recipe import Recipe, vary
 from attncli.referee.stages import over_heads, softmax_over
 
-__all__ = ["BLOCKS", "ONLINE"]
+__all__ = ["BLOCKS", "ONLINE", "SIZES", "with_zeros"]
 
 Array = npt.NDArray[Any]
 Apply = Callable[[Recipe], Recipe | None]
-_SIZES = (16, 32, 64, 128)
+SIZES = (8, 16, 32, 64, 128)
 
 
 def _without_keys(lost: Callable[[int], slice | None]) -> Apply:
@@ -49,16 +49,17 @@ def _zeros_counted(block: int) -> Apply:
     """Count the keys of zeros that fill the last block: each has the score 0."""
 
     def apply(recipe: Recipe) -> Recipe | None:
-        _, heads, _, keys = recipe.problem.shape
-        extra = -keys % block
-        # A mask, a window and the like hide them with the others.
-        if extra == 0 or recipe.rules:
-            return None
-        sinks = recipe.problem.sinks
-        known = np.full(heads, -np.inf) if sinks is None else sinks
-        return vary(recipe, sinks=np.logaddexp(known, math.log(extra)))
+        extra = -recipe.problem.shape[3] % block
+        return with_zeros(recipe, extra) if extra else None
 
     return apply
+
+
+def with_zeros(recipe: Recipe, count: int) -> Recipe:
+    """Return the recipe with so many keys of zeros, which every query sees: sinks, in effect."""
+    sinks = recipe.problem.sinks
+    known = np.full(recipe.problem.shape[1], -np.inf) if sinks is None else sinks
+    return vary(recipe, sinks=np.logaddexp(known, math.log(count)))
 
 
 def _block(name: str, meaning: str, apply: Apply, *, fix: str, shows: str) -> Convention:
@@ -77,7 +78,7 @@ def _of_each_size(
             fix=fix.format(size),
             shows=shows.format(size, size),
         )
-        for size in _SIZES
+        for size in SIZES
     )
 
 
@@ -167,7 +168,7 @@ def _rescaled(name: str, what: str, apply: Apply, size: int) -> Convention:
 
 ONLINE = tuple(
     convention
-    for size in _SIZES
+    for size in SIZES
     for convention in (
         _rescaled(
             f"online_sums_stale_{size}",

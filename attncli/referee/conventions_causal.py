@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from attncli.referee.convention import Convention, with_rule, without
+from attncli.referee.conventions_blocks import SIZES
 from attncli.referee.conventions_mask import changed
 from attncli.referee.options import aligned, also_causal, without_placed
-from attncli.referee.recipe import Recipe, band, recipe_of, vary
+from attncli.referee.recipe import Recipe, band, distance, recipe_of, vary
 
 __all__ = ["CAUSAL"]
 
@@ -67,6 +68,20 @@ def _causal_shifted(step: int) -> Apply:
             return None
         there = tuple(offset + step for offset in recipe.problem.visible.offsets)
         return with_rule(recipe, "causal", band(recipe.problem, causal=True, offsets=there))
+
+    return apply
+
+
+def _by_blocks(size: int) -> Apply:
+    """Make an `apply` in which a block of queries sees whole blocks of keys."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        if not problem.visible.causal or problem.shape[3] <= size:
+            return None
+        keys = np.arange(problem.shape[3])
+        ends = (distance(problem) + keys) // size * size + size
+        return with_rule(recipe, "causal", keys < ends)
 
     return apply
 
@@ -189,5 +204,16 @@ CAUSAL = (
         "causal_reversed",
         "the causal mask is the wrong triangle: a query sees itself and the later keys",
         _reversed,
+    ),
+    *(
+        _causal(
+            f"causal_by_blocks_of_{size}",
+            f"the causal mask goes by whole blocks of {size} keys: the block on the diagonal is "
+            "seen to its end",
+            _by_blocks(size),
+            fix="mask the keys of the block on the diagonal one by one",
+            shows=f"more keys than {size}, and more than one query in a block of them",
+        )
+        for size in SIZES
     ),
 )

@@ -11,13 +11,12 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.referee.convention import Convention, Need
-from attncli.referee.recipe import Outputs, Recipe, recipe_of, vary
-from attncli.visibility import Visibility
+from attncli.referee.recipe import Outputs, Recipe, vary
 
 if TYPE_CHECKING:
     from attncli.problem import Problem
 
-__all__ = ["HEADS"]
+__all__ = ["HEADS", "of_context", "of_inputs"]
 
 Array = npt.NDArray[Any]
 Apply = Callable[[Recipe], Recipe | None]
@@ -36,12 +35,13 @@ def _tiled(recipe: Recipe) -> Recipe | None:
     return vary(recipe, key=np.tile(problem.key, times), value=value)
 
 
-def _inputs(problem: Problem, change: Callable[[Array], Array]) -> dict[str, Array | None]:
+def of_inputs(problem: Problem, change: Callable[[Array], Array]) -> dict[str, Array | None]:
+    """Return query, key and value, in float64 and changed."""
     given = {"query": problem.query, "key": problem.key, "value": problem.value}
     return {n: None if a is None else change(widen(a, np.float64)) for n, a in given.items()}
 
 
-def _context(
+def of_context(
     change: Callable[[Recipe, Array], Array],
 ) -> Callable[[Recipe, Outputs], Outputs]:
     """Make a `finish` that changes the context alone."""
@@ -56,29 +56,6 @@ def _context(
 
 def _flip(array: Array) -> Array:
     return array.transpose(0, 2, 1, 3)
-
-
-def _over_positions(recipe: Recipe) -> Recipe | None:
-    """Exchange head axis and sequence axis: every position attends from head to head."""
-    problem = recipe.problem
-    _batch, heads, queries, keys = problem.shape
-    if queries != keys or problem.key.shape[1] != heads or heads == 1:
-        return None
-    causal = problem.visible.causal and not any(problem.visible.offsets)
-    if set(recipe.rules) - {"causal"} or recipe.terms or problem.sinks is not None:
-        return None
-    flipped = replace(
-        problem,
-        visible=Visibility(queries=heads, keys=heads, causal=causal),
-        query=_flip(problem.query),
-        key=_flip(problem.key),
-        value=None if problem.value is None else _flip(problem.value),
-    )
-    finish = (*recipe.finish, _context(lambda _, context: _flip(context)))
-    changed = recipe_of(flipped, recipe.whole)
-    return replace(
-        changed, finish=finish, shape=recipe.shape, largest=recipe.largest, fill=recipe.fill
-    )
 
 
 def _reread(problem: Problem, array: Array) -> Array:
@@ -101,7 +78,7 @@ def _rewritten(problem: Problem, context: Array) -> Array:
     return _flip(context).reshape(context.shape)
 
 
-_WRITE = _context(lambda recipe, context: _rewritten(recipe.problem, context))
+_WRITE = of_context(lambda recipe, context: _rewritten(recipe.problem, context))
 
 
 def _reshaped(where: Literal["in", "out", "both"]) -> Apply:
@@ -111,7 +88,7 @@ def _reshaped(where: Literal["in", "out", "both"]) -> Apply:
         if heads == 1 or (queries == 1 and problem.key.shape[2] == 1):
             return None
         if where != "out":
-            recipe = vary(recipe, **_inputs(problem, lambda array: _reread(problem, array)))
+            recipe = vary(recipe, **of_inputs(problem, lambda array: _reread(problem, array)))
         return recipe if where == "in" else replace(recipe, finish=(*recipe.finish, _WRITE))
 
     return apply
@@ -136,8 +113,8 @@ def _cut(*, joined: bool) -> Apply:
         problem = recipe.problem
         if not problem.layout.packed or problem.query.shape[1] == 1:
             return None
-        recipe = vary(recipe, **_inputs(problem, _interleaved))
-        finish = (*recipe.finish, _context(_uninterleaved))
+        recipe = vary(recipe, **of_inputs(problem, _interleaved))
+        finish = (*recipe.finish, of_context(_uninterleaved))
         return replace(recipe, finish=finish) if joined else recipe
 
     return apply
@@ -169,15 +146,6 @@ HEADS = (
         fix="repeat each key/value head H/G times in place (repeat_interleave, not repeat)",
         shows="1 < G < H",
         needs=_HEADS,
-    ),
-    _head(
-        "axes_exchanged",
-        "(B, H, L, D) is read as (B, L, H, D) or the other way: every position attends from head "
-        "to head",
-        _over_positions,
-        fix="transpose heads and sequence before attention",
-        option=lambda p: f"--layout {_other_layout(p)}" if _other_layout(p) else "",
-        needs=_ALL,
     ),
     _head(
         "heads_reshaped_in",
@@ -224,8 +192,3 @@ HEADS = (
         needs=_HEADS,
     ),
 )
-
-
-def _other_layout(problem: Problem) -> str:
-    other = {"bhsd": "bshd", "bshd": "bhsd", "hsd": "shd", "shd": "hsd"}
-    return other.get(problem.layout.axes, "")

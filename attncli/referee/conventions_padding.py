@@ -60,6 +60,15 @@ def _lengths_by(step: int) -> Callable[[Recipe], Recipe | None]:
     return apply
 
 
+def _on_the_left(recipe: Recipe) -> Recipe | None:
+    visible = recipe.problem.visible
+    if visible.kv_lengths is None:
+        return None
+    first = visible.keys - np.array(visible.kv_lengths)[:, None, None, None]
+    rules = {**recipe.rules, "kv_lengths": np.arange(visible.keys) >= first}
+    return replace(recipe, rules=rules)
+
+
 _LEFT_OUT: dict[str, Callable[[Problem], str]] = {
     "key_padding_mask": without_mask("key_padding_mask"),
     "kv_lengths": lambda _: "leave --kv-lengths out",
@@ -106,6 +115,12 @@ PADDING = (
         "lengths_one_short", "the last real key of each batch entry is hidden", _lengths_by(-1)
     ),
     _padding("lengths_one_long", "the first padded key is seen", _lengths_by(1)),
+    _padding(
+        "padding_on_the_left",
+        "the padding is taken for the first keys, where it is the last",
+        _on_the_left,
+        fix="see the first kv_length keys; or, if they stand at the end, say so by a mask",
+    ),
     Convention(
         name="query_lengths_ignored",
         topic="query padding",

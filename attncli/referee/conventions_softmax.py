@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy.typing as npt
 from attncli.referee.convention import Convention
 from attncli.referee.conventions_sinks import scaled_sinks
 from attncli.referee.options import scaled
-from attncli.referee.recipe import Recipe, vary
+from attncli.referee.recipe import Outputs, Recipe, vary
+from attncli.referee.rounding import PRECISIONS
 from attncli.referee.stages import over_heads, softmax_over
 
 __all__ = ["PRECISION", "SOFTMAX"]
@@ -22,6 +23,8 @@ Array = npt.NDArray[Any]
 Apply = Callable[[Recipe], Recipe | None]
 Result = tuple[Array, Array]
 _LN2 = math.log(2.0)
+_OVERFLOWS = "softmax_without_maximum"
+_SINGLE = PRECISIONS["float32"]
 
 
 def _softmax_as(softmax: Callable[[Recipe, Array], Result]) -> Apply:
@@ -60,19 +63,53 @@ def _undivided(recipe: Recipe, scores: Array) -> Result:
     return np.where(np.isneginf(scores), 0, np.exp(scores - top)), lse
 
 
-def _no_maximum(recipe: Recipe, scores: Array) -> Result:
-    """Exponentiate as the format of the file would, overflowing where it would."""
-    share = _limited(recipe, np.exp(scores))
-    total = share.sum(-1, keepdims=True)
-    sinks = recipe.problem.sinks
-    if sinks is not None:
-        total = total + _limited(recipe, np.exp(over_heads(sinks)))
-    total = _limited(recipe, total)
-    return np.where(total == 0, 0, share / total), np.log(total)[..., 0]
+def _no_maximum(*, single: bool, last: bool) -> Apply:
+    """Make an `apply` that exponentiates scores as they are, and overflows.
+
+    Parameters
+    ----------
+    single : bool
+        In float32, though the file has a narrower format.
+    last : bool
+        The sum of the values is divided, not the exponentials.
+    """
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        largest = _SINGLE.largest if single else recipe.largest
+        if single and recipe.largest >= largest:
+            return None
+
+        def softmax(recipe: Recipe, scores: Array) -> Result:
+            share = _limited(np.exp(scores), largest)
+            total = share.sum(-1, keepdims=True)
+            sinks = recipe.problem.sinks
+            if sinks is not None:
+                total = total + _limited(np.exp(over_heads(sinks)), largest)
+            total = _limited(total, largest)
+            weights = share if last else _divided(share, total)
+            return weights, np.log(total)[..., 0]
+
+        def divide(_: Recipe, outputs: Outputs) -> Outputs:
+            total = np.exp(outputs["lse"])
+            made: Outputs = {
+                name: _divided(_limited(outputs[name], largest), total)
+                for name in ("weights", "context")
+                if name in outputs
+            }
+            return {**outputs, **made}
+
+        finish = (divide, *recipe.finish) if last else recipe.finish
+        return replace(recipe, softmax=softmax, finish=finish)
+
+    return apply
 
 
-def _limited(recipe: Recipe, array: Array) -> Array:
-    return np.where(array > recipe.largest, np.inf, array)
+def _divided(array: Array, total: Array) -> Array:
+    return np.where(total == 0, 0, array / total)
+
+
+def _limited(array: Array, largest: float) -> Array:
+    return np.where(np.abs(array) > largest, np.copysign(np.inf, array), array)
 
 
 def _softmax(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
@@ -81,6 +118,22 @@ def _softmax(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
     return Convention(
         name=name, topic="softmax", meaning=meaning, fix=fix, shows=shows, apply=apply, **more
     )
+
+
+def _without_maximum() -> Iterator[Convention]:
+    """Yield the mistake in the format of the file or in float32, divided first or last."""
+    for single, format_ in ((False, ""), (True, " in float32")):
+        for last, what in ((False, "exp"), (True, "exp, or its product with the values,")):
+            name = f"{_OVERFLOWS}{'_in_float32' if single else ''}{'_divided_last' if last else ''}"
+            yield _softmax(
+                name,
+                f"the softmax{format_} does not subtract the row's maximum: {what} overflows to "
+                "inf, and inf / inf is NaN",
+                _no_maximum(single=single, last=last),
+                fix="subtract each row's largest score before exp",
+                shows="scores beyond the range of exp (88 in float32, 11 in float16)",
+                variant_of="" if name == _OVERFLOWS else _OVERFLOWS,
+            )
 
 
 SOFTMAX = (
@@ -105,14 +158,7 @@ SOFTMAX = (
         fix="use exp, or multiply the scores by log2(e) before exp2",
         option=lambda p: scaled(p.scale * _LN2, p) if _is_plain(p) else "",
     ),
-    _softmax(
-        "softmax_without_maximum",
-        "the softmax does not subtract the row's maximum: exp overflows to inf, and inf / inf is "
-        "NaN",
-        _softmax_as(_no_maximum),
-        fix="subtract each row's largest score before exp",
-        shows="scores beyond the range of exp (88 in float32, 11 in float16)",
-    ),
+    *_without_maximum(),
     _softmax(
         "softmax_twice",
         "the softmax is applied twice, to scores and then to weights",

@@ -47,6 +47,13 @@ def _half(side: int | None) -> int | None:
     return None if side is None else side // 2
 
 
+def _symmetric(recipe: Recipe) -> Recipe | None:
+    window = recipe.problem.visible.window
+    if window is None or window[0] is None:
+        return None
+    return _window_as(lambda left, _: (left, left))(without(recipe, "causal"))
+
+
 def _with_first_keys(count: int) -> Apply:
     def apply(recipe: Recipe) -> Recipe | None:
         if "window" not in recipe.rules:
@@ -120,6 +127,12 @@ WINDOW = (
         "window_halved",
         "the window's size is taken for both sides together",
         lambda left, right: (_half(left), _half(right)),
+    ),
+    _window(
+        "window_symmetric",
+        "the window reaches as far to the right as to the left, and later keys are seen",
+        _symmetric,
+        variant_of="window_right_long",
     ),
     _other_window("window_swapped", "the window's sides are exchanged", lambda a, b: (b, a)),
     _window("window_first_key", "the first key is seen from everywhere", _with_first_keys(1)),

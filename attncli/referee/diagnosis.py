@@ -48,7 +48,7 @@ def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -
     """
     findings = locate(question)
     if all(_says_nothing(found, question.answers[n]) for n, found in question.files.items()):
-        return Diagnosis((), "", findings, "all", 0, complete=True)
+        return _of_nothing(question, shaped, findings, deadline)
     narrow = _narrowed(question)
     stored = _stored_wider(narrow, STORED_WIDER) if narrow is not question else None
     if stored is not None:
@@ -164,6 +164,16 @@ def _says_nothing(found: Array, answer: Array) -> bool:
     first = found.flat[0]
     same = np.isnan(found).all() if np.isnan(first) else (found == first).all()
     return bool(same and not (answer == answer.flat[0]).all())
+
+
+def _of_nothing(
+    question: Question, shaped: Mapping[str, Array], findings: tuple[str, ...], deadline: float
+) -> Diagnosis:
+    """Return what files of one number say: nothing, unless it is NaN, and all would be."""
+    explanations: tuple[Explanation, ...] = ()
+    if all(np.isnan(found).all() for found in question.files.values()):
+        explanations = Search(question, _ready(question, shaped), deadline).run(pairs=False)
+    return Diagnosis(explanations, "", findings, "all", len(explanations), complete=True)
 
 
 def _computed_in_single(question: Question) -> tuple[Explanation, ...]:

@@ -47,11 +47,14 @@ class Fit:
         Root mean square of the errors, each in units of its tolerance.
     bits : float
         The evidence: log2 of how improbable the agreement would be by chance.
+    better : bool
+        In at least one output far less error is left, or NaN and infinities are explained.
     """
 
     error: float
     rms: float
     bits: float
+    better: bool
 
 
 def fit(question: Question, cases: Sequence[Case], recipes: Sequence[Recipe]) -> Fit | None:
@@ -66,7 +69,10 @@ def fit(question: Question, cases: Sequence[Case], recipes: Sequence[Recipe]) ->
         if found is None:
             return None
         fits.append(found)
-    return Fit(max(f.error for f in fits), max(f.rms for f in fits), sum(f.bits for f in fits))
+    if not any(f.better for f in fits):
+        return None
+    error, rms = max(f.error for f in fits), max(f.rms for f in fits)
+    return Fit(error, rms, sum(f.bits for f in fits), better=True)
 
 
 def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
@@ -80,12 +86,17 @@ def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
     if case.evaluable and all(tolerance.earned for tolerance in tolerances.values()):
         tolerances = _earned(question, recipe, outputs)
     left = {n: _finite_errors(case.files[n], made[n], tolerances[n]) for n in made}
-    if not all(left[n].passed and _explains(question, case, n, left[n]) for n in made):
+    if not all(errors.passed for errors in left.values()):
+        return None
+    before = {n: _before(question, case, n) for n in made}
+    explained = {n: _explains(question, n, before[n], left[n]) for n in made}
+    if not all(explained[n] or _was_right(before[n]) for n in made):
         return None
     error = max(float(errors.error.max(initial=0.0)) for errors in left.values())
     rms = max(root_mean_square(_shares(errors)) for errors in left.values())
     bits = sum(_bits(case, name, made[name], tolerances[name]) for name in made)
-    return Fit(error, rms, bits)
+    better = any(explained.values()) or any(_oddly_wrong(case, n) for n in made)
+    return Fit(error, rms, bits, better)
 
 
 def _outputs(case: Case, recipe: Recipe) -> Outputs:
@@ -139,23 +150,36 @@ def _finite_errors(found: Array, made: Array, tolerance: Tolerance) -> Errors:
     return Errors(np.abs(found[finite] - made[finite]), made[finite], tolerance)
 
 
-def _explains(question: Question, case: Case, name: str, left: Errors) -> bool:
-    """Return whether far less error is left of what was wrong: other noise explains nothing.
+def _before(question: Question, case: Case, name: str) -> Errors | None:
+    """Return the errors beside the right answer; None where its shape is another."""
+    found, right = case.files[name], case.shaped(case.recipe, case.right, name)
+    if right.shape != found.shape:
+        return None
+    return _finite_errors(found, right, question.tolerances[name])
+
+
+def _oddly_wrong(case: Case, name: str) -> bool:
+    """Return whether a number is NaN or infinite and should not be, or the other way."""
+    found, right = case.files[name], case.shaped(case.recipe, case.right, name)
+    return found.shape == right.shape and bool((np.isfinite(found) != np.isfinite(right)).any())
+
+
+def _was_right(before: Errors | None) -> bool:
+    return before is not None and before.passed
+
+
+def _explains(question: Question, name: str, before: Errors | None, left: Errors) -> bool:
+    """Return whether far less error is left than there was: other noise explains nothing.
 
     Parameters
     ----------
     question : Question
-    case : Case
     name : str
         Of the output.
-    left : Errors
-        Beside what the recipe makes.
+    before, left : Errors
+        Beside the right answer, and beside what the recipe makes.
     """
-    found, right = case.files[name], case.shaped(case.recipe, case.right, name)
-    if right.shape != found.shape:
-        return True
-    before = _finite_errors(found, right, question.tolerances[name])
-    if before.passed:
+    if before is None:
         return True
     if left.tolerance.rms is not None:
         digits = question.digits[name]

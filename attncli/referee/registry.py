@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from attncli.referee.another_factor import another_factor
+from attncli.referee.another_scale import another_scale
+from attncli.referee.conventions_alibi import ALIBI
+from attncli.referee.conventions_attended import ATTENDED
 from attncli.referee.conventions_axes import AXES
 from attncli.referee.conventions_blocks import BLOCKS, ONLINE
 from attncli.referee.conventions_causal import CAUSAL
@@ -10,25 +14,31 @@ from attncli.referee.conventions_hiding import HIDING, TOGETHER
 from attncli.referee.conventions_mask import MASKS
 from attncli.referee.conventions_outputs import LSE, SCORES
 from attncli.referee.conventions_padding import BLIND_ROWS, PADDING
-from attncli.referee.conventions_position import ALIBI, ROPE
 from attncli.referee.conventions_projection import OUTPUT
+from attncli.referee.conventions_rope import ROPE
 from attncli.referee.conventions_scale import INPUTS, SCALES
 from attncli.referee.conventions_scores import BIAS, SOFTCAP
+from attncli.referee.conventions_shared import SHARED, SHARED_BIAS
 from attncli.referee.conventions_sinks import SINKS
 from attncli.referee.conventions_softmax import PRECISION, SOFTMAX
+from attncli.referee.conventions_splits import SPLITS
 from attncli.referee.conventions_window import WINDOW
+from attncli.referee.zeros_counted import zeros_counted
 
-__all__ = ["CONVENTIONS"]
+__all__ = ["CONVENTIONS", "FITTED"]
 
 # Inputs first, because some build the recipe anew; then from the product to the files.
 # What happens to queries that see no key is decided when every rule is known.
 CONVENTIONS = (
+    *ATTENDED,
     *HEADS,
+    *SHARED,
     *INPUTS,
     *SCALES,
     *ROPE,
     *SOFTCAP,
     *BIAS,
+    *SHARED_BIAS,
     *ALIBI,
     *MASKS,
     *PADDING,
@@ -41,9 +51,13 @@ CONVENTIONS = (
     *SOFTMAX,
     *SINKS,
     *ONLINE,
+    *SPLITS,
     *PRECISION,
     *OUTPUT,
     *LSE,
     *SCORES,
     *AXES,
 )
+
+# Made for the files: a case in, a convention out, or None.
+FITTED = (another_scale, another_factor, zeros_counted)

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from attncli.referee.another_factor import another_factor
-from attncli.referee.another_scale import another_scale
 from attncli.referee.case import Case, Cases, Question
 from attncli.referee.convention import Convention, Need
 from attncli.referee.fit import Fit, fit
 from attncli.referee.options import together
-from attncli.referee.registry import CONVENTIONS
+from attncli.referee.registry import CONVENTIONS, FITTED
 from attncli.referee.report import Explanation
 
 if TYPE_CHECKING:
@@ -38,8 +36,8 @@ _BITS_FOR_FITTED = 100.0
 _EQUALLY_GOOD = 1.5
 _ROUNDING = 0.05
 # A sum in float16, a key at a time, takes longer than all else together; of an online
-# softmax there are many ways to go wrong, and each is enough.
-_ALONE = {"precision", "online softmax"}
+# softmax, of parts, heads and strides there are many ways to go wrong, and each is enough.
+_ALONE = {"precision", "online softmax", "splits", "number of heads", "strides"}
 # Two of these together may be one other scale.
 _AS_A_SCALE = {"scale", "softmax"}
 _CONCERNS = {
@@ -48,6 +46,7 @@ _CONCERNS = {
     "precision": {"context"},
     "output projection": {"context"},
     "output bias": {"context"},
+    "number of heads": {"context"},
 }
 
 
@@ -96,11 +95,11 @@ class Search:
         return tuple(self._explanation(*item) for item in _best(found or fitted))
 
     def _fitted(self) -> list[tuple[Fit, Group]]:
-        """Explain by a scale, or a factor, of any size."""
+        """Explain by a scale, a factor or a number of zeros of any size."""
         cases = self.cases.of(frozenset())
         if time.monotonic() > self._deadline or not cases:
             return []
-        made = another_scale(cases[0]), another_factor(cases[0])
+        made = [fitted(cases[0]) for fitted in FITTED]
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
     def _sensible(self) -> list[Convention]:
@@ -188,7 +187,9 @@ def follow(case: Case, group: Group) -> Recipe | None:
 
 
 def _best(found: list[tuple[Fit, Group]]) -> list[tuple[Fit, Group]]:
-    """Return those about as good as the best, the best first."""
+    """Return those about as good as the best, the best first; variants where nothing simpler is."""
+    names = {convention.name for _, group in found for convention in group}
+    found = [item for item in found if not any(c.variant_of in names for c in item[1])]
     found = sorted(found, key=lambda item: item[0].rms)
     if not found:
         return []

@@ -1,9 +1,10 @@
-"""Mistakes with positions in the scores: ALiBi and rotary embedding."""
+"""Mistakes with the rotary embedding."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,113 +12,22 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.engine.operands import prepare
+from attncli.positions import rotate
 from attncli.problem import Rope
-from attncli.referee.convention import Convention, moved
-from attncli.referee.options import without_alibi, without_rope
-from attncli.referee.recipe import Recipe, distance, vary
+from attncli.referee.convention import Convention
+from attncli.referee.options import without_rope
+from attncli.referee.recipe import Recipe, vary
 
 if TYPE_CHECKING:
     from attncli.positions import Pairing
 
-__all__ = ["ALIBI", "ROPE"]
+__all__ = ["ROPE"]
 
 Array = npt.NDArray[Any]
 Apply = Callable[[Recipe], Recipe | None]
+# That of the paper; models for long texts take others.
+_PAPER = 10_000
 _PAIRINGS: tuple[Pairing, ...] = ("half", "interleaved")
-
-
-def _bias_by(term: Callable[[Array, Array], Array], *, from_zero: bool = False) -> Apply:
-    """Make an `apply` with another term in the place of ALiBi's; slopes are (H, 1, 1)."""
-
-    def apply(recipe: Recipe) -> Recipe | None:
-        slopes = recipe.problem.slopes
-        if slopes is None or "alibi" not in recipe.terms:
-            return None
-        offsets = (recipe.start,) if from_zero else None
-        new = term(slopes[:, None, None], distance(recipe.problem, offsets))
-        return replace(recipe, terms={**recipe.terms, "alibi": new})
-
-    return apply
-
-
-def _keys_only(recipe: Recipe) -> Recipe | None:
-    slopes = recipe.problem.slopes
-    if slopes is None:
-        return None
-    term = slopes[:, None, None] * np.arange(recipe.problem.shape[3])
-    return replace(recipe, terms={**recipe.terms, "alibi": term})
-
-
-def _plain_slopes(recipe: Recipe) -> Recipe | None:
-    if recipe.problem.slopes is None:
-        return None
-    heads = recipe.problem.shape[1]
-    slopes = 2.0 ** (-8.0 * np.arange(1, heads + 1) / heads)
-    return _bias_by(lambda _, far: -slopes[:, None, None] * np.abs(far))(recipe)
-
-
-def _alibi(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
-    fix = more.pop("fix", "subtract slope · |i + offset − j| from the scaled scores")
-    shows = more.pop("shows", "more than one key")
-    return Convention(
-        name=name, topic="alibi", meaning=meaning, fix=fix, shows=shows, apply=apply, **more
-    )
-
-
-ALIBI = (
-    _alibi(
-        "alibi_ignored",
-        "ALiBi is ignored",
-        _bias_by(lambda _, far: np.zeros_like(far)),
-        option=without_alibi,
-    ),
-    _alibi(
-        "alibi_signed",
-        "ALiBi is signed: −slope · (i − j), so that later keys gain instead of losing",
-        _bias_by(lambda slopes, far: -slopes * far),
-        shows="queries that see later keys",
-    ),
-    _alibi(
-        "alibi_positional",
-        "ALiBi is positional: + slope · j of the key alone",
-        _keys_only,
-        shows="queries that see later keys; under a causal mask scores and lse alone",
-    ),
-    _alibi(
-        "alibi_added",
-        "ALiBi has the wrong sign: far keys gain",
-        _bias_by(lambda slopes, far: slopes * np.abs(far)),
-    ),
-    _alibi(
-        "alibi_scaled",
-        "ALiBi is added before the scale, and scaled with the scores",
-        lambda recipe: moved(recipe, "alibi", before="scale") if "alibi" in recipe.terms else None,
-        shows="a scale other than 1",
-    ),
-    _alibi(
-        "alibi_without_offset",
-        "ALiBi counts queries from 0 where they stand at an offset",
-        _bias_by(lambda slopes, far: -slopes * np.abs(far), from_zero=True),
-        shows="an offset other than 0",
-    ),
-    _alibi(
-        "alibi_slopes_reversed",
-        "the slopes are taken in the reverse order of the heads",
-        _bias_by(lambda slopes, far: -slopes[::-1] * np.abs(far)),
-        fix="give the first head the first slope: the paper's are from steep to flat",
-        shows="more than one head",
-        needs=frozenset({"heads"}),
-    ),
-    _alibi(
-        "alibi_slopes_plain",
-        "the slopes are 2^(−8h/H) where H is no power of two",
-        _plain_slopes,
-        fix="take the paper's slopes: those of the next lower power of two, then every other one "
-        "of the next higher",
-        shows="a number of heads that is no power of two",
-        needs=frozenset({"heads"}),
-    ),
-)
 
 
 def _rope_as(change: Callable[[Rope], Rope | None]) -> Apply:
@@ -144,6 +54,10 @@ def _rope_added(pairing: Pairing) -> Apply:
     return apply
 
 
+def _with_base(base: float, rope: Rope) -> Rope:
+    return rope._replace(base=base)
+
+
 def _other_pairing(rope: Rope) -> Rope:
     return rope._replace(pairing="half" if rope.pairing == "interleaved" else "interleaved")
 
@@ -154,6 +68,41 @@ def _rope_from_zero(recipe: Recipe) -> Recipe | None:
     if recipe.problem.rope is None or visible.offsets == there:
         return None
     return vary(recipe, visible=visible._replace(offsets=there))
+
+
+def _query_moved(step: int) -> Apply:
+    """Make an `apply` in which queries are turned as if they stood a little elsewhere."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        if recipe.problem.rope is None:
+            return None
+        visible = recipe.problem.visible
+        there = tuple(offset + step for offset in visible.offsets)
+        return vary(recipe, visible=visible._replace(offsets=there))
+
+    return apply
+
+
+def _again(*sides: str) -> Apply:
+    """Make an `apply` that turns what is turned already."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        if recipe.problem.rope is None:
+            return None
+        turned = prepare(replace(recipe.problem, score="dot", score_weight=None))
+        return vary(recipe, **{side: getattr(turned, side) for side in sides})
+
+    return apply
+
+
+def _values_too(recipe: Recipe) -> Recipe | None:
+    problem = recipe.problem
+    rope, value = problem.rope, problem.value
+    if rope is None or value is None or value.shape[3] % 2:
+        return None
+    positions = np.arange(value.shape[2])
+    wide = widen(value, np.float64)
+    return vary(recipe, value=rotate(wide, positions, pairing=rope.pairing, base=rope.base))
 
 
 def _one_side(side: str) -> Apply:
@@ -228,12 +177,44 @@ ROPE = (
     _rope("rope_query_only", "only the query is rotated", _one_side("query")),
     _rope("rope_key_only", "only the key is rotated", _one_side("key")),
     _rope("rope_backwards", "the rotation turns the other way", _backwards),
+    *(
+        _rope(
+            f"rope_query_{word}",
+            f"the rotary embedding of the queries stands one position too {word}",
+            _query_moved(step),
+            fix="rotate query i by the angle of position i + offset: of a cache of n keys, the "
+            "first new query, and its key, stand at n",
+            shows="any query",
+        )
+        for word, step in (("late", 1), ("early", -1))
+    ),
     _rope(
-        "rope_base",
-        "the rotary embedding has the base 10000, not the one given",
-        _rope_as(lambda rope: rope._replace(base=10000.0)),
-        fix="take the base that the problem states",
-        shows="a base other than 10000",
-        option=lambda _: "--rope-base 10000",
+        "rope_twice",
+        "query and key are rotated twice",
+        _again("query", "key"),
+        fix="rotate once: before the keys go into the cache, or after they come out of it",
+    ),
+    _rope(
+        "rope_keys_twice",
+        "the keys are rotated twice, the queries once",
+        _again("key"),
+        fix="rotate once: before the keys go into the cache, or after they come out of it",
+    ),
+    _rope(
+        "rope_on_values",
+        "the values are rotated too",
+        _values_too,
+        fix="rotate query and key alone",
+    ),
+    *(
+        _rope(
+            "rope_base" if base == _PAPER else f"rope_base_{base}",
+            f"the rotary embedding has the base {base}, not the one given",
+            _rope_as(partial(_with_base, float(base))),
+            fix="take the base that the problem states",
+            shows=f"a base other than {base}",
+            option=lambda _, base=base: f"--rope-base {base}",
+        )
+        for base in (_PAPER, 100_000, 500_000, 1_000_000)
     ),
 )

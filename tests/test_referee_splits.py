@@ -1,0 +1,133 @@
+"""Keys in parts whose results are put together wrongly, and zeros beyond the last key."""
+
+import numpy as np
+import pytest
+from referee_numpy import ask, draw, named, plain
+
+PARTS = [2, 4, 8]
+
+
+def inputs(seed, keys=48):
+    return draw(seed, (1, 2, 12, 16), (1, 2, keys, 16), (1, 2, keys, 16))
+
+
+def parts_of(q, k, v, parts, keep=True):
+    """Return the context and the lse of each part of the keys."""
+    contexts, sums = [], []
+    for keys, values in zip(np.split(k, parts, 2), np.split(v, parts, 2), strict=True):
+        scores = q.astype("f8") @ keys.swapaxes(-1, -2) / np.sqrt(16)
+        contexts.append(plain(q, keys, values))
+        sums.append(np.log(np.exp(scores).sum(-1, keepdims=True)))
+    return np.stack(contexts), np.stack(sums)
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_parts_that_are_merged_by_their_lse_are_right(parts):
+    q, k, v = inputs(0)
+    contexts, sums = parts_of(q, k, v, parts)
+    shares = np.exp(sums) / np.exp(sums).sum(0)
+    assert ask((q, k, v), (contexts * shares).sum(0)).passed
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize(
+    ("name", "merge"),
+    [
+        ("averaged", lambda contexts, _: contexts.mean(0)),
+        ("added", lambda contexts, _: contexts.sum(0)),
+        (
+            "merged_in_base_2",
+            lambda contexts, sums: (contexts * 2**sums).sum(0) / (2**sums).sum(0),
+        ),
+        ("first_kept", lambda contexts, _: contexts[0]),
+        ("last_kept", lambda contexts, _: contexts[-1]),
+    ],
+)
+def test_parts_that_are_put_together_wrongly(seed, parts, name, merge):
+    q, k, v = inputs(seed, keys=56)
+    wrong = merge(*parts_of(q, k, v, parts))
+    assert named(ask((q, k, v), wrong)) == {f"splits_of_{parts}_{name}"}
+
+
+def longer(array, count):
+    return np.pad(array, [(0, 0), (0, 0), (0, count), (0, 0)])
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("count", "name"),
+    [
+        # One zero, and a 1 in the denominator, are the same.
+        (1, "sinks_unasked"),
+        (7, "zeros_to_8_counted"),
+        (17, "zeros_counted"),
+        (67, "zeros_counted"),
+        (1000, "zeros_counted"),
+    ],
+)
+def test_a_cache_of_any_length(seed, count, name):
+    q, k, v = inputs(seed, keys=33)
+    wrong = plain(q, longer(k, count), longer(v, count))
+    report = ask((q, k, v), wrong)
+    assert named(report) == {name}
+    if name == "zeros_counted":
+        assert f"{count} of them get weight" in str(report)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_zeros_in_weights(heads):
+    q, k, v = inputs(0, keys=33)
+    q, k, v = q[:, :heads], k[:, :heads], v[:, :heads]
+    scores = np.exp(q.astype("f8") @ longer(k, 20).swapaxes(-1, -2) / 4)
+    wrong = (scores / scores.sum(-1, keepdims=True))[..., :33]
+    report = ask((q, k, v), {"weights": wrong})
+    assert named(report) == {"zeros_counted"}
+    assert "20 of them" in str(report)
+
+
+def test_zeros_in_decoding_whose_query_stands_last():
+    q, k, v = inputs(0, keys=33)
+    q = q[:, :, :1]
+    wrong = plain(q, longer(k, 20), longer(v, 20))
+    options = {"causal": True, "causal_align": "bottom-right"}
+    report = ask((q, k, v), wrong, **options)
+    assert named(report) == {"zeros_counted"}
+    wrong = plain(q, longer(k, 31), longer(v, 31))
+    assert named(ask((q, k, v), wrong, **options)) == {"zeros_to_32_counted", "zeros_to_64_counted"}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("size", [8, 16, 32])
+def test_a_causal_mask_of_whole_blocks(seed, size):
+    q, k, v = draw(seed, *[(1, 2, 70, 8)] * 3)
+    rows, columns = np.mgrid[:70, :70] // size
+    wrong = plain(q, k, v, columns <= rows)
+    assert named(ask((q, k, v), wrong, causal=True)) == {f"causal_by_blocks_of_{size}"}
+
+
+def test_a_causal_mask_of_whole_blocks_after_a_cache():
+    q, k, v = draw(0, (1, 2, 40, 8), (1, 2, 70, 8), (1, 2, 70, 8))
+    rows, columns = (np.arange(40)[:, None] + 30) // 16, np.arange(70) // 16
+    wrong = plain(q, k, v, columns <= rows)
+    report = ask((q, k, v), wrong, causal=True, causal_align="bottom-right")
+    assert named(report) == {"causal_by_blocks_of_16"}
+
+
+@pytest.mark.parametrize("left", [1, 4])
+def test_a_window_that_reaches_to_the_right_as_well(left):
+    q, k, v = draw(0, *[(1, 2, 20, 8)] * 3)
+    far = np.abs(np.arange(20)[:, None] - np.arange(20))
+    wrong = plain(q, k, v, far <= left)
+    report = ask((q, k, v), wrong, causal=True, window=(left, 0))
+    assert named(report) == {"window_symmetric"}
+    # One key to the right is the nearer mistake.
+    name = "window_right_long" if left == 1 else "window_symmetric"
+    assert named(ask((q, k, v), wrong, window=(left, 0))) == {name}
+
+
+def test_padding_that_is_taken_for_the_first_keys():
+    q, k, v = draw(0)
+    keep = np.arange(6) >= 6 - np.array([4, 5])[:, None, None, None]
+    wrong = plain(q, k, v, keep)
+    assert named(ask((q, k, v), wrong, kv_lengths=(4, 5))) == {"padding_on_the_left"}
