@@ -54,6 +54,19 @@ def test_a_batch_that_is_taken_for_the_sequence(seed):
     assert report.diagnosis.explanations[0].options == ()
 
 
+@pytest.mark.parametrize("average", [False, True])
+def test_weights_of_a_batch_that_is_taken_for_the_sequence(average):
+    q, k, _ = draw(0, *[(3, 10, 16)] * 3)
+    q, k = (cut(array.transpose(1, 0, 2), 4) for array in (q, k))
+    powers = np.exp(q.astype("f8") @ k.swapaxes(-1, -2) / 2)
+    wrong = powers / powers.sum(-1, keepdims=True)
+    given = draw(0, *[(3, 10, 16)] * 3)
+    wrong = wrong.mean(1) if average else wrong
+    problem = pose(*given, heads=4)
+    report = check({"weights": wrong.astype("f4")}, problem, average_heads=average)
+    assert named(report) == {"batch_attended"}
+
+
 def test_a_batch_that_is_taken_for_the_sequence_before_an_output_projection():
     q, k, v = draw(0, *[(3, 10, 16)] * 3)
     weight = draw(1, (16, 16))[0]

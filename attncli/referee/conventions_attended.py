@@ -140,7 +140,8 @@ ATTENDED = (
         name="batch_attended",
         topic="heads",
         meaning="the first two axes are exchanged: every position attends from batch entry to "
-        "batch entry, as in nn.MultiheadAttention without batch_first=True",
+        "batch entry, as in nn.MultiheadAttention without batch_first=True, or where (L, H, D) is "
+        "read as (B, L, D)",
         fix=f"set batch_first=True, or {_ALONG}",
         shows="more than one batch entry",
         apply=_along(2, 1, 0, 3),

@@ -14,7 +14,7 @@ from attncli.referee.tolerance import earned
 from attncli.referee.verdict import Errors, root_mean_square
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from attncli.referee.case import Case, Question
     from attncli.referee.recipe import Outputs, Recipe
@@ -111,10 +111,20 @@ def _outputs(case: Case, recipe: Recipe) -> Outputs:
 def _right_shapes(case: Case, recipe: Recipe) -> bool:
     """Look at shapes before anything is computed: most orders of axes do not fit."""
     shapes = {
-        name: recipe.shape(recipe.problem, name, np.broadcast_to(0.0, case.right[name].shape)).shape
-        for name in case.files
+        name: recipe.shape(recipe.problem, name, np.broadcast_to(0.0, shape)).shape
+        for name, shape in _shapes(case, recipe)
     }
     return all(case.files[name].shape == shape for name, shape in shapes.items())
+
+
+def _shapes(case: Case, recipe: Recipe) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the shape (B, H, L, ·) of each output that a recipe makes."""
+    for name in case.files:
+        made = case.right[name].shape
+        if name == "context":  # comes back to the axes of the right one
+            yield name, made
+        else:
+            yield name, (*recipe.problem.shape[:3], 1 if name == "lse" else recipe.problem.shape[3])
 
 
 def _near(found: Array, made: Array, tolerance: Tolerance) -> bool:
