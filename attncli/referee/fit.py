@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from attncli.referee.recipe import Outputs, Recipe
     from attncli.referee.report import Tolerance
 
-__all__ = ["Fit", "fit"]
+__all__ = ["Fit", "fit", "leaves_less"]
 
 Array = npt.NDArray[Any]
 
@@ -30,6 +30,8 @@ _SCREEN = 1000.0
 # and what is left is rounding that the recipe explains, without the slack of a verdict.
 _MOST_LEFT = 0.4
 _OF_THE_LIMIT = 0.5
+# Of factors that are rounded the weights' own roundings are left, about a half.
+_MOST_LEFT_OF_FACTORS = 0.6
 # Agreement of an infinity or NaN with one where the answer is finite: no accident.
 _NONFINITE_BITS = 32.0
 _MOST_BITS_AN_ELEMENT = 20.0
@@ -75,6 +77,22 @@ def fit(question: Question, cases: Sequence[Case], recipes: Sequence[Recipe]) ->
     return Fit(error, rms, sum(f.bits for f in fits), better=True)
 
 
+def leaves_less(cases: Sequence[Case], ones: Sequence[Recipe], others: Sequence[Recipe]) -> bool:
+    """Return whether recipes leave far less error than others do, in all outputs together."""
+    return _left(cases, ones) <= _MOST_LEFT_OF_FACTORS * _left(cases, others)
+
+
+def _left(cases: Sequence[Case], recipes: Sequence[Recipe]) -> float:
+    total = 0.0
+    for case, recipe in zip(cases, recipes, strict=True):
+        outputs = _outputs(case, recipe)
+        for name, found in case.files.items():
+            made = case.shaped(recipe, outputs, name)
+            error = found - made if made.shape == found.shape else np.array([np.inf])
+            total += root_mean_square(error[np.isfinite(error)])
+    return total
+
+
 def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
     if case.whole and not _right_shapes(case, recipe):
         return None
@@ -89,12 +107,15 @@ def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
     if not all(errors.passed for errors in left.values()):
         return None
     before = {n: _before(question, case, n) for n in made}
-    explained = {n: _explains(question, n, before[n], left[n]) for n in made}
+    most = _MOST_LEFT if recipe.products is None else _MOST_LEFT_OF_FACTORS
+    explained = {n: _explains(question, n, before[n], left[n], most) for n in made}
     if not all(explained[n] or _was_right(before[n]) for n in made):
         return None
     error = max(float(errors.error.max(initial=0.0)) for errors in left.values())
     rms = max(root_mean_square(_shares(errors)) for errors in left.values())
-    bits = sum(_bits(case, name, made[name], tolerances[name]) for name in made)
+    # Factors that are rounded leave the roundings of the weights, which nobody knows.
+    rest = {n: None if recipe.products is None else left[n].rms for n in made}
+    bits = sum(_bits(case, name, made[name], tolerances[name], rest[name]) for name in made)
     better = any(explained.values()) or any(_oddly_wrong(case, n) for n in made)
     return Fit(error, rms, bits, better)
 
@@ -140,11 +161,9 @@ def _near(found: Array, made: Array, tolerance: Tolerance) -> bool:
 
 def _earned(question: Question, recipe: Recipe, outputs: Outputs) -> dict[str, Tolerance]:
     """Return what the recipe itself earns: a deviating formula may round worse than the right."""
-    plain = plain_errors(recipe, question.precisions, outputs)
-    return {
-        name: earned(plain[name], precision, question.digits[name])
-        for name, precision in question.precisions.items()
-    }
+    precisions = {n: recipe.products or own for n, own in question.precisions.items()}
+    plain = plain_errors(recipe, precisions, outputs)
+    return {n: earned(plain[n], own, question.digits[n]) for n, own in precisions.items()}
 
 
 def _shares(errors: Errors) -> Array:
@@ -178,7 +197,9 @@ def _was_right(before: Errors | None) -> bool:
     return before is not None and before.passed
 
 
-def _explains(question: Question, name: str, before: Errors | None, left: Errors) -> bool:
+def _explains(
+    question: Question, name: str, before: Errors | None, left: Errors, most: float
+) -> bool:
     """Return whether far less error is left than there was: other noise explains nothing.
 
     Parameters
@@ -188,6 +209,8 @@ def _explains(question: Question, name: str, before: Errors | None, left: Errors
         Of the output.
     before, left : Errors
         Beside the right answer, and beside what the recipe makes.
+    most : float
+        How much of the error may be left.
     """
     if before is None:
         return True
@@ -196,11 +219,13 @@ def _explains(question: Question, name: str, before: Errors | None, left: Errors
         printed = digits.absolute + digits.relative * root_mean_square(left.answer)
         if left.rms > _OF_THE_LIMIT * left.tolerance.rms + printed:
             return False
-    return left.rms <= _MOST_LEFT * before.rms
+    return left.rms <= most * before.rms
 
 
-def _bits(case: Case, name: str, made: Array, tolerance: Tolerance) -> float:
-    """Return the evidence of one output."""
+def _bits(
+    case: Case, name: str, made: Array, tolerance: Tolerance, rest: float | None = None
+) -> float:
+    """Return the evidence of one output; beside the rest, where that is given."""
     found = case.files[name]
     right = case.shaped(case.recipe, case.right, name)
     if right.shape != found.shape:
@@ -212,7 +237,7 @@ def _bits(case: Case, name: str, made: Array, tolerance: Tolerance) -> float:
     with np.errstate(divide="ignore", over="ignore"):
         allowed = tolerance.allowed(made)[finite]
         if tolerance.rms is not None:  # what nearly every element must keep to
-            allowed = np.minimum(allowed, tolerance.rms)
+            allowed = np.minimum(allowed, tolerance.rms if rest is None else rest)
         ratio = np.abs(found[finite] - right[finite]) / allowed
         bits = np.clip(np.log2(ratio), 0, _MOST_BITS_AN_ELEMENT)
     return float(bits.sum()) + (_NONFINITE_BITS if odd.any() else 0.0)

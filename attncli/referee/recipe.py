@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.referee.rounding import FLOAT64
+from attncli.referee.rounding import FLOAT64, Precision
 from attncli.referee.stages import present, softmax_over
 from attncli.visibility import Visibility
 
@@ -81,6 +81,8 @@ class Recipe:
         The shapes of the files.
     one_by_one : bool
         Sums are made as a plain loop makes them, a term after the other, not in blocks.
+    products : Precision or None
+        The format of the factors of products, where it is narrower than that of the files.
     """
 
     problem: Problem
@@ -100,6 +102,7 @@ class Recipe:
     file_fill: float = -1e9
     file_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     one_by_one: bool = False
+    products: Precision | None = None
 
     @property
     def seen(self) -> Bools:

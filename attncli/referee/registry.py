@@ -14,6 +14,7 @@ from attncli.referee.conventions_hiding import HIDING, TOGETHER
 from attncli.referee.conventions_mask import MASKS
 from attncli.referee.conventions_outputs import LSE, SCORES
 from attncli.referee.conventions_padding import BLIND_ROWS, PADDING
+from attncli.referee.conventions_products import PRODUCTS
 from attncli.referee.conventions_projection import OUTPUT
 from attncli.referee.conventions_rope import ROPE
 from attncli.referee.conventions_scale import INPUTS, SCALES
@@ -34,6 +35,7 @@ CONVENTIONS = (
     *HEADS,
     *SHARED,
     *INPUTS,
+    *PRODUCTS,
     *SCALES,
     *ROPE,
     *SOFTCAP,

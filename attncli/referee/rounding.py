@@ -15,7 +15,16 @@ from attncli.dtypes import dtype_name
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["FLOAT64", "PRECISIONS", "Digits", "Precision", "own_precision", "printed_digits"]
+__all__ = [
+    "FLOAT64",
+    "PRECISIONS",
+    "TF32",
+    "Digits",
+    "Precision",
+    "own_precision",
+    "printed_digits",
+    "truncated_to_tf32",
+]
 
 Array = npt.NDArray[Any]
 
@@ -34,7 +43,7 @@ class Precision:
     Attributes
     ----------
     name : str
-        float16, bfloat16, float32 or float64.
+        float16, bfloat16, float32 or float64; tf32 for factors of products alone.
     eps : float
         Distance from 1 to the next number.
     largest : float
@@ -62,9 +71,12 @@ class Precision:
         array = array.astype(self.computing, copy=False)
         if self.name == "float16":
             return array.astype(np.float16).astype(np.float32)
-        return _nearest_bfloat16(array) if self.name == "bfloat16" else array
+        bits = _DROPPED.get(self.name)
+        return array if bits is None else _nearest(array, bits)
 
 
+# The low bits of float32 that these formats do not have.
+_DROPPED = {"bfloat16": 16, "tf32": 13}
 FLOAT64 = Precision("float64", 2.0**-52, float(np.finfo(np.float64).max))
 PRECISIONS = {
     "float16": Precision("float16", 2.0**-10, 65504.0),
@@ -72,6 +84,9 @@ PRECISIONS = {
     "float32": Precision("float32", 2.0**-23, float(np.finfo(np.float32).max)),
     "float64": FLOAT64,
 }
+
+# What tensor cores make of float32; a file has no such format.
+TF32 = Precision("tf32", 2.0**-10, PRECISIONS["float32"].largest)
 
 
 def own_precision(array: Array, values: npt.NDArray[np.float64]) -> Precision:
@@ -145,9 +160,23 @@ def _decimal_parts(values: npt.NDArray[np.float64]) -> Iterable[tuple[int, int]]
             yield max(0, -exponent), len(digits)
 
 
-def _nearest_bfloat16(array: Array) -> Array:
-    """Round float32 to the upper half of its bits, ties to even."""
-    bits = array.view(np.uint32) if array.flags.c_contiguous else array.copy().view(np.uint32)
-    odd = (bits >> np.uint32(16)) & np.uint32(1)
-    near = (bits + np.uint32(0x7FFF) + odd) & np.uint32(0xFFFF0000)
-    return np.where(np.isnan(array), array, near.view(np.float32))
+def _nearest(array: Array, dropped: int) -> Array:
+    """Round float32 to the bits above so many, ties to even."""
+    bits = _bits(array)
+    odd = (bits >> np.uint32(dropped)) & np.uint32(1)
+    near = bits + np.uint32(2 ** (dropped - 1) - 1) + odd
+    return np.where(np.isnan(array), array, _cut(near, dropped))
+
+
+def truncated_to_tf32(array: Array) -> Array:
+    """Return float32 without the bits that TF32 has not: nearer to 0."""
+    dropped = _DROPPED["tf32"]
+    return np.where(np.isfinite(array), _cut(_bits(array), dropped), array)
+
+
+def _bits(array: Array) -> npt.NDArray[np.uint32]:
+    return array.view(np.uint32) if array.flags.c_contiguous else array.copy().view(np.uint32)
+
+
+def _cut(bits: npt.NDArray[np.uint32], dropped: int) -> Array:
+    return (bits & np.uint32(2**32 - 2**dropped)).view(np.float32)

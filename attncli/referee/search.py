@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from attncli.referee.case import Case, Cases, Question
 from attncli.referee.convention import Convention, Need
-from attncli.referee.fit import Fit, fit
+from attncli.referee.fit import Fit, fit, leaves_less
 from attncli.referee.options import together
 from attncli.referee.registry import CONVENTIONS, FITTED
 from attncli.referee.report import Explanation
@@ -150,7 +150,16 @@ class Search:
         if len(ready) < len(cases):
             return None
         self.tried += 1
-        return fit(self._question, cases, ready)
+        found = fit(self._question, cases, ready)
+        return found if found is not None and self._needed(group, cases, ready) else None
+
+    def _needed(self, group: Group, cases: Sequence[Case], recipes: Sequence[Recipe]) -> bool:
+        """Return whether rounded factors beside another mistake are more than other noise."""
+        rest = tuple(convention for convention in group if convention.topic != "products")
+        if not rest or len(rest) == len(group):
+            return True
+        others = [self._follow(case, rest) for case in cases]
+        return leaves_less(cases, recipes, [recipe for recipe in others if recipe is not None])
 
     def _follow(self, case: Case, group: Group) -> Recipe | None:
         """Do as `follow`, and remember what comes of the first convention alone."""

@@ -1,0 +1,97 @@
+"""Kernels in float32 whose factors have fewer bits, TF32 or bfloat16; other noise is no such thing."""
+
+import numpy as np
+import pytest
+from referee_numpy import ask, draw, named, plain, softmax
+
+
+def rounded(array, bits):
+    """Round to so many significant bits, ties to even."""
+    mantissa, exponent = np.frexp(np.asarray(array, "f8"))
+    return np.ldexp(np.round(mantissa * 2.0**bits), exponent - bits)
+
+
+def truncated(array, bits):
+    mantissa, exponent = np.frexp(np.asarray(array, "f8"))
+    return np.ldexp(np.trunc(mantissa * 2.0**bits), exponent - bits)
+
+
+def kernel(q, k, v, short, scale=None, when="exponentials", block=16):
+    """Round what is multiplied: exponentials under the maximum so far, weights, or neither."""
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = short(q) @ short(k).swapaxes(-1, -2) * scale
+    if when == "weights":
+        return short(softmax(scores)) @ short(v)
+    tops = [scores[..., i : i + block].max(-1) for i in range(0, scores.shape[-1], block)]
+    tops = np.maximum.accumulate(np.stack(tops, -1), -1).repeat(block, -1)[..., : scores.shape[-1]]
+    powers = np.exp(scores - tops)
+    total = (powers * np.exp(tops - tops[..., -1:])).sum(-1, keepdims=True)
+    if when == "exponentials":
+        powers = short(powers)
+    return (powers * np.exp(tops - tops[..., -1:])) @ short(v) / total
+
+
+CASES = {
+    "products_in_tf32": lambda array: rounded(array, 11),
+    "products_in_tf32_truncated": lambda array: truncated(array, 11),
+    "products_in_bfloat16": lambda array: rounded(array, 8),
+}
+
+
+def inputs(seed):
+    return draw(seed, (1, 2, 40, 16), (1, 2, 70, 16), (1, 2, 70, 16))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("when", ["exponentials", "weights", "never"])
+@pytest.mark.parametrize("name", CASES)
+def test_rounded_factors(seed, when, name):
+    q, k, v = inputs(seed)
+    report = ask((q, k, v), kernel(q, k, v, CASES[name], when=when))
+    assert not report.passed
+    assert named(report) == {name}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rounded_factors_beside_a_mistake(name):
+    q, k, v = inputs(0)
+    report = ask((q, k, v), kernel(q, k, v, CASES[name], scale=1))
+    assert named(report) == {f"{name}+unscaled"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_inputs_that_have_few_bits_already(seed):
+    short = CASES["products_in_bfloat16"]
+    q, k, v = (short(array).astype("f4") for array in inputs(seed))
+    wrong = kernel(q, k, v, short, block=1000)
+    assert named(ask((q, k, v), wrong)) == {"products_in_bfloat16"}
+
+
+def turned(rows, start=0):
+    pairs = rows.shape[-1] // 2
+    angle = np.outer(start + np.arange(rows.shape[-2]), 10000.0 ** (-np.arange(pairs) / pairs))
+    made = (rows[..., :pairs] + 1j * rows[..., pairs:]) * np.exp(1j * angle)
+    return np.concatenate([made.real, made.imag], axis=-1)
+
+
+def test_factors_are_rounded_after_they_are_turned():
+    q, k, v = inputs(0)
+    wrong = kernel(turned(q), turned(k), v, CASES["products_in_tf32"])
+    assert named(ask((q, k, v), wrong, rope="half")) == {"products_in_tf32"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("size", [1e-2, 1e-3, 1e-4, 1e-5])
+def test_other_noise_of_that_size_has_no_name(seed, size):
+    q, k, v = inputs(seed)
+    right = plain(q, k, v)
+    noise = np.random.default_rng(seed).normal(0, size, right.shape)
+    assert named(ask((q, k, v), right + noise)) == set()
+    wrong = named(ask((q, k, v), plain(q, k, v, scale=1) + noise))
+    assert not any("products" in name for name in wrong)
+
+
+def test_a_file_of_float64_is_not_looked_at_so():
+    q, k, v = draw(0, *[(1, 2, 40, 16)] * 3, dtype="float64")
+    wrong = kernel(q, k, v, CASES["products_in_tf32"])
+    assert named(ask((q, k, v), wrong, "float64")) == set()
