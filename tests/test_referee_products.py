@@ -1,4 +1,4 @@
-"""Kernels in float32 whose factors have fewer bits, TF32 or bfloat16; other noise is no such thing."""
+"""Kernels in float32 whose factors have fewer bits, as in TF32; other noise is no such thing."""
 
 import numpy as np
 import pytest

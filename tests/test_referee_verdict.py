@@ -503,3 +503,33 @@ def test_a_narrower_format_is_seen_where_one_row_is_unlike_all_others():
     assert ask((q, k, v), {"weights": weights}, "float64").passed
     wider = {"weights": weights * np.float64(1 + 1e-12)}
     assert named(check(wider, pose(q, k, v))) == {"computed_in_float32"}
+
+
+@pytest.mark.parametrize("stored", ["float32", "float64"])
+@pytest.mark.parametrize("rounded", [rounded_to_bfloat16, np.float16], ids=["bfloat16", "float16"])
+class TestNumbersOfSixteenBitsThatAreStoredWider:
+    """`tensor.float().numpy()`: NumPy has no bfloat16."""
+
+    @staticmethod
+    def made(rounded, stored):
+        def short(array):
+            return TestTheRootMeanSquareOfTheErrors.widened(rounded(array)).astype(stored)
+
+        inputs = [short(array) for array in draw(0, *[(1, 2, 40, 32)] * 3)]
+        return inputs, short(plain(*inputs))
+
+    def test_are_judged_as_such_where_the_inputs_are_so(self, rounded, stored):
+        inputs, right = self.made(rounded, stored)
+        report = check(right, pose(*inputs))
+        assert report.passed
+        assert report.verdicts[0].format in ("bfloat16", "float16")
+        right[..., 3] *= 1.05
+        assert not check(right, pose(*inputs), diagnose=False).passed
+
+    def test_are_wrong_where_one_input_is_exact(self, rounded, stored):
+        (q, k, v), right = self.made(rounded, stored)
+        report = check(right, pose(q + np.float32(1e-5), k, v))
+        assert not report.passed
+        assert report.verdicts[0].format == "float32"
+        assert named(report) == {"computed_in_half"}
+        assert "those of bfloat16" in str(report) or "those of float16" in str(report)

@@ -16,6 +16,7 @@ from attncli.referee.rounding import (
     PRECISIONS,
     Digits,
     Precision,
+    narrowest,
     own_precision,
     printed_digits,
 )
@@ -23,7 +24,7 @@ from attncli.referee.tolerance import earned
 from attncli.referee.verdict import Errors, canonical, distance, measure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from attncli.problem import Problem
     from attncli.referee.report import Place
@@ -54,6 +55,15 @@ class File:
         # So few digits do not tell in which format they were made; the inputs do.
         few = max(digits.absolute, digits.relative) > _FEW_DIGITS
         return cls(values, PRECISIONS["float32"] if few and single else precision, digits)
+
+    def as_narrow_as(self, inputs: Sequence[Array]) -> File:
+        """Return the file judged in the 16-bit format of its numbers, if the inputs' are so, too.
+
+        NumPy has no bfloat16: who computes in it stores what comes out as float32.
+        """
+        narrow = narrowest(self.values, self.precision)
+        alike = all(narrow.holds(widen(array, np.float64)) for array in inputs)
+        return replace(self, precision=narrow) if alike else self
 
     def fused(self) -> File:
         """Return the file held to what a fused kernel makes, where its format has 16 bits."""

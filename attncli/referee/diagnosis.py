@@ -14,7 +14,7 @@ from attncli.referee.evaluation import evaluate
 from attncli.referee.locate import locate
 from attncli.referee.plain_errors import plain_errors_of
 from attncli.referee.report import Diagnosis, Explanation
-from attncli.referee.rounding import PRECISIONS, Digits, Precision
+from attncli.referee.rounding import PRECISIONS, Digits, narrowest
 from attncli.referee.search import Search, follow
 from attncli.referee.tolerance import earned
 from attncli.referee.verdict import Errors, distance
@@ -29,8 +29,6 @@ __all__ = ["diagnose", "look_beneath"]
 
 Array = npt.NDArray[Any]
 _OUTPUTS = ("weights", "lse", "scores", "context")
-# Fewer numbers than this may be exact in a narrow format by chance.
-_FEW = 4
 # What float32 makes of numbers around 1 is some hundredths of its eps at least.
 _ALIKE = 0.02
 
@@ -50,7 +48,7 @@ def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -
     if all(_says_nothing(found, question.answers[n]) for n, found in question.files.items()):
         return _of_nothing(question, shaped, findings, deadline)
     narrow = _narrowed(question)
-    stored = _stored_wider(narrow, STORED_WIDER) if narrow is not question else None
+    stored = _stored_wider(narrow, _computed_in_half(narrow)) if narrow is not question else None
     if stored is not None:
         return Diagnosis((stored,), "", findings, "all", 1, complete=True)
     search = Search(narrow, _ready(narrow, shaped), deadline)
@@ -107,7 +105,7 @@ def _ready(question: Question, shaped: Mapping[str, Array]) -> dict[str, Array]:
 
 def _narrowed(question: Question) -> Question:
     """Return the question with the narrowest formats that hold every number of the files."""
-    precisions = {n: _narrowest(question, n) for n in question.files}
+    precisions = {n: narrowest(file, question.precisions[n]) for n, file in question.files.items()}
     if precisions == dict(question.precisions):
         return question
     plain = plain_errors_of(question.problem, precisions, question.doubtful)
@@ -116,22 +114,6 @@ def _narrowed(question: Question) -> Question:
         for name, old in question.tolerances.items()
     }
     return replace(question, precisions=precisions, tolerances=tolerances)
-
-
-def _narrowest(question: Question, name: str) -> Precision:
-    values = question.files[name]
-    finite = values[np.isfinite(values)]
-    given = question.precisions[name]
-    telling = np.unique(finite[np.abs(finite) % 0.125 != 0])
-    # float16 holds most numbers of bfloat16, too.
-    for narrow in ("bfloat16", "float16"):
-        if given.name in ("float16", "bfloat16") or telling.size < _FEW:
-            break
-        with np.errstate(over="ignore"):
-            rounded = PRECISIONS[narrow].rounded(finite.astype(np.float32))
-        if np.array_equal(rounded, finite):
-            return PRECISIONS[narrow]
-    return given
 
 
 def _rounded(name: str, meaning: str, fix: str) -> Convention:
@@ -145,11 +127,17 @@ def _rounded(name: str, meaning: str, fix: str) -> Convention:
     )
 
 
-STORED_WIDER = _rounded(
-    "computed_in_half",
-    "the numbers are those of a 16-bit format, stored in a wider one",
-    "compute in float32 too, or judge the file in its own format",
-)
+def _computed_in_half(narrow: Question) -> Convention:
+    names = {precision.name for precision in narrow.precisions.values()} - {"float32", "float64"}
+    formats = " and ".join(sorted(names))
+    return _rounded(
+        "computed_in_half",
+        f"the numbers are those of {formats}, stored in a wider format",
+        "compute in float32 too; or give query, key and value as they are after rounding to "
+        f"{formats}, and the file is judged in that format",
+    )
+
+
 SINGLE = _rounded(
     "computed_in_float32",
     "the numbers are as exact as those of float32, stored as float64",

@@ -96,7 +96,8 @@ def check(
     inputs = [a for a in (problem.query, problem.key, problem.value) if a is not None]
     single = all(array.dtype.itemsize <= _SINGLE for array in inputs)
     named = _named(expected, problem)
-    files = {name: File.of(name, given, single=single) for name, given in named.items()}
+    read = {name: File.of(name, given, single=single) for name, given in named.items()}
+    files = {name: file.as_narrow_as(inputs) for name, file in read.items()}
     if average_heads:
         _refuse_average(problem, files)
     answers = _answers(problem, tuple(files), average_heads=average_heads, threads=threads)

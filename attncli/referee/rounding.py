@@ -21,6 +21,7 @@ __all__ = [
     "TF32",
     "Digits",
     "Precision",
+    "narrowest",
     "own_precision",
     "printed_digits",
     "truncated_to_tf32",
@@ -29,6 +30,8 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 _SAMPLE = 1000
+# Fewer numbers than this may be exact in a narrow format by chance.
+_TELLING = 4
 # Two decimals are as likely exact numbers (0.5, 0.25) as rounded ones, unless many have them.
 _LEAST = 3
 _FEW = 4
@@ -65,6 +68,11 @@ class Precision:
     def score(self, array: Array) -> Array:
         """Return scores, or what they are made of, as they go on to the next step."""
         return array.astype(self.computing, copy=False) if self.fused else self.rounded(array)
+
+    def holds(self, array: Array) -> bool:
+        """Return whether numbers stay as they are when they are rounded."""
+        with np.errstate(over="ignore"):
+            return np.array_equal(self.rounded(array.astype(np.float32)), array)
 
     def rounded(self, array: Array) -> Array:
         """Return the nearest numbers of the format, in the computing dtype."""
@@ -108,6 +116,25 @@ def own_precision(array: Array, values: npt.NDArray[np.float64]) -> Precision:
     with np.errstate(over="ignore"):
         narrow = bool((finite.astype(np.float32) == finite).all())
     return PRECISIONS["float32" if narrow else "float64"]
+
+
+def narrowest(values: npt.NDArray[Any], given: Precision) -> Precision:
+    """Return the narrowest format that holds numbers as they are; the one given where none does.
+
+    Parameters
+    ----------
+    values : ndarray
+    given : Precision
+        The format they are stored in.
+    """
+    if given.name in ("float16", "bfloat16"):
+        return given
+    finite = values[np.isfinite(values)]
+    if np.unique(finite[np.abs(finite) % 0.125 != 0]).size < _TELLING:
+        return given
+    # float16 holds most numbers of bfloat16, too.
+    both = (PRECISIONS[name] for name in ("bfloat16", "float16"))
+    return next((narrow for narrow in both if narrow.holds(finite)), given)
 
 
 @dataclass(frozen=True)
