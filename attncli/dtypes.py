@@ -21,6 +21,7 @@ __all__ = [
     "as_bfloat16",
     "dtype_name",
     "is_finite",
+    "looks_like_bfloat16",
     "magnitude",
     "parts",
     "readable",
@@ -30,6 +31,8 @@ __all__ = [
 BFLOAT16: np.dtype[np.void] = np.dtype([("bfloat16", "<u2")])
 _HALF = np.dtype(np.float16)
 _UNSIGNED = np.uint16(0x7FFF)
+# Of integers that may be bfloat16.
+_SAMPLE, _FEW, _NEARLY_ALL = 1000, 4, 0.9
 _INFINITE = {BFLOAT16: 0x7F80, _HALF: 0x7C00}
 NARROW = frozenset(_INFINITE)
 # Where the bits of a float16 stand in a float32, whose exponents begin 112 lower.
@@ -52,6 +55,25 @@ def as_bfloat16(bits: npt.NDArray[Any]) -> npt.NDArray[np.void]:
         A view of the same memory.
     """
     return bits.view(BFLOAT16)
+
+
+def looks_like_bfloat16(integers: npt.NDArray[Any]) -> bool:
+    """Return whether the bits of 16-bit integers are those of usual numbers in bfloat16.
+
+    Parameters
+    ----------
+    integers : ndarray of int16 or uint16
+
+    Notes
+    -----
+    Nearly all of a tensor's numbers lie between 1e-9 and 1e4: their bits, but for the sign,
+    between 0x3000 and 0x4600. Among 16-bit integers, one in six does.
+    """
+    flat = integers.reshape(-1)
+    some = flat[:: max(1, flat.size // _SAMPLE)].view(np.uint16) & _UNSIGNED
+    some = some[some != 0]
+    usual = np.count_nonzero((some >= 0x3000) & (some < 0x4600))
+    return bool(usual >= _FEW and usual > _NEARLY_ALL * some.size)
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:

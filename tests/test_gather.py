@@ -249,3 +249,15 @@ def test_a_missing_file_of_labels_is_answered_with_the_one_there(problem: Path) 
     with pytest.raises(InputError, match=r"^toknes.txt does not exist") as caught:
         gather(["q.npy", "k.npy"], {"tokens": "toknes.txt"})
     assert caught.value.hint == "did you mean tokens.txt?"
+
+
+def test_single_values_that_are_no_option_are_left_out_of_a_dump(folder: Path) -> None:
+    np.savez("d.npz", **ONES, step=1200, loss=np.float32(2.3), done=True)  # type: ignore[arg-type]
+    assert set(gathered("d.npz").arguments) == {"query", "key"}
+
+
+def test_an_option_under_another_name_in_a_dump_is_an_error(folder: Path) -> None:
+    np.savez("d.npz", **ONES, softmax_scale=0.1)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="unknown entry 'softmax_scale'") as caught:
+        gather(["d.npz"])
+    assert caught.value.hint == "here it is scale"

@@ -6,13 +6,14 @@ import pickle
 import struct
 import time
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
 
 from attncli.dtypes import BFLOAT16, widen
-from attncli.errors import InputError, UsageError
-from attncli.loading import LoadedArray, Member, describe, read
+from attncli.errors import AttnWarning, InputError, UsageError
+from attncli.loading import LoadedArray, Member, describe, read, read_array
 
 
 def npy(array, version=None):
@@ -85,7 +86,8 @@ def test_two_byte_elements_are_bfloat16_when_asked(load):
         assert found.dtype == BFLOAT16
         assert widen(found, np.float64).tolist() == expected
     assert load(npy(np.eye(2)), dtype="bfloat16").values.dtype == np.float64
-    assert load(npy(bits)).values.dtype == np.uint16
+    with pytest.warns(AttnWarning, match="--dtype bfloat16"):
+        assert load(npy(bits)).values.dtype == np.uint16
 
 
 def test_two_bytes_without_a_type_ask_for_one(load):
@@ -198,3 +200,22 @@ def test_describe_reads_the_header_alone(tmp_path):
     assert describe(str(path)) == [Member("", (2, 3), "float16")]
     path.write_bytes(npy(np.array(["abc"])))
     assert describe(str(path)) == [Member("", (1,), "<U3")]
+
+
+@pytest.mark.parametrize("dtype", ["<u2", "<i2"])
+def test_integers_with_the_bits_of_bfloat16_are_told(tmp_path, dtype):
+    numbers = np.random.default_rng(0).normal(size=(50, 8)).astype("f4")
+    np.save(tmp_path / "q.npy", (numbers.view("u4") >> 16).astype("u2").view(dtype))
+    with pytest.warns(AttnWarning, match=r"q\.npy holds 16-bit integers .* --dtype bfloat16"):
+        read_array(str(tmp_path / "q.npy"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_array(str(tmp_path / "q.npy"), dtype="bfloat16")
+
+
+@pytest.mark.parametrize("low", [-3, -30000])
+def test_other_integers_are_numbers(tmp_path, low):
+    np.save(tmp_path / "q.npy", np.random.default_rng(0).integers(low, -low, (50, 8)).astype("i2"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_array(str(tmp_path / "q.npy")).values.dtype == np.int16

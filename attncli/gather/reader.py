@@ -238,15 +238,17 @@ def _unbounded(window: str) -> str:
 
 
 def _pass_over(name: str, document: LoadedMapping) -> None:
-    """Leave out what a program wrote beside the inputs, an output perhaps."""
+    """Leave out what a program wrote beside the inputs: an output perhaps, or a loss."""
+    meant = nearest_name(name, likeness=_ALIKE)
+    if meant is None:
+        return
     try:
         single = not isinstance(document.entries[name], (LoadedArray, list))
     except InputError:  # of elements that are not read: no concern of this problem
         single = False
-    if single:
+    if single:  # a rule under another name
         raise unknown_entry(name, document)
-    if meant := nearest_name(name, likeness=_ALIKE):
-        warn(f"{document.name}: the entry {printable(name)!r} is left out; {meant}")
+    warn(f"{document.name}: the entry {printable(name)!r} is left out; {meant}")
 
 
 def _file_name(name: str, value: object) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import BFLOAT16, as_bfloat16, widen
+from attncli.arguments import warn
+from attncli.dtypes import BFLOAT16, as_bfloat16, looks_like_bfloat16, widen
 from attncli.errors import InputError
 from attncli.loading.contents import LoadedArray
 from attncli.text import quoted
@@ -70,6 +71,11 @@ def finished(values: npt.NDArray[Any], name: str, dtype: str | None = None) -> n
         values = values.astype(values.dtype.newbyteorder("="))
     if dtype == "bfloat16" and values.dtype.str[1:] in {"V2", "u2", "i2"}:
         return as_bfloat16(values)
+    if values.dtype.str[1:] in {"u2", "i2"} and looks_like_bfloat16(values):
+        warn(
+            f"{name} holds 16-bit integers with the bits of usual bfloat16 numbers; if they are "
+            "such numbers, say so with --dtype bfloat16"
+        )
     # NumPy counts such a byte as many times true, and writes past the end of results.
     if values.dtype == np.bool_ and np.max(values.view(np.uint8)) > 1:
         raise InputError(f"{name} holds booleans that are neither 0 nor 1")
