@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -284,3 +285,38 @@ def test_what_is_no_number_is_seen_in_the_picture_of_the_difference(
     assert picture.vmax == pytest.approx(0.1)
     assert picture.panels[0].values[1, 0] == 2 * picture.vmax
     assert picture.saturated == (False, True)
+
+
+def drawn(judged: Path, attncli: Run, *words: str) -> str:
+    """Return the SVG of a difference."""
+    attncli("check", *words, "--diff", "d.svg", "--no-diagnose", "-q")
+    return (judged / "d.svg").read_text()
+
+
+def test_a_difference_has_labels_and_hidden_cells(judged: Path, attncli: Run) -> None:
+    q, k, v = (array.tolist() for array in (np.eye(3), np.eye(3), np.eye(3)))
+    problem = {"query": q, "key": k, "value": v, "causal": True, "tokens": ["The", "cat", "sat"]}
+    (judged / "p.json").write_text(json.dumps(problem))
+    np.save("w.npy", np.tril(np.full((3, 3), 0.3)))
+    picture = drawn(judged, attncli, "p.json", "--expect", "weights=w.npy")
+    assert "<!-- hidden -->" in picture or ">hidden<" in picture
+    assert picture.count("cat") >= 2
+    picture = drawn(judged, attncli, "p.json", "--expect", "w.npy")
+    assert "cat" in picture
+    assert "hidden" not in picture
+
+
+def test_a_difference_that_is_tolerated_looks_harmless(judged: Path, attncli: Run) -> None:
+    right = plain(Q, K, V)
+    np.save("near.npy", right + 1e-9)
+    picture = drawn(judged, attncli, *QKV, "--expect", "near.npy", "--atol", "1e-6")
+    assert "context: file − answer, tolerance 1e−06" in picture
+
+
+def test_what_a_picture_of_several_wrong_outputs_leaves_out_is_told(
+    judged: Path, attncli: Run
+) -> None:
+    np.save("w.npy", np.full((2, 3), 1 / 3))
+    words = ["--expect", "weights=w.npy", "--expect", "unscaled.npy", "--no-diagnose"]
+    ran = attncli("check", *QKV, *words, "--diff", "d.svg")
+    assert ran.messages == ["note: the picture shows weights, and not context"]

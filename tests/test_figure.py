@@ -367,3 +367,31 @@ def test_wrong_wishes_are_errors_with_a_way_out():
         render(draw(picture), "png", dpi=5000)
     with pytest.raises(UsageError, match="at most 400 maps, found 401"):
         draw(make_picture([make_panel([[1.0]])] * 401))
+
+
+def words_of(figure):
+    return [text for text, _ in texts_of(figure)]
+
+
+def test_long_titles_are_wrapped_and_end_in_a_cut():
+    panel = make_panel(weights(8, 8))
+    words = "Layer 3, head 1 of MiniLM: attention of the pronoun it to its antecedent"
+    shown = words_of(draw(make_picture([panel], title=words)))
+    lines = [line for line in shown if line in words and not line.isdigit()]
+    assert " ".join(lines) == words
+    assert len(lines) == 2
+    shown = words_of(draw(make_picture([panel], title="first\nsecond")))
+    assert {"first", "second"} <= set(shown)
+    endless = words_of(draw(make_picture([panel], title="word " * 100)))
+    assert sum(line.startswith("word") for line in endless) == 3
+
+
+@pytest.mark.parametrize("count", [60, 128, 300, 512, 2000])
+def test_numbers_of_queries_and_keys_of_a_square_map_match(count):
+    figure = draw(make_picture([make_panel(np.full((count, count), 1 / count))]))
+    axes = figure.axes[0]
+    across, down = (
+        [label.get_text() for label in labels]
+        for labels in (axes.get_xticklabels(), axes.get_yticklabels())
+    )
+    assert across == down

@@ -311,3 +311,38 @@ def test_shortened_labels_fit_and_keep_both_ends(text, room):
         assert text.startswith(head)
         assert text.endswith(tail)
     assert "".join(clusters(text)) == text
+
+
+def test_numbers_too_small_for_their_digits_are_significant():
+    noise = make_picture([make_panel([[2.5e-7, -1e-8, 0.0]])], what="difference")
+    assert noise.texts(noise.panels[0], 2) == [["2.5e−07", "−1e−08", "0"]]
+    usual = make_picture([make_panel([[0.25, 1e-8]])])
+    assert usual.texts(usual.panels[0], 2) == [["0.25", "0.00"]]
+    none = make_picture([make_panel([[0.0, 0.0]])])
+    assert none.texts(none.panels[0], 2) == [["0.00", "0.00"]]
+
+
+def test_a_logarithmic_scale_tells_of_cells_below_it():
+    below = make_picture([make_panel([[1.0, 0.5, 1e-9]])], log=True)
+    assert below.saturated == (True, False)
+    assert scale_ticks(below)[0] == (0.0, "≤ 1e−06")
+    hidden = make_picture([make_panel([[1.0, 0.5, 0.0]], [[False, False, True]])], log=True)
+    assert hidden.saturated == (False, False)
+
+
+def test_a_pooled_map_whose_cells_are_pale_ends_below_its_largest():
+    rng = np.random.default_rng(0)
+    values = rng.uniform(0.001, 0.02, (20, 20))
+    values[0, :3] = 1
+    values[1:5, :10] = 0.2
+    panel = make_panel(values)
+    assert (values >= 0.05).mean() == pytest.approx(0.1, abs=0.01)
+    assert make_picture([panel]).vmax == 1
+    assert make_picture([panel], block=(2, 2), shape=(40, 40)).vmax < 0.5
+    bright = make_panel(rng.uniform(0.1, 1, (20, 20)))
+    assert make_picture([bright], block=(2, 2), shape=(40, 40)).vmax == bright.values.max()
+
+
+def test_a_title_may_have_lines_of_its_own():
+    panel = make_panel([[0.5, 0.5]])
+    assert make_picture([panel], title="one\ntwo\x1b").title == "one\ntwo\\x1b"

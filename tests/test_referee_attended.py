@@ -113,3 +113,12 @@ def test_a_bias_of_the_first_head(seed):
     powers = np.exp(scores)
     wrong = powers / powers.sum(-1, keepdims=True) @ v
     assert named(ask((q, k, v), wrong, bias=bias)) == {"bias_of_first_head"}
+
+
+@pytest.mark.parametrize("outputs", [("weights",), ("context", "lse"), ("context", "scores")])
+def test_heads_that_a_layout_does_not_know_are_not_looked_for_in_other_outputs(outputs):
+    q, k, v = draw(0, *[(5, 8)] * 3)
+    scores = q.astype("f8") @ k.T / np.sqrt(8)
+    right = {"weights": np.exp(scores), "scores": scores, "lse": scores[:, 0], "context": v + 1.0}
+    report = ask((q, k, v), {name: right[name] for name in outputs})
+    assert not report.passed

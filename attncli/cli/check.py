@@ -24,7 +24,8 @@ from attncli.errors import ShapeError, UsageError
 from attncli.text import json_text
 
 if TYPE_CHECKING:
-    from attncli.referee.report import CheckReport
+    from attncli.problem import Problem
+    from attncli.referee.report import CheckReport, Verdict
 
 __all__ = ["add_to"]
 
@@ -132,7 +133,7 @@ def check(
         )
     _tell(report, judging, run)
     if judging.diff is not None:
-        _draw(report, judging.diff, run)
+        _draw(report, question.problem, judging.diff, run)
     if not report.passed:
         raise typer.Exit(MISMATCH)
 
@@ -181,15 +182,40 @@ def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:
         screen.print(part)
 
 
-def _draw(report: CheckReport, path: str, run: RunOptions) -> None:
+def _named_axes(name: str, problem: Problem) -> dict[str, Any]:
+    """Return what rows and columns of an output are."""
+    queries, keys = problem.query_labels, problem.key_labels
+    if name == "context":
+        return {"query_labels": queries, "columns_are": "Columns"}
+    if name == "lse":
+        return {"key_labels": queries, "columns_are": "Queries"}
+    return {"query_labels": queries, "key_labels": keys}
+
+
+def _ends(verdict: Verdict) -> dict[str, Any]:
+    """Return the title, and a scale on which what is tolerated looks harmless."""
+    from attncli.view.scale import number_text  # noqa: PLC0415
+
+    title = f"{verdict.name}: file − answer"
+    tolerance = verdict.tolerance
+    if not verdict.passed or tolerance is None or tolerance.absolute == 0:
+        return {"title": title}
+    end = tolerance.absolute
+    return {"title": f"{title}, tolerance {number_text(end)}", "vmax": end}
+
+
+def _draw(report: CheckReport, problem: Problem, path: str, run: RunOptions) -> None:
     """Draw the first output that is wrong, or the first of all."""
     import numpy as np  # noqa: PLC0415
 
     from attncli.view.differences import difference_picture  # noqa: PLC0415
 
-    wrong = [verdict.name for verdict in report.verdicts if not verdict.passed]
-    name = (wrong or [report.verdicts[0].name])[0]
-    over = {"context": "Columns", "lse": "Queries"}.get(name, "Keys")
+    wrong = [verdict for verdict in report.verdicts if not verdict.passed]
+    verdict = (wrong or report.verdicts)[0]
+    name = verdict.name
+    if len(wrong) > 1:
+        others = " and ".join(other.name for other in wrong[1:])
+        note(f"the picture shows {name}, and not {others}", quiet=run.quiet)
     try:
         difference = report.difference(name)
     except ShapeError as error:  # a mismatch that was told; there is nothing to draw
@@ -199,7 +225,9 @@ def _draw(report: CheckReport, path: str, run: RunOptions) -> None:
     if strange:
         are = "element is" if strange == 1 else "elements are"
         note(f"{strange} {are} NaN or infinite: drawn as the strongest", quiet=run.quiet)
-    picture = difference_picture(difference, f"{name}: file − answer", columns_are=over)
+    picture = difference_picture(
+        difference, hidden=report.hidden(name), **_named_axes(name, problem), **_ends(verdict)
+    )
     # They have no number that could be written into their cells.
     look = Look(annotate=False) if strange else None
     for words in write_figure(picture, path, look):

@@ -105,9 +105,12 @@ def _can_be_cut(recipe: Recipe, heads: int) -> bool:
     problem = recipe.problem
     count, groups = problem.query.shape[1], problem.key.shape[1]
     arrays = [array for array in (problem.query, problem.key, problem.value) if array is not None]
+    # Other outputs of heads that the layout does not know would have no axis for them.
+    told = problem.layout.packed or not set(recipe.file_shapes) - {"context"}
     of_heads = [rule.shape[1] for rule in (*recipe.rules.values(), *recipe.terms.values())]
     return (
-        "h" not in problem.layout.axes
+        told
+        and "h" not in problem.layout.axes
         and heads != count == groups
         and problem.rope is None
         and problem.score == "dot"

@@ -225,6 +225,13 @@ class CheckReport:
         with np.errstate(invalid="ignore"):
             return np.where(found == answer, 0.0, found - answer)
 
+    def hidden(self, name: str) -> npt.NDArray[np.bool_]:
+        """Return which elements file and answer both hide: weights of 0, scores of −inf."""
+        found, answer = self._files[name], self._answers[name]
+        if name == "weights":
+            return np.asarray((found == 0) & (answer == 0))
+        return np.asarray(np.isneginf(found) & np.isneginf(answer))
+
     def __str__(self) -> str:
         from attncli.referee.wording import report_lines  # noqa: PLC0415 - it needs this module
 

@@ -19,7 +19,7 @@ from attncli.view.blocks_cells import Form, Painter, plain
 from attncli.view.labels import brief, columns, shorten
 from attncli.view.picture import SCALE_HINT
 from attncli.view.pooling import coarsen
-from attncli.view.scale import cell_texts, number_text
+from attncli.view.scale import number_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,7 +126,7 @@ def _form(picture: Picture, painter: Painter, room: int, lines: int, digits: int
     """Choose the largest look of a cell that fits."""
     rows, across = picture.cells
     if digits is not None and len(picture.panels) == 1 and rows <= lines and across * 3 <= room:
-        texts = chain.from_iterable(cell_texts(picture.panels[0], digits, log=picture.log))
+        texts = chain.from_iterable(picture.texts(picture.panels[0], digits))
         longest = max(map(len, texts))
         # Backgrounds tell neighbours apart in one column; shades need one on each side.
         margin = 2 if painter.color == "none" or across * (longest + 2) <= room else 1
@@ -209,7 +209,7 @@ def _beside(name: str, parts: list[Line], spare: int = 0) -> Line:
 
 
 def _heading(picture: Picture, width: int | None, painter: Painter) -> list[Line]:
-    title = [painter.known(picture.title)] if picture.title else []
+    title = [painter.known(line) for line in (picture.title or "").splitlines()]
     texts = [*title, f"queries down, {picture.columns_are.lower()} across"]
     if width is not None:
         texts = [shorten(text, width, ellipsis=painter.known("…")) for text in texts]

@@ -53,7 +53,9 @@ def gutter(
         texts = list(labels[::per_line])
     else:
         texts = [""] * lines
-        named = ticks(picture.rows, None, lines, start=picture.row_start)
+        # On every line, numbers that grow by less than a line in turn would look irregular.
+        most = lines if per_line == 1 else max(1, lines // 2)
+        named = ticks(picture.rows, None, most, start=picture.row_start)
         for place, text in zip(named.positions, named.texts, strict=True):
             texts[place // per_line] = text
     return [fit_text(text, room - 1, painter, right=True) + " " for text in texts]

@@ -17,7 +17,7 @@ from attncli.view.color import (
     ink,
     xterm,
 )
-from attncli.view.scale import cell_texts, fractions
+from attncli.view.scale import fractions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -143,7 +143,7 @@ class Painter:
         ]
 
     def _numbers(self, picture: Picture, panel: Panel, digits: int) -> list[list[str]]:
-        texts = cell_texts(panel, digits, log=picture.log)
+        texts = picture.texts(panel, digits)
         return [[self.known(text) for text in row] for row in texts]
 
     def _halves(self, places: npt.NDArray[np.float64], hidden: npt.NDArray[np.bool_]) -> list[Line]:

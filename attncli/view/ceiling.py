@@ -18,24 +18,29 @@ __all__ = ["ceiling"]
 _PALE = 1 / 20
 # Where fewer cells than this have a colour, and the others so much of the attention, ...
 _FEW = 0.05
+# (of cells that stand for the largest of many weights: fewer than this)
+_FEW_POOLED = 0.5
 _MUCH = 0.1
 # ... so many are saturated, that the others get colours.
 _SATURATED = 0.02
 
 
-def ceiling(panels: Sequence[Panel]) -> float:
+def ceiling(panels: Sequence[Panel], *, pooled: bool = False) -> float:
     """Return the weight that gets the darkest colour.
 
     It is the largest weight, unless fewer than 1 cell in 20 lies above a twentieth of it
     and the other cells hold more than a tenth of the attention. Up to the largest, that
     would be a white picture: of a long causal map, say, whose first rows have weights near
     1. There the scale ends at the weight that 1 cell in 50 exceeds, rounded up to two
-    digits. Cells of weight 0 do not count.
+    digits. Cells of weight 0 do not count. Of a pooled map, whose cells show the largest of
+    many weights, half of the cells must lie above a twentieth.
 
     Parameters
     ----------
     panels : sequence of Panel
         Weights, finite.
+    pooled : bool
+        Each cell shows the largest of several weights.
 
     Returns
     -------
@@ -49,7 +54,8 @@ def ceiling(panels: Sequence[Panel]) -> float:
     # Shares of the largest cannot overflow when they are added.
     shares = np.asarray(seen / largest, dtype=np.float64)
     pale = shares < _PALE
-    if pale.mean() <= 1 - _FEW or shares[pale].sum() <= _MUCH * shares.sum():
+    few = _FEW_POOLED if pooled else _FEW
+    if pale.mean() <= 1 - few or shares[pale].sum() <= _MUCH * shares.sum():
         return largest
     end = float(np.quantile(shares, 1 - _SATURATED))
     return min(largest, _rounded_up(end * largest))

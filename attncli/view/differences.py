@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["difference_picture", "minus_picture"]
 
 Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
 
 
 def minus_picture(
@@ -66,11 +67,46 @@ def _among_several(
     return batch if batches > 1 else None, head if heads > 1 else None
 
 
-def difference_picture(difference: Array, title: str, *, columns_are: str = "Keys") -> Picture:
-    """Return the picture of a signed difference (…, rows, columns), symmetric around 0."""
-    rows = np.atleast_2d(difference)
-    canonical = rows.reshape((1,) * (4 - rows.ndim) + rows.shape)
-    return _difference_of(canonical, Wish(), title, columns_are=columns_are)
+def difference_picture(
+    difference: Array,
+    title: str,
+    *,
+    hidden: Bools | None = None,
+    query_labels: tuple[str, ...] | None = None,
+    key_labels: tuple[str, ...] | None = None,
+    columns_are: str = "Keys",
+    vmax: float | Literal["auto"] = "auto",
+) -> Picture:
+    """Return the picture of a signed difference (…, rows, columns), symmetric around 0.
+
+    Parameters
+    ----------
+    difference : ndarray
+    title : str
+    hidden : ndarray of bool, optional
+        In the shape of the difference.
+    query_labels, key_labels : tuple of str, optional
+        Of rows and columns.
+    columns_are : str
+        Name of the horizontal axis.
+    vmax : float or "auto"
+        End of the colour scale.
+    """
+    return _difference_of(
+        _canonical(difference),
+        Wish(vmax=vmax),
+        title,
+        query_labels,
+        key_labels,
+        columns_are,
+        None if hidden is None else _canonical(hidden),
+    )
+
+
+def _canonical(array: Array) -> Array:
+    """Return (…, rows, columns) with four axes; a vector is one row."""
+    rows = np.atleast_2d(array)
+    return rows.reshape((1,) * (4 - rows.ndim) + rows.shape)
 
 
 def _difference_of(
@@ -80,12 +116,15 @@ def _difference_of(
     query_labels: tuple[str, ...] | None = None,
     key_labels: tuple[str, ...] | None = None,
     columns_are: str = "Keys",
+    hidden: Bools | None = None,
 ) -> Picture:
     rows = chosen("--rows", wish.rows, difference.shape[2])
     columns = chosen("--cols", wish.columns, difference.shape[3])
-    shown, vmax = _with_an_end(difference[:, :, slice(*rows), slice(*columns)], wish.vmax)
+    window = (..., slice(*rows), slice(*columns))
+    shown, vmax = _with_an_end(difference[window], wish.vmax)
+    masked = None if hidden is None else hidden[window]
     return make_picture(
-        split(shown, names=("batch", "head")),
+        split(shown, masked, names=("batch", "head")),
         what="difference",
         query_labels=query_labels and query_labels[slice(*rows)],
         key_labels=key_labels and key_labels[slice(*columns)],

@@ -19,6 +19,7 @@ from attncli.view.figure_layout import (
     LABEL_SIZE,
     NAME_SIZE,
     NOTE_ROOM,
+    TITLE_ROOM,
     TITLE_SIZE,
     cell_limit,
     lay_out,
@@ -26,26 +27,21 @@ from attncli.view.figure_layout import (
 from attncli.view.figure_metadata import savefig_metadata
 from attncli.view.figure_panel import draw_bar, draw_hidden_entry, draw_panel
 from attncli.view.figure_style import drawing_style, picture_families, text_measure
-from attncli.view.labels import columns, shorten
+from attncli.view.heading import cut
 from attncli.view.pooling import coarsen
-from attncli.view.scale import cell_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from attncli.view.figure_layout import Layout, Measure
+    from attncli.view.figure_layout import Layout
     from attncli.view.figure_metadata import FigureFormat
+    from attncli.view.heading import Measure
     from attncli.view.picture import Picture
 
 __all__ = ["MAX_PANELS", "draw", "fit", "render"]
 
 MAX_PANELS = 400
 _MAX_PIXELS = 100_000_000
-_TITLES = {
-    "weights": "Attention weights",
-    "scores": "Attention scores",
-    "difference": "Difference of two attention maps",
-}
 _BAR_NAMES = {"weights": "weight", "scores": "score", "difference": "difference"}
 _NUMBER_SIZE, _SMALLEST_NUMBER = 10.0, 6.0
 _MOST_NUMBERS_UNASKED, _MOST_NUMBERS = 400, 2_500
@@ -155,12 +151,7 @@ def _number_size(picture: Picture, layout: Layout, measure: Measure, digits: int
     """Return the size in points at which every number fits into its cell."""
     width, height = layout.panel[0] / picture.columns, layout.panel[1] / picture.rows
     longest = max(
-        (
-            text
-            for panel in picture.panels
-            for row in cell_texts(panel, digits, log=picture.log)
-            for text in row
-        ),
+        (text for panel in picture.panels for row in picture.texts(panel, digits) for text in row),
         key=len,
     )
     if not longest:
@@ -174,12 +165,13 @@ def _write_names(figure: Figure, picture: Picture, layout: Layout, measure: Meas
     left, bottom, right, top = layout.grid
     across, up = layout.width, layout.height
     center, middle = (left + right) / 2 / across, (bottom + top) / 2 / up
-    room = 2 * min(center, 1 - center) * across - 0.2
-    title = _cut(picture.title or _TITLES[picture.what], room, TITLE_SIZE, measure)
-    figure.text(center, 1 - 0.14 / up, title, ha="center", va="top", fontsize=TITLE_SIZE)
+    for line, words in enumerate(layout.title):
+        place = 1 - (0.14 + TITLE_ROOM * line) / up
+        figure.text(center, place, words, ha="center", va="top", fontsize=TITLE_SIZE)
+    below = 0.14 + TITLE_ROOM * len(layout.title)
     for line, words in enumerate(picture.notes):
-        place = 1 - (0.38 + NOTE_ROOM * line) / up
-        note = _cut(words, room, LABEL_SIZE, measure)
+        place = 1 - (below + NOTE_ROOM * line) / up
+        note = cut(words, layout.title_width, LABEL_SIZE, measure)
         figure.text(center, place, note, ha="center", va="top", fontsize=LABEL_SIZE)
     figure.text(center, 0.1 / up, layout.keys.name, ha="center", va="bottom", fontsize=NAME_SIZE)
     figure.text(
@@ -191,15 +183,6 @@ def _write_names(figure: Figure, picture: Picture, layout: Layout, measure: Meas
         va="center",
         fontsize=NAME_SIZE,
     )
-
-
-def _cut(text: str, room: float, size: float, measure: Measure) -> str:
-    """Shorten a text in the middle until it fits the room in inches."""
-    length = columns(text)
-    while length > 1 and measure(text, size)[0] > room:
-        length = min(length - 1, int(length * room / measure(text, size)[0]) + 1)
-        text = shorten(text, length)
-    return text
 
 
 def _use_fonts(figure: Figure, fonts: list[str]) -> None:

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from math import ceil, floor, log
 from typing import TYPE_CHECKING
 
+from attncli.view.heading import title_lines
 from attncli.view.labels import shorten
 from attncli.view.scale import Ticks, scale_ticks, ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from attncli.view.heading import Measure
     from attncli.view.picture import Picture
-
-    Measure = Callable[[str, float], tuple[float, float]]
 
 __all__ = ["Axis", "Layout", "cell_limit", "grid_columns", "lay_out", "panel_size"]
 
@@ -23,7 +21,7 @@ TICK_LENGTH = 0.08
 HIDDEN_SWATCH = 0.16
 PANEL_TITLE = 0.28
 BAR_GAP, BAR_WIDTH, BAR_ARROW = 0.22, 0.17, 0.15
-NOTE_ROOM = 0.2
+TITLE_ROOM, NOTE_ROOM = 0.24, 0.2
 
 # Lines of labels closer than this touch; numbers need not all be there.
 _LABEL_PITCH, _NUMBER_PITCH = 0.16, 0.3
@@ -75,6 +73,10 @@ class Layout:
     keys, queries : Axis
     bar : (float, float, float, float)
         Left, bottom, width and height of the colour bar, with its arrows.
+    title : tuple of str
+        Its lines.
+    title_width : float
+        Inches that they may take, about the middle of the panels.
     """
 
     width: float
@@ -85,6 +87,8 @@ class Layout:
     keys: Axis
     queries: Axis
     bar: tuple[float, float, float, float]
+    title: tuple[str, ...]
+    title_width: float
 
     @property
     def grid(self) -> tuple[float, float, float, float]:
@@ -186,7 +190,7 @@ def lay_out(picture: Picture, measure: Measure, *, stretch: float = 1.0) -> Layo
     panel = (size[0] * stretch, size[1] * stretch)
     columns = grid_columns(count, picture.columns / picture.rows, group)
     keys = _key_axis(picture, panel[0], measure)
-    queries = _query_axis(picture, panel[1], measure)
+    queries = _query_axis(picture, panel[1], measure, least=_step_of_both(picture, keys.ticks))
     rows = ceil(count / columns)
     above = PANEL_TITLE if any(p.title for p in picture.panels) else 0.0
     pitch = (panel[0] + _GAP, panel[1] + _GAP + above)
@@ -199,15 +203,21 @@ def lay_out(picture: Picture, measure: Measure, *, stretch: float = 1.0) -> Layo
     )
     bar_left = left + pitch[0] * columns - _GAP + BAR_GAP
     top = bottom + pitch[1] * rows - _GAP
+    width = bar_left + BAR_WIDTH + _bar_room(picture, measure)
+    center = (left + bar_left - BAR_GAP) / 2
+    title_width = 2 * min(center, width - center) - 0.2
+    title = title_lines(picture, title_width, TITLE_SIZE, measure)
     return Layout(
-        width=bar_left + BAR_WIDTH + _bar_room(picture, measure),
-        height=top + _title_room(picture),
+        width=width,
+        height=top + 0.22 + TITLE_ROOM * len(title) + NOTE_ROOM * len(picture.notes),
         panel=panel,
         corners=corners,
         columns=columns,
         keys=keys,
         queries=queries,
         bar=(bar_left, bottom, BAR_WIDTH, top - above - bottom),
+        title=title,
+        title_width=title_width,
     )
 
 
@@ -225,12 +235,19 @@ def _key_axis(picture: Picture, width: float, measure: Measure) -> Axis:
     return Axis(named, not flat, tallest + TICK_LENGTH + 0.06, name)
 
 
-def _query_axis(picture: Picture, height: float, measure: Measure) -> Axis:
+def _query_axis(picture: Picture, height: float, measure: Measure, *, least: int = 1) -> Axis:
     labels = _short(picture.query_labels)
     pitch = _NUMBER_PITCH if labels is None else _LABEL_PITCH
-    named = ticks(picture.rows, labels, floor(height / pitch), start=picture.row_start)
+    room = min(floor(height / pitch), ceil(picture.rows / least))
+    named = ticks(picture.rows, labels, room, start=picture.row_start)
     widest = max(measure(text, LABEL_SIZE)[0] for text in named.texts)
     return Axis(named, False, widest + TICK_LENGTH + 0.06, _name("Queries", named, labels))  # noqa: FBT003
+
+
+def _step_of_both(picture: Picture, keys: Ticks) -> int:
+    """Return the step of keys for the queries of a square map of numbers, so that both match."""
+    numbered = picture.query_labels is None and picture.key_labels is None
+    return keys.step if numbered and picture.rows == picture.columns else 1
 
 
 def _short(labels: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -252,7 +269,3 @@ def _bar_room(picture: Picture, measure: Measure) -> float:
     numbers = max(measure(text, LABEL_SIZE)[0] for _, text in scale_ticks(picture))
     entry = HIDDEN_SWATCH + 0.06 + measure("hidden", LABEL_SIZE)[0] - BAR_WIDTH
     return max(numbers + TICK_LENGTH + 0.05 + _NAME, entry if picture.any_hidden else 0) + _MARGIN
-
-
-def _title_room(picture: Picture) -> float:
-    return 0.46 + NOTE_ROOM * len(picture.notes)

@@ -17,7 +17,7 @@ from attncli.view.figure_layout import (
     PANEL_TITLE,
 )
 from attncli.view.labels import brief, shorten
-from attncli.view.scale import cell_texts, fractions, scale_ticks
+from attncli.view.scale import fractions, scale_ticks
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -98,7 +98,7 @@ def draw_panel(
     _title_panel(axes, picture, index, layout)
     if numbers is not None:
         digits, size = numbers
-        _write_numbers(axes, cell_texts(panel, digits, log=picture.log), colors, size)
+        _write_numbers(axes, picture.texts(panel, digits), colors, size)
 
 
 def _enlarged(colors: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

@@ -92,7 +92,7 @@ def _member_table(members: tuple[MemberInfo, ...], *, cut: bool) -> Table:
     table = _table("member", "shape", "dtype", "min", "max", "NaN/inf", left=3)
     table.columns[0].min_width = min(_NAME_WIDTH, max(len(member.name) for member in members))
     if notes:
-        table.add_column("", overflow="ellipsis")
+        table.add_column("value", overflow="ellipsis")
     for member in members:
         cells = [printable(member.name), _shape(member.shape), member.dtype, *_numbers(member)]
         if notes:

@@ -12,7 +12,7 @@ import numpy as np
 
 from attncli.errors import ShapeError
 from attncli.text import printable
-from attncli.view.scale import limits, number_text
+from attncli.view.scale import cell_texts, limits, number_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +83,15 @@ class Picture:
         """Whether the scale runs through 0."""
         return self.what != "weights"
 
+    def texts(self, panel: Panel, digits: int) -> list[list[str]]:
+        """Return the number of each cell of a panel, with digits after the point that show it.
+
+        Where these would show nothing but 0, and on a logarithmic scale, they are significant.
+        """
+        largest = max(float(np.abs(panel.values).max()) for panel in self.panels)
+        significant = self.log or 0 < largest < 10.0**-digits
+        return cell_texts(panel, digits, significant=significant)
+
     @property
     def any_hidden(self) -> bool:
         """Whether some cell is hidden."""
@@ -90,9 +99,11 @@ class Picture:
 
     @property
     def saturated(self) -> tuple[bool, bool]:
-        """Whether some cell lies below `vmin` (scores only) and above `vmax`."""
-        below = self.signed and any(float(np.min(p.values)) < self.vmin for p in self.panels)
-        return below, any(float(np.max(panel.values)) > self.vmax for panel in self.panels)
+        """Whether some cell lies below `vmin`, as on a linear scale no weight does, and above."""
+        least = min(float(p.values[~p.hidden].min(initial=self.vmin)) for p in self.panels)
+        return bool(least < self.vmin), any(
+            float(np.max(panel.values)) > self.vmax for panel in self.panels
+        )
 
     @property
     def note(self) -> str | None:
@@ -172,7 +183,8 @@ def make_picture(
     """
     _check_panels(panels)
     rows, columns = shape or panels[0].values.shape
-    vmin, top = limits(panels, vmax, signed=what != "weights", log=log)
+    pooled = block != (1, 1)
+    vmin, top = limits(panels, vmax, signed=what != "weights", log=log, pooled=pooled)
     return Picture(
         panels=tuple(panels),
         what=what,
@@ -183,7 +195,7 @@ def make_picture(
         column_start=column_start,
         query_labels=_checked_labels(query_labels, rows, "query labels", "queries"),
         key_labels=_checked_labels(key_labels, columns, "key labels", "keys"),
-        title=None if title is None else printable(title),
+        title=None if title is None else "\n".join(map(printable, title.splitlines())),
         vmin=vmin,
         vmax=top,
         log=log,
@@ -197,7 +209,9 @@ def rescaled(picture: Picture) -> Picture:
     """Return a picture whose scale, where it is free, follows the cells that are left."""
     if not picture.free:
         return picture
-    return replace(picture, vmax=limits(picture.panels, "auto", signed=False, log=False)[1])
+    pooled = picture.block != (1, 1)
+    ends = limits(picture.panels, "auto", signed=False, log=False, pooled=pooled)
+    return replace(picture, vmax=ends[1])
 
 
 def _check_panels(panels: Sequence[Panel]) -> None:

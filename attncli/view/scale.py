@@ -89,7 +89,12 @@ def _round_step(least: int) -> int:
 
 
 def limits(
-    panels: Sequence[Panel], vmax: float | Literal["auto"], *, signed: bool, log: bool
+    panels: Sequence[Panel],
+    vmax: float | Literal["auto"],
+    *,
+    signed: bool,
+    log: bool,
+    pooled: bool = False,
 ) -> tuple[float, float]:
     """Return the ends of the colour scale of all panels.
 
@@ -115,7 +120,7 @@ def limits(
         raise DataError(message, hint="scores of both signs are drawn with --what scores")
     top = _top(vmax, max(most, -least if signed else 0.0))
     if vmax == "auto" and not signed and not log:
-        top = ceiling(panels)
+        top = ceiling(panels, pooled=pooled)
     if signed:
         return -top, top
     return (_log_bottom(panels, top) if log else 0.0), top
@@ -221,7 +226,7 @@ def _significant(value: float, digits: int) -> str:
     return f"{value:.{max(1, digits)}g}".replace("-", "−")
 
 
-def cell_texts(panel: Panel, digits: int, *, log: bool = False) -> list[list[str]]:
+def cell_texts(panel: Panel, digits: int, *, significant: bool = False) -> list[list[str]]:
     """Return the number of each cell as text; empty where the cell is hidden.
 
     Parameters
@@ -229,10 +234,10 @@ def cell_texts(panel: Panel, digits: int, *, log: bool = False) -> list[list[str
     panel : Panel
     digits : int
         Digits after the point.
-    log : bool
-        The scale is logarithmic, and tells 1e-4 from 1e-5: significant digits.
+    significant : bool
+        Significant digits instead, as `Picture.texts` asks for.
     """
-    say = _significant if log else number_text
+    say = _significant if significant else number_text
     rows = zip(panel.values.tolist(), panel.hidden.tolist(), strict=True)
     return [
         ["" if hidden else say(value, digits) for value, hidden in zip(values, mask, strict=True)]

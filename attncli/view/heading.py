@@ -1,0 +1,59 @@
+"""The lines above a figure: its title, wrapped, and what the reader must know of the cells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncli.view.labels import columns, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.view.picture import Picture
+
+    Measure = Callable[[str, float], tuple[float, float]]
+
+__all__ = ["cut", "title_lines"]
+
+_TITLES = {
+    "weights": "Attention weights",
+    "scores": "Attention scores",
+    "difference": "Difference of two attention maps",
+}
+_MOST_LINES = 3
+
+
+def title_lines(picture: Picture, room: float, size: float, measure: Measure) -> tuple[str, ...]:
+    """Return the lines of the title; the last one is cut where there would be too many.
+
+    Parameters
+    ----------
+    picture : Picture
+    room : float
+        Inches across.
+    size : float
+        Points.
+    measure : callable
+        Width and height in inches of a text at a size in points.
+    """
+    lines: list[str] = []
+    for part in (picture.title or _TITLES[picture.what]).split("\n"):
+        lines.append("")
+        for word in part.split(" "):
+            longer = f"{lines[-1]} {word}".lstrip(" ")
+            if lines[-1] and measure(longer, size)[0] > room:
+                lines.append(word)
+            else:
+                lines[-1] = longer
+    if len(lines) > _MOST_LINES:
+        lines[_MOST_LINES - 1 :] = [" ".join(lines[_MOST_LINES - 1 :])]
+    return tuple(cut(line, room, size, measure) for line in lines)
+
+
+def cut(text: str, room: float, size: float, measure: Measure) -> str:
+    """Shorten a text in the middle until it fits the room in inches."""
+    length = columns(text)
+    while length > 1 and measure(text, size)[0] > room:
+        length = min(length - 1, int(length * room / measure(text, size)[0]) + 1)
+        text = shorten(text, length)
+    return text
