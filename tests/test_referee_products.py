@@ -80,8 +80,8 @@ def test_factors_are_rounded_after_they_are_turned():
     assert named(ask((q, k, v), wrong, rope="half")) == {"products_in_tf32"}
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("size", [1e-2, 1e-3, 1e-4, 1e-5])
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("size", [1e-2, 1e-3, 1e-4])
 def test_other_noise_of_that_size_has_no_name(seed, size):
     q, k, v = inputs(seed)
     right = plain(q, k, v)

@@ -52,9 +52,11 @@ def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -
     if stored is not None:
         return Diagnosis((stored,), "", findings, "all", 1, complete=True)
     search = Search(narrow, _ready(narrow, shaped), deadline)
-    explanations = search.run()
+    # Where that is so, two mistakes together are far less likely.
+    single = _computed_in_single(question)
+    explanations = search.run(pairs=not single)
     tried, complete = search.tried, search.complete
-    if not explanations and len(question.files) > 1:
+    if not explanations and not single and len(question.files) > 1:
         for name in question.files:
             alone = narrow.about((name,))
             if name in narrow.wrong and not narrow.wrong[name].any():
@@ -62,8 +64,7 @@ def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -
             one = Search(alone, _ready(alone, shaped), deadline)
             explanations += one.run()
             tried, complete = tried + one.tried, complete and one.complete
-    if not explanations:
-        explanations = _computed_in_single(question)
+    explanations = explanations or single
     scope = "slices" if search.cases.sliced else "all"
     apart = _apart(search, explanations) if len(explanations) > 1 else ""
     return Diagnosis(explanations, apart, findings, scope, tried, complete, search.too_large)
