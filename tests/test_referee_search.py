@@ -115,6 +115,19 @@ def test_positions_of_a_slice_are_those_of_the_whole():
         assert "only queries 250 to 299 of 300 are wrong" in report.diagnosis.findings
 
 
+def test_what_an_explanation_does_not_explain_is_told():
+    q, k, v = draw(0, *[(2, 3, 300, 8)] * 3)
+    wrong, right = plain(q, k, v, scale=1), plain(q, k, v)
+    (explanation,) = ask((q, k, v), wrong).diagnosis.explanations
+    assert (explanation.name, explanation.fails_at) == ("unscaled", "")
+    wrong[1, 2] = right[1, 2]
+    report = ask((q, k, v), wrong)
+    (explanation,) = report.diagnosis.explanations
+    assert explanation.name == "unscaled"
+    assert explanation.fails_at.startswith("batch 1, head 2, queries ")
+    assert f"it does not explain all: not {explanation.fails_at}" in str(report)
+
+
 def test_slices_know_where_they_start():
     # The first 200 queries see nothing, so that every slice begins far from the first query.
     q, k, v = draw(0, *[(1, 1, 300, 8)] * 3)

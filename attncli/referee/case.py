@@ -14,7 +14,7 @@ from attncli.referee.stages import present_average
 from attncli.referee.verdict import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from attncli.problem import Problem
     from attncli.referee.convention import Need
@@ -25,12 +25,16 @@ __all__ = ["Case", "Cases", "Question"]
 
 Array = npt.NDArray[Any]
 Row = tuple[int, int, int]
+# A batch entry, a head and a range of queries; None for all.
+Part = tuple[int | None, int | None, tuple[int, int] | None]
 
 # Evaluated in about two milliseconds, so that all pairs take seconds.
 _SMALL_CELLS = 2**15
 # Larger than this a slice is not evaluated at all.
 _MOST_CELLS = 2**21
 _LARGE_NEGATIVE = -1e3
+# So many slices more are looked at before an explanation is said of all.
+_ELSEWHERE = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +104,8 @@ class Case:
         Small enough to be computed again for each convention.
     products : dict
         Shared by all recipes that are tried on it.
+    place : str
+        Which part of the problem it is; empty for all of it.
     """
 
     recipe: Recipe
@@ -108,6 +114,7 @@ class Case:
     whole: bool
     evaluable: bool = True
     products: Products = field(default_factory=dict, repr=False)
+    place: str = ""
 
     @property
     def cells(self) -> int:
@@ -145,8 +152,21 @@ class Cases:
     def _make(self, needs: frozenset[Need]) -> list[Case]:
         if not self.sliced or not self._canonical or needs >= {"batch", "heads", "rows"}:
             return self._whole()
-        parts = dict.fromkeys(self._part(needs, row) for row in self._anchors())
-        return [self._slice(*part) for part in parts]
+        return [self._slice(*part) for part in self._wrong_parts(needs)]
+
+    def elsewhere(self, needs: frozenset[Need]) -> Iterator[Case]:
+        """Yield some slices more of a large problem, spread evenly over it."""
+        if not self.sliced or not self._canonical or needs >= {"batch", "heads", "rows"}:
+            return
+        shape = self._question.problem.shape[:3]
+        rows = sorted({round(place) for place in np.linspace(0, np.prod(shape) - 1, _ELSEWHERE)})
+        places = (np.unravel_index(row, shape) for row in rows)
+        parts = dict.fromkeys(self._part(needs, (int(b), int(h), int(i))) for b, h, i in places)
+        tried = self._wrong_parts(needs)
+        yield from (self._slice(*part) for part in parts if part not in tried)
+
+    def _wrong_parts(self, needs: frozenset[Need]) -> dict[Part, None]:
+        return dict.fromkeys(self._part(needs, row) for row in self._anchors())
 
     def _whole(self) -> list[Case]:
         problem = self._question.problem
@@ -175,7 +195,8 @@ class Cases:
             if small
             else {name: canonical(whole, name, answers[name])[index] for name in files}
         )
-        return Case(recipe, files, right, whole=False, evaluable=small)
+        place = _words(whole, batch, head, rows)
+        return Case(recipe, files, right, whole=False, evaluable=small, place=place)
 
     def _prepared(self, recipe: Recipe) -> Recipe:
         files = self._question.files
@@ -197,9 +218,7 @@ class Cases:
         rows = [np.unravel_index(flat, counts.shape) for flat in (first, most)]
         return [(int(b), int(h), int(i)) for b, h, i in rows]
 
-    def _part(
-        self, needs: frozenset[Need], row: Row
-    ) -> tuple[int | None, int | None, tuple[int, int] | None]:
+    def _part(self, needs: frozenset[Need], row: Row) -> Part:
         _, heads, queries, keys = self._question.problem.shape
         batch = None if "batch" in needs else row[0]
         # The output projection needs all heads, and so does an average.
@@ -210,6 +229,20 @@ class Cases:
         count = max(1, _SMALL_CELLS // (keys * (heads if head is None else 1)))
         start = row[2] // count * count
         return batch, head, (start, min(start + count, queries))
+
+
+def _words(
+    problem: Problem, batch: int | None, head: int | None, rows: tuple[int, int] | None
+) -> str:
+    axes = problem.layout.weight_axes
+    parts = [
+        f"{name} {index}"
+        for axis, name, index in (("b", "batch", batch), ("h", "head", head))
+        if axis in axes and index is not None
+    ]
+    start, stop = rows or (0, problem.shape[2])
+    words = f"queries {start} to {stop - 1}" if stop - start > 1 else f"query {start}"
+    return ", ".join([*parts, words])
 
 
 def _averaged(_: Recipe, outputs: Outputs) -> Outputs:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from attncli.referee.recipe import Outputs, Recipe
     from attncli.referee.report import Tolerance
 
-__all__ = ["Fit", "fit", "leaves_less"]
+__all__ = ["Fit", "agrees", "fit", "leaves_less"]
 
 Array = npt.NDArray[Any]
 
@@ -93,9 +93,15 @@ def _left(cases: Sequence[Case], recipes: Sequence[Recipe]) -> float:
     return total
 
 
-def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
-    if case.whole and not _right_shapes(case, recipe):
-        return None
+def agrees(question: Question, case: Case, recipe: Recipe) -> bool:
+    """Return whether the files of a case are what a recipe makes."""
+    return _agreeing(question, case, recipe) is not None
+
+
+def _agreeing(
+    question: Question, case: Case, recipe: Recipe
+) -> tuple[dict[str, Array], dict[str, Errors]] | None:
+    """Return what a recipe makes, and the errors beside it; None where any is not tolerated."""
     outputs = _outputs(case, recipe)
     made = {name: case.shaped(recipe, outputs, name) for name in case.files}
     if not all(_near(case.files[n], made[n], question.tolerances[n]) for n in made):
@@ -104,8 +110,16 @@ def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
     if case.evaluable and all(tolerance.earned for tolerance in tolerances.values()):
         tolerances = _earned(question, recipe, outputs)
     left = {n: _finite_errors(case.files[n], made[n], tolerances[n]) for n in made}
-    if not all(errors.passed for errors in left.values()):
+    return (made, left) if all(errors.passed for errors in left.values()) else None
+
+
+def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
+    if case.whole and not _right_shapes(case, recipe):
         return None
+    agreeing = _agreeing(question, case, recipe)
+    if agreeing is None:
+        return None
+    made, left = agreeing
     before = {n: _before(question, case, n) for n in made}
     most = _MOST_LEFT if recipe.products is None else _MOST_LEFT_OF_FACTORS
     explained = {n: _explains(question, n, before[n], left[n], most) for n in made}
@@ -115,7 +129,7 @@ def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
     rms = max(root_mean_square(_shares(errors)) for errors in left.values())
     # Factors that are rounded leave the roundings of the weights, which nobody knows.
     rest = {n: None if recipe.products is None else left[n].rms for n in made}
-    bits = sum(_bits(case, name, made[name], tolerances[name], rest[name]) for name in made)
+    bits = sum(_bits(case, n, made[n], left[n].tolerance, rest[n]) for n in made)
     better = any(explained.values()) or any(_oddly_wrong(case, n) for n in made)
     return Fit(error, rms, bits, better)
 

@@ -134,12 +134,15 @@ class Explanation:
         The outputs that it explains.
     error : float
         The largest absolute error that is left.
+    fails_at : str
+        A part of a large problem that it does not explain; empty where none was found.
     """
 
     conventions: tuple[Convention, ...]
     options: tuple[str, ...]
     outputs: tuple[str, ...]
     error: float
+    fails_at: str = ""
 
     @property
     def name(self) -> str:

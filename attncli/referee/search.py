@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from attncli.referee.case import Case, Cases, Question
 from attncli.referee.convention import Convention, Need
-from attncli.referee.fit import Fit, fit, leaves_less
+from attncli.referee.fit import Fit, agrees, fit, leaves_less
 from attncli.referee.options import together
 from attncli.referee.registry import CONVENTIONS, FITTED
 from attncli.referee.report import Explanation
@@ -92,7 +92,9 @@ class Search:
             if fitted:
                 two = [pair for pair in two if {c.topic for c in pair} <= _AS_A_SCALE]
             found = self._explain(two, _BITS_FOR_TWO)
-        return tuple(self._explanation(*item) for item in _best(found or fitted))
+        explanations = [self._explanation(*item) for item in _best(found or fitted)]
+        everywhere = [explanation for explanation in explanations if not explanation.fails_at]
+        return tuple(everywhere or explanations)
 
     def _fitted(self) -> list[tuple[Fit, Group]]:
         """Explain by a scale, a factor or a number of zeros of any size."""
@@ -174,7 +176,18 @@ class Search:
     def _explanation(self, result: Fit, group: Group) -> Explanation:
         problem = self._question.problem
         options = together(convention.option(problem) for convention in group)
-        return Explanation(group, options, tuple(self._question.files), result.error)
+        outputs = tuple(self._question.files)
+        return Explanation(group, options, outputs, result.error, self._fails_at(group))
+
+    def _fails_at(self, group: Group) -> str:
+        """Return a part of a large problem that the group does not explain, if one is found."""
+        for case in self.cases.elsewhere(_needs(group)):
+            if time.monotonic() > self._deadline or not self._can(False, [case]):  # noqa: FBT003
+                break
+            recipe = follow(case, group)
+            if recipe is not None and not agrees(self._question, case, recipe):
+                return case.place
+        return ""
 
 
 def _absent(problem: Problem) -> set[str]:

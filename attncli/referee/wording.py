@@ -116,7 +116,7 @@ def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.apart:
         yield f"  {diagnosis.apart}"
     if diagnosis.explanations and diagnosis.scope == "slices":
-        yield "  (tried on slices around the first wrong row and the worst)"
+        yield "  (tried on slices: around the first wrong row and the worst, and a few others)"
     for finding in diagnosis.findings:
         yield f"  {finding}"
     if diagnosis.too_large and not diagnosis.explanations:
@@ -148,6 +148,8 @@ def _explanation_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.options:
         which = _reproduced(explanation)
         yield f"    attncli reproduces {which} with: {'; '.join(explanation.options)}"
+    if explanation.fails_at:
+        yield f"    it does not explain all: not {explanation.fails_at}"
     yield f"    error that is left in {', '.join(explanation.outputs)}: {explanation.error:.3g}"
 
 

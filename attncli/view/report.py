@@ -49,6 +49,7 @@ def _explanation(explanation: Explanation) -> dict[str, Any]:
         "options": list(explanation.options),
         "outputs": list(explanation.outputs),
         "error": _plain(explanation.error),
+        "fails_at": explanation.fails_at,
     }
 
 
