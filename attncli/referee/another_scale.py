@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,25 +27,34 @@ _TRIED = tuple(sign * _STEP**power for sign in (1, -1) for power in range(-8, 9)
 # The error falls to the right scale on a straight line from either side: so far as float64 goes.
 _NARROWED = 75
 _AS_NEAR = 1.1
+# So often about is a case evaluated.
+_TIMES = len(_TRIED) + _NARROWED + 10
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
-def another_scale(case: Case) -> Convention | None:
+def another_scale(case: Case, deadline: float = math.inf) -> Convention | None:
     """Return the convention of the scale with which a case comes nearest to its files.
 
     Parameters
     ----------
     case : Case
         Small enough to be evaluated.
+    deadline : float
+        On the clock of `time.monotonic`.
 
     Returns
     -------
     Convention or None
         None where there is no scale to be found: all scores are 0, or the files have
-        other shapes.
+        other shapes; or no time to find it.
     """
     right = case.recipe.problem.scale
     if right == 0 or not comparable(case):
+        return None
+    started = time.monotonic()
+    _distance(case, right)
+    now = time.monotonic()
+    if now + _TIMES * (now - started) > deadline:
         return None
     factor = min(_TRIED, key=lambda tried: _distance(case, tried * right))
     best = right * _narrowed(case, right, factor)

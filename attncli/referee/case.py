@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.dtypes import widen
 from attncli.referee.evaluation import Products, evaluate
 from attncli.referee.recipe import Outputs, Recipe, recipe_of
 from attncli.referee.stages import present_average
@@ -133,6 +134,7 @@ class Cases:
         self._question = question
         self._canonical = files
         self._known: dict[frozenset[Need], tuple[Case, ...]] = {}
+        self._slices: dict[Part, Case] = {}
         self._limit = max(question.precisions.values(), key=lambda p: p.eps).largest
 
     @property
@@ -152,7 +154,11 @@ class Cases:
     def _make(self, needs: frozenset[Need]) -> list[Case]:
         if not self.sliced or not self._canonical or needs >= {"batch", "heads", "rows"}:
             return self._whole()
-        return [self._slice(*part) for part in self._wrong_parts(needs)]
+        parts = self._wrong_parts(needs)
+        for part in parts:
+            if part not in self._slices:
+                self._slices[part] = self._slice(*part)
+        return [self._slices[part] for part in parts]
 
     def elsewhere(self, needs: frozenset[Need]) -> Iterator[Case]:
         """Yield some slices more of a large problem, spread evenly over it."""
@@ -171,7 +177,9 @@ class Cases:
     def _whole(self) -> list[Case]:
         problem = self._question.problem
         small = int(np.prod(problem.shape)) <= _MOST_CELLS
-        recipe = self._prepared(recipe_of(problem) if small else Recipe(problem, problem, {}, {}))
+        recipe = self._prepared(
+            recipe_of(_wide(problem), problem) if small else Recipe(problem, problem, {}, {})
+        )
         answers = self._question.answers
         right = (
             evaluate(recipe)
@@ -184,7 +192,7 @@ class Cases:
         whole = self._question.problem
         part = whole.select(batch=batch, head=head, rows=rows)
         small = int(np.prod(part.shape)) <= _MOST_CELLS
-        recipe = recipe_of(part, whole) if small else Recipe(part, whole, {}, {})
+        recipe = recipe_of(_wide(part), whole) if small else Recipe(part, whole, {}, {})
         recipe = self._prepared(replace(recipe, start=0 if rows is None else rows[0]))
         pick = tuple(slice(None) if n is None else slice(n, n + 1) for n in (batch, head))
         index = (*pick, slice(None) if rows is None else slice(*rows))
@@ -219,16 +227,23 @@ class Cases:
         return [(int(b), int(h), int(i)) for b, h, i in rows]
 
     def _part(self, needs: frozenset[Need], row: Row) -> Part:
-        _, heads, queries, keys = self._question.problem.shape
-        batch = None if "batch" in needs else row[0]
+        batches, heads, queries, keys = self._question.problem.shape
+        batch = None if "batch" in needs or batches == 1 else row[0]
         # The output projection needs all heads, and so does an average.
         mixed = self._question.averaged or self._question.problem.output is not None
-        head = None if mixed or "heads" in needs else row[1]
-        if "rows" in needs:
-            return batch, head, None
+        head = None if mixed or "heads" in needs or heads == 1 else row[1]
         count = max(1, _SMALL_CELLS // (keys * (heads if head is None else 1)))
+        if "rows" in needs or count >= queries:
+            return batch, head, None
         start = row[2] // count * count
         return batch, head, (start, min(start + count, queries))
+
+
+def _wide(problem: Problem) -> Problem:
+    """Return a problem whose inputs need no widening whenever it is evaluated."""
+    value = None if problem.value is None else widen(problem.value, np.float64)
+    query, key = widen(problem.query, np.float64), widen(problem.key, np.float64)
+    return replace(problem, query=query, key=key, value=value)
 
 
 def _words(

@@ -24,6 +24,8 @@ __all__ = ["PRODUCTS"]
 
 Array = npt.NDArray[Any]
 Rounding = Callable[[Array], Array]
+# More keys than this are not rounded again and again.
+_MOST_NUMBERS = 2**21
 
 
 def _factors(problem: Problem) -> dict[str, Array]:
@@ -37,6 +39,8 @@ def _rounded_factors(precision: Precision, rounding: Rounding, recipe: Recipe) -
     """Round query, key and value; the weights too where these have no more bits."""
     problem = recipe.problem
     if recipe.largest != PRECISIONS["float32"].largest or problem.score not in ("dot", "cosine"):
+        return None
+    if problem.key.size > _MOST_NUMBERS:
         return None
     factors = _factors(problem)
     with np.errstate(over="ignore"):

@@ -61,5 +61,5 @@ CONVENTIONS = (
     *AXES,
 )
 
-# Made for the files: a case in, a convention out, or None.
+# Made for the files: a case and a deadline in, a convention out, or None.
 FITTED = (another_scale, another_factor, zeros_counted)

@@ -101,7 +101,7 @@ class Search:
         cases = self.cases.of(frozenset())
         if time.monotonic() > self._deadline or not cases:
             return []
-        made = [fitted(cases[0]) for fitted in FITTED]
+        made = [fitted(cases[0], self._deadline) for fitted in FITTED]
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
     def _sensible(self) -> list[Convention]:
@@ -111,7 +111,7 @@ class Search:
         able = [c for c in concerned if self._can(c.late, self.cases.of(c.needs))]
         absent = _absent(self._question.problem)
         self.too_large = tuple(c.name for c in concerned if c not in able and c.topic not in absent)
-        return [c for c in able if c.apply(self.cases.of(c.needs)[0].recipe) is not None]
+        return [c for c in able if self._follow(self.cases.of(c.needs)[0], (c,)) is not None]
 
     @staticmethod
     def _can(late: bool, cases: Sequence[Case]) -> bool:  # noqa: FBT001

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ Array = npt.NDArray[Any]
 _OUTPUTS = ("context", "weights")
 
 
-def zeros_counted(case: Case) -> Convention | None:
+def zeros_counted(case: Case, _: float = math.inf) -> Convention | None:
     """Return the convention that so many zeros beyond the last key count, as files say.
 
     n keys of zeros, whose scores are 0 and whose values are 0, make every number of a row
