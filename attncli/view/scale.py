@@ -22,6 +22,8 @@ __all__ = ["Ticks", "cell_texts", "fractions", "limits", "number_text", "scale_t
 
 # Weights of another implementation may be a rounding error below 0.
 _SLIGHTLY_NEGATIVE = -1e-6
+# Numbers of a colour bar nearer than this share of it touch.
+_BESIDE = 0.06
 # Six decades below the largest weight are as good as nothing on a log scale.
 _LOG_SPAN = 1e-6
 
@@ -170,17 +172,22 @@ def scale_ticks(picture: Picture) -> list[tuple[float, str]]:
     Returns
     -------
     list of (float, str)
-        Fraction of the scale, and the number there; ≥ or ≤ where cells lie beyond it.
+        Fraction of the scale, and the number there; ≥ or ≤ where cells lie beyond it. Its
+        ends are named, unless a round number stands beside them.
     """
     values = _log_values(picture) if picture.log else _linear_values(picture)
     below, above = picture.saturated
     marks = [(float(fractions(picture, value)), number_text(value)) for value in values]
     if above:
-        marks = [mark for mark in marks if mark[0] < 0.94]
+        marks = [mark for mark in marks if mark[0] < 1 - _BESIDE]
         marks.append((1.0, "≥ " + number_text(picture.vmax)))
+    elif marks[-1][0] < 1 - _BESIDE:
+        marks.append((1.0, number_text(picture.vmax)))
     if below:
-        marks = [mark for mark in marks if mark[0] > 0.06]
+        marks = [mark for mark in marks if mark[0] > _BESIDE]
         marks.insert(0, (0.0, "≤ " + number_text(picture.vmin)))
+    elif marks[0][0] > _BESIDE:
+        marks.insert(0, (0.0, number_text(picture.vmin)))
     return marks
 
 
