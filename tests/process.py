@@ -83,7 +83,7 @@ def environment(**changes: str) -> dict[str, str]:
     return plain | few | usual | changes
 
 
-def long_but(names: Iterable[str], *now: str) -> list[Any]:
+def long_but(names: Iterable[Any], *now: Any) -> list[Any]:
     """Return parameters of which the named ones run always, and the others in the long run."""
     return [n if n in now else pytest.param(n, marks=pytest.mark.long) for n in names]
 

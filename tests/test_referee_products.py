@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import ask, draw, named, plain, softmax
 
 
@@ -80,7 +81,7 @@ def test_factors_are_rounded_after_they_are_turned():
     assert named(ask((q, k, v), wrong, rope="half")) == {"products_in_tf32"}
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", long_but(range(3), 0))
 @pytest.mark.parametrize("size", [1e-2, 1e-3, 1e-4])
 def test_other_noise_of_that_size_has_no_name(seed, size):
     q, k, v = inputs(seed)
