@@ -96,3 +96,28 @@ def test_a_file_of_float64_is_not_looked_at_so():
     q, k, v = draw(0, *[(1, 2, 40, 16)] * 3, dtype="float64")
     wrong = kernel(q, k, v, CASES["products_in_tf32"])
     assert named(ask((q, k, v), wrong, "float64")) == set()
+
+
+HALVES = [
+    ("cache_in_bfloat16", "weights_in_bfloat16", lambda array: rounded(array, 8)),
+    ("cache_in_float16", "weights_in_float16", lambda array: rounded(array, 11)),
+]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("mean", [0, 1])
+@pytest.mark.parametrize(("name", "_", "short"), HALVES)
+def test_a_cache_of_sixteen_bits(seed, mean, name, _, short):
+    q, k, v = inputs(seed)
+    v = v + np.float32(mean)
+    assert named(ask((q, k, v), plain(q, short(k), short(v)))) == {name}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("mean", [0, 1])
+@pytest.mark.parametrize(("_", "name", "short"), HALVES)
+def test_weights_of_sixteen_bits(seed, mean, name, _, short):
+    q, k, v = inputs(seed)
+    v = v + np.float32(mean)
+    scores = q.astype("f8") @ k.swapaxes(-1, -2) / 4
+    assert named(ask((q, k, v), short(softmax(scores)) @ v)) == {name}

@@ -90,7 +90,7 @@ def test_scores_in_bits_under_exp(seed):
 
 class TestAnotherScale:
     @pytest.mark.parametrize("seed", SEEDS)
-    @pytest.mark.parametrize("scale", [0.03, 0.29, 0.36, 0.5, 4, -0.354])
+    @pytest.mark.parametrize("scale", [0.001, 0.03, 0.29, 0.36, 0.5, 4, 12, -0.354])
     def test_is_found(self, seed, scale):
         q, k, v = draw(seed)
         wrong = plain(q, k, v, scale=scale)
@@ -133,3 +133,17 @@ class TestAnotherScale:
         q, k, v = draw(0)
         wrong = plain(q, k, v, scale=np.log(2))
         assert named(ask((q, k, v), wrong)) == {"unscaled+softmax_base_2"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_lost_scores(seed):
+    q, k, v = draw(seed)
+    wrong = np.broadcast_to(v.mean(axis=-2, keepdims=True), v.shape)
+    assert named(ask((q, k, v), wrong)) == {"scores_zero"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_transposed_weights(seed):
+    q, k, v = draw(seed)
+    weights = softmax(q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8))
+    assert named(ask((q, k, v), weights.swapaxes(-1, -2) @ v)) == {"weights_transposed"}

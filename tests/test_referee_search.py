@@ -126,6 +126,7 @@ def test_what_an_explanation_does_not_explain_is_told():
     assert explanation.name == "unscaled"
     assert explanation.fails_at.startswith("batch 1, head 2, queries ")
     assert f"it does not explain all: not {explanation.fails_at}" in str(report)
+    assert "diagnosis: a part of the numbers is explained" in str(report)
 
 
 def test_slices_know_where_they_start():

@@ -131,3 +131,29 @@ def test_padding_that_is_taken_for_the_first_keys():
     keep = np.arange(6) >= 6 - np.array([4, 5])[:, None, None, None]
     wrong = plain(q, k, v, keep)
     assert named(ask((q, k, v), wrong, kv_lengths=(4, 5))) == {"padding_on_the_left"}
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd", "packed"])
+def test_zeros_are_counted_in_every_layout(layout):
+    q, k, v = draw(0, (2, 3, 6, 8), (2, 3, 13, 8), (2, 3, 13, 8))
+    wrong = plain(q, longer(k, 9), longer(v, 9))
+    given = [q, k, v, wrong]
+    options = {"layout": "bhsd"}
+    if layout != "bhsd":
+        given = [array.transpose(0, 2, 1, 3) for array in given]
+        options = {"layout": "bshd"}
+    if layout == "packed":
+        given = [array.reshape(*array.shape[:2], -1) for array in given]
+        options = {"heads": 3}
+    *inputs_, wrong = given
+    report = ask(inputs_, wrong, **options)
+    assert named(report) == {"zeros_counted"}
+    assert "9 of them get weight" in str(report)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(4, 64), (2, 40)])
+def test_a_missing_causal_mask_is_no_mask_of_blocks(queries, keys):
+    q, k, v = draw(0, (1, 2, queries, 8), (1, 2, keys, 8), (1, 2, keys, 8))
+    report = ask((q, k, v), plain(q, k, v), causal=True, causal_align="bottom-right")
+    assert not any("blocks" in name for name in named(report))
+    assert "causal_missing" in named(report)

@@ -533,3 +533,26 @@ class TestNumbersOfSixteenBitsThatAreStoredWider:
         assert report.verdicts[0].format == "float32"
         assert named(report) == {"computed_in_half"}
         assert "those of bfloat16" in str(report) or "those of float16" in str(report)
+
+
+def test_a_file_of_few_numbers_is_judged_in_the_format_of_the_inputs():
+    def short(array):
+        return TestTheRootMeanSquareOfTheErrors.widened(rounded_to_bfloat16(array)).astype("f4")
+
+    q, k, v = map(short, draw(0, (1, 2, 1, 16), (1, 2, 90, 16), (1, 2, 90, 16)))
+    scores = q.astype("f8") @ k.swapaxes(-1, -2) / 4
+    right = {
+        "context": short(plain(q, k, v)),
+        "lse": short(np.log(np.exp(scores).sum(-1))),
+    }
+    report = check(right, pose(q, k, v))
+    assert [verdict.format for verdict in report.verdicts] == ["bfloat16", "bfloat16"]
+    assert report.passed
+
+
+@pytest.mark.parametrize("number", [0.3, 1.0, 2.0, 0.0, 3.3])
+def test_one_number_names_no_mistake(number):
+    query, key, value = [[1.0, 2]], [[1.0, 0], [2, 1], [3, 1]], [[0.3], [1.0], [2.0]]
+    for options in ({}, {"causal": True, "causal_align": "top-left"}):
+        report = check([[number]], pose(query, key, value, **options))
+        assert report.passed or named(report) == set()

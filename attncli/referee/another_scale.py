@@ -23,7 +23,7 @@ __all__ = ["another_scale", "comparable", "fewest_digits"]
 
 # As multiples of the right scale: tried first, a factor apart, and then narrowed.
 _STEP = 2.0**0.5
-_TRIED = tuple(sign * _STEP**power for sign in (1, -1) for power in range(-8, 9))
+_TRIED = tuple(sign * _STEP**power for sign in (1, -1) for power in range(-20, 21))
 # The error falls to the right scale on a straight line from either side: so far as float64 goes.
 _NARROWED = 75
 _AS_NEAR = 1.1

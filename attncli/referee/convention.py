@@ -44,8 +44,8 @@ class Convention:
     late : bool
         It only changes how results are written, so that it can be tried on results that
         are too large to be computed again and again.
-    variant_of : str
-        The name of a convention beside which this one says nothing more; else empty.
+    variant_of : tuple of str
+        The names of conventions beside which this one says nothing more.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Convention:
     option: Callable[[Problem], str] = lambda _: ""
     needs: frozenset[Need] = frozenset()
     late: bool = False
-    variant_of: str = ""
+    variant_of: tuple[str, ...] = ()
 
 
 def moved(recipe: Recipe, step: str, *, before: str | None) -> Recipe:

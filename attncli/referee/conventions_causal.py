@@ -213,6 +213,7 @@ CAUSAL = (
             _by_blocks(size),
             fix="mask the keys of the block on the diagonal one by one",
             shows=f"more keys than {size}, and more than one query in a block of them",
+            variant_of=("causal_missing",),
         )
         for size in SIZES
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,8 @@ __all__ = ["PRODUCTS"]
 
 Array = npt.NDArray[Any]
 Rounding = Callable[[Array], Array]
-# More keys than this are not rounded again and again.
+_SHORT = ("bfloat16", "float16")
+# Longer keys, in numbers, are not rounded again and again.
 _MOST_NUMBERS = 2**21
 
 
@@ -38,13 +39,10 @@ def _factors(problem: Problem) -> dict[str, Array]:
 def _rounded_factors(precision: Precision, rounding: Rounding, recipe: Recipe) -> Recipe | None:
     """Round query, key and value; the weights too where these have no more bits."""
     problem = recipe.problem
-    if recipe.largest != PRECISIONS["float32"].largest or problem.score not in ("dot", "cosine"):
-        return None
-    if problem.key.size > _MOST_NUMBERS:
+    if not _of_float32(recipe) or problem.key.size > _MOST_NUMBERS:
         return None
     factors = _factors(problem)
-    with np.errstate(over="ignore"):
-        rounded = {n: rounding(a.astype(np.float32)).astype(np.float64) for n, a in factors.items()}
+    rounded = {name: _short(rounding, array) for name, array in factors.items()}
     if not all(np.isfinite(array).all() for array in rounded.values()):
         return None
     changed = replace(vary(recipe, rope=None, **rounded), products=replace(precision, fused=True))
@@ -53,11 +51,40 @@ def _rounded_factors(precision: Precision, rounding: Rounding, recipe: Recipe) -
     return changed
 
 
+def _rounded_cache(rounding: Rounding, recipe: Recipe) -> Recipe | None:
+    """Round key and value alone, as a cache of 16 bits holds them."""
+    problem = recipe.problem
+    if problem.value is None or not _of_float32(recipe):
+        return None
+    turned = _factors(problem)
+    cache = {name: _short(rounding, turned[name]) for name in ("key", "value")}
+    if all(np.array_equal(cache[name], turned[name]) for name in cache):
+        return None
+    return vary(recipe, rope=None, query=turned["query"], **cache)
+
+
+def _rounded_weights(rounding: Rounding, recipe: Recipe) -> Recipe | None:
+    """Round the weights, as they are stored between softmax and values."""
+    if not _of_float32(recipe):
+        return None
+    return replace(recipe, after=(*recipe.after, lambda _, weights: _short(rounding, weights)))
+
+
+def _of_float32(recipe: Recipe) -> bool:
+    single = recipe.largest == PRECISIONS["float32"].largest
+    return single and recipe.problem.score in ("dot", "cosine")
+
+
+def _short(rounding: Rounding, array: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return rounding(array.astype(np.float32)).astype(np.float64)
+
+
 def _rounded_exponentials(rounding: Rounding, _: Recipe, weights: Array) -> Array:
     """Round exp(score − maximum), as a kernel holds it when it meets the values."""
     top = weights.max(-1, keepdims=True)
     top = np.where(top == 0, 1, top)
-    return rounding((weights / top).astype(np.float32)).astype(np.float64) * top
+    return _short(rounding, weights / top) * top
 
 
 def _products(name: str, what: str, precision: Precision, rounding: Rounding) -> Convention:
@@ -69,10 +96,33 @@ def _products(name: str, what: str, precision: Precision, rounding: Rounding) ->
         'torch.set_float32_matmul_precision("highest")), or judge by --rtol and --atol',
         shows="nearly any inputs",
         apply=partial(_rounded_factors, precision, rounding),
+        variant_of=tuple(f"{what}_in_{fmt}" for what in ("cache", "weights") for fmt in _SHORT),
+    )
+
+
+def _stored(fmt: str) -> Iterator[Convention]:
+    rounding = PRECISIONS[fmt].rounded
+    yield Convention(
+        name=f"cache_in_{fmt}",
+        topic="products",
+        meaning=f"key and value are rounded to {fmt}, and all else is float32",
+        fix="give key and value as they are after rounding, or keep them in float32",
+        shows="nearly any inputs",
+        apply=partial(_rounded_cache, rounding),
+    )
+    yield Convention(
+        name=f"weights_in_{fmt}",
+        topic="products",
+        meaning=f"the weights are rounded to {fmt} before they meet the values, and all else is "
+        "float32",
+        fix="multiply the weights with the values in float32",
+        shows="nearly any inputs",
+        apply=partial(_rounded_weights, rounding),
     )
 
 
 PRODUCTS = (
+    *(convention for fmt in _SHORT for convention in _stored(fmt)),
     _products("tf32", "rounded to 11 bits, as in TF32 and float16", TF32, TF32.rounded),
     _products("tf32_truncated", "cut to 11 bits, as in TF32", TF32, truncated_to_tf32),
     _products(

@@ -81,6 +81,14 @@ def _unless_width(problem: Problem, length: int) -> float:
 SCALES = (
     _scale("unscaled", lambda _: 1.0, "the scores are not scaled: 1/√D is missing"),
     _scale(
+        "scores_zero",
+        lambda _: 0.0,
+        "the product of query and key is lost: all scores are 0, and every key that is seen "
+        "weighs the same",
+        fix="look where the scores are written and where they are read",
+        shows="keys of different scores",
+    ),
+    _scale(
         "one_over_width",
         lambda p: 1 / _width(p),
         "the scores are divided by D, not by √D (or by √D twice, in query and key)",

@@ -52,6 +52,13 @@ def _twice(recipe: Recipe, scores: Array) -> Result:
     return again, lse
 
 
+def _transposed(recipe: Recipe) -> Recipe | None:
+    _, _, queries, keys = recipe.problem.shape
+    if queries != keys or keys == 1:
+        return None
+    return replace(recipe, after=(*recipe.after, lambda _, weights: weights.swapaxes(-1, -2)))
+
+
 def _left_out(recipe: Recipe, scores: Array) -> Result:
     _, lse = softmax_over(recipe, scores)
     return np.where(np.isneginf(scores), 0, scores), lse
@@ -132,7 +139,7 @@ def _without_maximum() -> Iterator[Convention]:
                 _no_maximum(single=single, last=last),
                 fix="subtract each row's largest score before exp",
                 shows="scores beyond the range of exp (88 in float32, 11 in float16)",
-                variant_of="" if name == _OVERFLOWS else _OVERFLOWS,
+                variant_of=() if name == _OVERFLOWS else (_OVERFLOWS,),
             )
 
 
@@ -164,6 +171,14 @@ SOFTMAX = (
         "the softmax is applied twice, to scores and then to weights",
         _softmax_as(_twice),
         fix="apply the softmax once (some loss functions bring their own)",
+    ),
+    _softmax(
+        "weights_transposed",
+        "the weights are transposed before they meet the values",
+        _transposed,
+        fix="multiply the weights (L, S) with the values (S, E) as they are",
+        shows="as many queries as keys",
+        needs=frozenset({"rows"}),
     ),
     _softmax(
         "softmax_left_out",

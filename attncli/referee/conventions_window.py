@@ -132,7 +132,7 @@ WINDOW = (
         "window_symmetric",
         "the window reaches as far to the right as to the left, and later keys are seen",
         _symmetric,
-        variant_of="window_right_long",
+        variant_of=("window_right_long",),
     ),
     _other_window("window_swapped", "the window's sides are exchanged", lambda a, b: (b, a)),
     _window("window_first_key", "the first key is seen from everywhere", _with_first_keys(1)),

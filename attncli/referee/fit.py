@@ -34,7 +34,8 @@ _OF_THE_LIMIT = 0.5
 _MOST_LEFT_OF_FACTORS = 0.6
 # Agreement of an infinity or NaN with one where the answer is finite: no accident.
 _NONFINITE_BITS = 32.0
-_MOST_BITS_AN_ELEMENT = 20.0
+# No number alone names a mistake.
+_MOST_BITS_AN_ELEMENT = 16.0
 
 
 @dataclass(frozen=True)

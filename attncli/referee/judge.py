@@ -31,7 +31,6 @@ __all__ = ["check"]
 Array = npt.NDArray[Any]
 # Bytes of a number of float32.
 _SINGLE = 4
-_FEW_DIGITS = 1e-9
 
 
 def check(

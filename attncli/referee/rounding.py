@@ -118,7 +118,7 @@ def own_precision(array: Array, values: npt.NDArray[np.float64]) -> Precision:
     return PRECISIONS["float32" if narrow else "float64"]
 
 
-def narrowest(values: npt.NDArray[Any], given: Precision) -> Precision:
+def narrowest(values: npt.NDArray[Any], given: Precision, *, least: int | None = None) -> Precision:
     """Return the narrowest format that holds numbers as they are; the one given where none does.
 
     Parameters
@@ -126,11 +126,13 @@ def narrowest(values: npt.NDArray[Any], given: Precision) -> Precision:
     values : ndarray
     given : Precision
         The format they are stored in.
+    least : int, optional
+        So many numbers that are no eighths must tell; four unless given.
     """
     if given.name in ("float16", "bfloat16"):
         return given
     finite = values[np.isfinite(values)]
-    if np.unique(finite[np.abs(finite) % 0.125 != 0]).size < _TELLING:
+    if np.unique(finite[np.abs(finite) % 0.125 != 0]).size < (least or _TELLING):
         return given
     # float16 holds most numbers of bfloat16, too.
     both = (PRECISIONS[name] for name in ("bfloat16", "float16"))

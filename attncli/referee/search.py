@@ -26,9 +26,9 @@ __all__ = ["Search", "follow"]
 Array = npt.NDArray[Any]
 Group = tuple[Convention, ...]
 
-# Evidence against chance: the conventions tried are about 2^6, the pairs about 2^12,
-# and at most one file in a thousand may be given a false name.
-_BITS_FOR_ONE = 16.0
+# Evidence against chance: the conventions tried are up to 2^8, the pairs up to 2^13, and at
+# most one file in a thousand may be given a false name.
+_BITS_FOR_ONE = 18.0
 _BITS_FOR_TWO = 24.0
 # A scale that was fitted agrees with a few numbers whatever they are.
 _BITS_FOR_FITTED = 100.0
@@ -211,7 +211,7 @@ def follow(case: Case, group: Group) -> Recipe | None:
 def _best(found: list[tuple[Fit, Group]]) -> list[tuple[Fit, Group]]:
     """Return those about as good as the best, the best first; variants where nothing simpler is."""
     names = {convention.name for _, group in found for convention in group}
-    found = [item for item in found if not any(c.variant_of in names for c in item[1])]
+    found = [item for item in found if not any(names & {*c.variant_of} for c in item[1])]
     found = sorted(found, key=lambda item: item[0].rms)
     if not found:
         return []

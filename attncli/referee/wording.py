@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["diagnosis_lines", "place_text", "report_lines", "verdict_lines"]
 
+_ONE_NUMBER = "a file that holds one number alone names no mistake"
+_NOTHING_KNOWN = "no known convention explains the numbers ({} tried)"
 # More explanations than this help nobody.
 _SHOWN = 5
 
@@ -127,12 +129,13 @@ def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _summary(diagnosis: Diagnosis) -> str:
     count = len(diagnosis.explanations)
-    if count == 0 and diagnosis.tried == 0 and diagnosis.complete:
-        return "a file that holds one number alone names no mistake"
     if count == 0:
-        return f"no known convention explains the numbers ({diagnosis.tried} tried)"
+        nothing = diagnosis.tried == 0 and diagnosis.complete
+        return _ONE_NUMBER if nothing else _NOTHING_KNOWN.format(diagnosis.tried)
     if diagnosis.tolerated:
         return "the errors are tolerated, and yet they are no rounding: a mistake explains them"
+    if all(explanation.fails_at for explanation in diagnosis.explanations):
+        return "a part of the numbers is explained"
     if count == 1:
         return "one explanation makes the numbers agree"
     if len({explanation.outputs for explanation in diagnosis.explanations}) > 1:

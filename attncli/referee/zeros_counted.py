@@ -11,6 +11,7 @@ import numpy.typing as npt
 from attncli.referee.another_scale import comparable
 from attncli.referee.convention import Convention
 from attncli.referee.conventions_blocks import with_zeros
+from attncli.referee.verdict import canonical
 
 if TYPE_CHECKING:
     from attncli.referee.case import Case
@@ -57,13 +58,13 @@ def zeros_counted(case: Case, _: float = math.inf) -> Convention | None:
 
 def _count(case: Case, name: str) -> int:
     """Return the number that most rows are about explained by."""
-    found = case.files[name]
-    right = case.shaped(case.recipe, case.right, name)
-    lse = case.shaped(case.recipe, case.right, "lse") if case.whole else case.right["lse"][..., 0]
-    if found.shape[:-1] != lse.shape:  # packed heads
+    found, right = case.files[name], case.right[name]
+    if case.whole:
+        found = canonical(case.recipe.problem, name, found)
+    if found.shape != right.shape:  # averaged weights
         return 0
     with np.errstate(all="ignore"):
         shares = (found * right).sum(-1) / np.square(right).sum(-1)
-        counts = (1 / shares - 1) * np.exp(lse)
+        counts = (1 / shares - 1) * np.exp(case.right["lse"][..., 0])
     counts = counts[np.isfinite(counts)]
     return round(float(np.median(counts))) if counts.size else 0
