@@ -39,7 +39,7 @@ def _factors(problem: Problem) -> dict[str, Array]:
 def _rounded_factors(precision: Precision, rounding: Rounding, recipe: Recipe) -> Recipe | None:
     """Round query, key and value; the weights too where these have no more bits."""
     problem = recipe.problem
-    if not _of_float32(recipe) or problem.key.size > _MOST_NUMBERS:
+    if not _is_tried(recipe):
         return None
     factors = _factors(problem)
     rounded = {name: _short(rounding, array) for name, array in factors.items()}
@@ -54,7 +54,7 @@ def _rounded_factors(precision: Precision, rounding: Rounding, recipe: Recipe) -
 def _rounded_cache(rounding: Rounding, recipe: Recipe) -> Recipe | None:
     """Round key and value alone, as a cache of 16 bits holds them."""
     problem = recipe.problem
-    if problem.value is None or not _of_float32(recipe):
+    if problem.value is None or not _is_tried(recipe):
         return None
     turned = _factors(problem)
     cache = {name: _short(rounding, turned[name]) for name in ("key", "value")}
@@ -65,14 +65,17 @@ def _rounded_cache(rounding: Rounding, recipe: Recipe) -> Recipe | None:
 
 def _rounded_weights(rounding: Rounding, recipe: Recipe) -> Recipe | None:
     """Round the weights, as they are stored between softmax and values."""
-    if not _of_float32(recipe):
+    if not _is_tried(recipe):
         return None
     return replace(recipe, after=(*recipe.after, lambda _, weights: _short(rounding, weights)))
 
 
-def _of_float32(recipe: Recipe) -> bool:
+def _is_tried(recipe: Recipe) -> bool:
+    """Return whether files are float32, and products of query and key what their scores are."""
+    problem = recipe.problem
     single = recipe.largest == PRECISIONS["float32"].largest
-    return single and recipe.problem.score in ("dot", "cosine")
+    short = bool(problem.key.size <= _MOST_NUMBERS)
+    return single and short and problem.score in ("dot", "cosine")
 
 
 def _short(rounding: Rounding, array: Array) -> Array:
@@ -96,7 +99,7 @@ def _products(name: str, what: str, precision: Precision, rounding: Rounding) ->
         'torch.set_float32_matmul_precision("highest")), or judge by --rtol and --atol',
         shows="nearly any inputs",
         apply=partial(_rounded_factors, precision, rounding),
-        variant_of=tuple(f"{what}_in_{fmt}" for what in ("cache", "weights") for fmt in _SHORT),
+        variant_of=tuple(f"{part}_in_{fmt}" for part in ("cache", "weights") for fmt in _SHORT),
     )
 
 
