@@ -100,7 +100,7 @@ class Picture:
     @property
     def saturated(self) -> tuple[bool, bool]:
         """Whether some cell lies below `vmin`, as on a linear scale no weight does, and above."""
-        least = min(float(p.values[~p.hidden].min(initial=self.vmin)) for p in self.panels)
+        least = min(float(np.min(p.values[~p.hidden], initial=self.vmin)) for p in self.panels)
         return bool(least < self.vmin), any(
             float(np.max(panel.values)) > self.vmax for panel in self.panels
         )
