@@ -50,7 +50,8 @@ class CheckOptions:
         bool,
         Option(
             "--diagnose/--no-diagnose",
-            help="On a mismatch, look for the convention that explains it.",
+            help="Look for the convention that explains a mismatch, or errors that the tolerance "
+            "of a 16-bit file hides.",
             rich_help_panel=MOST_USED,
         ),
     ] = True

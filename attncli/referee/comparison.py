@@ -61,12 +61,15 @@ class File:
 
         NumPy has no bfloat16: who computes in it stores what comes out as float32.
         """
+        narrow = narrowest(self.values, self.precision, least=1)
+        if narrow == self.precision:
+            return self
         wide = [widen(array, np.float64) for array in inputs]
-        telling = any(narrowest(array, self.precision) != self.precision for array in wide)
-        # Beside inputs that tell, one number of a file says it.
-        narrow = narrowest(self.values, self.precision, least=1 if telling else None)
         alike = all(narrow.holds(array) for array in wide)
-        return replace(self, precision=narrow) if alike else self
+        # Beside inputs that tell, one number of a file says it.
+        telling = any(narrowest(array, self.precision) != self.precision for array in wide)
+        sure = telling or narrowest(self.values, self.precision) == narrow
+        return replace(self, precision=narrow) if alike and sure else self
 
     def fused(self) -> File:
         """Return the file held to what a fused kernel makes, where its format has 16 bits."""

@@ -132,11 +132,13 @@ def narrowest(values: npt.NDArray[Any], given: Precision, *, least: int | None =
     if given.name in ("float16", "bfloat16"):
         return given
     finite = values[np.isfinite(values)]
-    if np.unique(finite[np.abs(finite) % 0.125 != 0]).size < (least or _TELLING):
-        return given
     # float16 holds most numbers of bfloat16, too.
     both = (PRECISIONS[name] for name in ("bfloat16", "float16"))
-    return next((narrow for narrow in both if narrow.holds(finite)), given)
+    narrow = next((narrow for narrow in both if narrow.holds(finite)), given)
+    if narrow == given:
+        return given
+    telling = np.unique(finite[np.abs(finite) % 0.125 != 0])
+    return narrow if telling.size >= (least or _TELLING) else given
 
 
 @dataclass(frozen=True)
