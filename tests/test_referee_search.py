@@ -10,7 +10,8 @@ import pytest
 from referee_numpy import ask, draw, named, plain, softmax
 
 from attncli import pose
-from attncli.referee import check
+from attncli.referee import check, fit, search
+from attncli.referee.evaluation import evaluate
 from attncli.referee.registry import CONVENTIONS
 
 L = 6
@@ -181,6 +182,37 @@ def test_results_too_large_to_be_computed_again_are_still_reshaped():
     packed = [a.transpose(0, 2, 1, 3).reshape(1, 800, 16) for a in (q, k, v)]
     wrong = context.reshape(1, 800, 16)
     assert named(ask(packed, wrong, heads=4)) == {"heads_reshaped_out"}
+
+
+def test_what_a_small_part_rules_out_is_not_computed_as_a_whole(monkeypatch):
+    sizes = []
+
+    def counted(recipe, **known):
+        outputs = evaluate(recipe, **known)
+        sizes.append(outputs["weights"].size)
+        return outputs
+
+    monkeypatch.setattr(fit, "evaluate", counted)
+    shape = (1, 4, 64, 16)
+    q, k, v = draw(0, shape, shape, shape)
+    noise = plain(q, k, v) * (1 + 0.1 * draw(1, shape)[0])
+    report = ask((q, k, v), noise, causal=True)
+    assert named(report) == set()
+    whole = [size for size in sizes if size > 4 * 64 * 64 // 2]
+    assert len(whole) < report.diagnosis.tried / 4
+    sizes.clear()
+    assert named(ask((q, k, v), plain(q, k, v, scale=1))) == {"unscaled"}
+    # What is said of all was tried on all.
+    assert 4 * 64 * 64 in sizes
+
+
+def test_other_shapes_are_explained_where_the_shape_is_another_alone(monkeypatch):
+    reshaping = tuple(convention for convention in CONVENTIONS if convention.reshapes)
+    monkeypatch.setattr(search, "CONVENTIONS", reshaping)
+    monkeypatch.setattr(search, "FITTED", ())
+    q, k, v = draw(0)
+    assert ask((q, k, v), plain(q, k, v, scale=1)).diagnosis.tried == 0
+    assert named(ask((q, k, v), plain(q, k, v)[:, :, None])) == {"axes_of_length_1"}
 
 
 def test_the_time_limit_is_respected():

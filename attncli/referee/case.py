@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ Part = tuple[int | None, int | None, tuple[int, int] | None]
 
 # Evaluated in about two milliseconds, so that all pairs take seconds.
 _SMALL_CELLS = 2**15
+# So little that it takes no longer than the calls do: what does not fit there is soon ruled out.
+_PROBE_CELLS = 2**10
 # Larger than this a slice is not evaluated at all.
 _MOST_CELLS = 2**21
 _LARGE_NEGATIVE = -1e3
@@ -120,7 +123,7 @@ class Case:
     @property
     def cells(self) -> int:
         """How many scores there are."""
-        return int(np.prod(self.recipe.problem.shape))
+        return math.prod(self.recipe.problem.shape)
 
     def shaped(self, recipe: Recipe, outputs: Outputs, name: str) -> Array:
         """Return an output in the axes of the case's files."""
@@ -135,12 +138,13 @@ class Cases:
         self._canonical = files
         self._known: dict[frozenset[Need], tuple[Case, ...]] = {}
         self._slices: dict[Part, Case] = {}
+        self._probes: dict[frozenset[Need], Case | None] = {}
         self._limit = max(question.precisions.values(), key=lambda p: p.eps).largest
 
     @property
     def sliced(self) -> bool:
         """Whether the problem is too large to be tried as a whole."""
-        return int(np.prod(self._question.problem.shape)) > _SMALL_CELLS
+        return math.prod(self._question.problem.shape) > _SMALL_CELLS
 
     def of(self, needs: frozenset[Need]) -> tuple[Case, ...]:
         """Return the cases for conventions that need some axes whole; none where that is too much.
@@ -151,8 +155,28 @@ class Cases:
             self._known[needs] = tuple(self._make(needs))
         return self._known[needs]
 
+    def probe(self, needs: frozenset[Need]) -> Case | None:
+        """Return a part of the first case, on which most conventions are ruled out sooner.
+
+        None where there is none that is far smaller.
+        """
+        if needs not in self._probes:
+            self._probes[needs] = self._probe(needs)
+        return self._probes[needs]
+
+    def _probe(self, needs: frozenset[Need]) -> Case | None:
+        cells = self.of(needs)[0].cells
+        if cells < 2 * _PROBE_CELLS or not self._cuts(needs):
+            return None
+        probe = self._slice(*self._part(needs, self._anchors()[1], _PROBE_CELLS))
+        return probe if 2 * probe.cells <= cells else None
+
+    def _cuts(self, needs: frozenset[Need]) -> bool:
+        """Return whether slices can be compared, and are enough."""
+        return bool(self._canonical) and not needs >= {"batch", "heads", "rows"}
+
     def _make(self, needs: frozenset[Need]) -> list[Case]:
-        if not self.sliced or not self._canonical or needs >= {"batch", "heads", "rows"}:
+        if not self.sliced or not self._cuts(needs):
             return self._whole()
         parts = self._wrong_parts(needs)
         for part in parts:
@@ -162,10 +186,10 @@ class Cases:
 
     def elsewhere(self, needs: frozenset[Need]) -> Iterator[Case]:
         """Yield some slices more of a large problem, spread evenly over it."""
-        if not self.sliced or not self._canonical or needs >= {"batch", "heads", "rows"}:
+        if not self.sliced or not self._cuts(needs):
             return
         shape = self._question.problem.shape[:3]
-        rows = sorted({round(place) for place in np.linspace(0, np.prod(shape) - 1, _ELSEWHERE)})
+        rows = sorted({round(place) for place in np.linspace(0, math.prod(shape) - 1, _ELSEWHERE)})
         places = (np.unravel_index(row, shape) for row in rows)
         parts = dict.fromkeys(self._part(needs, (int(b), int(h), int(i))) for b, h, i in places)
         tried = self._wrong_parts(needs)
@@ -176,7 +200,7 @@ class Cases:
 
     def _whole(self) -> list[Case]:
         problem = self._question.problem
-        small = int(np.prod(problem.shape)) <= _MOST_CELLS
+        small = math.prod(problem.shape) <= _MOST_CELLS
         recipe = self._prepared(
             recipe_of(_wide(problem), problem) if small else Recipe(problem, problem, {}, {})
         )
@@ -191,7 +215,7 @@ class Cases:
     def _slice(self, batch: int | None, head: int | None, rows: tuple[int, int] | None) -> Case:
         whole = self._question.problem
         part = whole.select(batch=batch, head=head, rows=rows)
-        small = int(np.prod(part.shape)) <= _MOST_CELLS
+        small = math.prod(part.shape) <= _MOST_CELLS
         recipe = recipe_of(_wide(part), whole) if small else Recipe(part, whole, {}, {})
         recipe = self._prepared(replace(recipe, start=0 if rows is None else rows[0]))
         pick = tuple(slice(None) if n is None else slice(n, n + 1) for n in (batch, head))
@@ -226,13 +250,13 @@ class Cases:
         rows = [np.unravel_index(flat, counts.shape) for flat in (first, most)]
         return [(int(b), int(h), int(i)) for b, h, i in rows]
 
-    def _part(self, needs: frozenset[Need], row: Row) -> Part:
+    def _part(self, needs: frozenset[Need], row: Row, cells: int = _SMALL_CELLS) -> Part:
         batches, heads, queries, keys = self._question.problem.shape
         batch = None if "batch" in needs or batches == 1 else row[0]
         # The output projection needs all heads, and so does an average.
         mixed = self._question.averaged or self._question.problem.output is not None
         head = None if mixed or "heads" in needs or heads == 1 else row[1]
-        count = max(1, _SMALL_CELLS // (keys * (heads if head is None else 1)))
+        count = max(1, cells // (keys * (heads if head is None else 1)))
         if "rows" in needs or count >= queries:
             return batch, head, None
         start = row[2] // count * count

@@ -19,7 +19,7 @@ __all__ = ["Convention", "Need", "moved", "with_rule", "without"]
 Need = Literal["batch", "heads", "rows"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Convention:
     """One deviation from the definition.
 
@@ -44,6 +44,8 @@ class Convention:
     late : bool
         It only changes how results are written, so that it can be tried on results that
         are too large to be computed again and again.
+    reshapes : bool
+        It explains files that have another shape than the answer, and no others.
     variant_of : tuple of str
         The names of conventions beside which this one says nothing more.
     """
@@ -57,6 +59,7 @@ class Convention:
     option: Callable[[Problem], str] = lambda _: ""
     needs: frozenset[Need] = frozenset()
     late: bool = False
+    reshapes: bool = False
     variant_of: tuple[str, ...] = ()
 
 

@@ -121,6 +121,7 @@ AXES = (
         apply=_axes_of_one,
         needs=_WHOLE,
         late=True,
+        reshapes=True,
     ),
     Convention(
         name="heads_packed",
@@ -132,6 +133,7 @@ AXES = (
         apply=_packed,
         needs=_WHOLE,
         late=True,
+        reshapes=True,
     ),
     Convention(
         name="heads_packed_untransposed",
@@ -143,6 +145,7 @@ AXES = (
         apply=lambda recipe: _packed(recipe, transposed=False),
         needs=_WHOLE,
         late=True,
+        reshapes=True,
     ),
     Convention(
         name="weights_averaged",
@@ -154,6 +157,7 @@ AXES = (
         apply=_average,
         needs=_WHOLE,
         late=True,
+        reshapes=True,
     ),
     *_permutations(),
 )

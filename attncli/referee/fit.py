@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from attncli.referee.recipe import Outputs, Recipe
     from attncli.referee.report import Tolerance
 
-__all__ = ["Fit", "agrees", "fit", "leaves_less"]
+__all__ = ["Fit", "agrees", "fit", "leaves_less", "may_agree"]
 
 Array = npt.NDArray[Any]
 
@@ -104,14 +104,27 @@ def _agreeing(
 ) -> tuple[dict[str, Array], dict[str, Errors]] | None:
     """Return what a recipe makes, and the errors beside it; None where any is not tolerated."""
     outputs = _outputs(case, recipe)
-    made = {name: case.shaped(recipe, outputs, name) for name in case.files}
-    if not all(_near(case.files[n], made[n], question.tolerances[n]) for n in made):
+    made = _made(case, recipe, outputs)
+    if not _all_near(question, case, made):
         return None
     tolerances = dict(question.tolerances)
     if case.evaluable and all(tolerance.earned for tolerance in tolerances.values()):
         tolerances = _earned(question, recipe, outputs)
     left = {n: _finite_errors(case.files[n], made[n], tolerances[n]) for n in made}
     return (made, left) if all(errors.passed for errors in left.values()) else None
+
+
+def may_agree(question: Question, case: Case, recipe: Recipe) -> bool:
+    """Return whether the files of a case are at least near to what a recipe makes."""
+    return _all_near(question, case, _made(case, recipe, _outputs(case, recipe)))
+
+
+def _made(case: Case, recipe: Recipe, outputs: Outputs) -> dict[str, Array]:
+    return {name: case.shaped(recipe, outputs, name) for name in case.files}
+
+
+def _all_near(question: Question, case: Case, made: dict[str, Array]) -> bool:
+    return all(_near(case.files[n], made[n], question.tolerances[n]) for n in made)
 
 
 def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
@@ -147,7 +160,7 @@ def _outputs(case: Case, recipe: Recipe) -> Outputs:
 def _right_shapes(case: Case, recipe: Recipe) -> bool:
     """Look at shapes before anything is computed: most orders of axes do not fit."""
     shapes = {
-        name: recipe.shape(recipe.problem, name, np.broadcast_to(0.0, shape)).shape
+        name: recipe.shape(recipe.problem, name, np.zeros(shape)).shape
         for name, shape in _shapes(case, recipe)
     }
     return all(case.files[name].shape == shape for name, shape in shapes.items())

@@ -8,6 +8,7 @@ have followed instead is another recipe. Slices keep the arrays small.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,13 +105,10 @@ class Recipe:
     one_by_one: bool = False
     products: Precision | None = None
 
-    @property
+    @cached_property
     def seen(self) -> Bools:
         """Which keys each query sees, every rule together; broadcast to (B, H, L, S)."""
-        together = np.ones((1, 1, 1, 1), np.bool_)
-        for rule in self.rules.values():
-            together = together & rule
-        return together
+        return reduce(np.logical_and, self.rules.values(), np.ones((1, 1, 1, 1), np.bool_))
 
 
 def recipe_of(problem: Problem, whole: Problem | None = None) -> Recipe:

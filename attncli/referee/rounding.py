@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,7 @@ class Precision:
     largest: float
     fused: bool = False
 
-    @property
+    @cached_property
     def computing(self) -> np.dtype[Any]:
         """The dtype that sums are kept in: half formats accumulate in float32, as PyTorch does."""
         return np.dtype(np.float64 if self.name == "float64" else np.float32)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from attncli.referee.case import Case, Cases, Question
 from attncli.referee.convention import Convention, Need
-from attncli.referee.fit import Fit, agrees, fit, leaves_less
+from attncli.referee.fit import Fit, agrees, fit, leaves_less, may_agree
 from attncli.referee.options import together
 from attncli.referee.registry import CONVENTIONS, FITTED
 from attncli.referee.report import Explanation
@@ -70,6 +70,7 @@ class Search:
         self.cases = Cases(question, canonical)
         self._question = question
         self._deadline = deadline
+        self._shapes_are_right = bool(canonical)
         self._firsts: dict[tuple[int, str], Recipe | None] = {}
 
     def run(self, *, pairs: bool = True) -> tuple[Explanation, ...]:
@@ -107,7 +108,12 @@ class Search:
     def _sensible(self) -> list[Convention]:
         """Return the conventions that bear on the outputs and can be applied."""
         names = set(self._question.files)
-        concerned = [c for c in CONVENTIONS if names & _CONCERNS.get(c.topic, names)]
+        concerned = [
+            convention
+            for convention in CONVENTIONS
+            if names & _CONCERNS.get(convention.topic, names)
+            and not (convention.reshapes and self._shapes_are_right)
+        ]
         able = [c for c in concerned if self._can(c.late, self.cases.of(c.needs))]
         absent = _absent(self._question.problem)
         self.too_large = tuple(c.name for c in concerned if c not in able and c.topic not in absent)
@@ -152,8 +158,18 @@ class Search:
         if len(ready) < len(cases):
             return None
         self.tried += 1
+        if self._ruled_out(group):
+            return None
         found = fit(self._question, cases, ready)
         return found if found is not None and self._needed(group, cases, ready) else None
+
+    def _ruled_out(self, group: Group) -> bool:
+        """Return whether a small part shows already that the group does not fit."""
+        probe = self.cases.probe(_needs(group))
+        if probe is None or not self._can(False, [probe]):  # noqa: FBT003
+            return False
+        recipe = self._follow(probe, group)
+        return recipe is not None and not may_agree(self._question, probe, recipe)
 
     def _needed(self, group: Group, cases: Sequence[Case], recipes: Sequence[Recipe]) -> bool:
         """Return whether rounded factors beside another mistake are more than other noise."""

@@ -41,6 +41,8 @@ def _cap(recipe: Recipe, scores: Array) -> Array:
 
 
 def _hide(recipe: Recipe, scores: Array) -> Array:
+    if not recipe.rules:
+        return scores
     return np.where(recipe.seen, scores, scores.dtype.type(recipe.fill))
 
 
@@ -96,7 +98,7 @@ def softmax_over(recipe: Recipe, scores: Array, axis: int = -1) -> tuple[Array, 
     if sinks is not None:
         sink = over_heads(sinks).astype(scores.dtype)
         top = np.maximum(top, sink)
-    shift = np.where(np.isneginf(top), 0, top)
+    shift = np.where(top == -np.inf, 0, top)
     share = np.exp(scores - shift)
     total = total_of(share, axis, one_by_one=recipe.one_by_one)
     if sinks is not None:
