@@ -265,7 +265,7 @@ def _check_room(
 
 
 def _check_outputs(problem: Problem, outputs: Collection[str]) -> None:
-    several = isinstance(outputs, (Sequence, AbstractSet)) and not isinstance(outputs, str)
+    several = isinstance(outputs, (tuple, Sequence, AbstractSet)) and not isinstance(outputs, str)
     if not several or not all(isinstance(name, str) and name in OUTPUTS for name in outputs):
         raise UsageError(f"outputs: expected names of {', '.join(OUTPUTS)}; found {outputs!r}")
     if "context" in outputs and problem.value is None:

@@ -138,7 +138,8 @@ def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
 def finite_number(name: str, value: object) -> float:
     """Return a finite float."""
     value = _unwrap(value)
-    if isinstance(value, bool) or not isinstance(value, Real) or not _in_range(value):
+    # A float is a Real, too; but asking an abstract class takes ten times as long.
+    if isinstance(value, bool) or not isinstance(value, (float, Real)) or not _in_range(value):
         raise UsageError(f"{name}: expected a finite number; found {_shown(value)}")
     return float(value)
 

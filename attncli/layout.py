@@ -131,5 +131,6 @@ class Layout(NamedTuple):
 
 def _without_missing(array: npt.NDArray[Any], axes: str) -> npt.NDArray[Any]:
     """Return (B, H, …) without batch or head where the letters do not name it."""
-    kept = [n for axis, n in zip("bh", array.shape, strict=False) if axis in axes]
-    return array.reshape(*kept, *array.shape[2:])
+    if "h" not in axes:
+        array = array[:, 0]
+    return array if "b" in axes else array[0]

@@ -8,6 +8,7 @@ so that the engine has none to make. Inside it all arrays have four axes
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -117,7 +118,7 @@ class Problem:
             value = getattr(self.visible, name, None)
         return value is not None and value is not False
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int, int, int]:
         """(B, H, L, S): the shape of the weights before axes are dropped."""
         batch, heads, queries, _ = self.query.shape

@@ -99,7 +99,7 @@ def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> N
     for name in ("raw", "capped", "scores"):
         if name in own:
             own[name][...] = scores
-    highest = scores.max(axis=-1, keepdims=True)
+    highest = np.maximum.reduce(scores, axis=-1, keepdims=True)
     np.subtract(scores, highest, out=scores)
     weights = np.exp(scores, out=scores)
     total = np.add.reduce(weights, axis=-1, keepdims=True)
