@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -83,14 +84,22 @@ def imports(node: ast.AST, *, lazy: bool = False) -> Iterator[Import]:
             yield from imports(child, lazy=lazy or isinstance(child, ast.FunctionDef))
 
 
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
-IMPORTS = {path: set(imports(tree)) for path, tree in TREES.items()}
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imported(path: Path) -> frozenset[Import]:
+    return frozenset(imports(tree(path)))
+
+
 PARTS = {part_of(path) for path in FILES}
 
 
 def known_by(part: str) -> set[str]:
     """Return what a part imports, directly."""
-    found = {one.part for path in FILES if part_of(path) == part for one in IMPORTS[path]}
+    found = {one.part for path in FILES if part_of(path) == part for one in imported(path)}
     return found - {part}
 
 
@@ -118,8 +127,8 @@ def test_a_part_does_without(part: str) -> None:
 def test_the_engine_reads_no_file_but_to_count_cores() -> None:
     engine = [path for path in FILES if part_of(path) == "engine" and path.stem != "cores"]
     assert engine
-    assert not {one.part for path in engine for one in IMPORTS[path]} & {"pathlib", "io"}
-    calls = [n.func.id for path in engine for n in ast.walk(TREES[path]) if is_plain_call(n)]
+    assert not {one.part for path in engine for one in imported(path)} & {"pathlib", "io"}
+    calls = [n.func.id for path in engine for n in ast.walk(tree(path)) if is_plain_call(n)]
     assert "open" not in calls
 
 
@@ -134,15 +143,15 @@ def test_nothing_flows_back() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_keeps_the_habits(path: Path) -> None:
-    late = {one.part for one in IMPORTS[path] if not one.lazy}
+    late = {one.part for one in imported(path) if not one.lazy}
     assert not late & LAZY, "imported at the top, needed seldom"
-    assert not {one.name for one in IMPORTS[path]} & {"click", "pickle", "attncli"}
-    calls = {node.func.id for node in ast.walk(TREES[path]) if is_plain_call(node)}
+    assert not {one.name for one in imported(path)} & {"click", "pickle", "attncli"}
+    calls = {node.func.id for node in ast.walk(tree(path)) if is_plain_call(node)}
     assert "print" not in calls or part_of(path) == "cli"
     assert not calls & {"eval", "exec", "input"}
-    assert not any(isinstance(node, ast.Assert) for node in ast.walk(TREES[path]))
+    assert not any(isinstance(node, ast.Assert) for node in ast.walk(tree(path)))
     assert "stdout" not in {
-        node.attr for node in ast.walk(TREES[path]) if isinstance(node, ast.Attribute)
+        node.attr for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute)
     } or part_of(path) in {"cli", "save"}
 
 
@@ -151,12 +160,12 @@ def is_plain_call(node: ast.AST) -> bool:
 
 
 def test_matplotlib_is_where_files_are_drawn_alone() -> None:
-    users = {p.name for p in FILES if any(one.part == "matplotlib" for one in IMPORTS[p])}
+    users = {p.name for p in FILES if any(one.part == "matplotlib" for one in imported(p))}
     assert users
     assert all(name.startswith("figure") for name in users)
 
 
 def test_what_is_not_ours_is_what_the_project_depends_on() -> None:
     dependencies = {"numpy", "typer", "rich", "matplotlib", "yaml", "threadpoolctl"}
-    outside = {one.part for found in IMPORTS.values() for one in found} - PARTS
+    outside = {one.part for found in map(imported, FILES) for one in found} - PARTS
     assert outside - set(sys.stdlib_module_names) <= dependencies
