@@ -349,3 +349,12 @@ def test_a_pooled_map_whose_cells_are_pale_ends_below_its_largest():
 def test_a_title_may_have_lines_of_its_own():
     panel = make_panel([[0.5, 0.5]])
     assert make_picture([panel], title="one\ntwo\x1b").title == "one\ntwo\\x1b"
+
+
+def test_a_crop_says_what_it_is_a_part_of():
+    weights = make_panel(np.full((2, 3), 0.1))
+    assert make_picture([weights]).notes == ()
+    crop = make_picture([weights], row_start=4, whole=(9, 3))
+    assert crop.notes == ("queries 4 to 5 of 9",)
+    crop = make_picture([weights], row_start=4, column_start=7, whole=(6, 10))
+    assert crop.notes == ("queries 4 to 5 of 6, keys 7 to 9 of 10",)

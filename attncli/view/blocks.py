@@ -220,7 +220,7 @@ def _notes(
     picture: Picture, queries: Sequence[str] | None, form: Form, width: int, painter: Painter
 ) -> list[Line]:
     """Return what the reader must know of cells and names."""
-    notes = [picture.note] if picture.note else []
+    notes = [note for note in (picture.crop_note, picture.note) if note]
     if picture.scale_note:
         notes.append(f"{picture.scale_note} ({SCALE_HINT})")
     if queries is not None and form.halves and picture.block[0] == 1:

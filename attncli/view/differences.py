@@ -130,6 +130,7 @@ def _difference_of(
         key_labels=key_labels and key_labels[slice(*columns)],
         row_start=rows[0],
         column_start=columns[0],
+        whole=difference.shape[2:],
         title=title,
         vmax=vmax,
         columns_are=columns_are,

@@ -115,7 +115,7 @@ def problem_picture(
     if blind:
         warn(blind_advice(problem, blind))
     labels = problem.query_labels, problem.key_labels
-    return _picture(panels, wish, rows, columns, block, *labels, group)
+    return _picture(panels, wish, rows, columns, problem.shape[2:], block, *labels, group)
 
 
 def finished_picture(
@@ -148,7 +148,7 @@ def finished_picture(
             panels.append(pooler.panel(_title("bh", counts, b, h)))
             block = pooler.block
     labels = finished.query_labels, finished.key_labels
-    return _picture(panels, wish, rows, columns, block, *labels, group)
+    return _picture(panels, wish, rows, columns, weights.shape[2:], block, *labels, group)
 
 
 def _check_average(wish: Wish, axes: str) -> None:
@@ -210,6 +210,7 @@ def _picture(
     wish: Wish,
     rows: tuple[int, int],
     columns: tuple[int, int],
+    whole: tuple[int, int],
     block: tuple[int, int],
     query_labels: tuple[str, ...] | None,
     key_labels: tuple[str, ...] | None,
@@ -226,6 +227,7 @@ def _picture(
         vmax=wish.vmax,
         log=wish.log,
         shape=(rows[1] - rows[0], columns[1] - columns[0]),
+        whole=whole,
         block=block,
         group=group,
     )

@@ -40,6 +40,8 @@ class Picture:
         Queries and keys that one cell stands for; (1, 1) where nothing is pooled.
     row_start, column_start : int
         Index of the first query and key shown, above 0 for a crop.
+    whole : (int, int)
+        Queries and keys that there are; more than are shown of a crop.
     query_labels, key_labels : tuple of str or None
         One for each query and key shown, free of control characters.
     title : str or None
@@ -62,6 +64,7 @@ class Picture:
     block: tuple[int, int]
     row_start: int
     column_start: int
+    whole: tuple[int, int]
     query_labels: tuple[str, ...] | None
     key_labels: tuple[str, ...] | None
     title: str | None
@@ -117,6 +120,20 @@ class Picture:
         return f"each cell shows the {kind} of {count} {names[self.what]}"
 
     @property
+    def crop_note(self) -> str | None:
+        """Which part of the map is shown, for its rows need not add up to 1; None for all of it."""
+        shown = (
+            ("queries", self.row_start, self.rows, self.whole[0]),
+            (self.columns_are.lower(), self.column_start, self.columns, self.whole[1]),
+        )
+        parts = [
+            f"{name} {start} to {start + count - 1} of {whole}"
+            for name, start, count, whole in shown
+            if count < whole
+        ]
+        return ", ".join(parts) or None
+
+    @property
     def scale_note(self) -> str | None:
         """That the scale ends below the largest weight though nobody asked for it, or None."""
         if not self.free or not self.saturated[1]:
@@ -127,7 +144,7 @@ class Picture:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the reader must know of the cells, a sentence each."""
-        return tuple(note for note in (self.note, self.scale_note) if note)
+        return tuple(note for note in (self.crop_note, self.note, self.scale_note) if note)
 
 
 def make_picture(
@@ -142,6 +159,7 @@ def make_picture(
     vmax: float | Literal["auto"] = "auto",
     log: bool = False,
     shape: tuple[int, int] | None = None,
+    whole: tuple[int, int] | None = None,
     block: tuple[int, int] = (1, 1),
     columns_are: str = "Keys",
     group: int | None = None,
@@ -165,6 +183,8 @@ def make_picture(
         Logarithmic scale, for weights only.
     shape : (int, int), optional
         Queries and keys shown; the cells of a panel unless pooled.
+    whole : (int, int), optional
+        Queries and keys that there are; those shown unless given.
     block : (int, int)
         Queries and keys that one cell stands for, as `Pooler.block` tells.
     columns_are : str
@@ -193,6 +213,7 @@ def make_picture(
         block=block,
         row_start=row_start,
         column_start=column_start,
+        whole=whole or (rows, columns),
         query_labels=_checked_labels(query_labels, rows, "query labels", "queries"),
         key_labels=_checked_labels(key_labels, columns, "key labels", "keys"),
         title=None if title is None else "\n".join(map(printable, title.splitlines())),
