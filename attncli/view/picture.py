@@ -122,13 +122,16 @@ class Picture:
     @property
     def crop_note(self) -> str | None:
         """Which part of the map is shown, for its rows need not add up to 1; None for all of it."""
+        across = self.columns_are.lower()
         shown = (
-            ("queries", self.row_start, self.rows, self.whole[0]),
-            (self.columns_are.lower(), self.column_start, self.columns, self.whole[1]),
+            ("query", "queries", self.row_start, self.rows, self.whole[0]),
+            (across.removesuffix("s"), across, self.column_start, self.columns, self.whole[1]),
         )
         parts = [
-            f"{name} {start} to {start + count - 1} of {whole}"
-            for name, start, count, whole in shown
+            f"{one} {start} of {whole}"
+            if count == 1
+            else f"{many} {start} to {start + count - 1} of {whole}"
+            for one, many, start, count, whole in shown
             if count < whole
         ]
         return ", ".join(parts) or None
