@@ -232,6 +232,17 @@ def test_labels_are_plain_text_and_thinned_ones_are_announced():
     assert "Keys (1 label in 2 shown)" in [text for text, _ in texts_of(thinned)]
 
 
+@pytest.mark.parametrize(("heads", "tokens", "step"), [(8, 30, 1), (2, 60, 1), (8, 60, 3)])
+def test_panels_of_a_grid_grow_for_their_labels_but_not_in_vain(heads, tokens, step):
+    names = [f"token{i}" for i in range(tokens)]
+    panels = [make_panel(weights(tokens, tokens)) for _ in range(heads)]
+    figure = draw(make_picture(panels, query_labels=names, key_labels=names))
+    below, left = figure.axes[heads - 1], figure.axes[0]
+    assert [t.get_text() for t in below.get_xticklabels()] == names[::step]
+    assert [t.get_text() for t in left.get_yticklabels()] == names[::step]
+    assert figure.get_size_inches()[0] < 30
+
+
 @pytest.mark.parametrize("file_format", ["png", "svg", "pdf"])
 def test_any_script_is_drawn_without_a_warning_and_svg_keeps_it_as_text(file_format):
     picture = make_picture(

@@ -28,6 +28,8 @@ _LABEL_PITCH, _NUMBER_PITCH = 0.16, 0.3
 _LONGEST_LABEL = 24
 _SHORT_SIDE, _LONG_SIDE, _LABELLED_SIDE, _GRID_SIDE = 1.2, 8.0, 14.0, 4.0
 _GRID_WIDTH = 18.0
+# So wide a grid may become if it then has room for every label.
+_LABELLED_GRID_WIDTH = 27.0
 # A row of two batch entries is worse than a grid seven times too wide.
 _MIXED = 2.0
 _MARGIN = 0.12
@@ -147,7 +149,9 @@ def panel_size(
     side = max(side, min(_LABELLED_SIDE, _LABEL_PITCH * labelled))
     if panels > 1:
         beside = grid_columns(panels, columns / rows, group)
-        side = min(side, max(1.0, min(_GRID_SIDE, _GRID_WIDTH / beside)))
+        needed = _LABEL_PITCH * labelled
+        room = needed if needed * beside <= _LABELLED_GRID_WIDTH else 1.0
+        side = min(side, max(room, min(_GRID_SIDE, _GRID_WIDTH / beside)))
     short = min(_SHORT_SIDE, side)
     return max(short, side * columns / longest), max(short, side * rows / longest)
 
