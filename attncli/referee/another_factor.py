@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee.another_scale import comparable, fewest_digits
+from attncli.referee.another_number import comparable, fewest_digits
 from attncli.referee.convention import Convention
 from attncli.referee.options import shortest
 from attncli.referee.verdict import root_mean_square

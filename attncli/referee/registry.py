@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 from attncli.referee.another_factor import another_factor
-from attncli.referee.another_scale import another_scale
+from attncli.referee.another_number import QUANTITIES, another
 from attncli.referee.conventions_alibi import ALIBI
 from attncli.referee.conventions_attended import ATTENDED
 from attncli.referee.conventions_axes import AXES
@@ -25,6 +28,12 @@ from attncli.referee.conventions_softmax import PRECISION, SOFTMAX
 from attncli.referee.conventions_splits import SPLITS
 from attncli.referee.conventions_window import WINDOW
 from attncli.referee.zeros_counted import zeros_counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.referee.case import Case
+    from attncli.referee.convention import Convention
 
 __all__ = ["CONVENTIONS", "FITTED"]
 
@@ -62,4 +71,8 @@ CONVENTIONS = (
 )
 
 # Made for the files: a case and a deadline in, a convention out, or None.
-FITTED = (another_scale, another_factor, zeros_counted)
+FITTED: tuple[Callable[[Case, float], Convention | None], ...] = (
+    *(partial(another, quantity) for quantity in QUANTITIES),
+    another_factor,
+    zeros_counted,
+)

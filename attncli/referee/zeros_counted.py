@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee.another_scale import comparable
+from attncli.referee.another_number import comparable
 from attncli.referee.convention import Convention
 from attncli.referee.conventions_blocks import with_zeros
 from attncli.referee.verdict import canonical

@@ -1,0 +1,91 @@
+"""A softcap, a base of rotation, slopes or a bias of another size than the problem states."""
+
+import numpy as np
+import pytest
+from referee_numpy import ask, draw, named, softmax
+
+L = 12
+I, J = np.indices((L, L))
+SHAPE = (2, 4, L, 8)
+SLOPES = np.array([0.5, 0.25, 0.125, 1.0])
+BIAS = np.random.default_rng(7).standard_normal((4, L, L))
+
+
+def product(q, k):
+    return q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8)
+
+
+def turned(vectors, base):
+    """Rotate the pairs (0, 4), (1, 5), (2, 6), (3, 7) by position / base^(pair / 4), one by one."""
+    wide = vectors.astype("f8")
+    made = wide.copy()
+    for position in range(L):
+        for pair in range(4):
+            angle = position / base ** (pair / 4)
+            x, y = wide[..., position, pair], wide[..., position, pair + 4]
+            made[..., position, pair] = x * np.cos(angle) - y * np.sin(angle)
+            made[..., position, pair + 4] = x * np.sin(angle) + y * np.cos(angle)
+    return made
+
+
+def told(scores, v, q, k, **options):
+    """Return the only explanation of a context that has these scores."""
+    report = ask((q, k, v), softmax(scores) @ v, **options)
+    (explanation,) = report.diagnosis.explanations
+    return explanation, str(report)
+
+
+@pytest.mark.parametrize("cap", [0.7, 3.25, 40])
+def test_a_softcap(cap):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    scores = cap * np.tanh(2 * product(q, k) / cap)
+    found, text = told(scores, v, q, k, softcap=1.5, scale=2 / np.sqrt(8))
+    assert found.name == "another_softcap"
+    assert float(found.options[0].removeprefix("--softcap ")) == pytest.approx(cap, rel=1e-3)
+    assert "where 1.5 is right" in text
+
+
+@pytest.mark.parametrize("base", [321, 50_000, 5_000_000])
+def test_a_base_of_rotary_embeddings(base):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    found, text = told(product(turned(q, base), turned(k, base)), v, q, k, rope="half")
+    assert found.name == "another_rope_base"
+    assert float(found.options[0].removeprefix("--rope-base ")) == pytest.approx(base, rel=2e-2)
+    assert "where 10000 is right" in text
+
+
+@pytest.mark.parametrize("factor", [0.35, 2.5])
+def test_slopes(factor):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    scores = product(q, k) - factor * SLOPES[:, None, None] * np.abs(I - J)
+    found, text = told(scores, v, q, k, alibi_slopes=SLOPES)
+    assert found.name == "another_alibi_factor"
+    assert f"about {factor} times" in text
+
+
+@pytest.mark.parametrize("factor", [0.1, 3])
+def test_a_bias(factor):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    found, text = told(product(q, k) + factor * BIAS, v, q, k, bias=BIAS)
+    assert found.name == "another_bias_factor"
+    assert f"about {factor} times" in text
+
+
+def test_a_bias_that_hides_keys_hides_them_still():
+    q, k, v = draw(0, *[SHAPE] * 3)
+    bias = np.where(J <= I, BIAS, -np.inf)
+    found, _ = told(product(q, k) + 3 * bias, v, q, k, bias=bias)
+    assert found.name == "another_bias_factor"
+
+
+def test_known_numbers_keep_their_names():
+    q, k, v = draw(0, *[SHAPE] * 3)
+    scores = product(turned(q, 500_000), turned(k, 500_000))
+    assert told(scores, v, q, k, rope="half")[0].name == "rope_base_500000"
+
+
+def test_noise_is_no_number():
+    q, k, v = draw(0, *[SHAPE] * 3)
+    options = {"softcap": 1.5, "rope": "half", "alibi_slopes": SLOPES, "bias": BIAS}
+    wrong = draw(1, SHAPE)[0]
+    assert named(ask((q, k, v), wrong, **options)) == set()
