@@ -54,6 +54,18 @@ def test_a_base_of_rotary_embeddings(base):
     assert "where 10000 is right" in text
 
 
+@pytest.mark.parametrize("left", [5, 7])
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_a_window(left, symmetric):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    right = left if symmetric else 0
+    seen = (left >= I - J) & (right >= J - I)
+    options = {"window": 3} if symmetric else {"window": (3, 0)}
+    found, text = told(np.where(seen, product(q, k), -np.inf), v, q, k, **options)
+    assert found.name == "another_window"
+    assert f"reaches {left} keys back, where 3 is right" in text
+
+
 @pytest.mark.parametrize("factor", [0.35, 2.5])
 def test_slopes(factor):
     q, k, v = draw(0, *[SHAPE] * 3)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee.convention import Convention
+from attncli.referee.convention import Convention, with_rule
 from attncli.referee.evaluation import evaluate
 from attncli.referee.options import scaled, shortest
-from attncli.referee.recipe import vary
+from attncli.referee.recipe import band, vary
 from attncli.referee.verdict import root_mean_square
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Quantity:
         From the other number to how attncli is told to take it; empty where it cannot be.
     negative : bool
         It may have the other sign.
+    whole : bool
+        It is a whole number.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Quantity:
     shows: str
     option: Callable[[float, Problem], str] = lambda *_: ""
     negative: bool = False
+    whole: bool = False
 
     @property
     def multiples(self) -> tuple[float, ...]:
@@ -104,7 +107,8 @@ def another(quantity: Quantity, case: Case, deadline: float = math.inf) -> Conve
         return None
     multiple = min(quantity.multiples, key=lambda tried: distance(tried * right))
     best = right * _narrowed(lambda tried: distance(tried * right), multiple)
-    number = fewest_digits(best, distance)
+    near = (float(round(best) + step) for step in (-1, 0, 1))
+    number = min(near, key=distance) if quantity.whole else fewest_digits(best, distance)
     return Convention(
         name=quantity.name,
         topic=quantity.topic,
@@ -177,6 +181,20 @@ def _with_base(recipe: Recipe, base: float) -> Recipe:
     return recipe if rope is None else vary(recipe, rope=rope._replace(base=base))
 
 
+def _left(problem: Problem) -> int | None:
+    window = problem.visible.window
+    return None if window is None else window[0]
+
+
+def _with_left(recipe: Recipe, left: float) -> Recipe:
+    """Return the recipe with a window that reaches so far to the left; a symmetric one stays so."""
+    problem = recipe.problem
+    sides = problem.visible.window or (None, None)
+    new = min(max(round(left), 0), problem.shape[3])
+    both = (new, new if sides[0] == sides[1] else sides[1])
+    return with_rule(recipe, "window", band(problem, window=both))
+
+
 def _times(term: str) -> Callable[[Recipe, float], Recipe]:
     def put(recipe: Recipe, factor: float) -> Recipe:
         return replace(recipe, terms={**recipe.terms, term: recipe.terms[term] * factor})
@@ -217,6 +235,18 @@ QUANTITIES = (
         fix="take the base that the problem states (rope_theta in the file of a model)",
         shows="more than one query or key",
         option=lambda base, _: f"--rope-base {shortest(base)}",
+    ),
+    Quantity(
+        name="another_window",
+        topic="window",
+        right=_left,
+        put=_with_left,
+        meaning=lambda found, right: (
+            f"the window reaches {found} keys back, where {right} is right"
+        ),
+        fix="take the window that the problem states",
+        shows="more keys than the window holds",
+        whole=True,
     ),
     Quantity(
         name="another_alibi_factor",
