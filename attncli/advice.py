@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["UNPROJECTED", "advise", "blind_advice"]
 
 UNPROJECTED = (
-    "the output projection (wo) mixes all heads: the context of one head is told without it"
+    "the output projection (wo) comes after all heads: the context of one head is told as it is "
+    "before it"
 )
 
 _LARGEST_FLOAT16 = 65504.0

@@ -237,3 +237,9 @@ def test_the_mean_of_the_heads_is_the_title_of_its_picture(folder: Path, attncli
     title = "Attention weights: mean of the heads"
     assert title in attncli(*line, "--average-heads").good().text
     assert title not in attncli(*line).good().text
+    picked = ["--average-heads", "--batch", "0"]
+    np.save("x.npy", np.ones((2, 2, 3, 4)))
+    title = "Attention weights: batch 0, mean of the heads"
+    assert title in attncli("heatmap", "x.npy", "x.npy", *picked).good().text
+    attncli("heatmap", "x.npy", "x.npy", *picked, "--out", "w.png").good()
+    assert "average_heads  True" in attncli("info", "w.png").good().text

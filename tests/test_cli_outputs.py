@@ -104,6 +104,15 @@ def test_a_single_array_that_is_shown_is_the_one_that_is_saved(
     np.testing.assert_allclose(read_csv(Path("w.csv").read_bytes()), TUTORIAL["weights"])
 
 
+def test_a_file_that_is_called_after_another_output_is_told_of(
+    tutorial: Path, attncli: Run
+) -> None:
+    told = "note: weights.npy holds the context; --save weights=weights.npy saves the weights"
+    assert attncli("compute", *FILES, "--save", "weights.npy").good().messages == [told]
+    for save in ("weights=weights.npy", "context=weights.npy", "context.npy", "weights.json"):
+        assert attncli("compute", *FILES, "--save", save).good().messages == []
+
+
 def test_nothing_is_saved_where_one_of_the_outputs_is_refused(tutorial: Path, attncli: Run) -> None:
     ran = attncli("compute", *FILES, "--save", "new.csv", "--save", "q.csv")
     assert ran.code == 2

@@ -102,6 +102,8 @@ def test_refusals_say_line_and_column(text, place, what):
     [
         ("1 2 3\n4 5 6\n", "not by spaces"),
         ("0,5;0,25\n1,5;2,5\n", "decimal point"),
+        ("1,5;2\n0,5;3\n", "decimal point"),
+        ("a;b\n1,5;2\n0,5;3\n", "decimal point"),
         ("the,1\n2,3\n", "first cell is empty"),
         ('1,"2\n' + "3" * 140_000, "quotation mark"),
     ],

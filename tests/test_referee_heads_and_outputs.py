@@ -170,6 +170,23 @@ def test_lse(seed, name, wrong):
     assert named(ask((q, k, v), outputs, sinks=SINKS.ravel())) == {name}
 
 
+def test_an_output_that_nothing_explains_is_told():
+    q, k, v = draw(0)
+    outputs = {
+        "weights": softmax(scaled(q, k)),
+        "lse": np.exp(scaled(q, k)).sum(-1),
+        "context": draw(1, v.shape)[0],
+    }
+    report = ask((q, k, v), outputs)
+    assert named(report) == {"lse_not_logarithm"}
+    assert report.diagnosis.unexplained == ("context",)
+    assert "diagnosis: lse is explained; context is not" in str(report)
+    outputs["context"] = outputs["weights"] @ v
+    report = ask((q, k, v), outputs)
+    assert report.diagnosis.unexplained == ()
+    assert "one explanation makes the numbers agree" in str(report)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_scores_of_another_stage(seed):
     q, k, v = draw(seed)

@@ -339,7 +339,7 @@ def test_a_projection_of_all_heads_is_said_to_be_left_out_for_one(words, narrow,
     command, *options = words.split()
     ran = attncli(command, *NARROW.split(), "--wo", "wo.npy", *options).good()
     (message,) = ran.messages
-    assert message.startswith("warning: the output projection (wo) mixes all heads: the context")
+    assert message.startswith("warning: the output projection (wo) comes after all heads: the")
     assert attncli(command, *NARROW.split(), *options).good().messages == []
 
 

@@ -272,10 +272,34 @@ def test_strongest_keys_of_one_rank_have_one_notation():
 
 def test_the_table_of_strongest_keys_names_them():
     lines = [line.plain for line in top_parts(top(labelled(heads=False), 2))]
-    assert lines[0].split() == ["query", "key", "weight", "key", "weight"]
+    assert lines[0].split() == ["query", "key", "weight", "2nd", "key", "weight"]
     assert "sees no key" in lines[2]
     assert lines[3].startswith("1 [/INST]")
     assert "4 \\x1b[31m" in lines[6]
+
+
+def test_readable_labels_come_before_ranks_side_by_side():
+    names = ["The", "internationalisation", "jumps", "over", "dogs"]
+    problem = pose(*[np.eye(5)] * 2, query_labels=names, key_labels=names)
+    wide, narrow = (
+        [line.plain for line in top_parts(top(problem, 3), width=width)] for width in (100, 60)
+    )
+    assert wide[0].split() == [
+        "query",
+        "key",
+        "weight",
+        "2nd",
+        "key",
+        "weight",
+        "3rd",
+        "key",
+        "weight",
+    ]
+    assert [line.split()[1:] for line in narrow if line.startswith("query")] == [
+        ["key", "weight", "2nd", "key", "weight"],
+        ["3rd", "key", "weight"],
+    ]
+    assert narrow[3].startswith("1 inte…sation")
 
 
 def test_shades_are_of_the_colours_that_the_terminal_has():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attncli.cli.groups import GroupedCommand, grouped
@@ -31,6 +32,7 @@ from attncli.cli.terminal import (
     color_depth,
     console,
     is_terminal,
+    note,
     shows_unicode,
     width,
 )
@@ -80,6 +82,8 @@ def compute(
         chosen = output.show is not None
         saves = [parse_save(text, names, chosen=chosen) for text in output.save or []]
         refuse_inputs([save.path for save in saves], question.inputs)
+        for text, save in zip(output.save or [], saves, strict=True):
+            _tell_of_another_name(text, save, run)
         asked = {*names, *(name for save in saves for name in save.names)}
         if average.average_heads:
             _refuse_average(asked)
@@ -96,6 +100,14 @@ def compute(
         _write_stdout(output.format, results(names, problem, answer, summaries))
     else:
         _print_tables(problem, answer, names, output, run, pick, average)
+
+
+def _tell_of_another_name(text: str, save: Save, run: RunOptions) -> None:
+    """Say what a file holds where its name, and nothing else, says another output."""
+    stem = Path(save.path).stem
+    if text == save.path and stem in NAMES and len(save.names) == 1 and stem != save.names[0]:
+        words = f"{save.path} holds the {save.names[0]}; --save {stem}={save.path} saves the {stem}"
+        note(words, quiet=run.quiet)
 
 
 def _names(show: str | None, problem: Problem) -> tuple[str, ...]:

@@ -151,7 +151,7 @@ def heatmap(
         _show(picture, drawing, run)
     else:
         look = Look(drawing.cmap, drawing.annotate, drawing.digits, drawing.dots)
-        notes = write_figure(picture, drawing.out, look, _options(options, drawing, pick))
+        notes = write_figure(picture, drawing.out, look, _options(options, drawing, pick, average))
         for words in notes:
             note(words, quiet=run.quiet)
 
@@ -180,7 +180,7 @@ def _picture(
         what=drawing.what,
         rows=_range("--rows", drawing.rows),
         columns=_range("--cols", drawing.cols),
-        title=drawing.title or _title(drawing, pick),
+        title=drawing.title or _title(drawing, pick, average),
         vmax=_vmax(drawing.vmax),
         log=drawing.log,
         average=average.average_heads,
@@ -249,11 +249,13 @@ def _difference(
     return minus_picture(first, second, wish, batch=batch, head=head, picked=True)
 
 
-def _title(drawing: PictureOptions, pick: PickOptions) -> str | None:
-    """Return the title of one head or batch entry; a picture of all has its own."""
+def _title(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) -> str | None:
+    """Return the title of one head, their mean, or a batch entry; a picture of all has its own."""
     what = drawing.what if drawing.minus is None else f"difference from {drawing.minus}"
     picked = (("batch", pick.batch), ("head", pick.head))
     where = [f"{axis} {index}" for axis, index in picked if index is not None]
+    if average.average_heads:
+        where.append("mean of the heads")
     return f"Attention {what}: {', '.join(where)}" if where else None
 
 
@@ -276,10 +278,14 @@ def _vmax(text: str) -> float | Literal["auto"]:
         raise UsageError(f"--vmax: expected auto or a number; found {text!r}") from None
 
 
-def _options(options: ProblemOptions, drawing: PictureOptions, pick: PickOptions) -> dict[str, str]:
+def _options(
+    options: ProblemOptions, drawing: PictureOptions, pick: PickOptions, average: AverageOptions
+) -> dict[str, str]:
     """Return what was asked for, by the names of the options."""
     asked = {**options.given(), **vars(pick), **vars(drawing), "files": options.files}
     asked.pop("out")
+    if average.average_heads:
+        asked |= vars(average)
     defaults = PictureOptions()
     return {
         name: " ".join(value) if isinstance(value, list) else str(value)

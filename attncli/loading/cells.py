@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from attncli.errors import InputError
 from attncli.loading.headings import is_spaced
-from attncli.loading.number import NumberOverflowError, is_truth, parse_number
+from attncli.loading.number import NumberOverflowError, has_decimal_comma, is_truth, parse_number
 from attncli.text import quoted
 
 __all__ = ["read_numbers", "read_truths"]
 
-_DECIMAL_COMMA = r"(?s)\s*[-+]?\d*,\d+\s*|.*\d;\s*[-+\d].*"
+_SEMICOLONS = r"(?s).*\d;\s*[-+\d].*"
 _TRUTHS = {"true", "false", "t", "f", "yes", "no", "y", "n", "on", "off"}
 _ONE_ZERO = "in a mask, write 1 for true and 0 for false, in every cell"
 
@@ -68,7 +68,7 @@ def _number(cell: str, column: int, refusal: Refusal) -> float:
     hint = None
     if is_spaced(cell):
         hint = "separate the columns by commas, semicolons or tabs, not by spaces"
-    elif re.fullmatch(_DECIMAL_COMMA, cell):
+    elif has_decimal_comma(cell) or re.fullmatch(_SEMICOLONS, cell):
         hint = "write a decimal point where there is a decimal comma"
     elif cell.strip().lower() in _TRUTHS:
         hint = _ONE_ZERO

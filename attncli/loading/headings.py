@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from attncli.loading.number import is_numeric, is_truth
+from attncli.loading.number import has_decimal_comma, is_numeric, is_truth
 
 __all__ = ["Headings", "find_headings", "is_spaced"]
 
@@ -68,7 +68,7 @@ def _names(first: list[str], second: list[str] | None) -> Headings:
         return Headings(row=False, column=False)
     if _are_truths(first[1:]) and _are_truths((second or first)[1:]):
         return Headings(row=False, column=True)
-    if second is not None and not any(is_numeric(cell) or is_spaced(cell) for cell in first):
+    if second is not None and not any(map(_is_meant_as_numbers, first)):
         return Headings(row=True, column=wide and _is_word(second[0]))
     return Headings(row=False, column=wide and _is_word(first[0]))
 
@@ -80,7 +80,11 @@ def is_spaced(cell: str) -> bool:
 
 
 def _is_word(cell: str) -> bool:
-    return bool(cell.strip()) and not (is_numeric(cell) or is_truth(cell) or is_spaced(cell))
+    return bool(cell.strip()) and not (is_truth(cell) or _is_meant_as_numbers(cell))
+
+
+def _is_meant_as_numbers(cell: str) -> bool:
+    return is_numeric(cell) or is_spaced(cell) or has_decimal_comma(cell)
 
 
 def _are_truths(cells: list[str]) -> bool:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["describe_npz", "read_npz"]
 
 _MAX_MEMBERS = 10_000
+_UNPICKLED = (
+    "pickled PyTorch files are not read; in Python: from safetensors.torch import save_file; "
+    "save_file({'query': q, 'key': k, 'value': v}, 'problem.safetensors')"
+)
 # ZIP keeps its directory at the end; one read asks for all of it.
 _DIRECTORY_LIMIT = 2 * 2**20
 # A real array is not a hundred times smaller than itself; a mask may be, up to here.
@@ -166,8 +170,7 @@ def _check_member(info: zipfile.ZipInfo, source: Source) -> None:
     what = f"the member {quoted(info.filename)} of {source.name}"
     if not info.filename.endswith(".npy"):
         pickled = info.filename.endswith(".pkl")
-        hint = "pickled PyTorch files are not read; save it with safetensors" if pickled else None
-        raise InputError(f"{what} is not an NPY array", hint=hint)
+        raise InputError(f"{what} is not an NPY array", hint=_UNPICKLED if pickled else None)
     if info.flag_bits & 1:
         raise InputError(f"{what} is encrypted")
     if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 
-__all__ = ["NumberOverflowError", "is_numeric", "is_truth", "parse_number"]
+__all__ = ["NumberOverflowError", "has_decimal_comma", "is_numeric", "is_truth", "parse_number"]
+
+
+_DECIMAL_COMMA = r"\s*[-+]?\d*,\d+\s*"
 
 
 class NumberOverflowError(Exception):
@@ -55,6 +59,11 @@ def is_numeric(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def has_decimal_comma(text: str) -> bool:
+    """Whether a word is a number that is written with a decimal comma: an error, not a name."""
+    return re.fullmatch(_DECIMAL_COMMA, text) is not None
 
 
 def is_truth(text: str) -> bool:

@@ -188,7 +188,7 @@ INPUTS = (
         fix="compute query · keyᵀ, a row for each query",
         shows="query ≠ key",
         apply=_exchange_query_key,
-        option=lambda _: "give the files in the order K Q V",
+        option=lambda _: "give query, key and value in the order K Q V",
         needs=frozenset({"rows"}),
     ),
     Convention(
@@ -198,7 +198,7 @@ INPUTS = (
         fix="score with the keys and sum the values",
         shows="key ≠ value",
         apply=_exchange_key_value,
-        option=lambda _: "give the files in the order Q V K",
+        option=lambda _: "give query, key and value in the order Q V K",
     ),
     Convention(
         name="query_value_exchanged",
@@ -207,7 +207,7 @@ INPUTS = (
         fix="score query against key and sum the values",
         shows="query ≠ value",
         apply=_exchange_query_value,
-        option=lambda _: "give the files in the order V K Q",
+        option=lambda _: "give query, key and value in the order V K Q",
         needs=frozenset({"rows"}),
     ),
     Convention(
@@ -217,6 +217,6 @@ INPUTS = (
         fix="multiply the weights with the values",
         shows="key ≠ value",
         apply=_key_as_value,
-        option=lambda _: "give the files in the order Q K K",
+        option=lambda _: "give query, key and value in the order Q K K",
     ),
 )

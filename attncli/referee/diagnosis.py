@@ -59,7 +59,7 @@ def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -
     if not explanations and not single and len(question.files) > 1:
         for name in question.files:
             alone = narrow.about((name,))
-            if name in narrow.wrong and not narrow.wrong[name].any():
+            if name not in _wrong(narrow):
                 continue
             one = Search(alone, _ready(alone, shaped), deadline)
             explanations += one.run()
@@ -67,7 +67,17 @@ def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -
     explanations = explanations or single
     scope = "slices" if search.cases.sliced else "all"
     apart = _apart(search, explanations) if len(explanations) > 1 else ""
-    return Diagnosis(explanations, apart, findings, scope, tried, complete, search.too_large)
+    told = {name for explanation in explanations for name in explanation.outputs}
+    return Diagnosis(
+        explanations,
+        apart,
+        findings,
+        scope,
+        tried,
+        complete,
+        search.too_large,
+        unexplained=tuple(n for n in _wrong(narrow) if n not in told) if explanations else (),
+    )
 
 
 def look_beneath(
@@ -96,6 +106,12 @@ def look_beneath(
         return None
     scope = "slices" if search.cases.sliced else "all"
     return Diagnosis(explanations, "", (), scope, search.tried, search.complete, tolerated=True)
+
+
+def _wrong(question: Question) -> list[str]:
+    """Return the outputs that are wrong in a number, or in their shape."""
+    files, wrong = question.files, question.wrong
+    return [name for name in files if name not in wrong or wrong[name].any()]
 
 
 def _ready(question: Question, shaped: Mapping[str, Array]) -> dict[str, Array]:

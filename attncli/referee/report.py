@@ -172,6 +172,8 @@ class Diagnosis:
         The conventions that need more of the problem at once than can be tried.
     tolerated : bool
         The errors are within the tolerance of a 16-bit format, but larger than they need be.
+    unexplained : tuple of str
+        Wrong outputs that no explanation explains, where others are explained.
     """
 
     explanations: tuple[Explanation, ...]
@@ -182,6 +184,7 @@ class Diagnosis:
     complete: bool
     too_large: tuple[str, ...] = ()
     tolerated: bool = False
+    unexplained: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from attncli.arguments import shape_text
 from attncli.text import counted, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from attncli.referee.report import (
         CheckReport,
@@ -132,15 +132,34 @@ def _summary(diagnosis: Diagnosis) -> str:
     if count == 0:
         nothing = diagnosis.tried == 0 and diagnosis.complete
         return _ONE_NUMBER if nothing else _NOTHING_KNOWN.format(diagnosis.tried)
+    return _in_part(diagnosis) or _in_whole(diagnosis, count)
+
+
+def _in_part(diagnosis: Diagnosis) -> str | None:
+    """Return what is explained where that is not all, or no verdict."""
     if diagnosis.tolerated:
         return "the errors are tolerated, and yet they are no rounding: a mistake explains them"
     if all(explanation.fails_at for explanation in diagnosis.explanations):
         return "a part of the numbers is explained"
+    if diagnosis.unexplained:
+        explained = dict.fromkeys(n for e in diagnosis.explanations for n in e.outputs)
+        rest = _listed(diagnosis.unexplained)
+        return f"{_listed([*explained])} explained; {rest} not"
+    return None
+
+
+def _in_whole(diagnosis: Diagnosis, count: int) -> str:
     if count == 1:
         return "one explanation makes the numbers agree"
     if len({explanation.outputs for explanation in diagnosis.explanations}) > 1:
         return "each output has its own explanation"
     return f"{count} explanations make the numbers agree equally well"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names with their verb: ``weights and lse are``."""
+    verb = "is" if len(names) == 1 else "are"
+    return f"{' and '.join(names)} {verb}"
 
 
 def _explanation_lines(explanation: Explanation) -> Iterator[str]:

@@ -223,7 +223,7 @@ def _picture(
         key_labels=key_labels and key_labels[slice(*columns)],
         row_start=rows[0],
         column_start=columns[0],
-        title=wish.title or ("Attention weights: mean of the heads" if wish.average else None),
+        title=wish.title,
         vmax=wish.vmax,
         log=wish.log,
         shape=(rows[1] - rows[0], columns[1] - columns[0]),

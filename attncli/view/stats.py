@@ -25,6 +25,8 @@ __all__ = ["stats_list", "stats_parts", "top_list", "top_parts"]
 _GAP = "  "
 _LABEL_WIDTH = 24
 _SHORTEST_LABEL = 6
+# Rather than shorter than this, ranks stand below each other.
+_READABLE_LABEL = 12
 _FIGURES = {
     "entropy": "entropy",
     "effective_keys": "eff. keys",
@@ -121,7 +123,8 @@ def top_parts(
         if getattr(rows[0], axis) is not None
     ]
     ranks = max(len(row.keys) for row in rows)
-    room = _label_room(width, sum(place.width + len(_GAP) for place in places), ranks, digits)
+    taken = sum(place.width + len(_GAP) for place in places)
+    room = _label_room(width, taken, ranks, digits)
     names = [_name("query", row.query, row.label, room, notation) for row in rows]
     places.append(_Column("query", names, left=True))
     ranked = [
@@ -155,11 +158,16 @@ def _name(kind: str, index: int, label: str | None, room: int, notation: Notatio
 
 
 def _label_room(width: int | None, taken: int, ranks: int, digits: int) -> int:
-    """Return the columns for each label, so that all ranks fit where they can."""
+    """Return the columns for each label: of as many ranks side by side as leave labels readable."""
     if width is None:
         return _LABEL_WIDTH
-    numbers = ranks * (digits + 2 + 2 * len(_GAP))
-    return max(_SHORTEST_LABEL, min(_LABEL_WIDTH, (width - taken - numbers) // (ranks + 1)))
+    room = 0
+    for together in range(ranks, 0, -1):
+        numbers = together * (digits + 2 + 2 * len(_GAP))
+        room = (width - taken - numbers) // (together + 1)
+        if room >= _READABLE_LABEL:
+            break
+    return max(_SHORTEST_LABEL, min(_LABEL_WIDTH, room))
 
 
 def _ranked(
@@ -177,7 +185,14 @@ def _ranked(
         key = row.keys[rank]
         names.append(_name("key", key.index, key.label, room, notation))
         weights.append(Text(next(texts), style=shade(key.weight, depth)))
-    return _Column("key", names, left=True), _Column("weight", weights)
+    heading = "key" if rank == 0 else f"{_ordinal(rank + 1)} key"
+    return _Column(heading, names, left=True), _Column("weight", weights)
+
+
+def _ordinal(number: int) -> str:
+    endings = {1: "st", 2: "nd", 3: "rd"}
+    teens = number % 100 in (11, 12, 13)
+    return f"{number}{'th' if teens else endings.get(number % 10, 'th')}"
 
 
 def _tables(
