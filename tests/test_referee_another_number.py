@@ -90,6 +90,26 @@ def test_a_bias_that_hides_keys_hides_them_still():
     assert found.name == "another_bias_factor"
 
 
+@pytest.mark.parametrize("cap", [0.7, 3.25])
+def test_a_softcap_that_nobody_asked_for(cap):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    found, _ = told(cap * np.tanh(product(q, k) / cap), v, q, k)
+    assert found.name == "softcap_unasked"
+    assert float(found.options[0].removeprefix("--softcap ")) == pytest.approx(cap, rel=1e-3)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("reach", [1, 4])
+def test_a_window_that_nobody_asked_for(reach, causal):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    seen = (reach >= I - J) & ((0 if causal else reach) >= J - I)
+    wrong = np.where(seen, product(q, k), -np.inf)
+    found, text = told(wrong, v, q, k, causal=causal)
+    assert found.name == "window_unasked"
+    assert f"a window of {reach} keys" in text
+    assert found.options == (f"--window {reach}",)
+
+
 def test_known_numbers_keep_their_names():
     q, k, v = draw(0, *[SHAPE] * 3)
     scores = product(turned(q, 500_000), turned(k, 500_000))

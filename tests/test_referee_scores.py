@@ -297,6 +297,7 @@ def exp2(s):
     [
         ("softmax_over_queries", lambda s: softmax(s, axis=-2)),
         ("softmax_over_heads", lambda s: softmax(s, axis=1)),
+        ("softmax_over_batch", lambda s: softmax(s, axis=0)),
         ("softmax_base_2", exp2),
         ("softmax_twice", lambda s: softmax(softmax(s))),
         ("softmax_left_out", lambda s: s),

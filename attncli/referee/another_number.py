@@ -181,6 +181,22 @@ def _with_base(recipe: Recipe, base: float) -> Recipe:
     return recipe if rope is None else vary(recipe, rope=rope._replace(base=base))
 
 
+def _uncapped(problem: Problem) -> float | None:
+    return 1.0 if problem.softcap is None else None
+
+
+def _windowless(problem: Problem) -> float | None:
+    return 1.0 if problem.visible.window is None else None
+
+
+def _with_window(recipe: Recipe, reach: float) -> Recipe:
+    """Return the recipe with a window to the left, and to the right where later keys are seen."""
+    problem = recipe.problem
+    new = min(max(round(reach), 0), problem.shape[3])
+    both = (new, 0 if problem.visible.causal else new)
+    return with_rule(recipe, "window", band(problem, window=both))
+
+
 def _left(problem: Problem) -> int | None:
     window = problem.visible.window
     return None if window is None else window[0]
@@ -225,6 +241,16 @@ QUANTITIES = (
         option=lambda cap, _: f"--softcap {shortest(cap)}",
     ),
     Quantity(
+        name="softcap_unasked",
+        topic="softcap",
+        right=_uncapped,
+        put=lambda recipe, cap: vary(recipe, softcap=cap),
+        meaning=lambda found, _: f"a softcap of about {found} is applied though none is asked for",
+        fix="leave the softcap out, or state it",
+        shows="scores that are not small beside the softcap",
+        option=lambda cap, _: f"--softcap {shortest(cap)}",
+    ),
+    Quantity(
         name="another_rope_base",
         topic="rope",
         right=lambda problem: problem.rope and problem.rope.base,
@@ -246,6 +272,17 @@ QUANTITIES = (
         ),
         fix="take the window that the problem states",
         shows="more keys than the window holds",
+        whole=True,
+    ),
+    Quantity(
+        name="window_unasked",
+        topic="window",
+        right=_windowless,
+        put=_with_window,
+        meaning=lambda found, _: f"a window of {found} keys is applied though none is asked for",
+        fix="leave the window out, or state it",
+        shows="more keys than the window holds",
+        option=lambda reach, _: f"--window {shortest(reach)}",
         whole=True,
     ),
     Quantity(

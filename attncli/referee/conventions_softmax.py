@@ -41,6 +41,12 @@ def _over_heads(recipe: Recipe) -> Recipe | None:
     return replace(recipe, softmax=lambda r, scores: softmax_over(r, scores, axis=1))
 
 
+def _over_batch(recipe: Recipe) -> Recipe | None:
+    if recipe.problem.shape[0] == 1:
+        return None
+    return replace(recipe, softmax=lambda r, scores: softmax_over(r, scores, axis=0))
+
+
 def _base_two(recipe: Recipe, scores: Array) -> Result:
     weights, lse = softmax_over(scaled_sinks(recipe, _LN2), scores * scores.dtype.type(_LN2))
     return weights, lse / _LN2
@@ -157,6 +163,14 @@ SOFTMAX = (
         _over_heads,
         shows="more than one head",
         needs=frozenset({"heads"}),
+    ),
+    _softmax(
+        "softmax_over_batch",
+        "the softmax runs over the batch instead of the keys",
+        _over_batch,
+        fix="say the axis: softmax(scores, dim=-1); without dim PyTorch takes the first of three",
+        shows="more than one batch entry",
+        needs=frozenset({"batch"}),
     ),
     _softmax(
         "softmax_base_2",
