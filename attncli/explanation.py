@@ -93,6 +93,11 @@ class Rest:
     weight: float
     contribution: Array | None
 
+    @property
+    def seen(self) -> int:
+        """How many of them the query sees."""
+        return self.count - self.hidden
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Explanation:

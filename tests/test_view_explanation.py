@@ -245,8 +245,11 @@ def test_long_problems_sum_up_the_rest_in_one_line():
     text = as_text(way, width=80)
     assert "… 197 more with smaller scores and 99 more hidden: 99 by causal" in text
     (rest,) = [row for row in table_rows(text) if row.startswith("…")]
-    assert rest.split()[:3] == ["…", "296", "more"]
+    assert rest.split()[:3] == ["…", "197", "more"]
     assert float(rest.split()[-1]) == pytest.approx(way.rest.weight, abs=1e-4)
+    first = as_text(explain(problem, query=3, keys=4), width=80)
+    (rest,) = [row for row in table_rows(first) if row.startswith("…")]
+    assert rest.split()[:3] == ["…", "296", "hidden"]
     assert "There are 296 more keys, 99 of them hidden: 99 by causal." in as_markdown(way)
 
 
@@ -282,6 +285,10 @@ def test_markdown_holds_the_formulas_in_latex():
     assert score + r"\frac{1 \cdot 1 + 0 \cdot 0 + 1 \cdot 1}{\sqrt{3}} = 1.1547" in markdown
     assert r"\text{c}_{2}" in markdown
     assert r"| 0 a\_b | 1.1547 | 0.0000 | 1.0000 | 0.4711 |" in markdown
+    rule = r"\mathrm{weight} = \frac{e^{\mathrm{score} - 1.1547}}{\mathrm{denominator}}"
+    assert rule in markdown
+    # 1 + 2 exp(-1/√3), and its inverse.
+    assert r"\mathrm{weight}(\text{a}\_\text{b}) = \frac{1}{2.1228} = 0.4711" in markdown
     assert r"\mathrm{context}_{0} = 0.4711 \cdot 1 + 0.2645 \cdot 3" in markdown
 
 

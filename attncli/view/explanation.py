@@ -129,8 +129,7 @@ def _rest_words(way: Explanation) -> str:
     rest = way.rest
     if rest is None:
         return ""
-    seen = rest.count - rest.hidden
-    parts = [f"{seen} more with smaller scores"] if seen else []
+    parts = [f"{rest.seen} more with smaller scores"] if rest.seen else []
     if rest.hidden:
         counts = (f"{count} by {rule}" for rule, count in rest.rules.items())
         parts.append(f"{rest.hidden} more hidden: {', '.join(counts)}")

@@ -28,6 +28,7 @@ __all__ = [
     "Line",
     "context_lines",
     "query_lines",
+    "rest_name",
     "rule_text",
     "score_lines",
     "seen_steps",
@@ -202,7 +203,12 @@ def seen_steps(way: Explanation) -> list[tuple[str, KeyStep]]:
 
 
 def _seen_rest(way: Explanation) -> int:
-    return 0 if way.rest is None else way.rest.count - way.rest.hidden
+    return 0 if way.rest is None else way.rest.seen
+
+
+def rest_name(count: int, hidden: int) -> str:
+    """Return what the row of all other keys is called: hidden ones have no share in its sums."""
+    return f"… {count - hidden} more" if count > hidden else f"… {hidden} hidden"
 
 
 def context_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from attncli.view.explanation_lines import seen_steps
+from attncli.view.explanation_lines import rest_name, seen_steps
 from attncli.view.latex import Latex, math_name, words
 from attncli.view.notation import Notation
 from attncli.view.sums import Rest
@@ -166,10 +166,21 @@ def _weight_blocks(way: Explanation, latex: Latex) -> Iterator[str]:
     if way.blind:
         yield "This query sees no key: every weight is 0."
     if way.denominator:
+        power = rf"e^{{\mathrm{{score}} {latex.plus(-way.shift)}}}"
+        yield _block(rf"\mathrm{{weight}} = \frac{{{power}}}{{\mathrm{{denominator}}}}")
         yield _block(_denominator(way, latex))
+        yield from map(_block, _strongest_weight(way, latex))
         lse = rf"{latex.number(way.shift)} + \ln {latex.number(way.denominator)}"
         yield _block(rf"\mathrm{{lse}} = {lse} = {latex.number(way.lse)}")
     yield "\n".join(_table(way, Notation(latex.digits)))
+
+
+def _strongest_weight(way: Explanation, latex: Latex) -> Iterator[str]:
+    """Yield the largest weight with the numbers put in; nothing where a sink is all there is."""
+    for _, step in sorted(seen_steps(way), key=lambda pair: -pair[1].weight)[:1]:
+        share = rf"\frac{{{latex.number(step.exponential)}}}{{{latex.number(way.denominator)}}}"
+        name = rf"\mathrm{{weight}}({_key_name(way, step)})"
+        yield f"{name} = {share} = {latex.number(step.weight)}"
 
 
 def _denominator(way: Explanation, latex: Latex) -> str:
@@ -180,7 +191,7 @@ def _denominator(way: Explanation, latex: Latex) -> str:
     if way.sink is not None:
         mark = rf"\underbrace{{e^{{{latex.number(way.sink)} {shift}}}}}_{{\text{{sink}}}}"
         terms, sizes = [*terms, mark], [*sizes, way.sink_exponential]
-    rest = way.rest and Rest(way.rest.count - way.rest.hidden, way.rest.exponential)
+    rest = way.rest and Rest(way.rest.seen, way.rest.exponential)
     total = latex.total(terms, sizes, rest or None)
     return rf"\mathrm{{denominator}} = {total} = {latex.number(way.denominator)}"
 
@@ -204,7 +215,7 @@ def _table(way: Explanation, notation: Notation) -> Iterator[str]:
         yield f"| sink | {' | '.join(map(cell, cells))} |"
     if way.rest is not None:
         sums = f"{cell(way.rest.exponential)} | {cell(way.rest.weight)}"
-        yield f"| … {way.rest.count} more | | | {sums} |"
+        yield f"| {rest_name(way.rest.count, way.rest.hidden)} | | | {sums} |"
 
 
 def _context_blocks(way: Explanation, latex: Latex) -> Iterator[str]:
@@ -221,8 +232,7 @@ def _context_blocks(way: Explanation, latex: Latex) -> Iterator[str]:
         sizes = [float(s.contribution[column]) for s in seen if s.contribution is not None]
         rest = None
         if way.rest is not None and way.rest.contribution is not None:
-            count = way.rest.count - way.rest.hidden
-            rest = Rest(count, float(way.rest.contribution[column]))
+            rest = Rest(way.rest.seen, float(way.rest.contribution[column]))
         whole = f"{latex.total(terms, sizes, rest)} = " if terms else ""
         yield _block(rf"\mathrm{{context}}_{{{column}}} = {whole}{latex.number(total)}")
     if len(way.context) > _MOST_COLUMNS:

@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
+from attncli.view.explanation_lines import rest_name
 from attncli.view.notation import Notation, name_of
 from attncli.view.shading import rich_blue
 from attncli.view.wrapping import cut
@@ -132,7 +133,7 @@ def _rows(way: Explanation, notation: Notation) -> Iterator[_Row]:
         )
     if way.rest is not None:
         sums = {"exp": cell(way.rest.exponential), "weight": cell(way.rest.weight)}
-        yield _Row(f"… {way.rest.count} more", sums, bar=False, style="italic dim")
+        yield _Row(rest_name(way.rest.count, way.rest.hidden), sums, bar=False, style="italic dim")
     yield _sum_row(way, notation)
 
 
