@@ -27,6 +27,7 @@ from attncli.referee.conventions_sinks import SINKS
 from attncli.referee.conventions_softmax import PRECISION, SOFTMAX
 from attncli.referee.conventions_splits import SPLITS
 from attncli.referee.conventions_window import WINDOW
+from attncli.referee.one_part import one_part
 from attncli.referee.zeros_counted import zeros_counted
 
 if TYPE_CHECKING:
@@ -75,4 +76,5 @@ FITTED: tuple[Callable[[Case, float], Convention | None], ...] = (
     *(partial(another, quantity) for quantity in QUANTITIES),
     another_factor,
     zeros_counted,
+    one_part,
 )
