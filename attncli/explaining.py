@@ -89,6 +89,7 @@ def explain(
     [11.0, 2.0]
     """
     batches, heads, queries, _ = problem.shape
+    groups = problem.key.shape[1]
     if isinstance(query, str):
         query = query_index(problem, query)
     query = _index("query", query, queries)
@@ -108,6 +109,7 @@ def explain(
         query_label=None if problem.query_labels is None else problem.query_labels[query],
         batch=batch if "b" in axes else None,
         head=head if "h" in axes else None,
+        kv_head=head * groups // heads if groups < heads else None,
         keys=problem.shape[3],
         position=selected.visible.offset(0),
         dtype=dtype_name(problem.dtype),

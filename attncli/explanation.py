@@ -108,6 +108,8 @@ class Explanation:
     query : int
     query_label : str or None
     batch, head : int, or None where the inputs have no such axis
+    kv_head : int, or None where each head has keys and values of its own
+        The key/value head that the head reads.
     keys : int
         S, told or not.
     position : int
@@ -146,6 +148,7 @@ class Explanation:
     query_label: str | None
     batch: int | None
     head: int | None
+    kv_head: int | None
     keys: int
     position: int
     dtype: str

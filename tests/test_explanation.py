@@ -338,3 +338,12 @@ def test_a_query_is_found_by_index_or_label():
         query_index(problem, "dog")
     with pytest.raises(AttnError, match="from 0 to 1; found '9'"):
         query_index(pose(**TUTORIAL), "9")
+
+
+def test_the_key_value_head_that_is_read_is_told():
+    random = np.random.default_rng(0)
+    shapes = (6, 2, 4), (3, 5, 4), (3, 5, 4)
+    problem = pose(*(random.normal(size=shape) for shape in shapes), layout="hsd")
+    assert [explain(problem, query=0, head=head).kv_head for head in range(6)] == [0, 0, 1, 1, 2, 2]
+    alike = pose(*(random.normal(size=(3, 5, 4)) for _ in range(3)), layout="hsd")
+    assert explain(alike, query=0, head=2).kv_head is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from pathlib import Path
@@ -12,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from process import ROOT, run
+from rich.console import Console
 
 from attncli.describing import inspect
 from attncli.dtypes import as_bfloat16
 from attncli.survey import Survey, survey
+from attncli.view.info import info_parts
 
 CHECKPOINT = ROOT / "tests/data/minilm/attention.safetensors"
 
@@ -199,22 +202,22 @@ def test_nothing_to_tell_of(attncli, monkeypatch):
     assert ran.messages[0] == "error: info needs a file"
 
 
+def printed(path, width):
+    """Return what a terminal of so many columns shows of a file."""
+    stream = io.StringIO()
+    screen = Console(file=stream, width=width, color_system=None)
+    for part in info_parts(inspect(path), width=width):
+        screen.print(part)
+    return stream.getvalue()
+
+
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_an_argument_to_paste_is_never_cut(width):
-    import io
-
-    from rich.console import Console
-
-    from attncli.view.info import info_parts
-
-    stream = io.StringIO()
-    console = Console(file=stream, width=width, color_system=None)
-    for part in info_parts(inspect(str(CHECKPOINT))):
-        console.print(part)
-    lines = stream.getvalue().splitlines()
+    text = printed(str(CHECKPOINT), width)
+    lines = text.splitlines()
     assert max(map(len, lines)) <= width
     assert str(CHECKPOINT) in "".join(line.rstrip() for line in lines)
-    assert "NaN/inf" in stream.getvalue()
+    assert "NaN/inf" in text
 
 
 def test_json_never_holds_what_json_cannot(attncli, folder):
@@ -236,3 +239,12 @@ def test_labels_are_told_alike_of_every_kind_and_whole_in_a_pipe(attncli, folder
         assert (found["shape"], found["dtype"], found["note"]) == ([40], "text", ", ".join(words))
         assert ", ".join(words) in attncli("info", file).good().text
     assert told(attncli, "a.json")[0]["members"][1]["dtype"] == "summary"
+
+
+@pytest.mark.parametrize("width", [20, 40, 57, 80])
+def test_a_narrow_terminal_loses_no_number(folder, width):
+    np.savez("p.npz", query=np.array([[0.25, np.nan], [-1.5, 3.0]]), in_proj_weight=np.eye(2))
+    words = printed("p.npz", width).replace("\n", "")
+    for text in ("in_proj_weight", "2×2", "float64", "-1.5", "NaN/inf"):
+        assert text in words
+    assert ("dtype" in words) is (width > 56)

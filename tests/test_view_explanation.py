@@ -253,6 +253,15 @@ def test_long_problems_sum_up_the_rest_in_one_line():
     assert "There are 296 more keys, 99 of them hidden: 99 by causal." in as_markdown(way)
 
 
+def test_the_key_value_head_that_is_read_is_in_the_title():
+    random = np.random.default_rng(0)
+    shapes = (6, 2, 4), (3, 5, 4), (3, 5, 4)
+    problem = pose(*(random.normal(size=shape) for shape in shapes), layout="hsd")
+    way = explain(problem, query=0, head=5)
+    assert " · head 5 · key/value head 2 · 5 keys" in as_text(way)
+    assert "Head 5, key/value head 2, 5 keys" in as_markdown(way)
+
+
 def test_narrow_terminals_lose_columns_and_never_the_weight():
     texts = {width: as_text(everything(), width=width) for width in (40, 60, 200)}
     header = {width: table_lines(text)[0].split() for width, text in texts.items()}

@@ -112,5 +112,5 @@ def _print_tables(found: list[FileInfo], color: str) -> None:
 
     screen = console(color)
     for each in found:
-        for part in info_parts(each, cut=is_terminal()):
+        for part in info_parts(each, width=screen.width if is_terminal() else None):
             screen.print(part)

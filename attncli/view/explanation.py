@@ -103,7 +103,7 @@ def _title(way: Explanation, notation: Notation, width: int) -> Text:
     name = f"query {way.query}"
     if way.query_label is not None:
         name += f" “{name_of('q', way.query, way.query_label)}”"
-    where = [("batch", way.batch), ("head", way.head)]
+    where = [("batch", way.batch), ("head", way.head), ("key/value head", way.kv_head)]
     places = [f"{axis} {index}" for axis, index in where if index is not None]
     counts = f"{way.keys} keys" if way.keys != 1 else "1 key"
     text = " · ".join([f"How {name} attends", *places, counts, way.dtype])

@@ -46,6 +46,7 @@ def as_dict(way: Explanation) -> dict[str, object]:
         },
         "batch": way.batch,
         "head": way.head,
+        "kv_head": way.kv_head,
         "key_count": way.keys,
         "dtype": way.dtype,
         "score": way.kind,

@@ -45,7 +45,7 @@ def as_markdown(way: Explanation, *, digits: int = 4) -> str:
 def _opening(way: Explanation, latex: Latex) -> Iterator[str]:
     label = "" if way.query_label is None else f" “{words(way.query_label)}”"
     yield f"# How query {way.query}{label} attends"
-    where = [("batch", way.batch), ("head", way.head)]
+    where = [("batch", way.batch), ("head", way.head), ("key/value head", way.kv_head)]
     places = [f"{axis} {index}" for axis, index in where if index is not None]
     counts = f"{way.keys} keys" if way.keys != 1 else "1 key"
     yield ", ".join([*places, counts, f"computed in {way.dtype}"]).capitalize() + "."

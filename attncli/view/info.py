@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -23,23 +24,25 @@ __all__ = ["info_dict", "info_parts"]
 _GAP = 1
 _NOTE_WIDTH, _LONG_NOTE = 60, 10_000
 _NAME_WIDTH = 16
+_HEADINGS = ("member", "shape", "dtype", "min", "max", "NaN/inf")
 # Laying out a table takes seconds and gigabytes where a file claims a million members.
 _MOST_ROWS = 1000
 
 
-def info_parts(info: FileInfo, *, cut: bool = True) -> Iterator[RenderableType]:
+def info_parts(info: FileInfo, *, width: int | None = 80) -> Iterator[RenderableType]:
     """Yield the tables of one file: its members, then its attention layers.
 
     Parameters
     ----------
     info : FileInfo
-    cut : bool
-        Shorten long notes, as in a terminal.
+    width : int or None
+        Columns of the terminal: long notes are shortened, and a table that has no room becomes
+        lines. None where there is no edge.
     """
     kind = f" · {info.picture.upper()} picture" if info.picture else ""
     yield Text(printable(info.name) + kind, style="bold")
     if info.members:
-        yield _member_table(info.members[:_MOST_ROWS], cut=cut)
+        yield from _members(info.members[:_MOST_ROWS], width)
         yield from _rest(len(info.members), "member")
     if info.picture:
         yield _text_table(info)
@@ -87,25 +90,49 @@ def _table(*headings: str, left: int = 1) -> Table:
     return table
 
 
-def _member_table(members: tuple[MemberInfo, ...], *, cut: bool) -> Table:
-    notes = any(member.note for member in members)
-    table = _table("member", "shape", "dtype", "min", "max", "NaN/inf", left=3)
+def _members(members: tuple[MemberInfo, ...], width: int | None) -> Iterator[RenderableType]:
+    """Yield a table of members; two lines for each where it would lose columns."""
+    rows = [_cells(member) for member in members]
+    notes = [_note(member.note or "") for member in members]
+    if width is not None:
+        notes = [shorten(note, _NOTE_WIDTH) for note in notes]
+    if width is not None and _needed(rows) > width:
+        for (name, *cells), note in zip(rows, notes, strict=True):
+            yield Text(name, overflow="fold")
+            yield Text(f"    {_in_words(*cells)}{note and f': {note}'}", overflow="fold")
+        return
+    table = _table(*_HEADINGS, left=3)
     table.columns[0].min_width = min(_NAME_WIDTH, max(len(member.name) for member in members))
-    if notes:
+    if any(notes):
         table.add_column("value", overflow="ellipsis")
-    for member in members:
-        cells = [printable(member.name), _shape(member.shape), member.dtype, *_numbers(member)]
-        if notes:
-            note = printable(_note(member.note or ""))
-            cells.append(shorten(note, _NOTE_WIDTH) if cut else note)
-        table.add_row(*map(Text, cells))
-    return table
+    for cells, note in zip(rows, notes, strict=True):
+        table.add_row(*map(Text, cells), *([Text(note)] if any(notes) else []))
+    yield table
+
+
+def _cells(member: MemberInfo) -> list[str]:
+    return [printable(member.name), _shape(member.shape), member.dtype, *_numbers(member)]
+
+
+def _needed(rows: list[list[str]]) -> int:
+    """Return the columns of a terminal that the table needs, its names folded."""
+    columns = zip(_HEADINGS, *rows, strict=True)
+    name, *others = (max(map(cell_len, column)) for column in columns)
+    return min(name, _NAME_WIDTH) + sum(others) + 2 * _GAP * len(others)
+
+
+def _in_words(shape: str, dtype: str, least: str, most: str, nonfinite: str) -> str:
+    """Return what a row of the table says, with the headings where they are needed."""
+    words = " ".join(part for part in (shape, dtype) if part)
+    if least:
+        words += f", {least} to {most}"
+    return f"{words}, NaN/inf {nonfinite}" if nonfinite else words
 
 
 def _note(text: str) -> str:
     # A table measures every word: a text of megabytes would take seconds.
     half = _LONG_NOTE // 2
-    return text if len(text) <= _LONG_NOTE else f"{text[:half]} … {text[-half:]}"
+    return printable(text if len(text) <= _LONG_NOTE else f"{text[:half]} … {text[-half:]}")
 
 
 def _shape(shape: tuple[int, ...]) -> str:
