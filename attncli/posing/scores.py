@@ -123,6 +123,11 @@ def bias_of(
     most = _most(dtype)
     if float(highest) > most:
         arguments.refuse_first(say("bias"), wide, wide > most, _up_to(most, dtype))
+    if wide.dtype.itemsize > dtype.itemsize:
+        lost = np.isfinite(wide) & (wide < np.finfo(dtype).min)
+        if lost.any():
+            expected = f"numbers that {dtype.name}, which is computed in, can hold, or −inf"
+            arguments.refuse_first(say("bias"), wide, lost, expected)
     return to_weights(say("bias"), wide, form, shape)
 
 

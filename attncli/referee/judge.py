@@ -19,6 +19,7 @@ from attncli.referee.comparison import Compared, File, compare
 from attncli.referee.diagnosis import diagnose as find_out
 from attncli.referee.diagnosis import look_beneath
 from attncli.referee.report import CheckReport, Tolerance
+from attncli.referee.swamped import swamped_queries, told, with_the_answer, without
 from attncli.result import OUTPUTS
 
 if TYPE_CHECKING:
@@ -99,8 +100,13 @@ def check(
     files = {name: file.as_narrow_as(inputs) for name, file in read.items()}
     if average_heads:
         _refuse_average(problem, files)
-    answers = _answers(problem, tuple(files), average_heads=average_heads, threads=threads)
     tolerance = _given(rtol, atol)
+    swamped = None if tolerance else swamped_queries(problem, files)
+    if swamped is not None:
+        problem = without(problem, swamped)
+    answers = _answers(problem, tuple(files), average_heads=average_heads, threads=threads)
+    if swamped is not None:
+        files = with_the_answer(problem, files, answers, swamped)
     compared = compare(problem, files, answers, tolerance)
     found = None
     if diagnose:
@@ -115,7 +121,9 @@ def check(
             if not stricter.passed:
                 question = _question(problem, stricter, answers, averaged=average_heads)
                 found = look_beneath(question, stricter.shaped, deadline)
-    return CheckReport(compared.verdicts, found, {n: f.values for n, f in files.items()}, answers)
+    unjudged = "" if swamped is None else told(problem, swamped)
+    values = {name: file.values for name, file in files.items()}
+    return CheckReport(compared.verdicts, found, values, answers, unjudged)
 
 
 def _question(

@@ -198,12 +198,15 @@ class CheckReport:
     diagnosis : Diagnosis or None
         None where no diagnosis was asked for, or everything passed and no mistake shows
         in the errors that are tolerated.
+    unjudged : str
+        Which queries were left out, and why; empty where all are judged.
     """
 
     verdicts: tuple[Verdict, ...]
     diagnosis: Diagnosis | None
     _files: Mapping[str, npt.NDArray[Any]] = field(repr=False)
     _answers: Mapping[str, npt.NDArray[Any]] = field(repr=False)
+    unjudged: str = ""
 
     @property
     def passed(self) -> bool:

@@ -31,6 +31,8 @@ def report_lines(report: CheckReport) -> Iterator[str]:
     """Yield the whole report."""
     for verdict in report.verdicts:
         yield from verdict_lines(verdict)
+    if report.unjudged:
+        yield report.unjudged
     if report.diagnosis is not None:
         yield ""
         yield from diagnosis_lines(report.diagnosis)

@@ -34,6 +34,7 @@ def as_dict(report: CheckReport) -> dict[str, Any]:
         "schema": 1,
         "passed": report.passed,
         "outputs": [_plain(verdict) for verdict in report.verdicts],
+        "unjudged": report.unjudged,
         "diagnosis": diagnosis
         and {
             **_plain(diagnosis),
@@ -85,6 +86,9 @@ def renderables(report: CheckReport) -> Iterable[RenderableType]:
         blank = bool(verdict.worst_rows)
         if blank:
             yield from worst_rows(verdict)
+    if report.unjudged:
+        yield Text(report.unjudged)
+        blank = False
     if report.diagnosis is not None:
         headline, *lines = diagnosis_lines(report.diagnosis)
         if not blank:
