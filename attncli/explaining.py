@@ -46,7 +46,13 @@ class _Told(Explanation):
 
 
 def explain(
-    problem: Problem, *, query: int | str, batch: int = 0, head: int = 0, keys: int | None = 12
+    problem: Problem,
+    *,
+    query: int | str,
+    batch: int = 0,
+    head: int = 0,
+    keys: int | None = 12,
+    threads: int | None = None,
 ) -> Explanation:
     """Return every number on the way of one query to its weights and context.
 
@@ -65,6 +71,8 @@ def explain(
     keys : int, optional
         Tell at most so many keys one by one, the strongest first, and sum up the
         others; None tells all.
+    threads : int, optional
+        As in `attncli.attention`.
 
     Raises
     ------
@@ -100,7 +108,7 @@ def explain(
     selected = problem.select(batch=batch, head=head, rows=(query, query + 1))
     if problem.output is not None and problem.value is not None:
         warn(UNPROJECTED)
-    way = follow(selected, query)
+    way = follow(selected, query, threads=threads)
     told, others = _told(way.scores, keys)
     axes = problem.layout.weight_axes
     vector = problem.score_vector

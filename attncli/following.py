@@ -59,7 +59,7 @@ class Way:
     sink_exponential: float
 
 
-def follow(problem: Problem, query: int) -> Way:
+def follow(problem: Problem, query: int, *, threads: int | None = None) -> Way:
     """Solve the problem of one query, and work out what the engine does not keep.
 
     Parameters
@@ -68,9 +68,10 @@ def follow(problem: Problem, query: int) -> Way:
         Of one batch entry, one head and one query (`Problem.select`).
     query : int
         Its index before it was selected.
+    threads : int, optional
     """
     names = [name for name in OUTPUTS if name != "context" or problem.value is not None]
-    answer, _ = attend(problem, names)
+    answer, _ = attend(problem, names, threads=threads)
     found = {name: np.reshape(getattr(answer, name), -1) for name in names}
     # Unit length and W are told apart from the vectors that they act on.
     plain = prepare(replace(problem, score="dot", score_weight=None))

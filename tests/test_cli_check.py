@@ -136,6 +136,26 @@ def test_the_difference_is_drawn_and_the_mismatch_told(judged: Path, attncli: Ru
     assert not (judged / "e.svg").exists()
 
 
+def test_the_panels_of_a_difference_are_heads_in_any_layout(folder: Path, attncli: Run) -> None:
+    random = np.random.default_rng(0)
+    for name in "qkv":
+        np.save(f"{name}.npy", random.normal(size=(2, 5, 3, 4)))
+    np.save("c.npy", random.normal(size=(2, 5, 3, 4)))
+    np.save("l.npy", random.normal(size=(2, 3, 5)))
+    files = ["q.npy", "k.npy", "v.npy", "--layout", "bshd", "--no-diagnose"]
+    for expect in ("c.npy", "lse=l.npy"):
+        attncli("check", *files, "--expect", expect, "--diff", "d.svg")
+        picture = (folder / "d.svg").read_text()
+        assert "batch 1, head 2" in picture
+        assert "head 3" not in picture
+    for name in "qkvc":
+        np.save(f"{name}.npy", random.normal(size=(3, 5, 4)))
+    attncli("check", *files[:3], "--no-diagnose", "--expect", "c.npy", "--diff", "d.svg")
+    picture = (folder / "d.svg").read_text()
+    assert "batch 2" in picture
+    assert "head" not in picture.replace("</head", "")
+
+
 def test_of_several_outputs_the_wrong_one_is_drawn(judged: Path, attncli: Run) -> None:
     right = attncli("compute", *QKV, "--save", "context=c.npy", "-q").good()
     assert right.code == 0

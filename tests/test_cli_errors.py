@@ -325,3 +325,14 @@ def test_a_real_process_says_the_same(tutorial: Path) -> None:
             "expected the same width, found 2 and 3"
         )
     ]
+
+
+def test_what_was_doubtful_in_a_file_is_told_before_the_error(folder: Path, attncli: Run) -> None:
+    (folder / "q.csv").write_text("1,0,1\n0,1,1\n")
+    (folder / "k.csv").write_text("0,1,2\n1,0,1\n1,1,0\n")
+    (folder / "v.csv").write_text("1,2\n3,4\n")
+    ran = attncli("compute", "q.csv", "k.csv", "v.csv")
+    assert ran.code == 2
+    assert "the first row counts 0 to 2 as a header" in ran.messages[0]
+    assert ran.messages[1].startswith("error: ")
+    assert not any("warning" in line for line in attncli("compute", *"qkv", "-q").messages)

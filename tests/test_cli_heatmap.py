@@ -223,6 +223,21 @@ def test_a_picture_of_what_are_no_weights_says_so(tutorial: Path, attncli: Run) 
     assert attncli("heatmap", "w.csv").good().messages == []
 
 
+def test_integers_are_subtracted_as_numbers_and_batch_entries_are_called_so(
+    folder: Path, attncli: Run
+) -> None:
+    np.save("a.npy", np.eye(3, dtype=np.uint8))
+    np.save("b.npy", np.ones((3, 3), np.uint8))
+    text = attncli("heatmap", "a.npy", "--minus", "b.npy").good().text
+    assert text.count("−1.00") == 6
+    assert text.count("0.00") == 3
+    np.save("x.npy", np.ones((2, 3, 4)))
+    np.save("w.npy", np.full((2, 3, 3), 0.25))
+    text = attncli("heatmap", "x.npy", "x.npy", "--minus", "w.npy").good().text
+    assert "batch 1" in text
+    assert "head" not in text
+
+
 def test_letters_that_no_font_has_are_told(tutorial: Path, attncli: Run) -> None:
     line = ["heatmap", "q.csv", "k.csv", "--query-labels", "\U00013000,b", "--out"]
     assert attncli(*line, "w.png").good().messages == [

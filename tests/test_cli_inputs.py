@@ -289,3 +289,11 @@ def test_labels_may_come_through_a_pipe(tutorial: Path) -> None:
     line = ["compute", "q.csv", "k.csv", "--query-labels", "-", "--show", "weights"]
     ran = run(*line, stdin=b"first\nsecond one\n").good()
     assert "second one  0." in ran.text
+
+
+def test_labels_that_are_numbers_keep_their_digits(folder: Path, attncli: Run) -> None:
+    labels = np.array([1234567, 1234568, 20261122])
+    np.savez("p.npz", query=np.eye(3), key=np.eye(3), key_labels=labels)
+    text = attncli("compute", "p.npz").good().text
+    for label in ("1234567", "1234568", "20261122"):
+        assert label in text

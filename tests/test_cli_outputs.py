@@ -208,3 +208,23 @@ def test_two_outputs_that_were_named_are_not_cut_to_one(
     holds = f"error: {kind.removeprefix('c.')} holds one array; --show names weights and context"
     assert ran.messages == [holds, "hint: name one, or use json, yaml or npz"]
     assert not Path("c.tsv").exists()
+
+
+def test_packed_contexts_that_are_left_out_are_told(folder: Path, attncli: Run) -> None:
+    np.save("x.npy", np.ones((20, 3, 8)))
+    line = ["compute", "x.npy", "x.npy", "x.npy", "--heads", "2", "--show", "context"]
+    assert "… 4 more of 20 heads and batch entries" in attncli(*line).good().text
+    np.save("x.npy", np.ones((3, 3, 8)))
+    assert "more of" not in attncli(*line).good().text
+
+
+def test_a_mean_of_weights_counts_queries_that_see_nothing(folder: Path, attncli: Run) -> None:
+    np.save("x.npy", np.ones((2, 2100, 1)))
+    mask = np.ones((2100, 2100), np.bool_)
+    mask[0] = False
+    np.save("m.npy", mask)
+    line = ["compute", "x.npy", "x.npy", "--layout", "hsd", "--mask", "m.npy", "--average-heads"]
+    ran = attncli(*line, "--show", "weights").good()
+    assert ran.messages == [
+        "warning: 2 of 4200 queries see no key: weights and context are 0 there, not NaN"
+    ]

@@ -75,7 +75,7 @@ def test_memory_that_is_missing_is_one_error_line(
     assert attncli.cli._run([]) == 2
     error, hint = capsys.readouterr().err.splitlines()
     assert error == "error: there is not enough memory for this problem"
-    assert hint.startswith("hint: choose one --batch and --head")
+    assert hint.startswith("hint: a part of it needs less")
 
 
 @pytest.mark.parametrize(

@@ -226,5 +226,5 @@ def test_a_one_that_is_added_to_the_denominator(seed, keys):
     report = ask((q, k, v), wrong)
     assert named(report) == {"sinks_unasked"} | zeros
     assert "fix: divide by the sum of the exponentials alone" in str(report)
-    assert "--sinks 0" in str(report)
+    assert "--sinks 0,0,0,0\n" in str(report)
     assert ask((q, k, v), wrong, sinks=[0] * 4).passed

@@ -556,3 +556,16 @@ def test_one_number_names_no_mistake(number):
     for options in ({}, {"causal": True, "causal_align": "top-left"}):
         report = check([[number]], pose(query, key, value, **options))
         assert report.passed or named(report) == set()
+
+
+@pytest.mark.parametrize("form", ["%.6e", "%.7g"])
+def test_numbers_of_one_decade_are_judged_by_their_significant_digits(form):
+    for seed in range(6):
+        q, k = draw(seed, (64, 64), (300, 64), dtype="float64")
+        q *= 0.3
+        weights = softmax(q @ k.T / 8)
+        printed = np.array([float(form % number) for number in weights.ravel()])
+        weights = printed.reshape(weights.shape)
+        assert check({"weights": weights}, pose(q, k), diagnose=False).passed
+        weights[3, 5] *= 1.001
+        assert not check({"weights": weights}, pose(q, k), diagnose=False).passed

@@ -24,6 +24,8 @@ from attncli.errors import ShapeError, UsageError
 from attncli.text import json_text
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from attncli.problem import Problem
     from attncli.referee.report import CheckReport, Verdict
 
@@ -183,6 +185,14 @@ def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:
         screen.print(part)
 
 
+def _as_maps(problem: Problem, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an output as (B, H, rows, columns): the lse as rows, for queries go across."""
+    from attncli.referee.verdict import canonical  # noqa: PLC0415
+
+    four = canonical(problem, name, array)
+    return four.swapaxes(2, 3) if name == "lse" else four
+
+
 def _named_axes(name: str, problem: Problem) -> dict[str, Any]:
     """Return what rows and columns of an output are."""
     queries, keys = problem.query_labels, problem.key_labels
@@ -220,14 +230,16 @@ def _draw(report: CheckReport, problem: Problem, path: str, run: RunOptions) -> 
     try:
         difference = report.difference(name)
     except ShapeError as error:  # a mismatch that was told; there is nothing to draw
-        say("warning", f"no picture is drawn: {error.message}")
+        if not run.quiet:
+            say("warning", f"no picture is drawn: {error.message}")
         return
     strange = int(np.count_nonzero(~np.isfinite(difference)))
     if strange:
         are = "element is" if strange == 1 else "elements are"
         note(f"{strange} {are} NaN or infinite: drawn as the strongest", quiet=run.quiet)
+    shown, hidden = (_as_maps(problem, name, array) for array in (difference, report.hidden(name)))
     picture = difference_picture(
-        difference, hidden=report.hidden(name), **_named_axes(name, problem), **_ends(verdict)
+        shown, hidden=hidden, **_named_axes(name, problem), **_ends(verdict)
     )
     # They have no number that could be written into their cells.
     look = Look(annotate=False) if strange else None

@@ -82,6 +82,7 @@ def explain(
             batch=pick.batch or 0,
             head=pick.head or 0,
             keys=telling.keys or None,
+            threads=run.threads,
         )
     _print(way, telling, run)
 

@@ -246,7 +246,8 @@ def _difference(
         query_labels=problem.query_labels,
         key_labels=problem.key_labels,
     )
-    return minus_picture(first, second, wish, batch=batch, head=head, picked=True)
+    names = ("head", "batch") if problem.layout.weight_axes == "b" else ("batch", "head")
+    return minus_picture(first, second, wish, batch=batch, head=head, picked=True, names=names)
 
 
 def _title(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) -> str | None:

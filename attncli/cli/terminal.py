@@ -16,6 +16,7 @@ from attncli.errors import AttnError, AttnWarning, OutputError
 from attncli.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import BinaryIO, TextIO
 
     from rich.console import Console
@@ -79,7 +80,7 @@ def say_system(error: OSError | MemoryError) -> None:
         say("error", f"{error.filename or 'standard output'}: {error.strerror or error}")
     else:
         say("error", "there is not enough memory for this problem")
-        say("hint", "choose one --batch and --head, or --show context, which needs the least")
+        say("hint", "a part of it needs less: fewer queries, one batch entry, one head")
 
 
 def say_usage(message: str, command: str | None) -> None:
@@ -96,11 +97,22 @@ def say_usage(message: str, command: str | None) -> None:
 
 @contextmanager
 def advice(*, quiet: bool) -> Iterator[None]:
-    """Show the warnings of a block on stderr, each once, unless silenced."""
+    """Show the warnings of a block on stderr, each once, unless silenced.
+
+    Also before an error: what was doubtful in a file may be what is wrong in the end.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", AttnWarning)
-        yield
+        try:
+            yield
+        except AttnError:
+            _say_warnings(caught, quiet=quiet)
+            raise
+    _say_warnings(caught, quiet=quiet)
+
+
+def _say_warnings(caught: Sequence[warnings.WarningMessage], *, quiet: bool) -> None:
     if not quiet:
         for message in dict.fromkeys(str(warning.message) for warning in caught):
             say("warning", message)

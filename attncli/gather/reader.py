@@ -220,7 +220,7 @@ class Reader:
 
     def _labels(self, value: object, folder: str) -> tuple[str, ...]:
         if isinstance(value, LoadedArray):
-            return tuple(f"{number:g}" for number in value.values.ravel().tolist())
+            return tuple(_number_label(number) for number in value.values.ravel().tolist())
         if isinstance(value, (list, tuple)):
             return tuple(str(label) for label in value)
         text = str(value)
@@ -230,6 +230,11 @@ class Reader:
             self.gathered.inputs.append(path)
             return label_file(path)
         return tuple(label.strip() for label in text.split(","))
+
+
+def _number_label(number: float) -> str:
+    """Return a number as a name: a whole one with all its digits."""
+    return str(int(number)) if float(number).is_integer() else f"{number:g}"
 
 
 def _unbounded(window: str) -> str:

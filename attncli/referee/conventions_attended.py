@@ -122,7 +122,8 @@ def _can_be_cut(recipe: Recipe, heads: int) -> bool:
 
 def _with_heads(number: int, problem: Problem) -> str:
     usual = math.isclose(problem.scale, problem.query.shape[3] ** -0.5)
-    return f"--heads {number}" if usual else ""
+    shared = "" if problem.key.shape[1] == problem.shape[1] else f" --kv-heads {number}"
+    return f"--heads {number}{shared}" if usual else ""
 
 
 _ALONG = "transpose to (B, H, L, D), so that the softmax runs along the sequence"

@@ -152,7 +152,7 @@ SINKS = (
         _zero_sink,
         fix="divide by the sum of the exponentials alone",
         shows="nearly any inputs",
-        option=lambda _: "--sinks 0",
+        option=lambda problem: f"--sinks {','.join('0' * problem.shape[1])}",
     ),
     _sinks("sinks_scaled", "the sinks are scaled like the scores", _scaled),
 )

@@ -172,10 +172,15 @@ def printed_digits(values: npt.NDArray[np.float64]) -> Digits:
     significant, all_significant = _longest([count for _, count in parts])
     if significant > _MOST_SIGNIFICANT:
         return Digits()
-    if all_significant > all_decimals and significant >= _LEAST:
-        return Digits(relative=float(f"5e-{significant}"))
+    relative = float(f"5e-{significant}") if significant >= _LEAST else 0.0
+    if all_significant > all_decimals and relative:
+        return Digits(relative=relative)
     enough = decimals >= _LEAST or (decimals == _LEAST - 1 and all_decimals >= _FEW)
-    return Digits(absolute=float(f"5e-{decimals + 1}")) if enough else Digits()
+    if not enough:
+        return Digits()
+    # Numbers below 1 that are all of one decade do not tell which of the two it was.
+    either = all_significant == all_decimals and significant < decimals
+    return Digits(float(f"5e-{decimals + 1}"), relative if either else 0.0)
 
 
 def _longest(counts: list[int]) -> tuple[int, int]:

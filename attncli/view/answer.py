@@ -74,6 +74,9 @@ def answer_parts(
         yield from _more(places, limits)
     if len(per_head) < len(names) and answer.context is not None:
         yield from _packed_context(problem, answer.context, limits, picked)
+        if not per_head:
+            batches = _places(problem.layout.weight_axes.replace("h", ""), problem.shape[:2])
+            yield from _more(batches, limits)
 
 
 def average_parts(

@@ -30,6 +30,7 @@ def minus_picture(
     batch: int | None = None,
     head: int | None = None,
     picked: bool = False,
+    names: tuple[str, str] = ("batch", "head"),
 ) -> Picture:
     """Return the picture of first − second, symmetric around 0.
 
@@ -41,6 +42,8 @@ def minus_picture(
         One batch entry, one head of both. A second that holds one alone is taken for it.
     picked : bool
         The first holds nothing else any more.
+    names : (str, str)
+        What the two leading axes are; that of three axes is the second.
 
     Raises
     ------
@@ -56,7 +59,7 @@ def minus_picture(
         )
     title = wish.title or f"Attention weights: difference from {second.name}"
     labels = first.query_labels, first.key_labels
-    return _difference_of(np.subtract(minuend, subtrahend), wish, title, *labels)
+    return _difference_of(np.subtract(minuend, subtrahend), wish, title, *labels, names=names)
 
 
 def _among_several(
@@ -117,6 +120,7 @@ def _difference_of(
     key_labels: tuple[str, ...] | None = None,
     columns_are: str = "Keys",
     hidden: Bools | None = None,
+    names: tuple[str, str] = ("batch", "head"),
 ) -> Picture:
     rows = chosen("--rows", wish.rows, difference.shape[2])
     columns = chosen("--cols", wish.columns, difference.shape[3])
@@ -124,7 +128,7 @@ def _difference_of(
     shown, vmax = _with_an_end(difference[window], wish.vmax)
     masked = None if hidden is None else hidden[window]
     return make_picture(
-        split(shown, masked, names=("batch", "head")),
+        split(shown, masked, names=names),
         what="difference",
         query_labels=query_labels and query_labels[slice(*rows)],
         key_labels=key_labels and key_labels[slice(*columns)],

@@ -272,6 +272,8 @@ def four_axes(finished: Finished, batch: int | None, head: int | None) -> Array:
         weights = widen(weights, np.float32)
     if weights.dtype.kind not in "fiu":
         raise DataError(f"{finished.name}: expected weights; found {weights.dtype.name}")
+    if weights.dtype.kind != "f":  # differences of unsigned numbers would be wrong
+        weights = weights.astype(np.float64)
     if not 2 <= weights.ndim <= 4:
         raise ShapeError(f"{finished.name}: expected weights (…, queries, keys) of 2 to 4 axes")
     weights = weights.reshape((1,) * (4 - weights.ndim) + weights.shape)
