@@ -234,8 +234,11 @@ def test_integers_are_subtracted_as_numbers_and_batch_entries_are_called_so(
     np.save("x.npy", np.ones((2, 3, 4)))
     np.save("w.npy", np.full((2, 3, 3), 0.25))
     text = attncli("heatmap", "x.npy", "x.npy", "--minus", "w.npy").good().text
+    assert text.startswith("Attention weights: difference from w.npy\n")
     assert "batch 1" in text
     assert "head" not in text
+    text = attncli("heatmap", "x.npy", "x.npy", "--minus", "w.npy", "--batch", "1").good().text
+    assert text.startswith("Attention weights: batch 1, difference from w.npy\n")
 
 
 def test_letters_that_no_font_has_are_told(tutorial: Path, attncli: Run) -> None:

@@ -252,12 +252,13 @@ def _difference(
 
 def _title(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) -> str | None:
     """Return the title of one head, their mean, or a batch entry; a picture of all has its own."""
-    what = drawing.what if drawing.minus is None else f"difference from {drawing.minus}"
     picked = (("batch", pick.batch), ("head", pick.head))
-    where = [f"{axis} {index}" for axis, index in picked if index is not None]
+    words = [f"{axis} {index}" for axis, index in picked if index is not None]
     if average.average_heads:
-        where.append("mean of the heads")
-    return f"Attention {what}: {', '.join(where)}" if where else None
+        words.append("mean of the heads")
+    if drawing.minus is not None:
+        words.append(f"difference from {drawing.minus}")
+    return f"Attention {drawing.what}: {', '.join(words)}" if words else None
 
 
 def _range(option: str, text: str | None) -> tuple[int | None, int | None] | None:

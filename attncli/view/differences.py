@@ -57,7 +57,7 @@ def minus_picture(
             f"{first.name} and {second.name} have the shapes {shape_text(minuend.shape)} and "
             f"{shape_text(subtrahend.shape)}: expected weights of the same shape"
         )
-    title = wish.title or f"Attention weights: difference from {second.name}"
+    title = wish.title or "Attention weights: difference"
     labels = first.query_labels, first.key_labels
     return _difference_of(np.subtract(minuend, subtrahend), wish, title, *labels, names=names)
 
