@@ -222,7 +222,7 @@ def _apart(search: Search, explanations: tuple[Explanation, ...]) -> str:
             return f"the {name} of this same problem would tell them apart"
     shows = {c.name: c.shows for e in explanations for c in e.conventions}
     inputs = "; ".join(f"{name} shows on {where}" for name, where in shows.items())
-    return f"other inputs would tell them apart: {inputs}"
+    return f"here they give the same numbers, on other inputs they may not: {inputs}"
 
 
 def _made(search: Search, explanation: Explanation) -> Outputs | None:
