@@ -59,7 +59,7 @@ SI, SJ = np.indices((4, 7))
 @pytest.mark.parametrize(
     ("given", "keep", "option", "meant"),
     [
-        ({"causal": True}, True, "leave --causal out", {}),
+        ({"causal": True}, True, "leave --causal and --causal-align, where it is given, out", {}),
         (
             {"causal": True, "causal_align": "bottom-right"},
             True,
@@ -105,7 +105,7 @@ SI, SJ = np.indices((4, 7))
         ),
         ({"window": (3, 2)}, abs(SI - SJ) <= 2, "--window 2,2", {"window": 2}),
         ({"window": (2, 3)}, SJ <= SI + 3, "--window -1,3", {"window": (-1, 3)}),
-        ({"window": (2, 3)}, True, "leave --window out", {}),
+        ({"window": (2, 3)}, True, "leave --window and --causal-align, where it is given, out", {}),
     ],
 )  # fmt: skip
 def test_rules_of_position(given, keep, option, meant):

@@ -116,10 +116,13 @@ def without_placed(rule: str, also: str = "") -> Callable[[Problem], str]:
 
     def option(problem: Problem) -> str:
         names = [also or rule]
-        if any(problem.visible.offsets) and _placed_by(problem) == {rule}:
+        if _placed_by(problem) == {rule}:
             in_corner = _stands_at(problem, corner(problem))
-            # Both may have put the queries into the corner.
-            names.append("--causal-align or --query-offset" if in_corner else "--query-offset")
+            if any(problem.visible.offsets):
+                # Both may have put the queries into the corner.
+                names.append("--causal-align or --query-offset" if in_corner else "--query-offset")
+            elif not in_corner:  # at key 0 they stand unless told otherwise, and if told so
+                names.append("--causal-align, where it is given,")
         return f"leave {' and '.join(names)} out"
 
     return option
