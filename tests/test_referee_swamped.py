@@ -58,6 +58,15 @@ def test_packed_heads_and_projected_contexts_have_such_queries_too():
     assert not ask(packed, np.roll(context, 1, axis=1), bias=BIAS, heads=3).passed
 
 
+def test_a_bias_in_16_bits_that_hides_all_is_no_number():
+    q, k, v = draw(0, *[SHAPE] * 3)
+    bias = np.where(np.arange(16)[:, None] < 3, -np.inf, 0).astype(np.float16)
+    keep = np.arange(16)[:, None] >= 3
+    report = ask((q, k, v), plain(q, k, v, np.broadcast_to(keep, (16, 16))), bias=bias)
+    assert report.passed
+    assert "not judged" not in str(report)
+
+
 def test_a_bias_that_leaves_digits_and_tolerances_of_the_user_change_nothing():
     q, k, v = draw(0, *[SHAPE] * 3)
     report = ask((q, k, v), np.zeros(SHAPE), bias=BIAS / 1e6)

@@ -63,8 +63,7 @@ def _picks(problem: Problem) -> Iterator[Pick]:
     """Yield a batch entry, a head, or one of both, where there are several."""
     axes = problem.layout.weight_axes
     batches = range(problem.shape[0] if "b" in axes else 0)
-    # After an output projection the heads are no more.
-    heads = range(problem.shape[1] if "h" in axes and problem.output is None else 0)
+    heads = range(problem.shape[1] if "h" in axes else 0)
     yield from (pick for pick in product((None, *batches), (None, *heads)) if pick != (None, None))
 
 
@@ -82,6 +81,9 @@ def _distance(case: Case, problem: Problem, pick: Pick) -> float:
     """Return how far the files lie from a part of the answer; inf where a shape is another."""
     total = 0.0
     for name, file in case.files.items():
+        # After an output projection, or an average, the heads are no more.
+        if pick[1] is not None and case.right[name].shape[1] < problem.shape[1]:
+            return math.inf
         part = _part(problem, name, case.right[name], pick)
         if part.shape != file.shape:
             return math.inf

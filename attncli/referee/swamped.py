@@ -46,7 +46,7 @@ def swamped_queries(problem: Problem, files: Mapping[str, File]) -> Bools | None
     if problem.bias is None:
         return None
     eps = max(file.precision.eps for file in files.values())
-    highest = np.max(problem.bias, axis=-1)
+    highest = np.max(problem.bias, axis=-1).astype(np.float64)
     swamped: Bools = np.isfinite(highest) & (np.abs(highest) * eps >= _TOO_FAR)
     return swamped if swamped.any() else None
 
