@@ -297,3 +297,11 @@ def test_labels_that_are_numbers_keep_their_digits(folder: Path, attncli: Run) -
     text = attncli("compute", "p.npz").good().text
     for label in ("1234567", "1234568", "20261122"):
         assert label in text
+
+
+def test_members_of_one_letter_are_not_taken_for_options(folder: Path, attncli: Run) -> None:
+    np.savez("p.npz", a=np.eye(2), b=np.eye(2), c=np.eye(2))
+    ran = attncli("compute", "p.npz")
+    assert ran.code == 2
+    assert not any("did you mean" in line for line in ran.messages)
+    assert "query is missing" in ran.messages[0]

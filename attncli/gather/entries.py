@@ -117,7 +117,8 @@ def nearest_name(name: str, *, likeness: float = 0.6) -> str | None:
     # Made here, not at the top: only an error pays for the import.
     from difflib import get_close_matches  # noqa: PLC0415
 
-    if len(name) > _LONGEST_NAME:
+    # A single letter is as near to any name of two.
+    if not 1 < len(name) <= _LONGEST_NAME:
         return None
     if name.lower() in _ELSEWHERE:
         return f"here it is {_ELSEWHERE[name.lower()]}"
