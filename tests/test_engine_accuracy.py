@@ -261,3 +261,15 @@ class TestTheLargestNumbersThatAreTaken:
         plain = formula(*qkv, 8**-0.5)["weights"][0]
         weights = np.full((queries, queries), 1 / queries) if end == "least" else plain
         self.assert_weights(weights, queries, dtype, outputs, softcap=softcap)
+
+
+@pytest.mark.parametrize("queries", [17, 31, 511])
+def test_errors_of_one_sign_do_not_grow_with_the_number_of_keys(queries):
+    # Keys that are all alike: each addition errs the same way as the one before it.
+    for size in (0.3, 0.5, 0.7):
+        query, key = (np.full((n, 16), size, np.float32) for n in (queries, 16384))
+        value = np.ones((16384, 64), np.float32)
+        answer = attention(query, key, value, outputs=("context", "lse"))
+        exact = 4 * float(np.float32(size)) ** 2 + np.log(16384)
+        assert np.abs(answer.context - 1).max() < 1e-5
+        assert np.abs(answer.lse - exact).max() < 1e-5

@@ -354,9 +354,12 @@ state = lambda: (
     os.sched_getaffinity(0), [entry["num_threads"] for entry in threadpool_info()], np.getbufsize()
 )
 expected, before = call(), state()
-start = time.perf_counter()
-call()
-long = time.perf_counter() - start
+def timed():
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+# The least of a few: on a machine with other work the timer would ring after most calls.
+long = min(timed() for _ in range(9))
 chance = random.Random(int(sys.argv[1]))
 struck = 0
 for _ in range(400):

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["Sums", "is_felt", "merge"]
 
 Array = npt.NDArray[Any]
+# So many keys are added up one after the other, and as many tiles have at most as a rule.
+_PIECE = 512
 _LEAST_SUM = {np.dtype(np.float32): 1e-12, np.dtype(np.float64): 1e-250}
 
 
@@ -99,7 +101,7 @@ class Sums:
             return
         self.close()
         denominator = self.denominator[:, panels]
-        denominator += np.matmul(scratch.ones(tile.shape[2]), tile)
+        denominator += _total(tile, scratch)
         if values is not None and self.context is not None:
             context = self.context[:, panels]
             room = lying(partial(scratch.buffer, "addend"), context.shape, self.grain)
@@ -107,8 +109,7 @@ class Sums:
 
     def put(self, tile: Array, values: Array | None, panels: slice, scratch: Scratch) -> None:
         """Write the sums of a tile, as in `add`, that is the first of its panels."""
-        # A product with ones is the quickest sum over keys.
-        np.matmul(scratch.ones(tile.shape[2]), tile, self.denominator[:, panels])
+        _total(tile, scratch, self.denominator[:, panels])
         if values is not None and self.context is not None:
             sum_up(values, tile, self.context[:, panels], self.grain, scratch)
 
@@ -185,6 +186,24 @@ class Sums:
         self.denominator[:, panels] *= factor
         if self.context is not None:
             self.context[:, panels] *= factor[:, :, None]
+
+
+def _total(tile: Array, scratch: Scratch, out: Array | None = None) -> Array:
+    """Return the sum over the keys of a tile, (N, panels, R).
+
+    A product with ones is the quickest. It adds one key after the other, so that errors of one
+    sign grow with their number: therefore piece by piece.
+    """
+    keys = tile.shape[2]
+    pieces = keys // _PIECE
+    if pieces < 2:
+        return np.asarray(np.matmul(scratch.ones(keys), tile, out))
+    whole = pieces * _PIECE
+    cut = tile[:, :, :whole].reshape(*tile.shape[:2], pieces, _PIECE, tile.shape[3])
+    total = np.add.reduce(np.matmul(scratch.ones(_PIECE), cut), axis=2, out=out)
+    if whole < keys:
+        total += np.matmul(scratch.ones(keys - whole), tile[:, :, whole:])
+    return np.asarray(total)
 
 
 def merge(parts: Sequence[Sums]) -> Sums:
