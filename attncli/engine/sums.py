@@ -200,7 +200,9 @@ def _total(tile: Array, scratch: Scratch, out: Array | None = None) -> Array:
         return np.asarray(np.matmul(scratch.ones(keys), tile, out))
     whole = pieces * _PIECE
     cut = tile[:, :, :whole].reshape(*tile.shape[:2], pieces, _PIECE, tile.shape[3])
-    total = np.add.reduce(np.matmul(scratch.ones(_PIECE), cut), axis=2, out=out)
+    sums = np.matmul(scratch.ones(_PIECE), cut)
+    out = np.empty_like(sums[:, :, 0]) if out is None else out
+    total = np.add.reduce(sums, axis=2, out=out)
     if whole < keys:
         total += np.matmul(scratch.ones(keys - whole), tile[:, :, whole:])
     return np.asarray(total)
