@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from pairs import beyond_pairs
 from process import Ran
 from threadpoolctl import threadpool_limits
 
@@ -45,6 +46,18 @@ def pytest_configure() -> None:
     """Let tests press Ctrl-C, which a shell lets its background jobs ignore, and their children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave cases to the long run whose parameters meet in others, two by two."""
+    tests: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in tests.values():
+        for at in beyond_pairs([item.callspec.params for item in cases]):
+            cases[at].add_marker("long")
 
 
 @pytest.fixture(params=[True, False], ids=["unpacked", "packed"])

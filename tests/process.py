@@ -85,7 +85,12 @@ def environment(**changes: str) -> dict[str, str]:
 
 def long_but(names: Iterable[Any], *now: Any) -> list[Any]:
     """Return parameters of which the named ones run always, and the others in the long run."""
-    return [n if n in now else pytest.param(n, marks=pytest.mark.long) for n in names]
+    return [name if name in now else _later(name) for name in names]
+
+
+def _later(name: Any) -> Any:
+    values = name if isinstance(name, tuple) else (name,)
+    return pytest.param(*values, marks=pytest.mark.long)
 
 
 def run(

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from referee_numpy import draw, named, softmax
+from referee_numpy import SEEDS, draw, named, softmax
 
 from attncli import pose
 from attncli.referee import check
@@ -17,7 +17,7 @@ def made(seed):
     return (q, k, v), joined
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [

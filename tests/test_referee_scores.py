@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from referee_numpy import ask, draw, named, plain, softmax
+from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 
-SEEDS = [0, 1, 2]
 L = 6
 I, J = np.indices((L, L))
 CAUSAL = J <= I

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from referee_numpy import ask, draw, named, plain, softmax
+from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 
 from attncli import pose
 from attncli.referee import check, fit, search
@@ -27,7 +27,7 @@ def hide(scores, keep=I >= J):
     return np.where(keep, scores, -np.inf)
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     ("names", "options", "weights"),
     [

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import attention_oracle
-from referee_numpy import ask, draw, named, plain, softmax
+from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 from strategies import problems
 
 from attncli import AttnError, pose
@@ -293,7 +293,7 @@ def test_a_file_of_one_number_names_no_mistake(number):
     assert "a file that holds one number alone names no mistake" in str(report)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_products_of_float32_in_a_file_of_float64(seed):
     q, k, v = draw(seed)
     # NumPy 2 makes float64 of float32 / np.sqrt(int).
@@ -303,7 +303,7 @@ def test_products_of_float32_in_a_file_of_float64(seed):
     assert named(ask((q, k, v), plain(q, k, v) + 1e-12, dtype="float64")) == set()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_mistakes_in_bfloat16_that_is_stored_as_float32(seed):
     q, k, v = (array.view("u4") & 0xFFFF0000 for array in draw(seed))
     q, k, v = (array.view("f4") for array in (q, k, v))
@@ -334,7 +334,7 @@ def rounded_to_bfloat16(array):
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2").view([("bfloat16", "<u2")])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("rounded", [rounded_to_bfloat16, np.float16], ids=["bfloat16", "float16"])
 class TestTheRootMeanSquareOfTheErrors:
     """Each element may err by two last places of a number near 1: as much as a key of 300 has."""
@@ -388,7 +388,7 @@ def test_the_largest_error_of_hot_scores_may_exceed_that_of_the_sample(seed):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_sums_that_a_loop_makes_a_term_at_a_time_are_right(seed, dtype):
     """What a loop in C gives is further from the answer than what BLAS gives, and right."""
     q, k, v = draw(seed, (8, 64), (4096, 64), (4096, 64), dtype=dtype)
@@ -407,7 +407,7 @@ def test_sums_that_a_loop_makes_a_term_at_a_time_are_right(seed, dtype):
     assert not check(off, pose(q, k, v), diagnose=False).passed
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_rows_unlike_all_others_are_measured_too(seed):
     """The tolerance of a large problem comes from a sample of rows, which one may not be like."""
     q, k, v = draw(seed, (2, 2, 257, 80), *[(2, 2, 700, 80)] * 2)

@@ -80,8 +80,7 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "name",
     long_but(
         FILES,
-        *("axes.safetensors", "many.safetensors", "tags.yaml", "rows.json", "label.json"),
-        *("labels.csv", "holes.csv"),
+        *("axes.safetensors", "many.safetensors", "tags.yaml", "label.json", "holes.csv"),
     ),
 )
 def test_what_grows_with_a_file_has_a_bound(name: str, folder: Path) -> None:

@@ -178,7 +178,7 @@ COMMANDS |= {"check --expect wide.csv": "wide.csv", "explain keys.yaml": "keys.y
     "command",
     long_but(
         COMMANDS,
-        *("info word.json", "info keys.json", "info deep.yaml", "info word.csv"),
+        *("info word.json", "info deep.yaml"),
         *("compute short.json short.json", "heatmap later.csv", "explain keys.yaml"),
     ),
 )
@@ -192,7 +192,7 @@ def test_large_hostile_files_end_soon_and_small(command: str, folder: Path) -> N
     assert words in ran.err.decode()
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", long_but(PICTURES, "many.pdf", "long.svg", "many.png"))
 def test_large_hostile_pictures_and_texts_are_told_of_soon(name: str, folder: Path) -> None:
     Path(name).write_bytes(PICTURES[name]())
     ran = measured("info", name)

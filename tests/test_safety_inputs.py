@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
-from process import Ran, run
+from process import Ran, long_but, run
 
 Run = Callable[..., Ran]
 QKV = "q.csv k.csv v.csv"
@@ -74,8 +75,12 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("kind", READ)
-@pytest.mark.parametrize("command", ["compute --save npz:", "heatmap --out", "check --diff"])
+WRITING = ["compute --save npz:", "heatmap --out", "check --diff"]
+# Each kind of input meets one command, in turn; all of them in the long run.
+IN_TURN = [(WRITING[at % 3], kind) for at, kind in enumerate(READ)]
+
+
+@pytest.mark.parametrize(("command", "kind"), long_but(product(WRITING, READ), *IN_TURN))
 def test_no_command_writes_over_what_it_read(
     command: str, kind: str, files: Path, attncli: Run
 ) -> None:

@@ -34,11 +34,13 @@ LINES = {
     "check nope.csv --expect c.csv": 2,
     "info nope.csv": 2,
 }
-# One line of each command, for what is asked of all of them many times.
-CORE = [f"compute {QKV}", f"heatmap {QKV}", f"explain {QKV}", f"check {QKV} --expect v2.csv"]
-CORE += ["heatmap nope.csv"]
+# For what is asked many times: a line of each exit code, one of each command in the long run.
+CORE = [f"compute {QKV}", f"check {QKV} --expect v2.csv", "heatmap nope.csv"]
 SILENT = [f"heatmap {QKV} --out w.svg"]
-SHORT = [*CORE, *SILENT, "info q.csv", "--help", "--version"]
+EACH = [*CORE, *SILENT, f"heatmap {QKV}", f"explain {QKV}", "info q.csv", "--help", "--version"]
+LATER = pytest.param(EACH, id="each", marks=pytest.mark.long)
+many = pytest.mark.parametrize("lines", [pytest.param(CORE, id="core"), LATER])
+and_silent = pytest.mark.parametrize("lines", [pytest.param([*CORE, *SILENT], id="core"), LATER])
 
 
 @pytest.fixture
@@ -112,58 +114,77 @@ SURROUNDINGS = {
 }
 
 
+@and_silent
 @pytest.mark.parametrize("name", SURROUNDINGS)
-def test_the_surroundings_change_nothing(name: str, problem: Path, usual: Usual) -> None:
-    lines = [*CORE, *SILENT]
+def test_the_surroundings_change_nothing(
+    name: str, lines: list[str], problem: Path, usual: Usual
+) -> None:
     found = start_all(lines=lines, env=SURROUNDINGS[name])
     assert found == {line: usual[line] for line in lines}
 
 
-def test_without_assertions_and_docstrings_all_is_the_same(problem: Path, usual: Usual) -> None:
+@many
+def test_without_assertions_and_docstrings_all_is_the_same(
+    lines: list[str], problem: Path, usual: Usual
+) -> None:
+    # The words of --help are docstrings.
+    lines = [line for line in lines if line != "--help"]
     # Compiled once.
     compiled = {"PYTHONPYCACHEPREFIX": str(problem / "compiled"), "PYTHONDONTWRITEBYTECODE": ""}
-    found = start_all(lines=CORE, env=environment(PYTHONOPTIMIZE="2") | compiled)
-    assert found == {line: usual[line] for line in CORE}
+    found = start_all(lines=lines, env=environment(PYTHONOPTIMIZE="2") | compiled)
+    assert found == {line: usual[line] for line in lines}
 
 
-def test_the_c_locale_changes_letters_only(problem: Path, usual: Usual) -> None:
+@many
+def test_the_c_locale_changes_letters_only(lines: list[str], problem: Path, usual: Usual) -> None:
     plain = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    for line, ran in start_all(lines=CORE, env=environment(**plain)).items():
+    for line, ran in start_all(lines=lines, env=environment(**plain)).items():
         assert ran.code == LINES[line]
         assert ran.err == usual[line].err
         assert ran.out.isascii()
 
 
-def test_a_closed_stdin_is_no_input(problem: Path, usual: Usual) -> None:
-    assert start_all('"$@" <&-', CORE) == {line: usual[line] for line in CORE}
+@many
+def test_a_closed_stdin_is_no_input(lines: list[str], problem: Path, usual: Usual) -> None:
+    assert start_all('"$@" <&-', lines) == {line: usual[line] for line in lines}
 
 
-def test_a_closed_stderr_leaves_results_and_codes(problem: Path, usual: Usual) -> None:
-    for line, ran in start_all('"$@" 2>&-', SHORT).items():
+@many
+def test_a_closed_stderr_leaves_results_and_codes(
+    lines: list[str], problem: Path, usual: Usual
+) -> None:
+    for line, ran in start_all('"$@" 2>&-', lines).items():
         assert (ran.code, ran.out) == (LINES[line], usual[line].out), line
 
 
-def test_a_closed_stdout_is_an_error_where_there_are_results(problem: Path) -> None:
-    for line, ran in start_all('"$@" >&-', SHORT).items():
+@and_silent
+def test_a_closed_stdout_is_an_error_where_there_are_results(
+    lines: list[str], problem: Path
+) -> None:
+    for line, ran in start_all('"$@" >&-', lines).items():
         expected = 0 if line in SILENT else 2
         assert ran.code == expected, line
         if expected and LINES[line] != 2:
             assert ran.messages[-1] == "error: standard output is closed", line
 
 
-def test_a_stdout_that_is_full_is_an_error_where_there_are_results(problem: Path) -> None:
+@and_silent
+def test_a_stdout_that_is_full_is_an_error_where_there_are_results(
+    lines: list[str], problem: Path
+) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("the system has no /dev/full")
-    for line, ran in start_all('"$@" >/dev/full', SHORT).items():
+    for line, ran in start_all('"$@" >/dev/full', lines).items():
         assert ran.code == (0 if line in SILENT else 2), line
         if LINES[line] != 2 and ran.code:
             assert ran.messages[-1] == "error: standard output: No space left on device", line
 
 
-def test_a_reader_that_went_away_is_141(problem: Path, usual: Usual) -> None:
+@and_silent
+def test_a_reader_that_went_away_is_141(lines: list[str], problem: Path, usual: Usual) -> None:
     # The reader is gone before the program starts.
     script = 'exec 3> >(exec true); wait $!; "$@" >&3'
-    for line, ran in start_all(script, SHORT).items():
+    for line, ran in start_all(script, lines).items():
         assert ran.code == (141 if usual[line].out else LINES[line]), line
         assert b"Traceback" not in ran.err
         if ran.code == 141:
@@ -223,7 +244,7 @@ def test_a_folder_that_cannot_be_written_is_read_all_the_same(problem: Path, usu
     command = COMMAND if os.geteuid() else [*POWERLESS, *COMMAND]
     if not os.geteuid() and start("", '"$@"', environment(), command=[*POWERLESS, "true"]).code:
         pytest.skip("root cannot give up its powers here")
-    reading = [line for line in CORE if LINES[line] == 0]
+    reading = [f"compute {QKV}", f"explain {QKV}"]
     problem.chmod(0o555)
     env = environment(HOME="/nonexistent", TMPDIR="/nonexistent")
     try:
