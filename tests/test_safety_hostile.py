@@ -66,6 +66,7 @@ def json_texts(draw: st.DrawFn) -> str:
 @example(text="[[1],[2],[3,4]]")
 @example(text="[[true],[false],[1]]")
 @example(text="[[1],[null],[1e400]]")
+@example(text="[[[[[1e400]]]]]")
 def test_json_in_parts_is_json_at_once(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,8 +80,10 @@ def test_json_in_parts_is_json_at_once(
             in_parts = outcome(path)
             if in_parts != at_once:
                 # Of two mistakes, a parser of the whole tells of JSON's first; these go in order.
-                assert "is not JSON" in str(at_once)
-                assert place(in_parts) < place(at_once)
+                # What is wrong with the whole has no place.
+                if "has 5 axes" not in str(at_once):
+                    assert "is not JSON" in str(at_once)
+                    assert place(in_parts) < place(at_once)
 
 
 def place(error: object) -> tuple[int, ...]:

@@ -31,6 +31,9 @@ _STEP = 2.0**0.5
 _MULTIPLES = tuple(_STEP**power for power in range(-20, 21))
 # The error falls to the right number on a straight line from either side: so far as float64 goes.
 _NARROWED = 75
+# After so many sections, a thousandth of a step is left; where the error has fallen neither below
+# this share of what it was nor of what the multiple left, other numbers do not explain the files.
+_SOON, _LEFT, _FALLEN = 14, 0.75, 0.9
 _AS_NEAR = 1.1
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -88,8 +91,8 @@ def another(quantity: Quantity, case: Case, deadline: float = math.inf) -> Conve
     Returns
     -------
     Convention or None
-        None where there is no number to be found: the problem has no such thing, or the files
-        have other shapes; or no time to find it.
+        None where there is no number to be found: the problem has no such thing, the files have
+        other shapes, or no number is much nearer than the right one; or no time to find it.
     """
     right = quantity.right(case.recipe.problem)
     if not right or not comparable(case):
@@ -99,14 +102,17 @@ def another(quantity: Quantity, case: Case, deadline: float = math.inf) -> Conve
         return _distance(case, quantity.put(case.recipe, number))
 
     started = time.monotonic()
-    distance(right)
+    before = _distance(case, case.recipe)
     now = time.monotonic()
     # So often about is a case evaluated.
     times = len(quantity.multiples) + _NARROWED + 10
     if now + times * (now - started) > deadline:
         return None
     multiple = min(quantity.multiples, key=lambda tried: distance(tried * right))
-    best = right * _narrowed(lambda tried: distance(tried * right), multiple)
+    found = _narrowed(lambda tried: distance(tried * right), multiple, before)
+    if found is None:
+        return None
+    best = right * found
     near = (float(round(best) + step) for step in (-1, 0, 1))
     number = min(near, key=distance) if quantity.whole else fewest_digits(best, distance)
     return Convention(
@@ -142,8 +148,10 @@ def comparable(case: Case) -> bool:
     )
 
 
-def _narrowed(distance: Callable[[float], float], multiple: float) -> float:
+def _narrowed(distance: Callable[[float], float], multiple: float, before: float) -> float | None:
     """Return the best multiple between the neighbours of one, by golden sections.
+
+    None where it is soon seen that no error falls much below what it was before.
 
     References
     ----------
@@ -152,7 +160,10 @@ def _narrowed(distance: Callable[[float], float], multiple: float) -> float:
     low, high = multiple / _STEP, multiple * _STEP
     one, other = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
     at_one, at_other = distance(one), distance(other)
-    for _ in range(_NARROWED):
+    enough = max(_LEFT * before, _FALLEN * distance(multiple))
+    for section in range(_NARROWED):
+        if section == _SOON and min(at_one, at_other) > enough:
+            return None
         if at_one < at_other:
             high, other, at_other = other, one, at_one
             one = high - _GOLDEN * (high - low)
