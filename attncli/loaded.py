@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from attncli.errors import UsageError
 from attncli.gather import Finished, advise_on_dtype, gather
 from attncli.gather.entries import KNOWN, nearest_name
-from attncli.posing import pose
+from attncli.gather.posed import posed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,7 +78,7 @@ def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: ob
             hint="embeddings need wq, wk and wv, or a checkpoint",
         )
     advise_on_dtype(dtype, bfloat16=gathered.bfloat16)
-    return pose(**cast("dict[str, Any]", gathered.arguments), sources=gathered.sources)
+    return posed(gathered)
 
 
 def _refuse_unknown(options: Mapping[str, object]) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from attncli.layout import Layout
     from attncli.positions import Pairing
-    from attncli.projection import OutputProjection
+    from attncli.projection import OutputProjection, Projected
     from attncli.visibility import Visibility
 
 __all__ = ["Problem", "Rope", "Score"]
@@ -83,6 +83,9 @@ class Problem:
     unread : callable, or None
         Set where key and value have not been looked at: they may hold NaN or inf, which
         the engine will notice in what it computes. It returns them checked.
+    made_from : Projected or None
+        What query, key and value were made from, where that is known: `attncli.check` then
+        names mistakes made there. The engine does not look at it, and a part has none.
     """
 
     query: Array
@@ -105,6 +108,7 @@ class Problem:
     query_labels: tuple[str, ...] | None = None
     key_labels: tuple[str, ...] | None = None
     unread: Callable[[], tuple[Array, Array | None]] | None = None
+    made_from: Projected | None = None
 
     def __repr__(self) -> str:
         parts = [f"{name} {getattr(self, name).shape}" for name in _INPUTS if self._has(name)]
@@ -183,6 +187,7 @@ def _one_batch(problem: Problem, batch: int) -> Problem:
     return replace(
         problem,
         layout=problem.layout.without("b"),
+        made_from=None,
         query=_pick(problem.query, 0, batch),
         key=_pick(problem.key, 0, batch),
         value=_pick(problem.value, 0, batch),
@@ -202,6 +207,7 @@ def _one_head(problem: Problem, head: int) -> Problem:
     return replace(
         problem,
         layout=problem.layout.without("h"),
+        made_from=None,
         output=None,
         query=_pick(problem.query, 1, head),
         key=_pick(problem.key, 1, group),
@@ -220,6 +226,7 @@ def _some_rows(problem: Problem, start: int, stop: int) -> Problem:
     return replace(
         problem,
         query=problem.query[:, :, start:stop],
+        made_from=None,
         bias=_slice_rows(problem.bias, start, stop),
         query_labels=labels and labels[start:stop],
         visible=visible._replace(

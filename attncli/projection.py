@@ -6,7 +6,7 @@ in the mathematics' orientation, (in, out).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -37,11 +37,14 @@ class Projected:
     key : ndarray (…, S, G·D)
     value : ndarray (…, S, G·E), or None where there is no ``wv``
         All three in the computing dtype, heads side by side in the width.
+    arguments : mapping of str to object
+        Those of `project` that made them.
     """
 
     query: Array
     key: Array
     value: Array | None
+    arguments: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +127,9 @@ def project(
     >>> made.query, made.key
     (array([[1.]]), array([[2.5]]))
     """
+    given = {"x": x, "wq": wq, "wk": wk, "wv": wv, "bq": bq, "bk": bk, "bv": bv}
+    given |= {"key_source": key_source, "value_source": value_source}
+    given |= {"positions": positions, "precision": precision}
     say = Names(sources)
     if positions is not None:
         arguments.choice("positions", positions, ("sinusoidal",))
@@ -151,7 +157,7 @@ def project(
     if query is None or key is None:
         missing = "wq" if query is None else "wk"
         raise UsageError(f"x is projected by wq, wk and wv; {missing} is missing")
-    return Projected(query, key, made(values, "wv", bv))
+    return Projected(query, key, made(values, "wv", bv), given)
 
 
 def make_output(say: Names, wo: object, bo: object, width: int) -> OutputProjection | None:

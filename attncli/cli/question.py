@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.cli.terminal import note, piped_in
 from attncli.errors import UsageError
@@ -72,7 +72,7 @@ def ask_or_read(
     Where `more` files will be read with --dtype, no advice on it is given yet.
     """
     from attncli.gather import Finished, advise_on_dtype, gather  # noqa: PLC0415
-    from attncli.posing import pose  # noqa: PLC0415
+    from attncli.gather.posed import posed  # noqa: PLC0415
 
     given = options.given()
     files = options.files or []
@@ -87,7 +87,7 @@ def ask_or_read(
         advise_on_dtype(options.dtype, bfloat16=gathered.bfloat16)
     if isinstance(gathered, Finished):
         return gathered
-    problem = pose(**cast("dict[str, Any]", gathered.arguments), sources=gathered.sources)
+    problem = posed(gathered)
     picked = _picked(problem, pick)
     unprojected = problem.output is not None and picked.output is None
     return Question(picked, tuple(gathered.inputs), gathered.bfloat16, unprojected)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from attncli.projection import Projected
+
 __all__ = ["add_layer", "project_arguments"]
 
 Arguments = dict[str, object]
@@ -93,7 +95,7 @@ def add_layer(
         raise _heads_missing(file, arrays["wq"].shape[1])
 
 
-def project_arguments(arguments: Arguments, sources: dict[str, str]) -> None:
+def project_arguments(arguments: Arguments, sources: dict[str, str]) -> Projected | None:
     """Replace embeddings and weights by the query, key and value that they make.
 
     Parameters
@@ -103,6 +105,11 @@ def project_arguments(arguments: Arguments, sources: dict[str, str]) -> None:
         the weights, and options of `attncli.pose`; changed to arguments of `attncli.pose`.
     sources : dict of str to str
         The file of each; extended.
+
+    Returns
+    -------
+    Projected or None
+        None where there are neither embeddings nor weights.
 
     Raises
     ------
@@ -115,7 +122,7 @@ def project_arguments(arguments: Arguments, sources: dict[str, str]) -> None:
         raise UsageError("x and query are both given: x is what the query is made from")
     if not given:
         _refuse_without_weights(arguments, positions)
-        return
+        return None
     embeddings = _embeddings(arguments)
     missing = [name for name in ("x", "wq", "wk") if name not in embeddings | given]
     if missing:
@@ -135,6 +142,7 @@ def project_arguments(arguments: Arguments, sources: dict[str, str]) -> None:
         arguments["value"] = made.value
     sources |= _made_from(names)
     _count_heads(arguments, made.query.shape[-1], made.key.shape[-1])
+    return made
 
 
 def _refuse_without_weights(arguments: Arguments, positions: object) -> None:

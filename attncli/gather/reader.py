@@ -31,6 +31,8 @@ from attncli.text import printable
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from attncli.projection import Projected
+
 __all__ = ["Gathered", "Reader"]
 
 # Beside query and key stand outputs of any name; only what is nearly an option is told.
@@ -53,12 +55,15 @@ class Gathered:
         Every file that was read, without ``#NAME``.
     bfloat16 : bool
         Whether any array among them is of this dtype.
+    projected : Projected or None
+        What query, key and value were made from, where they were.
     """
 
     arguments: dict[str, object] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     bfloat16: bool = False
+    projected: Projected | None = None
 
 
 class Reader:
@@ -177,7 +182,8 @@ class Reader:
         checkpoint = arguments.pop("checkpoint", None)
         if checkpoint is not None:
             self._take_layer(str(checkpoint))
-        project_arguments(self.gathered.arguments, self.gathered.sources)
+        gathered = self.gathered
+        gathered.projected = project_arguments(gathered.arguments, gathered.sources)
 
     def _take_layer(self, checkpoint: str) -> None:
         from attncli.gather.embedding import add_layer  # noqa: PLC0415

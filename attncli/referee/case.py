@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.referee.evaluation import Products, evaluate
-from attncli.referee.recipe import Outputs, Recipe, recipe_of
+from attncli.referee.recipe import Outputs, Part, Recipe, recipe_of
 from attncli.referee.stages import present_average
 from attncli.referee.verdict import canonical
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from attncli.problem import Problem
+    from attncli.projection import Projected
     from attncli.referee.convention import Need
     from attncli.referee.report import Place, Tolerance
     from attncli.referee.rounding import Digits, Precision
@@ -27,8 +28,6 @@ __all__ = ["Case", "Cases", "Question"]
 
 Array = npt.NDArray[Any]
 Row = tuple[int, int, int]
-# A batch entry, a head and a range of queries; None for all.
-Part = tuple[int | None, int | None, tuple[int, int] | None]
 
 # Evaluated in about two milliseconds, so that all pairs take seconds.
 _SMALL_CELLS = 2**15
@@ -217,7 +216,8 @@ class Cases:
         part = whole.select(batch=batch, head=head, rows=rows)
         small = math.prod(part.shape) <= _MOST_CELLS
         recipe = recipe_of(_wide(part), whole) if small else Recipe(part, whole, {}, {})
-        recipe = self._prepared(replace(recipe, start=0 if rows is None else rows[0]))
+        start = 0 if rows is None else rows[0]
+        recipe = self._prepared(replace(recipe, start=start, part=(batch, head, rows)))
         pick = tuple(slice(None) if n is None else slice(n, n + 1) for n in (batch, head))
         index = (*pick, slice(None) if rows is None else slice(*rows))
         files = {name: array[index] for name, array in self._canonical.items()}
@@ -241,6 +241,7 @@ class Cases:
             resolution=max(t.absolute for t in self._question.tolerances.values()),
             file_shapes=shapes,
             file_fill=_fill(files.get("scores")),
+            projected=_arguments(self._question.problem.made_from),
         )
 
     def _anchors(self) -> list[Row]:
@@ -261,6 +262,13 @@ class Cases:
             return batch, head, None
         start = row[2] // count * count
         return batch, head, (start, min(start + count, queries))
+
+
+def _arguments(projected: Projected | None) -> dict[str, Any] | None:
+    """Return the arguments of `attncli.project` that were given."""
+    if projected is None:
+        return None
+    return {name: value for name, value in projected.arguments.items() if value is not None}
 
 
 def _wide(problem: Problem) -> Problem:

@@ -11,7 +11,7 @@ from attncli.referee.recipe import Outputs, Recipe, vary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["OUTPUT"]
+__all__ = ["OUTPUT", "of_projections"]
 
 
 def _joined(_: Recipe, outputs: Outputs) -> Outputs:
@@ -41,35 +41,42 @@ def _without_bias(recipe: Recipe) -> Recipe | None:
     return vary(recipe, output=replace(output, bias=None))
 
 
-def _output(
-    name: str, topic: str, meaning: str, fix: str, apply: Callable[[Recipe], Recipe | None]
+def of_projections(
+    name: str,
+    topic: str,
+    meaning: str,
+    fix: str,
+    apply: Callable[[Recipe], Recipe | None],
+    option: str = "",
 ) -> Convention:
+    """Return a convention that shows itself in nearly all projections."""
     return Convention(
         name=name,
         topic=topic,
         meaning=meaning,
         fix=fix,
-        shows="an output projection that is not the identity",
+        shows="projections that are not the identity",
         apply=apply,
+        option=lambda _: option,
     )
 
 
 OUTPUT = (
-    _output(
+    of_projections(
         "output_projection_missing",
         "output projection",
         "the output projection is missing: these are the contexts of the heads, joined",
         "multiply the joined contexts with Wo, and add its bias",
         _missing,
     ),
-    _output(
+    of_projections(
         "output_projection_transposed",
         "output projection",
         "the output projection is transposed: its rows are taken for columns",
         "mind the orientation: nn.Linear stores (out, in), and X · W wants (in, out)",
         _transposed,
     ),
-    _output(
+    of_projections(
         "output_bias_missing",
         "output bias",
         "the bias of the output projection is missing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ __all__ = ["Products", "evaluate"]
 
 Array = npt.NDArray[Any]
 Products = dict[tuple[object, ...], tuple[Problem, Array]]
-_MOST_PRODUCTS = 64
+# Products of one case that are kept, in numbers: 128 MB.
+_MOST_NUMBERS = 2**24
 
 
 def evaluate(
@@ -132,7 +134,7 @@ def _known_product(problem: Problem, products: Products) -> Array:
     turn = problem.rope, problem.rope and problem.visible.offsets
     key = (*map(id, arrays), problem.score, turn)
     if key not in products:
-        if len(products) >= _MOST_PRODUCTS:
+        if len(products) * math.prod(problem.shape) >= _MOST_NUMBERS:
             products.clear()
         # The problem is kept too: while its arrays live, no other array has their ids.
         products[key] = problem, _product(problem, FLOAT64, fold=False)

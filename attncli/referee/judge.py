@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from attncli.problem import Problem
+    from attncli.projection import Projected
 
 __all__ = ["check"]
 
@@ -44,6 +45,7 @@ def check(
     diagnose: bool = True,
     time_limit: float = 10.0,
     threads: int | None = None,
+    projected: Projected | None = None,
 ) -> CheckReport:
     """Judge outputs of another implementation, and name the mistake.
 
@@ -71,6 +73,9 @@ def check(
         Seconds for the diagnosis.
     threads : int, optional
         As in `attncli.attention`, for the answer.
+    projected : Projected, optional
+        What `attncli.project` made query, key and value from, so that mistakes made there are
+        looked for, too; unless given, what `attncli.load` found.
 
     Returns
     -------
@@ -93,7 +98,9 @@ def check(
     True
     """
     time_limit = arguments.finite_number("time_limit", time_limit)
-    problem = replace(problem.read(), dtype=np.dtype(np.float64))
+    problem = replace(
+        problem.read(), dtype=np.dtype(np.float64), made_from=projected or problem.made_from
+    )
     inputs = [a for a in (problem.query, problem.key, problem.value) if a is not None]
     single = all(array.dtype.itemsize <= _SINGLE for array in inputs)
     named = _named(expected, problem)

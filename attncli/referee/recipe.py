@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ORDER",
     "Outputs",
+    "Part",
     "Recipe",
     "band",
     "distance",
@@ -37,6 +38,8 @@ __all__ = [
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 Outputs = dict[str, Array]
+# A batch entry, a head and a range of queries; None for all.
+Part = tuple[int | None, int | None, tuple[int, int] | None]
 
 ORDER = ("scale", "cap", "bias", "alibi", "hide")
 
@@ -84,6 +87,10 @@ class Recipe:
         Sums are made as a plain loop makes them, a term after the other, not in blocks.
     products : Precision or None
         The format of the factors of products, where it is narrower than that of the files.
+    projected : mapping of str to object, or None
+        The arguments of `attncli.project` that made query, key and value of the whole problem.
+    part : Part
+        Which part of the whole problem it is.
     """
 
     problem: Problem
@@ -104,6 +111,8 @@ class Recipe:
     file_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     one_by_one: bool = False
     products: Precision | None = None
+    projected: Mapping[str, Any] | None = None
+    part: Part = (None, None, None)
 
     @cached_property
     def seen(self) -> Bools:

@@ -12,6 +12,7 @@ from attncli.referee.conventions_attended import ATTENDED
 from attncli.referee.conventions_axes import AXES
 from attncli.referee.conventions_blocks import BLOCKS, ONLINE
 from attncli.referee.conventions_causal import CAUSAL
+from attncli.referee.conventions_embeddings import EMBEDDINGS, FUSED
 from attncli.referee.conventions_heads import HEADS
 from attncli.referee.conventions_hiding import HIDING, TOGETHER
 from attncli.referee.conventions_mask import MASKS
@@ -41,6 +42,8 @@ __all__ = ["CONVENTIONS", "FITTED"]
 # Inputs first, because some build the recipe anew; then from the product to the files.
 # What happens to queries that see no key is decided when every rule is known.
 CONVENTIONS = (
+    *EMBEDDINGS,
+    *FUSED,
     *ATTENDED,
     *HEADS,
     *SHARED,

@@ -40,6 +40,7 @@ _ROUNDING = 0.05
 _ALONE = {"precision", "online softmax", "splits", "number of heads", "strides"}
 # Two of these together may be one other scale.
 _AS_A_SCALE = {"scale", "softmax"}
+_OF_EMBEDDINGS = {"projection", "projection bias", "positions", "key source"}
 _CONCERNS = {
     "lse": {"lse"},
     "scores": {"scores", "raw", "capped"},
@@ -108,15 +109,18 @@ class Search:
     def _sensible(self) -> list[Convention]:
         """Return the conventions that bear on the outputs and can be applied."""
         names = set(self._question.files)
+        problem = self._question.problem
+        absent = _OF_EMBEDDINGS if problem.made_from is None else set()
         concerned = [
             convention
             for convention in CONVENTIONS
             if names & _CONCERNS.get(convention.topic, names)
+            and convention.topic not in absent
             and not (convention.reshapes and self._shapes_are_right)
         ]
         able = [c for c in concerned if self._can(c.late, self.cases.of(c.needs))]
-        absent = _absent(self._question.problem)
-        self.too_large = tuple(c.name for c in concerned if c not in able and c.topic not in absent)
+        never = _absent(problem)
+        self.too_large = tuple(c.name for c in concerned if c not in able and c.topic not in never)
         return [c for c in able if self._follow(self.cases.of(c.needs)[0], (c,)) is not None]
 
     @staticmethod

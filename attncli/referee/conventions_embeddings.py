@@ -1,0 +1,269 @@
+"""Mistakes in how query, key and value are made from embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import widen
+from attncli.errors import AttnError
+from attncli.projection import project
+from attncli.referee.convention import Convention, Need
+from attncli.referee.conventions_heads import of_inputs
+from attncli.referee.conventions_projection import of_projections
+from attncli.referee.recipe import Recipe, vary
+
+if TYPE_CHECKING:
+    from attncli.problem import Problem
+    from attncli.referee.recipe import Part
+
+__all__ = ["EMBEDDINGS", "FUSED"]
+
+Array = npt.NDArray[Any]
+Apply = Callable[[Recipe], Recipe | None]
+# The arguments of `attncli.project`, those that are given.
+Given = Mapping[str, Any]
+
+_ALL: frozenset[Need] = frozenset({"heads", "rows"})
+_SOURCES = {"x", "key_source", "value_source"}
+_WEIGHTS = ("wq", "wk", "wv")
+_BIASES = ("bq", "bk", "bv")
+_WORDS = {"q": "queries", "k": "keys", "v": "values"}
+
+
+def _made_again(change: Callable[[Given], Given | None]) -> Apply:
+    """Make an `apply` that projects the embeddings anew, by other arguments."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        changed = None if recipe.projected is None else change(recipe.projected)
+        if changed is None:
+            return None
+        try:
+            made = project(**_of_part(changed, recipe.whole, recipe.part))
+        except AttnError:  # it does not fit: nobody can have done so
+            return None
+        problem = recipe.problem
+        rows = slice(None) if recipe.part[2] is None else slice(*recipe.part[2])
+        arrays = {
+            "query": _like(problem.query, made.query[..., rows, :]),
+            "key": _like(problem.key, made.key),
+            "value": _like(problem.value, made.value),
+        }
+        fit = all((arrays[n] is None) is (getattr(problem, n) is None) for n in arrays)
+        # Another convention begins with what this one leaves.
+        return replace(vary(recipe, **arrays), projected=changed) if fit else None
+
+    return apply
+
+
+def _of_part(given: Given, whole: Problem, part: Part) -> Given:
+    """Return the arguments that make one batch entry, or one head: all else is not computed."""
+    batch, head, _ = part
+    found = dict(given)
+    for name in _SOURCES & set(given):
+        source = np.asarray(given[name])
+        if batch is not None and source.ndim == 3 and len(source) > 1:
+            found[name] = source[batch : batch + 1]
+    if head is None:
+        return found
+    group = head // (whole.query.shape[1] // whole.key.shape[1])
+    for letter, array, at in (
+        ("q", whole.query, head),
+        ("k", whole.key, group),
+        ("v", whole.value, group),
+    ):
+        if array is None:
+            continue
+        columns = slice(at * array.shape[3], (at + 1) * array.shape[3])
+        if f"w{letter}" in given:
+            found[f"w{letter}"] = np.asarray(given[f"w{letter}"])[:, columns]
+        if f"b{letter}" in given:
+            found[f"b{letter}"] = np.ravel(given[f"b{letter}"])[columns]
+    return found
+
+
+def _like(own: Array | None, packed: Array | None) -> Array | None:
+    """Return (…, S, G·D) with the axes (B, G, S, D) of what it stands for; None if it cannot be."""
+    if own is None or packed is None:
+        return None
+    batch, heads, rows, width = own.shape
+    if packed.shape[-2:] != (rows, heads * width) or packed.size != own.size:
+        return None
+    # What pads a batch may be anything, and must not be felt.
+    finite: Array = np.nan_to_num(widen(packed, np.float64), posinf=0.0, neginf=0.0)
+    return finite.reshape(batch, rows, heads, width).transpose(0, 2, 1, 3)
+
+
+def _transposed(*names: str) -> Apply:
+    def change(given: Given) -> Given | None:
+        there = {name: np.asarray(given[name]) for name in names if name in given}
+        square = all(weight.shape[0] == weight.shape[-1] for weight in there.values())
+        # One matrix alone is another convention's.
+        if not square or len(there) < min(len(names), 2):
+            return None
+        return {**given, **{name: weight.T for name, weight in there.items()}}
+
+    return _made_again(change)
+
+
+def _without(*names: str) -> Apply:
+    def change(given: Given) -> Given | None:
+        there = [name for name in names if name in given]
+        if len(there) < min(len(names), 2):
+            return None
+        return {name: value for name, value in given.items() if name not in there}
+
+    return _made_again(change)
+
+
+def _of_x_alone(given: Given) -> Given | None:
+    sources = {"key_source", "value_source"} & set(given)
+    return {n: v for n, v in given.items() if n not in sources} if sources else None
+
+
+def _unprojected(*names: str) -> Apply:
+    """Make an `apply` that takes embeddings as they are, without weight and bias."""
+
+    def change(given: Given) -> Given | None:
+        there = [name for name in names if name in given]
+        width = np.shape(given["x"])[-1]
+        if not there:
+            return None
+        identities = dict.fromkeys(there, np.eye(width))
+        biases = {f"b{name[1]}" for name in there}
+        return {n: v for n, v in given.items() if n not in biases} | identities
+
+    return _made_again(change)
+
+
+def _values_without_positions(recipe: Recipe) -> Recipe | None:
+    plain = _without("positions")(recipe)
+    return None if plain is None else vary(recipe, value=plain.problem.value)
+
+
+def _cut_by_head(arrays: list[Array]) -> list[Array]:
+    """Cut (q, k, v) side by side as if each head had its q, k and v side by side."""
+    fused = np.stack([array.transpose(0, 2, 1, 3) for array in arrays], axis=2)
+    batch, rows, _, heads, width = fused.shape
+    cut = fused.reshape(batch, rows, heads, 3, width)
+    return [cut[:, :, :, at].transpose(0, 2, 1, 3) for at in range(3)]
+
+
+def _cut_by_kind(arrays: list[Array]) -> list[Array]:
+    """Cut heads side by side, each with its q, k and v, as if they were (q, k, v)."""
+    fused = np.stack([array.transpose(0, 2, 1, 3) for array in arrays], axis=3)
+    batch, rows, heads, _, width = fused.shape
+    cut = fused.reshape(batch, rows, 3, heads, width)
+    return [cut[:, :, at].transpose(0, 2, 1, 3) for at in range(3)]
+
+
+def _fused(cut: Callable[[list[Array]], list[Array]]) -> Apply:
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        if not _can_be_fused(problem):
+            return None
+        given = of_inputs(problem, lambda array: array)
+        names = ("query", "key", "value")
+        made = cut([array for name in names if (array := given[name]) is not None])
+        return vary(recipe, **dict(zip(names, made, strict=True)))
+
+    return apply
+
+
+def _can_be_fused(problem: Problem) -> bool:
+    """Return whether one product can have made query, key and value, of several heads."""
+    arrays = problem.query, problem.key, problem.value
+    shapes = {None if array is None else array.shape for array in arrays}
+    return shapes == {problem.query.shape} and problem.query.shape[1] > 1
+
+
+def _unless_three(recipe: Recipe) -> Recipe | None:
+    """Cut three heads in one way only: there the other one is the same."""
+    return None if recipe.problem.query.shape[1] == 3 else _fused(_cut_by_kind)(recipe)
+
+
+def _transposition(names: tuple[str, ...], what: str) -> Convention:
+    return of_projections(
+        "projections_transposed" if len(names) > 1 else f"{names[0]}_transposed",
+        "projection",
+        f"{what} transposed: rows are taken for columns",
+        "mind the orientation: nn.Linear stores (out, in) and computes X · Wᵀ; X · W wants (in, "
+        "out)",
+        _transposed(*names),
+        option=f"give {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} transposed",
+    )
+
+
+def _lost_bias(names: tuple[str, ...], what: str) -> Convention:
+    return of_projections(
+        "projection_biases_missing" if len(names) > 1 else f"{names[0]}_missing",
+        "projection bias",
+        f"{what} missing",
+        "add the bias after the product with the weights",
+        _without(*names),
+    )
+
+
+EMBEDDINGS = (
+    _transposition(_WEIGHTS, "the weights of all projections are"),
+    *(_transposition((name,), f"{name} is") for name in _WEIGHTS),
+    of_projections(
+        "projections_missing",
+        "projection",
+        "query, key and value are the embeddings themselves, not projected",
+        "multiply the embeddings with wq, wk and wv",
+        _unprojected(*_WEIGHTS),
+    ),
+    of_projections(
+        "wv_unused",
+        "projection",
+        "the values are the embeddings themselves, not projected",
+        "multiply the embeddings with wv",
+        _unprojected("wv"),
+    ),
+    _lost_bias(_BIASES, "the biases of all projections are"),
+    *(_lost_bias((name,), f"the bias {name} of the {_WORDS[name[1]]} is") for name in _BIASES),
+    of_projections(
+        "positions_missing",
+        "positions",
+        "no positions are added to the embeddings",
+        "add the positional encoding before the projections",
+        _without("positions"),
+    ),
+    of_projections(
+        "positions_not_in_values",
+        "positions",
+        "positions are added to what queries and keys are made from, and not to the values'",
+        "add the positional encoding once, to all embeddings",
+        _values_without_positions,
+    ),
+    of_projections(
+        "key_source_unused",
+        "key source",
+        "keys and values are made from the embeddings of the queries: self-attention, where "
+        "cross-attention is asked for",
+        "make keys and values from the other sequence",
+        _made_again(_of_x_alone),
+    ),
+)
+
+FUSED = tuple(
+    Convention(
+        name=name,
+        topic="fused projection",
+        meaning=f"a product that holds query, key and value at once is cut as {found}, where it "
+        f"is {right}",
+        fix=f"reshape it to (…, {right}) before it is taken apart",
+        shows="several heads",
+        apply=apply,
+        needs=_ALL,
+    )
+    for name, found, right, apply in (
+        ("fused_cut_by_head", "(heads, 3, D)", "(3, heads, D)", _fused(_cut_by_head)),
+        ("fused_cut_by_kind", "(3, heads, D)", "(heads, 3, D)", _unless_three),
+    )
+)

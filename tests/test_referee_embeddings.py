@@ -1,0 +1,196 @@
+"""Mistakes on the way from embeddings to query, key and value, each made by a line of NumPy."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from referee_numpy import SEEDS, draw, named, softmax
+
+from attncli import pose, project
+from attncli.referee import check
+
+BATCH, TOKENS, WIDTH, HEADS = 2, 7, 16, 4
+FREQUENCIES = 10000.0 ** (-np.arange(0, WIDTH, 2) / WIDTH)
+ANGLES = np.arange(TOKENS)[:, None] * FREQUENCIES
+POSITIONS = np.stack([np.sin(ANGLES), np.cos(ANGLES)], axis=-1).reshape(TOKENS, WIDTH)
+
+
+def layer(seed, width=WIDTH):
+    """Return embeddings (B, L, W), and weights and biases by their names."""
+    shapes = [(WIDTH, width)] * 3 + [(width,)] * 3
+    x, *made = draw(seed, (BATCH, TOKENS, WIDTH), *shapes, dtype="float64")
+    return x, dict(zip(("wq", "wk", "wv", "bq", "bk", "bv"), made, strict=True))
+
+
+def attend(query, key, value, heads=HEADS):
+    """Return the context of heads that lie side by side, without attncli."""
+
+    def cut(array):
+        return array.reshape(BATCH, -1, heads, array.shape[-1] // heads).transpose(0, 2, 1, 3)
+
+    q, k, v = map(cut, (query, key, value))
+    context = softmax(q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])) @ v
+    return context.transpose(0, 2, 1, 3).reshape(*query.shape[:2], -1)
+
+
+def linear(x, given, name, **changes):
+    found = given | changes
+    return x @ found[f"w{name}"] + found[f"b{name}"]
+
+
+def judge(context, x, given, heads=HEADS, **options):
+    made = project(x, **given, **options)
+    problem = pose(made.query, made.key, made.value, heads=heads)
+    return check(context.astype("f4"), problem, projected=made, time_limit=3)
+
+
+def turned(given, *names):
+    return {f"w{name}": given[f"w{name}"].T for name in names}
+
+
+def unbiased(*names):
+    return {f"b{name}": 0 for name in names}
+
+
+# From the embeddings with positions and without, and the layer, to the three that are attended.
+MISTAKES = {
+    "projections_transposed": lambda x, _, g: [linear(x, g, n, **turned(g, *"qkv")) for n in "qkv"],
+    "wq_transposed": lambda x, _, g: [linear(x, g, n, **turned(g, "q")) for n in "qkv"],
+    "wk_transposed": lambda x, _, g: [linear(x, g, n, **turned(g, "k")) for n in "qkv"],
+    "wv_transposed": lambda x, _, g: [linear(x, g, n, **turned(g, "v")) for n in "qkv"],
+    "projection_biases_missing": lambda x, _, g: [x @ g[f"w{n}"] for n in "qkv"],
+    "bq_missing": lambda x, _, g: [linear(x, g, n, **unbiased("q")) for n in "qkv"],
+    "bv_missing": lambda x, _, g: [linear(x, g, n, **unbiased("v")) for n in "qkv"],
+    "positions_missing": lambda _, bare, g: [linear(bare, g, n) for n in "qkv"],
+    "positions_not_in_values": lambda x, bare, g: [
+        *(linear(x, g, n) for n in "qk"),
+        linear(bare, g, "v"),
+    ],
+    "projections_missing": lambda x, _, __: [x, x, x],
+    "wv_unused": lambda x, _, g: [linear(x, g, "q"), linear(x, g, "k"), x],
+    "projections_transposed+projection_biases_missing": lambda x, _, g: [
+        x @ g[f"w{n}"].T for n in "qkv"
+    ],
+    "projections_transposed+positions_missing": lambda _, bare, g: [
+        linear(bare, g, n, **turned(g, *"qkv")) for n in "qkv"
+    ],
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_of_self_attention(seed, name):
+    x, given = layer(seed)
+    placed = x + POSITIONS
+    right = attend(*(linear(placed, given, n) for n in "qkv"))
+    assert judge(right, x, given, positions="sinusoidal").passed
+    wrong = attend(*MISTAKES[name](placed, x, given))
+    assert named(judge(wrong, x, given, positions="sinusoidal")) == {name}
+
+
+def test_a_bias_of_the_keys_changes_no_weight():
+    # It adds the same to all scores of a query.
+    x, given = layer(0)
+    keys = linear(x, given, "k", **unbiased("k"))
+    assert judge(attend(linear(x, given, "q"), keys, linear(x, given, "v")), x, given).passed
+
+
+def test_but_where_they_are_rotated():
+    x, given = layer(0)
+    angles = np.arange(TOKENS)[:, None] * 10000.0 ** (-np.arange(2) / 2)
+
+    def rotated(array):
+        one, other = np.split(array.reshape(BATCH, TOKENS, HEADS, 4).swapaxes(1, 2), 2, axis=-1)
+        cosine, sine = np.cos(angles), np.sin(angles)
+        turn = [one * cosine - other * sine, other * cosine + one * sine]
+        return np.concatenate(turn, axis=-1).swapaxes(1, 2).reshape(BATCH, TOKENS, WIDTH)
+
+    made = project(x, **given)
+    problem = pose(made.query, made.key, made.value, heads=HEADS, rope="half")
+    for changed, names in (({}, set()), (unbiased("k"), {"bk_missing"})):
+        keys = rotated(linear(x, given, "k", **changed))
+        context = attend(rotated(linear(x, given, "q")), keys, linear(x, given, "v"))
+        assert named(check(context.astype("f4"), problem, projected=made)) == names
+
+
+def test_beside_a_mistake_of_attention():
+    x, given = layer(1)
+    q, k, v = (linear(x, given, n, **turned(given, *"qkv")) for n in "qkv")
+    # Two is √D.
+    assert named(judge(attend(2 * q, k, v), x, given)) == {"projections_transposed+unscaled"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_cross_attention_that_looks_at_itself(seed):
+    x, given = layer(seed)
+    source = draw(seed + 10, x.shape, dtype="float64")[0]
+    right = attend(linear(x, given, "q"), *(linear(source, given, n) for n in "kv"))
+    assert judge(right, x, given, key_source=source).passed
+    wrong = attend(*(linear(x, given, n) for n in "qkv"))
+    assert named(judge(wrong, x, given, key_source=source)) == {"key_source_unused"}
+
+
+@pytest.mark.parametrize("heads", [2, 3, 4])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_fused_product_that_is_cut_in_another_order(seed, heads):
+    x, given = layer(seed, width=12)
+    made = [linear(x, given, n) for n in "qkv"]
+    apart = [array.reshape(BATCH, TOKENS, heads, -1) for array in made]
+    by_kind = np.concatenate(made, axis=-1).reshape(BATCH, TOKENS, heads, 3, -1)
+    by_head = np.stack(apart, axis=3).reshape(BATCH, TOKENS, 3, heads, -1)
+    packed = BATCH, TOKENS, -1
+    wrong = attend(*(by_kind[:, :, :, at].reshape(packed) for at in range(3)), heads)
+    assert named(judge(wrong, x, given, heads)) == {"fused_cut_by_head"}
+    wrong = attend(*(by_head[:, :, at].reshape(packed) for at in range(3)), heads)
+    name = "fused_cut_by_head" if heads == 3 else "fused_cut_by_kind"
+    assert named(judge(wrong, x, given, heads)) == {name}
+    # It is seen without the embeddings, too.
+    assert named(check(wrong.astype("f4"), pose(*made, heads=heads))) == {name}
+
+
+def test_noise_has_no_name():
+    x, given = layer(0)
+    assert named(judge(draw(1, (BATCH, TOKENS, WIDTH))[0], x, given)) == set()
+
+
+def test_shared_keys_of_a_file_on_the_command_line(folder, attncli):
+    random = np.random.default_rng(0)
+    arrays = {"x": random.normal(size=(TOKENS, WIDTH)), "wq": random.normal(size=(WIDTH, WIDTH))}
+    arrays |= {name: random.normal(size=(WIDTH, 4)) for name in ("wk", "wv")}
+    arrays["bv"] = random.normal(size=4)
+    for name, array in arrays.items():
+        np.save(f"{name}.npy", array)
+    x = arrays["x"]
+    # One key/value head for four of the query.
+    keys, values = (np.tile(x @ arrays[name], HEADS) for name in ("wk", "wv"))
+    q, k, v = (
+        np.broadcast_to(array, (BATCH, *array.shape)) for array in (x @ arrays["wq"], keys, values)
+    )
+    np.save("c.npy", attend(q, k, v)[0])
+    weights = [f"--{name}={name}.npy" for name in ("wq", "wk", "wv", "bv")]
+    words = ["check", "x.npy", *weights, "--heads=4", "--expect=c.npy"]
+    told = attncli(*words)
+    assert told.code == 1
+    assert "the bias bv of the values is missing [bv_missing]" in told.text
+    np.save("c.npy", np.load("c.npy") + np.tile(arrays["bv"], HEADS))
+    assert attncli(*words).code == 0
+    assert Path("c.npy").exists()
+
+
+@pytest.mark.parametrize("name", ["wk_transposed", "bv_missing", "positions_missing"])
+def test_of_a_long_sequence_parts_are_projected_again(name):
+    _, given = layer(0)
+    x = draw(1, (BATCH, 200, WIDTH), dtype="float64")[0]
+    angles = np.arange(200)[:, None] * FREQUENCIES
+    placed = x + np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(200, WIDTH)
+    made = [linear(placed, given, n) for n in "qkv"]
+    wrong = MISTAKES[name](placed, x, given)
+    context, other = attend(*made), attend(*wrong)
+    report = judge(other, x, given, positions="sinusoidal")
+    assert (named(report), report.diagnosis.scope) == ({name}, "slices")
+    assert report.diagnosis.explanations[0].fails_at == ""
+    # Right in the first batch entry.
+    context[1] = other[1]
+    report = judge(context, x, given, positions="sinusoidal")
+    assert named(report) == {name}
+    assert report.diagnosis.explanations[0].fails_at.startswith("batch 0")
