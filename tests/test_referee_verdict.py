@@ -304,6 +304,34 @@ def test_products_of_float32_in_a_file_of_float64(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("names", "scores", "options"),
+    [
+        ("one_over_width", lambda product: product / np.sqrt(8) / np.sqrt(8), {}),
+        ("causal_missing", lambda product: product / np.sqrt(8), {"causal": True}),
+        ("scale_inverted+causal_unasked", lambda product: product * np.sqrt(8), {}),
+    ],
+)
+def test_mistakes_beside_products_of_float32_in_a_file_of_float64(seed, names, scores, options):
+    q, k, v = draw(seed)
+    seen = np.tri(6, dtype=bool) if "unasked" in names else True
+
+    def context(product):
+        return softmax(np.where(seen, scores(product), -np.inf)) @ v
+
+    # NumPy 2 makes float64 of float32 / np.sqrt(int).
+    mixed = context(q @ k.swapaxes(-1, -2))
+    assert mixed.dtype == np.float64
+    report = check(mixed, pose(q, k, v, **options))
+    assert named(report) == {f"{names}+computed_in_float32"}
+    exact = context(q.astype("f8") @ k.swapaxes(-1, -2))
+    assert named(check(exact, pose(q, k, v, **options))) == {names}
+    # Nothing of float32 is in inputs of float64.
+    wide = [array.astype("f8") for array in (q, k, v)]
+    assert named(check(mixed, pose(*wide, **options), time_limit=1)) == set()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_mistakes_in_bfloat16_that_is_stored_as_float32(seed):
     q, k, v = (array.view("u4") & 0xFFFF0000 for array in draw(seed))
     q, k, v = (array.view("f4") for array in (q, k, v))

@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from attncli.referee.convention import Convention
 from attncli.referee.evaluation import evaluate
+from attncli.referee.fit import agrees
 from attncli.referee.locate import locate
 from attncli.referee.plain_errors import plain_errors_of
 from attncli.referee.report import Diagnosis, Explanation
-from attncli.referee.rounding import PRECISIONS, Digits, narrowest
+from attncli.referee.rounding import PRECISIONS, Digits, Precision, narrowest
 from attncli.referee.search import Search, follow
 from attncli.referee.tolerance import earned
 from attncli.referee.verdict import Errors, distance
@@ -54,8 +55,13 @@ def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -
     search = Search(narrow, _ready(narrow, shaped), deadline)
     # Where that is so, two mistakes together are far less likely.
     single = _computed_in_single(question)
-    explanations = search.run(pairs=not single)
+    mixed = not single and _may_be_mixed(narrow)
+    explanations = search.run(pairs=not single and not mixed)
     tried, complete = search.tried, search.complete
+    if not explanations and mixed:
+        rounder = Search(_as_single(narrow), _ready(narrow, shaped), deadline)
+        explanations = tuple(_in_which(search, narrow, one) for one in rounder.run())
+        tried, complete = tried + rounder.tried, complete and rounder.complete
     if not explanations and not single and len(question.files) > 1:
         for name in question.files:
             alone = narrow.about((name,))
@@ -123,8 +129,11 @@ def _ready(question: Question, shaped: Mapping[str, Array]) -> dict[str, Array]:
 def _narrowed(question: Question) -> Question:
     """Return the question with the narrowest formats that hold every number of the files."""
     precisions = {n: narrowest(file, question.precisions[n]) for n, file in question.files.items()}
-    if precisions == dict(question.precisions):
-        return question
+    return question if precisions == dict(question.precisions) else _judged_in(question, precisions)
+
+
+def _judged_in(question: Question, precisions: dict[str, Precision]) -> Question:
+    """Return the question with other formats of the files, and what these earn."""
     plain = plain_errors_of(question.problem, precisions, question.doubtful)
     tolerances = {
         name: earned(plain[name], precisions[name], question.digits[name]) if old.earned else old
@@ -195,6 +204,35 @@ def _computed_in_single(question: Question) -> tuple[Explanation, ...]:
     )
     # An error of a few digits of float64 has another cause.
     return () if found is None or found.error < _ALIKE * single.eps * largest else (found,)
+
+
+def _may_be_mixed(question: Question) -> bool:
+    """Return whether files of float64 may have been made of products in float32.
+
+    NumPy divides an array of float32 by `np.sqrt(8)` in float64.
+    """
+    problem, made = question.problem, question.problem.made_from
+    given: list[Any] = [problem.query, problem.key, problem.value]
+    if made is not None:
+        given = [made.arguments[name] for name in ("x", "wq", "wk")]
+    widths = [np.asarray(array).dtype.itemsize for array in given if array is not None]
+    exact = all(precision.name == "float64" for precision in question.precisions.values())
+    earned_all = all(tolerance.earned for tolerance in question.tolerances.values())
+    return exact and earned_all and max(widths) <= PRECISIONS["float32"].computing.itemsize
+
+
+def _as_single(question: Question) -> Question:
+    """Return the question about files that are no more exact than float32."""
+    return _judged_in(question, dict.fromkeys(question.files, PRECISIONS["float32"]))
+
+
+def _in_which(exact: Search, question: Question, found: Explanation) -> Explanation:
+    """Say of an explanation whether it leaves errors of float64, or of float32."""
+    cases = exact.cases.of(frozenset().union(*(c.needs for c in found.conventions)))
+    recipes = [(case, follow(case, found.conventions)) for case in cases]
+    if all(recipe is not None and agrees(question, case, recipe) for case, recipe in recipes):
+        return found
+    return replace(found, conventions=(*found.conventions, SINGLE))
 
 
 def _stored_wider(question: Question, convention: Convention) -> Explanation | None:

@@ -25,6 +25,7 @@ _ONE_NUMBER = "a file that holds one number alone names no mistake"
 _NOTHING_KNOWN = "no known convention explains the numbers ({} tried)"
 # More explanations than this help nobody.
 _SHOWN = 5
+_COUNTS = ("none", "one", "two", "three")
 
 
 def report_lines(report: CheckReport) -> Iterator[str]:
@@ -178,6 +179,7 @@ def _explanation_lines(explanation: Explanation) -> Iterator[str]:
 
 
 def _reproduced(explanation: Explanation) -> str:
-    if len(explanation.conventions) == 1:
-        return "the mistake"
-    return "both mistakes" if len(explanation.options) > 1 else "one of the two mistakes"
+    mistakes, told = len(explanation.conventions), len(explanation.options)
+    if told < mistakes:
+        return f"{_COUNTS[told]} of the {_COUNTS[mistakes]} mistakes"
+    return "the mistake" if mistakes == 1 else "both mistakes"
