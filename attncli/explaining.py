@@ -22,6 +22,7 @@ from attncli.errors import UsageError
 from attncli.explanation import Explanation, KeyStep, Rest
 from attncli.following import follow
 from attncli.hiding import reasons, tally
+from attncli.making import made_query
 from attncli.text import quoted
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def explain(
         slope=way.slope,
         sink=way.sink,
         has_bias=problem.bias is not None,
+        made=made_query(problem, batch=batch, head=head, query=query),
         given=widen(selected.query[0, 0, 0], problem.dtype),
         rotated=None if problem.rope is None else way.rotated,
         compared=way.compared,

@@ -8,15 +8,41 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
     from attncli.hiding import Reason
     from attncli.problem import Rope, Score
 
-__all__ = ["Explanation", "KeyStep", "Rest"]
+__all__ = ["Explanation", "KeyStep", "QueryMade", "Rest"]
 
 Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class QueryMade:
+    """How the query was made from its embedding: q = x · W + b.
+
+    Attributes
+    ----------
+    embedding : ndarray (W,)
+        The row of X, with its position where one is added.
+    placed : bool
+        Whether one is.
+    weight : ndarray (W, D)
+        The columns of W_q that make this head.
+    bias : ndarray (D,), or None
+    """
+
+    embedding: Array
+    placed: bool
+    weight: Array
+    bias: Array | None
+
+    def products(self, column: int) -> npt.NDArray[np.float64]:
+        """Return x_w · W_wd for one column d of the query, (W,)."""
+        return self.embedding.astype(np.float64) * self.weight[:, column]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -121,6 +147,8 @@ class Explanation:
     scale : float
     softcap, slope, sink : float or None
     has_bias : bool
+    made : QueryMade or None
+        Where the query came from, if it was projected.
     given : ndarray (D,)
         The query as it came.
     rotated : ndarray (D,), or None without rope
@@ -159,6 +187,7 @@ class Explanation:
     slope: float | None
     sink: float | None
     has_bias: bool
+    made: QueryMade | None
     given: Array
     rotated: Array | None
     compared: Array

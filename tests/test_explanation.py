@@ -11,7 +11,7 @@ from oracle import attention_oracle
 from oracle import rotate as rotated_by_oracle
 from strategies import problems
 
-from attncli import AttnError, UsageError, pose
+from attncli import AttnError, UsageError, load, pose
 from attncli.explaining import explain, query_index
 
 pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
@@ -347,3 +347,45 @@ def test_the_key_value_head_that_is_read_is_told():
     assert [explain(problem, query=0, head=head).kv_head for head in range(6)] == [0, 0, 1, 1, 2, 2]
     alike = pose(*(random.normal(size=(3, 5, 4)) for _ in range(3)), layout="hsd")
     assert explain(alike, query=0, head=2).kv_head is None
+
+
+class TestOfAQueryThatWasProjected:
+    """q = x · W + b is the first step of its way."""
+
+    @pytest.fixture
+    def arrays(self):
+        random = np.random.default_rng(3)
+        arrays = {"x": random.normal(size=(2, 5, 3)).round(2)}
+        arrays |= {name: random.normal(size=(3, 4)).round(2) for name in ("wq", "wk", "wv")}
+        arrays["bq"] = random.normal(size=(1, 4)).round(2)
+        return arrays
+
+    def check(self, way, embedding, columns, bias):
+        assert way.made.embedding.tolist() == pytest.approx(embedding)
+        for d, column in enumerate(columns):
+            products = [x * w for x, w in zip(embedding, column, strict=True)]
+            assert way.made.weight[:, d].tolist() == column
+            assert way.made.products(d).tolist() == pytest.approx(products)
+            assert way.given[d] == pytest.approx(math.fsum([*products, bias[d]]))
+
+    def test_of_each_head_and_batch_entry(self, arrays):
+        problem = load(heads=2, **arrays)
+        for batch, head, query in ((0, 0, 0), (1, 1, 4)):
+            way = explain(problem, query=query, batch=batch, head=head)
+            columns = arrays["wq"].T.tolist()[2 * head : 2 * head + 2]
+            bias = arrays["bq"][0].tolist()[2 * head : 2 * head + 2]
+            assert not way.made.placed
+            self.check(way, arrays["x"][batch, query].tolist(), columns, bias)
+            assert way.made.bias.tolist() == bias
+
+    def test_with_its_position(self, arrays):
+        given = {name: arrays[name] for name in ("wq", "wk")}
+        way = explain(load(x=arrays["x"], positions="sinusoidal", **given), query=3, batch=1)
+        waves = [math.sin(3), math.cos(3), math.sin(3 / 10000 ** (2 / 3))]
+        embedding = [x + wave for x, wave in zip(arrays["x"][1, 3].tolist(), waves, strict=True)]
+        assert way.made.placed
+        assert way.made.bias is None
+        self.check(way, embedding, arrays["wq"].T.tolist(), [0] * 4)
+
+    def test_one_that_came_as_it_is_has_no_such_step(self):
+        assert explain(pose(**TUTORIAL), query=0).made is None

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from strategies import problems
 
-from attncli import pose
+from attncli import load, pose
 from attncli.explaining import explain
 from attncli.view.color import blues, blues_256, xterm
 from attncli.view.explanation import as_text, renderable
@@ -377,3 +377,54 @@ def test_sums_keep_the_largest_terms_and_say_what_is_left():
     left = sum(sizes) - sum(sizes[kept])
     assert pieces[-1] == f"{Notation().plus(left)} ({100 - len(kept)} more)"
     assert min(abs(sizes[kept])) >= max(abs(np.delete(sizes, kept)))
+
+
+class TestOfAQueryThatWasProjected:
+    X, WQ, BQ = [[2.0, -1.0]], [[0.5, 1.0, 0.25], [3.0, -2.0, 1.0]], [10.0, 20.0, 30.0]
+
+    def way(self, **options):
+        given = {"x": self.X, "wq": self.WQ, "wk": self.WQ, "wv": self.WQ, "bq": self.BQ}
+        return explain(load(**given, **options), query=0)
+
+    def test_its_numbers_are_put_in(self):
+        text = as_text(self.way())
+        for line in (
+            "q = x · wq + bq, x being the embedding of the query; keys and values are made alike",
+            "   x = (2, -1)",
+            "q[0] = 2·0.5 + (-1)·3 + 10 = 8",
+            "q[1] = 2·1 + (-1)·(-2) + 20 = 24",
+            "   q = (8, 24, 29.5)",
+        ):
+            assert f"{line}\n" in text
+        placed = as_text(self.way(positions="sinusoidal"))
+        assert "the embedding of the query, its position added;" in placed
+        # sin 0 and cos 0 are added.
+        assert "   x = (2, 0)\n" in placed
+
+    def test_as_formulas(self):
+        text = as_markdown(self.way())
+        assert r"x = \left(2, -1\right)" in text
+        assert r"q = x \, W_q + b_q" in text
+        sums = r"q_{1} = 2 \cdot 1 + \left(-1\right) \cdot \left(-2\right) + 20 = 24"
+        assert sums in text
+
+    def test_as_data(self):
+        made = as_dict(self.way())["query"]["made"]
+        assert made == {
+            "embedding": self.X[0],
+            "placed": False,
+            "weight": self.WQ,
+            "bias": self.BQ,
+        }
+        assert as_dict(tutorial())["query"]["made"] is None
+
+    def test_wide_ones_are_cut(self):
+        random = np.random.default_rng(0)
+        x, *weights = (random.normal(size=shape) for shape in [(5, 300)] + [(300, 64)] * 3)
+        way = explain(load(x=x, **dict(zip(("wq", "wk", "wv"), weights, strict=True))), query=4)
+        for width in (40, 80, 200):
+            text = as_text(way, width=width)
+            assert max(map(cell_len, text.splitlines())) <= width
+            sums = [line for line in text.splitlines() if line.strip().startswith("q[")]
+            assert len(sums) == 4
+        assert re.search(r"q\[0\] = .* \(x\d+\) .* \(29\d more\) = ", text)

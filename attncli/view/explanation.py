@@ -12,6 +12,8 @@ from rich.text import Text
 from attncli.view.explanation_lines import (
     Line,
     context_lines,
+    made_lines,
+    made_rule,
     query_lines,
     rule_text,
     score_lines,
@@ -82,7 +84,12 @@ def _parts(
     way: Explanation, notation: Notation, width: int, depth: Depth
 ) -> Iterator[RenderableType]:
     yield _title(way, notation, width)
-    yield from _formulas(query_lines(way, notation, _room(["rotated"], width)), notation, width)
+    if way.made is not None:
+        yield Text("")
+        yield from _heading("Query", made_rule(way, way.made), notation, width)
+    room = _room(["rotated"], width)
+    lines = [*made_lines(way, notation, room), *query_lines(way, notation, room)]
+    yield from _formulas(lines, notation, width)
     yield Text("")
     yield from _heading("Scores", rule_text(way, notation), notation, width)
     yield from _scores(way, notation, width)

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from attncli.explanation import Explanation, KeyStep, Rest
+    from attncli.explanation import Explanation, KeyStep, QueryMade, Rest
 
 __all__ = ["as_dict"]
 
@@ -43,6 +43,7 @@ def as_dict(way: Explanation) -> dict[str, object]:
             "rotated": exact.row(way.rotated),
             "compared": exact.row(way.compared),
             "norm": exact.number(way.norm),
+            "made": None if way.made is None else _made(way.made, exact),
         },
         "batch": way.batch,
         "head": way.head,
@@ -93,6 +94,15 @@ class _Exact:
             return None
         say = self.engine if row.dtype == self._dtype else self.number
         return [say(number) for number in row.tolist()]
+
+
+def _made(made: QueryMade, exact: _Exact) -> dict[str, object]:
+    return {
+        "embedding": exact.row(made.embedding),
+        "placed": made.placed,
+        "weight": [exact.row(row) for row in made.weight],
+        "bias": exact.row(made.bias),
+    }
 
 
 def _key(step: KeyStep, exact: _Exact) -> dict[str, object]:

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attncli.explanation import Explanation, KeyStep
+    from attncli.explanation import Explanation, KeyStep, QueryMade
 
 __all__ = [
+    "MADE_COLUMNS",
     "Line",
     "context_lines",
+    "made_lines",
+    "made_rule",
     "query_lines",
     "rest_name",
     "rule_text",
@@ -35,8 +38,9 @@ __all__ = [
     "softmax_lines",
 ]
 
-# Of wide values only the first columns are told.
+# Of wide values only the first columns are told, of wide projections fewer: their sums are long.
 _CONTEXT_COLUMNS = 8
+MADE_COLUMNS = 4
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,41 @@ class Line:
     left: str
     pieces: tuple[str, ...]
     note: bool = False
+
+
+def made_rule(way: Explanation, made: QueryMade) -> str:
+    """Return how the query is made, in letters."""
+    bias = "" if made.bias is None else " + bq"
+    placed = ", its position added" if made.placed else ""
+    others = "keys" if way.context is None else "keys and values"
+    return f"q = x · wq{bias}, x being the embedding of the query{placed}; {others} are made alike"
+
+
+def made_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:
+    """Yield the embedding of the query, and how the first columns of the query come of it."""
+    made = way.made
+    if made is None:
+        return
+    yield Line("x", vector_pieces(notation, made.embedding, room))
+    factor = notation.factor
+    columns = range(min(len(way.given), MADE_COLUMNS))
+    pairs = [
+        list(zip(made.embedding.tolist(), made.weight[:, column].tolist(), strict=True))
+        for column in columns
+    ]
+    sums = sums_pieces(
+        [[f"{factor(x)}·{factor(w)}" for x, w in terms] for terms in pairs],
+        [made.products(column) for column in columns],
+        np.abs(made.embedding.astype(np.float64)),
+        notation,
+        room,
+        tags=[f"x{index}" for index in range(len(made.embedding))],
+        rests=[None] * len(columns),
+    )
+    for column, pieces in zip(columns, sums, strict=True):
+        bias = [] if made.bias is None else [notation.plus(float(made.bias[column]))]
+        result = notation.number(float(way.given[column]))
+        yield Line(f"q[{column}]", (*pieces, *bias, f"= {result}"))
 
 
 def query_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from attncli.view.explanation_lines import rest_name, seen_steps
+from attncli.view.explanation_lines import MADE_COLUMNS, rest_name, seen_steps
 from attncli.view.latex import Latex, math_name, words
 from attncli.view.notation import Notation
 from attncli.view.sums import Rest
@@ -13,7 +13,7 @@ from attncli.view.sums import Rest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from attncli.explanation import Explanation, KeyStep
+    from attncli.explanation import Explanation, KeyStep, QueryMade
 
 __all__ = ["as_markdown"]
 
@@ -49,6 +49,8 @@ def _opening(way: Explanation, latex: Latex) -> Iterator[str]:
     places = [f"{axis} {index}" for axis, index in where if index is not None]
     counts = f"{way.keys} keys" if way.keys != 1 else "1 key"
     yield ", ".join([*places, counts, f"computed in {way.dtype}"]).capitalize() + "."
+    if way.made is not None:
+        yield from _made_blocks(way, way.made, latex)
     yield _block(f"q = {latex.vector(way.given)}")
     if way.rotated is not None:
         yield f"Rotary embedding turns it by its position, {way.position}, and each key by its own:"
@@ -57,6 +59,22 @@ def _opening(way: Explanation, latex: Latex) -> Iterator[str]:
         yield _block(f"{_q(way)} W = {latex.vector(way.compared)}")
     if way.kind == "additive" and way.vector is not None:
         yield _block(f"v = {latex.vector(way.vector)}")
+
+
+def _made_blocks(way: Explanation, made: QueryMade, latex: Latex) -> Iterator[str]:
+    yield (
+        "The query is made from its embedding"
+        + (", with its position added:" if made.placed else ":")
+    )
+    yield _block(f"x = {latex.vector(made.embedding)}")
+    bias = "" if made.bias is None else " + b_q"
+    yield _block(f"q = x \\, W_q{bias}")
+    for column, total in enumerate(way.given[:MADE_COLUMNS].tolist()):
+        pairs = zip(made.embedding.tolist(), made.weight[:, column].tolist(), strict=True)
+        terms = [rf"{latex.factor(x)} \cdot {latex.factor(w)}" for x, w in pairs]
+        added = "" if made.bias is None else f" {latex.plus(float(made.bias[column]))}"
+        whole = latex.total(terms, made.products(column).tolist()) + added
+        yield _block(f"q_{{{column}}} = {whole} = {latex.number(total)}")
 
 
 def _block(formula: str) -> str:

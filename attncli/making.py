@@ -1,0 +1,46 @@
+"""How a query was made from its embedding: the first step of its way, where there is one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attncli.dtypes import widen
+from attncli.explanation import QueryMade
+from attncli.positions import sinusoidal
+
+if TYPE_CHECKING:
+    from attncli.problem import Problem
+
+__all__ = ["made_query"]
+
+
+def made_query(problem: Problem, *, batch: int, head: int, query: int) -> QueryMade | None:
+    """Return what made one query; None where it came as it is.
+
+    Parameters
+    ----------
+    problem : Problem
+        The whole problem, with all its heads.
+    batch, head, query : int
+        Within its shape.
+    """
+    if problem.made_from is None:
+        return None
+    given = problem.made_from.arguments
+    x = np.asarray(given["x"])
+    rows = x if x.ndim == 2 else x[batch if len(x) > 1 else 0]
+    embedding = widen(rows[query], problem.dtype)
+    placed = given["positions"] is not None
+    if placed:
+        embedding = embedding + sinusoidal(query + 1, len(embedding))[-1].astype(problem.dtype)
+    width = problem.query.shape[3]
+    columns = slice(head * width, (head + 1) * width)
+    bias = given["bq"]
+    return QueryMade(
+        embedding=embedding,
+        placed=placed,
+        weight=widen(np.asarray(given["wq"])[:, columns], problem.dtype),
+        bias=None if bias is None else widen(np.ravel(bias)[columns], problem.dtype),
+    )
