@@ -408,6 +408,21 @@ class TestOfAQueryThatWasProjected:
         sums = r"q_{1} = 2 \cdot 1 + \left(-1\right) \cdot \left(-2\right) + 20 = 24"
         assert sums in text
 
+    def test_terms_that_stay_say_which_they_are(self):
+        random = np.random.default_rng(2)
+        key = random.normal(size=(12, 20))
+        way = explain(pose(random.normal(size=(1, 20)), key, key, sinks=[3.0]), query=0)
+        text = as_markdown(way)
+        for step in way.steps:
+            strongest = int(np.argmax(np.abs(step.products)))
+            number = Latex().factor(step.key[strongest])
+            assert rf"\cdot {number}}}_{{d_{{{strongest}}}}}" in text
+        (denominator,) = re.findall(r"\\mathrm\{denominator\} = .*", text)
+        strongest = max(way.steps, key=lambda step: step.weight)
+        assert rf"_{{k_{{{strongest.index}}}}}" in denominator
+        assert denominator.count("sink") == 1
+        assert denominator.count(r"\underbrace") == 9
+
     def test_as_data(self):
         made = as_dict(self.way())["query"]["made"]
         assert made == {

@@ -11,7 +11,7 @@ from attncli.view.notation import Notation
 from attncli.view.sums import Rest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from attncli.explanation import Explanation, KeyStep, QueryMade
 
@@ -73,8 +73,13 @@ def _made_blocks(way: Explanation, made: QueryMade, latex: Latex) -> Iterator[st
         pairs = zip(made.embedding.tolist(), made.weight[:, column].tolist(), strict=True)
         terms = [rf"{latex.factor(x)} \cdot {latex.factor(w)}" for x, w in pairs]
         added = "" if made.bias is None else f" {latex.plus(float(made.bias[column]))}"
-        whole = latex.total(terms, made.products(column).tolist()) + added
-        yield _block(f"q_{{{column}}} = {whole} = {latex.number(total)}")
+        sizes = made.products(column).tolist()
+        whole = latex.total(terms, sizes, tags=_indices("x", terms))
+        yield _block(f"q_{{{column}}} = {whole}{added} = {latex.number(total)}")
+
+
+def _indices(letter: str, terms: Sequence[str]) -> list[str]:
+    return [f"{letter}_{{{index}}}" for index in range(len(terms))]
 
 
 def _block(formula: str) -> str:
@@ -174,7 +179,7 @@ def _products(way: Explanation, step: KeyStep, latex: Latex) -> str:
         ]
     else:
         terms = [rf"{latex.factor(q)} \cdot {latex.factor(k)}" for q, k in pairs]
-    total = latex.total(terms, step.products.tolist())
+    total = latex.total(terms, step.products.tolist(), tags=_indices("d", terms))
     if way.kind != "cosine":
         return total
     return rf"\frac{{{total}}}{{{latex.number(way.norm)} \cdot {latex.number(step.norm)}}}"
@@ -203,14 +208,15 @@ def _strongest_weight(way: Explanation, latex: Latex) -> Iterator[str]:
 
 def _denominator(way: Explanation, latex: Latex) -> str:
     seen = [step for _, step in seen_steps(way)]
+    tags: list[str | None] = [_key_name(way, step) for step in seen]
     shift = latex.plus(-way.shift)
     terms = [rf"e^{{{latex.number(step.score)} {shift}}}" for step in seen]
     sizes = [step.exponential for step in seen]
     if way.sink is not None:
         mark = rf"\underbrace{{e^{{{latex.number(way.sink)} {shift}}}}}_{{\text{{sink}}}}"
-        terms, sizes = [*terms, mark], [*sizes, way.sink_exponential]
+        terms, sizes, tags = [*terms, mark], [*sizes, way.sink_exponential], [*tags, None]
     rest = way.rest and Rest(way.rest.seen, way.rest.exponential)
-    total = latex.total(terms, sizes, rest or None)
+    total = latex.total(terms, sizes, rest or None, tags=tags)
     return rf"\mathrm{{denominator}} = {total} = {latex.number(way.denominator)}"
 
 
@@ -241,6 +247,7 @@ def _context_blocks(way: Explanation, latex: Latex) -> Iterator[str]:
         return
     yield "## Context"
     seen = [step for _, step in seen_steps(way)]
+    tags = [_key_name(way, step) for step in seen]
     for column, total in enumerate(way.context[:_MOST_COLUMNS].tolist()):
         terms = [
             rf"{latex.factor(step.weight)} \cdot {latex.factor(float(step.value[column]))}"
@@ -251,7 +258,7 @@ def _context_blocks(way: Explanation, latex: Latex) -> Iterator[str]:
         rest = None
         if way.rest is not None and way.rest.contribution is not None:
             rest = Rest(way.rest.seen, float(way.rest.contribution[column]))
-        whole = f"{latex.total(terms, sizes, rest)} = " if terms else ""
+        whole = f"{latex.total(terms, sizes, rest, tags=tags)} = " if terms else ""
         yield _block(rf"\mathrm{{context}}_{{{column}}} = {whole}{latex.number(total)}")
     if len(way.context) > _MOST_COLUMNS:
         yield f"… and {len(way.context) - _MOST_COLUMNS} more columns."

@@ -108,12 +108,22 @@ class Latex:
             shown.append(r"\ldots")
         return rf"\left({', '.join(shown)}\right)"
 
-    def total(self, terms: Sequence[str], sizes: Sequence[float], rest: Rest | None = None) -> str:
-        """Return a sum: all its terms while they are few, otherwise the largest and the rest."""
+    def total(
+        self,
+        terms: Sequence[str],
+        sizes: Sequence[float],
+        rest: Rest | None = None,
+        *,
+        tags: Sequence[str | None],
+    ) -> str:
+        """Return a sum: all its terms while they are few, otherwise the largest and the rest.
+
+        Where terms are left out, those that stay carry their tags; what has None says itself.
+        """
         left = None
         if len(terms) > _MOST_TERMS:
             chosen, left = largest(np.array(sizes), [1] * len(terms), _MOST_TERMS)
-            terms = [terms[i] for i in chosen]
+            terms = [_tagged(terms[i], tags[i]) for i in chosen]
         count = (left.count if left else 0) + (rest.count if rest else 0)
         text = " + ".join(terms)
         if not count:
@@ -121,3 +131,7 @@ class Latex:
         over = self.plus((left.total if left else 0.0) + (rest.total if rest else 0.0))
         note = rf"\underbrace{{{over[2:]}}}_{{\text{{{count} more}}}}"
         return f"{text} {over[0]} {note}" if text else f"{'' if over[0] == '+' else '-'}{note}"
+
+
+def _tagged(term: str, tag: str | None) -> str:
+    return term if tag is None else rf"\underbrace{{{term}}}_{{{tag}}}"
