@@ -21,7 +21,7 @@ from attncli.positions import sinusoidal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["OutputProjection", "Projected", "make_output", "project"]
+__all__ = ["OutputProjection", "Projected", "as_heads", "make_output", "project"]
 
 Array = npt.NDArray[Any]
 ArrayLike = npt.ArrayLike
@@ -38,7 +38,7 @@ class Projected:
     value : ndarray (…, S, G·E), or None where there is no ``wv``
         All three in the computing dtype, heads side by side in the width.
     arguments : mapping of str to object
-        Those of `project` that made them.
+        Those of `project` that made them, arrays as they are computed with.
     """
 
     query: Array
@@ -127,9 +127,6 @@ def project(
     >>> made.query, made.key
     (array([[1.]]), array([[2.5]]))
     """
-    given = {"x": x, "wq": wq, "wk": wk, "wv": wv, "bq": bq, "bk": bk, "bv": bv}
-    given |= {"key_source": key_source, "value_source": value_source}
-    given |= {"positions": positions, "precision": precision}
     say = Names(sources)
     if positions is not None:
         arguments.choice("positions", positions, ("sinusoidal",))
@@ -157,7 +154,34 @@ def project(
     if query is None or key is None:
         missing = "wq" if query is None else "wk"
         raise UsageError(f"x is projected by wq, wk and wv; {missing} is missing")
-    return Projected(query, key, made(values, "wv", bv), given)
+    value = made(values, "wv", bv)
+    biases = {"bq": bq, "bk": bk, "bv": bv}
+    given: dict[str, Any] = {"x": embeddings.array, **weights}
+    given |= {n: None if b is None else arguments.real_array(say(n), b) for n, b in biases.items()}
+    given["key_source"] = None if key_source is None else keys.array
+    given["value_source"] = None if value_source is None else values.array
+    given |= {"positions": positions, "precision": precision}
+    return Projected(query, key, value, given)
+
+
+def as_heads(packed: Array | None, own: Array | None) -> Array | None:
+    """Return heads that lie side by side in the axes of those that they stand for.
+
+    Parameters
+    ----------
+    packed : ndarray (…, S, G·D), or None
+    own : ndarray (B, G, S, D), or None
+
+    Returns
+    -------
+    ndarray (B, G, S, D), or None where either is missing or they do not fit
+    """
+    if own is None or packed is None:
+        return None
+    batch, heads, rows, width = own.shape
+    if packed.shape[-2:] != (rows, heads * width) or packed.size != own.size:
+        return None
+    return packed.reshape(batch, rows, heads, width).transpose(0, 2, 1, 3)
 
 
 def make_output(say: Names, wo: object, bo: object, width: int) -> OutputProjection | None:

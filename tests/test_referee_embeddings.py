@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from referee_numpy import SEEDS, draw, named, softmax
 
-from attncli import pose, project
+from attncli import UsageError, load, pose, project, solve
 from attncli.referee import check
 
 BATCH, TOKENS, WIDTH, HEADS = 2, 7, 16, 4
@@ -67,7 +67,21 @@ MISTAKES = {
         linear(bare, g, "v"),
     ],
     "projections_missing": lambda x, _, __: [x, x, x],
+    "wq_unused": lambda x, _, g: [x, linear(x, g, "k"), linear(x, g, "v")],
+    "wk_unused": lambda x, _, g: [linear(x, g, "q"), x, linear(x, g, "v")],
     "wv_unused": lambda x, _, g: [linear(x, g, "q"), linear(x, g, "k"), x],
+    "queries_made_with_wk": lambda x, _, g: [linear(x, g, n) for n in "kkv"],
+    "queries_made_with_wv": lambda x, _, g: [linear(x, g, n) for n in "vkv"],
+    "keys_made_with_wq": lambda x, _, g: [linear(x, g, n) for n in "qqv"],
+    "keys_made_with_wv": lambda x, _, g: [linear(x, g, n) for n in "qvv"],
+    "values_made_with_wq": lambda x, _, g: [linear(x, g, n) for n in "qkq"],
+    "values_made_with_wk": lambda x, _, g: [linear(x, g, n) for n in "qkk"],
+    "projections_in_the_order_kvq": lambda x, _, g: [linear(x, g, n) for n in "kvq"],
+    "projections_in_the_order_vqk": lambda x, _, g: [linear(x, g, n) for n in "vqk"],
+    "projections_all_wq": lambda x, _, g: [linear(x, g, n) for n in "qqq"],
+    "wq_transposed+wk_transposed": lambda x, _, g: [
+        linear(x, g, n, **turned(g, *"qk")) for n in "qkv"
+    ],
     "projections_transposed+projection_biases_missing": lambda x, _, g: [
         x @ g[f"w{n}"].T for n in "qkv"
     ],
@@ -86,6 +100,57 @@ def test_mistakes_of_self_attention(seed, name):
     assert judge(right, x, given, positions="sinusoidal").passed
     wrong = attend(*MISTAKES[name](placed, x, given))
     assert named(judge(wrong, x, given, positions="sinusoidal")) == {name}
+
+
+def turns(exponents, first=0):
+    return np.arange(first, first + TOKENS)[:, None] / 10000.0 ** np.asarray(exponents)
+
+
+def in_turn(one, other):
+    both = np.empty((TOKENS, WIDTH))
+    both[:, ::2], both[:, 1::2] = one, other
+    return both
+
+
+PAIRED = np.arange(0, WIDTH, 2) / WIDTH
+OWN = np.arange(WIDTH) / WIDTH
+ENCODINGS = {
+    "positions_concatenated": lambda x: x + np.hstack([np.sin(ANGLES), np.cos(ANGLES)]),
+    "positions_cosine_first": lambda x: x + in_turn(np.cos(ANGLES), np.sin(ANGLES)),
+    "positions_from_one": lambda x: x + in_turn(np.sin(turns(PAIRED, 1)), np.cos(turns(PAIRED, 1))),
+    "positions_own_exponents": lambda x: (
+        x + in_turn(np.sin(turns(OWN))[:, ::2], np.cos(turns(OWN))[:, 1::2])
+    ),
+    "positions_double_exponents": lambda x: (
+        x + in_turn(np.sin(turns(2 * PAIRED)), np.cos(turns(2 * PAIRED)))
+    ),
+    "positions_twice": lambda x: x + POSITIONS + POSITIONS,
+    "embeddings_scaled": lambda x: 4 * x + POSITIONS,
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_other_encodings_of_positions(seed, name):
+    x, given = layer(seed)
+    wrong = attend(*(linear(ENCODINGS[name](x), given, n) for n in "qkv"))
+    assert named(judge(wrong, x, given, positions="sinusoidal")) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_positions_that_nobody_asked_for(seed):
+    x, given = layer(seed)
+    report = judge(attend(*(linear(x + POSITIONS, given, n) for n in "qkv")), x, given)
+    assert named(report) == {"positions_unasked"}
+    assert report.diagnosis.explanations[0].options == ("--positions sinusoidal",)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_scale_of_the_embeddings_width(seed):
+    x, given = layer(seed, width=12)
+    q, k, v = (linear(x, given, n) for n in "qkv")
+    # The right scale is 1/√3, the scale of all heads together 1/√12.
+    assert named(judge(attend(q * np.sqrt(3 / WIDTH), k, v), x, given)) == {"input_width_scale"}
 
 
 def test_a_bias_of_the_keys_changes_no_weight():
@@ -146,6 +211,54 @@ def test_a_fused_product_that_is_cut_in_another_order(seed, heads):
     assert named(judge(wrong, x, given, heads)) == {name}
     # It is seen without the embeddings, too.
     assert named(check(wrong.astype("f4"), pose(*made, heads=heads))) == {name}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_short_embeddings_are_projected_in_float64_where_nobody_said_how(dtype):
+    """The answer is exact; what was projected in float32 is judged as made in float32."""
+    x, given = layer(0)
+    short = {name: array.astype(dtype) for name, array in given.items()}
+    wide = {name: array.astype(float) for name, array in short.items()}
+    x = x.astype(dtype)
+    right = attend(*(linear(x.astype(float), wide, n) for n in "qkv"))
+    problem = load(x=x, heads=HEADS, **short)
+    assert check(right, problem).passed
+    assert check(right.astype("f4"), problem).passed
+    wrong = attend(*(x.astype(float) @ wide[f"w{n}"] for n in "qkv"))
+    assert named(check(wrong, problem)) == {"projection_biases_missing"}
+    # An implementation that begins with query, key and value of float32 begins there.
+    made = project(x, **short)
+    exact = attend(*(array.astype(float) for array in (made.query, made.key, made.value)))
+    posed = pose(made.query, made.key, made.value, heads=HEADS)
+    assert check(exact, posed, projected=made).passed
+
+
+def test_values_are_no_matter_of_weights():
+    x, given = layer(0)
+    short = {name: array.astype("f4") for name, array in given.items()}
+    problem = load(x=x.astype("f4"), heads=HEADS, **short)
+    weights = solve(problem).weights.astype(float)
+    report = check({"weights": weights}, problem, time_limit=2)
+    assert named(report) <= {"computed_in_float32"}
+
+
+def test_what_is_no_projection_is_refused():
+    x, given = layer(0)
+    made = project(x, **given)
+    problem = pose(made.query, made.key, made.value, heads=HEADS)
+    for other in ((1, 2), {}, "made", problem):
+        with pytest.raises(UsageError, match=r"expected what attncli\.project returns"):
+            check(made.query, problem, projected=other)
+
+
+def test_files_in_another_order_are_no_advice_for_embeddings():
+    x, given = layer(0)
+    problem = load(x=x, heads=HEADS, **given)
+    q, k, v = (linear(x, given, n) for n in "qkv")
+    (explanation,) = check(attend(k, q, v), problem).diagnosis.explanations
+    assert (explanation.name, explanation.options) == ("query_key_exchanged", ())
+    (explanation,) = check(attend(q, k, k), problem).diagnosis.explanations
+    assert explanation.name == "values_made_with_wk"
 
 
 def test_noise_has_no_name():

@@ -118,7 +118,7 @@ def another(quantity: Quantity, case: Case, deadline: float = math.inf) -> Conve
     return Convention(
         name=quantity.name,
         topic=quantity.topic,
-        meaning=quantity.meaning(shortest(number), shortest(float(f"{right:.4g}"))),
+        meaning=quantity.meaning(f"{number:.6g}", shortest(float(f"{right:.4g}"))),
         fix=quantity.fix,
         shows=quantity.shows,
         apply=lambda recipe: quantity.put(recipe, number),
@@ -162,7 +162,8 @@ def _narrowed(distance: Callable[[float], float], multiple: float, before: float
     at_one, at_other = distance(one), distance(other)
     enough = max(_LEFT * before, _FALLEN * distance(multiple))
     for section in range(_NARROWED):
-        if section == _SOON and min(at_one, at_other) > enough:
+        # The right number itself may have lost a digit or two, which nothing has shown yet.
+        if section == _SOON and multiple != 1 and min(at_one, at_other) > enough:
             return None
         if at_one < at_other:
             high, other, at_other = other, one, at_one

@@ -35,6 +35,8 @@ _SMALL_CELLS = 2**15
 _PROBE_CELLS = 2**10
 # Larger than this a slice is not evaluated at all.
 _MOST_CELLS = 2**21
+# Products of embeddings and weights that take some hundredths of a second.
+_MOST_PROJECTED = 2**29
 _LARGE_NEGATIVE = -1e3
 # So many slices more are looked at before an explanation is said of all.
 _ELSEWHERE = 5
@@ -118,6 +120,17 @@ class Case:
     evaluable: bool = True
     products: Products = field(default_factory=dict, repr=False)
     place: str = ""
+
+    @property
+    def projectable(self) -> bool:
+        """Whether query, key and value are soon made again from what they were made of."""
+        problem, given = self.recipe.problem, self.recipe.projected
+        if given is None:
+            return False
+        arrays = [problem.query, problem.key, problem.value]
+        rows = max(self.recipe.whole.shape[2:]) * given["x"].shape[-1]
+        widths = sum(array.shape[1] * array.shape[3] for array in arrays if array is not None)
+        return bool(problem.shape[0] * rows * widths <= _MOST_PROJECTED)
 
     @property
     def cells(self) -> int:
@@ -254,8 +267,9 @@ class Cases:
     def _part(self, needs: frozenset[Need], row: Row, cells: int = _SMALL_CELLS) -> Part:
         batches, heads, queries, keys = self._question.problem.shape
         batch = None if "batch" in needs or batches == 1 else row[0]
-        # The output projection needs all heads, and so does an average.
-        mixed = self._question.averaged or self._question.problem.output is not None
+        # The output projection of a context needs all heads, and so does an average.
+        joined = self._question.problem.output is not None and "context" in self._question.files
+        mixed = self._question.averaged or joined
         head = None if mixed or "heads" in needs or heads == 1 else row[1]
         count = max(1, cells // (keys * (heads if head is None else 1)))
         if "rows" in needs or count >= queries:

@@ -28,7 +28,8 @@ class Convention:
     name : str
         For machines: ``unscaled``.
     topic : str
-        The step it changes; two conventions of one topic exclude each other.
+        The step it changes; two conventions of one topic exclude each other, and one of a topic
+        excludes those of a part of it: "projection" that of "projection wq".
     meaning : str
         What the other implementation did, as a sentence without its full stop.
     fix : str
@@ -46,6 +47,8 @@ class Convention:
         are too large to be computed again and again.
     reshapes : bool
         It explains files that have another shape than the answer, and no others.
+    projects : bool
+        It makes query, key and value again from what they were made of.
     variant_of : tuple of str
         The names of conventions beside which this one says nothing more.
     """
@@ -60,6 +63,7 @@ class Convention:
     needs: frozenset[Need] = frozenset()
     late: bool = False
     reshapes: bool = False
+    projects: bool = False
     variant_of: tuple[str, ...] = ()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.errors import AttnError
-from attncli.projection import project
+from attncli.projection import as_heads, project
 from attncli.referee.convention import Convention, Need
 from attncli.referee.conventions_heads import of_inputs
 from attncli.referee.conventions_projection import of_projections
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.referee.recipe import Part
 
-__all__ = ["EMBEDDINGS", "FUSED"]
+__all__ = ["EMBEDDINGS", "FUSED", "SOURCES", "Given", "made_again"]
 
 Array = npt.NDArray[Any]
 Apply = Callable[[Recipe], Recipe | None]
@@ -29,13 +30,13 @@ Apply = Callable[[Recipe], Recipe | None]
 Given = Mapping[str, Any]
 
 _ALL: frozenset[Need] = frozenset({"heads", "rows"})
-_SOURCES = {"x", "key_source", "value_source"}
+SOURCES = {"x", "key_source", "value_source"}
 _WEIGHTS = ("wq", "wk", "wv")
 _BIASES = ("bq", "bk", "bv")
 _WORDS = {"q": "queries", "k": "keys", "v": "values"}
 
 
-def _made_again(change: Callable[[Given], Given | None]) -> Apply:
+def made_again(change: Callable[[Given], Given | None]) -> Apply:
     """Make an `apply` that projects the embeddings anew, by other arguments."""
 
     def apply(recipe: Recipe) -> Recipe | None:
@@ -49,9 +50,9 @@ def _made_again(change: Callable[[Given], Given | None]) -> Apply:
         problem = recipe.problem
         rows = slice(None) if recipe.part[2] is None else slice(*recipe.part[2])
         arrays = {
-            "query": _like(problem.query, made.query[..., rows, :]),
-            "key": _like(problem.key, made.key),
-            "value": _like(problem.value, made.value),
+            "query": _finite(as_heads(made.query[..., rows, :], problem.query)),
+            "key": _finite(as_heads(made.key, problem.key)),
+            "value": _finite(as_heads(made.value, problem.value)),
         }
         fit = all((arrays[n] is None) is (getattr(problem, n) is None) for n in arrays)
         # Another convention begins with what this one leaves.
@@ -64,8 +65,8 @@ def _of_part(given: Given, whole: Problem, part: Part) -> Given:
     """Return the arguments that make one batch entry, or one head: all else is not computed."""
     batch, head, _ = part
     found = dict(given)
-    for name in _SOURCES & set(given):
-        source = np.asarray(given[name])
+    for name in SOURCES & set(given):
+        source = given[name]
         if batch is not None and source.ndim == 3 and len(source) > 1:
             found[name] = source[batch : batch + 1]
     if head is None:
@@ -80,34 +81,30 @@ def _of_part(given: Given, whole: Problem, part: Part) -> Given:
             continue
         columns = slice(at * array.shape[3], (at + 1) * array.shape[3])
         if f"w{letter}" in given:
-            found[f"w{letter}"] = np.asarray(given[f"w{letter}"])[:, columns]
+            found[f"w{letter}"] = given[f"w{letter}"][:, columns]
         if f"b{letter}" in given:
             found[f"b{letter}"] = np.ravel(given[f"b{letter}"])[columns]
     return found
 
 
-def _like(own: Array | None, packed: Array | None) -> Array | None:
-    """Return (…, S, G·D) with the axes (B, G, S, D) of what it stands for; None if it cannot be."""
-    if own is None or packed is None:
+def _finite(array: Array | None) -> Array | None:
+    """Return numbers in float64; what pads a batch may be anything, and must not be felt."""
+    if array is None:
         return None
-    batch, heads, rows, width = own.shape
-    if packed.shape[-2:] != (rows, heads * width) or packed.size != own.size:
-        return None
-    # What pads a batch may be anything, and must not be felt.
-    finite: Array = np.nan_to_num(widen(packed, np.float64), posinf=0.0, neginf=0.0)
-    return finite.reshape(batch, rows, heads, width).transpose(0, 2, 1, 3)
+    finite: Array = np.nan_to_num(widen(array, np.float64), posinf=0.0, neginf=0.0)
+    return finite
 
 
 def _transposed(*names: str) -> Apply:
     def change(given: Given) -> Given | None:
-        there = {name: np.asarray(given[name]) for name in names if name in given}
+        there = {name: given[name] for name in names if name in given}
         square = all(weight.shape[0] == weight.shape[-1] for weight in there.values())
         # One matrix alone is another convention's.
         if not square or len(there) < min(len(names), 2):
             return None
         return {**given, **{name: weight.T for name, weight in there.items()}}
 
-    return _made_again(change)
+    return made_again(change)
 
 
 def _without(*names: str) -> Apply:
@@ -117,7 +114,7 @@ def _without(*names: str) -> Apply:
             return None
         return {name: value for name, value in given.items() if name not in there}
 
-    return _made_again(change)
+    return made_again(change)
 
 
 def _of_x_alone(given: Given) -> Given | None:
@@ -130,14 +127,52 @@ def _unprojected(*names: str) -> Apply:
 
     def change(given: Given) -> Given | None:
         there = [name for name in names if name in given]
-        width = np.shape(given["x"])[-1]
+        width = given["x"].shape[-1]
         if not there:
             return None
-        identities = dict.fromkeys(there, np.eye(width))
+        # Of the narrowest format, so that nothing is computed in a wider one.
+        identities = dict.fromkeys(there, np.eye(width, dtype=np.float16))
         biases = {f"b{name[1]}" for name in there}
         return {n: v for n, v in given.items() if n not in biases} | identities
 
-    return _made_again(change)
+    return made_again(change)
+
+
+def _by_another(target: str, source: str) -> Apply:
+    """Make an `apply` that makes one of q, k and v with the weight and bias of another."""
+
+    def change(given: Given) -> Given | None:
+        if f"w{target}" not in given or f"w{source}" not in given:
+            return None
+        rest = {n: v for n, v in given.items() if n != f"b{target}"}
+        bias = {f"b{target}": given[f"b{source}"]} if f"b{source}" in given else {}
+        return {**rest, f"w{target}": given[f"w{source}"], **bias}
+
+    return made_again(change)
+
+
+def _in_the_order(letters: str) -> Apply:
+    """Make an `apply` that makes q, k and v with the weights and biases of these."""
+
+    def change(given: Given) -> Given | None:
+        if any(name not in given for name in _WEIGHTS):
+            return None
+        rest = {n: v for n, v in given.items() if n not in _BIASES}
+        moved = {
+            f"{kind}{target}": given[f"{kind}{source}"]
+            for kind in "wb"
+            for target, source in zip("qkv", letters, strict=True)
+            if f"{kind}{source}" in given
+        }
+        return {**rest, **moved}
+
+    return made_again(change)
+
+
+def _scaled_by_the_embedding(recipe: Recipe) -> Recipe | None:
+    if recipe.projected is None:
+        return None
+    return vary(recipe, scale=recipe.projected["x"].shape[-1] ** -0.5)
 
 
 def _values_without_positions(recipe: Recipe) -> Recipe | None:
@@ -189,7 +224,7 @@ def _unless_three(recipe: Recipe) -> Recipe | None:
 def _transposition(names: tuple[str, ...], what: str) -> Convention:
     return of_projections(
         "projections_transposed" if len(names) > 1 else f"{names[0]}_transposed",
-        "projection",
+        "projection" if len(names) > 1 else f"projection {names[0]}",
         f"{what} transposed: rows are taken for columns",
         "mind the orientation: nn.Linear stores (out, in) and computes X · Wᵀ; X · W wants (in, "
         "out)",
@@ -201,16 +236,51 @@ def _transposition(names: tuple[str, ...], what: str) -> Convention:
 def _lost_bias(names: tuple[str, ...], what: str) -> Convention:
     return of_projections(
         "projection_biases_missing" if len(names) > 1 else f"{names[0]}_missing",
-        "projection bias",
+        "projected bias",
         f"{what} missing",
         "add the bias after the product with the weights",
         _without(*names),
     )
 
 
-EMBEDDINGS = (
+def _unused(letter: str) -> Convention:
+    return of_projections(
+        f"w{letter}_unused",
+        f"projection w{letter}",
+        f"the {_WORDS[letter]} are the embeddings themselves, not projected",
+        f"multiply the embeddings with w{letter}",
+        _unprojected(f"w{letter}"),
+    )
+
+
+def _confused(target: str, source: str) -> Convention:
+    return of_projections(
+        f"{_WORDS[target]}_made_with_w{source}",
+        f"projection w{target}",
+        f"the {_WORDS[target]} are made with w{source}, the projection of the {_WORDS[source]}",
+        f"multiply with w{target} for the {_WORDS[target]}",
+        _by_another(target, source),
+    )
+
+
+def _confused_all(name: str, letters: str) -> Convention:
+    order = ", ".join(f"w{letter}" for letter in letters)
+    return of_projections(
+        name,
+        "projection",
+        f"query, key and value are made with {order}, in this order",
+        "multiply with wq for the queries, with wk for the keys and with wv for the values",
+        _in_the_order(letters),
+    )
+
+
+_MADE = (
     _transposition(_WEIGHTS, "the weights of all projections are"),
     *(_transposition((name,), f"{name} is") for name in _WEIGHTS),
+    _confused_all("projections_in_the_order_kvq", "kvq"),
+    _confused_all("projections_in_the_order_vqk", "vqk"),
+    _confused_all("projections_all_wq", "qqq"),
+    *(_confused(target, source) for target, source in permutations("qkv", 2)),
     of_projections(
         "projections_missing",
         "projection",
@@ -218,13 +288,7 @@ EMBEDDINGS = (
         "multiply the embeddings with wq, wk and wv",
         _unprojected(*_WEIGHTS),
     ),
-    of_projections(
-        "wv_unused",
-        "projection",
-        "the values are the embeddings themselves, not projected",
-        "multiply the embeddings with wv",
-        _unprojected("wv"),
-    ),
+    *map(_unused, "qkv"),
     _lost_bias(_BIASES, "the biases of all projections are"),
     *(_lost_bias((name,), f"the bias {name} of the {_WORDS[name[1]]} is") for name in _BIASES),
     of_projections(
@@ -247,9 +311,17 @@ EMBEDDINGS = (
         "keys and values are made from the embeddings of the queries: self-attention, where "
         "cross-attention is asked for",
         "make keys and values from the other sequence",
-        _made_again(_of_x_alone),
+        made_again(_of_x_alone),
+    ),
+    of_projections(
+        "input_width_scale",
+        "scale",
+        "the scale is 1/√W, of the width of the embeddings instead of one head",
+        "divide by √D, D being the width of one head",
+        _scaled_by_the_embedding,
     ),
 )
+EMBEDDINGS = tuple(replace(convention, projects=True) for convention in _MADE)
 
 FUSED = tuple(
     Convention(

@@ -180,6 +180,12 @@ def _key_as_value(recipe: Recipe) -> Recipe | None:
     return vary(recipe, value=key)
 
 
+def _in_the_order(letters: str) -> Callable[[Problem], str]:
+    """Return how three files are given in another order; embeddings have no such files."""
+    words = f"give query, key and value in the order {letters}"
+    return lambda problem: "" if problem.made_from is not None else words
+
+
 INPUTS = (
     Convention(
         name="query_key_exchanged",
@@ -188,7 +194,7 @@ INPUTS = (
         fix="compute query · keyᵀ, a row for each query",
         shows="query ≠ key",
         apply=_exchange_query_key,
-        option=lambda _: "give query, key and value in the order K Q V",
+        option=_in_the_order("K Q V"),
         needs=frozenset({"rows"}),
     ),
     Convention(
@@ -198,7 +204,7 @@ INPUTS = (
         fix="score with the keys and sum the values",
         shows="key ≠ value",
         apply=_exchange_key_value,
-        option=lambda _: "give query, key and value in the order Q V K",
+        option=_in_the_order("Q V K"),
     ),
     Convention(
         name="query_value_exchanged",
@@ -207,7 +213,7 @@ INPUTS = (
         fix="score query against key and sum the values",
         shows="query ≠ value",
         apply=_exchange_query_value,
-        option=lambda _: "give query, key and value in the order V K Q",
+        option=_in_the_order("V K Q"),
         needs=frozenset({"rows"}),
     ),
     Convention(
@@ -217,6 +223,7 @@ INPUTS = (
         fix="multiply the weights with the values",
         shows="key ≠ value",
         apply=_key_as_value,
-        option=lambda _: "give query, key and value in the order Q K K",
+        option=_in_the_order("Q K K"),
+        variant_of=("values_made_with_wk",),
     ),
 )

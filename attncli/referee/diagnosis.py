@@ -55,21 +55,16 @@ def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -
     search = Search(narrow, _ready(narrow, shaped), deadline)
     # Where that is so, two mistakes together are far less likely.
     single = _computed_in_single(question)
-    mixed = not single and _may_be_mixed(narrow)
-    explanations = search.run(pairs=not single and not mixed)
-    tried, complete = search.tried, search.complete
-    if not explanations and mixed:
-        rounder = Search(_as_single(narrow), _ready(narrow, shaped), deadline)
-        explanations = tuple(_in_which(search, narrow, one) for one in rounder.run())
-        tried, complete = tried + rounder.tried, complete and rounder.complete
+    explanations, tried, complete = _searched(search, narrow, shaped, pairs=not single)
     if not explanations and not single and len(question.files) > 1:
         for name in question.files:
             alone = narrow.about((name,))
             if name not in _wrong(narrow):
                 continue
             one = Search(alone, _ready(alone, shaped), deadline)
-            explanations += one.run()
-            tried, complete = tried + one.tried, complete and one.complete
+            found, more, whole = _searched(one, alone, shaped, pairs=True)
+            explanations += found
+            tried, complete = tried + more, complete and whole
     explanations = explanations or single
     scope = "slices" if search.cases.sliced else "all"
     apart = _apart(search, explanations) if len(explanations) > 1 else ""
@@ -206,6 +201,19 @@ def _computed_in_single(question: Question) -> tuple[Explanation, ...]:
     return () if found is None or found.error < _ALIKE * single.eps * largest else (found,)
 
 
+def _searched(
+    search: Search, question: Question, shaped: Mapping[str, Array], *, pairs: bool
+) -> tuple[tuple[Explanation, ...], int, bool]:
+    """Return explanations in the format of the files, or else in float32; the tries; and if all."""
+    mixed = pairs and _may_be_mixed(question)
+    found = search.run(pairs=pairs and not mixed)
+    if found or not mixed:
+        return found, search.tried, search.complete
+    rounder = Search(_as_single(question), _ready(question, shaped), search.deadline)
+    found = tuple(_in_which(search, question, one) for one in rounder.run())
+    return found, search.tried + rounder.tried, search.complete and rounder.complete
+
+
 def _may_be_mixed(question: Question) -> bool:
     """Return whether files of float64 may have been made of products in float32.
 
@@ -215,7 +223,7 @@ def _may_be_mixed(question: Question) -> bool:
     given: list[Any] = [problem.query, problem.key, problem.value]
     if made is not None:
         given = [made.arguments[name] for name in ("x", "wq", "wk")]
-    widths = [np.asarray(array).dtype.itemsize for array in given if array is not None]
+    widths = [array.dtype.itemsize for array in given if array is not None]
     exact = all(precision.name == "float64" for precision in question.precisions.values())
     earned_all = all(tolerance.earned for tolerance in question.tolerances.values())
     return exact and earned_all and max(widths) <= PRECISIONS["float32"].computing.itemsize

@@ -12,8 +12,10 @@ import numpy.typing as npt
 
 from attncli import arguments
 from attncli.averaging import average_weights, refuse_without_heads
+from attncli.dtypes import widen
 from attncli.engine import attend
 from attncli.errors import UsageError
+from attncli.projection import Projected, as_heads, project
 from attncli.referee.case import Question
 from attncli.referee.comparison import Compared, File, compare
 from attncli.referee.diagnosis import diagnose as find_out
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from attncli.problem import Problem
-    from attncli.projection import Projected
 
 __all__ = ["check"]
 
@@ -98,10 +99,15 @@ def check(
     True
     """
     time_limit = arguments.finite_number("time_limit", time_limit)
-    problem = replace(
-        problem.read(), dtype=np.dtype(np.float64), made_from=projected or problem.made_from
-    )
+    if projected is not None and not isinstance(projected, Projected):
+        raise UsageError(
+            f"projected: expected what attncli.project returns; found {type(projected).__name__}"
+        )
+    problem = problem.read()
     inputs = [a for a in (problem.query, problem.key, problem.value) if a is not None]
+    problem = replace(_exactly_made(problem), dtype=np.dtype(np.float64))
+    if projected is not None:
+        problem = replace(problem, made_from=projected)
     single = all(array.dtype.itemsize <= _SINGLE for array in inputs)
     named = _named(expected, problem)
     read = {name: File.of(name, given, single=single) for name, given in named.items()}
@@ -132,6 +138,29 @@ def check(
     unjudged = "" if swamped is None else told(problem, swamped)
     values = {name: file.values for name, file in files.items()}
     return CheckReport(compared.verdicts, found, values, answers, unjudged)
+
+
+def _exactly_made(problem: Problem) -> Problem:
+    """Return the problem with query, key and value projected in float64, if nobody said how."""
+    made = problem.made_from
+    if made is None or made.arguments["precision"] is not None:
+        return problem
+    exact = project(**{**made.arguments, "precision": "float64"})
+    return replace(
+        problem,
+        made_from=exact,
+        query=_unless_padding(exact.query, problem.query),
+        key=_unless_padding(exact.key, problem.key),
+        value=None if problem.value is None else _unless_padding(exact.value, problem.value),
+    )
+
+
+def _unless_padding(packed: Array | None, own: Array) -> Array:
+    """Return an array made again; where it is not finite it pads, and stays as it was."""
+    made = as_heads(packed, own)
+    if made is None:
+        return own
+    return np.where(np.isfinite(made), made, widen(own, made.dtype))
 
 
 def _question(

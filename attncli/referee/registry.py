@@ -18,6 +18,7 @@ from attncli.referee.conventions_hiding import HIDING, TOGETHER
 from attncli.referee.conventions_mask import MASKS
 from attncli.referee.conventions_outputs import LSE, SCORES
 from attncli.referee.conventions_padding import BLIND_ROWS, PADDING
+from attncli.referee.conventions_positions import POSITIONS
 from attncli.referee.conventions_products import PRODUCTS
 from attncli.referee.conventions_projection import OUTPUT
 from attncli.referee.conventions_rope import ROPE
@@ -43,6 +44,7 @@ __all__ = ["CONVENTIONS", "FITTED"]
 # What happens to queries that see no key is decided when every rule is known.
 CONVENTIONS = (
     *EMBEDDINGS,
+    *POSITIONS,
     *FUSED,
     *ATTENDED,
     *HEADS,

@@ -40,7 +40,6 @@ _ROUNDING = 0.05
 _ALONE = {"precision", "online softmax", "splits", "number of heads", "strides"}
 # Two of these together may be one other scale.
 _AS_A_SCALE = {"scale", "softmax"}
-_OF_EMBEDDINGS = {"projection", "projection bias", "positions", "key source"}
 _CONCERNS = {
     "lse": {"lse"},
     "scores": {"scores", "raw", "capped"},
@@ -62,6 +61,8 @@ class Search:
         False once the time limit has come.
     too_large : tuple of str
         The conventions that need more of the problem at once than can be tried.
+    deadline : float
+        On the clock of `time.monotonic`.
     """
 
     def __init__(self, question: Question, canonical: Mapping[str, Array], deadline: float) -> None:
@@ -70,7 +71,7 @@ class Search:
         self.too_large: tuple[str, ...] = ()
         self.cases = Cases(question, canonical)
         self._question = question
-        self._deadline = deadline
+        self.deadline = deadline
         self._shapes_are_right = bool(canonical)
         self._firsts: dict[tuple[int, str], Recipe | None] = {}
 
@@ -101,38 +102,47 @@ class Search:
     def _fitted(self) -> list[tuple[Fit, Group]]:
         """Explain by a scale, a factor or a number of zeros of any size."""
         cases = self.cases.of(frozenset())
-        if time.monotonic() > self._deadline or not cases:
+        if time.monotonic() > self.deadline or not cases:
             return []
-        made = [fitted(cases[0], self._deadline) for fitted in FITTED]
+        made = [fitted(cases[0], self.deadline) for fitted in FITTED]
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
     def _sensible(self) -> list[Convention]:
         """Return the conventions that bear on the outputs and can be applied."""
         names = set(self._question.files)
         problem = self._question.problem
-        absent = _OF_EMBEDDINGS if problem.made_from is None else set()
         concerned = [
             convention
             for convention in CONVENTIONS
             if names & _CONCERNS.get(convention.topic, names)
-            and convention.topic not in absent
+            and not (convention.projects and problem.made_from is None)
             and not (convention.reshapes and self._shapes_are_right)
         ]
-        able = [c for c in concerned if self._can(c.late, self.cases.of(c.needs))]
+        able = [c for c in concerned if self._can((c,), self.cases.of(c.needs))]
         never = _absent(problem)
         self.too_large = tuple(c.name for c in concerned if c not in able and c.topic not in never)
-        return [c for c in able if self._follow(self.cases.of(c.needs)[0], (c,)) is not None]
+        return [c for c in able if self._has_sense(c)]
+
+    def _has_sense(self, convention: Convention) -> bool:
+        """Return whether a convention can be applied to the problem, so long as there is time."""
+        if time.monotonic() > self.deadline:
+            self.complete = False
+            return False
+        return self._follow(self.cases.of(convention.needs)[0], (convention,)) is not None
 
     @staticmethod
-    def _can(late: bool, cases: Sequence[Case]) -> bool:  # noqa: FBT001
-        return late or all(case.evaluable for case in cases)
+    def _can(group: Group, cases: Sequence[Case]) -> bool:
+        """Return whether a group can be tried on cases of that size."""
+        ready = all(one.late for one in group) or all(case.evaluable for case in cases)
+        projects = any(one.projects for one in group)
+        return ready and not (projects and not all(case.projectable for case in cases))
 
     def _pairs(self, conventions: Sequence[Convention]) -> list[Group]:
         """Return all pairs of different topics, those that cost least first."""
         pairs = [
             (one, other)
             for one, other in combinations(conventions, 2)
-            if one.topic != other.topic and not {one.topic, other.topic} & _ALONE
+            if not other.topic.startswith(one.topic) and not {one.topic, other.topic} & _ALONE
         ]
         return sorted(pairs, key=self._cost)
 
@@ -145,7 +155,7 @@ class Search:
         """Return the groups that explain the files, and how well, until the time is over."""
         found: list[tuple[Fit, Group]] = []
         for group in groups:
-            if time.monotonic() > self._deadline:
+            if time.monotonic() > self.deadline:
                 self.complete = False
                 break
             result = self._try(group)
@@ -155,7 +165,7 @@ class Search:
 
     def _try(self, group: Group) -> Fit | None:
         cases = self.cases.of(_needs(group))
-        if not self._can(all(convention.late for convention in group), cases):
+        if not self._can(group, cases):
             return None
         recipes = [self._follow(case, group) for case in cases]
         ready = [recipe for recipe in recipes if recipe is not None]
@@ -170,7 +180,7 @@ class Search:
     def _ruled_out(self, group: Group) -> bool:
         """Return whether a small part shows already that the group does not fit."""
         probe = self.cases.probe(_needs(group))
-        if probe is None or not self._can(False, [probe]):  # noqa: FBT003
+        if probe is None or not probe.evaluable:
             return False
         recipe = self._follow(probe, group)
         return recipe is not None and not may_agree(self._question, probe, recipe)
@@ -202,7 +212,7 @@ class Search:
     def _fails_at(self, group: Group) -> str:
         """Return a part of a large problem that the group does not explain, if one is found."""
         for case in self.cases.elsewhere(_needs(group)):
-            if time.monotonic() > self._deadline or not self._can(False, [case]):  # noqa: FBT003
+            if time.monotonic() > self.deadline or not case.evaluable:
                 break
             recipe = follow(case, group)
             if recipe is not None and not agrees(self._question, case, recipe):
