@@ -55,10 +55,29 @@ _FAMILIES = (
     # The same words with .weight are linear layers (Llama as Meta published it).
     _Family("Llama", _each("w{}.weight"), _each("w{}.bias"), _linear("wo")),
     _Family("Llama", _each("{}_proj.weight"), _each("{}_proj.bias"), _linear("o_proj", "out_proj")),
-    _Family("BERT", _each("{}.weight", _BERT), _each("{}.bias", _BERT), _linear("output.dense")),
+    _Family(
+        "BERT",
+        _each("{}.weight", _BERT),
+        _each("{}.bias", _BERT),
+        # The others are those of classes that call their layers so.
+        _linear("output.dense", "out_proj", "out", "proj", "fc_out"),
+    ),
+    _Family("DistilBERT", _each("{}_lin.weight"), _each("{}_lin.bias"), _linear("out_lin")),
+    _Family("Diffusers", _each("to_{}.weight"), _each("to_{}.bias"), _linear("to_out.0", "to_out")),
+    # Classes of books and courses: linear layers, or bare matrices that stand behind X.
+    _Family(
+        "W_query",
+        _each("W_{}.weight", _BERT),
+        _each("W_{}.bias", _BERT),
+        _linear("out_proj", "W_out", "W_o"),
+    ),
+    _Family("W_q", _each("W_{}.weight"), _each("W_{}.bias"), _linear("W_o", "out_proj")),
+    _Family("W_query", _each("W_{}", _BERT), _each("b_{}", _BERT), (), "in, out", one_head=True),
+    _Family("W_q", _each("W_{}"), _each("b_{}"), (("W_o", "b_o"),), "in, out", one_head=True),
     _Family(_TORCH, ("in_proj_weight",), ("in_proj_bias",), _linear("out_proj")),
     # With kdim or vdim it has three weights, and still one bias.
     _Family(_TORCH, _each("{}_proj_weight"), ("in_proj_bias",), _linear("out_proj")),
+    _Family("timm", ("qkv.weight",), ("qkv.bias",), _linear("proj")),
     _Family("GPT-2", ("c_attn.weight",), ("c_attn.bias",), _linear("c_proj"), stored="by shape"),
 )
 # What some layers do beside the projections, and attncli does not.

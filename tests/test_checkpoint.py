@@ -75,6 +75,15 @@ def gpt2(parts, *, turned=False):
     }
 
 
+def timm(parts):
+    return {
+        "blocks.0.attn.qkv.weight": np.concatenate([parts.w[c] for c in "qkv"], axis=1).T,
+        "blocks.0.attn.qkv.bias": np.concatenate([parts.b[c] for c in "qkv"]),
+        "blocks.0.attn.proj.weight": parts.w["o"].T,
+        "blocks.0.attn.proj.bias": parts.b["o"],
+    }
+
+
 def bert(parts, inner="attention.self.", above="attention."):
     names = linear_layers(parts, inner + "{}", above + "output.dense", ("query", "key", "value"))
     # The feed-forward network of BERT has an output.dense too.
@@ -113,6 +122,40 @@ FAMILIES = {
     "BERT": (Parts(), bert, True),
     "BERT without prefix": (Parts(output=False), lambda parts: bert(parts, "", ""), True),
     "ViT": (Parts(), lambda parts: bert(parts, "attention.attention.", "attention."), True),
+    "a class with query, key, value and out": (
+        Parts(),
+        lambda parts: linear_layers(parts, "{}", "out", ("query", "key", "value")),
+        True,
+    ),
+    "DistilBERT": (
+        Parts(),
+        lambda parts: linear_layers(parts, "attention.{}_lin", "attention.out_lin"),
+        True,
+    ),
+    "Diffusers": (
+        Parts(),
+        lambda parts: linear_layers(parts, "attn1.to_{}", "attn1.to_out.0"),
+        True,
+    ),
+    "W_query": (
+        Parts(bias=False),
+        lambda parts: linear_layers(parts, "att.W_{}", "att.out_proj", ("query", "key", "value")),
+        True,
+    ),
+    "W_q": (Parts(), lambda parts: linear_layers(parts, "W_{}", "W_o"), True),
+    "bare W_query": (
+        Parts(bias=False, output=False),
+        lambda parts: {f"W_{name}": parts.w[name[0]] for name in ("query", "key", "value")},
+        False,
+    ),
+    "bare W_q": (
+        Parts(),
+        lambda parts: (
+            {f"W_{c}": w for c, w in parts.w.items()} | {f"b_{c}": b for c, b in parts.b.items()}
+        ),
+        False,
+    ),
+    "timm": (Parts(), timm, True),
     "GPT-2": (Parts(), gpt2, True),
     "GPT-2 as linear layers": (Parts(), lambda parts: gpt2(parts, turned=True), True),
 }
