@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 
+from attncli import pose
+from attncli.referee import check
+
 L = 6
 
 
@@ -227,3 +230,28 @@ def test_a_one_that_is_added_to_the_denominator(seed, keys):
     assert "fix: divide by the sum of the exponentials alone" in str(report)
     assert "--sinks 0,0,0,0\n" in str(report)
     assert ask((q, k, v), wrong, sinks=[0] * 4).passed
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "shaped"),
+    [
+        # As a table holds it: (B·L, H·E).
+        ("axes_joined", lambda right: right.reshape(-1, right.shape[-1])),
+        ("axes_joined", lambda right: right.reshape(-1)),
+        ("axes_joined", lambda right: right.reshape(2, 3, 2, 32)),
+        ("axes_blhx", lambda right: right.reshape(2, 6, 4, 8)),
+        ("axes_of_length_1", lambda right: right[:, None]),
+        ("sequence_first", lambda right: right.swapaxes(0, 1)),
+    ],
+)
+def test_contexts_of_packed_heads_in_another_shape(seed, name, shaped):
+    q, k, v = draw(seed, *[(2, 6, 32)] * 3)
+    heads = [array.reshape(2, 6, 4, 8).transpose(0, 2, 1, 3) for array in (q, k, v)]
+    right = plain(*heads).transpose(0, 2, 1, 3).reshape(2, 6, 32).astype("f4")
+    problem = pose(q, k, v, heads=4)
+    assert check(right, problem).passed
+    report = check(shaped(right), problem)
+    assert not report.passed
+    assert named(report) == {name}
+    assert named(check(shaped(right) + 1, problem, time_limit=0.5)) == set()

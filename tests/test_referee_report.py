@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from referee_numpy import ask, draw, plain
+from referee_numpy import ask, draw, named, plain, softmax
 from rich.console import Console
 
 from attncli.view.report import as_dict, renderables
@@ -104,3 +104,17 @@ def test_a_report_that_passed_has_no_diagnosis():
     assert as_dict(report)["diagnosis"] is None
     assert "MISMATCH" not in str(report)
     assert "diagnosis" not in str(report)
+
+
+def test_an_output_that_is_right_refutes_explanations_of_another():
+    q, k, v = draw(0)
+    right = plain(q, k, v)
+    turned = softmax(q @ k.swapaxes(-1, -2) / np.float32(8**0.5)).swapaxes(-1, -2)
+    alone = ask((q, k, v), {"weights": turned})
+    assert named(alone) == {"weights_transposed", "axes_bhxl"}
+    assert "the context of this same problem" in alone.diagnosis.apart
+    # Weights that were transposed before they met the values would have spoiled the context.
+    assert named(ask((q, k, v), {"weights": turned, "context": right})) == {"axes_bhxl"}
+    assert named(ask((q, k, v), {"weights": turned, "context": turned @ v})) == {
+        "weights_transposed"
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import permutations
@@ -49,11 +50,15 @@ def _axes(problem: Problem, name: str) -> tuple[int, ...]:
     return (*lead, 2) if name == "lse" else (*lead, 2, 3)
 
 
+def _name(order: tuple[int, ...]) -> str:
+    return "axes_" + "".join("bhlx"[axis] for axis in order)
+
+
 def _permutations() -> Iterator[Convention]:
     for order in permutations(range(4)):
         words = ", ".join("BHL·"[axis] for axis in order)
         yield Convention(
-            name="axes_" + "".join("bhlx"[axis] for axis in order),
+            name=_name(order),
             topic="axes",
             meaning=f"the numbers are right, but the file has its axes in the order ({words}), "
             "· being the width, or the keys",
@@ -98,15 +103,39 @@ def _packed(recipe: Recipe, *, transposed: bool = True) -> Recipe | None:
     return replace(recipe, shape=shape)
 
 
-def _axes_of_one(recipe: Recipe) -> Recipe | None:
-    """Accept axes of length 1 more or fewer than the answer has."""
-    plain, shapes = recipe.shape, recipe.file_shapes
+def _other_shape(accepted: Callable[[tuple[int, ...], tuple[int, ...]], bool]) -> Apply:
+    """Make an `apply` that accepts files of other shapes, the numbers in their order."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        plain, shapes = recipe.shape, recipe.file_shapes
+
+        def shape(problem: Problem, name: str, array: Array) -> Array:
+            right = plain(problem, name, array)
+            wanted = shapes.get(name, right.shape)
+            return right.reshape(wanted) if accepted(right.shape, wanted) else right
+
+        return replace(recipe, shape=shape)
+
+    return apply
+
+
+def _same_but_ones(right: tuple[int, ...], found: tuple[int, ...]) -> bool:
+    return [n for n in right if n != 1] == [n for n in found if n != 1]
+
+
+def _joined(right: tuple[int, ...], found: tuple[int, ...]) -> bool:
+    return math.prod(right) == math.prod(found) and not _same_but_ones(right, found)
+
+
+def _sequence_first(recipe: Recipe) -> Recipe | None:
+    """Write the context of packed heads as (L, B, ·)."""
+    layout = recipe.problem.layout
+    if not layout.packed or "b" not in layout.weight_axes:
+        return None
 
     def shape(problem: Problem, name: str, array: Array) -> Array:
-        right = plain(problem, name, array)
-        wanted = shapes.get(name, right.shape)
-        same = [n for n in right.shape if n != 1] == [n for n in wanted if n != 1]
-        return right.reshape(wanted) if same else right
+        right = present(problem, name, array)
+        return right.swapaxes(0, 1) if name == "context" else right
 
     return replace(recipe, shape=shape)
 
@@ -118,10 +147,38 @@ AXES = (
         meaning="the numbers are right, but the file has axes of length 1 more or fewer",
         fix="squeeze or unsqueeze the result before it is written",
         shows="inputs with an axis of length 1",
-        apply=_axes_of_one,
+        apply=_other_shape(_same_but_ones),
         needs=_WHOLE,
         late=True,
         reshapes=True,
+    ),
+    Convention(
+        name="axes_joined",
+        topic="axes",
+        meaning="the numbers are right and in their order, but the file has axes joined or cut: "
+        "its shape is another",
+        fix="reshape the result to the shape of the answer",
+        shows="axes that can be joined",
+        variant_of=(
+            "heads_packed",
+            "heads_packed_untransposed",
+            *map(_name, permutations(range(4))),
+        ),
+        apply=_other_shape(_joined),
+        needs=_WHOLE,
+        late=True,
+        reshapes=True,
+    ),
+    Convention(
+        name="sequence_first",
+        topic="axes",
+        meaning="the numbers are right, but the sequence comes before the batch: (L, B, ·), as "
+        "nn.MultiheadAttention gives it without batch_first",
+        fix="transpose the first two axes, or set batch_first=True",
+        shows="more than one batch entry",
+        apply=_sequence_first,
+        needs=_WHOLE,
+        late=True,
     ),
     Convention(
         name="heads_packed",

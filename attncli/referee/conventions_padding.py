@@ -164,12 +164,17 @@ def _unhidden(recipe: Recipe) -> Recipe:
     return replace(recipe, rules={**recipe.rules, **rules})
 
 
-def _row(name: str, meaning: str, apply: Callable[[Recipe], Recipe | None]) -> Convention:
+def _row(
+    name: str,
+    meaning: str,
+    apply: Callable[[Recipe], Recipe | None],
+    fix: str = "write zeros where a query sees no key",
+) -> Convention:
     return Convention(
         name=name,
         topic="blind rows",
         meaning=meaning,
-        fix="write zeros where a query sees no key",
+        fix=fix,
         shows="a query that sees no key",
         apply=apply,
     )
@@ -183,9 +188,10 @@ BLIND_ROWS = (
     ),
     _row(
         "hidden_finite",
-        "hidden scores are a large negative number like −1e9, not −inf: a query that sees no key "
-        "gives the mean of all values",
+        "hidden scores are a large negative number like −1e9, not −inf, so that a query that sees "
+        "no key gives the mean of all values",
         _finite,
+        "write −inf into scores, and zeros where a query sees no key",
     ),
     _row(
         "blind_rows_unmasked",

@@ -63,11 +63,11 @@ def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -
                 continue
             one = Search(alone, _ready(alone, shaped), deadline)
             found, more, whole = _searched(one, alone, shaped, pairs=True)
-            explanations += found
+            explanations += _not_refuted(narrow, shaped, found)
             tried, complete = tried + more, complete and whole
     explanations = explanations or single
     scope = "slices" if search.cases.sliced else "all"
-    apart = _apart(search, explanations) if len(explanations) > 1 else ""
+    apart = _apart(search, explanations, set(question.files)) if len(explanations) > 1 else ""
     told = {name for explanation in explanations for name in explanation.outputs}
     return Diagnosis(
         explanations,
@@ -214,6 +214,29 @@ def _searched(
     return found, search.tried + rounder.tried, search.complete and rounder.complete
 
 
+def _not_refuted(
+    question: Question, shaped: Mapping[str, Array], found: tuple[Explanation, ...]
+) -> tuple[Explanation, ...]:
+    """Return explanations of one output without those that would spoil others that are right.
+
+    What only changes how a file is written spoils no other. All, where none would be left.
+    """
+    right = tuple(name for name in question.files if name not in _wrong(question))
+    if not right or len(found) < 2:
+        return found
+    others = question.about(right)
+    cases = Search(others, _ready(others, shaped), 0).cases
+
+    def stands(explanation: Explanation) -> bool:
+        if all(convention.late for convention in explanation.conventions):
+            return True
+        needs = frozenset().union(*(c.needs for c in explanation.conventions))
+        recipes = [(case, follow(case, explanation.conventions)) for case in cases.of(needs)]
+        return all(r is not None and agrees(others, case, r) for case, r in recipes)
+
+    return tuple(filter(stands, found)) or found
+
+
 def _may_be_mixed(question: Question) -> bool:
     """Return whether files of float64 may have been made of products in float32.
 
@@ -259,10 +282,9 @@ def _stored_wider(question: Question, convention: Convention) -> Explanation | N
     return Explanation((convention,), (), tuple(question.files), largest)
 
 
-def _apart(search: Search, explanations: tuple[Explanation, ...]) -> str:
+def _apart(search: Search, explanations: tuple[Explanation, ...], asked: set[str]) -> str:
     """Say what would tell the explanations apart: another output, or other inputs."""
     made = [outputs for e in explanations if (outputs := _made(search, e)) is not None]
-    asked = set(explanations[0].outputs)
     for name in _OUTPUTS:
         if name not in asked and len(made) == len(explanations) and _all_differ(made, name):
             return f"the {name} of this same problem would tell them apart"
