@@ -19,6 +19,12 @@ def test_heads_tiled(seed):
     q, k, v = draw(seed, (2, 6, L, 8), (2, 3, L, 8), (2, 3, L, 8))
     wrong = np.stack([plain(q[:, h], k[:, h % 3], v[:, h % 3]) for h in range(6)], axis=1)
     assert named(ask((q, k, v), wrong)) == {"heads_tiled"}
+    for name, of_keys, of_values in (
+        ("heads_of_keys_tiled", [h % 3 for h in range(6)], [h // 2 for h in range(6)]),
+        ("heads_of_values_tiled", [h // 2 for h in range(6)], [h % 3 for h in range(6)]),
+    ):
+        wrong = plain(q, k[:, of_keys], v[:, of_values])
+        assert named(ask((q, k, v), wrong)) == {name}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -55,6 +61,11 @@ def test_packed_heads_that_are_interleaved(seed):
     cases = {
         "heads_interleaved": context.transpose(0, 2, 3, 1).reshape(2, L, 32),
         "heads_interleaved_in": context.transpose(0, 2, 1, 3).reshape(2, L, 32),
+        "heads_interleaved_out": plain(
+            *(a.reshape(2, L, 4, 8).transpose(0, 2, 1, 3) for a in (x, y, z))
+        )
+        .transpose(0, 2, 3, 1)
+        .reshape(2, L, 32),
     }
     for name, wrong in cases.items():
         assert named(ask((x, y, z), wrong, heads=4)) == {name}

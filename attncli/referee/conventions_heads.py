@@ -25,14 +25,23 @@ _HEADS: frozenset[Need] = frozenset({"heads"})
 _ALL: frozenset[Need] = frozenset({"heads", "rows"})
 
 
-def _tiled(recipe: Recipe) -> Recipe | None:
-    problem = recipe.problem
-    heads, groups = problem.query.shape[1], problem.key.shape[1]
-    if groups in (1, heads):
-        return None
-    times = (1, heads // groups, 1, 1)
-    value = None if problem.value is None else np.tile(problem.value, times)
-    return vary(recipe, key=np.tile(problem.key, times), value=value)
+def _tiled(*names: Literal["key", "value"]) -> Apply:
+    """Make an `apply` that tiles the heads of some inputs, and repeats those of the others."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        heads, groups = problem.query.shape[1], problem.key.shape[1]
+        if groups in (1, heads) or (problem.value is None and names != ("key", "value")):
+            return None
+        times = heads // groups
+
+        def spread(name: Literal["key", "value"], array: Array) -> Array:
+            return np.tile(array, (1, times, 1, 1)) if name in names else array.repeat(times, 1)
+
+        value = None if problem.value is None else spread("value", problem.value)
+        return vary(recipe, key=spread("key", problem.key), value=value)
+
+    return apply
 
 
 def of_inputs(problem: Problem, change: Callable[[Array], Array]) -> dict[str, Array | None]:
@@ -108,12 +117,15 @@ def _uninterleaved(_: Recipe, context: Array) -> Array:
     return _flip(joined)
 
 
-def _cut(*, joined: bool) -> Apply:
+def _cut(*, taken: bool, joined: bool) -> Apply:
+    """Make an `apply` that interleaves heads where they are cut from a width, joined, or both."""
+
     def apply(recipe: Recipe) -> Recipe | None:
         problem = recipe.problem
         if not problem.layout.packed or problem.query.shape[1] == 1:
             return None
-        recipe = vary(recipe, **of_inputs(problem, _interleaved))
+        if taken:
+            recipe = vary(recipe, **of_inputs(problem, _interleaved))
         finish = (*recipe.finish, of_context(_uninterleaved))
         return replace(recipe, finish=finish) if joined else recipe
 
@@ -135,6 +147,7 @@ def _head(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
     return Convention(name=name, topic="heads", meaning=meaning, shows=shows, apply=apply, **more)
 
 
+_REPEAT_FIX = "repeat each key/value head H/G times in place (repeat_interleave, not repeat)"
 _CUT_FIX = "reshape (B, L, H·D) to (B, L, H, D) and transpose to (B, H, L, D); the same backwards"
 
 HEADS = (
@@ -142,8 +155,26 @@ HEADS = (
         "heads_tiled",
         "key/value heads are tiled (query head h reads head h mod G) instead of repeated (h // "
         "(H/G))",
-        _tiled,
-        fix="repeat each key/value head H/G times in place (repeat_interleave, not repeat)",
+        _tiled("key", "value"),
+        fix=_REPEAT_FIX,
+        shows="1 < G < H",
+        needs=_HEADS,
+    ),
+    _head(
+        "heads_of_keys_tiled",
+        "heads of the keys are tiled (query head h reads head h mod G) instead of repeated, those "
+        "of the values are not",
+        _tiled("key"),
+        fix=_REPEAT_FIX,
+        shows="1 < G < H",
+        needs=_HEADS,
+    ),
+    _head(
+        "heads_of_values_tiled",
+        "heads of the values are tiled (query head h reads head h mod G) instead of repeated, "
+        "those of the keys are not",
+        _tiled("value"),
+        fix=_REPEAT_FIX,
         shows="1 < G < H",
         needs=_HEADS,
     ),
@@ -173,16 +204,24 @@ HEADS = (
         "heads_interleaved",
         "heads are cut interleaved: component d of head h is taken from d·H + h, not h·D + d, and "
         "joined again likewise",
-        _cut(joined=True),
+        _cut(taken=True, joined=True),
         fix=_CUT_FIX,
         needs=_HEADS,
     ),
     _head(
         "heads_interleaved_in",
         "heads are cut interleaved: component d of head h is taken from d·H + h, not h·D + d",
-        _cut(joined=False),
+        _cut(taken=True, joined=False),
         fix=_CUT_FIX,
         needs=_HEADS,
+    ),
+    _head(
+        "heads_interleaved_out",
+        "heads are joined interleaved: component e of head h goes to e·H + h, not h·E + e",
+        _cut(taken=False, joined=True),
+        fix=_CUT_FIX,
+        needs=_HEADS,
+        late=True,
     ),
     _head(
         "weights_averaged_before_values",
