@@ -232,6 +232,7 @@ def solve(
     AttnWarning
         Some queries see no key, or float16 inputs have products beyond float16.
     """
+    arguments.posed_problem(problem)
     _check_outputs(problem, outputs)
     if into:
         _check_room(problem, outputs, into)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from attncli.array_likes import as_ndarray
 from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, readable, widen
 from attncli.errors import AttnWarning, DataError, ShapeError, UsageError
+from attncli.problem import Problem
 
 __all__ = [
     "Names",
@@ -29,6 +30,7 @@ __all__ = [
     "finite_number",
     "flag",
     "label_list",
+    "posed_problem",
     "positive_int",
     "positive_number",
     "real_array",
@@ -171,6 +173,16 @@ def flag(name: str, value: object) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise UsageError(f"{name}: expected true or false; found {_shown(value)}")
     return bool(value)
+
+
+def posed_problem(value: object) -> None:
+    """Refuse what is no problem: arrays, perhaps, that nobody posed."""
+    if not isinstance(value, Problem):
+        raise UsageError(
+            f"problem: expected what attncli.pose or attncli.load returns; "
+            f"found {type(value).__name__}",
+            hint="attncli.pose(query, key, value) makes one",
+        )
 
 
 def choice(name: str, value: object, allowed: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.advice import UNPROJECTED
-from attncli.arguments import positive_int, warn
+from attncli.arguments import posed_problem, positive_int, warn
 from attncli.dtypes import dtype_name, widen
 from attncli.errors import UsageError
 from attncli.explanation import Explanation, KeyStep, Rest
@@ -97,6 +97,7 @@ def explain(
     >>> [step.raw for step in way.steps]
     [11.0, 2.0]
     """
+    posed_problem(problem)
     batches, heads, queries, _ = problem.shape
     groups = problem.key.shape[1]
     if isinstance(query, str):

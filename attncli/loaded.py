@@ -64,7 +64,7 @@ def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: ob
     _refuse_unknown(options)
     if options.get("plain") and options.get("scale") is not None:
         raise UsageError("both plain and scale are given", hint="plain is scale 1")
-    names = [os.fspath(file) for file in files]
+    names = [_name(file) for file in files]
     for name in ("query", "key", "value")[: len(names)] if len(names) > 1 else ():
         if options.get(name) is not None:
             raise UsageError(f"{name} is given twice: in the files and as {name}=")
@@ -79,6 +79,15 @@ def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: ob
         )
     advise_on_dtype(dtype, bfloat16=gathered.bfloat16)
     return posed(gathered)
+
+
+def _name(file: object) -> str:
+    if isinstance(file, (str, os.PathLike)):
+        return str(os.fspath(file))
+    raise UsageError(
+        f"expected the name of a file; found {type(file).__name__}",
+        hint="arrays go by name, as x=… or query=…, key=…, value=…; or to attncli.pose",
+    )
 
 
 def _refuse_unknown(options: Mapping[str, object]) -> None:

@@ -211,6 +211,12 @@ def test_query_key_and_value_are_known_in_capitals(folder: Path) -> None:
         gather(["e.yaml"])
 
 
+def test_embeddings_and_weights_too(folder: Path) -> None:
+    names = ("X", "Wq", "WK", "wv", "Bq", "Wo")
+    np.savez("d.npz", **{name: np.eye(2) if name != "Bq" else np.ones(2) for name in names})
+    assert set(gathered("d.npz").arguments) == {"query", "key", "value", "wo"}
+
+
 def test_arrays_without_names_are_to_be_named(folder: Path) -> None:
     np.savez("d.npz", *[np.ones((2, 2))] * 3)
     with pytest.raises(InputError, match="query is missing, found arr_0, arr_1, arr_2") as caught:

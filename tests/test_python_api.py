@@ -188,3 +188,25 @@ def test_outputs_are_views_of_the_arrays_that_are_given() -> None:
     answer = attncli.solve(attncli.pose(X, X), ("weights",), into={"weights": room})
     assert np.shares_memory(answer.weights, room)
     assert np.array_equal(answer.weights, attncli.solve(attncli.pose(X, X), ("weights",)).weights)
+
+
+# --- what is no problem, and no file ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", [(X, X, X), X, None, SENTENCE], ids=type)
+def test_what_nobody_posed_is_refused(other: Any) -> None:
+    words = f"found {type(other).__name__}"
+    for call in (
+        lambda: attncli.solve(other),
+        lambda: attncli.check(X, other),
+        lambda: attncli.explain(other, query=0),
+    ):
+        with pytest.raises(UsageError, match=words):
+            call()
+
+
+def test_an_array_is_no_file() -> None:
+    with pytest.raises(UsageError, match="the name of a file; found ndarray") as caught:
+        attncli.load(X, wq=np.eye(2), wk=np.eye(2))
+    assert "x=" in str(caught.value.hint)
+    assert attncli.load(x=X, wq=np.eye(2), wk=np.eye(2)).query.shape == (1, 1, 3, 2)

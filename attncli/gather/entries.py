@@ -69,7 +69,8 @@ COLUMNS_ARE = {"mask": "key_labels", "bias": "key_labels"}
 RESULTS = ("schema", "weights", "context", "scores", "raw", "capped", "lse", "stats", "top")
 
 
-_INPUTS = ("query", "key", "value")
+# As mathematics writes them, in capitals.
+_SYMBOLS = {"query", "key", "value", "x", *PROJECTIONS, "wo", "bo"}
 # What other libraries call it, and what serves here.
 _ELSEWHERE = {
     "attn_mask": "mask, or bias where its numbers are added to the scores",
@@ -98,9 +99,9 @@ _LONGEST_NAME = 50
 
 
 def full_name(name: str) -> str:
-    """Return the long name of an entry; query, key and value are known in capitals too."""
+    """Return the long name of an entry; inputs and weights are known in capitals too."""
     small = SHORT.get(name.lower(), name.lower())
-    return small if small in _INPUTS else name
+    return small if small in _SYMBOLS else name
 
 
 def unknown_entry(name: str, document: LoadedMapping) -> UsageError:

@@ -98,6 +98,7 @@ def check(
     >>> attncli.referee.check([[1.3302]], problem).passed
     True
     """
+    arguments.posed_problem(problem)
     time_limit = arguments.finite_number("time_limit", time_limit)
     if projected is not None and not isinstance(projected, Projected):
         raise UsageError(
