@@ -61,17 +61,17 @@ def computing_dtype(problem, precision):
 
 class TestEveryOutputEqualsTheOracle:
     @given(problems(), st.sampled_from([None, None, "float32", "float64"]))
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=50, deadline=None)
     def test_all_outputs_at_once(self, problem, precision):
         self.check(problem, precision, OUTPUTS)
 
     @given(problems(), st.sets(st.sampled_from(OUTPUTS), min_size=1), st.sampled_from([1, 2]))
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=50, deadline=None)
     def test_any_choice_of_outputs(self, problem, outputs, threads):
         self.check(problem, None, tuple(outputs), threads=threads)
 
     @given(problems(), st.sampled_from([None, "float32", "float64"]))
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=50, deadline=None)
     def test_context_alone(self, problem, precision):
         self.check(problem, precision, ("context",))
 
@@ -128,7 +128,7 @@ class TestBeyondOneTile:
         problems(("float64",), lengths=near_tile_edges()),
         st.sampled_from(WAYS),
     )
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=30, deadline=None)
     def test_whose_rules_begin_and_end_near_its_edges(self, problem, outputs):
         *qkv, options = problem
         answer = attention(*qkv, **options, outputs=outputs)

@@ -264,7 +264,7 @@ def test_batches_lie_below_each_other(counts, rows):
 
 @pytest.mark.parametrize("color", ["truecolor", "256", "none"])
 @pytest.mark.parametrize("unicode", [True, False])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     shape=st.tuples(st.integers(1, 40), st.integers(1, 90)),
     heads=st.sampled_from([None, 1, 3]),

@@ -92,7 +92,7 @@ def check_parts(way, tolerance):
 
 
 @given(problem=problems(), data=st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_every_number_multiplies_out_again_and_is_the_oracles(problem, data):
     *qkv, options = problem
     posed = pose(*qkv, **options)
@@ -190,7 +190,7 @@ def test_a_key_that_several_rules_hide_names_all_and_counts_for_all():
 
 
 @given(problem=problems(), data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_tally_of_the_rest_agrees_with_the_reasons_one_by_one(problem, data):
     *qkv, options = problem
     posed = pose(*qkv, **options)

@@ -333,7 +333,7 @@ def check_line(line: list[str], folder: Path) -> Ran:
     return ran
 
 
-relaxed = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+relaxed = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @relaxed

@@ -29,7 +29,7 @@ def told(attncli, *arguments):
     return answer["files"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     hnp.arrays(
         st.sampled_from([np.float16, np.float32, np.float64]),

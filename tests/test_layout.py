@@ -53,7 +53,7 @@ def test_packed_heads_lie_side_by_side(axes: str, count: int) -> None:
     assert layout.weight_axes == ("bh" if axes == "bsd" else "h")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.sampled_from(sorted(LAYOUTS)), st.data())
 def test_a_mask_is_broadcast_as_numpy_does_it(axes: str, data: st.DataObject) -> None:
     layout = Layout(axes)

@@ -145,7 +145,7 @@ words = st.text(min_size=1, max_size=5).filter(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_what_csv_writes_is_read_bit_for_bit(data):
     """The oracle is the csv module and repr, which round-trips every double."""

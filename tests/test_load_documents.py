@@ -240,7 +240,7 @@ finite = st.floats(allow_nan=False) | st.integers(-(2**80), 2**80)
 shapes = st.lists(st.integers(1, 3), min_size=1, max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_what_json_and_yaml_write_is_read(data):
     shape = data.draw(shapes)

@@ -109,7 +109,7 @@ def check_bytes(path, data):
 
 
 relaxed = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 patient = settings(relaxed, max_examples=5000)
 

@@ -51,7 +51,7 @@ def maps(draw):
     return values, rng.random((rows, across)) < draw(st.sampled_from([0.0, 0.4, 0.95, 1.0]))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(maps(), sizes, sizes, st.booleans())
 def test_pooling_keeps_the_strongest_of_each_block(map_, down, across, signed):
     values, hidden = map_
@@ -64,7 +64,7 @@ def test_pooling_keeps_the_strongest_of_each_block(map_, down, across, signed):
             assert pooled.values[i, j] == (best or 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(maps(), sizes, sizes, st.booleans(), st.data())
 def test_tiles_in_any_order_pool_to_the_same(map_, down, across, signed, data):
     values, hidden = map_
@@ -104,7 +104,7 @@ def test_coarsening_twice_is_coarsening_once():
     assert (once.vmin, once.vmax) == (picture.vmin, picture.vmax)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 3000), st.integers(1, 200), st.integers(0, 5000), st.booleans())
 def test_ticks_fit_the_room_and_name_the_right_places(count, room, start, labelled):
     labels = [f"t{start + i}" for i in range(count)] if labelled else None
@@ -208,7 +208,7 @@ def test_all_zero_still_has_a_scale_and_a_given_vmax_saturates():
             make_picture([make_panel([[0.2]])], vmax=bad)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.floats(1e-300, 1e308), st.sampled_from(["weights", "scores"]))
 def test_scale_ticks_lie_in_order_and_stand_where_their_number_does(top, what):
     picture = make_picture([make_panel([[top, 0.0]])], what=what)
@@ -276,7 +276,7 @@ def test_ramps_darken_and_never_meet_the_colour_of_hidden_cells():
         assert ramp(2) == ramp(1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.tuples(channels, channels, channels))
 def test_ink_has_the_better_contrast_and_enough_of_it(rgb):
     light = luminance(rgb)
@@ -286,7 +286,7 @@ def test_ink_has_the_better_contrast_and_enough_of_it(rgb):
     assert contrast[ink(rgb)] >= 4.5
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.tuples(channels, channels, channels))
 def test_xterm_is_the_nearest_of_the_fixed_colours(rgb):
     levels = (0, 95, 135, 175, 215, 255)
@@ -302,7 +302,7 @@ def test_xterm_is_the_nearest_of_the_fixed_colours(rgb):
     assert distance(xterm(rgb)) == min(map(distance, fixed))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.text(st.sampled_from("ab1.中文あ🙂é\u0301")), st.integers(0, 12))
 def test_shortened_labels_fit_and_keep_both_ends(text, room):
     short = shorten(text, room)

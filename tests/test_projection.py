@@ -55,7 +55,7 @@ def test_cross_attention_takes_keys_and_values_from_their_sources():
     np.testing.assert_allclose(made.value, linear(keys, weights["wv"]), atol=1e-13)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 33))
 def test_sinusoidal_is_the_formula_of_the_paper(length, width):
     np.testing.assert_allclose(

@@ -162,7 +162,7 @@ def test_the_report_is_frozen():
         report.difference("weights")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(problems(dtypes=("float64", "float32", "float16")))
 def test_the_oracle_passes_in_every_format(problem):
     arrays = problem.query, problem.key, problem.value
@@ -232,7 +232,7 @@ def names_of_noise(problem, dtype, name, size, seed, everywhere, time_limit):
     return named(check({name: noisy}, posed, time_limit=time_limit))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(drawn=st.tuples(*NOISY))
 def test_no_false_names(drawn):
     """Right and noisy outputs are never explained by a convention, nor by the first pairs."""

@@ -20,7 +20,7 @@ from attncli.loading import json_rows, read
 
 Run = Callable[..., Ran]
 relaxed = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

@@ -114,7 +114,7 @@ SURROUNDINGS = {
 }
 
 
-@and_silent
+@pytest.mark.parametrize("lines", [pytest.param([CORE[0], *SILENT], id="core"), LATER])
 @pytest.mark.parametrize("name", SURROUNDINGS)
 def test_the_surroundings_change_nothing(
     name: str, lines: list[str], problem: Path, usual: Usual

@@ -75,7 +75,7 @@ def cells(text, separator):
 
 
 @pytest.mark.parametrize(("name", "separator"), [("csv", ","), ("tsv", "\t")])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(matrix=every_matrix)
 def test_csv_and_tsv_read_back_exactly(name, separator, matrix):
     text = encoded(Results({"weights": matrix}), name).decode("ascii")
@@ -83,7 +83,7 @@ def test_csv_and_tsv_read_back_exactly(name, separator, matrix):
     same_bits(cells(text, separator), matrix)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(array=every_array)
 def test_json_reads_back_exactly_with_null_for_minus_infinity(array):
     text = encoded(Results({"scores": array}), "json").decode()
@@ -102,14 +102,14 @@ def test_json_reads_back_exactly_with_null_for_minus_infinity(array):
     same_bits(lists(found["scores"]), array)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(array=every_array)
 def test_yaml_reads_back_exactly(array):
     found = yaml.safe_load(encoded(Results({"scores": array}), "yaml"))
     same_bits(found["scores"], array)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(array=every_array)
 def test_npy_and_npz_read_back_exactly_whatever_the_order_in_memory(array):
     for each in (array, array.T, array[::-1]):
@@ -135,7 +135,7 @@ def shortest(number, dtype):
     raise AssertionError(number)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data(), dtype=st.sampled_from(DTYPES))
 def test_no_text_has_more_digits_than_it_needs(data, dtype):
     number = dtype(data.draw(numbers(dtype, infinite=False)))
@@ -288,7 +288,7 @@ def test_yaml_as_a_reader_sees_it():
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(labels=st.lists(LABELS, max_size=4).map(tuple))
 @pytest.mark.parametrize(("name", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
 def test_labels_come_back_and_never_reach_the_terminal_raw(name, read, labels):

@@ -59,7 +59,7 @@ def figures_by_hand(weights, scores, offset):
 
 
 @given(problem=problems(dtypes=("float64",)), cells=st.sampled_from([1, 7, 1 << 21]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_figures_are_those_of_plain_loops_however_the_rows_are_cut(problem, cells):
     *qkv, options = problem
     posed = pose(*qkv, **options)
@@ -149,7 +149,7 @@ def strongest_by_hand(weights, scores, count):
 
 
 @given(problem=problems(dtypes=("float64",)), count=st.sampled_from([1, 2, 3, 17]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_top_finds_the_largest_weights_of_seen_keys(problem, count):
     *qkv, options = problem
     posed = pose(*qkv, **options)

@@ -106,7 +106,7 @@ NAMES = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(NAMES, st.integers(30, 120), st.integers(0, 12))
 def test_no_line_is_longer_than_the_window(names: list[str], width: int, digits: int) -> None:
     values = np.random.default_rng(width).normal(size=(12, 12)) * 100
@@ -119,7 +119,7 @@ def test_no_line_is_longer_than_the_window(names: list[str], width: int, digits:
     assert not any("\x1b" in line for line in found)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(st.sampled_from(["é", "中文", "a", "ñandú"]), min_size=3, max_size=3), st.booleans()
 )
@@ -155,7 +155,7 @@ def test_labels_are_text_and_cut_in_the_middle() -> None:
     assert rows[2].endswith("fgh")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(NAMES, st.integers(1, 12), st.booleans())
 def test_a_large_table_looks_as_a_small_one(names: list[str], count: int, many: bool) -> None:
     values = np.random.default_rng(count).normal(size=(12, count)) * 100

@@ -88,7 +88,7 @@ def part(draw: Draw, count: int) -> tuple[int, int]:
     return start, draw(st.integers(start + 1, count))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(cases(), st.data())
 def test_a_tile_is_its_part_of_the_definition(case: Case, data: st.DataObject) -> None:
     visible, batch, head = case
@@ -101,7 +101,7 @@ def test_a_tile_is_its_part_of_the_definition(case: Case, data: st.DataObject) -
         np.testing.assert_array_equal(np.broadcast_to(tile, expected.shape), expected)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(cases(), st.data())
 def test_a_span_is_the_smallest_interval_that_the_banded_rules_need(
     case: Case, data: st.DataObject
@@ -113,7 +113,7 @@ def test_a_span_is_the_smallest_interval_that_the_banded_rules_need(
     assert visible.span(batch, *rows) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(cases())
 def test_the_span_of_a_query_holds_exactly_the_keys_of_the_banded_rules(case: Case) -> None:
     for i, row in enumerate(truth(case, BANDED)):
@@ -121,7 +121,7 @@ def test_the_span_of_a_query_holds_exactly_the_keys_of_the_banded_rules(case: Ca
         np.testing.assert_array_equal(np.flatnonzero(row), np.arange(first, last))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(cases(), st.data())
 def test_between_the_edges_every_query_sees_every_key(case: Case, data: st.DataObject) -> None:
     visible, batch, _ = case
@@ -137,7 +137,7 @@ def test_between_the_edges_every_query_sees_every_key(case: Case, data: st.DataO
     assert truth(case)[slice(*rows)][:, clear].all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(cases(), st.data())
 def test_reasons_name_every_rule_that_hides_a_key(case: Case, data: st.DataObject) -> None:
     i = data.draw(st.integers(0, case.visible.queries - 1))
