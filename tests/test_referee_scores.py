@@ -300,6 +300,10 @@ def exp2(s):
         ("softmax_base_2", exp2),
         ("softmax_twice", lambda s: softmax(softmax(s))),
         ("softmax_left_out", lambda s: s),
+        ("softmax_over_all", lambda s: np.exp(s) / np.exp(s).sum((-2, -1), keepdims=True)),
+        ("softmax_exponentials", np.exp),
+        ("scores_divided_by_their_sum", lambda s: s / s.sum(-1, keepdims=True)),
+        ("sigmoid", lambda s: np.exp(s) / (1 + np.exp(s))),
         ("softmax_not_normalised", lambda s: np.exp(s - s.max(-1, keepdims=True))),
     ],
 )

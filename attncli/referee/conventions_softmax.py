@@ -76,6 +76,27 @@ def _undivided(recipe: Recipe, scores: Array) -> Result:
     return np.where(np.isneginf(scores), 0, np.exp(scores - top)), lse
 
 
+def _exponentials(recipe: Recipe, scores: Array) -> Result:
+    return np.exp(scores), softmax_over(recipe, scores)[1]
+
+
+def _over_all(recipe: Recipe, scores: Array) -> Result:
+    """Let the softmax run over queries and keys together, as without an axis."""
+    top = scores.max((-2, -1), keepdims=True)
+    powers = np.exp(scores - np.where(np.isneginf(top), 0, top))
+    total = powers.sum((-2, -1), keepdims=True)
+    return _divided(powers, total), softmax_over(recipe, scores)[1]
+
+
+def _by_their_sum(recipe: Recipe, scores: Array) -> Result:
+    seen = np.where(np.isneginf(scores), 0, scores)
+    return _divided(seen, seen.sum(-1, keepdims=True)), softmax_over(recipe, scores)[1]
+
+
+def _sigmoid(recipe: Recipe, scores: Array) -> Result:
+    return 1 / (1 + np.exp(-scores)), softmax_over(recipe, scores)[1]
+
+
 def _no_maximum(*, single: bool, last: bool) -> Apply:
     """Make an `apply` that exponentiates scores as they are, and overflows.
 
@@ -158,6 +179,14 @@ SOFTMAX = (
         needs=frozenset({"rows"}),
     ),
     _softmax(
+        "softmax_over_all",
+        "the softmax runs over queries and keys together: all weights of a head sum to 1",
+        _softmax_as(_over_all),
+        fix="normalise each row by itself: say the axis, and keep it (axis=-1, keepdims=True)",
+        shows="more than one query",
+        needs=frozenset({"rows"}),
+    ),
+    _softmax(
         "softmax_over_heads",
         "the softmax runs over the heads instead of the keys",
         _over_heads,
@@ -193,6 +222,24 @@ SOFTMAX = (
         fix="multiply the weights (L, S) with the values (S, E) as they are",
         shows="as many queries as keys",
         needs=frozenset({"rows"}),
+    ),
+    _softmax(
+        "softmax_exponentials",
+        "the exponentials of the scores are used as weights, not divided by their sum",
+        _softmax_as(_exponentials),
+        fix="divide the exponentials of a row by their sum",
+    ),
+    _softmax(
+        "scores_divided_by_their_sum",
+        "the scores themselves are divided by their sum, without exp",
+        _softmax_as(_by_their_sum),
+        fix="exponentiate the scores first",
+    ),
+    _softmax(
+        "sigmoid",
+        "the weights are the sigmoid of each score by itself, which no denominator joins",
+        _softmax_as(_sigmoid),
+        fix="take the softmax over the keys",
     ),
     _softmax(
         "softmax_left_out",
