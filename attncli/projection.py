@@ -174,14 +174,16 @@ def as_heads(packed: Array | None, own: Array | None) -> Array | None:
 
     Returns
     -------
-    ndarray (B, G, S, D), or None where either is missing or they do not fit
+    ndarray (B or more, G, S, D), or None where either is missing or they do not fit
     """
     if own is None or packed is None:
         return None
     batch, heads, rows, width = own.shape
-    if packed.shape[-2:] != (rows, heads * width) or packed.size != own.size:
+    entries = len(packed) if packed.ndim == 3 else 1
+    # One entry may stand for all of a batch, where each is given its own now.
+    if packed.shape[-2:] != (rows, heads * width) or batch not in (1, entries):
         return None
-    return packed.reshape(batch, rows, heads, width).transpose(0, 2, 1, 3)
+    return packed.reshape(entries, rows, heads, width).transpose(0, 2, 1, 3)
 
 
 def make_output(say: Names, wo: object, bo: object, width: int) -> OutputProjection | None:

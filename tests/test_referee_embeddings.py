@@ -193,6 +193,8 @@ def test_cross_attention_that_looks_at_itself(seed):
     assert judge(right, x, given, key_source=source).passed
     wrong = attend(*(linear(x, given, n) for n in "qkv"))
     assert named(judge(wrong, x, given, key_source=source)) == {"key_source_unused"}
+    # One source for all entries of the batch.
+    assert named(judge(wrong, x, given, key_source=source[:1])) == {"key_source_unused"}
 
 
 @pytest.mark.parametrize("heads", [2, 3, 4])
