@@ -48,30 +48,27 @@ def _linear(*names: str) -> tuple[tuple[str, str], ...]:
     return tuple((f"{name}.weight", f"{name}.bias") for name in names)
 
 
+def _layers(name: str, pattern: str, *outputs: str, words: Iterable[str] = "qkv") -> _Family:
+    """Return a family whose three projections and output are linear layers of their own."""
+    stems = _each(pattern, words)
+    weights, biases = zip(*_linear(*stems), strict=True)
+    return _Family(name, weights, biases, _linear(*outputs))
+
+
 _TORCH = "nn.MultiheadAttention"
 _BERT = ("query", "key", "value")
 _FAMILIES = (
     _Family("plain", _each("w{}"), _each("b{}"), (("wo", "bo"),), "in, out", one_head=True),
     # The same words with .weight are linear layers (Llama as Meta published it).
-    _Family("Llama", _each("w{}.weight"), _each("w{}.bias"), _linear("wo")),
-    _Family("Llama", _each("{}_proj.weight"), _each("{}_proj.bias"), _linear("o_proj", "out_proj")),
-    _Family(
-        "BERT",
-        _each("{}.weight", _BERT),
-        _each("{}.bias", _BERT),
-        # The others are those of classes that call their layers so.
-        _linear("output.dense", "out_proj", "out", "proj", "fc_out"),
-    ),
-    _Family("DistilBERT", _each("{}_lin.weight"), _each("{}_lin.bias"), _linear("out_lin")),
-    _Family("Diffusers", _each("to_{}.weight"), _each("to_{}.bias"), _linear("to_out.0", "to_out")),
+    _layers("Llama", "w{}", "wo"),
+    _layers("Llama", "{}_proj", "o_proj", "out_proj"),
+    # The others are those of classes that call their layers so.
+    _layers("BERT", "{}", "output.dense", "out_proj", "out", "proj", "fc_out", words=_BERT),
+    _layers("DistilBERT", "{}_lin", "out_lin"),
+    _layers("Diffusers", "to_{}", "to_out.0", "to_out"),
     # Classes of books and courses: linear layers, or bare matrices that stand behind X.
-    _Family(
-        "W_query",
-        _each("W_{}.weight", _BERT),
-        _each("W_{}.bias", _BERT),
-        _linear("out_proj", "W_out", "W_o"),
-    ),
-    _Family("W_q", _each("W_{}.weight"), _each("W_{}.bias"), _linear("W_o", "out_proj")),
+    _layers("W_query", "W_{}", "out_proj", "W_out", "W_o", words=_BERT),
+    _layers("W_q", "W_{}", "W_o", "out_proj"),
     _Family("W_query", _each("W_{}", _BERT), _each("b_{}", _BERT), (), "in, out", one_head=True),
     _Family("W_q", _each("W_{}"), _each("b_{}"), (("W_o", "b_o"),), "in, out", one_head=True),
     _Family(_TORCH, ("in_proj_weight",), ("in_proj_bias",), _linear("out_proj")),

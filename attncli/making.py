@@ -34,7 +34,8 @@ def made_query(problem: Problem, *, batch: int, head: int, query: int) -> QueryM
     embedding = widen(rows[query], problem.dtype)
     placed = given["positions"] is not None
     if placed:
-        embedding = embedding + sinusoidal(query + 1, len(embedding))[-1].astype(problem.dtype)
+        (position,) = sinusoidal(1, len(embedding), first=query)
+        embedding = embedding + position.astype(problem.dtype)
     width = problem.query.shape[3]
     columns = slice(head * width, (head + 1) * width)
     bias = given["bq"]

@@ -13,7 +13,7 @@ __all__ = ["Pairing", "alibi_slopes", "rotate", "sinusoidal"]
 Pairing = Literal["half", "interleaved"]
 
 
-def sinusoidal(length: int, width: int) -> npt.NDArray[np.float64]:
+def sinusoidal(length: int, width: int, *, first: int = 0) -> npt.NDArray[np.float64]:
     """Return the encoding that "Attention Is All You Need" adds to the embeddings.
 
     Column 2i of row p is sin(p / 10000^(2i/W)), column 2i + 1 its cosine; an odd width
@@ -22,9 +22,11 @@ def sinusoidal(length: int, width: int) -> npt.NDArray[np.float64]:
     Parameters
     ----------
     length : int
-        Number of tokens L; the first stands at position 0.
+        Number of tokens L.
     width : int
         Width W of the embeddings.
+    first : int
+        Where the first token stands.
 
     Returns
     -------
@@ -42,7 +44,8 @@ def sinusoidal(length: int, width: int) -> npt.NDArray[np.float64]:
            [0.8415, 0.5403, 0.01  , 1.    ]])
     """
     frequency = 10000.0 ** (-np.arange(0, width, 2, dtype=np.float64) / width)
-    angle = np.multiply.outer(np.arange(length, dtype=np.float64), frequency)
+    position = np.arange(first, first + length, dtype=np.float64)
+    angle = np.multiply.outer(position, frequency)
     encoding = np.empty((length, width))
     encoding[:, 0::2] = np.sin(angle)
     encoding[:, 1::2] = np.cos(angle[:, : width // 2])

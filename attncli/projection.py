@@ -16,6 +16,7 @@ from attncli import arguments
 from attncli.arguments import Names, shape_text
 from attncli.dtypes import widen
 from attncli.errors import ShapeError, UsageError
+from attncli.layout import Layout
 from attncli.positions import sinusoidal
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def as_heads(packed: Array | None, own: Array | None) -> Array | None:
     # One entry may stand for all of a batch, where each is given its own now.
     if packed.shape[-2:] != (rows, heads * width) or batch not in (1, entries):
         return None
-    return packed.reshape(entries, rows, heads, width).transpose(0, 2, 1, 3)
+    return Layout("sd" if packed.ndim == 2 else "bsd", packed=True).split(packed, heads, "heads")
 
 
 def make_output(say: Names, wo: object, bo: object, width: int) -> OutputProjection | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ Array = npt.NDArray[Any]
 Apply = Callable[[Recipe], Recipe | None]
 
 _WHOLE: frozenset[Need] = frozenset({"batch", "heads", "rows"})
+# What only changes how a result is written.
+_axes_as = partial(Convention, topic="axes", needs=_WHOLE, late=True)
 
 
 def _permuted(order: tuple[int, ...]) -> Apply:
@@ -57,16 +60,13 @@ def _name(order: tuple[int, ...]) -> str:
 def _permutations() -> Iterator[Convention]:
     for order in permutations(range(4)):
         words = ", ".join("BHL·"[axis] for axis in order)
-        yield Convention(
+        yield _axes_as(
             name=_name(order),
-            topic="axes",
             meaning=f"the numbers are right, but the file has its axes in the order ({words}), "
             "· being the width, or the keys",
             fix="transpose the result before it is written",
             shows="axes of different length",
             apply=_permuted(order),
-            needs=_WHOLE,
-            late=True,
         )
 
 
@@ -141,20 +141,16 @@ def _sequence_first(recipe: Recipe) -> Recipe | None:
 
 
 AXES = (
-    Convention(
+    _axes_as(
         name="axes_of_length_1",
-        topic="axes",
         meaning="the numbers are right, but the file has axes of length 1 more or fewer",
         fix="squeeze or unsqueeze the result before it is written",
         shows="inputs with an axis of length 1",
         apply=_other_shape(_same_but_ones),
-        needs=_WHOLE,
-        late=True,
         reshapes=True,
     ),
-    Convention(
+    _axes_as(
         name="axes_joined",
-        topic="axes",
         meaning="the numbers are right and in their order, but the file has axes joined or cut: "
         "its shape is another",
         fix="reshape the result to the shape of the answer",
@@ -165,55 +161,41 @@ AXES = (
             *map(_name, permutations(range(4))),
         ),
         apply=_other_shape(_joined),
-        needs=_WHOLE,
-        late=True,
         reshapes=True,
     ),
-    Convention(
+    _axes_as(
         name="sequence_first",
-        topic="axes",
         meaning="the numbers are right, but the sequence comes before the batch: (L, B, ·), as "
         "nn.MultiheadAttention gives it without batch_first",
         fix="transpose the first two axes, or set batch_first=True",
         shows="more than one batch entry",
         apply=_sequence_first,
-        needs=_WHOLE,
-        late=True,
     ),
-    Convention(
+    _axes_as(
         name="heads_packed",
-        topic="axes",
         meaning="the numbers are right, but the heads lie side by side in the width",
         fix="cut the file into heads, out.reshape(B, L, H, E).transpose(0, 2, 1, 3), or give "
         "packed inputs (B, L, H·D) and --heads",
         shows="more than one head",
         apply=_packed,
-        needs=_WHOLE,
-        late=True,
         reshapes=True,
     ),
-    Convention(
+    _axes_as(
         name="heads_packed_untransposed",
-        topic="axes",
         meaning="(B, H, L, E) is reshaped to (B, L, H·E) without the transpose before it: rows of "
         "one head stand where the heads of one query belong",
         fix="join the heads by context.transpose(0, 2, 1, 3).reshape(B, L, H·E)",
         shows="more than one head and more than one query",
         apply=lambda recipe: _packed(recipe, transposed=False),
-        needs=_WHOLE,
-        late=True,
         reshapes=True,
     ),
-    Convention(
+    _axes_as(
         name="weights_averaged",
-        topic="axes",
         meaning="the weights are averaged over the heads",
         fix="ask for the weights of each head (nn.MultiheadAttention: average_attn_weights=False)",
         option=lambda _: "--average-heads",
         shows="more than one head",
         apply=_average,
-        needs=_WHOLE,
-        late=True,
         reshapes=True,
     ),
     *_permutations(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
@@ -13,27 +14,28 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.errors import AttnError
 from attncli.projection import as_heads, project
-from attncli.referee.convention import Convention, Need
-from attncli.referee.conventions_heads import of_inputs
 from attncli.referee.conventions_projection import of_projections
 from attncli.referee.recipe import Recipe, vary
 
 if TYPE_CHECKING:
     from attncli.problem import Problem
+    from attncli.referee.convention import Convention
     from attncli.referee.recipe import Part
 
-__all__ = ["EMBEDDINGS", "FUSED", "SOURCES", "Given", "made_again"]
+__all__ = ["EMBEDDINGS", "SOURCES", "Given", "made_again", "of_embeddings"]
 
 Array = npt.NDArray[Any]
 Apply = Callable[[Recipe], Recipe | None]
 # The arguments of `attncli.project`, those that are given.
 Given = Mapping[str, Any]
 
-_ALL: frozenset[Need] = frozenset({"heads", "rows"})
 SOURCES = {"x", "key_source", "value_source"}
 _WEIGHTS = ("wq", "wk", "wv")
 _BIASES = ("bq", "bk", "bv")
 _WORDS = {"q": "queries", "k": "keys", "v": "values"}
+
+
+of_embeddings = partial(of_projections, projects=True)
 
 
 def made_again(change: Callable[[Given], Given | None]) -> Apply:
@@ -180,49 +182,8 @@ def _values_without_positions(recipe: Recipe) -> Recipe | None:
     return None if plain is None else vary(recipe, value=plain.problem.value)
 
 
-def _cut_by_head(arrays: list[Array]) -> list[Array]:
-    """Cut (q, k, v) side by side as if each head had its q, k and v side by side."""
-    fused = np.stack([array.transpose(0, 2, 1, 3) for array in arrays], axis=2)
-    batch, rows, _, heads, width = fused.shape
-    cut = fused.reshape(batch, rows, heads, 3, width)
-    return [cut[:, :, :, at].transpose(0, 2, 1, 3) for at in range(3)]
-
-
-def _cut_by_kind(arrays: list[Array]) -> list[Array]:
-    """Cut heads side by side, each with its q, k and v, as if they were (q, k, v)."""
-    fused = np.stack([array.transpose(0, 2, 1, 3) for array in arrays], axis=3)
-    batch, rows, heads, _, width = fused.shape
-    cut = fused.reshape(batch, rows, 3, heads, width)
-    return [cut[:, :, at].transpose(0, 2, 1, 3) for at in range(3)]
-
-
-def _fused(cut: Callable[[list[Array]], list[Array]]) -> Apply:
-    def apply(recipe: Recipe) -> Recipe | None:
-        problem = recipe.problem
-        if not _can_be_fused(problem):
-            return None
-        given = of_inputs(problem, lambda array: array)
-        names = ("query", "key", "value")
-        made = cut([array for name in names if (array := given[name]) is not None])
-        return vary(recipe, **dict(zip(names, made, strict=True)))
-
-    return apply
-
-
-def _can_be_fused(problem: Problem) -> bool:
-    """Return whether one product can have made query, key and value, of several heads."""
-    arrays = problem.query, problem.key, problem.value
-    shapes = {None if array is None else array.shape for array in arrays}
-    return shapes == {problem.query.shape} and problem.query.shape[1] > 1
-
-
-def _unless_three(recipe: Recipe) -> Recipe | None:
-    """Cut three heads in one way only: there the other one is the same."""
-    return None if recipe.problem.query.shape[1] == 3 else _fused(_cut_by_kind)(recipe)
-
-
 def _transposition(names: tuple[str, ...], what: str) -> Convention:
-    return of_projections(
+    return of_embeddings(
         "projections_transposed" if len(names) > 1 else f"{names[0]}_transposed",
         "projection" if len(names) > 1 else f"projection {names[0]}",
         f"{what} transposed: rows are taken for columns",
@@ -234,7 +195,7 @@ def _transposition(names: tuple[str, ...], what: str) -> Convention:
 
 
 def _lost_bias(names: tuple[str, ...], what: str) -> Convention:
-    return of_projections(
+    return of_embeddings(
         "projection_biases_missing" if len(names) > 1 else f"{names[0]}_missing",
         "projected bias",
         f"{what} missing",
@@ -244,7 +205,7 @@ def _lost_bias(names: tuple[str, ...], what: str) -> Convention:
 
 
 def _unused(letter: str) -> Convention:
-    return of_projections(
+    return of_embeddings(
         f"w{letter}_unused",
         f"projection w{letter}",
         f"the {_WORDS[letter]} are the embeddings themselves, not projected",
@@ -254,7 +215,7 @@ def _unused(letter: str) -> Convention:
 
 
 def _confused(target: str, source: str) -> Convention:
-    return of_projections(
+    return of_embeddings(
         f"{_WORDS[target]}_made_with_w{source}",
         f"projection w{target}",
         f"the {_WORDS[target]} are made with w{source}, the projection of the {_WORDS[source]}",
@@ -265,7 +226,7 @@ def _confused(target: str, source: str) -> Convention:
 
 def _confused_all(name: str, letters: str) -> Convention:
     order = ", ".join(f"w{letter}" for letter in letters)
-    return of_projections(
+    return of_embeddings(
         name,
         "projection",
         f"query, key and value are made with {order}, in this order",
@@ -274,14 +235,14 @@ def _confused_all(name: str, letters: str) -> Convention:
     )
 
 
-_MADE = (
+EMBEDDINGS = (
     _transposition(_WEIGHTS, "the weights of all projections are"),
     *(_transposition((name,), f"{name} is") for name in _WEIGHTS),
     _confused_all("projections_in_the_order_kvq", "kvq"),
     _confused_all("projections_in_the_order_vqk", "vqk"),
     _confused_all("projections_all_wq", "qqq"),
     *(_confused(target, source) for target, source in permutations("qkv", 2)),
-    of_projections(
+    of_embeddings(
         "projections_missing",
         "projection",
         "query, key and value are the embeddings themselves, not projected",
@@ -291,21 +252,21 @@ _MADE = (
     *map(_unused, "qkv"),
     _lost_bias(_BIASES, "the biases of all projections are"),
     *(_lost_bias((name,), f"the bias {name} of the {_WORDS[name[1]]} is") for name in _BIASES),
-    of_projections(
+    of_embeddings(
         "positions_missing",
         "positions",
         "no positions are added to the embeddings",
         "add the positional encoding before the projections",
         _without("positions"),
     ),
-    of_projections(
+    of_embeddings(
         "positions_not_in_values",
         "positions",
         "positions are added to what queries and keys are made from, and not to the values'",
         "add the positional encoding once, to all embeddings",
         _values_without_positions,
     ),
-    of_projections(
+    of_embeddings(
         "key_source_unused",
         "key source",
         "keys and values are made from the embeddings of the queries: self-attention, where "
@@ -313,29 +274,11 @@ _MADE = (
         "make keys and values from the other sequence",
         made_again(_of_x_alone),
     ),
-    of_projections(
+    of_embeddings(
         "input_width_scale",
         "scale",
         "the scale is 1/√W, of the width of the embeddings instead of one head",
         "divide by √D, D being the width of one head",
         _scaled_by_the_embedding,
     ),
-)
-EMBEDDINGS = tuple(replace(convention, projects=True) for convention in _MADE)
-
-FUSED = tuple(
-    Convention(
-        name=name,
-        topic="fused projection",
-        meaning=f"a product that holds query, key and value at once is cut as {found}, where it "
-        f"is {right}",
-        fix=f"reshape it to (…, {right}) before it is taken apart",
-        shows="several heads",
-        apply=apply,
-        needs=_ALL,
-    )
-    for name, found, right, apply in (
-        ("fused_cut_by_head", "(heads, 3, D)", "(3, heads, D)", _fused(_cut_by_head)),
-        ("fused_cut_by_kind", "(3, heads, D)", "(heads, 3, D)", _unless_three),
-    )
 )

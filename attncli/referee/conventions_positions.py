@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +9,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.positions import sinusoidal
-from attncli.referee.conventions_embeddings import SOURCES, Given, made_again
-from attncli.referee.conventions_projection import of_projections
+from attncli.referee.conventions_embeddings import SOURCES, Given, made_again, of_embeddings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +53,7 @@ def _exchanged(x: Array) -> Array:
 
 
 def _from_one(x: Array) -> Array:
-    return x + sinusoidal(x.shape[-2] + 1, x.shape[-1])[1:]
+    return x + sinusoidal(*x.shape[-2:], first=1)
 
 
 def _own_exponents(x: Array) -> Array:
@@ -95,10 +93,10 @@ def _asked_for(given: Given) -> Given | None:
 
 
 def _other_encoding(name: str, meaning: str, place: Callable[[Array], Array]) -> Convention:
-    return of_projections(name, "positions", meaning, _FIX, _placed(place))
+    return of_embeddings(name, "positions", meaning, _FIX, _placed(place))
 
 
-_ENCODINGS = (
+POSITIONS = (
     _other_encoding(
         "positions_concatenated",
         "the positional encoding has all sines first and then all cosines, where they take turns",
@@ -128,7 +126,7 @@ _ENCODINGS = (
         "the embeddings are multiplied by √W before positions are added",
         _embeddings_scaled,
     ),
-    of_projections(
+    of_embeddings(
         "positions_unasked",
         "positions",
         "sinusoidal positions are added to the embeddings though none are asked for",
@@ -137,4 +135,3 @@ _ENCODINGS = (
         option="--positions sinusoidal",
     ),
 )
-POSITIONS = tuple(replace(convention, projects=True) for convention in _ENCODINGS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attncli.referee.convention import Convention
 from attncli.referee.recipe import Outputs, Recipe, vary
@@ -48,6 +48,7 @@ def of_projections(
     fix: str,
     apply: Callable[[Recipe], Recipe | None],
     option: str = "",
+    **more: Any,
 ) -> Convention:
     """Return a convention that shows itself in nearly all projections."""
     return Convention(
@@ -58,6 +59,7 @@ def of_projections(
         shows="projections that are not the identity",
         apply=apply,
         option=lambda _: option,
+        **more,
     )
 
 

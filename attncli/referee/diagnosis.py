@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.referee.case import Cases
 from attncli.referee.convention import Convention
 from attncli.referee.evaluation import evaluate
 from attncli.referee.fit import agrees
@@ -16,7 +17,7 @@ from attncli.referee.locate import locate
 from attncli.referee.plain_errors import plain_errors_of
 from attncli.referee.report import Diagnosis, Explanation
 from attncli.referee.rounding import PRECISIONS, Digits, Precision, narrowest
-from attncli.referee.search import Search, follow
+from attncli.referee.search import Search, follow, needs_of
 from attncli.referee.tolerance import earned
 from attncli.referee.verdict import Errors, distance
 
@@ -225,16 +226,20 @@ def _not_refuted(
     if not right or len(found) < 2:
         return found
     others = question.about(right)
-    cases = Search(others, _ready(others, shaped), 0).cases
+    cases = Cases(others, _ready(others, shaped))
+    kept = (
+        one
+        for one in found
+        if all(convention.late for convention in one.conventions) or _fits(one, others, cases)
+    )
+    return tuple(kept) or found
 
-    def stands(explanation: Explanation) -> bool:
-        if all(convention.late for convention in explanation.conventions):
-            return True
-        needs = frozenset().union(*(c.needs for c in explanation.conventions))
-        recipes = [(case, follow(case, explanation.conventions)) for case in cases.of(needs)]
-        return all(r is not None and agrees(others, case, r) for case, r in recipes)
 
-    return tuple(filter(stands, found)) or found
+def _fits(explanation: Explanation, question: Question, cases: Cases) -> bool:
+    """Return whether the files of a question are what an explanation makes."""
+    group = explanation.conventions
+    recipes = [(case, follow(case, group)) for case in cases.of(needs_of(group))]
+    return all(recipe is not None and agrees(question, case, recipe) for case, recipe in recipes)
 
 
 def _may_be_mixed(question: Question) -> bool:
@@ -259,9 +264,7 @@ def _as_single(question: Question) -> Question:
 
 def _in_which(exact: Search, question: Question, found: Explanation) -> Explanation:
     """Say of an explanation whether it leaves errors of float64, or of float32."""
-    cases = exact.cases.of(frozenset().union(*(c.needs for c in found.conventions)))
-    recipes = [(case, follow(case, found.conventions)) for case in cases]
-    if all(recipe is not None and agrees(question, case, recipe) for case, recipe in recipes):
+    if _fits(found, question, exact.cases):
         return found
     return replace(found, conventions=(*found.conventions, SINGLE))
 
@@ -294,8 +297,7 @@ def _apart(search: Search, explanations: tuple[Explanation, ...], asked: set[str
 
 
 def _made(search: Search, explanation: Explanation) -> Outputs | None:
-    needs = frozenset().union(*(c.needs for c in explanation.conventions))
-    cases = search.cases.of(needs)
+    cases = search.cases.of(needs_of(explanation.conventions))
     recipe = follow(cases[0], explanation.conventions) if cases else None
     return None if recipe is None else evaluate(recipe)
 

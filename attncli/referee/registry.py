@@ -12,7 +12,8 @@ from attncli.referee.conventions_attended import ATTENDED
 from attncli.referee.conventions_axes import AXES
 from attncli.referee.conventions_blocks import BLOCKS, ONLINE
 from attncli.referee.conventions_causal import CAUSAL
-from attncli.referee.conventions_embeddings import EMBEDDINGS, FUSED
+from attncli.referee.conventions_embeddings import EMBEDDINGS
+from attncli.referee.conventions_fused import FUSED
 from attncli.referee.conventions_heads import HEADS
 from attncli.referee.conventions_hiding import HIDING, TOGETHER
 from attncli.referee.conventions_mask import MASKS

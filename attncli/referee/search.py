@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.referee.recipe import Recipe
 
-__all__ = ["Search", "follow"]
+__all__ = ["Search", "follow", "needs_of"]
 
 Array = npt.NDArray[Any]
 Group = tuple[Convention, ...]
@@ -142,14 +142,14 @@ class Search:
         pairs = [
             (one, other)
             for one, other in combinations(conventions, 2)
-            if not other.topic.startswith(one.topic) and not {one.topic, other.topic} & _ALONE
+            if not _exclude(one, other) and not {one.topic, other.topic} & _ALONE
         ]
         return sorted(pairs, key=self._cost)
 
     def _cost(self, group: Group) -> int:
         if not self.cases.sliced:
             return 0
-        return sum(case.cells for case in self.cases.of(_needs(group)))
+        return sum(case.cells for case in self.cases.of(needs_of(group)))
 
     def _explain(self, groups: Iterable[Group], bits: float) -> list[tuple[Fit, Group]]:
         """Return the groups that explain the files, and how well, until the time is over."""
@@ -164,7 +164,7 @@ class Search:
         return found
 
     def _try(self, group: Group) -> Fit | None:
-        cases = self.cases.of(_needs(group))
+        cases = self.cases.of(needs_of(group))
         if not self._can(group, cases):
             return None
         recipes = [self._follow(case, group) for case in cases]
@@ -179,7 +179,7 @@ class Search:
 
     def _ruled_out(self, group: Group) -> bool:
         """Return whether a small part shows already that the group does not fit."""
-        probe = self.cases.probe(_needs(group))
+        probe = self.cases.probe(needs_of(group))
         if probe is None or not probe.evaluable:
             return False
         recipe = self._follow(probe, group)
@@ -211,7 +211,7 @@ class Search:
 
     def _fails_at(self, group: Group) -> str:
         """Return a part of a large problem that the group does not explain, if one is found."""
-        for case in self.cases.elsewhere(_needs(group)):
+        for case in self.cases.elsewhere(needs_of(group)):
             if time.monotonic() > self.deadline or not case.evaluable:
                 break
             recipe = follow(case, group)
@@ -226,7 +226,13 @@ def _absent(problem: Problem) -> set[str]:
     return {topic for topic, there in present.items() if not there}
 
 
-def _needs(group: Group) -> frozenset[Need]:
+def _exclude(one: Convention, other: Convention) -> bool:
+    """Return whether two conventions change the same step, or one a part of the other's."""
+    return one.topic.startswith(other.topic) or other.topic.startswith(one.topic)
+
+
+def needs_of(group: Group) -> frozenset[Need]:
+    """Return the axes that must be whole for a group."""
     return frozenset().union(*(convention.needs for convention in group))
 
 
