@@ -58,6 +58,10 @@ def _with_base(base: float, rope: Rope) -> Rope:
     return rope._replace(base=base)
 
 
+def _with_exponents(factor: float, rope: Rope) -> Rope:
+    return rope._replace(base=rope.base**factor)
+
+
 def _other_pairing(rope: Rope) -> Rope:
     return rope._replace(pairing="half" if rope.pairing == "interleaved" else "interleaved")
 
@@ -216,5 +220,15 @@ ROPE = (
             option=lambda _, base=base: f"--rope-base {base}",
         )
         for base in (_PAPER, 100_000, 500_000, 1_000_000)
+    ),
+    *(
+        _rope(
+            f"rope_exponents_{word}",
+            f"the exponents of the rotary embedding are {wrong} of pair p, where −2p/D is right",
+            _rope_as(partial(_with_exponents, factor)),
+            fix="pair p turns by base^(−2p/D) a position, p from 0 to D/2 − 1",
+            shows="a width above 2",
+        )
+        for word, wrong, factor in (("halved", "−p/D", 0.5), ("doubled", "−4p/D", 2.0))
     ),
 )

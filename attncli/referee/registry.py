@@ -29,6 +29,7 @@ from attncli.referee.conventions_shared import SHARED, SHARED_BIAS
 from attncli.referee.conventions_sinks import SINKS
 from attncli.referee.conventions_softmax import PRECISION, SOFTMAX
 from attncli.referee.conventions_splits import SPLITS
+from attncli.referee.conventions_turns import TURNS
 from attncli.referee.conventions_window import WINDOW
 from attncli.referee.one_part import one_part
 from attncli.referee.zeros_counted import zeros_counted
@@ -54,6 +55,7 @@ CONVENTIONS = (
     *PRODUCTS,
     *SCALES,
     *ROPE,
+    *TURNS,
     *SOFTCAP,
     *BIAS,
     *SHARED_BIAS,
