@@ -22,8 +22,8 @@ if TYPE_CHECKING:
         ShapeError,
         UsageError,
     )
-    from attncli.explaining import explain
-    from attncli.explanation import Explanation
+    from attncli.explanation.data import Explanation
+    from attncli.explanation.explaining import explain
     from attncli.loaded import load
     from attncli.posing import pose
     from attncli.problem import Problem
@@ -61,8 +61,8 @@ _HOMES = {
     "load": "loaded",
     "check": "referee",
     "CheckReport": "referee.report",
-    "explain": "explaining",
-    "Explanation": "explanation",
+    "explain": "explanation.explaining",
+    "Explanation": "explanation.data",
     "pose": "posing",
     "Problem": "problem",
     "Projected": "projection",

@@ -11,8 +11,8 @@ from attncli import arguments
 from attncli.advice import advise, blind_advice
 from attncli.engine import Progress, attend, result_shapes
 from attncli.errors import UsageError
+from attncli.names import OUTPUTS
 from attncli.posing import pose
-from attncli.result import OUTPUTS, Attention
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from attncli.positions import Pairing
     from attncli.problem import Problem, Score
+    from attncli.result import Attention
 
 __all__ = ["attention", "solve"]
 
@@ -127,7 +128,7 @@ def attention(
         All cores that the process may use unless given. Those beside the calling one wait
         for the next call when they are done; where there are as many as cores, each is kept
         to one for the first tenth of a second.
-    outputs : collection of {"raw", "capped", "scores", "weights", "context", "lse"}
+    outputs : collection of {"weights", "context", "scores", "raw", "capped", "lse"}
         What to compute. Without an L × S output no L × S array is ever held.
 
     Returns
@@ -236,8 +237,7 @@ def solve(
     _check_outputs(problem, outputs)
     if into:
         _check_room(problem, outputs, into)
-    if threads is not None:
-        arguments.positive_int("threads", threads)
+    threads = arguments.thread_count(threads)
     advise(problem)
     answer, blind = attend(problem, outputs, threads=threads, into=into, progress=progress)
     if blind:

@@ -7,6 +7,7 @@ and returns the value in the one form that the rest of the code knows.
 from __future__ import annotations
 
 import math
+import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,7 @@ __all__ = [
     "real_array",
     "refuse_first",
     "shape_text",
+    "thread_count",
     "truth_array",
     "vector",
     "warn",
@@ -46,7 +48,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 _FLOATS = (np.float16, np.float32, np.float64)
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = str(Path(__file__).parent) + os.sep
 # Positions are 64-bit integers, and sums of a few of these stay within them.
 _FARTHEST = 2**53
 _LONGEST = 60
@@ -167,6 +169,11 @@ def positive_int(name: str, value: object) -> int:
     return int(value)
 
 
+def thread_count(value: object) -> int | None:
+    """Return how many threads to use, or None for all cores."""
+    return None if value is None else positive_int("threads", value)
+
+
 def flag(name: str, value: object) -> bool:
     """Return a bool."""
     value = _unwrap(value)
@@ -272,7 +279,8 @@ def _window_side(name: str, side: object) -> int | None:
         return None
     if isinstance(side, bool) or not isinstance(side, (int, float)) or side < 0 or side % 1:
         raise UsageError(
-            f"{name}: expected whole numbers of at least 0, or −1 for unbounded; found {side!r}"
+            f"{name}: expected whole numbers of at least 0, or −1 for unbounded; "
+            f"found {_shown(side)}"
         )
     return int(side)
 
@@ -295,7 +303,10 @@ def _kind(array: Array) -> str:
 
 def _shown(value: object) -> str:
     """Return a wrong value as a user would write it, cut where it is long."""
-    text = repr(value.tolist() if isinstance(value, np.ndarray) else value)
+    try:
+        text = repr(value.tolist() if isinstance(value, np.ndarray) else value)
+    except ValueError:  # Python writes no integers of more than 4,300 digits
+        return "one of thousands of digits"
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 

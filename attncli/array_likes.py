@@ -28,6 +28,11 @@ def as_ndarray(name: str, value: object) -> npt.NDArray[Any]:
     DataError
         NumPy cannot make an array of it.
     """
+    if isinstance(value, np.ndarray) and type(value) is not np.ndarray and np.ma.is_masked(value):
+        raise DataError(
+            f"{name}: expected an array of numbers; found a masked array",
+            hint="give its data, and say which keys are hidden with mask or key_padding_mask",
+        )
     try:
         bits = _bfloat16_bits(value)
         return np.asarray(value) if bits is None else as_bfloat16(np.asarray(bits))

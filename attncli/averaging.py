@@ -27,8 +27,8 @@ def refuse_without_heads(axes: str) -> None:
     """Raise a `UsageError` where there is no head axis to average over."""
     if "h" not in axes:
         raise UsageError(
-            "--average-heads: there is no head axis to average",
-            hint="cut packed inputs with --heads, and leave out --head",
+            "average_heads (--average-heads): there is no head axis to average",
+            hint="cut packed inputs with heads (--heads), and pick no head",
         )
 
 

@@ -183,7 +183,7 @@ def _matrix(name: str, array: Array) -> Array:
 
 def _cut(name: str, array: Array, count: int) -> list[Array]:
     """Cut what lies side by side in the last axis."""
-    if array.shape[-1] % count:
+    if array.ndim == 0 or array.shape[-1] % count:
         raise ShapeError(
             f"{name}: expected the weights of query, key and value, equally wide; "
             f"found shape {shape_text(array.shape)}"

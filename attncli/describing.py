@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -60,7 +59,7 @@ class LayerInfo:
     Attributes
     ----------
     argument : str
-        What to give to ``--checkpoint``, quoted for a shell where it must be.
+        What to give to ``--checkpoint``.
     layer : Layer
     widths : Widths or None
         None where its members have shapes that no layer has.
@@ -208,7 +207,7 @@ def _layers(source: str, members: tuple[MemberInfo, ...]) -> tuple[LayerInfo, ..
     shapes = {info.name: info.shape for info in members}
     return tuple(
         LayerInfo(
-            shlex.quote(f"{file}#{layer.prefix}" if layer.prefix else file),
+            f"{file}#{layer.prefix}" if layer.prefix else file,
             layer,
             layer_widths(layer, shapes),
         )

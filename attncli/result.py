@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["OUTPUTS", "Attention"]
-
-OUTPUTS = ("raw", "capped", "scores", "weights", "context", "lse")
+__all__ = ["Attention"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["counted", "in_ascii", "json_text", "printable", "quoted"]
+__all__ = ["counted", "in_ascii", "json_text", "printable", "quoted", "whole_number"]
 
 # Controls move the cursor or hide text, bidirectional overrides reorder it, and
 # lone surrogates cannot be encoded at all. Joiners stay: emoji and scripts need them.
 # Not compiled before it is needed: that takes a millisecond.
 _UNSAFE = "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 _QUOTED = 40
+# The largest float64 has 309 digits, and Python reads no more than 4,300.
+_WHOLE = r"\s*([-+]?)0*([0-9]{1,400})\s*"
 
 
 def printable(text: str) -> str:
@@ -108,6 +110,18 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     ('1 cell', '3 cells', '2 entries')
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def whole_number(text: str) -> int | None:
+    """Read a whole number of the digits 0 to 9; None where the text is none.
+
+    Examples
+    --------
+    >>> whole_number("-012"), whole_number("1.0"), whole_number("1_000"), whole_number("१")
+    (-12, None, None, None)
+    """
+    match = re.fullmatch(_WHOLE, text)
+    return None if match is None else int(match[1] + match[2])
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -25,7 +25,7 @@ FILES = sorted((ROOT / "attncli").rglob("*.py"))
 IMPORTED_BY = {
     "cli": {"__main__"},
     "save": {"cli"},
-    "view": {"cli", "describing", "explaining"},
+    "view": {"cli", "describing", "explanation"},
     "loading": {"cli", "gather", "describing"},
     "gather": {"cli", "loaded"},
     "typer": {"cli"},

@@ -263,6 +263,7 @@ def test_unknown_names_list_what_looks_like_projections():
         ({"c_attn.weight": (8, 20)}, r"m\.safetensors#c_attn\.weight: .*\(8, 20\)"),
         ({"in_proj_weight": (25, 8)}, "equally wide"),
         ({"wq": (8,), "wk": (8, 8), "wv": (8, 8)}, "wq: expected a matrix"),
+        ({"in_proj_weight": (24, 8), "in_proj_bias": ()}, "in_proj_bias: .*equally wide"),
     ],
 )
 def test_shapes_that_no_layer_has(arrays, words):

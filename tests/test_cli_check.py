@@ -249,8 +249,8 @@ def test_averaged_weights_pass_where_they_are_asked_for(judged: Path, attncli: R
         (
             ["wieghts=q.csv"],
             (
-                "--expect wieghts=q.csv: expected NAME=FILE with a name of context, weights, lse, "
-                "scores, raw, capped; found 'wieghts'"
+                "--expect wieghts=q.csv: expected NAME=FILE with a name of weights, context, "
+                "scores, raw, capped, lse; found 'wieghts'"
             ),
             "for a file of that name write ./wieghts=q.csv",
         ),
@@ -281,8 +281,8 @@ def test_there_are_no_heads_to_average(judged: Path, attncli: Run) -> None:
     ran = attncli("check", *QKV, "--average-heads", "--expect", "weights=weights.npy")
     assert ran.code == 2
     assert ran.messages == [
-        "error: --average-heads: there is no head axis to average",
-        "hint: cut packed inputs with --heads, and leave out --head",
+        "error: average_heads (--average-heads): there is no head axis to average",
+        "hint: cut packed inputs with heads (--heads), and pick no head",
     ]
 
 

@@ -31,6 +31,13 @@ def test_each_kind_of_picture(kind: str, tutorial: Path, attncli: Run) -> None:
     assert Path(f"w.{kind}").read_bytes().startswith(MAGIC[kind])
 
 
+def test_weights_may_be_a_rounding_error_below_0(folder: Path, attncli: Run) -> None:
+    Path("w.csv").write_text("0.5,0.5\n1,-1e-9\n")
+    assert numbers(attncli("heatmap", "w.csv").good().text) == [0.5, 0.5, 1.0, 0.0]
+    Path("w.csv").write_text("0.5,0.5\n1,-0.01\n")
+    assert "finite and not negative" in attncli("heatmap", "w.csv").messages[0]
+
+
 def test_dpi_sets_the_size_of_a_png(tutorial: Path, attncli: Run) -> None:
     sizes = []
     for dpi in ("50", "100"):

@@ -218,6 +218,22 @@ def test_packed_contexts_that_are_left_out_are_told(folder: Path, attncli: Run) 
     assert "more of" not in attncli(*line).good().text
 
 
+def test_statistics_are_computed_once_for_all_destinations(
+    tutorial: Path, attncli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attncli import stats
+
+    calls = []
+    right = stats.statistics
+    monkeypatch.setattr(stats, "statistics", lambda *a, **k: calls.append(a) or right(*a, **k))
+    line = ["compute", "q.csv", "k.csv", "--show", "stats", "-f", "json"]
+    told = attncli(*line, "--save", "a.json", "--save", "b.json").good().json
+    assert len(calls) == 1
+    assert json.loads(Path("b.json").read_text()) == told
+    assert attncli("compute", "q.csv", "k.csv", "--show", "stats", "--save", "c.json").good()
+    assert len(calls) == 2
+
+
 def test_a_mean_of_weights_counts_queries_that_see_nothing(folder: Path, attncli: Run) -> None:
     np.save("x.npy", np.ones((2, 2100, 1)))
     mask = np.ones((2100, 2100), np.bool_)

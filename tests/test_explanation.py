@@ -12,7 +12,7 @@ from oracle import rotate as rotated_by_oracle
 from strategies import problems
 
 from attncli import AttnError, UsageError, load, pose
-from attncli.explaining import explain, query_index
+from attncli.explanation.explaining import explain, query_index
 
 pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
 

@@ -149,7 +149,7 @@ def test_layers_of_a_checkpoint_can_be_pasted(attncli, folder):
     save_file(arrays, "my model.safetensors")
     (entry,) = told(attncli, "my model.safetensors")
     assert [layer["checkpoint"] for layer in entry["layers"]] == [
-        f"'my model.safetensors#model.layers.{n}.self_attn'" for n in range(2)
+        f"my model.safetensors#model.layers.{n}.self_attn" for n in range(2)
     ]
     assert entry["layers"][0]["family"] == "Llama"
     assert entry["layers"][0]["widths"] == {

@@ -96,6 +96,12 @@ def test_yaml_numbers_follow_the_one_grammar(document, text, value):
     assert document(f"[{text}, 1]", ".yaml").values.tolist() == [value, 1]
 
 
+def test_a_whole_number_may_begin_with_thousands_of_zeros(document):
+    found = document("heads: " + "0" * 5000 + "3\nx: [-" + "0" * 5000 + "1]\n", ".yaml").entries
+    assert (found["heads"], type(found["heads"])) == (3, int)
+    assert found["x"].values.tolist() == [-1]
+
+
 def test_json_null_is_minus_infinity_and_its_words_are_numbers(document):
     found = document("[null, -Infinity, Infinity, NaN, 1]", ".json").values
     np.testing.assert_array_equal(found, [-np.inf, -np.inf, np.inf, np.nan, 1])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,6 @@ from process import ROOT
 import attncli
 from attncli import AttnWarning, DataError, UsageError
 from attncli.dtypes import as_bfloat16
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 X = np.array([[1.0, 2.0], [3.0, 4.0], [0.5, -1.0]])  # exact in bfloat16
 SENTENCE = str(ROOT / "samples/sentence.yaml")
@@ -142,7 +140,7 @@ def test_arrays_that_are_given_as_options_are_the_problem() -> None:
     "outputs", [None, 5, True, "context", np.array("weights"), [["lse"]], iter(["lse"])]
 )
 def test_outputs_are_names_in_a_collection(outputs: Any) -> None:
-    with pytest.raises(UsageError, match="outputs: expected names of raw, capped"):
+    with pytest.raises(UsageError, match="outputs: expected names of weights, context"):
         attncli.attention(X, X, X, outputs=outputs)
 
 
@@ -210,3 +208,35 @@ def test_an_array_is_no_file() -> None:
         attncli.load(X, wq=np.eye(2), wk=np.eye(2))
     assert "x=" in str(caught.value.hint)
     assert attncli.load(x=X, wq=np.eye(2), wk=np.eye(2)).query.shape == (1, 1, 3, 2)
+
+
+@pytest.mark.parametrize("threads", [0, -1, "x", 1.5])
+def test_threads_are_a_number(threads: Any) -> None:
+    problem = attncli.pose(X, X, X)
+    for call in (
+        lambda: attncli.solve(problem, threads=threads),
+        lambda: attncli.check(X, problem, threads=threads),
+        lambda: attncli.explain(problem, query=0, threads=threads),
+    ):
+        with pytest.raises(UsageError, match="threads: expected a whole number of at least 1"):
+            call()
+
+
+def test_a_masked_array_that_masks_nothing_is_an_array() -> None:
+    given = np.ma.masked_array(X, np.zeros(X.shape, bool))
+    assert np.array_equal(attncli.pose(given, X).query, attncli.pose(X, X).query)
+
+
+def test_advice_points_at_the_line_that_asked() -> None:
+    """Also where the asking module has a name that begins as that of the package."""
+    import importlib.util
+
+    beside = Path(attncli.__file__).parent.parent / "attncli_beside.py"
+    code = "import attncli\ndef ask(q, k):\n    return attncli.attention(q, k, k, causal=True)\n"
+    module = importlib.util.module_from_spec(
+        importlib.util.spec_from_loader("attncli_beside", loader=None)
+    )
+    exec(compile(code, str(beside), "exec"), module.__dict__)
+    with pytest.warns(AttnWarning) as caught:
+        module.ask(X, np.ones((5, 2)))
+    assert [(Path(w.filename).name, w.lineno) for w in caught] == [("attncli_beside.py", 3)]

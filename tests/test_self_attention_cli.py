@@ -224,6 +224,13 @@ def test_averaged_weights_in_tables(matrices, attncli):
     assert "context" in text
 
 
+def test_averaged_weights_are_shown_where_they_are_asked_for(matrices, attncli):
+    titles = ["lse", "weights", "context"]
+    text = attncli("compute", *AVERAGED, "--show", ",".join(titles)).good().text
+    first = [line.split()[0] for line in text.splitlines() if line.strip()]
+    assert [word for word in dict.fromkeys(first) if word in titles] == titles
+
+
 def test_averaged_rows_of_a_table_that_is_cropped(matrices, attncli, monkeypatch):
     monkeypatch.setattr("attncli.cli.compute._WHOLE_CELLS", 1)
     wanted = expected(matrices, bias=False, heads=2)["weights"].mean(axis=0)

@@ -14,7 +14,7 @@ from rich.console import Console
 from strategies import problems
 
 from attncli import load, pose
-from attncli.explaining import explain
+from attncli.explanation.explaining import explain
 from attncli.view.color import blues, blues_256, xterm
 from attncli.view.explanation import as_text, renderable
 from attncli.view.explanation_dict import as_dict

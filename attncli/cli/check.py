@@ -21,6 +21,7 @@ from attncli.cli.options import (
 from attncli.cli.question import ask
 from attncli.cli.terminal import advice, console, note, print_text, say
 from attncli.errors import ShapeError, UsageError
+from attncli.names import OUTPUTS
 from attncli.text import json_text
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 MISMATCH = 1
-_OUTPUTS = ("context", "weights", "lse", "scores", "raw", "capped")
 
 
 @dataclass(eq=False, repr=False)
@@ -157,11 +157,11 @@ def _expected(words: list[str]) -> dict[str, str]:
 
 def _named(word: str) -> tuple[str, str]:
     name, separator, file = word.partition("=")
-    if separator and name in _OUTPUTS:
+    if separator and name in OUTPUTS:
         return name, file
     if separator and name.isidentifier():
         raise UsageError(
-            f"--expect {word}: expected NAME=FILE with a name of {', '.join(_OUTPUTS)}; "
+            f"--expect {word}: expected NAME=FILE with a name of {', '.join(OUTPUTS)}; "
             f"found {name!r}",
             hint=f"for a file of that name write ./{word}",
         )

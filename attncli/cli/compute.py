@@ -17,8 +17,6 @@ from attncli.cli.options import (
 )
 from attncli.cli.question import ask
 from attncli.cli.saving import (
-    NAMES,
-    SUMMARIES,
     Save,
     held,
     parse_save,
@@ -26,6 +24,7 @@ from attncli.cli.saving import (
     streamed,
     write_save,
 )
+from attncli.cli.summaries import Summaries
 from attncli.cli.terminal import (
     advice,
     binary_stdout,
@@ -37,6 +36,7 @@ from attncli.cli.terminal import (
     width,
 )
 from attncli.errors import UsageError
+from attncli.names import OUTPUTS, SUMMARIES
 
 if TYPE_CHECKING:
     from typing import Any
@@ -94,27 +94,28 @@ def compute(
         if output.format != "table":
             names = held(names, output.format, chosen=chosen)
             _refuse_binary(output.format)
-        answer = _solve_and_save(problem, names, saves, output, average, run)
+        summaries = Summaries(problem, output.top_keys, run.threads)
+        answer = _solve_and_save(problem, names, saves, summaries, output, average, run)
     if output.format != "table":
-        summaries = _summaries(names, problem, output.top_keys, run)
-        _write_stdout(output.format, results(names, problem, answer, summaries))
+        found = results(names, problem, answer, summaries.among(names))
+        _write_stdout(output.format, found)
     else:
-        _print_tables(problem, answer, names, output, run, pick, average)
+        _print_tables(problem, answer, names, summaries, output, run, pick, average)
 
 
 def _tell_of_another_name(text: str, save: Save, run: RunOptions) -> None:
     """Say what a file holds where its name, and nothing else, says another output."""
     stem = Path(save.path).stem
-    if text == save.path and stem in NAMES and len(save.names) == 1 and stem != save.names[0]:
+    if text == save.path and stem in OUTPUTS and len(save.names) == 1 and stem != save.names[0]:
         words = f"{save.path} holds the {save.names[0]}; --save {stem}={save.path} saves the {stem}"
         note(words, quiet=run.quiet)
 
 
 def _names(show: str | None, problem: Problem) -> tuple[str, ...]:
     if show is None:
-        return NAMES[:2] if problem.value is not None else NAMES[:1]
+        return OUTPUTS[:2] if problem.value is not None else OUTPUTS[:1]
     names = tuple(dict.fromkeys(name.strip() for name in show.split(",")))
-    known = (*NAMES, *SUMMARIES)
+    known = (*OUTPUTS, *SUMMARIES)
     for name in names:
         if name not in known:
             raise UsageError(f"--show: expected names of {', '.join(known)}; found {name!r}")
@@ -144,6 +145,7 @@ def _solve_and_save(
     problem: Problem,
     names: tuple[str, ...],
     saves: Sequence[Save],
+    summaries: Summaries,
     output: OutputOptions,
     average: AverageOptions,
     run: RunOptions,
@@ -153,19 +155,18 @@ def _solve_and_save(
     with streamed(problem, () if average.average_heads else saves, shown) as maps:
         into = {save.names[0]: array for save, array in maps.items()}
         asked = {name for save in saves for name in save.names}.union(shown)
-        needed = tuple(name for name in NAMES if name in asked)
+        needed = tuple(name for name in OUTPUTS if name in asked)
         answer = _solve(problem, needed, into, average, run)
     for save in saves:
         if save not in maps:
-            summaries = _summaries(save.names, problem, output.top_keys, run)
-            write_save(save, results(save.names, problem, answer, summaries))
+            write_save(save, results(save.names, problem, answer, summaries.among(save.names)))
     return replace(answer, **dict.fromkeys(into))
 
 
 def _shown_whole(names: tuple[str, ...], kind: str, problem: Problem) -> tuple[str, ...]:
     """Return which of the outputs to show must be computed whole."""
     batch, heads, queries, keys = problem.shape
-    arrays = tuple(name for name in names if name in NAMES)
+    arrays = tuple(name for name in names if name in OUTPUTS)
     if kind != "table" or batch * heads * queries * keys <= _WHOLE_CELLS:
         return arrays
     return tuple(name for name in arrays if name in ("context", "lse"))
@@ -189,15 +190,6 @@ def _solve(
         return solve(problem, names, threads=run.threads, into=into, progress=progress)
 
 
-def _summaries(
-    names: Sequence[str], problem: Problem, count: int, run: RunOptions
-) -> dict[str, object]:
-    """Return the summaries among the names, as plain data."""
-    from attncli.cli.summaries import summary  # noqa: PLC0415
-
-    return {name: summary(name, problem, count, run) for name in names if name in SUMMARIES}
-
-
 def _write_stdout(kind: str, outputs: Results) -> None:
     from attncli.save.formats import write  # noqa: PLC0415
 
@@ -217,6 +209,7 @@ def _print_tables(
     problem: Problem,
     answer: Attention,
     names: tuple[str, ...],
+    summaries: Summaries,
     output: OutputOptions,
     run: RunOptions,
     pick: PickOptions,
@@ -227,20 +220,23 @@ def _print_tables(
     screen = console(run.color)
     picked = pick.batch, pick.head
     limits = _limits(output, run)
-    if average.average_heads and "weights" in names:
-        names = tuple(name for name in names if name != "weights")
-        for part in average_parts(problem, answer.weights, limits, picked[0], threads=run.threads):
-            screen.print(part)
-    arrays = [name for name in names if name in NAMES]
-    if arrays:
-        for part in answer_parts(problem, answer, arrays, limits, picked, threads=run.threads):
+    arrays = [name for name in names if name in OUTPUTS]
+    if average.average_heads:  # weights of all heads together are a table of their own
+        place = arrays.index("weights") if "weights" in arrays else len(arrays)
+        tables = [arrays[:place], arrays[place : place + 1], arrays[place + 1 :]]
+    else:
+        tables = [arrays]
+    for shown in filter(None, tables):
+        if average.average_heads and shown == ["weights"]:
+            parts = average_parts(problem, answer.weights, limits, picked[0], threads=run.threads)
+        else:
+            parts = answer_parts(problem, answer, shown, limits, picked, threads=run.threads)
+        for part in parts:
             screen.print(part)
     for name in names:
         if name in SUMMARIES:
-            from attncli.cli.summaries import summary_parts  # noqa: PLC0415
-
-            for part in summary_parts(name, problem, output.top_keys, limits, run):
-                screen.print(part)
+            for line in summaries.parts(name, limits):
+                screen.print(line)
 
 
 def _limits(output: OutputOptions, run: RunOptions) -> Limits:

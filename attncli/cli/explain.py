@@ -22,7 +22,7 @@ from attncli.cli.terminal import (
 from attncli.text import json_text
 
 if TYPE_CHECKING:
-    from attncli.explanation import Explanation
+    from attncli.explanation.data import Explanation
 
 __all__ = ["add_to"]
 
@@ -71,8 +71,8 @@ def explain(
 
     attncli explain q.csv k.csv v.csv --query 0
     """
-    from attncli.explaining import explain as explained  # noqa: PLC0415
-    from attncli.explaining import query_index  # noqa: PLC0415
+    from attncli.explanation.explaining import explain as explained  # noqa: PLC0415
+    from attncli.explanation.explaining import query_index  # noqa: PLC0415
 
     with advice(quiet=run.quiet):
         problem = ask_whole(options, pick, run).problem

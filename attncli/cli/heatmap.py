@@ -21,6 +21,7 @@ from attncli.cli.terminal import (
     width,
 )
 from attncli.errors import UsageError
+from attncli.text import quoted, whole_number
 
 if TYPE_CHECKING:
     import typer
@@ -264,11 +265,10 @@ def _title(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) 
 def _range(option: str, text: str | None) -> tuple[int | None, int | None] | None:
     if text is None:
         return None
-    try:
-        start, stop = (int(part) if part.strip() else None for part in text.split(":"))
-    except ValueError:
-        raise UsageError(f"{option}: expected a:b, as in 0:64; found {text!r}") from None
-    return start, stop
+    ends = [(part.strip(), whole_number(part)) for part in text.split(":")]
+    if len(ends) != 2 or any(word and number is None for word, number in ends):
+        raise UsageError(f"{option}: expected a:b, as in 0:64; found {quoted(text)}")
+    return ends[0][1], ends[1][1]
 
 
 def _vmax(text: str) -> float | Literal["auto"]:
@@ -277,7 +277,7 @@ def _vmax(text: str) -> float | Literal["auto"]:
     try:
         return float(text)
     except ValueError:
-        raise UsageError(f"--vmax: expected auto or a number; found {text!r}") from None
+        raise UsageError(f"--vmax: expected auto or a number; found {quoted(text)}") from None
 
 
 def _options(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.errors import UsageError
+from attncli.names import OUTPUTS, SQUARE, SUMMARIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
     from attncli.result import Attention
     from attncli.save.formats import Results
 
-__all__ = ["NAMES", "SUMMARIES", "Save", "held", "parse_save", "results", "streamed", "write_save"]
+__all__ = ["Save", "held", "parse_save", "results", "streamed", "write_save"]
 
-NAMES = ("weights", "context", "scores", "raw", "capped", "lse")
-SUMMARIES = ("stats", "top")
 _ONE_ARRAY = ("csv", "tsv", "npy")
 # An NPY file of more cells is filled tile by tile and never held in memory.
 _HELD_CELLS = 16_000_000
@@ -47,7 +46,7 @@ def parse_save(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
     """
     from attncli.save.formats import format_of  # noqa: PLC0415
 
-    known = (*NAMES, *SUMMARIES)
+    known = (*OUTPUTS, *SUMMARIES)
     name, separator, path = text.partition("=")
     if not path and (separator or not text):
         raise UsageError(f"--save {text}".rstrip() + ": expected [NAME=]PATH; found no path")
@@ -93,7 +92,7 @@ def results(
     """Return the outputs of these names, as files and machine formats take them."""
     from attncli.save.formats import Results  # noqa: PLC0415
 
-    arrays = {name: getattr(answer, name) for name in NAMES if name in names}
+    arrays = {name: getattr(answer, name) for name in OUTPUTS if name in names}
     extra = {name: summaries[name] for name in SUMMARIES if name in names}
     return Results(arrays, problem.query_labels, problem.key_labels, extra)
 
@@ -128,7 +127,7 @@ def streamed(
         opened: dict[Save, npt.NDArray[Any]] = {}
         for save in saves:
             name = save.names[0]
-            square = name in ("weights", "scores", "raw", "capped") and name not in needed
+            square = name in SQUARE and name not in needed
             taken = [other.names[0] for other in opened]
             large = batch * heads * queries * keys > _HELD_CELLS
             if save.format == "npy" and square and large and name not in taken:

@@ -2,59 +2,95 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from attncli.names import SUMMARIES
+from attncli.text import counted
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rich.text import Text
 
-    from attncli.cli.options import RunOptions
     from attncli.problem import Problem
+    from attncli.stats import HeadStats
     from attncli.view.tables import Limits
 
-__all__ = ["summary", "summary_parts"]
+__all__ = ["Summaries"]
 
 
-def summary(name: str, problem: Problem, count: int, run: RunOptions) -> list[dict[str, object]]:
-    """Return the statistics of each head, or the strongest keys of each query, as plain data."""
-    from attncli.stats import statistics  # noqa: PLC0415
-    from attncli.strongest import top  # noqa: PLC0415
-    from attncli.view.stats import stats_list, top_list  # noqa: PLC0415
+class Summaries:
+    """The summaries of a problem, each made when it is asked for, and once.
 
-    if name == "stats":
-        return stats_list(statistics(problem, threads=run.threads))
-    return top_list(top(problem, count, threads=run.threads))
+    Parameters
+    ----------
+    problem : Problem
+    count : int
+        How many keys of a query ``top`` lists.
+    threads : int, optional
+    """
 
+    def __init__(self, problem: Problem, count: int, threads: int | None) -> None:
+        self._problem, self._count, self._threads = problem, count, threads
 
-def summary_parts(
-    name: str, problem: Problem, count: int, limits: Limits, run: RunOptions
-) -> Iterator[Text]:
-    """Yield the title and the lines of the table of a summary."""
-    from rich.text import Text  # noqa: PLC0415
+    def among(self, names: Iterable[str]) -> dict[str, object]:
+        """Return those among some names of outputs, as plain data."""
+        known: dict[str, object] = {}
+        for name in names:
+            if name in SUMMARIES:
+                known[name] = self._stats_data if name == "stats" else self._top_data
+        return known
 
-    from attncli.stats import statistics  # noqa: PLC0415
-    from attncli.strongest import top  # noqa: PLC0415
-    from attncli.view.stats import stats_parts, top_parts  # noqa: PLC0415
+    def parts(self, name: str, limits: Limits) -> Iterator[Text]:
+        """Yield the title and the lines of the table of one."""
+        from rich.text import Text  # noqa: PLC0415
 
-    yield Text(name, style="bold")
-    if name == "stats":
-        heads = statistics(problem, threads=run.threads)
-        yield from stats_parts(
-            heads, width=limits.width, digits=limits.digits, unicode=limits.unicode
+        yield Text(name, style="bold")
+        yield from self._stats_parts(limits) if name == "stats" else self._top_parts(limits)
+        yield Text("")
+
+    @cached_property
+    def _stats(self) -> tuple[HeadStats, ...]:
+        from attncli.stats import statistics  # noqa: PLC0415
+
+        return statistics(self._problem, threads=self._threads)
+
+    @cached_property
+    def _stats_data(self) -> list[dict[str, object]]:
+        from attncli.view.stats import stats_list  # noqa: PLC0415
+
+        return stats_list(self._stats)
+
+    @cached_property
+    def _top_data(self) -> list[dict[str, object]]:
+        from attncli.strongest import top  # noqa: PLC0415
+        from attncli.view.stats import top_list  # noqa: PLC0415
+
+        return top_list(top(self._problem, self._count, threads=self._threads))
+
+    def _stats_parts(self, limits: Limits) -> Iterator[Text]:
+        from attncli.view.stats import stats_parts  # noqa: PLC0415
+
+        return stats_parts(
+            self._stats, width=limits.width, digits=limits.digits, unicode=limits.unicode
         )
-    else:
-        queries = problem.shape[2]
+
+    def _top_parts(self, limits: Limits) -> Iterator[Text]:
+        from rich.text import Text  # noqa: PLC0415
+
+        from attncli.strongest import top  # noqa: PLC0415
+        from attncli.view.stats import top_parts  # noqa: PLC0415
+
+        queries = self._problem.shape[2]
         shown = min(queries, limits.rows or queries)
-        rows = top(problem, count, rows=(0, shown), threads=run.threads)
         yield from top_parts(
-            rows,
+            top(self._problem, self._count, rows=(0, shown), threads=self._threads),
             width=limits.width,
             digits=limits.digits,
             unicode=limits.unicode,
             depth=limits.depth,
         )
         if shown < queries:
-            words = f"… {queries - shown} more queries (--max-rows)"
+            words = f"… {counted(queries - shown, 'more query', 'more queries')} (--max-rows)"
             yield Text(limits.known(words), style="dim italic")
-    yield Text("")

@@ -43,7 +43,7 @@ def attend(
     ----------
     problem : Problem
     outputs : collection of str
-        Names of `attncli.result.OUTPUTS`.
+        Names of `attncli.names.OUTPUTS`.
     threads : int, optional
         At most so many; all cores that the process may use unless given.
     into : mapping of str to ndarray, optional

@@ -27,6 +27,7 @@ from attncli.engine.panels import Grain, across, lying
 from attncli.engine.sums import merge
 from attncli.engine.sweep import Sweep, tiles
 from attncli.engine.tile import Rows, fill
+from attncli.names import SCORE_STAGES
 
 if TYPE_CHECKING:
     from attncli.engine.operands import Operands
@@ -34,13 +35,11 @@ if TYPE_CHECKING:
     from attncli.engine.sums import Sums
     from attncli.problem import Problem
 
-__all__ = ["KEPT", "Block", "Part", "attend_part"]
+__all__ = ["Block", "Part", "attend_part"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
 
-# Outputs that are copied as they come, tile by tile.
-KEPT = ("raw", "capped", "scores")
 # To look at all keys for a bound takes few queries as long as to do without it.
 _FEW_QUERIES = 16
 
@@ -147,7 +146,7 @@ def _sweep(operands: Operands, block: Block, span: Span, scratch: Scratch) -> tu
 def _rows(operands: Operands, block: Block, scratch: Scratch, care: Care) -> Rows:
     """Return the block's queries, and what is known of their scores."""
     problem = operands.problem
-    keep = {name: block.results[name] for name in KEPT if name in block.results}
+    keep = {name: block.results[name] for name in SCORE_STAGES if name in block.results}
     bound = _bound(operands, block)
     extent = _extent(problem, block.heads[0], bound)
     bounded = extent <= height(problem.dtype)

@@ -15,6 +15,7 @@ from attncli.dtypes import widen
 from attncli.engine.refusals import refuse_scores
 from attncli.engine.size import is_small
 from attncli.finite import all_finite
+from attncli.names import SCORE_STAGES
 
 if TYPE_CHECKING:
     from attncli.problem import Problem
@@ -96,7 +97,7 @@ def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> N
     scores = _scores(problem, part)
     if not all_finite(scores):
         refuse_scores(problem)
-    for name in ("raw", "capped", "scores"):
+    for name in SCORE_STAGES:
         if name in own:
             own[name][...] = scores
     highest = np.maximum.reduce(scores, axis=-1, keepdims=True)

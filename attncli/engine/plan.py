@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.engine.blas import multiplies_unpacked
-from attncli.engine.block import KEPT, Block, Part, Span
+from attncli.engine.block import Block, Part, Span
 from attncli.engine.panels import PANEL, Grain
 from attncli.engine.size import is_small
+from attncli.names import SCORE_STAGES, SQUARE
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -162,7 +163,7 @@ def _panel_columns(problem: Problem, results: Container[str]) -> int:
 
 def _has_rows_of_keys(results: Container[str]) -> bool:
     """Return whether any output asked for is L x S."""
-    return any(name in results for name in ("weights", *KEPT))
+    return any(name in results for name in SQUARE)
 
 
 def _stack(problem: Problem, results: Container[str], most: int) -> tuple[int, int]:
@@ -196,7 +197,7 @@ def _tells_no_heads_apart(problem: Problem, results: Container[str]) -> bool:
     if any(rule is not None and rule.shape[1] > 1 for rule in (visible.mask, problem.bias)):
         return False
     given = problem.slopes, problem.sinks
-    kept = any(name in results for name in KEPT)
+    kept = any(name in results for name in SCORE_STAGES)
     return problem.score != "additive" and not kept and all(rule is None for rule in given)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncli.errors import InputError, UsageError
+from attncli.names import LABELS, OUTPUTS, SUMMARIES
 from attncli.text import printable, quoted
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ _PLAIN_OPTIONS = (
     "precision",
     "positions",
 )
-LABELS = ("tokens", "query_labels", "key_labels")
 KNOWN = (*MATRICES, *LISTS, *_PLAIN_OPTIONS, *LABELS, "plain", "checkpoint")
 ROWS_ARE = {
     "x": ("query_labels", "key_labels"),
@@ -66,7 +66,7 @@ ROWS_ARE = {
     "bias": ("query_labels",),
 }
 COLUMNS_ARE = {"mask": "key_labels", "bias": "key_labels"}
-RESULTS = ("schema", "weights", "context", "scores", "raw", "capped", "lse", "stats", "top")
+RESULTS = ("schema", *OUTPUTS, *SUMMARIES)
 
 
 # As mathematics writes them, in capitals.

@@ -14,13 +14,13 @@ from attncli.loading.json_rows import events, in_range, read_rows, some_events
 from attncli.loading.pack import Unpackable, contents
 from attncli.loading.shapes import check_shape
 from attncli.loading.tree import (
-    LABEL_NAMES,
     MAX_DEPTH,
     MAX_ENTRIES,
     Document,
     build,
     no_collection,
 )
+from attncli.names import LABELS
 
 if TYPE_CHECKING:
     from attncli.loading.source import Source
@@ -116,7 +116,7 @@ def _check_counts(document: Document) -> None:
 
 def _keep_label_words(document: Document, root: dict[str, Any]) -> None:
     """Turn labels that are numbers back into what is written, as ``1e3`` or ``2.0``."""
-    named = [name for name in LABEL_NAMES if _has_numbers(root, name)]
+    named = [name for name in LABELS if _has_numbers(root, name)]
     if named:
         written = json.loads(document.text, parse_int=str, parse_float=str, parse_constant=str)
         root |= {name: [_WORDS.get(item, item) for item in written[name]] for name in named}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,11 @@ import numpy.typing as npt
 from attncli.errors import InputError
 from attncli.loading.contents import Contents, LoadedArray, LoadedMapping, Unread
 from attncli.loading.shapes import check_shape
-from attncli.loading.tree import LABEL_NAMES, SUMMARY_NAMES, Document
+from attncli.names import LABELS, SUMMARIES
 from attncli.text import printable
+
+if TYPE_CHECKING:
+    from attncli.loading.tree import Document
 
 __all__ = ["Unpackable", "contents", "pack"]
 
@@ -87,7 +90,7 @@ def contents(document: Document, root: list[Any] | dict[str, Any]) -> Contents:
 
 
 def _entry(document: Document, name: str, value: object) -> object:
-    if name in SUMMARY_NAMES and _is_summary(value):
+    if name in SUMMARIES and _is_summary(value):
         return Unread()
     if not isinstance(value, list):
         if isinstance(value, dict) or (isinstance(value, int) and abs(value) > _FLOAT_MAX):
@@ -97,7 +100,7 @@ def _entry(document: Document, name: str, value: object) -> object:
     packed = _packed(value, full)
     if isinstance(packed, list):
         return packed
-    if name in LABEL_NAMES:  # numbers here are words, and `build` keeps them as written
+    if name in LABELS:  # numbers here are words, and `build` keeps them as written
         raise Unpackable
     return LoadedArray(packed, full)
 

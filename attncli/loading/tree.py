@@ -17,7 +17,8 @@ from attncli.errors import InputError
 from attncli.loading.contents import Unread
 from attncli.loading.number import NumberOverflowError, is_numeric, parse_number
 from attncli.loading.regular import Regularity
-from attncli.text import quoted
+from attncli.names import LABELS, SUMMARIES
+from attncli.text import quoted, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,11 +26,9 @@ if TYPE_CHECKING:
     from attncli.loading.source import Source
 
 __all__ = [
-    "LABEL_NAMES",
     "MAX_DEPTH",
     "MAX_ENTRIES",
     "MAX_EVENTS",
-    "SUMMARY_NAMES",
     "Document",
     "Event",
     "at_most",
@@ -43,13 +42,8 @@ MAX_DEPTH = 32
 MAX_ENTRIES = 10_000
 # What Python looks at one by one takes a second or two.
 MAX_EVENTS = 750_000
-# Under these names every word is a label as it stands, also ``2``, ``true`` and ``null``.
-LABEL_NAMES = frozenset({"tokens", "query_labels", "key_labels"})
-# What attncli writes here is made of mappings; these are passed over, not read.
-SUMMARY_NAMES = frozenset({"stats", "top"})
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _WORDS |= {"True": True, "False": False, "TRUE": True, "FALSE": False, "Null": None, "NULL": None}
-_WHOLE = re.compile(r"\s*[-+]?\d+\s*")
 _DOTTED = re.compile(r"[-+]?\.(?:inf|nan)", re.IGNORECASE)
 
 _MAPPING_INSIDE = "found a mapping inside, expected numbers, words or lists"
@@ -129,7 +123,7 @@ def _mapping(document: Document, events: Iterator[Event]) -> dict[str, Any]:
             raise document.refusal(f"found more than {MAX_ENTRIES:,} entries", offset)
         if name in entries:
             raise document.refusal(f"the key {quoted(name)} stands here a second time", offset)
-        read = _summary if name in SUMMARY_NAMES else partial(_entry, labels=name in LABEL_NAMES)
+        read = _summary if name in SUMMARIES else partial(_entry, labels=name in LABELS)
         entries[name] = read(document, events)
     return entries
 
@@ -202,7 +196,8 @@ def _scalar(document: Document, text: str, offset: int) -> object:
     except NumberOverflowError:
         raise document.refusal(f"{quoted(text)} is beyond the range of float64", offset) from None
     if number is not None:
-        return int(text) if _WHOLE.fullmatch(text) else number
+        whole = whole_number(text)
+        return number if whole is None else whole
     if _DOTTED.fullmatch(text):
         return float(text.replace(".", "", 1))
     if is_numeric(text):

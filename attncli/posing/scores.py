@@ -10,11 +10,13 @@ import numpy.typing as npt
 
 from attncli import arguments
 from attncli.arguments import shape_text
+from attncli.array_likes import as_ndarray
 from attncli.dtypes import readable
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.posing.rules import to_weights
 from attncli.positions import alibi_slopes as paper_slopes
 from attncli.problem import Rope
+from attncli.text import counted
 
 if TYPE_CHECKING:
     from attncli.arguments import Names
@@ -74,12 +76,12 @@ def score_vector_of(say: Names, score: str, vector: object, width: int) -> Array
     if vector is None:
         return np.ones(width)
     array = arguments.vector(say("score_vector"), vector)
-    if len(array) != width or not np.isfinite(array).all():
+    if len(array) != width:
         raise ShapeError(
-            f"{say('score_vector')}: expected {width} finite numbers, the width of query and key; "
-            f"found {len(array)}"
+            f"{say('score_vector')}: expected {counted(width, 'number')}, the width of query and "
+            f"key; found {len(array)}"
         )
-    return array
+    return _all_finite(say("score_vector"), array)
 
 
 def _refuse_without(needed: str, **given: object) -> None:
@@ -107,12 +109,13 @@ def bias_of(
     """Return the bias in four axes: −inf, and numbers that leave room for scores in the dtype."""
     if bias is None:
         return None
-    if getattr(bias, "dtype", None) == np.bool_:
+    given = as_ndarray(say("bias"), bias)
+    if given.dtype == np.bool_:
         raise DataError(
             f"{say('bias')}: expected numbers, which are added to the scores; found booleans",
             hint="what says which keys are seen is a mask (--mask)",
         )
-    array = arguments.real_array(say("bias"), bias)
+    array = arguments.real_array(say("bias"), given)
     wide = readable(array)
     # A maximum is NaN where any element is, so one look at the extremes is enough.
     highest = np.max(wide) if wide.size else 0.0
@@ -191,6 +194,10 @@ def _one_a_head(name: str, value: object, heads: int) -> Array:
     array = arguments.vector(name, value)
     if len(array) != heads:
         raise ShapeError(f"{name}: expected one number a query head ({heads}); found {len(array)}")
+    return _all_finite(name, array)
+
+
+def _all_finite(name: str, array: Array) -> Array:
     wrong = ~np.isfinite(array)
     if wrong.any():
         arguments.refuse_first(name, array, wrong, "finite numbers")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.names import SCORE_STAGES
 from attncli.referee.convention import Convention
 from attncli.referee.evaluation import evaluate
 from attncli.referee.recipe import Outputs, Recipe, vary
@@ -94,7 +95,7 @@ def _scores_from(stage: str) -> Apply:
 
 def _unscaled_scores(recipe: Recipe, outputs: Outputs) -> Outputs:
     changed = evaluate(replace(vary(recipe, scale=1.0), finish=()))
-    return {**outputs, **{name: changed[name] for name in ("raw", "capped", "scores")}}
+    return {**outputs, **{name: changed[name] for name in SCORE_STAGES}}
 
 
 def _score(name: str, meaning: str, apply: Apply, *, shows: str) -> Convention:

@@ -15,6 +15,7 @@ from attncli.averaging import average_weights, refuse_without_heads
 from attncli.dtypes import widen
 from attncli.engine import attend
 from attncli.errors import UsageError
+from attncli.names import OUTPUTS
 from attncli.projection import Projected, as_heads, project
 from attncli.referee.case import Question
 from attncli.referee.comparison import Compared, File, compare
@@ -22,7 +23,6 @@ from attncli.referee.diagnosis import diagnose as find_out
 from attncli.referee.diagnosis import look_beneath
 from attncli.referee.report import CheckReport, Tolerance
 from attncli.referee.swamped import swamped_queries, told, with_the_answer, without
-from attncli.result import OUTPUTS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -100,6 +100,7 @@ def check(
     """
     arguments.posed_problem(problem)
     time_limit = arguments.finite_number("time_limit", time_limit)
+    threads = arguments.thread_count(threads)
     if projected is not None and not isinstance(projected, Projected):
         raise UsageError(
             f"projected: expected what attncli.project returns; found {type(projected).__name__}"

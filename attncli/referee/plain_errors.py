@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
+from attncli.names import SCORE_STAGES
 from attncli.referee.evaluation import evaluate
 from attncli.referee.recipe import Outputs, Recipe, recipe_of
 from attncli.referee.rounding import PRECISIONS, Precision
@@ -211,7 +212,7 @@ def _sizes(recipe: Recipe, exact: Outputs, names: Iterable[str]) -> dict[str, fl
 
 def _typical(name: str, sizes: Array) -> float:
     """Return the size of a typical element: of scores, which a bias makes huge, the median."""
-    return float(np.median(sizes) if name in ("raw", "capped", "scores") else np.max(sizes))
+    return float(np.median(sizes) if name in SCORE_STAGES else np.max(sizes))
 
 
 def _context_sizes(problem: Problem, weights: Array) -> Array:

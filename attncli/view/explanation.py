@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from attncli.explanation import Explanation
+    from attncli.explanation.data import Explanation
     from attncli.view.shading import Depth
 
 __all__ = ["as_text", "renderable"]

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from attncli.explanation import Explanation, KeyStep, QueryMade, Rest
+    from attncli.explanation.data import Explanation, KeyStep, QueryMade, Rest
 
 __all__ = ["as_dict"]
 

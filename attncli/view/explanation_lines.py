@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attncli.explanation import Explanation, KeyStep, QueryMade
+    from attncli.explanation.data import Explanation, KeyStep, QueryMade
 
 __all__ = [
     "MADE_COLUMNS",

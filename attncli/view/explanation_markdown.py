@@ -13,7 +13,7 @@ from attncli.view.sums import Rest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from attncli.explanation import Explanation, KeyStep, QueryMade
+    from attncli.explanation.data import Explanation, KeyStep, QueryMade
 
 __all__ = ["as_markdown"]
 

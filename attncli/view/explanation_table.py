@@ -17,7 +17,7 @@ from attncli.view.wrapping import cut
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from attncli.explanation import Explanation, KeyStep
+    from attncli.explanation.data import Explanation, KeyStep
     from attncli.view.shading import Depth
 
 __all__ = ["weight_table"]

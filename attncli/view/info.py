@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -154,7 +155,7 @@ def _number(value: float) -> str:
 
 def _layer_lines(info: LayerInfo) -> Iterator[Text]:
     # Lines, not a table: an argument to paste must never be cut.
-    yield Text(f"--checkpoint {printable(info.argument)}", overflow="fold")
+    yield Text(f"--checkpoint {printable(shlex.quote(info.argument))}", overflow="fold")
     widths = info.widths
     if widths is None:
         yield Text("    its members have shapes that no layer has", style="dim italic")

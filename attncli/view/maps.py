@@ -17,6 +17,7 @@ from attncli.errors import DataError, ShapeError, UsageError
 from attncli.view.figure_layout import cell_limit
 from attncli.view.picture import Picture, make_picture
 from attncli.view.pooling import Pooler
+from attncli.view.scale import are_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -285,7 +286,7 @@ def four_axes(finished: Finished, batch: int | None, head: int | None) -> Array:
                     f"found {index}"
                 )
             weights = weights.take([index], axis)
-    if weights.dtype.kind == "f" and not (np.isfinite(weights).all() and (weights >= 0).all()):
+    if weights.size and not are_weights(float(np.min(weights)), float(np.max(weights))):
         raise DataError(
             f"{finished.name}: expected finished weights, finite and not negative",
             hint="for attention from query, key and value give their files",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attncli.explanation import KeyStep
+    from attncli.explanation.data import KeyStep
 
 __all__ = ["Notation", "name_of", "names_of", "vector_pieces"]
 

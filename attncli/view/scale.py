@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from attncli.view.panel import Panel
     from attncli.view.picture import Picture
 
-__all__ = ["Ticks", "cell_texts", "fractions", "limits", "number_text", "scale_ticks", "ticks"]
+__all__ = [
+    "Ticks",
+    "are_weights",
+    "cell_texts",
+    "fractions",
+    "limits",
+    "number_text",
+    "scale_ticks",
+    "ticks",
+]
 
 # Weights of another implementation may be a rounding error below 0.
 _SLIGHTLY_NEGATIVE = -1e-6
@@ -117,7 +126,7 @@ def limits(
         raise UsageError(message, hint="leave out --log, or draw the weights")
     least = min(float(np.min(panel.values)) for panel in panels)
     most = max(float(np.max(panel.values)) for panel in panels)
-    if not signed and least < _SLIGHTLY_NEGATIVE * max(1.0, most):
+    if not signed and not are_weights(least, most):
         message = f"weights cannot be negative, found {least:g}"
         raise DataError(message, hint="scores of both signs are drawn with --what scores")
     top = _top(vmax, max(most, -least if signed else 0.0))
@@ -126,6 +135,11 @@ def limits(
     if signed:
         return -top, top
     return (_log_bottom(panels, top) if log else 0.0), top
+
+
+def are_weights(least: float, most: float) -> bool:
+    """Whether numbers from the least to the most are finite and not below 0, but for rounding."""
+    return isfinite(least) and isfinite(most) and least >= _SLIGHTLY_NEGATIVE * max(1.0, most)
 
 
 def _top(vmax: float | Literal["auto"], largest: float) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.dtypes import widen
-from attncli.explanation import QueryMade
+from attncli.explanation.data import QueryMade
 from attncli.positions import sinusoidal
 
 if TYPE_CHECKING:

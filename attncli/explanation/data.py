@@ -1,6 +1,6 @@
 """The way of one query, from its products with the keys to its weighted sum, as data.
 
-`attncli.explaining.explain` makes it.
+`attncli.explanation.explaining.explain` makes it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from attncli.hiding import Reason
+    from attncli.explanation.reasons import Reason
     from attncli.problem import Rope, Score
 
 __all__ = ["Explanation", "KeyStep", "QueryMade", "Rest"]
@@ -208,3 +208,9 @@ class Explanation:
         return all(step.hidden for step in self.steps) and (
             rest is None or rest.hidden == rest.count
         )
+
+    def __str__(self) -> str:
+        """Return what ``attncli explain`` prints."""
+        from attncli.view.explanation import as_text  # noqa: PLC0415 - it imports Rich
+
+        return as_text(self)

@@ -1,4 +1,4 @@
-"""Solve one query and keep its whole row: what `attncli.explaining` tells key by key."""
+"""Solve one query and keep its whole row: what is told of it, key by key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine import attend
 from attncli.engine.operands import prepare
-from attncli.result import OUTPUTS
+from attncli.names import OUTPUTS
 
 if TYPE_CHECKING:
     from attncli.problem import Problem
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 class Way:
     """One query's arithmetic over all keys; arrays are (S,) unless said.
 
-    What is not named here is as in `attncli.explanation`.
+    What is not named here is as in `attncli.explanation.data`.
 
     Attributes
     ----------

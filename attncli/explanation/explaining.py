@@ -16,17 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.advice import UNPROJECTED
-from attncli.arguments import posed_problem, positive_int, warn
+from attncli.arguments import posed_problem, positive_int, thread_count, warn
 from attncli.dtypes import dtype_name, widen
 from attncli.errors import UsageError
-from attncli.explanation import Explanation, KeyStep, Rest
-from attncli.following import follow
-from attncli.hiding import reasons, tally
-from attncli.making import made_query
-from attncli.text import quoted
+from attncli.explanation.data import Explanation, KeyStep, Rest
+from attncli.explanation.origin import made_query
+from attncli.explanation.reasons import reasons, tally
+from attncli.explanation.row import follow
+from attncli.text import quoted, whole_number
 
 if TYPE_CHECKING:
-    from attncli.following import Way
+    from attncli.explanation.row import Way
     from attncli.problem import Problem
 
 __all__ = ["explain", "query_index"]
@@ -35,15 +35,6 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 # So many values are widened at a time.
 _TILE = 4096
-
-
-class _Told(Explanation):
-    """An explanation that `str` tells as a text: what is data does not know its views."""
-
-    def __str__(self) -> str:
-        from attncli.view.explanation import as_text  # noqa: PLC0415 - it imports Rich
-
-        return as_text(self)
 
 
 def explain(
@@ -107,6 +98,7 @@ def explain(
     head = _index("head", head, heads)
     if keys is not None:
         keys = positive_int("keys", keys)
+    threads = thread_count(threads)
     selected = problem.select(batch=batch, head=head, rows=(query, query + 1))
     if problem.output is not None and problem.value is not None:
         warn(UNPROJECTED)
@@ -114,7 +106,7 @@ def explain(
     told, others = _told(way.scores, keys)
     axes = problem.layout.weight_axes
     vector = problem.score_vector
-    return _Told(
+    return Explanation(
         query=query,
         query_label=None if problem.query_labels is None else problem.query_labels[query],
         batch=batch if "b" in axes else None,
@@ -161,8 +153,9 @@ def query_index(problem: Problem, text: str) -> int:
         There is no such query, or several have this label.
     """
     queries = problem.shape[2]
-    if text.removeprefix("-").isdecimal() and -queries <= int(text) < queries:
-        return int(text) % queries
+    index = whole_number(text)
+    if index is not None and -queries <= index < queries:
+        return index % queries
     labels = problem.query_labels or ()
     found = [index for index, label in enumerate(labels) if label == text]
     if len(found) == 1:

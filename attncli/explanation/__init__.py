@@ -1,0 +1,1 @@
+"""One query's way to its weights and context, every number of it, as data."""
