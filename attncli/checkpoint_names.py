@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-__all__ = ["Layer", "Stored", "find_layers"]
+__all__ = ["Layer", "find_layers"]
 
 Stored = Literal["in, out", "out, in", "by shape"]
 

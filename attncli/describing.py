@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from attncli.checkpoint import layer_widths
 from attncli.checkpoint_names import find_layers
@@ -92,9 +92,7 @@ class FileInfo:
     picture: str | None = None
 
 
-def inspect(
-    source: str, *, numbers: bool = True, dtype: str | None = None, stdin: BinaryIO | None = None
-) -> FileInfo:
+def inspect(source: str, *, numbers: bool = True, dtype: str | None = None) -> FileInfo:
     """Return what a file holds.
 
     Parameters
@@ -104,7 +102,7 @@ def inspect(
     numbers : bool
         Look at every number for range and non-finite count; without it NPY, NPZ and
         safetensors are not read beyond their headers.
-    dtype, stdin
+    dtype
         As in `attncli.gather.gather`.
 
     Raises
@@ -115,7 +113,7 @@ def inspect(
     picture = _picture(source)
     if picture is not None:
         return picture
-    members = tuple(_surveyed(source, dtype, stdin) if numbers else _described(source, stdin))
+    members = tuple(_surveyed(source, dtype) if numbers else _described(source))
     return FileInfo(printable(source), members, _layers(source, members))
 
 
@@ -140,14 +138,14 @@ def _picture(source: str) -> FileInfo | None:
     return FileInfo(printable(source), texts=texts, picture=kind)
 
 
-def _described(source: str, stdin: BinaryIO | None) -> Iterator[MemberInfo]:
-    for member in describe(source, stdin=stdin):
+def _described(source: str) -> Iterator[MemberInfo]:
+    for member in describe(source):
         yield MemberInfo(member.name, member.shape, member.dtype_name)
 
 
-def _surveyed(source: str, dtype: str | None, stdin: BinaryIO | None) -> Iterator[MemberInfo]:
+def _surveyed(source: str, dtype: str | None) -> Iterator[MemberInfo]:
     try:
-        contents = read(source, dtype=dtype, stdin=stdin)
+        contents = read(source, dtype=dtype)
     except InputError as error:
         # The header of an array of objects, say, tells what it is all the same.
         yield from (_unread(member, error) for member in _headers(source, error))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attncli.engine import Progress
     from attncli.problem import Problem
 
-__all__ = ["NEGLIGIBLE", "HeadStats", "statistics"]
+__all__ = ["HeadStats", "statistics"]
 
 Array = npt.NDArray[Any]
 
@@ -85,7 +85,7 @@ def statistics(
     threads : int, optional
         All cores that the process may use unless given.
     progress : callable, optional
-        Called with heads done and heads in all.
+        Called with queries done and queries in all, of every head.
 
     Raises
     ------
@@ -99,17 +99,17 @@ def statistics(
     >>> round(statistics(even)[0].effective_keys, 6)
     4.0
     """
-    batches, heads = problem.shape[:2]
+    batches, heads, queries = problem.shape[:3]
     found = []
-    for done, (batch, head) in enumerate(np.ndindex(batches, heads)):
-        if progress is not None:
-            progress(done, batches * heads)
+    done = 0
+    for batch, head in np.ndindex(batches, heads):
         sums = _Sums()
-        for block in row_blocks(problem, batch, head, (0, problem.shape[2]), threads):
+        for block in row_blocks(problem, batch, head, (0, queries), threads):
             sums.add(block)
+            done += len(block.weights)
+            if progress is not None:
+                progress(done, batches * heads * queries)
         found.append(sums.finished(*place(problem, batch, head)))
-    if progress is not None:
-        progress(batches * heads, batches * heads)
     return tuple(found)
 
 

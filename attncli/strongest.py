@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from attncli.problem import Problem
 
-__all__ = ["StrongKey", "TopKeys", "top"]
+__all__ = ["TopKeys", "top"]
 
 Indices = npt.NDArray[np.intp]
 # So few are found faster one by one than by sorting the row.

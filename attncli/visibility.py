@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Visibility"]
+__all__ = ["Visibility", "cut"]
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]

@@ -7,6 +7,7 @@ Imports for type checkers alone do not count; those inside functions do.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from functools import cache
 from graphlib import TopologicalSorter
@@ -169,3 +170,38 @@ def test_what_is_not_ours_is_what_the_project_depends_on() -> None:
     dependencies = {"numpy", "typer", "rich", "matplotlib", "yaml", "threadpoolctl"}
     outside = {one.part for found in map(imported, FILES) for one in found} - PARTS
     assert outside - set(sys.stdlib_module_names) <= dependencies
+
+
+def handed_out(path: Path) -> set[str]:
+    """Return the names in a module's ``__all__``."""
+    lists = [
+        node.value
+        for node in tree(path).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    return set(ast.literal_eval(lists[0])) if lists else set()
+
+
+MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in FILES}
+MODULES |= {name.removesuffix(".__init__"): path for name, path in MODULES.items()}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_is_imported_is_handed_out(path: Path) -> None:
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            names = {a.name for a in node.names if f"{node.module}.{a.name}" not in MODULES}
+            assert names <= handed_out(MODULES[node.module]), node.module
+
+
+@cache
+def words() -> dict[Path, frozenset[str]]:
+    """Return the words of every file of the package and its tests."""
+    every = [*FILES, *sorted((ROOT / "tests").rglob("*.py"))]
+    return {p: frozenset(re.findall(r"\w+", p.read_text(encoding="utf-8"))) for p in every}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_is_handed_out_is_taken(path: Path) -> None:
+    taken = {word for other, found in words().items() if other != path for word in found}
+    assert handed_out(path) <= taken

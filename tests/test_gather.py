@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -134,11 +135,12 @@ def test_finished_weights_take_no_options(problem: Path) -> None:
         gather(["q.npy"], {"scale": 2.0})
 
 
-def test_the_example_and_a_stream(problem: Path) -> None:
+def test_the_example_and_a_stream(problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     example = gather((), example=True)
     assert isinstance(example, Gathered)
     assert np.shape(example.arguments["value"]) == (3, 2)
-    piped = gather(["-", "k.npy"], stdin=io.BytesIO(b"1,2,3\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1,2,3\n")))
+    piped = gather(["-", "k.npy"])
     assert isinstance(piped, Gathered)
     np.testing.assert_array_equal(piped.arguments["query"], [[1, 2, 3]])
     assert piped.sources["query"] == "standard input"

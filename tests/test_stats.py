@@ -135,12 +135,13 @@ def test_long_inputs_never_hold_all_weights(monkeypatch):
     assert most <= 1 << 21 < 4096**2
 
 
-def test_progress_counts_heads():
+def test_progress_counts_queries(monkeypatch):
     calls = []
     random = np.random.default_rng(0)
+    monkeypatch.setattr(row_blocks, "_CELLS", 6)  # two queries at a time
     four = pose(*(random.normal(size=(2, 2, 3, 4)) for _ in range(2)))
     statistics(four, progress=lambda done, total: calls.append((done, total)))
-    assert calls == [(n, 4) for n in range(5)]
+    assert calls == [(n, 12) for n in (2, 3, 5, 6, 8, 9, 11, 12)]
 
 
 def strongest_by_hand(weights, scores, count):

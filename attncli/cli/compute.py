@@ -94,7 +94,7 @@ def compute(
         if output.format != "table":
             names = held(names, output.format, chosen=chosen)
             _refuse_binary(output.format)
-        summaries = Summaries(problem, output.top_keys, run.threads)
+        summaries = Summaries(problem, output.top_keys, run)
         answer = _solve_and_save(problem, names, saves, summaries, output, average, run)
     if output.format != "table":
         found = results(names, problem, answer, summaries.among(names))

@@ -11,14 +11,7 @@ import time
 from types import FrameType, TracebackType
 from typing import NoReturn
 
-__all__ = [
-    "StoppedError",
-    "Stopper",
-    "leave",
-    "open_closed_streams",
-    "stop_at_once",
-    "stop_cleanly",
-]
+__all__ = ["StoppedError", "leave", "open_closed_streams", "stop_at_once", "stop_cleanly"]
 
 # Windows has no SIGHUP.
 _SIGNALS = [

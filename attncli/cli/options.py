@@ -7,7 +7,15 @@ from typer import Argument, Option
 
 from attncli.errors import UsageError
 
-__all__ = ["AverageOptions", "OutputOptions", "PickOptions", "ProblemOptions", "RunOptions"]
+__all__ = [
+    "MOST_USED",
+    "SHOWN",
+    "AverageOptions",
+    "OutputOptions",
+    "PickOptions",
+    "ProblemOptions",
+    "RunOptions",
+]
 
 MOST_USED = "Most used"
 RULES = "Which keys a query sees"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
+    from attncli.cli.options import RunOptions
     from attncli.problem import Problem
     from attncli.stats import HeadStats
     from attncli.view.tables import Limits
@@ -28,11 +29,11 @@ class Summaries:
     problem : Problem
     count : int
         How many keys of a query ``top`` lists.
-    threads : int, optional
+    run : RunOptions
     """
 
-    def __init__(self, problem: Problem, count: int, threads: int | None) -> None:
-        self._problem, self._count, self._threads = problem, count, threads
+    def __init__(self, problem: Problem, count: int, run: RunOptions) -> None:
+        self._problem, self._count, self._run = problem, count, run
 
     def among(self, names: Iterable[str]) -> dict[str, object]:
         """Return those among some names of outputs, as plain data."""
@@ -52,9 +53,11 @@ class Summaries:
 
     @cached_property
     def _stats(self) -> tuple[HeadStats, ...]:
+        from attncli.cli.progress import progress_bar  # noqa: PLC0415
         from attncli.stats import statistics  # noqa: PLC0415
 
-        return statistics(self._problem, threads=self._threads)
+        with progress_bar(quiet=self._run.quiet) as progress:
+            return statistics(self._problem, threads=self._run.threads, progress=progress)
 
     @cached_property
     def _stats_data(self) -> list[dict[str, object]]:
@@ -67,7 +70,7 @@ class Summaries:
         from attncli.strongest import top  # noqa: PLC0415
         from attncli.view.stats import top_list  # noqa: PLC0415
 
-        return top_list(top(self._problem, self._count, threads=self._threads))
+        return top_list(top(self._problem, self._count, threads=self._run.threads))
 
     def _stats_parts(self, limits: Limits) -> Iterator[Text]:
         from attncli.view.stats import stats_parts  # noqa: PLC0415
@@ -85,7 +88,7 @@ class Summaries:
         queries = self._problem.shape[2]
         shown = min(queries, limits.rows or queries)
         yield from top_parts(
-            top(self._problem, self._count, rows=(0, shown), threads=self._threads),
+            top(self._problem, self._count, rows=(0, shown), threads=self._run.threads),
             width=limits.width,
             digits=limits.digits,
             unicode=limits.unicode,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from attncli.engine.sums import Sums
     from attncli.problem import Problem
 
-__all__ = ["Block", "Part", "attend_part"]
+__all__ = ["Block", "Part", "Span", "attend_part"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]

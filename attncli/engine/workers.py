@@ -17,7 +17,7 @@ from attncli.engine.helpers import Helper, give_back, take
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Queue", "StoppedError", "spread"]
+__all__ = ["Queue", "StoppedError", "Work", "spread"]
 
 Item = TypeVar("Item")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from attncli.arguments import warn
 from attncli.errors import UsageError
@@ -24,7 +24,6 @@ def gather(
     options: Mapping[str, object] | None = None,
     *,
     dtype: str | None = None,
-    stdin: BinaryIO | None = None,
     example: bool = False,
 ) -> Gathered | Finished:
     """Read files and join them with options.
@@ -40,8 +39,6 @@ def gather(
         list such as ``"3,5"``.
     dtype : str, optional
         ``"bfloat16"`` for NPY files of bare 2-byte elements.
-    stdin : binary stream, optional
-        What ``-`` reads.
     example : bool
         Take the built-in example in the place of files.
 
@@ -54,7 +51,7 @@ def gather(
     """
     options = options or {}
     _refuse_two_streams(files, options)
-    reader = Reader(dtype, stdin)
+    reader = Reader(dtype)
     if example:
         _refuse_projections(options)
         reader.gathered.arguments.update(EXAMPLE)

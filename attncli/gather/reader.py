@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from attncli.arguments import flag, warn
 from attncli.dtypes import BFLOAT16
@@ -69,21 +69,20 @@ class Gathered:
 class Reader:
     """Reads files and notes what they say, and where each thing came from."""
 
-    def __init__(self, dtype: str | None, stdin: BinaryIO | None) -> None:
+    def __init__(self, dtype: str | None) -> None:
         self.gathered = Gathered()
         self._dtype = dtype
-        self._stdin = stdin
         self._found_labels: dict[str, tuple[str, ...]] = {}
 
     def read(self, file: str) -> LoadedArray | LoadedMapping:
         """Return what a file holds."""
         self._note_input(file)
-        return read(file, dtype=self._dtype, stdin=self._stdin)
+        return read(file, dtype=self._dtype)
 
     def read_array(self, file: str) -> LoadedArray:
         """Return the one array of a file."""
         self._note_input(file)
-        return read_array(file, dtype=self._dtype, stdin=self._stdin)
+        return read_array(file, dtype=self._dtype)
 
     def _note_input(self, file: str) -> None:
         self.gathered.inputs.append(split_member(file)[0])

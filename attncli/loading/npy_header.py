@@ -14,7 +14,7 @@ from attncli.errors import InputError
 from attncli.loading.contents import Member
 from attncli.text import printable
 
-__all__ = ["NPY_MAGIC", "Header", "check_size", "read_header"]
+__all__ = ["Header", "check_size", "read_header"]
 
 NPY_MAGIC = b"\x93NUMPY"
 # Format version: the struct code of the header's length, and the header's encoding.

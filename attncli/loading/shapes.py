@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attncli.errors import InputError
 
-__all__ = ["MAX_AXES", "check_shape"]
+__all__ = ["check_shape"]
 
 MAX_AXES = 4
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from attncli.referee.case import Case
     from attncli.referee.recipe import Recipe
 
-__all__ = ["QUANTITIES", "Quantity", "another", "comparable", "fewest_digits"]
+__all__ = ["QUANTITIES", "another", "comparable", "fewest_digits"]
 
 Array = npt.NDArray[Any]
 # As multiples of what is right: tried first, a factor apart, and then narrowed.

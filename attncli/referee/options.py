@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = [
     "aligned",
     "also_causal",
-    "corner",
     "inverted",
     "padded_queries",
     "scaled",

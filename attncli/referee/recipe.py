@@ -24,16 +24,7 @@ if TYPE_CHECKING:
 
     from attncli.problem import Problem
 
-__all__ = [
-    "ORDER",
-    "Outputs",
-    "Part",
-    "Recipe",
-    "band",
-    "distance",
-    "recipe_of",
-    "vary",
-]
+__all__ = ["Outputs", "Part", "Recipe", "band", "distance", "recipe_of", "vary"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]

@@ -22,7 +22,6 @@ __all__ = [
     "shared",
     "softmax_over",
     "step_function",
-    "total_of",
 ]
 
 Array = npt.NDArray[Any]

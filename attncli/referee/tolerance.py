@@ -33,7 +33,7 @@ from attncli.referee.rounding import PRECISIONS, Digits, Precision
 if TYPE_CHECKING:
     from attncli.referee.plain_errors import Plain
 
-__all__ = ["FACTOR", "earned"]
+__all__ = ["earned"]
 
 FACTOR = 6.0
 _RMS_FACTOR = 3.0

@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from attncli.view.blocks_cells import Form, Painter
     from attncli.view.picture import Picture
 
-__all__ = ["fit_text", "gutter", "gutter_width", "key_header", "key_list", "terminal_labels"]
+__all__ = [
+    "LONGEST_UPRIGHT",
+    "fit_text",
+    "gutter",
+    "gutter_width",
+    "key_header",
+    "key_list",
+    "terminal_labels",
+]
 
 LONGEST_UPRIGHT = 10
 # Terminals disagree about the width of joined emoji; apart, each has a known one.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from attncli.view.heading import Measure
     from attncli.view.picture import Picture
 
-__all__ = ["MAX_PANELS", "draw", "fit", "render"]
+__all__ = ["draw", "fit", "render"]
 
 MAX_PANELS = 400
 _MAX_PIXELS = 100_000_000

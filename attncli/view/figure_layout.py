@@ -14,7 +14,21 @@ if TYPE_CHECKING:
     from attncli.view.heading import Measure
     from attncli.view.picture import Picture
 
-__all__ = ["Axis", "Layout", "cell_limit", "grid_columns", "lay_out", "panel_size"]
+__all__ = [
+    "BAR_ARROW",
+    "HIDDEN_SWATCH",
+    "LABEL_SIZE",
+    "NAME_SIZE",
+    "NOTE_ROOM",
+    "PANEL_TITLE",
+    "TITLE_ROOM",
+    "TITLE_SIZE",
+    "Layout",
+    "cell_limit",
+    "grid_columns",
+    "lay_out",
+    "panel_size",
+]
 
 LABEL_SIZE, NAME_SIZE, TITLE_SIZE = 9.0, 10.0, 12.0
 TICK_LENGTH = 0.08

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from attncli.view.panel import Panel
     from attncli.view.picture import Picture
 
-__all__ = ["add_axes", "draw_bar", "draw_hidden_entry", "draw_panel", "image_colors"]
+__all__ = ["draw_bar", "draw_hidden_entry", "draw_panel"]
 
 # Hatching is drawn run by run; beyond this many, plain grey must do.
 _MOST_RUNS = 5_000

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     Measure = Callable[[str, float], tuple[float, float]]
 
-__all__ = ["cut", "title_lines"]
+__all__ = ["Measure", "cut", "title_lines"]
 
 _TITLES = {
     "weights": "Attention weights",
