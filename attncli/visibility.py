@@ -89,6 +89,12 @@ class Visibility(NamedTuple):
         padded: Bools = np.arange(self.queries) >= np.array(self.query_lengths)[:, None]
         return padded
 
+    @property
+    def bottom_right(self) -> tuple[int, ...]:
+        """The offsets with which the last query stands at the last real key."""
+        lengths = self.kv_lengths or (self.keys,)
+        return tuple(length - self.queries for length in lengths)
+
     def offset(self, batch: int) -> int:
         """Return what is added to a query's index to give its position among the keys."""
         return self.offsets[batch % len(self.offsets)]

@@ -11,17 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 from attncli import arguments
 from attncli.arguments import Names
-from attncli.errors import UsageError
 from attncli.padding import check_query, without_padding
 from attncli.posing.inputs import advise_on_axes, inputs, output_projection
-from attncli.posing.rules import (
-    key_padding_of,
-    labels_of,
-    lengths,
-    mask_of,
-    placed,
-    refuse_unused,
-)
+from attncli.posing.rules import labels_of, rules_of, standing
 from attncli.posing.scores import (
     bias_of,
     refuse_steep,
@@ -34,7 +26,6 @@ from attncli.posing.scores import (
     softcap_of,
 )
 from attncli.problem import Problem
-from attncli.visibility import Visibility
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,26 +114,22 @@ def pose(
     # Before they are compared with words: an array compares item by item.
     arguments.choice("mask_means", mask_means, ("keep", "drop"))
     arguments.choice("score", score, _SCORES)
-    visible = Visibility(
-        queries=shape[2],
-        keys=shape[3],
-        mask=mask_of(say, mask, mask_means, form, shape),
-        key_padding=key_padding_of(say, key_padding_mask, mask_means, shape),
-        kv_lengths=lengths(say, "kv_lengths", kv_lengths, shape[0], shape[3]),
-        query_lengths=lengths(say, "query_lengths", query_lengths, shape[0], shape[2]),
-        causal=arguments.flag("causal", causal),
-        window=None if window is None else arguments.window_pair(say("window"), window),
+    visible = rules_of(
+        say,
+        form,
+        shape,
+        mask=mask,
+        mask_means=mask_means,
+        key_padding_mask=key_padding_mask,
+        kv_lengths=kv_lengths,
+        query_lengths=query_lengths,
+        causal=causal,
+        window=window,
     )
     slopes = slopes_of(say, alibi_slopes, shape[1])
     turn = rope_of(rope, rope_base, q.shape[3])
-    moves = visible.causal or slopes is not None or turn is not None
-    if moves or visible.window:
-        moves = moves or visible.window != (None, None)
-        visible = placed(say, visible, causal_align, query_offset, shape[0], moves=moves)
-    else:
-        refuse_unused(causal_align=causal_align, query_offset=query_offset)
-    if mask_means == "drop" and mask is None and key_padding_mask is None:
-        raise UsageError("mask_means says how a mask is read, but there is no mask")
+    positional = slopes is not None or turn is not None
+    visible = standing(say, visible, causal_align, query_offset, shape[0], positional=positional)
     advise_on_axes(form, q, k)
     check_query(say, form, q)
     look = partial(without_padding, say, form, q.shape, k, v, visible)

@@ -11,23 +11,15 @@ from attncli import arguments
 from attncli.arguments import shape_text, warn
 from attncli.errors import ShapeError, UsageError
 from attncli.text import counted
+from attncli.visibility import Visibility
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from attncli.arguments import Names
     from attncli.layout import Layout
-    from attncli.visibility import Visibility
 
-__all__ = [
-    "key_padding_of",
-    "labels_of",
-    "lengths",
-    "mask_of",
-    "placed",
-    "refuse_unused",
-    "to_weights",
-]
+__all__ = ["labels_of", "rules_of", "standing", "to_weights"]
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, int, int, int]
@@ -36,14 +28,71 @@ Shape = tuple[int, int, int, int]
 _FEW_CELLS = 20
 
 
-def lengths(say: Names, name: str, value: object, batch: int, limit: int) -> tuple[int, ...] | None:
+def rules_of(
+    say: Names,
+    form: Layout,
+    shape: Shape,
+    *,
+    mask: object,
+    mask_means: str,
+    key_padding_mask: object,
+    kv_lengths: object,
+    query_lengths: object,
+    causal: object,
+    window: object,
+) -> Visibility:
+    """Return the hiding rules; the queries stand where they do by default."""
+    visible = Visibility(
+        queries=shape[2],
+        keys=shape[3],
+        mask=_mask(say, mask, mask_means, form, shape),
+        key_padding=_key_padding(say, key_padding_mask, mask_means, shape),
+        kv_lengths=_lengths(say, "kv_lengths", kv_lengths, shape[0], shape[3]),
+        query_lengths=_lengths(say, "query_lengths", query_lengths, shape[0], shape[2]),
+        causal=arguments.flag("causal", causal),
+        window=None if window is None else arguments.window_pair(say("window"), window),
+    )
+    if mask_means == "drop" and mask is None and key_padding_mask is None:
+        raise UsageError("mask_means says how a mask is read, but there is no mask")
+    return visible
+
+
+def standing(
+    say: Names,
+    visible: Visibility,
+    align: object,
+    offset: object,
+    batch: int,
+    *,
+    positional: bool,
+) -> Visibility:
+    """Return the rules with the position of the first query among the keys.
+
+    ``positional`` says whether the scores depend on positions, too.
+
+    Warns
+    -----
+    AttnWarning
+        That position changes something, and nobody said it.
+    """
+    asked_for = visible.causal or positional
+    if not asked_for and visible.window is None:
+        _refuse_unused(causal_align=align, query_offset=offset)
+        return visible
+    moves = asked_for or visible.window != (None, None)
+    return _placed(say, visible, align, offset, batch, moves=moves)
+
+
+def _lengths(
+    say: Names, name: str, value: object, batch: int, limit: int
+) -> tuple[int, ...] | None:
     """Return how many keys or queries of each batch entry are real."""
     if value is None:
         return None
     return arguments.whole_numbers(say(name), value, batch, of="batch entry", low=0, high=limit)
 
 
-def placed(
+def _placed(
     say: Names,
     visible: Visibility,
     align: object,
@@ -52,13 +101,6 @@ def placed(
     *,
     moves: bool,
 ) -> Visibility:
-    """Return the rules with the position of the first query among the keys.
-
-    Warns
-    -----
-    AttnWarning
-        That position changes something, and nobody said it.
-    """
     if offset is not None:
         if align is not None:
             raise UsageError(
@@ -73,17 +115,11 @@ def placed(
         return visible
     if arguments.choice("causal_align", align, ("top-left", "bottom-right")) == "top-left":
         return visible
-    return visible._replace(offsets=_bottom_right(visible))
-
-
-def _bottom_right(visible: Visibility) -> tuple[int, ...]:
-    """Return the offsets with which the last query stands at the last real key."""
-    lengths = visible.kv_lengths or (visible.keys,)
-    return tuple(length - visible.queries for length in lengths)
+    return visible._replace(offsets=visible.bottom_right)
 
 
 def _advise_on_alignment(visible: Visibility) -> None:
-    offsets = sorted(set(_bottom_right(visible)))
+    offsets = sorted(set(visible.bottom_right))
     if offsets == [0]:
         return
     first, last = (f"{'−' if n < 0 else '+'} {abs(n)}" for n in (offsets[0], offsets[-1]))
@@ -96,7 +132,7 @@ def _advise_on_alignment(visible: Visibility) -> None:
     )
 
 
-def refuse_unused(**given: object) -> None:
+def _refuse_unused(**given: object) -> None:
     """Raise where the place of the queries is said and no rule asks for it."""
     for name, value in given.items():
         if value is not None:
@@ -106,7 +142,7 @@ def refuse_unused(**given: object) -> None:
             )
 
 
-def mask_of(
+def _mask(
     say: Names, mask: object, means: str, form: Layout, shape: Shape
 ) -> npt.NDArray[np.bool_] | None:
     """Return the mask as what may attend, in four axes."""
@@ -135,7 +171,7 @@ def _advise_on_polarity(name: str, seen: npt.NDArray[np.bool_]) -> None:
         )
 
 
-def key_padding_of(
+def _key_padding(
     say: Names, mask: object, means: str, shape: Shape
 ) -> npt.NDArray[np.bool_] | None:
     """Return the key padding mask as what is real, (B or 1, S)."""

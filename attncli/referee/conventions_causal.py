@@ -94,8 +94,7 @@ def _reversed(recipe: Recipe) -> Recipe | None:
 
 def _corner(recipe: Recipe) -> Offsets:
     """Return the offsets that align the last query with the last key."""
-    _, _, queries, keys = recipe.whole.shape
-    return tuple(length - queries for length in recipe.problem.visible.kv_lengths or (keys,))
+    return recipe.problem.visible._replace(queries=recipe.whole.shape[2]).bottom_right
 
 
 def _corner_of_all(recipe: Recipe) -> Offsets | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from attncli.problem import Problem
+    from attncli.referee.report import Diagnosis
 
 __all__ = ["check"]
 
@@ -126,20 +127,51 @@ def check(
     compared = compare(problem, files, answers, tolerance)
     found = None
     if diagnose:
-        deadline = time.monotonic() + time_limit
-        if not compared.passed:
-            question = _question(problem, compared, answers, averaged=average_heads)
-            found = find_out(question, compared.shaped, deadline)
-        elif tolerance is None:
-            fused = {name: file.fused() for name, file in files.items()}
-            # Only files of 16 bits are held to something else.
-            stricter = compare(problem, fused, answers, None) if fused != files else compared
-            if not stricter.passed:
-                question = _question(problem, stricter, answers, averaged=average_heads)
-                found = look_beneath(question, stricter.shaped, deadline)
+        case = _Judged(problem, files, answers, tolerance, averaged=average_heads)
+        found = case.diagnosed(compared, time.monotonic() + time_limit)
     unjudged = "" if swamped is None else told(problem, swamped)
     values = {name: file.values for name, file in files.items()}
     return CheckReport(compared.verdicts, found, values, answers, unjudged)
+
+
+class _Judged(NamedTuple):
+    """What was judged."""
+
+    problem: Problem
+    files: Mapping[str, File]
+    answers: Mapping[str, Array]
+    tolerance: Tolerance | None
+    averaged: bool
+
+    def diagnosed(self, compared: Compared, deadline: float) -> Diagnosis | None:
+        """Return what explains wrong files, or what lies beneath right ones; None if nothing."""
+        if not compared.passed:
+            return find_out(self._question(compared), compared.shaped, deadline)
+        if self.tolerance is not None:
+            return None
+        # Files of 16 bits are held to what a fused kernel keeps, which is stricter.
+        fused = {name: file.fused() for name, file in self.files.items()}
+        if fused == self.files:
+            return None
+        stricter = compare(self.problem, fused, self.answers, None)
+        if stricter.passed:
+            return None
+        return look_beneath(self._question(stricter), stricter.shaped, deadline)
+
+    def _question(self, compared: Compared) -> Question:
+        """Return all that a diagnosis has to know."""
+        files = compared.files
+        return Question(
+            problem=self.problem,
+            files={n: f.values for n, f in files.items()},
+            answers=self.answers,
+            wrong={n: errors.wrong for n, errors in compared.errors.items()},
+            precisions={n: f.precision for n, f in files.items()},
+            digits={n: f.digits for n, f in files.items()},
+            tolerances=compared.tolerances,
+            averaged=self.averaged,
+            doubtful=compared.doubtful,
+        )
 
 
 def _exactly_made(problem: Problem) -> Problem:
@@ -165,24 +197,6 @@ def _unless_padding(packed: Array | None, own: Array) -> Array:
     return np.where(np.isfinite(made), made, widen(own, made.dtype))
 
 
-def _question(
-    problem: Problem, compared: Compared, answers: Mapping[str, Array], *, averaged: bool
-) -> Question:
-    """Return all that a diagnosis has to know."""
-    files = compared.files
-    return Question(
-        problem=problem,
-        files={n: f.values for n, f in files.items()},
-        answers=answers,
-        wrong={n: errors.wrong for n, errors in compared.errors.items()},
-        precisions={n: f.precision for n, f in files.items()},
-        digits={n: f.digits for n, f in files.items()},
-        tolerances=compared.tolerances,
-        averaged=averaged,
-        doubtful=compared.doubtful,
-    )
-
-
 def _named(
     expected: Mapping[str, npt.ArrayLike] | npt.ArrayLike, problem: Problem
 ) -> dict[str, npt.ArrayLike]:
@@ -201,8 +215,8 @@ def _refuse_average(problem: Problem, names: Collection[str]) -> None:
     refuse_without_heads(problem.layout.weight_axes)
     if "weights" not in names:
         raise UsageError(
-            "--average-heads is about the weights, and none are given",
-            hint="--expect weights=w.npy",
+            "average_heads (--average-heads) is about the weights, and none are given",
+            hint="give weights=… (--expect weights=w.npy)",
         )
 
 

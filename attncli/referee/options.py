@@ -80,12 +80,6 @@ def shortest(number: float) -> str:
     return repr(float(number)).removesuffix(".0")
 
 
-def corner(problem: Problem) -> tuple[int, ...]:
-    """Return the offsets that align the last query with the last key."""
-    _, _, queries, keys = problem.shape
-    return tuple(length - queries for length in problem.visible.kv_lengths or (keys,))
-
-
 def _stands_at(problem: Problem, offsets: tuple[int, ...]) -> bool:
     return bool((np.array(problem.visible.offsets) == np.array(offsets)).all())
 
@@ -116,7 +110,7 @@ def without_placed(rule: str, also: str = "") -> Callable[[Problem], str]:
     def option(problem: Problem) -> str:
         names = [also or rule]
         if _placed_by(problem) == {rule}:
-            in_corner = _stands_at(problem, corner(problem))
+            in_corner = _stands_at(problem, problem.visible.bottom_right)
             if any(problem.visible.offsets):
                 # Both may have put the queries into the corner.
                 names.append("--causal-align or --query-offset" if in_corner else "--query-offset")
@@ -147,7 +141,7 @@ def aligned(align: Align, *, positions: bool = False) -> Callable[[Problem], str
         if moves_them != positions:
             return ""
         moved = any(problem.visible.offsets)
-        if moved and align == "top-left" and not _stands_at(problem, corner(problem)):
+        if moved and align == "top-left" and not _stands_at(problem, problem.visible.bottom_right):
             return "--query-offset 0"
         return f"--causal-align {align}{' (without --query-offset)' if moved else ''}"
 
@@ -158,10 +152,12 @@ def also_causal(align: Align) -> Callable[[Problem], str]:
     """Make the option that adds the causal rule and leaves the others where they are."""
 
     def option(problem: Problem) -> str:
-        there = (0,) if align == "top-left" else corner(problem)
+        there = (0,) if align == "top-left" else problem.visible.bottom_right
         if _placed_by(problem):
             return "--causal" if _stands_at(problem, there) else ""
-        return f"--causal --causal-align {align}" if any(corner(problem)) else "--causal"
+        return (
+            f"--causal --causal-align {align}" if any(problem.visible.bottom_right) else "--causal"
+        )
 
     return option
 

@@ -228,7 +228,8 @@ def _absent(problem: Problem) -> set[str]:
 
 def _exclude(one: Convention, other: Convention) -> bool:
     """Return whether two conventions change the same step, or one a part of the other's."""
-    return one.topic.startswith(other.topic) or other.topic.startswith(one.topic)
+    mine, others = one.topic.split(), other.topic.split()
+    return all(word == another for word, another in zip(mine, others, strict=False))
 
 
 def needs_of(group: Group) -> frozenset[Need]:
