@@ -242,6 +242,9 @@ def vector(name: str, value: object) -> npt.NDArray[np.float64]:
     array = np.atleast_1d(as_ndarray(name, value))
     if array.dtype == BFLOAT16:
         array = widen(array, np.float64)
+    if array.dtype.kind == "O" and all(isinstance(number, int) for number in array.flat):
+        # Integers beyond 64 bits.
+        array = np.array([_as_float(number) for number in array.flat]).reshape(array.shape)
     if array.dtype.kind not in "iuf":
         raise DataError(f"{name}: expected numbers; found {_kind(array)}")
     if array.size != max(array.shape):
@@ -250,6 +253,13 @@ def vector(name: str, value: object) -> npt.NDArray[np.float64]:
         )
     flat: npt.NDArray[np.float64] = array.reshape(-1).astype(np.float64)
     return flat
+
+
+def _as_float(number: int) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.copysign(math.inf, number)
 
 
 def window_pair(name: str, value: object) -> tuple[int | None, int | None]:

@@ -79,7 +79,7 @@ def compute(
         question = ask(options, pick, run)
         problem = question.problem
         names = _names(output.show, problem)
-        chosen = output.show is not None
+        chosen = bool(output.show)
         saves = [parse_save(text, names, chosen=chosen) for text in output.save or []]
         refuse_inputs([save.path for save in saves], question.inputs)
         for text, save in zip(output.save or [], saves, strict=True):
@@ -94,7 +94,7 @@ def compute(
         if output.format != "table":
             names = held(names, output.format, chosen=chosen)
             _refuse_binary(output.format)
-        summaries = Summaries(problem, output.top_keys, run)
+        summaries = Summaries(problem, output.top_keys, pick, run)
         answer = _solve_and_save(problem, names, saves, summaries, output, average, run)
     if output.format != "table":
         found = results(names, problem, answer, summaries.among(names))
@@ -111,10 +111,10 @@ def _tell_of_another_name(text: str, save: Save, run: RunOptions) -> None:
         note(words, quiet=run.quiet)
 
 
-def _names(show: str | None, problem: Problem) -> tuple[str, ...]:
-    if show is None:
+def _names(show: Sequence[str] | None, problem: Problem) -> tuple[str, ...]:
+    if not show:
         return OUTPUTS[:2] if problem.value is not None else OUTPUTS[:1]
-    names = tuple(dict.fromkeys(name.strip() for name in show.split(",")))
+    names = tuple(dict.fromkeys(name.strip() for names in show for name in names.split(",")))
     known = (*OUTPUTS, *SUMMARIES)
     for name in names:
         if name not in known:
@@ -130,14 +130,14 @@ def _warn_unprojected() -> None:
 
 
 def _refuse_average(asked: set[str]) -> None:
+    if each := [name for name in SUMMARIES if name in asked]:
+        raise UsageError(
+            f"{each[0]} tells of each head by itself: leave it out, or --average-heads"
+        )
     if "weights" not in asked:
         raise UsageError(
             "--average-heads is about the weights, and they are not asked for",
             hint="add weights to --show",
-        )
-    if each := [name for name in SUMMARIES if name in asked]:
-        raise UsageError(
-            f"{each[0]} tells of each head by itself: leave it out, or --average-heads"
         )
 
 

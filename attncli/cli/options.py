@@ -360,7 +360,7 @@ class OutputOptions:
     """What `compute` shows and saves."""
 
     show: Annotated[
-        str | None,
+        list[str] | None,
         Option(
             metavar="NAMES",
             help="Some of weights, context, scores, raw, capped, lse, stats, top, with commas; "

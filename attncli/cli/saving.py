@@ -50,6 +50,11 @@ def parse_save(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
     name, separator, path = text.partition("=")
     if not path and (separator or not text):
         raise UsageError(f"--save {text}".rstrip() + ": expected [NAME=]PATH; found no path")
+    if separator and not name:
+        raise UsageError(
+            f"--save {text}: expected NAME=PATH; found no name",
+            hint=f"for a file of that name write ./{text}",
+        )
     if separator and name in known:
         return Save((name,), path, format_of(path, _unnamed(path, "csv")))
     if separator and name.isidentifier():

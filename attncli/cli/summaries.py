@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from attncli.names import SUMMARIES
 from attncli.text import counted
@@ -13,12 +14,15 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from attncli.cli.options import RunOptions
+    from attncli.cli.options import PickOptions, RunOptions
     from attncli.problem import Problem
     from attncli.stats import HeadStats
+    from attncli.strongest import TopKeys
     from attncli.view.tables import Limits
 
 __all__ = ["Summaries"]
+
+_Part = TypeVar("_Part", "HeadStats", "TopKeys")
 
 
 class Summaries:
@@ -29,11 +33,13 @@ class Summaries:
     problem : Problem
     count : int
         How many keys of a query ``top`` lists.
+    pick : PickOptions
+        Which part of a larger problem it is.
     run : RunOptions
     """
 
-    def __init__(self, problem: Problem, count: int, run: RunOptions) -> None:
-        self._problem, self._count, self._run = problem, count, run
+    def __init__(self, problem: Problem, count: int, pick: PickOptions, run: RunOptions) -> None:
+        self._problem, self._count, self._pick, self._run = problem, count, pick, run
 
     def among(self, names: Iterable[str]) -> dict[str, object]:
         """Return those among some names of outputs, as plain data."""
@@ -57,7 +63,8 @@ class Summaries:
         from attncli.stats import statistics  # noqa: PLC0415
 
         with progress_bar(quiet=self._run.quiet) as progress:
-            return statistics(self._problem, threads=self._run.threads, progress=progress)
+            heads = statistics(self._problem, threads=self._run.threads, progress=progress)
+        return tuple(map(self._named, heads))
 
     @cached_property
     def _stats_data(self) -> list[dict[str, object]]:
@@ -67,10 +74,21 @@ class Summaries:
 
     @cached_property
     def _top_data(self) -> list[dict[str, object]]:
-        from attncli.strongest import top  # noqa: PLC0415
         from attncli.view.stats import top_list  # noqa: PLC0415
 
-        return top_list(top(self._problem, self._count, threads=self._run.threads))
+        return top_list(self._top((0, self._problem.shape[2])))
+
+    def _top(self, rows: tuple[int, int]) -> Iterator[TopKeys]:
+        from attncli.strongest import top  # noqa: PLC0415
+
+        return map(
+            self._named, top(self._problem, self._count, rows=rows, threads=self._run.threads)
+        )
+
+    def _named(self, part: _Part) -> _Part:
+        """Say which batch entry and head it is, where one was picked of several."""
+        batch = self._pick.batch if part.batch is None else part.batch
+        return replace(part, batch=batch, head=self._pick.head if part.head is None else part.head)
 
     def _stats_parts(self, limits: Limits) -> Iterator[Text]:
         from attncli.view.stats import stats_parts  # noqa: PLC0415
@@ -82,13 +100,12 @@ class Summaries:
     def _top_parts(self, limits: Limits) -> Iterator[Text]:
         from rich.text import Text  # noqa: PLC0415
 
-        from attncli.strongest import top  # noqa: PLC0415
         from attncli.view.stats import top_parts  # noqa: PLC0415
 
         queries = self._problem.shape[2]
         shown = min(queries, limits.rows or queries)
         yield from top_parts(
-            top(self._problem, self._count, rows=(0, shown), threads=self._run.threads),
+            self._top((0, shown)),
             width=limits.width,
             digits=limits.digits,
             unicode=limits.unicode,

@@ -75,7 +75,14 @@ _SYMBOLS = {"query", "key", "value", "x", *PROJECTIONS, "wo", "bo"}
 _ELSEWHERE = {
     "attn_mask": "mask, or bias where its numbers are added to the scores",
     "attention_mask": "mask, or key_padding_mask where it is (B, S)",
+    "src_mask": "mask",
+    "tgt_mask": "mask",
+    "key_mask": "key_padding_mask",
+    "src_key_padding_mask": "key_padding_mask",
     "attn_bias": "bias",
+    "attention_bias": "bias",
+    "alibi": "alibi_slopes: true for those of the paper, or a list of them",
+    "slopes": "alibi_slopes",
     "is_causal": "causal",
     "dropout": "nothing: attncli drops nothing out",
     "dropout_p": "nothing: attncli drops nothing out",
@@ -92,6 +99,7 @@ _ELSEWHERE = {
     "query_seq_lengths": "query_lengths",
     "key_value_seq_lengths": "kv_lengths",
     "cache_seqlens": "kv_lengths",
+    "threads": "nothing: --threads is given on the command line",
 }
 _LISTED = 8
 # Comparing takes time as the square of the length; no option is a third as long.
@@ -109,7 +117,9 @@ def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
     meant = nearest_name(name)
     return _checkpoint(document) or UsageError(
         f"{document.name}: unknown entry {quoted(name)}",
-        hint=meant or "a problem holds query, key, value and what attncli compute --help lists",
+        hint=meant
+        or "a problem holds query, key, value, and what bears on the answer under its name in "
+        "Python: mask, causal, scale, …",
     )
 
 

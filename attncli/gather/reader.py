@@ -251,6 +251,11 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
     """Leave out what a program wrote beside the inputs: an output perhaps, or a loss."""
     meant = nearest_name(name, likeness=_ALIKE)
     if meant is None:
+        if "mask" in name.lower():
+            warn(
+                f"{document.name}: the entry {printable(name)!r} is left out; what hides keys is "
+                "here mask or key_padding_mask"
+            )
         return
     try:
         single = not isinstance(document.entries[name], (LoadedArray, list))

@@ -19,7 +19,7 @@ from attncli.errors import InputError
 from attncli.loading.cells import read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import Headings, find_headings
-from attncli.loading.number import is_numeric
+from attncli.loading.number import has_decimal_comma, is_numeric
 from attncli.text import counted, quoted
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
     head = list(itertools.islice(table.rows(errors="replace"), 2))
     if not head:  # nothing but quotation marks around nothing
         raise InputError(f"{source.name} holds no numbers")
+    if not "".join(head[0][1]).isascii():
+        source.text()  # says where it is not UTF-8
     headings = find_headings(head[0][1], head[1][1] if len(head) > 1 else None)
     found = _at_once(table, headings, head[0])
     if found is None:
@@ -123,7 +125,9 @@ def _delimiter(data: bytes) -> str:
             cells = list(itertools.chain(*csv.reader(lines, delimiter=delimiter)))
         except csv.Error:  # a cell of absurd length
             return 0, 0
-        return sum(map(is_numeric, cells)), len(cells)
+        # Where a comma is the decimal point it separates nothing: that is refused later.
+        commas = 0 if delimiter == "," else sum(map(has_decimal_comma, cells))
+        return commas + sum(map(is_numeric, cells)), len(cells)
 
     return max(_DELIMITERS, key=merit)
 
@@ -250,8 +254,6 @@ class _Body:
 def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
     """Read any table cell by cell, and say where it is not one."""
     first_line, first = head
-    if not "".join(first).isascii():
-        table.source.text()  # says where it is not UTF-8
     start, body = int(headings.column), _Body(table)
     read = read_truths if headings.truths else read_numbers
     rows: Iterator[Row]

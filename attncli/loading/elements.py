@@ -91,8 +91,8 @@ def entry_of(values: npt.NDArray[Any], name: str) -> object:
     return values.item()
 
 
-def words_of(values: npt.NDArray[np.str_], name: str) -> list[str]:
-    """Return a list of words that was stored as an array of fixed width.
+def words_of(values: npt.NDArray[np.str_], name: str) -> str | list[str]:
+    """Return a word, or a list of words, that was stored as an array of fixed width.
 
     Raises
     ------
@@ -100,9 +100,9 @@ def words_of(values: npt.NDArray[np.str_], name: str) -> list[str]:
         If what is stored is no text.
     """
     values = values.astype(values.dtype.newbyteorder("="), copy=False)
-    codes = values.view(np.uint32)
+    codes = np.atleast_1d(values).view(np.uint32)
     # Beyond Unicode, or half of a pair: NumPy would fail on the one, and a file on the other.
     if (codes > _LAST_CHARACTER).any() or (codes - _SURROGATES < _SURROGATE_COUNT).any():
         raise InputError(f"{name} holds text that is not Unicode")
-    words: list[str] = values.tolist()
+    words: str | list[str] = values.tolist()
     return words

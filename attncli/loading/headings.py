@@ -35,7 +35,7 @@ def find_headings(first: list[str], second: list[str] | None) -> Headings:
 
     An empty corner is how spreadsheets and pandas write both kinds of names; then
     the names may be numbers, but a first row of nothing but numbers must count
-    0, 1, 2, … as pandas does, or it is a row of data with a hole in it. Without
+    0, 1, 2, … or 1, 2, 3, …, or it is a row of data with a hole in it. Without
     an empty corner names are the cells that are neither numbers nor true or false.
 
     Parameters
@@ -93,5 +93,7 @@ def _are_truths(cells: list[str]) -> bool:
 
 def _are_names(cells: list[str]) -> bool:
     if all(map(is_numeric, cells)):
-        return cells == [str(index) for index in range(len(cells))]
+        return any(
+            cells == [str(index) for index in range(start, start + len(cells))] for start in (0, 1)
+        )
     return any(cell.strip() for cell in cells)

@@ -58,9 +58,9 @@ class Header(NamedTuple):
 
     @property
     def words(self) -> np.dtype[Any] | None:
-        """The elements' dtype where they are a list of words; None otherwise."""
+        """The elements' dtype where they are words, one or a list; None otherwise."""
         return (
-            np.dtype(self.descr) if _WORDS.fullmatch(self.descr) and len(self.shape) == 1 else None
+            np.dtype(self.descr) if _WORDS.fullmatch(self.descr) and len(self.shape) <= 1 else None
         )
 
     @property

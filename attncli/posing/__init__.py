@@ -146,7 +146,7 @@ def pose(
         dtype=dtype,
         layout=form,
         visible=visible,
-        scale=scale_of(scale, score, q.shape[3]),
+        scale=scale_of(scale, score, q.shape[3], dtype),
         score=score,
         score_weight=score_weight_of(say, score, score_weight, q.shape[3]),
         score_vector=score_vector_of(say, score, score_vector, q.shape[3]),

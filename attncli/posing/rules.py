@@ -150,25 +150,24 @@ def _mask(
         return None
     array = arguments.truth_array(say("mask"), mask)
     canonical = to_weights(say("mask"), array, form, shape)
-    if array.ndim == 3 and len(form.weight_axes) == 2 and 1 < shape[0] == shape[1]:
-        warn(
-            f"{say('mask')} of shape {shape_text(array.shape)} is read as one mask a head, "
-            "(H, L, S), by NumPy's rules; batch and heads are equally many, so (B, L, S) would fit "
-            "too. For one mask a batch entry give it as (B, 1, L, S)"
-        )
-    seen = np.logical_not(canonical) if means == "drop" else canonical
-    _advise_on_polarity(say("mask"), seen)
-    return seen
+    return _advised(say("mask"), canonical, means, "pairs attend")
 
 
-def _advise_on_polarity(name: str, seen: npt.NDArray[np.bool_]) -> None:
+def _advised(
+    name: str, mask: npt.NDArray[np.bool_], means: str, what: str
+) -> npt.NDArray[np.bool_]:
+    """Return what a mask lets attend, with advice where that is next to nothing."""
+    seen = np.logical_not(mask) if means == "drop" else mask
     kept = np.count_nonzero(seen)
     if seen.size >= _FEW_CELLS and kept * 10 <= seen.size:
-        share = 100 * kept / seen.size
+        read, other = "may attend", "drop"
+        if means == "drop":
+            read, other = "is hidden, for mask_means is drop", "keep"
         warn(
-            f"{name} lets only {share:.2g} % of the pairs attend: is it inverted? Here true means "
-            "may attend; mask_means drop (--mask-means drop) reads the opposite"
+            f"{name} lets only {100 * kept / seen.size:.2g} % of the {what}: is it inverted? Here "
+            f"true means {read}; mask_means {other} (--mask-means {other}) reads the opposite"
         )
+    return seen
 
 
 def _key_padding(
@@ -184,8 +183,7 @@ def _key_padding(
             f"{say('key_padding_mask')}: expected shape {shape_text((batch, keys))} or "
             f"{shape_text((keys,))}, batch and keys; found {shape_text(array.shape)}"
         )
-    seen = np.atleast_2d(array)
-    return np.logical_not(seen) if means == "drop" else seen
+    return _advised(say("key_padding_mask"), np.atleast_2d(array), means, "keys be seen")
 
 
 def to_weights(name: str, array: Array, form: Layout, shape: Shape) -> Array:
@@ -197,6 +195,12 @@ def to_weights(name: str, array: Array, form: Layout, shape: Shape) -> Array:
             f"{name}: expected a shape that broadcasts to the weights' {shape_text(target)}, "
             f"(…, queries, keys); found {shape_text(array.shape)}",
             hint=_mask_hint(array.shape, shape),
+        )
+    if array.ndim == 3 and len(target) == 4 and 1 < len(array) == shape[0] == shape[1]:
+        warn(
+            f"{name} of shape {shape_text(array.shape)} is read as one matrix a head, (H, L, S), "
+            "by NumPy's rules; batch and heads are equally many, so (B, L, S) would fit too. For "
+            "one matrix a batch entry give it as (B, 1, L, S)"
         )
     return form.broadcastable(array)
 

@@ -42,11 +42,21 @@ Shape = tuple[int, int, int, int]
 _ROPE_BASE = 10000.0
 
 
-def scale_of(scale: object, score: str, width: int) -> float:
+def scale_of(scale: object, score: str, width: int, dtype: np.dtype[Any]) -> float:
     """Return the scale: 1/√D for the dot product unless given."""
-    if scale is not None:
-        return arguments.finite_number("scale", scale)
-    return 1.0 / math.sqrt(width) if score == "dot" else 1.0
+    if scale is None:
+        return 1.0 / math.sqrt(width) if score == "dot" else 1.0
+    number = arguments.finite_number("scale", scale)
+    least, most = float(np.finfo(dtype).tiny), float(np.finfo(dtype).max)
+    if number and not least <= abs(number) <= most:
+        raise DataError(
+            f"scale: expected 0, or a size from {least:g} to {most:g} for {dtype.name}; "
+            f"found {number:g}",
+            hint="compute in float64: precision float64 (--precision float64)"
+            if dtype == np.float32
+            else None,
+        )
+    return number
 
 
 def score_weight_of(say: Names, score: str, weight: object, width: int) -> Array | None:

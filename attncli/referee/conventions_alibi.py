@@ -74,6 +74,13 @@ ALIBI = (
         shows="queries that see later keys",
     ),
     _alibi(
+        "alibi_signed_backwards",
+        "ALiBi is signed the other way: + slope · (i − j), so that earlier keys gain",
+        _bias_by(lambda slopes, far: slopes * far),
+        shows="queries that see later keys",
+        variant_of=("alibi_added",),
+    ),
+    _alibi(
         "alibi_positional",
         "ALiBi is positional: + slope · j of the key alone",
         _keys_only,

@@ -39,8 +39,12 @@ def _permuted(order: tuple[int, ...]) -> Apply:
         return array.reshape(kept)
 
     def apply(recipe: Recipe) -> Recipe | None:
+        layout = recipe.problem.layout
         absent = {0, 1} - set(_axes(recipe.problem, "context"))
-        idle = order == (0, 1, 2, 3) and not recipe.problem.layout.packed
+        if set(recipe.file_shapes) == {"lse"}:
+            absent.add(3)
+        # Where the sequence comes before the heads, or these lie in the width, it is a mistake.
+        idle = order == (0, 1, 2, 3) and not layout.packed and layout.axes not in ("shd", "bshd")
         # An axis that is not there cannot be misplaced: one entry an order is enough.
         stray = any(order[axis] != axis for axis in absent)
         return None if idle or stray else replace(recipe, shape=shape)
@@ -63,7 +67,7 @@ def _permutations() -> Iterator[Convention]:
         yield _axes_as(
             name=_name(order),
             meaning=f"the numbers are right, but the file has its axes in the order ({words}), "
-            "· being the width, or the keys",
+            "· being the width, or the keys; B and H where there are such",
             fix="transpose the result before it is written",
             shows="axes of different length",
             apply=_permuted(order),

@@ -135,6 +135,12 @@ CAUSAL = (
         option=also_causal("top-left"),
     ),
     _causal(
+        "causal_unasked_strict",
+        "a causal mask is applied that nobody asked for, and it hides the diagonal, too (j < i)",
+        _causal_at(lambda _: (-1,), given=False),
+        fix="leave the causal mask out; where there is one, a query sees its own key",
+    ),
+    _causal(
         "causal_unasked_bottom_right",
         "a causal mask is applied that nobody asked for, aligned with the last key",
         _causal_at(_far_corner, given=False),

@@ -86,6 +86,10 @@ def _tiny(recipe: Recipe) -> Recipe | None:
     return replace(recipe, fill=1e-9) if fine and _of_keys(recipe) else None
 
 
+def _positive(recipe: Recipe) -> Recipe | None:
+    return replace(recipe, fill=-recipe.file_fill) if _of_keys(recipe) else None
+
+
 def _hiding(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
     return Convention(
         name=name,
@@ -135,6 +139,12 @@ HIDING = (
         "hidden_tiny",
         "hidden scores are 1e-9, where −1e9 was meant: hidden keys get weight",
         _tiny,
+    ),
+    _hiding(
+        "hidden_positive",
+        "hidden scores are a large positive number like 1e9, not −inf: hidden keys get all the "
+        "weight",
+        _positive,
     ),
     _hiding(
         "hidden_after_softmax",

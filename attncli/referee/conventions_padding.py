@@ -60,6 +60,32 @@ def _lengths_by(step: int) -> Callable[[Recipe], Recipe | None]:
     return apply
 
 
+def _of_first_entry(rule: str) -> Callable[[Recipe], Recipe | None]:
+    """Make an `apply` in which every batch entry takes the padding of the first."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        visible = recipe.whole.visible
+        lengths, mask = visible.kv_lengths, visible.key_padding
+        if rule == "kv_lengths" and lengths is not None and len(set(lengths)) > 1:
+            first = band(recipe.problem, kv_lengths=lengths[:1])
+        elif rule == "key_padding_mask" and mask is not None and len(mask) > 1:
+            first = mask[:1, None, None, :]
+        else:
+            return None
+        return replace(recipe, rules={**recipe.rules, rule: first})
+
+    return apply
+
+
+def _of_longest(recipe: Recipe) -> Recipe | None:
+    visible = recipe.whole.visible
+    longest = max(visible.kv_lengths or (visible.keys,))
+    if longest == visible.keys or longest == min(visible.kv_lengths or ()):
+        return None
+    rules = {**recipe.rules, "kv_lengths": band(recipe.problem, kv_lengths=(longest,))}
+    return replace(recipe, rules=rules)
+
+
 def _on_the_left(recipe: Recipe) -> Recipe | None:
     visible = recipe.problem.visible
     if visible.kv_lengths is None:
@@ -97,6 +123,13 @@ PADDING = (
                 fix="hide keys alone, or state the queries' lengths as well (query_lengths)",
                 option=padded_queries,
             ),
+            _padding(
+                f"{rule}_of_first_entry",
+                f"every batch entry takes the {rule} of the first",
+                _of_first_entry(rule),
+                fix="give each batch entry its own padding",
+                shows="batch entries that are padded differently",
+            ),
         )
     ),
     _padding(
@@ -115,6 +148,13 @@ PADDING = (
         "lengths_one_short", "the last real key of each batch entry is hidden", _lengths_by(-1)
     ),
     _padding("lengths_one_long", "the first padded key is seen", _lengths_by(1)),
+    _padding(
+        "lengths_of_longest",
+        "every batch entry is as long as the longest one",
+        _of_longest,
+        fix="give each batch entry its own length",
+        shows="batch entries of different length, all shorter than the keys",
+    ),
     _padding(
         "padding_on_the_left",
         "the padding is taken for the first keys, where it is the last",

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from attncli.referee.convention import Convention, Need
 from attncli.referee.recipe import Recipe, vary
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["SHARED", "SHARED_BIAS"]
+__all__ = ["SHARED", "SHARED_BIAS", "SHARED_SINKS", "SHARED_SLOPES"]
 
 Apply = Callable[[Recipe], Recipe | None]
 _FIRST = slice(0, 1)
@@ -38,6 +40,19 @@ def _bias_of_first_head(recipe: Recipe) -> Recipe | None:
     if bias is None or bias.shape[1] == 1:
         return None
     return replace(recipe, terms={**recipe.terms, "bias": bias[:, :1]})
+
+
+def _slope_of_first_head(recipe: Recipe) -> Recipe | None:
+    slopes = recipe.problem.slopes
+    if slopes is None or not slopes.all():  # of a slope of 0 no factor makes another
+        return None
+    factors = (slopes[0] / slopes)[:, None, None]
+    return replace(recipe, terms={**recipe.terms, "alibi": recipe.terms["alibi"] * factors})
+
+
+def _sink_of_first_head(recipe: Recipe) -> Recipe | None:
+    sinks = recipe.problem.sinks
+    return None if sinks is None else vary(recipe, sinks=np.full_like(sinks, sinks[0]))
 
 
 def _shared(name: str, meaning: str, apply: Apply, need: Need, shows: str) -> Convention:
@@ -76,5 +91,25 @@ SHARED_BIAS = (
         _bias_of_first_head,
         "heads",
         "a bias that differs from head to head",
+    ),
+)
+
+SHARED_SLOPES = (
+    _shared(
+        "alibi_slope_of_first_head",
+        "every head takes the ALiBi slope of the first",
+        _slope_of_first_head,
+        "heads",
+        "more than one head",
+    ),
+)
+
+SHARED_SINKS = (
+    _shared(
+        "sink_of_first_head",
+        "every head takes the sink of the first",
+        _sink_of_first_head,
+        "heads",
+        "sinks that differ from head to head",
     ),
 )

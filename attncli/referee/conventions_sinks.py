@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,10 @@ def _scaled(recipe: Recipe) -> Recipe | None:
     return scaled_sinks(recipe, scale)
 
 
+def _in_base_2(recipe: Recipe) -> Recipe | None:
+    return None if recipe.problem.sinks is None else scaled_sinks(recipe, math.log(2))
+
+
 def _zero_sink(recipe: Recipe) -> Recipe | None:
     if recipe.problem.sinks is not None:
         return None
@@ -153,6 +158,13 @@ SINKS = (
         fix="divide by the sum of the exponentials alone",
         shows="nearly any inputs",
         option=lambda problem: f"--sinks {','.join('0' * problem.shape[1])}",
+    ),
+    _sinks(
+        "sinks_in_base_2",
+        "2^sink is added to the denominator: of a kernel with exp2, the scores are multiplied by "
+        "log2(e), and the sinks are not",
+        _in_base_2,
+        fix="multiply the sinks by log2(e) as well, before exp2",
     ),
     _sinks("sinks_scaled", "the sinks are scaled like the scores", _scaled),
 )

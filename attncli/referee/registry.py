@@ -13,6 +13,7 @@ from attncli.referee.conventions_axes import AXES
 from attncli.referee.conventions_blocks import BLOCKS, ONLINE
 from attncli.referee.conventions_causal import CAUSAL
 from attncli.referee.conventions_embeddings import EMBEDDINGS
+from attncli.referee.conventions_function import FUNCTION
 from attncli.referee.conventions_fused import FUSED
 from attncli.referee.conventions_heads import HEADS
 from attncli.referee.conventions_hiding import HIDING, TOGETHER
@@ -25,7 +26,7 @@ from attncli.referee.conventions_projection import OUTPUT
 from attncli.referee.conventions_rope import ROPE
 from attncli.referee.conventions_scale import INPUTS, SCALES
 from attncli.referee.conventions_scores import BIAS, SOFTCAP
-from attncli.referee.conventions_shared import SHARED, SHARED_BIAS
+from attncli.referee.conventions_shared import SHARED, SHARED_BIAS, SHARED_SINKS, SHARED_SLOPES
 from attncli.referee.conventions_sinks import SINKS
 from attncli.referee.conventions_softmax import PRECISION, SOFTMAX
 from attncli.referee.conventions_splits import SPLITS
@@ -52,6 +53,7 @@ CONVENTIONS = (
     *HEADS,
     *SHARED,
     *INPUTS,
+    *FUNCTION,
     *PRODUCTS,
     *SCALES,
     *ROPE,
@@ -60,6 +62,7 @@ CONVENTIONS = (
     *BIAS,
     *SHARED_BIAS,
     *ALIBI,
+    *SHARED_SLOPES,
     *MASKS,
     *PADDING,
     *CAUSAL,
@@ -70,6 +73,7 @@ CONVENTIONS = (
     *BLIND_ROWS,
     *SOFTMAX,
     *SINKS,
+    *SHARED_SINKS,
     *ONLINE,
     *SPLITS,
     *PRECISION,
