@@ -259,7 +259,7 @@ def _as_float(number: int) -> float:
     try:
         return float(number)
     except OverflowError:
-        return math.copysign(math.inf, number)
+        return math.inf if number > 0 else -math.inf
 
 
 def window_pair(name: str, value: object) -> tuple[int | None, int | None]:

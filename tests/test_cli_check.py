@@ -228,6 +228,8 @@ def test_weights_given_as_the_context(judged: Path, attncli: Run) -> None:
     ran = attncli("check", *QKV, "--expect", "weights.npy", "--no-diagnose")
     assert ran.code == 1
     assert "  this is the shape of weights: --expect weights=FILE\n" in ran.text
+    # No search for a mistake follows what is said already.
+    assert attncli("check", *QKV, "--expect", "weights.npy").text == ran.text
 
 
 def test_averaged_weights_pass_where_they_are_asked_for(judged: Path, attncli: Run) -> None:
@@ -301,6 +303,10 @@ def test_what_is_no_number_is_seen_in_the_picture_of_the_difference(
     ran = attncli("check", *QKV, "--expect", "wrong.npy", "--diff", "d.png")
     assert ran.code == 1
     assert ran.messages == ["note: 1 element is NaN or infinite: drawn as the strongest"]
+    told = " ".join(attncli("info", "d.png").good().text.split())
+    assert "what difference" in told
+    assert "files q.csv k.csv v.csv" in told
+    assert "expect wrong.npy" in told
     picture = difference_picture(wrong - plain(Q, K, V), "context")
     assert picture.vmax == pytest.approx(0.1)
     assert picture.panels[0].values[1, 0] == 2 * picture.vmax

@@ -246,6 +246,15 @@ CASES = {
         f"query: expected an index from 0 to 1; found '{'9' * 39}…'",
         None,
     ),
+    "compute q.csv k.csv --save =w.csv": (
+        "--save =w.csv: expected NAME=PATH; found no name",
+        "for a file of that name write ./=w.csv",
+    ),
+    "compute q.csv k.csv --show weights --show wieghts": (
+        ("--show: expected names of weights, context, scores, raw, capped, lse, stats, top; found "
+        "'wieghts'"),
+        None,
+    ),
     "heatmap v.csv --causal": (
         "v.csv holds finished weights: causal has nothing to act on",
         "give the files Q K V",

@@ -234,6 +234,23 @@ def test_statistics_are_computed_once_for_all_destinations(
     assert len(calls) == 2
 
 
+def test_names_may_be_shown_one_by_one(tutorial: Path, attncli: Run) -> None:
+    line = ["compute", "q.csv", "k.csv", "v.csv", "-f", "json"]
+    together = attncli(*line, "--show", "lse,raw").good().json
+    assert attncli(*line, "--show", "lse", "--show", "raw").good().json == together
+    assert {"lse", "raw"} <= set(together)
+
+
+@pytest.mark.parametrize("name", ["stats", "top"])
+def test_summaries_of_a_part_say_which_it_is(folder: Path, attncli: Run, name: str) -> None:
+    np.save("x.npy", np.random.default_rng(0).normal(size=(2, 3, 4, 5)))
+    line = ["compute", "x.npy", "x.npy", "--show", name, "--head", "2"]
+    told = attncli(*line, "--batch", "1", "-f", "json").good().json[name]
+    whole = attncli(*line[:5], "-f", "json").good().json[name]
+    assert told == [one for one in whole if (one["batch"], one["head"]) == (1, 2)]
+    assert "head" in attncli(*line).good().text.splitlines()[1]
+
+
 def test_a_mean_of_weights_counts_queries_that_see_nothing(folder: Path, attncli: Run) -> None:
     np.save("x.npy", np.ones((2, 2100, 1)))
     mask = np.ones((2100, 2100), np.bool_)

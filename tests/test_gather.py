@@ -232,7 +232,15 @@ def test_arrays_without_names_are_to_be_named(folder: Path) -> None:
         ("is_causal", "here it is causal"),
         ("enable_gqa", "here it is nothing: fewer key and value heads are shared as they are"),
         ("Softcap", "did you mean softcap?"),
-        ("zzz", "a problem holds query, key, value and what attncli compute --help lists"),
+        (
+            "zzz",
+            (
+                "a problem holds query, key, value, and what bears on the answer under its name in "
+                "Python: mask, causal, scale, …"
+            ),
+        ),
+        ("alibi", "here it is alibi_slopes: true for those of the paper, or a list of them"),
+        ("threads", "here it is nothing: --threads is given on the command line"),
     ],
 )
 def test_names_of_other_libraries_are_answered_with_ours(
@@ -269,3 +277,18 @@ def test_an_option_under_another_name_in_a_dump_is_an_error(folder: Path) -> Non
     with pytest.raises(UsageError, match="unknown entry 'softmax_scale'") as caught:
         gather(["d.npz"])
     assert caught.value.hint == "here it is scale"
+
+
+@pytest.mark.parametrize("name", ["attention_bias", "src_mask", "my_special_mask", "slopes"])
+def test_what_a_dump_names_as_a_mask_is_not_left_out_in_silence(folder: Path, name: str) -> None:
+    np.savez("d.npz", q=np.ones((2, 2)), k=np.ones((2, 2)), loss=np.ones(3), **{name: np.eye(2)})
+    with pytest.warns(AttnWarning, match=f"the entry '{name}' is left out") as caught:
+        gather(["d.npz"])
+    assert len(caught) == 1
+
+
+def test_options_of_a_dump_may_be_words(folder: Path) -> None:
+    np.savez("d.npz", q=np.ones((2, 2)), k=np.ones((2, 2)), rope="half", causal=True)
+    found = gather(["d.npz"])
+    assert isinstance(found, Gathered)
+    assert (found.arguments["rope"], found.arguments["causal"]) == ("half", True)

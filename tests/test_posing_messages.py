@@ -140,6 +140,11 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      None, {"heads": -(10**5000)}),
     ("Usage", ("window: expected whole numbers of at least 0, or −1 for unbounded; found one of "
      "thousands of digits"), None, {"window": (-(10**5000), 1)}),
+    ("Data", ("scale: expected 0, or a size from 1.17549e-38 to 3.40282e+38 for float32; "
+     "found 1e-50"), "compute in float64: precision float64 (--precision float64)",
+     {"scale": 1e-50, "precision": "float32"}),
+    ("Data", ("scale: expected 0, or a size from 2.22507e-308 to 1.79769e+308 for float64; "
+     "found -1e-310"), None, {"scale": -1e-310}),
     # masks
     ("Data", "mask: expected booleans, or 0 and 1; found 0.5 at index (0, 1)",
      "numbers that are added to the scores are a bias: give them as bias (--bias)",
@@ -172,6 +177,10 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      {"kv_lengths": [1, 2]}),
     ("Usage", "window: expected one number or a pair (left, right); found [1, 2, 3]", None,
      {"window": [1, 2, 3]}),
+    ("Usage", ("query_offset: expected whole numbers from -9007199254740992 to 9007199254740992; "
+     "found 1e+30"), None, {"causal": True, "query_offset": 10**30}),
+    ("Usage", "query_offset: expected whole numbers; found inf", None,
+     {"causal": True, "query_offset": 10**400}),
     ("Usage", "window: expected whole numbers of at least 0, or −1 for unbounded; found -2", None,
      {"window": (-2, 1)}),
     ("Usage", "causal_align: expected one of top-left, bottom-right; found 'left'", None,
@@ -270,9 +279,24 @@ def test_an_inverted_mask_is_suspected() -> None:
     assert "mask_means drop (--mask-means drop) reads the opposite" in message
 
 
-def test_an_ambiguous_mask_of_three_axes_is_said_how_it_is_read() -> None:
-    (message,) = advice(query=SQUARE, key=SQUARE, mask=np.ones((2, 3, 3)))
-    assert message.startswith("mask of shape (2, 3, 3) is read as one mask a head, (H, L, S)")
+def test_a_mask_whose_polarity_was_stated_is_told_the_other_one() -> None:
+    given = {"query": np.ones((1, 2)), "key": np.ones((30, 2)), "mask_means": "drop"}
+    (message,) = advice(**given, mask=np.ones((1, 30)))
+    assert "Here true means is hidden, for mask_means is drop" in message
+    assert message.endswith("mask_means keep (--mask-means keep) reads the opposite")
+
+
+def test_an_inverted_padding_mask_is_suspected() -> None:
+    padding = np.arange(30) == 0
+    (message,) = advice(query=np.ones((1, 2)), key=np.ones((30, 2)), key_padding_mask=padding)
+    assert message.startswith("key_padding_mask lets only 3.3 % of the keys be seen: is it")
+
+
+@pytest.mark.parametrize("name", ["mask", "bias"])
+def test_an_ambiguous_matrix_of_three_axes_is_said_how_it_is_read(name: str) -> None:
+    (message,) = advice(query=SQUARE, key=SQUARE, **{name: np.ones((2, 3, 3))})
+    message = message.replace(name, "mask")
+    assert message.startswith("mask of shape (2, 3, 3) is read as one matrix a head, (H, L, S)")
     assert message.endswith("give it as (B, 1, L, S)")
 
 

@@ -324,6 +324,7 @@ def test_softmax_without_maximum_overflows(dtype):
     assert np.isfinite(wrong).any()
     report = ask((q, k, v), wrong, dtype=dtype)
     assert named(report) == {"softmax_without_maximum"}
+    assert report.verdicts[0].rms == np.inf
 
 
 SINKS = np.array([0.5, 1.5, -0.7, 2.5])[:, None, None]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Option
 
-from attncli.cli.drawing import Look, figure_format, write_figure
+from attncli.cli.drawing import Look, as_metadata, figure_format, write_figure
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import (
     MOST_USED,
@@ -25,6 +25,8 @@ from attncli.names import OUTPUTS
 from attncli.text import json_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy.typing as npt
 
     from attncli.problem import Problem
@@ -136,7 +138,8 @@ def check(
         )
     _tell(report, judging, run)
     if judging.diff is not None:
-        _draw(report, question.problem, judging.diff, run)
+        asked = as_metadata(options, {"expect": judging.expect}, average)
+        _draw(report, question.problem, judging.diff, asked, run)
     if not report.passed:
         raise typer.Exit(MISMATCH)
 
@@ -215,7 +218,9 @@ def _ends(verdict: Verdict) -> dict[str, Any]:
     return {"title": f"{title}, tolerance {number_text(end)}", "vmax": end}
 
 
-def _draw(report: CheckReport, problem: Problem, path: str, run: RunOptions) -> None:
+def _draw(
+    report: CheckReport, problem: Problem, path: str, asked: Mapping[str, str], run: RunOptions
+) -> None:
     """Draw the first output that is wrong, or the first of all."""
     import numpy as np  # noqa: PLC0415
 
@@ -237,11 +242,12 @@ def _draw(report: CheckReport, problem: Problem, path: str, run: RunOptions) -> 
     if strange:
         are = "element is" if strange == 1 else "elements are"
         note(f"{strange} {are} NaN or infinite: drawn as the strongest", quiet=run.quiet)
+    ends = _ends(verdict)
+    if strange:
+        ends["title"] += f" ({strange} NaN or infinite, drawn as the strongest)"
     shown, hidden = (_as_maps(problem, name, array) for array in (difference, report.hidden(name)))
-    picture = difference_picture(
-        shown, hidden=hidden, **_named_axes(name, problem), **_ends(verdict)
-    )
+    picture = difference_picture(shown, hidden=hidden, **_named_axes(name, problem), **ends)
     # They have no number that could be written into their cells.
     look = Look(annotate=False) if strange else None
-    for words in write_figure(picture, path, look):
+    for words in write_figure(picture, path, look, asked):
         note(words, quiet=run.quiet)

@@ -11,9 +11,10 @@ from attncli.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from attncli.cli.options import AverageOptions, ProblemOptions
     from attncli.view.picture import Picture
 
-__all__ = ["DPI", "Look", "figure_format", "write_figure"]
+__all__ = ["DPI", "Look", "as_metadata", "figure_format", "write_figure"]
 
 _FORMATS: dict[str, Literal["png", "svg", "pdf"]] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 
@@ -40,6 +41,20 @@ def figure_format(option: str, path: str) -> Literal["png", "svg", "pdf"]:
     if suffix not in _FORMATS:
         raise UsageError(f"{option}: expected a .png, .svg or .pdf file; found {path!r}")
     return _FORMATS[suffix]
+
+
+def as_metadata(
+    options: ProblemOptions, others: Mapping[str, object], average: AverageOptions
+) -> dict[str, str]:
+    """Return what was asked for, by the names of the options; what was not is left out."""
+    asked = {**options.given(), **others, "files": options.files}
+    if average.average_heads:
+        asked |= vars(average)
+    return {
+        name: " ".join(value) if isinstance(value, list) else str(value)
+        for name, value in asked.items()
+        if value is not None
+    }
 
 
 def write_figure(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from attncli.cli.drawing import DPI, Look, figure_format, write_figure
+from attncli.cli.drawing import DPI, Look, as_metadata, figure_format, write_figure
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import AverageOptions, PickOptions, ProblemOptions, RunOptions
 from attncli.cli.question import Question, ask_or_read
@@ -284,16 +284,10 @@ def _options(
     options: ProblemOptions, drawing: PictureOptions, pick: PickOptions, average: AverageOptions
 ) -> dict[str, str]:
     """Return what was asked for, by the names of the options."""
-    asked = {**options.given(), **vars(pick), **vars(drawing), "files": options.files}
-    asked.pop("out")
-    if average.average_heads:
-        asked |= vars(average)
-    defaults = PictureOptions()
-    return {
-        name: " ".join(value) if isinstance(value, list) else str(value)
-        for name, value in asked.items()
-        if value is not None and value != getattr(defaults, name, None)
-    }
+    unasked = vars(PictureOptions())
+    looks = {name: value for name, value in vars(drawing).items() if value != unasked[name]}
+    looks.pop("out", None)
+    return as_metadata(options, {**vars(pick), **looks}, average)
 
 
 def _show(picture: Picture, drawing: PictureOptions, run: RunOptions) -> None:

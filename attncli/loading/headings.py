@@ -35,7 +35,8 @@ def find_headings(first: list[str], second: list[str] | None) -> Headings:
 
     An empty corner is how spreadsheets and pandas write both kinds of names; then
     the names may be numbers, but a first row of nothing but numbers must count
-    0, 1, 2, … or 1, 2, 3, …, or it is a row of data with a hole in it. Without
+    0, 1, 2, … as pandas does, or 1, 2, 3, … where the rows begin with 1 too, or it is a
+    row of data with a hole in it. Without
     an empty corner names are the cells that are neither numbers nor true or false.
 
     Parameters
@@ -62,7 +63,7 @@ def find_headings(first: list[str], second: list[str] | None) -> Headings:
 def _names(first: list[str], second: list[str] | None) -> Headings:
     wide = len(first) > 1
     if wide and not first[0].strip():
-        named = _are_names(first[1:])
+        named = _are_names(first[1:], second[0] if second else "")
         return Headings(row=named, column=named, certain=named)
     if _are_truths(first):
         return Headings(row=False, column=False)
@@ -91,9 +92,9 @@ def _are_truths(cells: list[str]) -> bool:
     return bool(cells) and all(map(is_truth, cells))
 
 
-def _are_names(cells: list[str]) -> bool:
+def _are_names(cells: list[str], below: str) -> bool:
+    """Whether cells beside an empty corner are names; ``below`` is the cell under the corner."""
     if all(map(is_numeric, cells)):
-        return any(
-            cells == [str(index) for index in range(start, start + len(cells))] for start in (0, 1)
-        )
+        start = 1 if cells[0] == below == "1" else 0
+        return cells == [str(index) for index in range(start, start + len(cells))]
     return any(cell.strip() for cell in cells)

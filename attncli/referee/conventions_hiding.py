@@ -98,6 +98,7 @@ def _hiding(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
         fix=more.pop("fix", "hide a key by setting its score to −inf, before the softmax"),
         shows="any hidden key",
         apply=apply,
+        **more,
     )
 
 
@@ -145,6 +146,8 @@ HIDING = (
         "hidden scores are a large positive number like 1e9, not −inf: hidden keys get all the "
         "weight",
         _positive,
+        # Where one key is hidden, or all are, it comes to the same.
+        variant_of=("hidden_finite", *(f"{rule}_inverted" for rule in (*_RULES, "all_rules"))),
     ),
     _hiding(
         "hidden_after_softmax",

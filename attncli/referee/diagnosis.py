@@ -179,9 +179,9 @@ def _says_nothing(found: Array, answer: Array) -> bool:
 def _of_nothing(
     question: Question, shaped: Mapping[str, Array], findings: tuple[str, ...], deadline: float
 ) -> Diagnosis:
-    """Return what files of one number say: nothing, unless it is NaN, and all would be."""
+    """Return what files of one number say: nothing, unless it is NaN or infinite, and all is."""
     explanations: tuple[Explanation, ...] = ()
-    if all(np.isnan(found).all() for found in question.files.values()):
+    if not any(np.isfinite(found).any() for found in question.files.values()):
         explanations = Search(question, _ready(question, shaped), deadline).run(pairs=False)
     return Diagnosis(explanations, "", findings, "all", len(explanations), complete=True)
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee.verdict import canonical
+from attncli.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,7 +108,9 @@ def _row_name(problem: Problem, rows: Bools) -> str:
     parts = [f"batch {batch}"] * ("b" in axes)
     if "h" in axes and rows.shape[1] == problem.shape[1]:
         parts.append(f"head {head}")
-    return ", ".join([*parts, f"query {query}"])
+    label = problem.query_labels[query] if problem.query_labels else ""
+    named = f"query {query}" + (f" ({printable(label)})" if label else "")
+    return ", ".join([*parts, named])
 
 
 def _nan_rows(found: Array, seen: _Sight | None) -> Iterator[str]:

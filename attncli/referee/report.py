@@ -94,7 +94,7 @@ class Verdict:
     largest, largest_relative : Place or None
         The largest absolute and relative errors; None where all elements agree.
     rms : float
-        Root of the mean squared error, over the finite elements.
+        Root of the mean squared error; infinite where one error is.
     elements, outside : int
         How many there are, and how many lie outside the tolerance.
     nonfinite, nonfinite_rows : int
@@ -240,6 +240,13 @@ class CheckReport:
         if name == "weights":
             return np.asarray((found == 0) & (answer == 0))
         return np.asarray(np.isneginf(found) & np.isneginf(answer))
+
+    @property
+    def told_diagnosis(self) -> Diagnosis | None:
+        """The diagnosis, but where none was found of a file that is said to be another output."""
+        found = self.diagnosis
+        meant = any(verdict.shape_of for verdict in self.verdicts)
+        return None if found is not None and meant and not found.explanations else found
 
     def __str__(self) -> str:
         from attncli.referee.wording import report_lines  # noqa: PLC0415 - it needs this module

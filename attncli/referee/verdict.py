@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -118,7 +119,7 @@ def measure(
         tolerance=errors.tolerance,
         largest=_largest(problem, name, found, answer, error),
         largest_relative=_largest(problem, name, found, answer, _relative(error, answer)),
-        rms=errors.rms,
+        rms=errors.rms if np.isfinite(error).all() else math.inf,
         elements=error.size,
         outside=int(np.count_nonzero(errors.outside)),
         nonfinite=int(np.count_nonzero(odd)),

@@ -34,9 +34,10 @@ def report_lines(report: CheckReport) -> Iterator[str]:
         yield from verdict_lines(verdict)
     if report.unjudged:
         yield report.unjudged
-    if report.diagnosis is not None:
+    diagnosis = report.told_diagnosis
+    if diagnosis is not None:
         yield ""
-        yield from diagnosis_lines(report.diagnosis)
+        yield from diagnosis_lines(diagnosis)
 
 
 def verdict_lines(verdict: Verdict) -> Iterator[str]:

@@ -89,8 +89,8 @@ def renderables(report: CheckReport) -> Iterable[RenderableType]:
     if report.unjudged:
         yield Text(report.unjudged)
         blank = False
-    if report.diagnosis is not None:
-        headline, *lines = diagnosis_lines(report.diagnosis)
+    if report.told_diagnosis is not None:
+        headline, *lines = diagnosis_lines(report.told_diagnosis)
         if not blank:
             yield Text("")
         yield Text(headline, style="bold")
