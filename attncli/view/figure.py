@@ -27,7 +27,6 @@ from attncli.view.figure_layout import (
 from attncli.view.figure_metadata import savefig_metadata
 from attncli.view.figure_panel import draw_bar, draw_hidden_entry, draw_panel
 from attncli.view.figure_style import drawing_style, picture_families, text_measure
-from attncli.view.heading import cut
 from attncli.view.pooling import coarsen
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def draw(
         draw_bar(figure, picture, layout, colormap, _bar_name(picture))
         if picture.any_hidden:
             draw_hidden_entry(figure, layout)
-        _write_names(figure, picture, layout, measure)
+        _write_names(figure, layout)
         _use_fonts(figure, fonts)
     return figure
 
@@ -160,8 +159,8 @@ def _number_size(picture: Picture, layout: Layout, measure: Measure, digits: int
     return _NUMBER_SIZE * min(1.0, 0.86 * width / across, 0.7 * height / up)
 
 
-def _write_names(figure: Figure, picture: Picture, layout: Layout, measure: Measure) -> None:
-    """Write the title, its note, and the names of the axes."""
+def _write_names(figure: Figure, layout: Layout) -> None:
+    """Write the title, its notes, and the names of the axes."""
     left, bottom, right, top = layout.grid
     across, up = layout.width, layout.height
     center, middle = (left + right) / 2 / across, (bottom + top) / 2 / up
@@ -169,10 +168,9 @@ def _write_names(figure: Figure, picture: Picture, layout: Layout, measure: Meas
         place = 1 - (0.14 + TITLE_ROOM * line) / up
         figure.text(center, place, words, ha="center", va="top", fontsize=TITLE_SIZE)
     below = 0.14 + TITLE_ROOM * len(layout.title)
-    for line, words in enumerate(picture.notes):
+    for line, words in enumerate(layout.notes):
         place = 1 - (below + NOTE_ROOM * line) / up
-        note = cut(words, layout.title_width, LABEL_SIZE, measure)
-        figure.text(center, place, note, ha="center", va="top", fontsize=LABEL_SIZE)
+        figure.text(center, place, words, ha="center", va="top", fontsize=LABEL_SIZE)
     figure.text(center, 0.1 / up, layout.keys.name, ha="center", va="bottom", fontsize=NAME_SIZE)
     figure.text(
         0.1 / across,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil, floor, log
 from typing import TYPE_CHECKING
 
-from attncli.view.heading import title_lines
+from attncli.view.heading import note_lines, title_lines
 from attncli.view.labels import shorten
 from attncli.view.scale import Ticks, scale_ticks, ticks
 
@@ -89,10 +89,8 @@ class Layout:
     keys, queries : Axis
     bar : (float, float, float, float)
         Left, bottom, width and height of the colour bar, with its arrows.
-    title : tuple of str
-        Its lines.
-    title_width : float
-        Inches that they may take, about the middle of the panels.
+    title, notes : tuple of str
+        Their lines.
     """
 
     width: float
@@ -104,7 +102,7 @@ class Layout:
     queries: Axis
     bar: tuple[float, float, float, float]
     title: tuple[str, ...]
-    title_width: float
+    notes: tuple[str, ...]
 
     @property
     def grid(self) -> tuple[float, float, float, float]:
@@ -225,9 +223,10 @@ def lay_out(picture: Picture, measure: Measure, *, stretch: float = 1.0) -> Layo
     center = (left + bar_left - BAR_GAP) / 2
     title_width = 2 * min(center, width - center) - 0.2
     title = title_lines(picture, title_width, TITLE_SIZE, measure)
+    notes = note_lines(picture, title_width, LABEL_SIZE, measure)
     return Layout(
         width=width,
-        height=top + 0.22 + TITLE_ROOM * len(title) + NOTE_ROOM * len(picture.notes),
+        height=top + 0.22 + TITLE_ROOM * len(title) + NOTE_ROOM * len(notes),
         panel=panel,
         corners=corners,
         columns=columns,
@@ -235,7 +234,7 @@ def lay_out(picture: Picture, measure: Measure, *, stretch: float = 1.0) -> Layo
         queries=queries,
         bar=(bar_left, bottom, BAR_WIDTH, top - above - bottom),
         title=title,
-        title_width=title_width,
+        notes=notes,
     )
 
 

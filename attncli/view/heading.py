@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     Measure = Callable[[str, float], tuple[float, float]]
 
-__all__ = ["Measure", "cut", "title_lines"]
+__all__ = ["Measure", "note_lines", "title_lines"]
 
 _TITLES = {
     "weights": "Attention weights",
@@ -36,8 +36,17 @@ def title_lines(picture: Picture, room: float, size: float, measure: Measure) ->
     measure : callable
         Width and height in inches of a text at a size in points.
     """
+    return _wrapped(picture.title or _TITLES[picture.what], room, size, measure)
+
+
+def note_lines(picture: Picture, room: float, size: float, measure: Measure) -> tuple[str, ...]:
+    """Return the lines of what the reader must know; parameters as of `title_lines`."""
+    return tuple(line for note in picture.notes for line in _wrapped(note, room, size, measure))
+
+
+def _wrapped(text: str, room: float, size: float, measure: Measure) -> tuple[str, ...]:
     lines: list[str] = []
-    for part in (picture.title or _TITLES[picture.what]).split("\n"):
+    for part in text.split("\n"):
         lines.append("")
         for word in part.split(" "):
             longer = f"{lines[-1]} {word}".lstrip(" ")
@@ -47,10 +56,10 @@ def title_lines(picture: Picture, room: float, size: float, measure: Measure) ->
                 lines[-1] = longer
     if len(lines) > _MOST_LINES:
         lines[_MOST_LINES - 1 :] = [" ".join(lines[_MOST_LINES - 1 :])]
-    return tuple(cut(line, room, size, measure) for line in lines)
+    return tuple(_cut(line, room, size, measure) for line in lines)
 
 
-def cut(text: str, room: float, size: float, measure: Measure) -> str:
+def _cut(text: str, room: float, size: float, measure: Measure) -> str:
     """Shorten a text in the middle until it fits the room in inches."""
     length = columns(text)
     while length > 1 and measure(text, size)[0] > room:

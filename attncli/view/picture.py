@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SCALE_HINT", "Picture", "make_picture", "rescaled"]
 
+# Below so many units of the last digit, numbers are told by their significant digits.
+_FEW_UNITS = 5
 SCALE_HINT = "--vmax 1 for all of it, --log for small weights beside large ones"
 
 
@@ -89,10 +91,11 @@ class Picture:
     def texts(self, panel: Panel, digits: int) -> list[list[str]]:
         """Return the number of each cell of a panel, with digits after the point that show it.
 
-        Where these would show nothing but 0, and on a logarithmic scale, they are significant.
+        Where these would show next to nothing but 0, and on a logarithmic scale, digits are
+        significant.
         """
         largest = max(float(np.abs(panel.values).max()) for panel in self.panels)
-        significant = self.log or 0 < largest < 10.0**-digits
+        significant = self.log or 0 < largest < _FEW_UNITS * 10.0**-digits
         return cell_texts(panel, digits, significant=significant)
 
     @property
