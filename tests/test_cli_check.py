@@ -232,6 +232,16 @@ def test_weights_given_as_the_context(judged: Path, attncli: Run) -> None:
     assert attncli("check", *QKV, "--expect", "weights.npy").text == ran.text
 
 
+@pytest.mark.parametrize("suffix", ["json", "yaml", "npz"])
+def test_results_as_compute_saves_them_are_judged(judged: Path, attncli: Run, suffix: str) -> None:
+    attncli("compute", *QKV, "--save", f"all.{suffix}").good()
+    attncli("check", *QKV, "--expect", f"all.{suffix}").good()
+    attncli("check", *QKV, "--expect", f"weights=all.{suffix}").good()
+    assert attncli("check", *QKV, "--scale", "1", "--expect", f"weights=all.{suffix}").code == 1
+    hint = attncli("check", *QKV, "--expect", f"lse=all.{suffix}").messages[1]
+    assert hint == f"hint: choose one: all.{suffix}#weights, all.{suffix}#context"
+
+
 def test_averaged_weights_pass_where_they_are_asked_for(judged: Path, attncli: Run) -> None:
     x = np.random.default_rng(0).normal(size=(2, 5, 8))
     heads = x.reshape(2, 5, 2, 4).transpose(0, 2, 1, 3)

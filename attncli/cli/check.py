@@ -123,7 +123,7 @@ def check(
         if judging.diff is not None:
             judged_files = [split_member(file)[0] for file in files.values()]
             refuse_inputs([judging.diff], [*question.inputs, *judged_files])
-        expected = {name: _read(file, options.dtype) for name, file in files.items()}
+        expected = {name: _read(name, file, options.dtype) for name, file in files.items()}
         read = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
         advise_on_dtype(options.dtype, bfloat16=read)
         report = judged(
@@ -171,10 +171,10 @@ def _named(word: str) -> tuple[str, str]:
     return "context", word
 
 
-def _read(file: str, dtype: str | None) -> Any:
+def _read(name: str, file: str, dtype: str | None) -> Any:
     from attncli.loading import read_array  # noqa: PLC0415
 
-    return read_array(file, dtype=dtype).values
+    return read_array(file, dtype=dtype, entry=name).values
 
 
 def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:

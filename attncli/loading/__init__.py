@@ -8,7 +8,7 @@ an `AttnError`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from attncli.dtypes import dtype_name
 from attncli.errors import InputError, UsageError
@@ -16,6 +16,9 @@ from attncli.loading.contents import Contents, LoadedArray, LoadedMapping, Membe
 from attncli.loading.registry import format_of
 from attncli.loading.source import open_source, refusals
 from attncli.text import counted, printable, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 __all__ = [
     "Contents",
@@ -67,7 +70,11 @@ def read(source: str, *, dtype: str | None = None, stdin: BinaryIO | None = None
 
 
 def read_array(
-    source: str, *, dtype: str | None = None, stdin: BinaryIO | None = None
+    source: str,
+    *,
+    dtype: str | None = None,
+    stdin: BinaryIO | None = None,
+    entry: str | None = None,
 ) -> LoadedArray:
     """Read what `source` names as one array.
 
@@ -75,6 +82,8 @@ def read_array(
     ----------
     source, dtype, stdin
         As for `read`.
+    entry : str, optional
+        What to take of a mapping that has an array of this name.
 
     Returns
     -------
@@ -88,9 +97,13 @@ def read_array(
     contents = read(source, dtype=dtype, stdin=stdin)
     if isinstance(contents, LoadedArray):
         return contents
+    if entry is not None and entry in contents.entries:
+        held = contents.entries[entry]
+        if isinstance(held, LoadedArray):
+            return held
     size = counted(len(contents.entries), "entry", "entries")
     msg = f"{contents.name} holds {size}, expected one array"
-    raise InputError(msg, hint=f"choose one: {_listed(contents)}")
+    raise InputError(msg, hint=f"choose one: {_listed(contents, _arrays(contents))}")
 
 
 def describe(source: str, *, stdin: BinaryIO | None = None) -> list[Member]:
@@ -178,7 +191,7 @@ def _member(contents: Contents, name: str) -> LoadedArray:
         raise InputError(f"{contents.name} is one array, it has no member {quoted(name)}")
     if name not in contents.entries:
         msg = f"{contents.name} has no member {quoted(name)}"
-        raise InputError(msg, hint=f"it holds {_listed(contents, near=name)}")
+        raise InputError(msg, hint=f"it holds {_listed(contents, contents.entries, near=name)}")
     entry = contents.entries[name]
     if not isinstance(entry, LoadedArray):
         kind = _described_as(entry)
@@ -192,14 +205,22 @@ def _described_as(entry: object) -> str:
     return "a summary" if isinstance(entry, Unread) else f"the single value {entry!r:.40}"
 
 
-def _listed(contents: LoadedMapping, near: str = "") -> str:
+def _listed(contents: LoadedMapping, names: Collection[str], near: str = "") -> str:
     import difflib  # noqa: PLC0415
 
+    shown = list(names)
+    if len(shown) > _LISTED and near:
+        shown = difflib.get_close_matches(near, shown, n=_LISTED, cutoff=0.0)
+    words = [f"{contents.name}#{printable(name)}" for name in shown[:_LISTED]]
+    return ", ".join(words) + (", …" if len(names) > _LISTED else "")
+
+
+def _arrays(contents: LoadedMapping) -> list[str]:
+    """Return the names of the arrays; of a dump, which is not read for a hint, all names."""
     names = list(contents.entries)
-    if len(names) > _LISTED and near:
-        names = difflib.get_close_matches(near, names, n=_LISTED, cutoff=0.0)
-    shown = [f"{contents.name}#{printable(name)}" for name in names[:_LISTED]]
-    return ", ".join(shown) + (", …" if len(contents.entries) > _LISTED else "")
+    if contents.dump:
+        return names
+    return [name for name in names if isinstance(contents.entries[name], LoadedArray)]
 
 
 def _described(contents: Contents) -> list[Member]:

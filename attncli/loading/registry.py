@@ -77,9 +77,11 @@ def _begins_as_json(head: bytes) -> bool:
 
 
 def _begins_as_yaml(head: bytes) -> bool:
-    for line in map(bytes.strip, head.splitlines()):
-        if line and not line.startswith(b"#"):
-            return re.match(_YAML_LINE, line) is not None
+    for line in head.splitlines():
+        words = line.strip()
+        if words and not words.startswith(b"#"):
+            # YAML has no tabs before its words: a table's first cell is empty.
+            return re.match(_YAML_LINE, words) is not None and not line.startswith(b"\t")
     return False
 
 
