@@ -18,7 +18,7 @@ from process import COMMAND, environment
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Cell", "Shown", "show"]
+__all__ = ["Cell", "Shown", "columns", "drained", "show"]
 
 SGR = re.compile(r"\x1b\[([\d;]*)m")
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
+import struct
 import subprocess
+import termios
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from process import COMMAND, Ran, environment
-from terminal import Cell, columns, show
+from process import COMMAND, Ran, environment, run
+from terminal import Cell, columns, drained, show
 
 Run = Callable[..., Ran]
 DEEP = {"COLORTERM": "truecolor"}
@@ -155,3 +158,23 @@ def test_a_terminal_as_stdin_is_not_read(folder: Path) -> None:
     os.close(ours)
     assert done.returncode == 0
     assert b"built-in example" in done.stderr
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_messages_are_broken_between_words(folder: Path, width: int) -> None:
+    np.save("q.npy", np.ones((2, 3)))
+    np.save("k.npy", np.ones((5, 3)))
+    command = [*COMMAND, "compute", "q.npy", "k.npy", "--causal", "-f", "csv"]
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=theirs, env=environment()
+    ) as process:
+        os.close(theirs)
+        told = drained(ours).decode().replace("\r\n", "\n")
+        os.close(ours)
+    assert process.returncode == 0
+    assert max(map(len, told.splitlines())) <= width
+    piped = run("compute", "q.npy", "k.npy", "--causal", "-f", "csv", cwd=folder).err.decode()
+    assert piped.count("\n") == 1
+    assert told.split() == piped.split()

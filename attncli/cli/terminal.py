@@ -45,14 +45,31 @@ _NO_WIDTH = 1_000_000
 _TO_FILES = ("--out", "--save")
 # A name in a file may have millions of letters; two paths and a sentence have not.
 _LONGEST = 10_000
+# Narrower terminals say no size, or have no room for words.
+_NARROWEST = 20
 
 
 def say(kind: str, message: str) -> None:
-    """Write one line to stderr; a closed stderr hears nothing."""
+    """Write one line to stderr, wrapped in a terminal; a closed stderr hears nothing."""
     # To print, no file means stdout: there a message would be taken for a result.
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
-            print(f"{kind}: {printable(_shortened(message))}", file=sys.stderr)  # noqa: T201
+            line = f"{kind}: {printable(_shortened(message))}"
+            print(_wrapped(line) if sys.stderr.isatty() else line, file=sys.stderr)  # noqa: T201
+
+
+def _wrapped(line: str) -> str:
+    """Break a line between words where the terminal would break it within one."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except OSError:
+        return line
+    if columns < _NARROWEST or len(line) <= columns:
+        return line
+    import textwrap  # noqa: PLC0415
+
+    lines = textwrap.wrap(line, columns, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 def _shortened(message: str) -> str:
