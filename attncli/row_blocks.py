@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from attncli.problem import Problem
 
-__all__ = ["RowBlock", "place", "row_blocks"]
+__all__ = ["RowBlock", "count_blocks", "place", "row_blocks"]
 
 # Weights and scores of a block are 16 MB each in float64.
 _CELLS = 1 << 21
@@ -33,12 +33,15 @@ class RowBlock:
         What is added to an index to give the position among the keys.
     weights, scores : ndarray (rows, S)
         The scores of hidden keys are −inf.
+    blind : int
+        How many of the queries see no key; those of padding do not count.
     """
 
     start: int
     offset: int
     weights: npt.NDArray[Any]
     scores: npt.NDArray[Any]
+    blind: int
 
 
 def row_blocks(
@@ -48,15 +51,24 @@ def row_blocks(
 
     Nothing warns of queries that see no key.
     """
-    step = max(1, _CELLS // problem.shape[3])
+    step = _step(problem)
     offset = problem.visible.offset(batch)
     for start in range(*rows, step):
         part = problem.select(batch=batch, head=head, rows=(start, min(start + step, rows[1])))
-        answer, _ = attend(part, ("weights", "scores"), threads=threads)
+        answer, blind = attend(part, ("weights", "scores"), threads=threads)
         weights, scores = (
             np.asarray(array).reshape(part.shape[2:]) for array in (answer.weights, answer.scores)
         )
-        yield RowBlock(start, offset, weights, scores)
+        yield RowBlock(start, offset, weights, scores, blind)
+
+
+def count_blocks(problem: Problem, rows: tuple[int, int]) -> int:
+    """Return how many blocks `row_blocks` yields of each head."""
+    return -(-(rows[1] - rows[0]) // _step(problem))
+
+
+def _step(problem: Problem) -> int:
+    return max(1, _CELLS // problem.shape[3])
 
 
 def place(problem: Problem, batch: int, head: int) -> tuple[int | None, int | None]:

@@ -11,7 +11,7 @@ import pytest
 from process import environment, measured
 from terminal import drained
 
-from attncli import pose
+from attncli import pose, row_blocks
 from attncli.view import maps
 
 # The program with another patience: the work of a test is short.
@@ -80,7 +80,7 @@ def test_so_does_a_heatmap(files, heads, monkeypatch):
     # It is told of each block once, the last with all of them done.
     every = int(heads[1]) if heads else 1
     asked = []
-    monkeypatch.setattr(maps, "_BLOCK_CELLS", 700)
+    monkeypatch.setattr(row_blocks, "_CELLS", 700)
     x = np.ones((every, 10, 70))
     wish = maps.Wish(average="--average-heads" in heads)
     maps.problem_picture(pose(x, x, layout="hsd"), wish, progress=lambda *done: asked.append(done))

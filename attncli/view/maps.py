@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,15 +13,15 @@ from attncli.advice import blind_advice
 from attncli.arguments import warn
 from attncli.averaging import refuse_without_heads
 from attncli.dtypes import BFLOAT16, widen
-from attncli.engine import attend
 from attncli.errors import DataError, ShapeError, UsageError
+from attncli.row_blocks import RowBlock, count_blocks, row_blocks
 from attncli.view.figure_layout import cell_limit
 from attncli.view.picture import Picture, make_picture
-from attncli.view.pooling import Pooler
+from attncli.view.pooling import Pooler, block_size
 from attncli.view.scale import are_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from attncli.engine import Progress
     from attncli.gather import Finished
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["Wish", "chosen", "finished_picture", "four_axes", "grouped", "problem_picture"]
 
 Array = npt.NDArray[Any]
-# A block of rows with its scores and weights stays within about 32 MB.
-_BLOCK_CELLS = 2_000_000
+# The first row, the values (l, s), and which of them are hidden.
+Strip = tuple[int, Array, "npt.NDArray[np.bool_] | None"]
 # Those of rounded weights add up to a little more than 1.
 _MOST_OF_A_ROW = 1.05
 
@@ -88,35 +89,40 @@ def problem_picture(
     axes, counts = problem.layout.weight_axes, problem.shape[:2]
     if wish.average:
         _check_average(wish, axes)
-    rows = chosen("--rows", wish.rows, problem.shape[2])
-    columns = chosen("--cols", wish.columns, problem.shape[3])
     heads = [range(counts[1])] if wish.average else [[h] for h in range(counts[1])]
-    places = [(b, together) for b in range(counts[0]) for together in heads]
-    shape = rows[1] - rows[0], columns[1] - columns[0]
-    group = grouped(counts[0], len(heads))
-    limit = cell_limit(shape, panels=len(places), group=group, dpi=wish.dpi)
-    panels, blind, block = [], 0, (1, 1)
-    blocks = -(-shape[0] // _rows_of_a_block(problem)) * counts[0] * counts[1]
-    told = iter(range(1, blocks + 1))
+    frame = _Frame.of(wish, problem.shape[2:], (counts[0], len(heads)))
+    blocks = count_blocks(problem, frame.rows) * counts[0] * counts[1]
+    done = blind = 0
 
-    def tell() -> None:
+    def part(block: RowBlock) -> tuple[Array, npt.NDArray[np.bool_]]:
+        nonlocal done, blind
+        done, blind = done + 1, blind + block.blind
         if progress is not None:
-            progress(next(told), blocks)
+            progress(done, blocks)
+        scores = block.scores[:, slice(*frame.columns)]
+        weights = block.weights[:, slice(*frame.columns)]
+        return (weights if wish.what == "weights" else scores), np.isneginf(scores)
 
-    for batch, together in places:
-        pooler = Pooler(shape, limit, signed=wish.what == "scores")
-        parts = [
-            problem.select(batch=batch if "b" in axes else None, head=head if "h" in axes else None)
-            for head in together
-        ]
-        blind += _pour(parts, pooler, wish.what, rows, columns, threads, tell)
-        shown = axes.replace("h", "") if wish.average else axes
-        panels.append(pooler.panel(_title(shown, counts, batch, together[0])))
-        block = pooler.block
+    def strips(batch: int, together: Sequence[int]) -> Iterator[Strip]:
+        """Yield the rows of one head, or the mean of some, block by block."""
+        first, *others = (row_blocks(problem, batch, h, frame.rows, threads) for h in together)
+        for block in first:
+            total, hidden = part(block)
+            for other in others:  # one block at a time is held
+                values, unseen = part(next(other))
+                total, hidden = total + values, hidden & unseen
+            mean = total / len(together) if others else total
+            yield block.start - frame.rows[0], mean, hidden
+
+    shown = axes.replace("h", "") if wish.average else axes
+    panels = [
+        frame.panel(strips(batch, together), _title(shown, counts, batch, together[0]))
+        for batch in range(counts[0])
+        for together in heads
+    ]
     if blind:
         warn(blind_advice(problem, blind))
-    labels = problem.query_labels, problem.key_labels
-    return _picture(panels, wish, rows, columns, problem.shape[2:], block, *labels, group)
+    return frame.picture(panels, problem.query_labels, problem.key_labels)
 
 
 def finished_picture(
@@ -136,102 +142,96 @@ def finished_picture(
         _check_average(wish, "h" if finished.weights.ndim > 2 and head is None else "")
         weights = weights.mean(axis=1, keepdims=True)
     counts = weights.shape[:2]
-    rows = chosen("--rows", wish.rows, weights.shape[2])
-    columns = chosen("--cols", wish.columns, weights.shape[3])
-    shape = rows[1] - rows[0], columns[1] - columns[0]
-    group = grouped(*counts)
-    limit = cell_limit(shape, panels=counts[0] * counts[1], group=group, dpi=wish.dpi)
-    panels, block = [], (1, 1)
-    for b in range(counts[0]):
-        for h in range(counts[1]):
-            pooler = Pooler(shape, limit, signed=wish.what == "scores")
-            pooler.add(weights[b, h, slice(*rows), slice(*columns)])
-            panels.append(pooler.panel(_title("bh", counts, b, h)))
-            block = pooler.block
-    labels = finished.query_labels, finished.key_labels
-    return _picture(panels, wish, rows, columns, weights.shape[2:], block, *labels, group)
+    frame = _Frame.of(wish, weights.shape[2:], counts)
+    panels = [
+        frame.panel(
+            [(0, weights[b, h, slice(*frame.rows), slice(*frame.columns)], None)],
+            _title("bh", counts, b, h),
+        )
+        for b, h in np.ndindex(counts)
+    ]
+    return frame.picture(panels, finished.query_labels, finished.key_labels)
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """What part of the maps is shown, and how many cells there is room for.
+
+    Attributes
+    ----------
+    wish : Wish
+    whole : (int, int)
+        Queries and keys of the whole maps.
+    rows, columns : (start, stop)
+        Those that are shown.
+    limit : (int, int)
+        The most rows and columns of cells of a panel.
+    group : int or None
+        How many panels belong together.
+    """
+
+    wish: Wish
+    whole: tuple[int, int]
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    limit: tuple[int, int]
+    group: int | None
+
+    @classmethod
+    def of(cls, wish: Wish, whole: tuple[int, int], counts: tuple[int, int]) -> _Frame:
+        """Return the frame of so many batch entries and maps of each."""
+        rows = chosen("--rows", wish.rows, whole[0])
+        columns = chosen("--cols", wish.columns, whole[1])
+        shape = rows[1] - rows[0], columns[1] - columns[0]
+        group = grouped(*counts)
+        limit = cell_limit(shape, panels=math.prod(counts), group=group, dpi=wish.dpi)
+        return cls(wish, whole, rows, columns, limit, group)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Queries and keys that are shown."""
+        return self.rows[1] - self.rows[0], self.columns[1] - self.columns[0]
+
+    @property
+    def signed(self) -> bool:
+        """Whether values have both signs."""
+        return self.wish.what == "scores"
+
+    def panel(self, strips: Iterable[Strip], title: str | None) -> Panel:
+        """Pool the rows of a map."""
+        pooler = Pooler(self.shape, self.limit, signed=self.signed)
+        for row, values, hidden in strips:
+            pooler.add(values, hidden, row=row)
+        return pooler.panel(title)
+
+    def picture(
+        self,
+        panels: list[Panel],
+        query_labels: tuple[str, ...] | None,
+        key_labels: tuple[str, ...] | None,
+    ) -> Picture:
+        """Return the picture of the maps."""
+        return make_picture(
+            panels,
+            what=self.wish.what,
+            query_labels=query_labels and query_labels[slice(*self.rows)],
+            key_labels=key_labels and key_labels[slice(*self.columns)],
+            row_start=self.rows[0],
+            column_start=self.columns[0],
+            title=self.wish.title,
+            vmax=self.wish.vmax,
+            log=self.wish.log,
+            shape=self.shape,
+            whole=self.whole,
+            block=block_size(self.shape, self.limit),
+            group=self.group,
+        )
 
 
 def _check_average(wish: Wish, axes: str) -> None:
     if wish.what == "scores":
         raise UsageError("scores are not averaged: leave out --average-heads, or --what")
     refuse_without_heads(axes)
-
-
-def _pour(
-    heads: Sequence[Problem],
-    pooler: Pooler,
-    what: str,
-    rows: tuple[int, int],
-    columns: tuple[int, int],
-    threads: int | None,
-    tell: Callable[[], None],
-) -> int:
-    """Compute the rows of one head, or the mean of some, block by block.
-
-    Return how many see nothing.
-    """
-    blind = 0
-    step = _rows_of_a_block(heads[0])
-    for start in range(*rows, step):
-        block = start, min(start + step, rows[1])
-        values, hidden, unseeing = _rows(heads[0], block, what, columns, threads)
-        tell()
-        for head in heads[1:]:
-            more, unseen, count = _rows(head, block, what, columns, threads)
-            tell()
-            values, hidden, unseeing = values + more, hidden & unseen, unseeing + count
-        mean = values if len(heads) == 1 else values / len(heads)
-        pooler.add(mean, hidden, row=start - rows[0])
-        blind += unseeing
-    return blind
-
-
-def _rows_of_a_block(problem: Problem) -> int:
-    return max(1, _BLOCK_CELLS // problem.shape[3])
-
-
-def _rows(
-    problem: Problem,
-    block: tuple[int, int],
-    what: str,
-    columns: tuple[int, int],
-    threads: int | None,
-) -> tuple[Array, npt.NDArray[np.bool_], int]:
-    """Return some rows of one head, which of them are hidden, and how many see nothing."""
-    part = problem.select(rows=block)
-    answer, blind = attend(part, ("weights", "scores"), threads=threads)
-    scores = np.asarray(answer.scores)[:, slice(*columns)]
-    values = np.asarray(answer.weights)[:, slice(*columns)] if what == "weights" else scores
-    return values, np.isneginf(scores), blind
-
-
-def _picture(
-    panels: list[Panel],
-    wish: Wish,
-    rows: tuple[int, int],
-    columns: tuple[int, int],
-    whole: tuple[int, int],
-    block: tuple[int, int],
-    query_labels: tuple[str, ...] | None,
-    key_labels: tuple[str, ...] | None,
-    group: int | None,
-) -> Picture:
-    return make_picture(
-        panels,
-        what=wish.what,
-        query_labels=query_labels and query_labels[slice(*rows)],
-        key_labels=key_labels and key_labels[slice(*columns)],
-        row_start=rows[0],
-        column_start=columns[0],
-        title=wish.title,
-        vmax=wish.vmax,
-        log=wish.log,
-        shape=(rows[1] - rows[0], columns[1] - columns[0]),
-        whole=whole,
-        block=block,
-        group=group,
-    )
 
 
 def grouped(batches: int, heads: int) -> int | None:

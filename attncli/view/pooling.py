@@ -16,7 +16,7 @@ from attncli.view.picture import rescaled
 if TYPE_CHECKING:
     from attncli.view.picture import Picture
 
-__all__ = ["Pooler", "coarsen", "pool"]
+__all__ = ["Pooler", "block_size", "coarsen", "pool"]
 
 FloatArray = npt.NDArray[np.floating[Any]]
 
@@ -52,7 +52,7 @@ class Pooler:
         self, shape: tuple[int, int], limit: tuple[int, int], *, signed: bool = False
     ) -> None:
         self.shape = shape
-        self.block = (_ceil_div(shape[0], limit[0]), _ceil_div(shape[1], limit[1]))
+        self.block = block_size(shape, limit)
         cells = (_ceil_div(shape[0], self.block[0]), _ceil_div(shape[1], self.block[1]))
         # −inf stands for a cell of which nothing has been seen.
         self._most = np.full(cells, -np.inf)
@@ -129,6 +129,11 @@ class Pooler:
             slice(first[0], first[0] + cells.shape[0]),
             slice(first[1], first[1] + cells.shape[1]),
         )
+
+
+def block_size(shape: tuple[int, int], limit: tuple[int, int]) -> tuple[int, int]:
+    """Return how many queries and keys a cell stands for, where there is room for some cells."""
+    return _ceil_div(shape[0], limit[0]), _ceil_div(shape[1], limit[1])
 
 
 def _ceil_div(count: int, size: int) -> int:
