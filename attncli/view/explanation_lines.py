@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attncli.view.explanation_sums import (
+    CONTEXT_COLUMNS,
+    MADE_COLUMNS,
+    context_sum,
+    made_sum,
+    score_names,
+    seen_steps,
+    strongest,
+)
 from attncli.view.labels import columns
 from attncli.view.notation import (
     Notation,
@@ -20,12 +29,9 @@ from attncli.view.sums import Rest, sum_pieces, sums_pieces
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy.typing as npt
-
     from attncli.explanation.data import Explanation, KeyStep, QueryMade
 
 __all__ = [
-    "MADE_COLUMNS",
     "Line",
     "context_lines",
     "made_lines",
@@ -34,13 +40,8 @@ __all__ = [
     "rest_name",
     "rule_text",
     "score_lines",
-    "seen_steps",
     "softmax_lines",
 ]
-
-# Of wide values only the first columns are told, of wide projections fewer: their sums are long.
-_CONTEXT_COLUMNS = 8
-MADE_COLUMNS = 4
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,10 @@ def made_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line
     yield Line("x", vector_pieces(notation, made.embedding, room))
     factor = notation.factor
     columns = range(min(len(way.given), MADE_COLUMNS))
-    pairs = [
-        list(zip(made.embedding.tolist(), made.weight[:, column].tolist(), strict=True))
-        for column in columns
-    ]
+    told = [made_sum(made, column) for column in columns]
     sums = sums_pieces(
-        [[f"{factor(x)}·{factor(w)}" for x, w in terms] for terms in pairs],
-        [made.products(column) for column in columns],
+        [[f"{factor(x)}·{factor(w)}" for x, w in each.pairs] for each in told],
+        [np.array(each.sizes) for each in told],
         np.abs(made.embedding.astype(np.float64)),
         notation,
         room,
@@ -149,10 +147,8 @@ def score_lines(
         why = "; ".join(f"{reason.rule}: {reason.words}" for reason in step.hidden)
         yield Line(f"score{arrow}", (f"−inf, hidden by {why}",), note=True)
         return
-    later = list(_later_lines(way, step, notation))
-    first = "raw" if later else "score"
-    yield Line(first + arrow, tuple(_raw_pieces(way, step, notation, room)))
-    yield from later
+    yield Line(score_names(way)[0] + arrow, tuple(_raw_pieces(way, step, notation, room)))
+    yield from _later_lines(way, step, notation)
 
 
 def _later_lines(way: Explanation, step: KeyStep, notation: Notation) -> Iterator[Line]:
@@ -161,7 +157,7 @@ def _later_lines(way: Explanation, step: KeyStep, notation: Notation) -> Iterato
     if way.softcap is not None:
         cap = number(way.softcap)
         pieces = (f"{cap} · tanh({number(step.raw)} / {cap})", f"= {number(step.capped)}")
-        yield Line("capped" if way.has_bias or way.slope is not None else "score", pieces)
+        yield Line(score_names(way)[1], pieces)
     added = [notation.plus(step.bias)] if way.has_bias else []
     if way.slope is not None:
         added.append(f"− {notation.factor(way.slope)}·|{way.position} − {step.index}|")
@@ -217,32 +213,29 @@ def softmax_lines(way: Explanation, notation: Notation, room: int) -> Iterator[L
     number = notation.number
     if not way.denominator:
         return
-    named = seen_steps(way)
-    sizes = [step.exponential for _, step in named]
-    terms = [f"exp({number(step.score)} {notation.plus(-way.shift)})" for _, step in named]
-    tags = [name for name, _ in named]
+    seen, tags = seen_steps(way), _seen_names(way)
+    sizes = [step.exponential for step in seen]
+    terms = [f"exp({number(step.score)} {notation.plus(-way.shift)})" for step in seen]
     if way.sink is not None:
         sizes.append(way.sink_exponential)
         terms.append(f"exp({number(way.sink)} {notation.plus(-way.shift)}) for the sink")
         tags.append("sink")
-    left = None if way.rest is None else Rest(_seen_rest(way), way.rest.exponential)
+    left = None if way.rest is None else Rest(way.rest.seen, way.rest.exponential)
     pieces = sum_pieces(terms, np.array(sizes), notation, room, tags=tags, rest=left)
     yield Line("denominator", (*pieces, f"= {number(way.denominator)}"))
-    for name, step in sorted(named, key=lambda pair: -pair[1].weight)[:1]:
-        shown = f"{number(step.exponential)} / {number(way.denominator)}"
-        yield Line(f"weight({name})", (shown, f"= {number(step.weight)}"))
+    most = strongest(way)
+    if most is not None:
+        shown = f"{number(most.exponential)} / {number(way.denominator)}"
+        name = tags[seen.index(most)]
+        yield Line(f"weight({name})", (shown, f"= {number(most.weight)}"))
     logarithm = f"{number(way.shift)} + ln {number(way.denominator)}"
     yield Line("lse", (logarithm, f"= {number(way.lse)}"))
 
 
-def seen_steps(way: Explanation) -> list[tuple[str, KeyStep]]:
-    """Return the keys that the query sees, with their names."""
+def _seen_names(way: Explanation) -> list[str]:
+    """Return the names of the keys that the query sees."""
     named = zip(names_of(way.steps), way.steps, strict=True)
-    return [(name, step) for name, step in named if not step.hidden]
-
-
-def _seen_rest(way: Explanation) -> int:
-    return 0 if way.rest is None else way.rest.seen
+    return [name for name, step in named if not step.hidden]
 
 
 def rest_name(count: int, hidden: int) -> str:
@@ -257,35 +250,18 @@ def context_lines(way: Explanation, notation: Notation, room: int) -> Iterator[L
     """
     if way.context is None:
         return
-    named = seen_steps(way)
-    totals = way.context[:_CONTEXT_COLUMNS].tolist()
+    factor = notation.factor
+    totals = way.context[:CONTEXT_COLUMNS].tolist()
+    told = [context_sum(way, column) for column in range(len(totals))]
     sums = sums_pieces(
-        [_column_terms(named, column, notation) for column in range(len(totals))],
-        [_column_sizes(named, column) for column in range(len(totals))],
-        np.array([step.weight for _, step in named]),
+        [[f"{factor(weight)}·{factor(value)}" for weight, value in each.pairs] for each in told],
+        [np.array(each.sizes) for each in told],
+        np.array([step.weight for step in seen_steps(way)]),
         notation,
         room,
-        tags=[name for name, _ in named],
-        rests=[_column_rest(way, column) for column in range(len(totals))],
+        tags=_seen_names(way),
+        rests=[each.rest for each in told],
     )
     for column, (total, pieces) in enumerate(zip(totals, sums, strict=True)):
         result = notation.number(total)
         yield Line(f"context[{column}]", (*pieces, f"= {result}") if pieces else (result,))
-
-
-def _column_terms(named: list[tuple[str, KeyStep]], column: int, notation: Notation) -> list[str]:
-    return [
-        f"{notation.factor(step.weight)}·{notation.factor(float(step.value[column]))}"
-        for _, step in named
-        if step.value is not None
-    ]
-
-
-def _column_sizes(named: list[tuple[str, KeyStep]], column: int) -> npt.NDArray[np.float64]:
-    return np.array([float(s.contribution[column]) for _, s in named if s.contribution is not None])
-
-
-def _column_rest(way: Explanation, column: int) -> Rest | None:
-    if way.rest is None or way.rest.contribution is None:
-        return None
-    return Rest(_seen_rest(way), float(way.rest.contribution[column]))

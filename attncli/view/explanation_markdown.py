@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from attncli.view.explanation_lines import MADE_COLUMNS, rest_name, seen_steps
+from attncli.view.explanation_lines import rest_name
+from attncli.view.explanation_sums import (
+    CONTEXT_COLUMNS,
+    MADE_COLUMNS,
+    context_sum,
+    made_sum,
+    score_names,
+    seen_steps,
+    strongest,
+)
 from attncli.view.latex import Latex, math_name, words
 from attncli.view.notation import Notation
 from attncli.view.sums import Rest
@@ -14,10 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from attncli.explanation.data import Explanation, KeyStep, QueryMade
+    from attncli.view.explanation_sums import Sum
 
 __all__ = ["as_markdown"]
-
-_MOST_COLUMNS = 8
 
 
 def as_markdown(way: Explanation, *, digits: int = 4) -> str:
@@ -70,12 +78,15 @@ def _made_blocks(way: Explanation, made: QueryMade, latex: Latex) -> Iterator[st
     bias = "" if made.bias is None else " + b_q"
     yield _block(f"q = x \\, W_q{bias}")
     for column, total in enumerate(way.given[:MADE_COLUMNS].tolist()):
-        pairs = zip(made.embedding.tolist(), made.weight[:, column].tolist(), strict=True)
-        terms = [rf"{latex.factor(x)} \cdot {latex.factor(w)}" for x, w in pairs]
+        told = made_sum(made, column)
         added = "" if made.bias is None else f" {latex.plus(float(made.bias[column]))}"
-        sizes = made.products(column).tolist()
-        whole = latex.total(terms, sizes, tags=_indices("x", terms))
+        terms = _terms(told, latex)
+        whole = latex.total(terms, told.sizes, tags=_indices("x", terms))
         yield _block(f"q_{{{column}}} = {whole}{added} = {latex.number(total)}")
+
+
+def _terms(told: Sum, latex: Latex) -> list[str]:
+    return [rf"{latex.factor(one)} \cdot {latex.factor(other)}" for one, other in told.pairs]
 
 
 def _indices(letter: str, terms: Sequence[str]) -> list[str]:
@@ -148,14 +159,13 @@ def _key_name(way: Explanation, step: KeyStep) -> str:
 def _seen_key(way: Explanation, step: KeyStep, arrow: str, latex: Latex) -> Iterator[str]:
     number = latex.number
     added = _added(way, step, latex)
-    first = "raw" if added or way.softcap is not None else "score"
+    first, second = score_names(way)
     raw = _scaled(way, _products(way, step, latex), latex)
     yield rf"\mathrm{{{first}}}{arrow} = {raw} = {number(step.raw)}"
     if way.softcap is not None:
         cap = number(way.softcap)
-        name = "capped" if added else "score"
         inner = rf"\tanh\left(\frac{{{number(step.raw)}}}{{{cap}}}\right)"
-        yield rf"\mathrm{{{name}}}{arrow} = {cap} \, {inner} = {number(step.capped)}"
+        yield rf"\mathrm{{{second}}}{arrow} = {cap} \, {inner} = {number(step.capped)}"
     if added:
         total = f"{number(step.capped)} {' '.join(added)} = {number(step.score)}"
         yield rf"\mathrm{{score}}{arrow} = {total}"
@@ -200,14 +210,15 @@ def _weight_blocks(way: Explanation, latex: Latex) -> Iterator[str]:
 
 def _strongest_weight(way: Explanation, latex: Latex) -> Iterator[str]:
     """Yield the largest weight with the numbers put in; nothing where a sink is all there is."""
-    for _, step in sorted(seen_steps(way), key=lambda pair: -pair[1].weight)[:1]:
+    step = strongest(way)
+    if step is not None:
         share = rf"\frac{{{latex.number(step.exponential)}}}{{{latex.number(way.denominator)}}}"
         name = rf"\mathrm{{weight}}({_key_name(way, step)})"
         yield f"{name} = {share} = {latex.number(step.weight)}"
 
 
 def _denominator(way: Explanation, latex: Latex) -> str:
-    seen = [step for _, step in seen_steps(way)]
+    seen = seen_steps(way)
     tags: list[str | None] = [_key_name(way, step) for step in seen]
     shift = latex.plus(-way.shift)
     terms = [rf"e^{{{latex.number(step.score)} {shift}}}" for step in seen]
@@ -246,19 +257,11 @@ def _context_blocks(way: Explanation, latex: Latex) -> Iterator[str]:
     if way.context is None:
         return
     yield "## Context"
-    seen = [step for _, step in seen_steps(way)]
-    tags = [_key_name(way, step) for step in seen]
-    for column, total in enumerate(way.context[:_MOST_COLUMNS].tolist()):
-        terms = [
-            rf"{latex.factor(step.weight)} \cdot {latex.factor(float(step.value[column]))}"
-            for step in seen
-            if step.value is not None
-        ]
-        sizes = [float(s.contribution[column]) for s in seen if s.contribution is not None]
-        rest = None
-        if way.rest is not None and way.rest.contribution is not None:
-            rest = Rest(way.rest.seen, float(way.rest.contribution[column]))
-        whole = f"{latex.total(terms, sizes, rest, tags=tags)} = " if terms else ""
+    tags = [_key_name(way, step) for step in seen_steps(way)]
+    for column, total in enumerate(way.context[:CONTEXT_COLUMNS].tolist()):
+        told = context_sum(way, column)
+        terms = _terms(told, latex)
+        whole = f"{latex.total(terms, told.sizes, told.rest, tags=tags)} = " if terms else ""
         yield _block(rf"\mathrm{{context}}_{{{column}}} = {whole}{latex.number(total)}")
-    if len(way.context) > _MOST_COLUMNS:
-        yield f"… and {len(way.context) - _MOST_COLUMNS} more columns."
+    if len(way.context) > CONTEXT_COLUMNS:
+        yield f"… and {len(way.context) - CONTEXT_COLUMNS} more columns."

@@ -1,0 +1,81 @@
+"""The sums of an explanation, as numbers: which terms they have, how large, and what is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from attncli.view.sums import Rest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attncli.explanation.data import Explanation, KeyStep, QueryMade
+
+__all__ = [
+    "CONTEXT_COLUMNS",
+    "MADE_COLUMNS",
+    "Sum",
+    "context_sum",
+    "made_sum",
+    "score_names",
+    "seen_steps",
+    "strongest",
+]
+
+# Of wide values only the first columns are told, of wide projections fewer: their sums are long.
+CONTEXT_COLUMNS = 8
+MADE_COLUMNS = 4
+
+
+class Sum(NamedTuple):
+    """A sum of products of two numbers.
+
+    Attributes
+    ----------
+    pairs : sequence of (float, float)
+        The factors of each term.
+    sizes : sequence of float
+        The terms.
+    rest : Rest or None
+        What is not told term by term.
+    """
+
+    pairs: Sequence[tuple[float, float]]
+    sizes: Sequence[float]
+    rest: Rest | None = None
+
+
+def made_sum(made: QueryMade, column: int) -> Sum:
+    """Return the terms of one column of the query: embedding times weight."""
+    pairs = zip(made.embedding.tolist(), made.weight[:, column].tolist(), strict=True)
+    return Sum(list(pairs), made.products(column).tolist())
+
+
+def context_sum(way: Explanation, column: int) -> Sum:
+    """Return the terms of one column of the context: weight times value, of keys that are seen."""
+    seen = [step for step in seen_steps(way) if step.value is not None]
+    pairs = [(s.weight, float(s.value[column])) for s in seen if s.value is not None]
+    sizes = [float(s.contribution[column]) for s in seen if s.contribution is not None]
+    rest = None
+    if way.rest is not None and way.rest.contribution is not None:
+        rest = Rest(way.rest.seen, float(way.rest.contribution[column]))
+    return Sum(pairs, sizes, rest)
+
+
+def seen_steps(way: Explanation) -> list[KeyStep]:
+    """Return the keys that the query sees."""
+    return [step for step in way.steps if not step.hidden]
+
+
+def strongest(way: Explanation) -> KeyStep | None:
+    """Return the key with the largest weight; None where a sink is all there is."""
+    return max(seen_steps(way), key=lambda step: step.weight, default=None)
+
+
+def score_names(way: Explanation) -> tuple[str, str]:
+    """Return what the product of query and key is called, and what it is after a softcap.
+
+    The last stage that a problem has is the score.
+    """
+    added = way.has_bias or way.slope is not None
+    return "raw" if added or way.softcap is not None else "score", "capped" if added else "score"
