@@ -248,3 +248,10 @@ def test_a_narrow_terminal_loses_no_number(folder, width):
     for text in ("in_proj_weight", "2×2", "float64", "-1.5", "NaN/inf"):
         assert text in words
     assert ("dtype" in words) is (width > 56)
+
+
+def test_structures_are_named_in_a_word(attncli, folder):
+    np.save("s.npy", np.zeros(3, [("a", "f4"), ("b", "i4")]))
+    (entry,) = told(attncli, "s.npy")
+    assert entry["members"][0]["dtype"] == "structured"
+    assert "fortran_order" not in attncli("info", "s.npy").text

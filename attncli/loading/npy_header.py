@@ -73,6 +73,7 @@ class Header(NamedTuple):
         """Return what `describe` says of this array."""
         known = self.dtype is not None and self.dtype.kind != "V"
         word = dtype_name(self.dtype.newbyteorder("=")) if known and self.dtype else self.descr
+        word = "structured" if word[:1] in "[(" else word
         return Member(name, self.shape, word)
 
 

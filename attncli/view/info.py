@@ -105,7 +105,7 @@ def _members(members: tuple[MemberInfo, ...], width: int | None) -> Iterator[Ren
     table = _table(*_HEADINGS, left=3)
     table.columns[0].min_width = min(_NAME_WIDTH, max(len(member.name) for member in members))
     if any(notes):
-        table.add_column("value", overflow="ellipsis")
+        table.add_column("note", overflow="ellipsis")
     for cells, note in zip(rows, notes, strict=True):
         table.add_row(*map(Text, cells), *([Text(note)] if any(notes) else []))
     yield table
@@ -177,7 +177,7 @@ def _text_table(info: FileInfo) -> RenderableType:
     table = _table("metadata", "")
     table.columns[1].justify = "left"
     for name, text in info.texts.items():
-        table.add_row(Text(printable(_note(name))), Text(printable(_note(text))))
+        table.add_row(Text(_note(name)), Text(_note(text)))
     return table
 
 
