@@ -150,14 +150,17 @@ def _mask(
         return None
     array = arguments.truth_array(say("mask"), mask)
     canonical = to_weights(say("mask"), array, form, shape)
-    return _advised(say("mask"), canonical, means, "pairs attend")
+    seen = _read_as(means, canonical)
+    _advise_on_polarity(say("mask"), seen, means, "pairs attend")
+    return seen
 
 
-def _advised(
-    name: str, mask: npt.NDArray[np.bool_], means: str, what: str
-) -> npt.NDArray[np.bool_]:
-    """Return what a mask lets attend, with advice where that is next to nothing."""
-    seen = np.logical_not(mask) if means == "drop" else mask
+def _read_as(means: str, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    return np.logical_not(mask) if means == "drop" else mask
+
+
+def _advise_on_polarity(name: str, seen: npt.NDArray[np.bool_], means: str, what: str) -> None:
+    """Warn of a mask that leaves next to nothing."""
     kept = np.count_nonzero(seen)
     if seen.size >= _FEW_CELLS and kept * 10 <= seen.size:
         read, other = "may attend", "drop"
@@ -167,7 +170,6 @@ def _advised(
             f"{name} lets only {100 * kept / seen.size:.2g} % of the {what}: is it inverted? Here "
             f"true means {read}; mask_means {other} (--mask-means {other}) reads the opposite"
         )
-    return seen
 
 
 def _key_padding(
@@ -183,7 +185,11 @@ def _key_padding(
             f"{say('key_padding_mask')}: expected shape {shape_text((batch, keys))} or "
             f"{shape_text((keys,))}, batch and keys; found {shape_text(array.shape)}"
         )
-    return _advised(say("key_padding_mask"), np.atleast_2d(array), means, "keys be seen")
+    seen = _read_as(means, np.atleast_2d(array))
+    # A few keys at the beginning are a short text in a long row, which is no mistake.
+    if not seen[:, 0].any():
+        _advise_on_polarity(say("key_padding_mask"), seen, means, "keys be seen")
+    return seen
 
 
 def to_weights(name: str, array: Array, form: Layout, shape: Shape) -> Array:
