@@ -85,6 +85,8 @@ def evaluate(
             if "query_lengths" in recipe.rules:
                 made = np.where(recipe.rules["query_lengths"][..., :1], made, 0)
             outputs = outputs | {"context": made}
+        for finish in recipe.behind:
+            outputs = finish(recipe, outputs)
     return outputs
 
 

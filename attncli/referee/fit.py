@@ -152,7 +152,7 @@ def _outputs(case: Case, recipe: Recipe) -> Outputs:
     if case.evaluable:
         return evaluate(recipe, products=case.products)
     outputs = case.right
-    for finish in recipe.finish:
+    for finish in (*recipe.finish, *recipe.behind):
         outputs = finish(recipe, outputs)
     return outputs
 

@@ -62,6 +62,8 @@ class Recipe:
         Weights and values to context.
     finish : tuple of callable
         Changes of the outputs.
+    behind : tuple of callable
+        Changes of the outputs behind the output projection.
     shape : callable
         An output (B, H, …) in the axes of the user.
     fill : float or None
@@ -93,6 +95,7 @@ class Recipe:
     after: tuple[Callable[[Recipe, Array], Array], ...] = ()
     mix: Callable[[Array, Array], Array] = np.matmul
     finish: tuple[Callable[[Recipe, Outputs], Outputs], ...] = ()
+    behind: tuple[Callable[[Recipe, Outputs], Outputs], ...] = ()
     shape: Callable[[Problem, str, Array], Array] = present
     start: int = 0
     fill: float = -np.inf

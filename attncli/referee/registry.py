@@ -23,6 +23,7 @@ from attncli.referee.conventions_padding import BLIND_ROWS, PADDING
 from attncli.referee.conventions_positions import POSITIONS
 from attncli.referee.conventions_products import PRODUCTS
 from attncli.referee.conventions_projection import OUTPUT
+from attncli.referee.conventions_residual import RESIDUAL
 from attncli.referee.conventions_rope import ROPE
 from attncli.referee.conventions_scale import INPUTS, SCALES
 from attncli.referee.conventions_scores import BIAS, SOFTCAP
@@ -78,6 +79,7 @@ CONVENTIONS = (
     *SPLITS,
     *PRECISION,
     *OUTPUT,
+    *RESIDUAL,
     *LSE,
     *SCORES,
     *AXES,
