@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Pairing", "alibi_slopes", "rotate", "sinusoidal"]
+__all__ = ["Pairing", "alibi_slopes", "rotate", "rotation_angles", "sinusoidal"]
 
 Pairing = Literal["half", "interleaved"]
 
@@ -122,14 +122,40 @@ def rotate(
     Su et al. 2021, "RoFormer", equation 34.
     """
     width = rows.shape[-1]
-    frequency = float(base) ** (-np.arange(0, width, 2, dtype=np.float64) / width)
-    angle = np.multiply.outer(positions.astype(angles), frequency.astype(angles))
+    angle = rotation_angles(width, positions, base=base, dtype=angles)
     cosine, sine = np.cos(angle).astype(rows.dtype), np.sin(angle).astype(rows.dtype)
     first, second = _pairs(width, pairing)
     turned = np.empty_like(rows)
     turned[..., first] = rows[..., first] * cosine - rows[..., second] * sine
     turned[..., second] = rows[..., second] * cosine + rows[..., first] * sine
     return turned
+
+
+def rotation_angles(
+    width: int,
+    positions: npt.NDArray[np.int64],
+    *,
+    base: float,
+    dtype: npt.DTypeLike = np.float64,
+) -> npt.NDArray[Any]:
+    """Return by how much each pair turns: ``position · base^(−2p/D)``.
+
+    Parameters
+    ----------
+    width : int
+        D, even.
+    positions : ndarray (S,), integer
+    base : float
+    dtype : dtype
+        What angles are computed in.
+
+    Returns
+    -------
+    ndarray (S, D/2), radians
+    """
+    frequency = float(base) ** (-np.arange(0, width, 2, dtype=np.float64) / width)
+    angles: npt.NDArray[Any] = np.multiply.outer(positions.astype(dtype), frequency.astype(dtype))
+    return angles
 
 
 def _pairs(width: int, pairing: Pairing) -> tuple[slice, slice]:

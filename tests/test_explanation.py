@@ -258,6 +258,10 @@ def test_rope_shows_the_query_before_and_after_it_is_turned(pairing):
     assert way.position == 3
     assert way.given.tolist() == given_query
     assert way.rotated == pytest.approx(rotated_by_oracle(given_query, 3, pairing, 10000.0))
+    assert way.angles == pytest.approx([3 / 10000 ** (2 * p / 4) for p in range(2)])
+    first, second = given_query[0], given_query[{"half": 2, "interleaved": 1}[pairing]]
+    assert way.rotated[0] == pytest.approx(first * math.cos(3) - second * math.sin(3))
+    assert way.partner == given_query.index(second)
     key = problem.key[0, 0, 5].tolist()
     assert way.steps[5].key == pytest.approx(rotated_by_oracle(key, 5, pairing, 10000.0))
 

@@ -443,3 +443,17 @@ class TestOfAQueryThatWasProjected:
             sums = [line for line in text.splitlines() if line.strip().startswith("q[")]
             assert len(sums) == 4
         assert re.search(r"q\[0\] = .* \(x\d+\) .* \(29\d more\) = ", text)
+
+
+def test_the_rotation_of_the_first_pair_is_worked_out():
+    """At position 2 the pairs of four components turn by 2 · 10000^0 and 2 · 10000^(−1/2)."""
+    query, key = [[9.0] * 4] * 2 + [[1.5, 2.0, -0.5, 0.5]], np.ones((3, 4))
+    way = explain(pose(query, key, rope="half"), query=2)
+    text, markdown = as_text(way), as_markdown(way)
+    first = 1.5 * math.cos(2) - -0.5 * math.sin(2)
+    assert "angles = (2, 0.02) radians, position 2 times 10000^(−2p/4) of pair p" in text
+    assert f"rotated[0] = 1.5·cos 2 − (-0.5)·sin 2 = {first:.4f}" in text
+    assert "\\theta = \\left(2, 0.02\\right)" in markdown
+    assert f"\\sin 2 = {first:.4f}" in markdown
+    assert as_dict(way)["query"]["angles"] == pytest.approx([2, 0.02])
+    assert "angles" not in as_text(explain(pose(query, key), query=2))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.positions import rotation_angles
+
 if TYPE_CHECKING:
     from attncli.explanation.reasons import Reason
     from attncli.problem import Rope, Score
@@ -200,6 +202,21 @@ class Explanation:
     denominator: float
     lse: float
     context: Array | None
+
+    @property
+    def angles(self) -> Array | None:
+        """By how much each pair of the query's components turns, (D/2,), radians; None unturned."""
+        if self.rope is None:
+            return None
+        places = np.array([self.position])
+        angles: Array = rotation_angles(len(self.given), places, base=self.rope.base)[0]
+        return angles
+
+    @property
+    def partner(self) -> int:
+        """Which component makes the first pair with component 0."""
+        halves = self.rope is not None and self.rope.pairing == "half"
+        return len(self.given) // 2 if halves else 1
 
     @property
     def blind(self) -> bool:

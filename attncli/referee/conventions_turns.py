@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.positions import rotate
+from attncli.positions import rotate, rotation_angles
 from attncli.referee.convention import Convention
 from attncli.referee.recipe import Recipe, vary
 
@@ -43,12 +43,6 @@ def _turned_by(turn: Turn, sense: Sense) -> Callable[[Recipe], Recipe | None]:
     return apply
 
 
-def _angles(width: int, positions: Array, rope: Rope) -> Array:
-    """Return the angle of each pair at each position, (S, D/2)."""
-    angles: Array = np.multiply.outer(positions, rope.base ** (-np.arange(0, width, 2) / width))
-    return angles
-
-
 def _in_halves(one: Array, other: Array) -> Array:
     joined: Array = np.concatenate([one, other], axis=-1)
     return joined
@@ -68,14 +62,14 @@ def _partners(rows: Array, rope: Rope, sign: int) -> Array:
 
 def _other_order(rows: Array, positions: Array, rope: Rope) -> Array:
     """Pair as asked, but lay the angles out for the other pairing."""
-    angles = _angles(rows.shape[-1], positions, rope)
+    angles = rotation_angles(rows.shape[-1], positions, base=rope.base)
     angles = (_in_turns if rope.pairing == "half" else _in_halves)(angles, angles)
     turned: Array = rows * np.cos(angles) + _partners(rows, rope, -1) * np.sin(angles)
     return turned
 
 
 def _sign_lost(rows: Array, positions: Array, rope: Rope) -> Array:
-    angles = _angles(rows.shape[-1], positions, rope)
+    angles = rotation_angles(rows.shape[-1], positions, base=rope.base)
     angles = (_in_halves if rope.pairing == "half" else _in_turns)(angles, angles)
     turned: Array = rows * np.cos(angles) + _partners(rows, rope, 1) * np.sin(angles)
     return turned

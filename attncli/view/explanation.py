@@ -87,7 +87,7 @@ def _parts(
     if way.made is not None:
         yield Text("")
         yield from _heading("Query", made_rule(way, way.made), notation, width)
-    room = _room(["rotated"], width)
+    room = _room(["rotated[0]"], width)
     lines = [*made_lines(way, notation, room), *query_lines(way, notation, room)]
     yield from _formulas(lines, notation, width)
     yield Text("")

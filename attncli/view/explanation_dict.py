@@ -40,6 +40,7 @@ def as_dict(way: Explanation) -> dict[str, object]:
             "label": way.query_label,
             "position": way.position,
             "vector": exact.row(way.given),
+            "angles": None if way.angles is None else way.angles.tolist(),
             "rotated": exact.row(way.rotated),
             "compared": exact.row(way.compared),
             "norm": exact.number(way.norm),

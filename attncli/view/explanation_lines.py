@@ -98,15 +98,28 @@ def made_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line
 def query_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:
     """Yield the query as it came, and what was done to it before it met the keys."""
     yield Line("q", vector_pieces(notation, way.given, room))
-    if way.rope is not None and way.rotated is not None:
-        turned = vector_pieces(notation, way.rotated, room)
-        yield Line("rotated", (*turned, f"at position {way.position}"))
+    yield from _turned_lines(way, notation, room)
     if way.kind == "general":
         yield Line("q W", vector_pieces(notation, way.compared, room))
     if way.kind == "additive" and way.vector is not None and not (way.vector == 1).all():
         yield Line("v", vector_pieces(notation, way.vector, room))
     if way.kind == "cosine":
         yield Line("‖q‖", (notation.number(way.norm),))
+
+
+def _turned_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:
+    """Yield by how much the pairs of the query turn, the first one turned, and all of them."""
+    if way.rope is None or way.rotated is None or way.angles is None:
+        return
+    base, width = notation.number(way.rope.base), len(way.given)
+    rule = f"radians, position {way.position} times {base}^(−2p/{width}) of pair p"
+    yield Line("angles", (*vector_pieces(notation, way.angles, room), rule))
+    first, second = float(way.given[0]), float(way.given[way.partner])
+    angle = notation.factor(float(way.angles[0]))
+    less = f"− {notation.factor(second)}·sin {angle}"
+    result = f"= {notation.number(float(way.rotated[0]))}"
+    yield Line("rotated[0]", (f"{notation.factor(first)}·cos {angle}", less, result))
+    yield Line("rotated", vector_pieces(notation, way.rotated, room))
 
 
 def rule_text(way: Explanation, notation: Notation) -> str:

@@ -60,13 +60,31 @@ def _opening(way: Explanation, latex: Latex) -> Iterator[str]:
     if way.made is not None:
         yield from _made_blocks(way, way.made, latex)
     yield _block(f"q = {latex.vector(way.given)}")
-    if way.rotated is not None:
-        yield f"Rotary embedding turns it by its position, {way.position}, and each key by its own:"
-        yield _block(rf"\tilde q = {latex.vector(way.rotated)}")
+    yield from _turned_blocks(way, latex)
     if way.kind == "general":
         yield _block(f"{_q(way)} W = {latex.vector(way.compared)}")
     if way.kind == "additive" and way.vector is not None:
         yield _block(f"v = {latex.vector(way.vector)}")
+
+
+def _turned_blocks(way: Explanation, latex: Latex) -> Iterator[str]:
+    if way.rope is None or way.rotated is None or way.angles is None:
+        return
+    yield (
+        f"Rotary embedding turns each pair of its components by an angle that grows with its "
+        f"position, {way.position}, and each key by its own:"
+    )
+    base, width = latex.number(way.rope.base), len(way.given)
+    angles = rf"{way.position} \cdot {base}^{{-2p/{width}}}"
+    yield _block(rf"\theta_p = {angles}, \quad \theta = {latex.vector(way.angles)}")
+    first, second = float(way.given[0]), float(way.given[way.partner])
+    angle = latex.factor(float(way.angles[0]))
+    turned = (
+        rf"q_0 \cos \theta_0 - q_{{{way.partner}}} \sin \theta_0 = "
+        rf"{latex.factor(first)} \cos {angle} - {latex.factor(second)} \sin {angle}"
+    )
+    yield _block(rf"\tilde q_0 = {turned} = {latex.number(float(way.rotated[0]))}")
+    yield _block(rf"\tilde q = {latex.vector(way.rotated)}")
 
 
 def _made_blocks(way: Explanation, made: QueryMade, latex: Latex) -> Iterator[str]:
