@@ -340,7 +340,7 @@ def test_the_answer_on_embeddings_is_projected_in_float64_too(narrow, attncli):
 
 @pytest.mark.parametrize(
     "words",
-    ["compute --head 1", "compute --head 0 --save context=c.npy --show lse", "explain --head 1"],
+    ["compute --head 1", "compute --head 0 --save context=c.npy --show lse"],
 )
 def test_a_projection_of_all_heads_is_said_to_be_left_out_for_one(words, narrow, attncli):
     command, *options = words.split()
@@ -348,6 +348,25 @@ def test_a_projection_of_all_heads_is_said_to_be_left_out_for_one(words, narrow,
     (message,) = ran.messages
     assert message.startswith("warning: the output projection (wo) comes after all heads: the")
     assert attncli(command, *NARROW.split(), *options).good().messages == []
+
+
+def test_the_shares_of_all_heads_and_the_bias_are_the_output(narrow, attncli):
+    np.save("bo.npy", np.arange(8.0) / 3)
+    line = [*NARROW.split(), "--wo", "wo.npy", "--bo", "bo.npy"]
+    whole = attncli("compute", *line, "--show", "context", "-f", "json").good().json["context"]
+    told = [
+        attncli("explain", *line, "--query", "1", "--head", str(head), "--format", "json").good()
+        for head in range(2)
+    ]
+    assert [ran.messages for ran in told] == [[], []]
+    shares = [ran.json["output"] for ran in told]
+    assert [share["heads"] for share in shares] == [2, 2]
+    total = np.sum([share["share"] for share in shares], axis=0) + shares[0]["bias"]
+    np.testing.assert_allclose(total, np.ravel(whole[1]), rtol=0, atol=1e-5)
+    text = attncli("explain", *line, "--query", "1", "--head", "1").good().text
+    first = shares[1]["share"][0]
+    assert "the shares of 2 heads and bo add up to the output" in " ".join(text.split())
+    assert text.split("share[0] = ")[1].split("\n\n")[0].split("\n")[0].endswith(f"= {first:.4f}")
 
 
 @pytest.mark.parametrize("words", ["compute --show weights --head 1", "heatmap --head 1"])

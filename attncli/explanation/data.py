@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attncli.explanation.reasons import Reason
     from attncli.problem import Rope, Score
 
-__all__ = ["Explanation", "KeyStep", "QueryMade", "Rest"]
+__all__ = ["Explanation", "KeyStep", "OutputShare", "QueryMade", "Rest"]
 
 Array = npt.NDArray[Any]
 
@@ -45,6 +45,27 @@ class QueryMade:
     def products(self, column: int) -> npt.NDArray[np.float64]:
         """Return x_w · W_wd for one column d of the query, (W,)."""
         return self.embedding.astype(np.float64) * self.weight[:, column]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OutputShare:
+    """What the head adds to the output of the layer: context · W, of all heads together + b.
+
+    Attributes
+    ----------
+    weight : ndarray (E, out)
+        The rows of W_o of this head.
+    bias : ndarray (out,), or None
+    heads : int
+        How many shares, with the bias, make the output.
+    share : ndarray (out,) of float64
+        context · weight.
+    """
+
+    weight: Array
+    bias: Array | None
+    heads: int
+    share: npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -172,6 +193,8 @@ class Explanation:
     lse : float
         The engine's logarithm of the softmax's denominator, in nats.
     context : ndarray (E,), or None without values
+    output : OutputShare or None
+        Where the context goes, if there is an output projection.
     """
 
     query: int
@@ -202,6 +225,7 @@ class Explanation:
     denominator: float
     lse: float
     context: Array | None
+    output: OutputShare | None
 
     @property
     def angles(self) -> Array | None:

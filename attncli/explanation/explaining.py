@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from attncli.advice import UNPROJECTED
-from attncli.arguments import posed_problem, positive_int, thread_count, warn
+from attncli.arguments import posed_problem, positive_int, thread_count
 from attncli.dtypes import dtype_name, widen
 from attncli.errors import UsageError
-from attncli.explanation.data import Explanation, KeyStep, Rest
+from attncli.explanation.data import Explanation, KeyStep, OutputShare, Rest
 from attncli.explanation.origin import made_query
 from attncli.explanation.reasons import reasons, tally
 from attncli.explanation.row import follow
@@ -73,11 +72,6 @@ def explain(
     DataError
         The scores exceed the range of the computing dtype.
 
-    Warns
-    -----
-    AttnWarning
-        There is an output projection, which one head does not go through.
-
     Examples
     --------
     >>> from attncli import pose
@@ -100,8 +94,6 @@ def explain(
         keys = positive_int("keys", keys)
     threads = thread_count(threads)
     selected = problem.select(batch=batch, head=head, rows=(query, query + 1))
-    if problem.output is not None and problem.value is not None:
-        warn(UNPROJECTED)
     way = follow(selected, query, threads=threads)
     told, others = _told(way.scores, keys)
     axes = problem.layout.weight_axes
@@ -135,6 +127,22 @@ def explain(
         denominator=float(way.exponentials.sum()) + way.sink_exponential,
         lse=way.lse,
         context=way.context,
+        output=_output_share(problem, head, way.context),
+    )
+
+
+def _output_share(problem: Problem, head: int, context: Array | None) -> OutputShare | None:
+    """Return what one head adds to the output of the layer."""
+    if problem.output is None or context is None:
+        return None
+    width = len(context)
+    weight = widen(problem.output.weight[head * width : (head + 1) * width], problem.dtype)
+    bias = problem.output.bias
+    return OutputShare(
+        weight=weight,
+        bias=None if bias is None else widen(bias, problem.dtype),
+        heads=problem.shape[1],
+        share=context.astype(np.float64) @ weight.astype(np.float64),
     )
 
 

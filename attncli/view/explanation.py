@@ -9,16 +9,20 @@ from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.text import Text
 
+from attncli.text import counted
 from attncli.view.explanation_lines import (
     Line,
     context_lines,
     made_lines,
     made_rule,
+    output_lines,
+    output_rule,
     query_lines,
     rule_text,
     score_lines,
     softmax_lines,
 )
+from attncli.view.explanation_sums import CONTEXT_COLUMNS, MADE_COLUMNS
 from attncli.view.explanation_table import weight_table
 from attncli.view.notation import Notation, name_of, names_of
 from attncli.view.wrapping import cut, wrapped
@@ -103,7 +107,13 @@ def _parts(
         yield from _heading("Context", "the values, each times its weight", notation, width)
         room = _room(["context[0]"], width)
         yield from _formulas(context_lines(way, notation, room), notation, width)
-        yield from _more_columns(way, notation, width)
+        yield from _more_columns(len(way.context), CONTEXT_COLUMNS, notation, width)
+    if way.output is not None:
+        yield Text("")
+        yield from _heading("Output", output_rule(way.output), notation, width)
+        room = _room(["output[0]"], width)
+        yield from _formulas(output_lines(way, notation, room), notation, width)
+        yield from _more_columns(len(way.output.share), MADE_COLUMNS, notation, width)
 
 
 def _title(way: Explanation, notation: Notation, width: int) -> Text:
@@ -152,11 +162,10 @@ def _softmax_rule(way: Explanation, notation: Notation) -> str:
     return f"weight = exp(score {shift}) / denominator{sink}"
 
 
-def _more_columns(way: Explanation, notation: Notation, width: int) -> Iterator[Text]:
-    lines = len(list(context_lines(way, notation, width)))
-    missing = 0 if way.context is None else len(way.context) - lines
-    if missing:
-        yield from _note(f"… {missing} more columns (--format json has all)", notation, width)
+def _more_columns(count: int, told: int, notation: Notation, width: int) -> Iterator[Text]:
+    if count > told:
+        words = f"… {counted(count - told, 'more column')} (--format json has all)"
+        yield from _note(words, notation, width)
 
 
 def _heading(title: str, rule: str, notation: Notation, width: int) -> Iterator[Text]:

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from attncli.explanation.data import Explanation, KeyStep, QueryMade, Rest
+    from attncli.explanation.data import Explanation, KeyStep, OutputShare, QueryMade, Rest
 
 __all__ = ["as_dict"]
 
@@ -67,6 +67,7 @@ def as_dict(way: Explanation) -> dict[str, object]:
         "denominator": exact.number(way.denominator),
         "lse": exact.engine(way.lse),
         "context": exact.row(way.context),
+        "output": None if way.output is None else _output(way.output, exact),
     }
 
 
@@ -103,6 +104,15 @@ def _made(made: QueryMade, exact: _Exact) -> dict[str, object]:
         "placed": made.placed,
         "weight": [exact.row(row) for row in made.weight],
         "bias": exact.row(made.bias),
+    }
+
+
+def _output(output: OutputShare, exact: _Exact) -> dict[str, object]:
+    return {
+        "weight": [exact.row(row) for row in output.weight],
+        "bias": exact.row(output.bias),
+        "heads": output.heads,
+        "share": output.share.tolist(),
     }
 
 

@@ -13,9 +13,11 @@ from attncli.view.explanation_sums import (
     MADE_COLUMNS,
     context_sum,
     made_sum,
+    output_sum,
     score_names,
     seen_steps,
     strongest,
+    whole_output,
 )
 from attncli.view.labels import columns
 from attncli.view.notation import (
@@ -29,13 +31,15 @@ from attncli.view.sums import Rest, sum_pieces, sums_pieces
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from attncli.explanation.data import Explanation, KeyStep, QueryMade
+    from attncli.explanation.data import Explanation, KeyStep, OutputShare, QueryMade
 
 __all__ = [
     "Line",
     "context_lines",
     "made_lines",
     "made_rule",
+    "output_lines",
+    "output_rule",
     "query_lines",
     "rest_name",
     "rule_text",
@@ -278,3 +282,39 @@ def context_lines(way: Explanation, notation: Notation, room: int) -> Iterator[L
     for column, (total, pieces) in enumerate(zip(totals, sums, strict=True)):
         result = notation.number(total)
         yield Line(f"context[{column}]", (*pieces, f"= {result}") if pieces else (result,))
+
+
+def output_rule(output: OutputShare) -> str:
+    """Return what becomes of the context behind the head, in letters."""
+    bias = "" if output.bias is None else " + bo"
+    if output.heads == 1:
+        return f"output = context · wo{bias}"
+    added = "" if output.bias is None else " and bo"
+    return (
+        f"share of this head = context · its rows of wo; the shares of {output.heads} heads"
+        f"{added} add up to the output"
+    )
+
+
+def output_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:
+    """Yield the first columns of what the head adds to the output."""
+    output = way.output
+    if output is None or way.context is None:
+        return
+    factor = notation.factor
+    columns = range(min(len(output.share), MADE_COLUMNS))
+    told = [output_sum(way, output, column) for column in columns]
+    sums = sums_pieces(
+        [[f"{factor(x)}·{factor(w)}" for x, w in each.pairs] for each in told],
+        [np.array(each.sizes) for each in told],
+        np.abs(way.context.astype(np.float64)),
+        notation,
+        room,
+        tags=[f"context{index}" for index in range(len(way.context))],
+        rests=[None] * len(columns),
+    )
+    name = "output" if output.heads == 1 else "share"
+    for column, pieces in zip(columns, sums, strict=True):
+        added, total = whole_output(output, column)
+        bias = [] if added is None else [notation.plus(added)]
+        yield Line(f"{name}[{column}]", (*pieces, *bias, f"= {notation.number(total)}"))

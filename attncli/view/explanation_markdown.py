@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from attncli.text import counted
 from attncli.view.explanation_lines import rest_name
 from attncli.view.explanation_sums import (
     CONTEXT_COLUMNS,
     MADE_COLUMNS,
     context_sum,
     made_sum,
+    output_sum,
     score_names,
     seen_steps,
     strongest,
+    whole_output,
 )
 from attncli.view.latex import Latex, math_name, words
 from attncli.view.notation import Notation
@@ -46,6 +49,7 @@ def as_markdown(way: Explanation, *, digits: int = 4) -> str:
         "## Weights",
         *_weight_blocks(way, Latex(digits)),
         *_context_blocks(way, Latex(digits)),
+        *_output_blocks(way, Latex(digits)),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -281,5 +285,32 @@ def _context_blocks(way: Explanation, latex: Latex) -> Iterator[str]:
         terms = _terms(told, latex)
         whole = f"{latex.total(terms, told.sizes, told.rest, tags=tags)} = " if terms else ""
         yield _block(rf"\mathrm{{context}}_{{{column}}} = {whole}{latex.number(total)}")
-    if len(way.context) > CONTEXT_COLUMNS:
-        yield f"… and {len(way.context) - CONTEXT_COLUMNS} more columns."
+    yield from _more_columns(len(way.context), CONTEXT_COLUMNS)
+
+
+def _more_columns(count: int, told: int) -> Iterator[str]:
+    if count > told:
+        yield f"… and {counted(count - told, 'more column')}."
+
+
+def _output_blocks(way: Explanation, latex: Latex) -> Iterator[str]:
+    output = way.output
+    if output is None:
+        return
+    yield "## Output"
+    bias = "" if output.bias is None else " + b_o"
+    if output.heads == 1:
+        yield _block(rf"\mathrm{{output}} = \mathrm{{context}} \, W_o{bias}")
+    else:
+        sum_of_all = rf"\sum_{{h=1}}^{{{output.heads}}} \mathrm{{context}}_h \, W_o^{{(h)}}{bias}"
+        yield _block(rf"\mathrm{{output}} = {sum_of_all}")
+        yield "The share of this head:"
+    name = "output" if output.heads == 1 else "share"
+    for column in range(min(len(output.share), MADE_COLUMNS)):
+        told = output_sum(way, output, column)
+        terms = _terms(told, latex)
+        whole = latex.total(terms, told.sizes, tags=_indices("c", terms))
+        added, total = whole_output(output, column)
+        plus = "" if added is None else f" {latex.plus(added)}"
+        yield _block(rf"\mathrm{{{name}}}_{{{column}}} = {whole}{plus} = {latex.number(total)}")
+    yield from _more_columns(len(output.share), MADE_COLUMNS)

@@ -9,7 +9,7 @@ from attncli.view.sums import Rest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.explanation.data import Explanation, KeyStep, QueryMade
+    from attncli.explanation.data import Explanation, KeyStep, OutputShare, QueryMade
 
 __all__ = [
     "CONTEXT_COLUMNS",
@@ -17,9 +17,11 @@ __all__ = [
     "Sum",
     "context_sum",
     "made_sum",
+    "output_sum",
     "score_names",
     "seen_steps",
     "strongest",
+    "whole_output",
 ]
 
 # Of wide values only the first columns are told, of wide projections fewer: their sums are long.
@@ -60,6 +62,22 @@ def context_sum(way: Explanation, column: int) -> Sum:
     if way.rest is not None and way.rest.contribution is not None:
         rest = Rest(way.rest.seen, float(way.rest.contribution[column]))
     return Sum(pairs, sizes, rest)
+
+
+def output_sum(way: Explanation, output: OutputShare, column: int) -> Sum:
+    """Return the terms of one column of the output: context times weight."""
+    context = [] if way.context is None else way.context.tolist()
+    pairs = list(zip(context, output.weight[:, column].tolist(), strict=True))
+    return Sum(pairs, [one * other for one, other in pairs])
+
+
+def whole_output(output: OutputShare, column: int) -> tuple[float | None, float]:
+    """Return the bias that one head alone adds to a column, and what the column comes to."""
+    share = float(output.share[column])
+    if output.bias is None or output.heads > 1:
+        return None, share
+    bias = float(output.bias[column])
+    return bias, share + bias
 
 
 def seen_steps(way: Explanation) -> list[KeyStep]:
