@@ -29,9 +29,13 @@ from attncli.view.notation import (
 from attncli.view.sums import Rest, sum_pieces, sums_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    import numpy.typing as npt
 
     from attncli.explanation.data import Explanation, KeyStep, OutputShare, QueryMade
+    from attncli.view.explanation_sums import Sum
 
 __all__ = [
     "Line",
@@ -81,22 +85,35 @@ def made_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line
     if made is None:
         return
     yield Line("x", vector_pieces(notation, made.embedding, room))
-    factor = notation.factor
     columns = range(min(len(way.given), MADE_COLUMNS))
     told = [made_sum(made, column) for column in columns]
-    sums = sums_pieces(
-        [[f"{factor(x)}·{factor(w)}" for x, w in each.pairs] for each in told],
-        [np.array(each.sizes) for each in told],
-        np.abs(made.embedding.astype(np.float64)),
-        notation,
-        room,
-        tags=[f"x{index}" for index in range(len(made.embedding))],
-        rests=[None] * len(columns),
-    )
+    tags = [f"x{index}" for index in range(len(made.embedding))]
+    sums = _products_added(told, made.embedding, tags, notation, room)
     for column, pieces in zip(columns, sums, strict=True):
         bias = [] if made.bias is None else [notation.plus(float(made.bias[column]))]
         result = notation.number(float(way.given[column]))
         yield Line(f"q[{column}]", (*pieces, *bias, f"= {result}"))
+
+
+def _products_added(
+    told: Sequence[Sum],
+    factors: npt.NDArray[Any],
+    tags: Sequence[str],
+    notation: Notation,
+    room: int,
+) -> list[tuple[str, ...]]:
+    """Return sums of products; where they are cut, all keep the terms of the largest factors."""
+    factor = notation.factor
+    pieces = sums_pieces(
+        [[f"{factor(one)}·{factor(other)}" for one, other in each.pairs] for each in told],
+        [np.array(each.sizes) for each in told],
+        np.abs(factors.astype(np.float64)),
+        notation,
+        room,
+        tags=tags,
+        rests=[each.rest for each in told],
+    )
+    return [tuple(each) for each in pieces]
 
 
 def query_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:
@@ -267,18 +284,10 @@ def context_lines(way: Explanation, notation: Notation, room: int) -> Iterator[L
     """
     if way.context is None:
         return
-    factor = notation.factor
     totals = way.context[:CONTEXT_COLUMNS].tolist()
     told = [context_sum(way, column) for column in range(len(totals))]
-    sums = sums_pieces(
-        [[f"{factor(weight)}·{factor(value)}" for weight, value in each.pairs] for each in told],
-        [np.array(each.sizes) for each in told],
-        np.array([step.weight for step in seen_steps(way)]),
-        notation,
-        room,
-        tags=_seen_names(way),
-        rests=[each.rest for each in told],
-    )
+    weights = np.array([step.weight for step in seen_steps(way)])
+    sums = _products_added(told, weights, _seen_names(way), notation, room)
     for column, (total, pieces) in enumerate(zip(totals, sums, strict=True)):
         result = notation.number(total)
         yield Line(f"context[{column}]", (*pieces, f"= {result}") if pieces else (result,))
@@ -301,18 +310,10 @@ def output_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Li
     output = way.output
     if output is None or way.context is None:
         return
-    factor = notation.factor
     columns = range(min(len(output.share), MADE_COLUMNS))
     told = [output_sum(way, output, column) for column in columns]
-    sums = sums_pieces(
-        [[f"{factor(x)}·{factor(w)}" for x, w in each.pairs] for each in told],
-        [np.array(each.sizes) for each in told],
-        np.abs(way.context.astype(np.float64)),
-        notation,
-        room,
-        tags=[f"context{index}" for index in range(len(way.context))],
-        rests=[None] * len(columns),
-    )
+    tags = [f"context{index}" for index in range(len(way.context))]
+    sums = _products_added(told, way.context, tags, notation, room)
     name = "output" if output.heads == 1 else "share"
     for column, pieces in zip(columns, sums, strict=True):
         added, total = whole_output(output, column)
