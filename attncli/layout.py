@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["LAYOUTS", "Layout"]
 
 LAYOUTS: dict[str, int] = {"sd": 2, "bsd": 3, "hsd": 3, "shd": 3, "bhsd": 4, "bshd": 4}
+_EXCHANGED = {"bhsd": "bshd", "bshd": "bhsd", "hsd": "shd", "shd": "hsd"}
 _DEFAULT = {2: "sd", 3: "bsd", 4: "bhsd"}
 
 
@@ -67,6 +68,11 @@ class Layout(NamedTuple):
         """The axes of weights and scores before (L, S): ``""``, ``"b"``, ``"h"`` or ``"bh"``."""
         has_heads = self.packed or "h" in self.axes
         return ("b" if "b" in self.axes else "") + ("h" if has_heads else "")
+
+    @property
+    def exchanged(self) -> str | None:
+        """The layout with the head and the sequence axis exchanged; None without a head axis."""
+        return _EXCHANGED.get(self.axes)
 
     def split(self, array: npt.NDArray[Any], heads: int, name: str) -> npt.NDArray[Any]:
         """Return the array as (B, H, S, D), a view wherever NumPy can make one.

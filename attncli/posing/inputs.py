@@ -160,8 +160,8 @@ def _layout_hint(ndim: int) -> str | None:
 def advise_on_axes(form: Layout, q: Array, k: Array) -> None:
     """Warn where the head and the sequence axis look exchanged."""
     heads, keys = q.shape[1], k.shape[2]
-    if heads > _MANY_HEADS and heads > keys and not form.packed:
-        other = {"bhsd": "bshd", "bshd": "bhsd", "hsd": "shd", "shd": "hsd"}[form.axes]
+    other = form.exchanged
+    if other is not None and heads > _MANY_HEADS and heads > keys:
         warn(
             f"layout {form.axes} reads {heads} heads of {keys} keys each: are the head and the "
             f"sequence axis exchanged? layout {other} (--layout {other}) reads the other way"

@@ -68,7 +68,7 @@ def _fit(query: Array, key: Array) -> bool:
 
 
 def _other_layout(problem: Problem) -> str:
-    other = {"bhsd": "bshd", "bshd": "bhsd", "hsd": "shd", "shd": "hsd"}.get(problem.layout.axes)
+    other = problem.layout.exchanged
     return f"--layout {other}" if other else ""
 
 
