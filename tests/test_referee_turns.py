@@ -113,7 +113,11 @@ def test_a_wrong_turn(seed, name, pairing, turn):
         return plain(turned(q.astype("f8"), 3), np.repeat(keys, 2, 1), np.repeat(v, 2, 1))
 
     assert ask((q, k, v), attended(RIGHT[pairing]), **given).passed
-    assert named(ask((q, k, v), attended(turn), **given)) == {name}
+    report = ask((q, k, v), attended(turn), **given)
+    assert named(report) == {name}
+    base = {"rope_exponents_halved": "100", "rope_exponents_doubled": "100000000"}.get(name)
+    expected = () if base is None else (f"--rope-base {base}",)
+    assert report.diagnosis.explanations[0].options == expected
 
 
 @pytest.mark.parametrize(("name", "pairing", "turn"), CASES[4:7])

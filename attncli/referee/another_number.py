@@ -237,10 +237,23 @@ QUANTITIES = (
         right=lambda problem: problem.scale,
         put=lambda recipe, scale: vary(recipe, scale=scale),
         meaning=lambda found, right: f"the scale is about {found}, where {right} is right",
-        fix="multiply Q·Kᵀ by the scale that the problem states; unless it states one, 1/√D",
+        fix="multiply Q·Kᵀ by the scale that the problem states; unless it states one, 1/√D for "
+        "the dot product and 1 for others",
         shows="nearly any inputs",
         option=scaled,
         negative=True,
+    ),
+    Quantity(
+        name="cosine_at_another_scale",
+        topic="scale function",
+        right=lambda problem: 1.0 if problem.score == "dot" else None,
+        put=lambda recipe, scale: vary(recipe, score="cosine", scale=scale),
+        meaning=lambda found, _: (
+            f"query and key are divided by their lengths, and the cosines are multiplied by {found}"
+        ),
+        fix="multiply query and key as they are, or state the score cosine",
+        shows="nearly any inputs",
+        option=lambda scale, _: f"--score cosine --scale {shortest(scale)}",
     ),
     Quantity(
         name="another_softcap",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attncli.dtypes import widen
 from attncli.referee.convention import Convention
+from attncli.referee.options import shortest
 from attncli.referee.recipe import Recipe, vary
 
 if TYPE_CHECKING:
@@ -17,22 +20,53 @@ if TYPE_CHECKING:
 __all__ = ["FUNCTION"]
 
 Apply = Callable[[Recipe], Recipe | None]
+# What the norms of models add under the root.
+_EPSILONS = (0.0, 1e-6, 1e-5)
 
 
-def _cosine_for_dot(recipe: Recipe) -> Recipe | None:
-    return vary(recipe, score="cosine") if recipe.problem.score == "dot" else None
+def _kept(problem: Problem) -> float:
+    return problem.scale
 
 
-def _root_mean_square_for_dot(recipe: Recipe) -> Recipe | None:
-    """Divide query and key by the root of their mean square: by their length, times √D."""
+def _one(_: Problem) -> float:
+    return 1.0
+
+
+def _of_width(problem: Problem) -> float:
+    """Return 1/√D."""
+    return 1 / math.sqrt(problem.query.shape[3])
+
+
+def _instead(
+    asked: str, done: str, scale: Callable[[Problem], float] = _kept, **changes: Any
+) -> Apply:
+    """Make an `apply` with another score function than the one that is asked for."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        # With the scale that is asked for anyway it is said once.
+        if problem.score != asked or (scale is not _kept and scale(problem) == problem.scale):
+            return None
+        return vary(recipe, score=done, scale=scale(problem), **changes)
+
+    return apply
+
+
+def _normed(recipe: Recipe, *, epsilon: float, scale: Callable[[Problem], float]) -> Recipe | None:
+    """Divide query and key by the root of their mean square."""
     problem = recipe.problem
-    if problem.score != "dot":
+    if problem.score != "dot" or (scale is not _kept and scale(problem) == problem.scale):
         return None
-    return vary(recipe, score="cosine", scale=problem.scale * problem.query.shape[3])
+    rows = {side: widen(getattr(problem, side), np.float64) for side in ("query", "key")}
+    normed = {
+        side: array / np.sqrt(np.maximum(_mean_square(array) + epsilon, np.finfo(np.float64).tiny))
+        for side, array in rows.items()
+    }
+    return vary(recipe, scale=scale(problem), **normed)
 
 
-def _dot_for_cosine(recipe: Recipe) -> Recipe | None:
-    return vary(recipe, score="dot") if recipe.problem.score == "cosine" else None
+def _mean_square(array: Any) -> Any:
+    return np.mean(np.square(array), axis=-1, keepdims=True)
 
 
 def _one_side(side: str) -> Apply:
@@ -48,26 +82,30 @@ def _one_side(side: str) -> Apply:
     return apply
 
 
-def _dot_for_general(recipe: Recipe) -> Recipe | None:
-    if recipe.problem.score != "general":
-        return None
-    return vary(recipe, score="dot", score_weight=None)
-
-
 def _transposed(recipe: Recipe) -> Recipe | None:
     weight = recipe.problem.score_weight
     return None if weight is None else vary(recipe, score_weight=np.asarray(weight).T)
 
 
-def _cosine_option(problem: Problem) -> str:
-    return f"--score cosine --scale {problem.scale!r}"
+def _asking_for(score: str, scale: Callable[[Problem], float]) -> Callable[[Problem], str]:
+    """Return how a score function is asked for at a scale."""
+
+    def option(problem: Problem) -> str:
+        default = 1.0 if score == "cosine" else _of_width(problem)
+        number = scale(problem)
+        # What is given already stays given.
+        same = number == default and problem.scale in (default, number)
+        return f"--score {score}" + ("" if same else f" --scale {shortest(number)}")
+
+    return option
 
 
 def _function(name: str, meaning: str, fix: str, apply: Apply, **more: Any) -> Convention:
     shows = more.pop("shows", "nearly any inputs")
+    # Each says which scale goes with it: no mistake of the scale is told beside it.
     return Convention(
         name=name,
-        topic="score function",
+        topic="scale function",
         meaning=meaning,
         fix=fix,
         shows=shows,
@@ -76,27 +114,52 @@ def _function(name: str, meaning: str, fix: str, apply: Apply, **more: Any) -> C
     )
 
 
+def _norms() -> Iterator[Convention]:
+    before: list[str] = []
+    for scale, scale_name, scale_words in (
+        (_kept, "", ""),
+        (_one, "_unscaled", ", and their product is not scaled"),
+    ):
+        for epsilon in _EPSILONS:
+            ending = f"_{epsilon:.0e}".replace("e-0", "e-") if epsilon else ""
+            words = f", with {epsilon:.0e} under the root".replace("e-0", "e-") if epsilon else ""
+            name = f"query_key_normed{scale_name}{ending}"
+            yield _function(
+                name,
+                "query and key are divided by the root of their mean square, as models with an "
+                f"RMSNorm of queries and keys do{words}{scale_words}",
+                "multiply query and key as they are, or give them normalised",
+                partial(_normed, epsilon=epsilon, scale=scale),
+                variant_of=tuple(before),
+            )
+            before.append(name)
+
+
 FUNCTION = (
-    _function(
-        "cosine_unasked",
-        "query and key are divided by their lengths: the scores are cosines",
-        "multiply query and key as they are, or state the score cosine",
-        _cosine_for_dot,
-        option=_cosine_option,
+    *(
+        _function(
+            f"cosine_unasked{ending}",
+            f"query and key are divided by their lengths: the scores are cosines{words}",
+            "multiply query and key as they are, or state the score cosine",
+            _instead("dot", "cosine", scale),
+            option=_asking_for("cosine", scale),
+        )
+        for scale, ending, words in (
+            (_kept, "", ""),
+            (_one, "_unscaled", ", which are not scaled"),
+        )
     ),
-    _function(
-        "query_key_normed",
-        "query and key are divided by the root of their mean square, as models with an RMSNorm of "
-        "queries and keys do",
-        "multiply query and key as they are, or give them normalised",
-        _root_mean_square_for_dot,
-    ),
-    _function(
-        "lengths_not_divided",
-        "query and key are not divided by their lengths: the scores are dot products, not cosines",
-        "divide query and key by their lengths before the product",
-        _dot_for_cosine,
-        option=lambda _: "--score dot",
+    *_norms(),
+    *(
+        _function(
+            f"dot_for_cosine{ending}",
+            "query and key are not divided by their lengths: the scores are "
+            f"{words}dot products, not cosines",
+            "divide query and key by their lengths before the product",
+            _instead("cosine", "dot", scale),
+            option=_asking_for("dot", scale),
+        )
+        for scale, ending, words in ((_kept, "", ""), (_of_width, "_scaled", "scaled "))
     ),
     *(
         _function(
@@ -107,12 +170,18 @@ FUNCTION = (
         )
         for side in ("query", "key")
     ),
-    _function(
-        "score_weight_missing",
-        "the matrix W between query and key is left out",
-        "multiply q · W · k",
-        _dot_for_general,
-        shows="W ≠ 1",
+    *(
+        _function(
+            f"score_weight_missing{ending}",
+            f"the matrix W between query and key is left out{words}",
+            "multiply q · W · k",
+            _instead("general", "dot", scale, score_weight=None),
+            shows="W ≠ 1",
+        )
+        for scale, ending, words in (
+            (_kept, "", ""),
+            (_of_width, "_scaled", ", and the product is divided by √D"),
+        )
     ),
     _function(
         "score_weight_transposed",

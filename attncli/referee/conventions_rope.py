@@ -15,11 +15,12 @@ from attncli.engine.operands import prepare
 from attncli.positions import rotate
 from attncli.problem import Rope
 from attncli.referee.convention import Convention
-from attncli.referee.options import without_rope
+from attncli.referee.options import shortest, without_rope
 from attncli.referee.recipe import Recipe, vary
 
 if TYPE_CHECKING:
     from attncli.positions import Pairing
+    from attncli.problem import Problem
 
 __all__ = ["ROPE"]
 
@@ -60,6 +61,11 @@ def _with_base(base: float, rope: Rope) -> Rope:
 
 def _with_exponents(factor: float, rope: Rope) -> Rope:
     return rope._replace(base=rope.base**factor)
+
+
+def _exponents_option(factor: float, problem: Problem) -> str:
+    """Return the base with which the exponents come out so."""
+    return "" if problem.rope is None else f"--rope-base {shortest(problem.rope.base**factor)}"
 
 
 def _other_pairing(rope: Rope) -> Rope:
@@ -228,6 +234,7 @@ ROPE = (
             _rope_as(partial(_with_exponents, factor)),
             fix="pair p turns by base^(−2p/D) a position, p from 0 to D/2 − 1",
             shows="a width above 2",
+            option=partial(_exponents_option, factor),
         )
         for word, wrong, factor in (("halved", "−p/D", 0.5), ("doubled", "−4p/D", 2.0))
     ),
