@@ -292,3 +292,11 @@ def test_options_of_a_dump_may_be_words(folder: Path) -> None:
     found = gather(["d.npz"])
     assert isinstance(found, Gathered)
     assert (found.arguments["rope"], found.arguments["causal"]) == ("half", True)
+
+
+@pytest.mark.parametrize("name", ["k", "mask", "sinks", "tokens", "checkpoint"])
+def test_a_dump_names_no_files(folder: Path, name: str) -> None:
+    np.save("k.npy", np.ones((2, 2)))
+    np.savez("d.npz", **{"q": np.ones((2, 2)), "k": np.ones((2, 2)), name: "k.npy"})
+    with pytest.raises(InputError, match=f"d.npz#{name} holds text, expected real numbers"):
+        gather(["d.npz"])

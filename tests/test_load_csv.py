@@ -77,6 +77,8 @@ def test_names_are_told_from_numbers(text, values, rows, columns):
         ("1,,2\n", "line 1, column 2", "empty"),
         ("1,2,\n3,4,\n", "line 1, column 3", "empty"),
         (",1,2\n3,4,5\n", "line 1, column 1", "empty"),
+        (",1,2\n1,0.5,0.5\n0.2,0.3,0.5\n", "line 1, column 1", "empty"),
+        (",1\n1,0\n3,0\n", "line 1, column 1", "empty"),
         ("1;2,5\n3;4,5\n", "line 1, column 2", "'2,5'"),
         ("1\t2,5\n3\t4,5\n", "line 1, column 2", "'2,5'"),
         ("1,2\n3,1e400\n", "line 2, column 2", "'1e400'"),

@@ -288,6 +288,11 @@ def test_a_mask_whose_polarity_was_stated_is_told_the_other_one() -> None:
 
 def test_an_inverted_padding_mask_is_suspected() -> None:
     pose(np.ones((1, 2)), np.ones((30, 2)), key_padding_mask=np.arange(30) < 2)  # a short text
+    batch = np.ones((2, 30, 2))
+    left = np.arange(30) >= np.array([[28], [29]])
+    pose(batch, batch, key_padding_mask=left)  # short texts that are padded on the left
+    (message,) = advice(query=batch, key=batch, key_padding_mask=left * [[1], [0]])
+    assert message.startswith("key_padding_mask lets only 3.3 % of the keys be seen: is it")
     padding = np.arange(30) > 28
     (message,) = advice(query=np.ones((1, 2)), key=np.ones((30, 2)), key_padding_mask=padding)
     assert message.startswith("key_padding_mask lets only 3.3 % of the keys be seen: is it")
@@ -298,7 +303,8 @@ def test_an_ambiguous_matrix_of_three_axes_is_said_how_it_is_read(name: str) -> 
     (message,) = advice(query=SQUARE, key=SQUARE, **{name: np.ones((2, 3, 3))})
     message = message.replace(name, "mask")
     assert message.startswith("mask of shape (2, 3, 3) is read as one matrix a head, (H, L, S)")
-    assert message.endswith("give it as (B, 1, L, S)")
+    assert message.endswith("four axes: (1, H, L, S), or (B, 1, L, S) for one a batch entry")
+    pose(SQUARE, SQUARE, **{name: np.ones((1, 2, 3, 3))})
 
 
 def test_exchanged_head_and_sequence_axes_are_suspected() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -117,9 +117,7 @@ def check(
     if judging.diff is not None:
         figure_format("--diff", judging.diff)
     with advice(quiet=run.quiet):
-        # Projections too are computed in float64, unless --precision says otherwise.
-        exact = replace(options, precision=options.precision or "float64")
-        question = ask(exact, PickOptions(), run, more=True)
+        question = ask(options, PickOptions(), run, more=True)
         if judging.diff is not None:
             judged_files = [split_member(file)[0] for file in files.values()]
             refuse_inputs([judging.diff], [*question.inputs, *judged_files])

@@ -22,6 +22,7 @@ __all__ = [
     "RESULTS",
     "ROWS_ARE",
     "SHORT",
+    "WORDS",
     "full_name",
     "missing_input",
     "nearest_name",
@@ -40,21 +41,11 @@ LISTS = (
     *("kv_lengths", "query_lengths", "query_offset", "alibi_slopes", "sinks", "score_vector"),
     *("bq", "bk", "bv", "bo"),
 )
+# Options that are words.
+WORDS = ("mask_means", "causal_align", "rope", "score", "layout", "precision", "positions")
 _PLAIN_OPTIONS = (
-    "scale",
-    "mask_means",
-    "causal",
-    "causal_align",
-    "window",
-    "softcap",
-    "rope",
-    "rope_base",
-    "score",
-    "heads",
-    "kv_heads",
-    "layout",
-    "precision",
-    "positions",
+    *WORDS,
+    *("scale", "causal", "window", "softcap", "rope_base", "heads", "kv_heads"),
 )
 KNOWN = (*MATRICES, *LISTS, *_PLAIN_OPTIONS, *LABELS, "plain", "checkpoint")
 ROWS_ARE = {

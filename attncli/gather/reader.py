@@ -18,6 +18,7 @@ from attncli.gather.entries import (
     PROJECTIONS,
     RESULTS,
     ROWS_ARE,
+    WORDS,
     full_name,
     missing_input,
     nearest_name,
@@ -105,7 +106,13 @@ class Reader:
             if full in taken:
                 raise InputError(f"{document.name}: both {taken[full]} and {name} are given")
             taken[full] = name
-            self.take(full, document.entries[name], document.folder)
+            value = document.entries[name]
+            if document.dump and isinstance(value, str) and full not in WORDS:
+                # What a program dumped names no files.
+                raise InputError(
+                    f"{document.name}#{printable(name)} holds text, expected real numbers"
+                )
+            self.take(full, value, document.folder)
         self._check_complete(document, strange)
 
     def _check_complete(self, document: LoadedMapping, strange: list[str]) -> None:

@@ -270,6 +270,9 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
             body.labels.append(cells[0])
         body.numbers.extend(read(cells, start, partial(table.refusal, line=line)))
         body.refuse_many()
+    if headings.certain and not _count_alike(first[start:], body.labels):
+        what = "this cell is empty, expected a number"
+        raise table.refusal(what, first_line, 1, "labels that are numbers count 0, 1, 2, …")
     if not body.numbers:
         raise table.refusal(f"found only {quoted(first[0])}, expected numbers", first_line, 1)
     width = len(first) - start
@@ -281,6 +284,13 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
         tuple(body.labels) if headings.column else None,
         tuple(first[start:]) if headings.row else None,
     )
+
+
+def _count_alike(columns: list[str], rows: list[str]) -> bool:
+    """Whether columns that count from 1 stand over rows that do, or do not count so."""
+    if columns[:1] != ["1"] or not all(map(is_numeric, columns)):
+        return True
+    return rows == [str(row) for row in range(1, len(rows) + 1)]
 
 
 def _skim(table: _Table, body: _Body, heading: int, width: int) -> Iterator[Row]:

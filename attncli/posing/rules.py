@@ -186,8 +186,9 @@ def _key_padding(
             f"{shape_text((keys,))}, batch and keys; found {shape_text(array.shape)}"
         )
     seen = _read_as(means, np.atleast_2d(array))
-    # A few keys at the beginning are a short text in a long row, which is no mistake.
-    if not seen[:, 0].any():
+    # A few keys at the beginning are a short text in a long row, and at the end one that is
+    # padded on the left; but no padding leaves a text of a batch without any key.
+    if not seen[:, 0].any() and (len(seen) == 1 or not seen.any(axis=1).all()):
         _advise_on_polarity(say("key_padding_mask"), seen, means, "keys be seen")
     return seen
 
@@ -205,8 +206,8 @@ def to_weights(name: str, array: Array, form: Layout, shape: Shape) -> Array:
     if array.ndim == 3 and len(target) == 4 and 1 < len(array) == shape[0] == shape[1]:
         warn(
             f"{name} of shape {shape_text(array.shape)} is read as one matrix a head, (H, L, S), "
-            "by NumPy's rules; batch and heads are equally many, so (B, L, S) would fit too. For "
-            "one matrix a batch entry give it as (B, 1, L, S)"
+            "by NumPy's rules; batch and heads are equally many, so (B, L, S) would fit too. Say "
+            "which with four axes: (1, H, L, S), or (B, 1, L, S) for one a batch entry"
         )
     return form.broadcastable(array)
 

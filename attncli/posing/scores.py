@@ -48,7 +48,8 @@ def scale_of(scale: object, score: str, width: int, dtype: np.dtype[Any]) -> flo
         return 1.0 / math.sqrt(width) if score == "dot" else 1.0
     number = arguments.finite_number("scale", scale)
     least, most = float(np.finfo(dtype).tiny), float(np.finfo(dtype).max)
-    if number and not least <= abs(number) <= most:
+    # The limit as it is printed is within it.
+    if number and not least * (1 - 1e-6) <= abs(number) <= most:
         raise DataError(
             f"scale: expected 0, or a size from {least:g} to {most:g} for {dtype.name}; "
             f"found {number:g}",
