@@ -121,8 +121,10 @@ SCORE_OPTIONS = {
         ("cosine_unasked_unscaled", {}, unit, unit, 1.0),
         ("cosine_at_another_scale", {}, unit, unit, 20.0),
         ("query_key_normed_unscaled", {}, rms_norm, rms_norm, 1.0),
-        ("query_key_normed_1e-6", {}, rms_norm_of(1e-6), rms_norm_of(1e-6), 0.5),
-        ("query_key_normed_1e-5", {}, rms_norm_of(1e-5), rms_norm_of(1e-5), 0.5),
+        ("query_key_normed_1e_6", {}, rms_norm_of(1e-6), rms_norm_of(1e-6), 0.5),
+        ("query_key_normed_1e_5", {}, rms_norm_of(1e-5), rms_norm_of(1e-5), 0.5),
+        ("query_key_normed_unscaled_1e_6", {}, rms_norm_of(1e-6), rms_norm_of(1e-6), 1.0),
+        ("query_key_normed_unscaled_1e_5", {}, rms_norm_of(1e-5), rms_norm_of(1e-5), 1.0),
         ("dot_for_cosine_scaled", {"score": "cosine"}, None, None, 0.5),
         ("score_weight_missing_scaled", {"score": "general", "score_weight": W}, None, None, 0.5),
         ("dot_for_cosine", {"score": "cosine", "scale": 3.0}, None, None, 3.0),
@@ -141,7 +143,7 @@ SCORE_OPTIONS = {
 def test_another_score_function(seed, name, given, query, key, scale):
     q, k, v = draw(seed, *[(2, 2, 8, 4)] * 3)
     wrong = plain(query(q) if query else q, key(k) if key else k, v, scale=scale)
-    dtype = "float64" if "1e-" in name else "float32"
+    dtype = "float64" if "1e_" in name else "float32"
     report = ask((q, k, v), wrong, dtype, **given)
     assert named(report) == {name}
     options = report.diagnosis.explanations[0].options

@@ -121,9 +121,9 @@ def _norms() -> Iterator[Convention]:
         (_one, "_unscaled", ", and their product is not scaled"),
     ):
         for epsilon in _EPSILONS:
-            ending = f"_{epsilon:.0e}".replace("e-0", "e-") if epsilon else ""
-            words = f", with {epsilon:.0e} under the root".replace("e-0", "e-") if epsilon else ""
-            name = f"query_key_normed{scale_name}{ending}"
+            size = f"{epsilon:.0e}".replace("e-0", "e-") if epsilon else ""
+            words = f", with {size} under the root" if size else ""
+            name = f"query_key_normed{scale_name}{size and '_' + size.replace('-', '_')}"
             yield _function(
                 name,
                 "query and key are divided by the root of their mean square, as models with an "
