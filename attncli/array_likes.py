@@ -28,7 +28,7 @@ def as_ndarray(name: str, value: object) -> npt.NDArray[Any]:
     DataError
         NumPy cannot make an array of it.
     """
-    if isinstance(value, np.ndarray) and type(value) is not np.ndarray and np.ma.is_masked(value):
+    if _is_masked(value):
         raise DataError(
             f"{name}: expected an array of numbers; found a masked array",
             hint="give its data, and say which keys are hidden with mask or key_padding_mask",
@@ -38,6 +38,15 @@ def as_ndarray(name: str, value: object) -> npt.NDArray[Any]:
         return np.asarray(value) if bits is None else as_bfloat16(np.asarray(bits))
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         raise _refusal(name, value, str(error)) from error
+
+
+def _is_masked(value: object) -> bool:
+    """Whether something in an array, or in a list of arrays, is masked."""
+    masked = sys.modules.get("numpy.ma")
+    if masked is None:  # who has such an array has imported it
+        return False
+    arrays = value if isinstance(value, (list, tuple)) else (value,)
+    return any(isinstance(a, masked.MaskedArray) and masked.is_masked(a) for a in arrays)
 
 
 def _bfloat16_bits(value: object) -> Any:
