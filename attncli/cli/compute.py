@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
     import typer
+    from rich.console import RenderableType
 
     from attncli.problem import Problem
     from attncli.result import Attention
@@ -215,28 +216,40 @@ def _print_tables(
     pick: PickOptions,
     average: AverageOptions,
 ) -> None:
-    from attncli.view.answer import answer_parts, average_parts  # noqa: PLC0415
-
     screen = console(run.color)
-    picked = pick.batch, pick.head
     limits = _limits(output, run)
     arrays = [name for name in names if name in OUTPUTS]
-    if average.average_heads:  # weights of all heads together are a table of their own
-        place = arrays.index("weights") if "weights" in arrays else len(arrays)
-        tables = [arrays[:place], arrays[place : place + 1], arrays[place + 1 :]]
-    else:
-        tables = [arrays]
-    for shown in filter(None, tables):
-        if average.average_heads and shown == ["weights"]:
-            parts = average_parts(problem, answer.weights, limits, picked[0], threads=run.threads)
-        else:
-            parts = answer_parts(problem, answer, shown, limits, picked, threads=run.threads)
-        for part in parts:
-            screen.print(part)
+    for part in _array_parts(problem, answer, arrays, limits, pick, average, run):
+        screen.print(part)
     for name in names:
         if name in SUMMARIES:
             for line in summaries.parts(name, limits):
                 screen.print(line)
+
+
+def _array_parts(
+    problem: Problem,
+    answer: Attention,
+    names: list[str],
+    limits: Limits,
+    pick: PickOptions,
+    average: AverageOptions,
+    run: RunOptions,
+) -> Iterator[RenderableType]:
+    """Yield the tables of the outputs; the mean of the heads is one of its own, in its place."""
+    from attncli.view.answer import answer_parts, average_parts  # noqa: PLC0415
+
+    averaged = average.average_heads and "weights" in names
+    place = names.index("weights") if averaged else len(names)
+    picked = pick.batch, pick.head
+    if names[:place]:
+        yield from answer_parts(problem, answer, names[:place], limits, picked, threads=run.threads)
+    if averaged:
+        yield from average_parts(problem, answer.weights, limits, pick.batch, threads=run.threads)
+    if names[place + 1 :]:
+        yield from answer_parts(
+            problem, answer, names[place + 1 :], limits, picked, threads=run.threads
+        )
 
 
 def _limits(output: OutputOptions, run: RunOptions) -> Limits:

@@ -66,8 +66,9 @@ def explain(
 ) -> None:
     """Explain one query with every number on its way.
 
-    The products, the score, why a key is hidden, the exponentials, the weights, and the
-    weighted sum of the values. Head 0 and batch entry 0 unless --head and --batch say.
+    The products, the score, why a key is hidden, the exponentials, the weights, the weighted
+    sum of the values, and what an output projection makes of it. Head 0 and batch entry 0
+    unless --head and --batch say.
 
     attncli explain q.csv k.csv v.csv --query 0
     """

@@ -63,7 +63,8 @@ class ProblemOptions:
         float | None,
         Option(
             metavar="NUMBER",
-            help="Multiplies the product of query and key; 1/√D unless given.",
+            help="Multiplies the product of query and key; 1/√D unless given, and 1 with another "
+            "--score than dot.",
             rich_help_panel=SCORES,
         ),
     ] = None
@@ -364,7 +365,7 @@ class OutputOptions:
         Option(
             metavar="NAMES",
             help="Some of weights, context, scores, raw, capped, lse, stats, top, with commas; "
-            "weights,context unless given.",
+            "weights,context unless given; repeatable.",
             rich_help_panel=MOST_USED,
         ),
     ] = None

@@ -177,7 +177,7 @@ class _Judged(NamedTuple):
 def _exactly_made(problem: Problem) -> Problem:
     """Return the problem with query, key and value projected in float64, if nobody said how."""
     made = problem.made_from
-    if made is None or made.arguments["precision"] is not None:
+    if made is None or made.arguments["precision"] is not None or made.query.dtype == np.float64:
         return problem
     exact = project(**{**made.arguments, "precision": "float64"})
     return replace(
