@@ -210,6 +210,7 @@ def test_other_shapes_are_explained_where_the_shape_is_another_alone(monkeypatch
     reshaping = tuple(convention for convention in CONVENTIONS if convention.reshapes)
     monkeypatch.setattr(search, "CONVENTIONS", reshaping)
     monkeypatch.setattr(search, "FITTED", ())
+    monkeypatch.setattr(search, "SHOWN", ())
     q, k, v = draw(0)
     assert ask((q, k, v), plain(q, k, v, scale=1)).diagnosis.tried == 0
     assert named(ask((q, k, v), plain(q, k, v)[:, :, None])) == {"axes_of_length_1"}

@@ -58,6 +58,8 @@ class Quantity:
         It may have the other sign.
     whole : bool
         It is a whole number.
+    variant_of : tuple of str
+        Of the convention.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Quantity:
     option: Callable[[float, Problem], str] = lambda *_: ""
     negative: bool = False
     whole: bool = False
+    variant_of: tuple[str, ...] = ()
 
     @property
     def multiples(self) -> tuple[float, ...]:
@@ -123,6 +126,7 @@ def another(quantity: Quantity, case: Case, deadline: float = math.inf) -> Conve
         shows=quantity.shows,
         apply=lambda recipe: quantity.put(recipe, number),
         option=lambda problem: quantity.option(number, problem),
+        variant_of=quantity.variant_of,
     )
 
 
@@ -242,6 +246,7 @@ QUANTITIES = (
         shows="nearly any inputs",
         option=scaled,
         negative=True,
+        variant_of=("strongest_keys",),
     ),
     Quantity(
         name="cosine_at_another_scale",

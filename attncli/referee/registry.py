@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from attncli.referee.another_factor import another_factor
+from attncli.referee.another_mask import another_mask, strongest_keys
 from attncli.referee.another_number import QUANTITIES, another
 from attncli.referee.conventions_alibi import ALIBI
 from attncli.referee.conventions_attended import ATTENDED
@@ -33,16 +34,20 @@ from attncli.referee.conventions_softmax import PRECISION, SOFTMAX
 from attncli.referee.conventions_splits import SPLITS
 from attncli.referee.conventions_turns import TURNS
 from attncli.referee.conventions_window import WINDOW
+from attncli.referee.dropout import dropout, zeroed_weights
 from attncli.referee.one_part import one_part
 from attncli.referee.zeros_counted import zeros_counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from attncli.referee.case import Case
     from attncli.referee.convention import Convention
 
-__all__ = ["CONVENTIONS", "FITTED"]
+    # Cases and a deadline in, a convention out, or None.
+    Fitted = Callable[[Sequence[Case], float], Convention | None]
+
+__all__ = ["CONVENTIONS", "FITTED", "SHOWN"]
 
 # Inputs first, because some build the recipe anew; then from the product to the files.
 # What happens to queries that see no key is decided when every rule is known.
@@ -85,10 +90,19 @@ CONVENTIONS = (
     *AXES,
 )
 
-# Made for the files: a case and a deadline in, a convention out, or None.
-FITTED: tuple[Callable[[Case, float], Convention | None], ...] = (
-    *(partial(another, quantity) for quantity in QUANTITIES),
-    another_factor,
-    zeros_counted,
-    one_part,
+
+def _of_first(fitted: Callable[[Case, float], Convention | None]) -> Fitted:
+    """Look at one case alone, which tells enough."""
+    return lambda cases, deadline: fitted(cases[0], deadline)
+
+
+# Made for the files.
+FITTED: tuple[Fitted, ...] = (
+    *(_of_first(partial(another, quantity)) for quantity in QUANTITIES),
+    *map(_of_first, (another_factor, zeros_counted, one_part)),
+    dropout,
+    strongest_keys,
 )
+
+# Made of all that the weights of the files show: they explain much, and say little.
+SHOWN: tuple[Callable[[Sequence[Case]], Convention | None], ...] = (another_mask, zeroed_weights)

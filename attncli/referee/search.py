@@ -12,7 +12,7 @@ from attncli.referee.case import Case, Cases, Question
 from attncli.referee.convention import Convention, Need
 from attncli.referee.fit import Fit, agrees, fit, leaves_less, may_agree
 from attncli.referee.options import together
-from attncli.referee.registry import CONVENTIONS, FITTED
+from attncli.referee.registry import CONVENTIONS, FITTED, SHOWN
 from attncli.referee.report import Explanation
 
 if TYPE_CHECKING:
@@ -90,12 +90,13 @@ class Search:
         # Before those that take long: of a large problem the time may not suffice for all.
         fitted = [] if found else self._fitted()
         found += self._explain([(one,) for one in alone[len(quick) :]], _BITS_FOR_ONE)
+        shown = [] if found or fitted else self._shown()
         if not found and pairs:
             two = self._pairs(alone)
             if fitted:
                 two = [pair for pair in two if {c.topic for c in pair} <= _AS_A_SCALE]
             found = self._explain(two, _BITS_FOR_TWO)
-        explanations = [self._explanation(*item) for item in _best(found or fitted)]
+        explanations = [self._explanation(*item) for item in _best(found or fitted or shown)]
         everywhere = [explanation for explanation in explanations if not explanation.fails_at]
         return tuple(everywhere or explanations)
 
@@ -104,7 +105,15 @@ class Search:
         cases = self.cases.of(frozenset())
         if time.monotonic() > self.deadline or not cases:
             return []
-        made = [fitted(cases[0], self.deadline) for fitted in FITTED]
+        made = [fitted(cases, self.deadline) for fitted in FITTED]
+        return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
+
+    def _shown(self) -> list[tuple[Fit, Group]]:
+        """Explain by zeros and a mask that the weights of the files show."""
+        cases = self.cases.of(frozenset())
+        if time.monotonic() > self.deadline or not cases:
+            return []
+        made = [shown(cases) for shown in SHOWN]
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
     def _sensible(self) -> list[Convention]:

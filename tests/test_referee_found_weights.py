@@ -1,0 +1,107 @@
+"""Mistakes that are read off the weights: dropout, masks that no rule makes, top-k, lost keys."""
+
+import numpy as np
+import pytest
+from referee_numpy import SEEDS, ask, draw, named, plain, softmax
+
+SHAPE = (1, 2, 12, 16)
+
+
+def scores_of(q, k):
+    return q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+
+
+def outputs(weights, v):
+    """Give the weights alone, the context alone, and both."""
+    context = weights @ v.astype("f8")
+    return {"weights": weights}, {"context": context}, {"weights": weights, "context": context}
+
+
+def told(report):
+    (explanation,) = report.diagnosis.explanations
+    (convention,) = explanation.conventions
+    return convention
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("p", [0.1, 0.25, 0.5])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_dropout_is_told_with_its_share(seed, p, dtype):
+    q, k, v = draw(seed, *[SHAPE] * 3)
+    kept = np.random.default_rng(seed).random((1, 2, 12, 12)) >= p
+    weights = np.where(kept, softmax(scores_of(q, k)) / (1 - p), 0)
+    for given in outputs(weights, v):
+        convention = told(ask((q, k, v), given, dtype))
+        assert convention.name == "dropout"
+        assert convention.meaning.endswith(f"the others are divided by 1 − {p}")
+        assert f"p is about {p}" in convention.fix or "dropout_p=0" in convention.fix
+
+
+def test_dropout_of_a_large_problem_and_beside_a_causal_mask():
+    shape = (1, 2, 300, 32)
+    q, k, v = draw(0, *[shape] * 3)
+    random = np.random.default_rng(0)
+    scores = np.where(np.tri(300, dtype=bool), scores_of(q, k), -np.inf)
+    weights = np.where(random.random(scores.shape) < 0.3, 0, softmax(scores) / 0.7)
+    report = ask((q, k, v), {"weights": weights}, causal=True)
+    assert told(report).meaning.endswith("the others are divided by 1 − 0.3")
+    # Of the weights that there are, not of those that the mask hides.
+    percent = float(told(report).meaning.split(": ")[1].split(" %")[0])
+    assert 25 < percent < 35
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_mask_that_no_rule_makes(seed):
+    q, k, v = draw(seed, *[SHAPE] * 3)
+    hidden = np.random.default_rng(seed).random((1, 2, 12, 12)) < 0.2
+    weights = softmax(np.where(hidden, -np.inf, scores_of(q, k)))
+    for given in outputs(weights, v):
+        convention = told(ask((q, k, v), given))
+        assert convention.name == "another_mask"
+        assert f"hides what should be seen: {hidden.sum()} of 288 pairs" in convention.meaning
+        assert "shows" not in convention.meaning
+
+
+def test_a_mask_is_told_by_its_keys():
+    q, k, v = draw(0, *[SHAPE] * 3)
+    right = np.tri(12, dtype=bool)
+    wrong = right.copy()
+    wrong[5, 9], wrong[6, 2], wrong[7, 3] = True, False, False
+    context = plain(q, k, v, wrong)
+    meaning = told(ask((q, k, v), context, causal=True)).meaning
+    assert "hides what should be seen: keys 2 and 3, 4 of 288 pairs" in meaning
+    assert "shows what should be hidden: key 9, 2 of 288 pairs" in meaning
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_only_the_strongest_keys(count):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    scores = scores_of(q, k)
+    least = np.sort(scores, axis=-1)[..., -count, None]
+    weights = softmax(np.where(scores >= least, scores, -np.inf))
+    for given in outputs(weights, v):
+        convention = told(ask((q, k, v), given))
+        assert convention.name == "strongest_keys"
+        assert ("only the 3 keys" in convention.meaning) == (count == 3)
+
+
+def test_weights_that_were_lost_behind_the_softmax():
+    q, k, v = draw(0, *[SHAPE] * 3)
+    weights = softmax(scores_of(q, k))
+    weights[..., [3, 7]] = 0
+    for given in outputs(weights, v):
+        convention = told(ask((q, k, v), given))
+        assert convention.name == "zeroed_weights"
+        assert convention.meaning.startswith("17 % of the weights are 0")
+
+
+def test_what_a_context_does_not_show_gets_no_name():
+    q, k, v = draw(0, *[SHAPE] * 3)
+    kept = np.random.default_rng(0).random((1, 2, 12, 12)) >= 0.2
+    weights = np.where(kept, softmax(scores_of(q, k)) / 0.8, 0)
+    # Of 12 keys, a context of 6 columns has many weights that make it; of twins as many.
+    for value in (v[..., :6], np.concatenate([v[..., :6, :]] * 2, axis=-2)):
+        assert named(ask((q, k, value), weights @ value)) == set()
+    # Other weights in the places that are not 0 are no dropout, and no mask.
+    noisy = weights * np.random.default_rng(1).uniform(0.8, 1.2, weights.shape)
+    assert named(ask((q, k, v), {"weights": noisy})) == set()
