@@ -120,7 +120,7 @@ def attention(
         v of ``"additive"``; ones unless given.
     heads, kv_heads : int, optional
         Cut the width of 2-D or 3-D inputs into so many heads.
-    layout : {"sd", "bsd", "hsd", "shd", "bhsd", "bshd"}, optional
+    layout : {"sd", "bsd", "hsd", "sbd", "shd", "bhsd", "bshd", "sbhd"}, optional
         The axes, s being the sequence; ``"bsd"`` and ``"bhsd"`` unless given.
     precision : {"float32", "float64"}, optional
         What to compute in; the widest input dtype unless given, at least float32.

@@ -16,9 +16,17 @@ if TYPE_CHECKING:
 
 __all__ = ["LAYOUTS", "Layout"]
 
-LAYOUTS: dict[str, int] = {"sd": 2, "bsd": 3, "hsd": 3, "shd": 3, "bhsd": 4, "bshd": 4}
+_CANONICAL = "bhsd"
+_NAMES = ("sd", "bsd", "hsd", "sbd", "shd", "bhsd", "bshd", "sbhd")
+LAYOUTS: dict[str, int] = {axes: len(axes) for axes in _NAMES}
 _EXCHANGED = {"bhsd": "bshd", "bshd": "bhsd", "hsd": "shd", "shd": "hsd"}
 _DEFAULT = {2: "sd", 3: "bsd", 4: "bhsd"}
+# How (B, H, S, D) is made of each layout: the order of its axes, and where one is missing.
+_ORDER = {axes: tuple(axes.index(a) for a in _CANONICAL if a in axes) for axes in _NAMES}
+_MISSING = {axes: tuple(slice(None) if a in axes else None for a in _CANONICAL) for axes in _NAMES}
+# And backwards: the first of each axis that a layout does not have, and the order of the rest.
+_KEPT = {axes: tuple(slice(None) if a in axes else 0 for a in _CANONICAL) for axes in _NAMES}
+_BACK = {axes: tuple(sorted(axes, key=_CANONICAL.index).index(a) for a in axes) for axes in _NAMES}
 
 
 class Layout(NamedTuple):
@@ -82,32 +90,22 @@ class Layout(NamedTuple):
         ShapeError
             The packed width is not a multiple of the number of heads.
         """
-        if self.axes in ("sd", "bsd"):
-            if array.ndim == 2:
-                array = array[None]
-            batch, rows, width = array.shape
-            if not self.packed:
-                return array[:, None]
-            if width % heads:
-                raise ShapeError(
-                    f"{name}: the width {width} cannot be cut into {heads} heads of equal width"
-                )
-            return array.reshape(batch, rows, heads, width // heads).transpose(0, 2, 1, 3)
-        if self.axes == "hsd":
-            return array[None]
-        if self.axes == "shd":
-            return array.transpose(1, 0, 2)[None]
-        return array.transpose(0, 2, 1, 3) if self.axes == "bshd" else array
+        array = array.transpose(_ORDER[self.axes])[_MISSING[self.axes]]
+        if not self.packed:
+            return array
+        batch, _, rows, width = array.shape
+        if width % heads:
+            raise ShapeError(
+                f"{name}: the width {width} cannot be cut into {heads} heads of equal width"
+            )
+        return array.reshape(batch, rows, heads, width // heads).transpose(0, 2, 1, 3)
 
     def join(self, context: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return (B, H, L, E) in the user's axes: `split` backwards."""
         if self.packed:
             batch, _, rows, _ = context.shape
             context = context.transpose(0, 2, 1, 3).reshape(batch, 1, rows, -1)
-        if self.axes in ("shd", "bshd"):
-            context = context.transpose(0, 2, 1, 3)
-            return context if "b" in self.axes else context.reshape(context.shape[1:])
-        return _without_missing(context, self.axes)
+        return context[_KEPT[self.axes]].transpose(_BACK[self.axes])
 
     def without(self, axis: str) -> Layout:
         """Return the layout after one batch entry (``"b"``) or one head (``"h"``) was picked."""

@@ -77,7 +77,7 @@ CASES = {
     "compute v.csv k.csv q.csv": (
         ("query (v.csv) has shape (3, 2) and key (k.csv) (3, 3): expected the same width, "
         "found 2 and 3"),
-        "",
+        "query and value look exchanged: the order is query, key, value",
     ),
     "compute q.csv v.csv k.csv": (
         ("query (q.csv) has shape (2, 3) and key (v.csv) (3, 2): expected the same width, "
@@ -87,7 +87,7 @@ CASES = {
     "compute q.csv k.csv q.csv": (
         ("key (k.csv) has shape (3, 3) and value (q.csv) (2, 3): expected a value for each key, "
         "found 3 keys and 2 values"),
-        "value looks transposed",
+        "query and key look exchanged",
     ),
     # values
     "compute nan.csv k.csv v.csv": (
@@ -338,7 +338,8 @@ def test_a_real_process_says_the_same(tutorial: Path) -> None:
         (
             "error: query (v.csv) has shape (3, 2) and key (k.csv) (3, 3): "
             "expected the same width, found 2 and 3"
-        )
+        ),
+        "hint: query and value look exchanged: the order is query, key, value",
     ]
 
 

@@ -63,7 +63,7 @@ class TestTheSameBits:
         ids=lambda options: "-".join(options) or "plain",
     )
     @pytest.mark.parametrize("outputs", [OUTPUTS, ("context", "lse")], ids="-".join)
-    @pytest.mark.filterwarnings("ignore:.*no alignment said")
+    @pytest.mark.filterwarnings("ignore:.*no alignment given")
     def test_on_1_2_3_and_7_threads(self, options, outputs):
         qkv = large()
         one, *others = [

@@ -12,7 +12,7 @@ ONLY = ("context", "lse")
 QUERIES, KEYS, WIDTH = 320, 1200, 16
 pytestmark = [
     pytest.mark.usefixtures("kernels"),
-    pytest.mark.filterwarnings("ignore:.*no alignment said"),
+    pytest.mark.filterwarnings("ignore:.*no alignment given"),
 ]
 
 

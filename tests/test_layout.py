@@ -21,11 +21,20 @@ CASES = {
     "sd": (NUMBERS[0, 0], NUMBERS[:1, :1]),
     "bsd": (NUMBERS[:, 0], NUMBERS[:, :1]),
     "hsd": (NUMBERS[0], NUMBERS[:1]),
+    "sbd": (np.swapaxes(NUMBERS[:, 0], 0, 1), NUMBERS[:, :1]),
     "shd": (np.swapaxes(NUMBERS[0], 0, 1), NUMBERS[:1]),
     "bhsd": (NUMBERS, NUMBERS),
     "bshd": (np.swapaxes(NUMBERS, 1, 2), NUMBERS),
+    "sbhd": (np.moveaxis(NUMBERS, 2, 0), NUMBERS),
 }
-WEIGHT_AXES = {"sd": "", "bsd": "b", "hsd": "h", "shd": "h", "bhsd": "bh", "bshd": "bh"}
+WEIGHT_AXES = {
+    "sd": "",
+    "bsd": "b",
+    "sbd": "b",
+    "hsd": "h",
+    "shd": "h",
+    **dict.fromkeys(("bhsd", "bshd", "sbhd"), "bh"),
+}
 
 
 @pytest.mark.parametrize("axes", LAYOUTS)
@@ -43,14 +52,14 @@ def test_split_copies_nothing(axes: str) -> None:
     assert np.shares_memory(Layout(axes).split(mine, 1, "query"), mine)
 
 
-@pytest.mark.parametrize(("axes", "count"), [("sd", 1), ("bsd", B)])
+@pytest.mark.parametrize(("axes", "count"), [("sd", 1), ("bsd", B), ("sbd", B)])
 def test_packed_heads_lie_side_by_side(axes: str, count: int) -> None:
     rows = [np.concatenate([NUMBERS[b, h] for h in range(H)], axis=1) for b in range(count)]
-    packed = np.array(rows) if axes == "bsd" else rows[0]
+    packed = {"sd": rows[0], "bsd": np.array(rows), "sbd": np.stack(rows, axis=1)}[axes]
     layout = Layout.of(packed.ndim, axes, packed=True)
     np.testing.assert_array_equal(layout.split(packed, H, "query"), NUMBERS[:count])
     np.testing.assert_array_equal(layout.join(NUMBERS[:count]), packed)
-    assert layout.weight_axes == ("bh" if axes == "bsd" else "h")
+    assert layout.weight_axes == ("h" if axes == "sd" else "bh")
 
 
 @settings(max_examples=30, deadline=None)
@@ -73,6 +82,9 @@ def test_a_mask_is_broadcast_as_numpy_does_it(axes: str, data: st.DataObject) ->
 
 def test_picking_an_entry_leaves_a_layout_without_its_axis() -> None:
     assert Layout("bshd").without("b") == Layout("shd")
+    assert Layout("sbhd").without("b") == Layout("shd")
+    assert Layout("sbhd").without("h") == Layout("sbd")
+    assert Layout("sbd").without("b") == Layout("sd")
     assert Layout("bhsd").without("h") == Layout("bsd")
     assert Layout("bsd", packed=True).without("h") == Layout("bsd")
     assert Layout("bsd", packed=True).without("b") == Layout("sd", packed=True)
@@ -86,14 +98,14 @@ def test_wrong_layouts_say_what_there_is() -> None:
     with pytest.raises(UsageError) as unknown:
         Layout.of(3, "bds", packed=False)
     assert unknown.value.message == (
-        "layout: expected one of sd, bsd, hsd, shd, bhsd, bshd; found 'bds'"
+        "layout: expected one of sd, bsd, hsd, sbd, shd, bhsd, bshd, sbhd; found 'bds'"
     )
     with pytest.raises(UsageError, match=r"expected one of .*; found \[1, 2\]"):
         Layout.of(3, [1, 2], packed=False)
     with pytest.raises(UsageError) as other:
         Layout.of(3, "bhsd", packed=False)
     assert other.value.message == "layout 'bhsd' is for 4 axes; query has 3"
-    assert other.value.hint == "for 3 axes: bsd or hsd or shd"
+    assert other.value.hint == "for 3 axes: bsd or hsd or sbd or shd"
     with pytest.raises(UsageError, match="'hsd' has a head axis already"):
         Layout.of(3, "hsd", packed=True)
     with pytest.raises(ShapeError) as uneven:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,9 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      {"value": X.T}),
     ("Shape", ("query has shape (2, 4, 5, 6) and key (3, 4, 5, 6): expected the same batch, "
      "or 1 for keys and values"), None, {"query": HEADS, "key": np.ones((3, 4, 5, 6))}),
+    ("Shape", ("query has shape (5, 2, 6) and key (7, 2, 6): expected the same batch, or 1 for "
+     "keys and values"), "say what the first axis is with layout (--layout bsd, hsd, sbd or shd)",
+     {"query": np.ones((5, 2, 6)), "key": np.ones((7, 2, 6))}),
     ("Shape", ("query has shape (2, 4, 5, 6) and key (2, 3, 5, 6): 4 query heads cannot share "
      "3 key/value heads evenly"), ("where the sequence comes before the heads, (B, L, H, D), say "
      "layout bshd (--layout)"), {"query": HEADS, "key": np.ones((2, 3, 5, 6))}),
@@ -76,6 +80,18 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Shape", ("key has shape (4, 3) and value (2, 5): expected a value for each key, found 4 keys "
      "and 2 values"), "query and key look exchanged: the order is query, key, value",
      {"key": np.ones((4, 3)), "value": np.ones((2, 5))}),
+    ("Shape", ("key has shape (2, 3) and value (4, 5): expected a value for each key, found 2 keys "
+     "and 4 values"), "query and key look exchanged: the order is query, key, value",
+     {"query": np.ones((4, 3)), "key": X, "value": np.ones((4, 5))}),
+    ("Shape", "query has shape (4, 5) and key (4, 3): expected the same width, found 5 and 3",
+     "query and value look exchanged: the order is query, key, value",
+     {"query": np.ones((4, 5)), "key": np.ones((4, 3)), "value": X}),
+    ("Shape", "query has shape (4, 5) and key (2, 3): expected the same width, found 5 and 3",
+     "all three look exchanged: the order is query, key, value",
+     {"query": np.ones((4, 5)), "key": X, "value": np.ones((4, 3))}),
+    ("Shape", "query has shape (2, 3) and key (3, 2): expected the same width, found 3 and 2",
+     "one of them looks transposed (one query or key a row), or the second holds no keys",
+     {"query": X, "key": X.T, "value": None}),
     # heads and layout
     ("Usage", "kv_heads cuts packed keys and values; it needs heads beside it", None,
      {"kv_heads": 1}),
@@ -163,6 +179,14 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "keys); found (5, 4)"), "one row a batch entry is a key_padding_mask (--key-padding-mask)",
      {"query": np.ones((5, 2, 3)), "key": np.ones((5, 4, 3)), "value": None,
       "mask": np.ones((5, 4))}),
+    ("Shape", ("mask: expected a shape that broadcasts to the weights' (2, 4, 5, 5), (…, queries, "
+     "keys); found (2, 5, 5)"),
+     "one matrix for each batch entry needs an axis for the heads: (B, 1, L, S)",
+     {"query": HEADS, "mask": np.ones((2, 5, 5))}),
+    ("Shape", ("mask: expected a shape that broadcasts to the weights' (2, 4, 5, 5), (…, queries, "
+     "keys); found (8, 5, 5)"),
+     "cut its first axis, as nn.MultiheadAttention takes it: reshape to (B, H, L, S)",
+     {"query": HEADS, "mask": np.ones((8, 5, 5))}),
     ("Usage", "mask_means: expected one of keep, drop; found 'hide'", None,
      {"mask": np.ones((2, 2)), "mask_means": "hide"}),
     ("Usage", "mask_means says how a mask is read, but there is no mask", None,
@@ -249,8 +273,8 @@ def advice(**arguments: Any) -> list[str]:
 
 def test_causal_without_an_alignment_names_the_two_readings() -> None:
     (message,) = advice(query=X, key=np.ones((5, 3)), causal=True)
-    assert message.startswith("2 queries and 5 keys, and no alignment said: query i is taken to ")
-    assert "it stands at key i + 3. Say which with causal_align (--causal-align)" in message
+    assert message.startswith("2 queries and 5 keys, and no alignment given: query i is aligned w")
+    assert "it is aligned with key i + 3. Choose with causal_align (--causal-align)" in message
 
 
 @pytest.mark.parametrize(
@@ -259,16 +283,16 @@ def test_causal_without_an_alignment_names_the_two_readings() -> None:
 def test_so_does_every_rule_of_positions(rule: dict[str, Any]) -> None:
     query = rule.get("query", X)
     (message,) = advice(**{"query": query, "key": np.ones((5, query.shape[1])), **rule})
-    assert "it stands at key i + 3." in message
+    assert "it is aligned with key i + 3." in message
 
 
 def test_the_other_reading_counts_real_keys() -> None:
     five = np.ones((5, 3))
     (message,) = advice(query=X, key=five, causal=True, kv_lengths=4)
-    assert "it stands at key i + 2." in message
+    assert "it is aligned with key i + 2." in message
     batch = np.ones((3, 2, 3)), np.ones((3, 5, 3))
     (message,) = advice(query=batch[0], key=batch[1], causal=True, kv_lengths=[4, 1, 5])
-    assert "it stands at key i − 1 to i + 3, batch by batch." in message
+    assert "it is aligned with key i − 1 to i + 3, batch by batch." in message
     # Where both readings are the same there is nothing to say.
     pose(X, five, causal=True, kv_lengths=2)
     pose(X, five, window=(-1, -1))
@@ -335,3 +359,31 @@ def test_what_scalars_and_windows_may_be() -> None:
     assert pose(X, X, window=(-1, 1e99)).visible.window == (None, None)
     assert pose(X, X).scale == pytest.approx(3**-0.5)
     assert pose(X, X, score="cosine").scale == 1
+
+
+def test_bottom_right_beside_padded_queries_names_what_flash_attention_does() -> None:
+    many = np.ones((2, 6, 3)), np.ones((2, 8, 3))
+    rules = {"query_lengths": [3, 6], "kv_lengths": [7, 8], "causal": True}
+    (message,) = advice(query=many[0], key=many[1], causal_align="bottom-right", **rules)
+    assert message.endswith("kv_length - query_length: query_offset [4, 2] (--query-offset 4,2)")
+    problem = pose(*many, query_offset=[4, 2], **rules)
+    assert problem.visible.offsets == (4, 2)
+
+
+@pytest.mark.parametrize(("means", "read"), [("keep", "may attend"), ("drop", "is hidden")])
+def test_a_mask_whose_opposite_leaves_no_query_without_keys(means: str, read: str) -> None:
+    # The mask of nn.Transformer's generate_square_subsequent_mask, true above the diagonal.
+    upper = np.triu(np.ones((6, 6), bool), 1)
+    inverted = upper if means == "keep" else ~upper
+    square = np.ones((6, 3))
+    (message,) = advice(query=square, key=square, mask=inverted, mask_means=means)
+    assert message.startswith("mask hides every key in 1 row: is it inverted? Here true means")
+    assert read in message
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pose(square, square, mask=~inverted, mask_means=means)
+        # Where both readings leave a query without keys, neither is the likelier one.
+        both = np.eye(6, dtype=bool)
+        both[0], both[1] = False, True
+        both[2:, :3] = True
+        pose(square, square, mask=both)

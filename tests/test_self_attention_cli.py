@@ -397,3 +397,23 @@ def test_what_is_not_averaged_is_refused(words, message, narrow, attncli):
     words = "--show lse --save weights=w.npy"
     attncli("compute", *NARROW.split(), "--average-heads", *words.split()).good()
     assert np.load("w.npy").shape == (5, 5)
+
+
+def test_embeddings_with_the_sequence_first_come_back_so(folder):
+    """(L, B, W), as nn.MultiheadAttention takes it unless batch_first is set."""
+    batch_first = drawn(1, 2, 5, 4)
+    wq, wk, wv = (drawn(seed, 4, 6) for seed in (2, 3, 4))
+    np.save("x.npy", batch_first.swapaxes(0, 1))
+    words = {"heads": 2, "layout": "sbd", "positions": "sinusoidal"}
+    answer = solve(load("x.npy", wq=wq, wk=wk, wv=wv, **words))
+    for entry, x in enumerate(batch_first):
+        q, k, v = ((x + positions(5, 4)) @ w for w in (wq, wk, wv))
+        for head in (0, 1):
+            part = slice(3 * head, 3 * head + 3)
+            wanted = attention_oracle(q[:, part], k[:, part], v[:, part])
+            np.testing.assert_allclose(answer.weights[entry, head], wanted["weights"], atol=1e-12)
+            np.testing.assert_allclose(
+                answer.context[:, entry, part], wanted["context"], atol=1e-12
+            )
+    with pytest.raises(UsageError, match="does not fit embeddings"):
+        load("x.npy", wq=wq, wk=wk, wv=wv, layout="sbhd")

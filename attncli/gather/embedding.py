@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from attncli.arguments import choice, warn
+from attncli.array_likes import as_ndarray
 from attncli.checkpoint import choose_layer, read_layer
 from attncli.errors import ShapeError, UsageError
 from attncli.gather.entries import PROJECTIONS
@@ -127,22 +128,42 @@ def project_arguments(arguments: Arguments, sources: dict[str, str]) -> Projecte
     missing = [name for name in ("x", "wq", "wk") if name not in embeddings | given]
     if missing:
         raise UsageError(f"self-attention needs x, wq, wk and wv: {missing[0]} is missing")
-    layout = arguments.get("layout")
-    # First a word at all: an array in a problem file compares item by item.
-    if layout is not None and choice("layout", layout, tuple(LAYOUTS)) not in ("sd", "bsd"):
-        raise UsageError(
-            f"layout {layout!r} does not fit embeddings, which are (L, W) or (B, L, W)",
-            hint="leave layout out",
-        )
+    turned = _turned(arguments.get("layout"))
     names = sources | {own: sources[name] for name, own in _ROLES.items() if name in sources}
-    options: dict[str, Any] = embeddings | given | {"positions": positions}
+    sources_first = {name: turned(array) for name, array in embeddings.items()}
+    options: dict[str, Any] = sources_first | given | {"positions": positions}
     made = project(**options, precision=cast("Any", arguments.get("precision")), sources=names)
-    arguments |= {"query": made.query, "key": made.key}
+    arguments |= {"query": turned(made.query), "key": turned(made.key)}
     if made.value is not None:
-        arguments["value"] = made.value
+        arguments["value"] = turned(made.value)
     sources |= _made_from(names)
     _count_heads(arguments, made.query.shape[-1], made.key.shape[-1])
     return made
+
+
+def _turned(layout: object) -> Callable[[Any], Any]:
+    """Return what brings embeddings of a layout to (B, L, W), and back; an error where none does.
+
+    Raises
+    ------
+    UsageError
+        The layout is none, or has axes that embeddings do not have.
+    """
+    # First a word at all: an array in a problem file compares item by item.
+    axes = "bsd" if layout is None else choice("layout", layout, tuple(LAYOUTS))
+    if axes not in ("sd", "bsd", "sbd"):
+        raise UsageError(
+            f"layout {axes!r} does not fit embeddings, which are (L, W), (B, L, W) or, with layout "
+            "sbd, (L, B, W)",
+            hint="leave layout out",
+        )
+    return _batch_second if axes == "sbd" else lambda array: array
+
+
+def _batch_second(array: Any) -> Any:
+    """Exchange the first two of three axes."""
+    given = as_ndarray("x", array)
+    return given.swapaxes(0, 1) if given.ndim == 3 else given
 
 
 def _refuse_without_weights(arguments: Arguments, positions: object) -> None:

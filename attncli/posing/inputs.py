@@ -23,6 +23,8 @@ __all__ = ["advise_on_axes", "inputs", "output_projection"]
 
 Array = npt.NDArray[Any]
 
+# Other orders of query, key and value: first those in which two of them are exchanged.
+_ORDERS = ((0, 2, 1), (1, 0, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1))
 # Models have at most about so many heads; a longer axis is rather the sequence.
 _MANY_HEADS = 64
 
@@ -103,7 +105,10 @@ def _check_shapes(
             hint=_width_hint(q, k, v),
         )
     if k.shape[0] not in (1, q.shape[0]):
-        raise ShapeError(f"{between()}: expected the same batch, or 1 for keys and values")
+        raise ShapeError(
+            f"{between()}: expected the same batch, or 1 for keys and values",
+            hint=_layout_hint(3) if arrays["query"].ndim == 3 and not layout else None,
+        )
     if q.shape[1] % k.shape[1]:
         raise ShapeError(
             f"{between()}: {counted(q.shape[1], 'query head')} cannot share "
@@ -125,23 +130,42 @@ def _check_shapes(
 
 def _width_hint(q: Array, k: Array, v: Array | None) -> str | None:
     """Return which of them is probably not what it is given as, or how it should be."""
+    if v is not None and (order := _order_hint(q, k, v)):
+        return order
     rows, width = k.shape[2:]
     as_many = v is None or v.shape[2] == rows
-    if v is not None and as_many and v.shape[3] == q.shape[3]:
-        return "key and value look exchanged: the order is query, key, value"
-    if as_many and width == q.shape[2]:
+    query_turned = as_many and width == q.shape[2]
+    key_turned = rows == q.shape[3] and (v is None or v.shape[2] == width)
+    if query_turned and key_turned:
+        return "one of them looks transposed (one query or key a row), or the second holds no keys"
+    if query_turned:
         return _transposed("query")
-    if rows == q.shape[3] and (v is None or v.shape[2] == width):
-        return _transposed("key")
-    return None
+    return _transposed("key") if key_turned else None
 
 
 def _value_hint(q: Array, k: Array, v: Array) -> str | None:
-    if v.shape[3] == k.shape[2]:
-        return _transposed("value")
-    if v.shape[2] == q.shape[2]:
-        return "query and key look exchanged: the order is query, key, value"
+    return _order_hint(q, k, v) or (_transposed("value") if v.shape[3] == k.shape[2] else None)
+
+
+def _order_hint(*given: Array) -> str | None:
+    """Return which of query, key and value are exchanged where another order of them fits."""
+    names = "query", "key", "value"
+    for order in _ORDERS:
+        if _fits(*(given[place] for place in order)):
+            moved = [name for place, name in enumerate(names) if order[place] != place]
+            which = " and ".join(moved) if len(moved) == 2 else "all three"
+            return f"{which} look exchanged: the order is query, key, value"
     return None
+
+
+def _fits(q: Array, k: Array, v: Array) -> bool:
+    """Return whether three arrays (B, H, S, D) are query, key and value of one problem."""
+    return (
+        q.shape[3] == k.shape[3]
+        and k.shape[:3] == v.shape[:3]
+        and k.shape[0] in (1, q.shape[0])
+        and q.shape[1] % k.shape[1] == 0
+    )
 
 
 def _transposed(name: str) -> str:
@@ -153,7 +177,7 @@ def _layout_hint(ndim: int) -> str | None:
     if ndim == 4:
         return "where the sequence comes before the heads, (B, L, H, D), say layout bshd (--layout)"
     if ndim == 3:
-        return "say what the first axis is with layout (--layout bsd, hsd or shd)"
+        return "say what the first axis is with layout (--layout bsd, hsd, sbd or shd)"
     return None
 
 

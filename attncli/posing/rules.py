@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["labels_of", "rules_of", "standing", "to_weights"]
 
 Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
 Shape = tuple[int, int, int, int]
 
 # Below so many cells a mask that keeps one in ten says nothing about its polarity.
@@ -115,7 +116,24 @@ def _placed(
         return visible
     if arguments.choice("causal_align", align, ("top-left", "bottom-right")) == "top-left":
         return visible
+    _advise_on_padded_queries(visible)
     return visible._replace(offsets=visible.bottom_right)
+
+
+def _advise_on_padded_queries(visible: Visibility) -> None:
+    """Warn where the last real query is not the last one: FlashAttention aligns that one."""
+    lengths = visible.query_lengths
+    if lengths is None or set(lengths) == {visible.queries}:
+        return
+    count = max(len(lengths), len(visible.kv_lengths or ()))
+    offsets = [visible.length(b) - lengths[b % len(lengths)] for b in range(count)]
+    listed = ", ".join(map(str, offsets))
+    warn(
+        "bottom-right aligns the last query with the last real key, padding or not: the offset is "
+        "kv_length - L. FlashAttention with sequence lengths aligns the last real query, "
+        f"kv_length - query_length: query_offset [{listed}] (--query-offset "
+        f"{listed.replace(' ', '')})"
+    )
 
 
 def _advise_on_alignment(visible: Visibility) -> None:
@@ -126,9 +144,9 @@ def _advise_on_alignment(visible: Visibility) -> None:
     other = f"i {first}" if first == last else f"i {first} to i {last}, batch by batch"
     warn(
         f"{counted(visible.queries, 'query', 'queries')} and {counted(visible.keys, 'key')}, and "
-        "no alignment said: query i is taken to stand at key i (top-left: PyTorch, JAX, ONNX). "
-        f"With bottom-right (FlashAttention, KV-cache decoding) it stands at key {other}. Say "
-        "which with causal_align (--causal-align)"
+        "no alignment given: query i is aligned with key i (top-left: PyTorch, JAX, ONNX without "
+        f"a cache). With bottom-right (FlashAttention, decoding with a KV cache) it is aligned "
+        f"with key {other}. Choose with causal_align (--causal-align)"
     )
 
 
@@ -142,9 +160,7 @@ def _refuse_unused(**given: object) -> None:
             )
 
 
-def _mask(
-    say: Names, mask: object, means: str, form: Layout, shape: Shape
-) -> npt.NDArray[np.bool_] | None:
+def _mask(say: Names, mask: object, means: str, form: Layout, shape: Shape) -> Bools | None:
     """Return the mask as what may attend, in four axes."""
     if mask is None:
         return None
@@ -152,29 +168,46 @@ def _mask(
     canonical = to_weights(say("mask"), array, form, shape)
     seen = _read_as(means, canonical)
     _advise_on_polarity(say("mask"), seen, means, "pairs attend")
+    _advise_on_blind_rows(say("mask"), seen, means)
     return seen
 
 
-def _read_as(means: str, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _read_as(means: str, mask: Bools) -> Bools:
     return np.logical_not(mask) if means == "drop" else mask
 
 
-def _advise_on_polarity(name: str, seen: npt.NDArray[np.bool_], means: str, what: str) -> None:
+def _advise_on_polarity(name: str, seen: Bools, means: str, what: str) -> None:
     """Warn of a mask that leaves next to nothing."""
-    kept = np.count_nonzero(seen)
-    if seen.size >= _FEW_CELLS and kept * 10 <= seen.size:
-        read, other = "may attend", "drop"
-        if means == "drop":
-            read, other = "is hidden, for mask_means is drop", "keep"
-        warn(
-            f"{name} lets only {100 * kept / seen.size:.2g} % of the {what}: is it inverted? Here "
-            f"true means {read}; mask_means {other} (--mask-means {other}) reads the opposite"
-        )
+    if _leaves_little(seen):
+        share = 100 * np.count_nonzero(seen) / seen.size
+        warn(f"{name} lets only {share:.2g} % of the {what}: {_inverted(means)}")
 
 
-def _key_padding(
-    say: Names, mask: object, means: str, shape: Shape
-) -> npt.NDArray[np.bool_] | None:
+def _advise_on_blind_rows(name: str, seen: Bools, means: str) -> None:
+    """Warn of a mask that leaves some query no key where its opposite leaves each query one."""
+    if seen.shape[-2] == 1 or _leaves_little(seen):
+        return
+    blind = np.count_nonzero(~seen.any(axis=-1))
+    if blind and not seen.all(axis=-1).any():
+        warn(f"{name} hides every key in {counted(int(blind), 'row')}: {_inverted(means)}")
+
+
+def _leaves_little(seen: Bools) -> bool:
+    return seen.size >= _FEW_CELLS and int(np.count_nonzero(seen)) * 10 <= seen.size
+
+
+def _inverted(means: str) -> str:
+    """Ask whether a mask has the other polarity."""
+    read, other = "may attend", "drop"
+    if means == "drop":
+        read, other = "is hidden, for mask_means is drop", "keep"
+    return (
+        f"is it inverted? Here true means {read}; mask_means {other} (--mask-means {other}) reads "
+        "the opposite"
+    )
+
+
+def _key_padding(say: Names, mask: object, means: str, shape: Shape) -> Bools | None:
     """Return the key padding mask as what is real, (B or 1, S)."""
     if mask is None:
         return None
@@ -213,11 +246,15 @@ def to_weights(name: str, array: Array, form: Layout, shape: Shape) -> Array:
 
 
 def _mask_hint(found: tuple[int, ...], shape: Shape) -> str | None:
-    batch, _, queries, keys = shape
+    batch, heads, queries, keys = shape
     if found == (batch, keys):
         return "one row a batch entry is a key_padding_mask (--key-padding-mask)"
     if queries != keys and found[-2:] == (keys, queries):
         return "it looks transposed: rows are queries, columns are keys"
+    if heads > 1 and found == (batch, queries, keys):
+        return "one matrix for each batch entry needs an axis for the heads: (B, 1, L, S)"
+    if heads > 1 and found == (batch * heads, queries, keys):
+        return "cut its first axis, as nn.MultiheadAttention takes it: reshape to (B, H, L, S)"
     return None
 
 
