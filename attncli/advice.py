@@ -1,4 +1,4 @@
-"""What a right result may not tell: advice on a problem, as `AttnWarning`."""
+"""Warnings about results that are right, but perhaps not what was meant."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from attncli.arguments import warn
 from attncli.dtypes import magnitude, parts
 from attncli.engine import attend
+from attncli.polarity import inverted, leaves_little, would_show_all
 from attncli.problem import Problem
 from attncli.visibility import Visibility
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["UNPROJECTED", "advise", "blind_advice"]
 
 UNPROJECTED = (
-    "the output projection (wo) comes after all heads: the context of one head is told as it is "
-    "before it"
+    "the output projection (wo) needs all heads: the context of a single head is shown before the "
+    "projection"
 )
 
 _LARGEST_FLOAT16 = 65504.0
@@ -51,7 +52,16 @@ def blind_advice(problem: Problem, blind: int) -> str:
     zero = "weights and context are 0 there, not NaN"
     if problem.output is not None:
         zero += "; the output projection adds its bias"
-    return f"{blind} of {count} {rows} no key: {zero}"
+    return f"{blind} of {count} {rows} no key: {zero}{_of_polarity(problem)}"
+
+
+def _of_polarity(problem: Problem) -> str:
+    """Ask whether the mask is inverted where its opposite leaves no query without a key."""
+    mask = problem.visible.mask
+    if mask is None or leaves_little(mask) or not would_show_all(mask):
+        return ""
+    question = inverted(problem.mask_means)
+    return f". The mask hides all keys of some queries, and its opposite of none: {question}"
 
 
 def _largest_product(problem: Problem) -> float:

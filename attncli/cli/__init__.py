@@ -1,15 +1,4 @@
-"""argv to exit code: the one place where errors become messages.
-
-=====  =====================================================
-code   meaning
-=====  =====================================================
-0      fine
-1      ``check`` found a mismatch
-2      wrong usage or wrong input
-130    interrupted; 143 and 129 where SIGTERM or SIGHUP did it
-141    the reader of the output went away
-=====  =====================================================
-"""
+"""argv to exit code: the one place where errors become messages."""
 
 from __future__ import annotations
 
@@ -18,6 +7,9 @@ import sys
 import warnings
 
 from attncli.cli.ending import (
+    INTERRUPTED,
+    READER_GONE,
+    WRONG,
     StoppedError,
     leave,
     open_closed_streams,
@@ -27,8 +19,6 @@ from attncli.cli.ending import (
 from attncli.errors import AttnError, OutputError
 
 __all__ = ["main"]
-
-WRONG, INTERRUPTED, READER_GONE = 2, 130, 141
 
 
 def main() -> None:
@@ -64,7 +54,7 @@ def _run(argv: list[str]) -> int:
     try:
         return _call(argv)
     except AttnError as error:
-        from attncli.cli.terminal import say_error  # noqa: PLC0415
+        from attncli.cli.terminal import say_error
 
         say_error(error)
         return WRONG
@@ -73,22 +63,22 @@ def _run(argv: list[str]) -> int:
     except BrokenPipeError:
         return READER_GONE
     except (OSError, MemoryError) as error:
-        from attncli.cli.terminal import say_system  # noqa: PLC0415
+        from attncli.cli.terminal import say_system
 
         say_system(error)
         return WRONG
 
 
 def _call(argv: list[str]) -> int:
-    import typer  # noqa: PLC0415
+    import typer
 
-    from attncli.cli.app import build  # noqa: PLC0415
-    from attncli.cli.groups import ReaderGoneError  # noqa: PLC0415
+    from attncli.cli.app import build
+    from attncli.cli.groups import ReaderGoneError
 
     try:
         code = build(argv)(argv, prog_name="attncli", standalone_mode=False)
     except typer.TyperException as error:
-        from attncli.cli.terminal import say_usage  # noqa: PLC0415
+        from attncli.cli.terminal import say_usage
 
         context = getattr(error, "ctx", None)
         say_usage(error.format_message(), context and context.command_path)

@@ -9,10 +9,11 @@ import typer
 from typer import Option
 
 from attncli.cli.drawing import Look, as_metadata, figure_format, write_figure
+from attncli.cli.ending import MISMATCH
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import (
+    JUDGING,
     MOST_USED,
-    SHOWN,
     AverageOptions,
     PickOptions,
     ProblemOptions,
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to"]
 
-MISMATCH = 1
-
 
 @dataclass(eq=False, repr=False)
 class CheckOptions:
@@ -45,8 +44,8 @@ class CheckOptions:
         list[str] | None,
         Option(
             metavar="[NAME=]FILE",
-            help="What the other implementation gave: the context, or weights=FILE, lse=FILE, "
-            "scores=FILE; repeatable.",
+            help="Output of the other implementation: its context, or weights=FILE, lse=FILE, "
+            "scores=FILE. Repeatable.",
             rich_help_panel=MOST_USED,
         ),
     ] = None
@@ -54,8 +53,8 @@ class CheckOptions:
         bool,
         Option(
             "--diagnose/--no-diagnose",
-            help="Look for the convention that explains a mismatch, or errors that the tolerance "
-            "of a 16-bit file hides.",
+            help="Look for the mistake that explains a mismatch, or that the tolerance of a 16-bit "
+            "file hides.",
             rich_help_panel=MOST_USED,
         ),
     ] = True
@@ -69,25 +68,30 @@ class CheckOptions:
     ] = None
     format: Annotated[
         Literal["text", "json"],
-        Option("--format", "-f", help="json is for CI.", rich_help_panel=MOST_USED),
+        Option(
+            "--format",
+            "-f",
+            help="Format of the report; json is for CI.",
+            rich_help_panel=MOST_USED,
+        ),
     ] = "text"
     rtol: Annotated[
         float | None,
         Option(
             metavar="X",
             min=0,
-            help="Relative tolerance; unless one is given, it is earned: what the plain formula "
-            "makes in the file's own dtype.",
-            rich_help_panel=SHOWN,
+            help="Relative tolerance. Default: earned, from the rounding errors of the plain "
+            "formula in the file's own dtype.",
+            rich_help_panel=JUDGING,
         ),
     ] = None
     atol: Annotated[
         float | None,
-        Option(metavar="X", min=0, help="Absolute tolerance.", rich_help_panel=SHOWN),
+        Option(metavar="X", min=0, help="Absolute tolerance.", rich_help_panel=JUDGING),
     ] = None
     time_limit: Annotated[
         float,
-        Option(metavar="SECONDS", min=0, help="For the diagnosis.", rich_help_panel=SHOWN),
+        Option(metavar="SECONDS", min=0, help="Limit of the diagnosis.", rich_help_panel=JUDGING),
     ] = 10.0
 
 
@@ -101,17 +105,17 @@ def check(
 ) -> None:
     """Judge another implementation's output, and name the mistake.
 
-    Computes the answer in float64 and compares. Exit code 0 where it is right, 1 where it
-    is not; then the conventions that the field confuses are tried, to name the one that
+    Computes the answer in float64 and compares. The exit code is 0 if the output is right
+    and 1 if it is not; then the mistakes that are often made are tried, to name the one that
     makes the numbers agree.
 
     attncli check q.npy k.npy v.npy --expect out.npy
     """
-    from attncli.dtypes import BFLOAT16  # noqa: PLC0415
-    from attncli.gather import advise_on_dtype  # noqa: PLC0415
-    from attncli.loading import split_member  # noqa: PLC0415
-    from attncli.referee import check as judged  # noqa: PLC0415
-    from attncli.save.files import refuse_inputs  # noqa: PLC0415
+    from attncli.dtypes import BFLOAT16
+    from attncli.gather import advise_on_dtype
+    from attncli.loading import split_member
+    from attncli.referee import check as judged
+    from attncli.save.files import refuse_inputs
 
     files = _expected(judging.expect or [])
     if judging.diff is not None:
@@ -170,13 +174,13 @@ def _named(word: str) -> tuple[str, str]:
 
 
 def _read(name: str, file: str, dtype: str | None) -> Any:
-    from attncli.loading import read_array  # noqa: PLC0415
+    from attncli.loading import read_array
 
     return read_array(file, dtype=dtype, entry=name).values
 
 
 def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:
-    from attncli.view.report import as_dict, renderables  # noqa: PLC0415
+    from attncli.view.report import as_dict, renderables
 
     if judging.format == "json":
         print_text(json_text(as_dict(report)))
@@ -188,7 +192,7 @@ def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:
 
 def _as_maps(problem: Problem, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return an output as (B, H, rows, columns): the lse as rows, for queries go across."""
-    from attncli.referee.verdict import canonical  # noqa: PLC0415
+    from attncli.referee.verdict import canonical
 
     four = canonical(problem, name, array)
     return four.swapaxes(2, 3) if name == "lse" else four
@@ -206,7 +210,7 @@ def _named_axes(name: str, problem: Problem) -> dict[str, Any]:
 
 def _ends(verdict: Verdict) -> dict[str, Any]:
     """Return the title, and a scale on which what is tolerated looks harmless."""
-    from attncli.view.scale import number_text  # noqa: PLC0415
+    from attncli.view.scale import number_text
 
     title = f"{verdict.name}: file − answer"
     tolerance = verdict.tolerance
@@ -220,9 +224,9 @@ def _draw(
     report: CheckReport, problem: Problem, path: str, asked: Mapping[str, str], run: RunOptions
 ) -> None:
     """Draw the first output that is wrong, or the first of all."""
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
-    from attncli.view.differences import difference_picture  # noqa: PLC0415
+    from attncli.view.differences import difference_picture
 
     wrong = [verdict for verdict in report.verdicts if not verdict.passed]
     verdict = (wrong or report.verdicts)[0]

@@ -74,7 +74,7 @@ def compute(
 
     attncli compute q.csv k.csv v.csv
     """
-    from attncli.save.files import refuse_inputs  # noqa: PLC0415
+    from attncli.save.files import refuse_inputs
 
     with advice(quiet=run.quiet):
         question = ask(options, pick, run)
@@ -124,8 +124,8 @@ def _names(show: Sequence[str] | None, problem: Problem) -> tuple[str, ...]:
 
 
 def _warn_unprojected() -> None:
-    from attncli.advice import UNPROJECTED  # noqa: PLC0415
-    from attncli.arguments import warn  # noqa: PLC0415
+    from attncli.advice import UNPROJECTED
+    from attncli.arguments import warn
 
     warn(UNPROJECTED)
 
@@ -180,11 +180,11 @@ def _solve(
     average: AverageOptions,
     run: RunOptions,
 ) -> Attention:
-    from attncli.api import solve  # noqa: PLC0415
-    from attncli.cli.progress import progress_bar  # noqa: PLC0415
+    from attncli.api import solve
+    from attncli.cli.progress import progress_bar
 
     if average.average_heads:
-        from attncli.averaging import solve_averaged  # noqa: PLC0415
+        from attncli.averaging import solve_averaged
 
         return solve_averaged(problem, names, threads=run.threads)
     with progress_bar(quiet=run.quiet) as progress:
@@ -192,7 +192,7 @@ def _solve(
 
 
 def _write_stdout(kind: str, outputs: Results) -> None:
-    from attncli.save.formats import write  # noqa: PLC0415
+    from attncli.save.formats import write
 
     stream = binary_stdout()
     write(stream, outputs, kind)
@@ -237,7 +237,7 @@ def _array_parts(
     run: RunOptions,
 ) -> Iterator[RenderableType]:
     """Yield the tables of the outputs; the mean of the heads is one of its own, in its place."""
-    from attncli.view.answer import answer_parts, average_parts  # noqa: PLC0415
+    from attncli.view.answer import answer_parts, average_parts
 
     averaged = average.average_heads and "weights" in names
     place = names.index("weights") if averaged else len(names)
@@ -253,7 +253,7 @@ def _array_parts(
 
 
 def _limits(output: OutputOptions, run: RunOptions) -> Limits:
-    from attncli.view.tables import Limits  # noqa: PLC0415
+    from attncli.view.tables import Limits
 
     rows, columns, heads = (20, None, 4) if is_terminal() else (64, 64, 16)
     return Limits(

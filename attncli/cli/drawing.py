@@ -33,7 +33,7 @@ class Look(NamedTuple):
 
 def figure_format(option: str, path: str) -> Literal["png", "svg", "pdf"]:
     """Return the format that the name of a file asks for; PNG where it can ask for none."""
-    from attncli.save.files import is_direct  # noqa: PLC0415
+    from attncli.save.files import is_direct
 
     suffix = Path(path).suffix.lower()
     if path and not suffix and is_direct(path):  # /dev/stdout, a pipe such as /dev/fd/63
@@ -71,14 +71,14 @@ def write_figure(
     options : mapping of str to str, optional
         What was asked for, for the file's metadata.
     """
-    import logging  # noqa: PLC0415
+    import logging
 
     # Where no folder can keep its cache of fonts, matplotlib would write that to stderr.
     logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
-    from attncli.save.files import whole_file  # noqa: PLC0415
-    from attncli.view.figure import draw, fit, render  # noqa: PLC0415
-    from attncli.view.figure_style import missing_characters  # noqa: PLC0415
-    from attncli.view.picture import SCALE_HINT  # noqa: PLC0415
+    from attncli.save.files import whole_file
+    from attncli.view.figure import draw, fit, render
+    from attncli.view.figure_style import missing_characters
+    from attncli.view.picture import SCALE_HINT
 
     look = look or Look()
     picture = fit(picture, dpi=look.dpi)

@@ -1,4 +1,15 @@
-"""How the program ends: by signals, with streams that are closed, with nothing left behind."""
+"""How the program ends: its exit codes, signals, closed streams, nothing left behind.
+
+=====  =====================================================
+code   meaning
+=====  =====================================================
+0      fine
+1      ``check`` found a mismatch
+2      wrong usage or wrong input
+130    interrupted; 143 and 129 where SIGTERM or SIGHUP did it
+141    the reader of the output went away
+=====  =====================================================
+"""
 
 from __future__ import annotations
 
@@ -11,7 +22,19 @@ import time
 from types import FrameType, TracebackType
 from typing import NoReturn
 
-__all__ = ["StoppedError", "leave", "open_closed_streams", "stop_at_once", "stop_cleanly"]
+__all__ = [
+    "INTERRUPTED",
+    "MISMATCH",
+    "READER_GONE",
+    "WRONG",
+    "StoppedError",
+    "leave",
+    "open_closed_streams",
+    "stop_at_once",
+    "stop_cleanly",
+]
+
+MISMATCH, WRONG, INTERRUPTED, READER_GONE = 1, 2, 130, 141
 
 # Windows has no SIGHUP.
 _SIGNALS = [

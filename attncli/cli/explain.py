@@ -34,25 +34,32 @@ class ExplainOptions:
     query: Annotated[
         str,
         Option(
-            metavar="I or LABEL", help="The query, from 0, or its label.", rich_help_panel=MOST_USED
+            metavar="I or LABEL",
+            help="The query, counted from 0, or its label.",
+            rich_help_panel=MOST_USED,
         ),
     ] = "0"
     format: Annotated[
         Literal["text", "markdown", "json"],
-        Option("--format", "-f", help="markdown has LaTeX formulas.", rich_help_panel=MOST_USED),
+        Option(
+            "--format",
+            "-f",
+            help="Format of the explanation; markdown has LaTeX formulas.",
+            rich_help_panel=MOST_USED,
+        ),
     ] = "text"
     keys: Annotated[
         int,
         Option(
             metavar="N",
             min=0,
-            help="Tell the N strongest keys, and sum up the others; 0 tells all.",
+            help="Show the N strongest keys one by one and sum up the rest; 0 shows all.",
             rich_help_panel=SHOWN,
         ),
     ] = 12
     digits: Annotated[
         int,
-        Option(metavar="N", min=0, max=17, help="Digits after the point.", rich_help_panel=SHOWN),
+        Option(metavar="N", min=0, max=17, help="Decimals.", rich_help_panel=SHOWN),
     ] = 4
 
 
@@ -64,16 +71,16 @@ def add_to(app: typer.Typer) -> None:
 def explain(
     options: ProblemOptions, telling: ExplainOptions, pick: PickOptions, run: RunOptions
 ) -> None:
-    """Explain one query with every number on its way.
+    """Explain one query, with every number on its way.
 
-    The products, the score, why a key is hidden, the exponentials, the weights, the weighted
-    sum of the values, and what an output projection makes of it. Head 0 and batch entry 0
-    unless --head and --batch say.
+    Shows the products, the scores, why a key is hidden, the exponentials, the weights, the
+    weighted sum of the values, and what an output projection makes of it, for head 0 of batch
+    entry 0 unless --head or --batch is given.
 
     attncli explain q.csv k.csv v.csv --query 0
     """
-    from attncli.explanation.explaining import explain as explained  # noqa: PLC0415
-    from attncli.explanation.explaining import query_index  # noqa: PLC0415
+    from attncli.explanation.explaining import explain as explained
+    from attncli.explanation.explaining import query_index
 
     with advice(quiet=run.quiet):
         problem = ask_whole(options, pick, run).problem
@@ -90,15 +97,15 @@ def explain(
 
 def _print(way: Explanation, telling: ExplainOptions, run: RunOptions) -> None:
     if telling.format == "json":
-        from attncli.view.explanation_dict import as_dict  # noqa: PLC0415
+        from attncli.view.explanation_dict import as_dict
 
         print_text(json_text(as_dict(way)))
     elif telling.format == "markdown":
-        from attncli.view.explanation_markdown import as_markdown  # noqa: PLC0415
+        from attncli.view.explanation_markdown import as_markdown
 
         print_text(as_markdown(way, digits=telling.digits).rstrip("\n"))
     else:
-        from attncli.view.explanation import renderable  # noqa: PLC0415
+        from attncli.view.explanation import renderable
 
         part = renderable(
             way,

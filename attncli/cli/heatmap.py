@@ -9,7 +9,7 @@ from typer import Option
 
 from attncli.cli.drawing import DPI, Look, as_metadata, figure_format, write_figure
 from attncli.cli.groups import GroupedCommand, grouped
-from attncli.cli.options import AverageOptions, PickOptions, ProblemOptions, RunOptions
+from attncli.cli.options import MOST_USED, AverageOptions, PickOptions, ProblemOptions, RunOptions
 from attncli.cli.question import Question, ask_or_read
 from attncli.cli.terminal import (
     advice,
@@ -36,7 +36,6 @@ __all__ = ["add_to"]
 _LONGEST_TITLE = 2000
 
 PICTURE = "Picture"
-MOST_USED = "Most used"
 
 
 @dataclass(eq=False, repr=False)
@@ -49,65 +48,79 @@ class PictureOptions:
             "--out",
             "-o",
             metavar="PATH",
-            help="Draw into a .png, .svg or .pdf file; in the terminal unless given.",
+            help="Draw into a .png, .svg or .pdf file. Default: draw in the terminal.",
             rich_help_panel=MOST_USED,
         ),
     ] = None
-    title: Annotated[str | None, Option(metavar="TEXT", help="Title.", rich_help_panel=PICTURE)] = (
-        None
-    )
+    title: Annotated[
+        str | None, Option(metavar="TEXT", help="Title of the picture.", rich_help_panel=PICTURE)
+    ] = None
     cmap: Annotated[
         str | None,
-        Option(metavar="NAME", help="Colour map of matplotlib; Blues.", rich_help_panel=PICTURE),
+        Option(
+            metavar="NAME",
+            help="Colour map of matplotlib. Default: Blues.",
+            rich_help_panel=PICTURE,
+        ),
     ] = None
     annotate: Annotated[
         bool | None,
         Option(
             "--annotate/--no-annotate",
-            help="Numbers in the cells; in small matrices unless given.",
+            help="Numbers in the cells. Default: in small matrices only.",
             rich_help_panel=PICTURE,
         ),
     ] = None
     digits: Annotated[
         int,
         Option(
-            metavar="N", min=0, max=17, help="Digits of these numbers.", rich_help_panel=PICTURE
+            metavar="N", min=0, max=17, help="Decimals of these numbers.", rich_help_panel=PICTURE
         ),
     ] = 2
     minus: Annotated[
         str | None,
         Option(
             metavar="FILE",
-            help="Subtract these finished weights: red is less, blue is more.",
+            help="Draw the difference from these finished weights: red is less, blue is more.",
             rich_help_panel=PICTURE,
         ),
     ] = None
     what: Annotated[
         Literal["weights", "scores"],
-        Option(help="Scores diverge around 0.", rich_help_panel=PICTURE),
+        Option(
+            help="What to draw; scores use a diverging colour map that is white at 0.",
+            rich_help_panel=PICTURE,
+        ),
     ] = "weights"
     rows: Annotated[
         str | None,
-        Option(metavar="A:B", help="Queries A to B - 1 alone.", rich_help_panel=PICTURE),
+        Option(metavar="A:B", help="Draw queries A to B - 1 only.", rich_help_panel=PICTURE),
     ] = None
     cols: Annotated[
         str | None,
-        Option(metavar="A:B", help="Keys A to B - 1 alone.", rich_help_panel=PICTURE),
+        Option(metavar="A:B", help="Draw keys A to B - 1 only.", rich_help_panel=PICTURE),
     ] = None
     vmax: Annotated[
         str,
         Option(
             metavar="auto|X",
-            help="The weight of the darkest blue; the largest, or less where few are large.",
+            help="Weight of the darkest blue. auto: the largest weight, or less if only a few are "
+            "large.",
             rich_help_panel=PICTURE,
         ),
     ] = "auto"
-    log: Annotated[bool, Option("--log", help="Logarithmic colours.", rich_help_panel=PICTURE)] = (
-        False
-    )
+    log: Annotated[
+        bool, Option("--log", help="Logarithmic colour scale.", rich_help_panel=PICTURE)
+    ] = False
     dpi: Annotated[
         int | None,
-        Option(metavar="N", min=10, max=2400, help="Dots an inch; 150.", rich_help_panel=PICTURE),
+        Option(
+            metavar="N",
+            min=10,
+            max=2400,
+            help="Dots per inch. Default: 150.",
+            rich_help_panel=PICTURE,
+        ),
     ] = None
 
     @property
@@ -135,8 +148,8 @@ def heatmap(
 
     attncli heatmap q.csv k.csv --out weights.png
     """
-    from attncli.loading import split_member  # noqa: PLC0415
-    from attncli.save.files import refuse_inputs  # noqa: PLC0415
+    from attncli.loading import split_member
+    from attncli.save.files import refuse_inputs
 
     if drawing.out is None:
         _refuse_for_files_alone(drawing)
@@ -171,7 +184,7 @@ def _picture(
     average: AverageOptions,
     run: RunOptions,
 ) -> Picture:
-    from attncli.view.maps import Wish, finished_picture, problem_picture  # noqa: PLC0415
+    from attncli.view.maps import Wish, finished_picture, problem_picture
 
     if drawing.title is not None and len(drawing.title) > _LONGEST_TITLE:
         raise UsageError(
@@ -191,7 +204,7 @@ def _picture(
         _refuse_beside_minus(drawing, average)
         return _difference(asked, _subtrahend(asked, drawing.minus, dtype), wish, pick, run)
     if isinstance(asked, Question):
-        from attncli.cli.progress import progress_bar  # noqa: PLC0415
+        from attncli.cli.progress import progress_bar
 
         with progress_bar(quiet=run.quiet) as progress:
             return problem_picture(asked.problem, wish, threads=run.threads, progress=progress)
@@ -213,7 +226,7 @@ def _refuse_beside_minus(drawing: PictureOptions, average: AverageOptions) -> No
 
 
 def _subtrahend(asked: Question | Finished, file: str, dtype: str | None) -> Finished:
-    from attncli.gather import Finished, advise_on_dtype, gather  # noqa: PLC0415
+    from attncli.gather import Finished, advise_on_dtype, gather
 
     second = gather([file], dtype=dtype)
     if not isinstance(second, Finished):
@@ -225,11 +238,11 @@ def _subtrahend(asked: Question | Finished, file: str, dtype: str | None) -> Fin
 def _difference(
     asked: Question | Finished, second: Finished, wish: Wish, pick: PickOptions, run: RunOptions
 ) -> Picture:
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
-    from attncli.api import solve  # noqa: PLC0415
-    from attncli.gather import Finished  # noqa: PLC0415
-    from attncli.view.differences import minus_picture  # noqa: PLC0415
+    from attncli.api import solve
+    from attncli.gather import Finished
+    from attncli.view.differences import minus_picture
 
     if not isinstance(asked, Question):
         return minus_picture(asked, second, wish, batch=pick.batch, head=pick.head)
@@ -291,7 +304,7 @@ def _options(
 
 
 def _show(picture: Picture, drawing: PictureOptions, run: RunOptions) -> None:
-    from attncli.view.blocks import draw_blocks  # noqa: PLC0415
+    from attncli.view.blocks import draw_blocks
 
     print_text(
         draw_blocks(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Argument, Option
 
+from attncli.cli.ending import WRONG
 from attncli.cli.groups import GroupedCommand, grouped
-from attncli.cli.options import SHOWN
+from attncli.cli.options import SHOWN, Bfloat16, Color
 from attncli.cli.terminal import advice, console, is_terminal, piped_in, print_text, say_error
 from attncli.errors import AttnError, UsageError
 from attncli.text import json_text
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from attncli.describing import FileInfo
 
 __all__ = ["add_to"]
-
-WRONG = 2
 
 
 @dataclass(eq=False, repr=False)
@@ -30,8 +29,8 @@ class InfoOptions:
         list[str] | None,
         Argument(
             metavar="[FILES]...",
-            help="Files of numbers, checkpoints, pictures by attncli; - for standard input; "
-            "FILE#NAME takes one member.",
+            help="Files of numbers, checkpoints, pictures by attncli. - is standard input, "
+            "FILE#NAME one member of a file.",
             rich_help_panel="Files",
             show_default=False,
         ),
@@ -43,19 +42,13 @@ class InfoOptions:
         bool,
         Option(
             "--numbers/--no-numbers",
-            help="Range and non-finite count: reads the whole file. Without them the headers "
-            "of NPY, NPZ and safetensors are enough.",
+            help="Show the range and the non-finite numbers, which reads the whole file. Without "
+            "them, the headers of NPY, NPZ and safetensors are enough.",
             rich_help_panel=SHOWN,
         ),
     ] = True
-    dtype: Annotated[
-        Literal["bfloat16"] | None,
-        Option(help="Read 2-byte elements of NPY files as bfloat16.", rich_help_panel=SHOWN),
-    ] = None
-    color: Annotated[
-        Literal["auto", "always", "never"],
-        Option(help="NO_COLOR is respected.", rich_help_panel=SHOWN),
-    ] = "auto"
+    dtype: Bfloat16 = None
+    color: Color = "auto"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -64,10 +57,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def info(options: InfoOptions) -> None:
-    """Tell shape, dtype, range and members of files.
+    """Show shape, dtype, range and members of files.
 
-    For a checkpoint also its attention layers, each with what to give to --checkpoint;
-    for a picture that attncli drew, how it was made.
+    Also lists the attention layers of a checkpoint, each with what to give to --checkpoint,
+    and how a picture that attncli drew was made.
 
     attncli info model.safetensors
     """
@@ -90,7 +83,7 @@ def info(options: InfoOptions) -> None:
 
 def _inspected(files: list[str], options: InfoOptions) -> tuple[list[FileInfo], list[AttnError]]:
     """Return what the good files hold; one bad file does not hide the others."""
-    from attncli.describing import inspect  # noqa: PLC0415
+    from attncli.describing import inspect
 
     found, errors = [], []
     for file in files:
@@ -102,13 +95,13 @@ def _inspected(files: list[str], options: InfoOptions) -> tuple[list[FileInfo], 
 
 
 def _print_json(found: list[FileInfo]) -> None:
-    from attncli.view.info import info_dict  # noqa: PLC0415
+    from attncli.view.info import info_dict
 
     print_text(json_text({"schema": 1, "files": [info_dict(each) for each in found]}))
 
 
 def _print_tables(found: list[FileInfo], color: str) -> None:
-    from attncli.view.info import info_parts  # noqa: PLC0415
+    from attncli.view.info import info_parts
 
     screen = console(color)
     for each in found:

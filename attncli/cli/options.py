@@ -8,9 +8,12 @@ from typer import Argument, Option
 from attncli.errors import UsageError
 
 __all__ = [
+    "JUDGING",
     "MOST_USED",
     "SHOWN",
     "AverageOptions",
+    "Bfloat16",
+    "Color",
     "OutputOptions",
     "PickOptions",
     "ProblemOptions",
@@ -24,8 +27,21 @@ SELF = "Self-attention: one file of embeddings X (or the three sources)"
 SHAPES = "Shapes and numbers"
 LABELS = "Labels"
 SHOWN = "What is shown"
+JUDGING = "How it is judged"
 RUN = "Running"
 LIST = "LIST or FILE"
+
+Bfloat16 = Annotated[
+    Literal["bfloat16"] | None,
+    Option(help="Read 2-byte elements of NPY files as bfloat16.", rich_help_panel=SHAPES),
+]
+Color = Annotated[
+    Literal["auto", "always", "never"],
+    Option(
+        help="Colours in terminals; the variable NO_COLOR turns them off, too.",
+        rich_help_panel=RUN,
+    ),
+]
 
 
 # Nobody compares or prints options, and each method takes half a millisecond to make.
@@ -37,8 +53,8 @@ class ProblemOptions:
         list[str] | None,
         Argument(
             metavar="[FILES]...",
-            help="Q K V as CSV, TSV, NPY, YAML or JSON; or one problem file; or - for standard "
-            "input; FILE#NAME takes one member. With none: what is piped in, else the built-in "
+            help="Q K V as CSV, TSV, NPY, YAML or JSON, or one problem file. - is standard input, "
+            "FILE#NAME one member of a file. Default: what is piped in, or else a built-in "
             "example.",
             rich_help_panel="Files",
             show_default=False,
@@ -51,20 +67,19 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="FILE",
-            help="True or 1 where the query may attend to the key; broadcasts to the weights.",
+            help="True or 1 where a query may attend to a key; broadcasts to the weights' shape.",
             rich_help_panel=MOST_USED,
         ),
     ] = None
     causal: Annotated[
         bool,
-        Option("--causal", help="A query sees no later key.", rich_help_panel=MOST_USED),
+        Option("--causal", help="No query sees a later key.", rich_help_panel=MOST_USED),
     ] = False
     scale: Annotated[
         float | None,
         Option(
             metavar="NUMBER",
-            help="Multiplies the product of query and key; 1/√D unless given, and 1 with another "
-            "--score than dot.",
+            help="Factor of query·key. Default: 1/√D for the dot product, 1 for any other --score.",
             rich_help_panel=SCORES,
         ),
     ] = None
@@ -72,7 +87,7 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="FILE",
-            help="Added to the scores; broadcasts to the weights; -inf allowed.",
+            help="Added to the scores; broadcasts to the weights' shape; may hold -inf.",
             rich_help_panel=SCORES,
         ),
     ] = None
@@ -80,61 +95,65 @@ class ProblemOptions:
         float | None,
         Option(
             metavar="NUMBER",
-            help="Squeeze raw scores into (-softcap, softcap) by tanh, before bias and mask.",
+            help="Squeeze raw scores into (-softcap, softcap) with tanh, before bias and mask.",
             rich_help_panel=SCORES,
         ),
     ] = None
     alibi: Annotated[
         bool,
-        Option("--alibi", help="ALiBi with the slopes of the paper.", rich_help_panel=SCORES),
+        Option("--alibi", help="ALiBi, with the slopes of its paper.", rich_help_panel=SCORES),
     ] = False
     alibi_slopes: Annotated[
         str | None,
-        Option(metavar=LIST, help="ALiBi slopes, one a head.", rich_help_panel=SCORES),
+        Option(metavar=LIST, help="ALiBi slopes, one for each head.", rich_help_panel=SCORES),
     ] = None
     sinks: Annotated[
         str | None,
         Option(
             metavar=LIST,
-            help="One logit a head that counts in the denominator only.",
+            help="Logits that count in the denominator only, one for each head.",
             rich_help_panel=SCORES,
         ),
     ] = None
     rope: Annotated[
         Literal["half", "interleaved"] | None,
         Option(
-            help="Rotate query and key first; the first query stands at the offset.",
+            help="Apply rotary embeddings to query and key first; queries start at the offset.",
             rich_help_panel=SCORES,
         ),
     ] = None
     rope_base: Annotated[
         float | None,
-        Option(metavar="NUMBER", help="10000 unless given.", rich_help_panel=SCORES),
+        Option(
+            metavar="NUMBER",
+            help="Base of the rotary embedding, rope_theta in a config.json. Default: 10000.",
+            rich_help_panel=SCORES,
+        ),
     ] = None
     score: Annotated[
         Literal["dot", "cosine", "general", "additive"] | None,
         Option(
-            help="q·k, their cosine, q W k, or v·tanh(q + k); dot unless given.",
+            help="Score function: q·k, their cosine, q W k, or v·tanh(q + k). Default: dot.",
             rich_help_panel=SCORES,
         ),
     ] = None
     score_weight: Annotated[
         str | None,
-        Option(metavar="FILE", help="W (D, D) of general.", rich_help_panel=SCORES),
+        Option(metavar="FILE", help="W (D, D) of score general.", rich_help_panel=SCORES),
     ] = None
     score_vector: Annotated[
         str | None,
         Option(
             metavar=LIST,
-            help="v (D,) of additive; ones unless given.",
+            help="v (D,) of score additive. Default: ones.",
             rich_help_panel=SCORES,
         ),
     ] = None
     mask_means: Annotated[
         Literal["keep", "drop"] | None,
         Option(
-            help="keep: true may attend (PyTorch SDPA, JAX, Keras, ONNX; the default). "
-            "drop: true is hidden (nn.MultiheadAttention).",
+            help="keep: true may attend (PyTorch SDPA, JAX, Keras, ONNX). drop: true is hidden "
+            "(nn.MultiheadAttention). Default: keep.",
             rich_help_panel=RULES,
         ),
     ] = None
@@ -142,27 +161,32 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="FILE",
-            help="(B, S) or (S,): true or 1 where the key is a real one.",
+            help="(B, S) or (S,): true or 1 where a key is real, not padding.",
             rich_help_panel=RULES,
         ),
     ] = None
     kv_lengths: Annotated[
         str | None,
-        Option(metavar=LIST, help="Real keys of each batch entry: 3,5.", rich_help_panel=RULES),
+        Option(
+            metavar=LIST,
+            help="Number of real keys in each batch entry: 3,5.",
+            rich_help_panel=RULES,
+        ),
     ] = None
     query_lengths: Annotated[
         str | None,
         Option(
             metavar=LIST,
-            help="Real queries of each batch entry; the others come back as zeros.",
+            help="Number of real queries in each batch entry; the others give zeros.",
             rich_help_panel=RULES,
         ),
     ] = None
     causal_align: Annotated[
         Literal["top-left", "bottom-right"] | None,
         Option(
-            help="Where query 0 stands: at key 0 (PyTorch, JAX, ONNX; the default), or so that "
-            "the last query stands at the last key (FlashAttention, KV-cache decoding).",
+            help="top-left aligns the first query with the first key (PyTorch, JAX, ONNX without a "
+            "cache), bottom-right the last query with the last key (FlashAttention, decoding with "
+            "a KV cache). Default: top-left.",
             rich_help_panel=RULES,
         ),
     ] = None
@@ -170,7 +194,7 @@ class ProblemOptions:
         str | None,
         Option(
             metavar=LIST,
-            help="The key at which query 0 stands, for all or for each batch entry.",
+            help="Position of query 0 among the keys, one for all or one for each batch entry.",
             rich_help_panel=RULES,
         ),
     ] = None
@@ -178,8 +202,8 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="N or LEFT,RIGHT",
-            help="Query i sees keys i - LEFT to i + RIGHT, itself included; -1 or none is "
-            "unbounded.",
+            help="Query i sees keys i - LEFT to i + RIGHT, its own included; -1 or none is "
+            "unbounded. N is N,N.",
             rich_help_panel=RULES,
         ),
     ] = None
@@ -187,7 +211,7 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="FILE",
-            help="Query = X · W + b; (in, out), the transpose of nn.Linear.",
+            help="query = X · W + b, with W (in, out): the transpose of nn.Linear's.",
             rich_help_panel=SELF,
         ),
     ] = None
@@ -195,7 +219,7 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="FILE",
-            help="The same for the key.",
+            help="Likewise for the key.",
             rich_help_panel=SELF,
         ),
     ] = None
@@ -203,7 +227,7 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="FILE",
-            help="The same for the value.",
+            help="Likewise for the value.",
             rich_help_panel=SELF,
         ),
     ] = None
@@ -211,7 +235,7 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="FILE",
-            help="Context · W + b afterwards.",
+            help="Output projection: context · W + b.",
             rich_help_panel=SELF,
         ),
     ] = None
@@ -251,20 +275,20 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="FILE[#PREFIX]",
-            help="In the place of these: a layer of an NPZ or safetensors checkpoint. attncli info "
-            "lists them.",
+            help="Take all of these from a layer of an NPZ or safetensors checkpoint; attncli info "
+            "lists its layers.",
             rich_help_panel=SELF,
         ),
     ] = None
     positions: Annotated[
         Literal["sinusoidal"] | None,
-        Option(help="Encoding of positions that is added to X first.", rich_help_panel=SELF),
+        Option(help="Positional encoding to add to X first.", rich_help_panel=SELF),
     ] = None
     heads: Annotated[
         int | None,
         Option(
             metavar="H",
-            help="Cut the width of packed 2-D or 3-D inputs into H heads.",
+            help="Split the width of packed 2-D or 3-D inputs into H heads.",
             rich_help_panel=SHAPES,
         ),
     ] = None
@@ -272,7 +296,7 @@ class ProblemOptions:
         int | None,
         Option(
             metavar="G",
-            help="Heads of key and value where they are fewer than H.",
+            help="Number of key and value heads, if fewer than H.",
             rich_help_panel=SHAPES,
         ),
     ] = None
@@ -280,36 +304,33 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="AXES",
-            help="The axes, s being the sequence: sd; bsd (default), hsd or shd; "
-            "bhsd (default) or bshd.",
+            help="Order of the axes (batch, head, sequence, d for width): sd; bsd (default), hsd, "
+            "sbd or shd; bhsd (default), bshd or sbhd.",
             rich_help_panel=SHAPES,
         ),
     ] = None
     precision: Annotated[
         Literal["float32", "float64"] | None,
         Option(
-            help="What to compute in; the widest input dtype unless given, at least float32.",
+            help="Computing dtype. Default: the widest input dtype, at least float32.",
             rich_help_panel=SHAPES,
         ),
     ] = None
-    dtype: Annotated[
-        Literal["bfloat16"] | None,
-        Option(help="Read 2-byte elements of NPY files as bfloat16.", rich_help_panel=SHAPES),
-    ] = None
+    dtype: Bfloat16 = None
     tokens: Annotated[
         str | None,
         Option(
             metavar="LABELS",
-            help="Names of queries and keys alike: a file of one a line, or a,b,c.",
+            help="Names of both queries and keys: a file with one on each line, or a,b,c.",
             rich_help_panel=LABELS,
         ),
     ] = None
     query_labels: Annotated[
         str | None,
-        Option(metavar="LABELS", help="Names of the queries.", rich_help_panel=LABELS),
+        Option(metavar="LABELS", help="Names of the queries only.", rich_help_panel=LABELS),
     ] = None
     key_labels: Annotated[
-        str | None, Option(metavar="LABELS", help="Names of the keys.", rich_help_panel=LABELS)
+        str | None, Option(metavar="LABELS", help="Names of the keys only.", rich_help_panel=LABELS)
     ] = None
 
     def given(self) -> dict[str, object]:
@@ -339,10 +360,11 @@ class PickOptions:
 
     batch: Annotated[
         int | None,
-        Option(metavar="B", help="One batch entry, from 0.", rich_help_panel=SHOWN),
+        Option(metavar="B", help="Show one batch entry, counted from 0.", rich_help_panel=SHOWN),
     ] = None
     head: Annotated[
-        int | None, Option(metavar="H", help="One head, from 0.", rich_help_panel=SHOWN)
+        int | None,
+        Option(metavar="H", help="Show one head, counted from 0.", rich_help_panel=SHOWN),
     ] = None
 
 
@@ -352,7 +374,9 @@ class AverageOptions:
 
     average_heads: Annotated[
         bool,
-        Option("--average-heads", help="Weights as the mean of the heads.", rich_help_panel=SHOWN),
+        Option(
+            "--average-heads", help="Average the weights over the heads.", rich_help_panel=SHOWN
+        ),
     ] = False
 
 
@@ -364,8 +388,8 @@ class OutputOptions:
         list[str] | None,
         Option(
             metavar="NAMES",
-            help="Some of weights, context, scores, raw, capped, lse, stats, top, with commas; "
-            "weights,context unless given; repeatable.",
+            help="Which of weights, context, scores, raw, capped, lse, stats, top, separated by "
+            "commas. Default: weights,context. Repeatable.",
             rich_help_panel=MOST_USED,
         ),
     ] = None
@@ -374,7 +398,7 @@ class OutputOptions:
         Option(
             "--format",
             "-f",
-            help="csv, tsv and npy hold one array: context unless --show names another.",
+            help="csv, tsv and npy hold one array: the context, unless --show names another.",
             rich_help_panel=MOST_USED,
         ),
     ] = "table"
@@ -382,7 +406,7 @@ class OutputOptions:
         list[str] | None,
         Option(
             metavar="[NAME=]PATH",
-            help="Write a file: context=c.csv, weights=w.npy, all.npz; repeatable.",
+            help="Write a file: context=c.csv, weights=w.npy, all.npz. Repeatable.",
             rich_help_panel=MOST_USED,
         ),
     ] = None
@@ -392,7 +416,7 @@ class OutputOptions:
             metavar="N",
             min=0,
             max=17,
-            help="Digits after the point in tables; files hold every digit.",
+            help="Decimals in tables; files and other formats hold every digit.",
             rich_help_panel=SHOWN,
         ),
     ] = 4
@@ -401,7 +425,7 @@ class OutputOptions:
         Option(
             metavar="N",
             min=1,
-            help="How many keys of each query --show top lists; 3.",
+            help="Keys that --show top lists for each query. Default: 3.",
             rich_help_panel=SHOWN,
         ),
     ] = None
@@ -410,7 +434,7 @@ class OutputOptions:
         Option(
             metavar="N",
             min=0,
-            help="Rows of a table: 20 in a terminal, 64 in a pipe; 0 is all.",
+            help="Rows of a table; 0 shows all. Default: 20 in a terminal, 64 in a pipe.",
             rich_help_panel=SHOWN,
         ),
     ] = None
@@ -419,7 +443,7 @@ class OutputOptions:
         Option(
             metavar="N",
             min=0,
-            help="Columns of a table: what fits a terminal, 64 in a pipe; 0 is all.",
+            help="Columns of a table; 0 shows all. Default: what fits a terminal, 64 in a pipe.",
             rich_help_panel=SHOWN,
         ),
     ] = None
@@ -439,15 +463,12 @@ class RunOptions:
         Option(
             metavar="N",
             min=1,
-            help="All cores that the process may use unless given.",
+            help="Number of threads. Default: all cores that the process may use.",
             rich_help_panel=RUN,
         ),
     ] = None
     quiet: Annotated[
         bool,
-        Option("--quiet", "-q", help="No notes and no warnings.", rich_help_panel=RUN),
+        Option("--quiet", "-q", help="Print no notes and no warnings.", rich_help_panel=RUN),
     ] = False
-    color: Annotated[
-        Literal["auto", "always", "never"],
-        Option(help="NO_COLOR is respected.", rich_help_panel=RUN),
-    ] = "auto"
+    color: Color = "auto"

@@ -58,8 +58,8 @@ class _Bar:
 
 
 def _open() -> Progress:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import (  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import (
         BarColumn,
         Progress,
         TaskProgressColumn,

@@ -57,7 +57,7 @@ def ask(
 
 def ask_whole(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> Question:
     """Return the problem with all its batch entries and heads; the pick is only checked."""
-    from attncli.cli.options import PickOptions  # noqa: PLC0415
+    from attncli.cli.options import PickOptions
 
     question = ask(options, PickOptions(), run)
     _picked(question.problem, pick)
@@ -71,8 +71,8 @@ def ask_or_read(
 
     Where `more` files will be read with --dtype, no advice on it is given yet.
     """
-    from attncli.gather import Finished, advise_on_dtype, gather  # noqa: PLC0415
-    from attncli.gather.posed import posed  # noqa: PLC0415
+    from attncli.gather import Finished, advise_on_dtype, gather
+    from attncli.gather.posed import posed
 
     given = options.given()
     files = options.files or []

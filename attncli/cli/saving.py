@@ -44,7 +44,7 @@ def parse_save(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
     chosen : bool
         The names were given, by ``--show``.
     """
-    from attncli.save.formats import format_of  # noqa: PLC0415
+    from attncli.save.formats import format_of
 
     known = (*OUTPUTS, *SUMMARIES)
     name, separator, path = text.partition("=")
@@ -68,7 +68,7 @@ def parse_save(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
 
 def _unnamed(path: str, kind: str) -> str | None:
     """Return the text format of what can have no suffix: ``/dev/stdout``, a pipe ``/dev/fd/63``."""
-    from attncli.save.files import is_direct  # noqa: PLC0415
+    from attncli.save.files import is_direct
 
     return kind if path and not Path(path).suffix and is_direct(path) else None
 
@@ -95,7 +95,7 @@ def results(
     summaries: Mapping[str, object],
 ) -> Results:
     """Return the outputs of these names, as files and machine formats take them."""
-    from attncli.save.formats import Results  # noqa: PLC0415
+    from attncli.save.formats import Results
 
     arrays = {name: getattr(answer, name) for name in OUTPUTS if name in names}
     extra = {name: summaries[name] for name in SUMMARIES if name in names}
@@ -104,7 +104,7 @@ def results(
 
 def write_save(save: Save, outputs: Results) -> None:
     """Write one file."""
-    from attncli.save.formats import save as save_file  # noqa: PLC0415
+    from attncli.save.formats import save as save_file
 
     save_file(save.path, outputs, save.format)
 
@@ -136,8 +136,8 @@ def streamed(
             taken = [other.names[0] for other in opened]
             large = batch * heads * queries * keys > _HELD_CELLS
             if save.format == "npy" and square and large and name not in taken:
-                from attncli.engine import result_shapes  # noqa: PLC0415
-                from attncli.save.streaming import open_npy  # noqa: PLC0415
+                from attncli.engine import result_shapes
+                from attncli.save.streaming import open_npy
 
                 shape = result_shapes(problem, (name,))[name]
                 shown = problem.layout.weights_shape(problem.shape)

@@ -51,7 +51,7 @@ class Summaries:
 
     def parts(self, name: str, limits: Limits) -> Iterator[Text]:
         """Yield the title and the lines of the table of one."""
-        from rich.text import Text  # noqa: PLC0415
+        from rich.text import Text
 
         yield Text(name, style="bold")
         yield from self._stats_parts(limits) if name == "stats" else self._top_parts(limits)
@@ -59,8 +59,8 @@ class Summaries:
 
     @cached_property
     def _stats(self) -> tuple[HeadStats, ...]:
-        from attncli.cli.progress import progress_bar  # noqa: PLC0415
-        from attncli.stats import statistics  # noqa: PLC0415
+        from attncli.cli.progress import progress_bar
+        from attncli.stats import statistics
 
         with progress_bar(quiet=self._run.quiet) as progress:
             heads = statistics(self._problem, threads=self._run.threads, progress=progress)
@@ -68,18 +68,18 @@ class Summaries:
 
     @cached_property
     def _stats_data(self) -> list[dict[str, object]]:
-        from attncli.view.stats import stats_list  # noqa: PLC0415
+        from attncli.view.stats import stats_list
 
         return stats_list(self._stats)
 
     @cached_property
     def _top_data(self) -> list[dict[str, object]]:
-        from attncli.view.stats import top_list  # noqa: PLC0415
+        from attncli.view.stats import top_list
 
         return top_list(self._top((0, self._problem.shape[2])))
 
     def _top(self, rows: tuple[int, int]) -> Iterator[TopKeys]:
-        from attncli.strongest import top  # noqa: PLC0415
+        from attncli.strongest import top
 
         return map(
             self._named, top(self._problem, self._count, rows=rows, threads=self._run.threads)
@@ -91,16 +91,16 @@ class Summaries:
         return replace(part, batch=batch, head=self._pick.head if part.head is None else part.head)
 
     def _stats_parts(self, limits: Limits) -> Iterator[Text]:
-        from attncli.view.stats import stats_parts  # noqa: PLC0415
+        from attncli.view.stats import stats_parts
 
         return stats_parts(
             self._stats, width=limits.width, digits=limits.digits, unicode=limits.unicode
         )
 
     def _top_parts(self, limits: Limits) -> Iterator[Text]:
-        from rich.text import Text  # noqa: PLC0415
+        from rich.text import Text
 
-        from attncli.view.stats import top_parts  # noqa: PLC0415
+        from attncli.view.stats import top_parts
 
         queries = self._problem.shape[2]
         shown = min(queries, limits.rows or queries)

@@ -66,7 +66,7 @@ def _wrapped(line: str) -> str:
         return line
     if columns < _NARROWEST or len(line) <= columns:
         return line
-    import textwrap  # noqa: PLC0415
+    import textwrap
 
     lines = textwrap.wrap(line, columns, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)
@@ -161,7 +161,7 @@ def height() -> int | None:
 
 def console(color: str) -> Console:
     """Return a Rich console on stdout that cuts nothing in a pipe."""
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
     class Piped(Console):
         def on_broken_pipe(self) -> None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from attncli import arguments
 from attncli.arguments import shape_text, warn
 from attncli.errors import ShapeError, UsageError
+from attncli.polarity import inverted, leaves_little
 from attncli.text import counted
 from attncli.visibility import Visibility
 
@@ -24,9 +25,6 @@ __all__ = ["labels_of", "rules_of", "standing", "to_weights"]
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 Shape = tuple[int, int, int, int]
-
-# Below so many cells a mask that keeps one in ten says nothing about its polarity.
-_FEW_CELLS = 20
 
 
 def rules_of(
@@ -168,7 +166,6 @@ def _mask(say: Names, mask: object, means: str, form: Layout, shape: Shape) -> B
     canonical = to_weights(say("mask"), array, form, shape)
     seen = _read_as(means, canonical)
     _advise_on_polarity(say("mask"), seen, means, "pairs attend")
-    _advise_on_blind_rows(say("mask"), seen, means)
     return seen
 
 
@@ -178,33 +175,9 @@ def _read_as(means: str, mask: Bools) -> Bools:
 
 def _advise_on_polarity(name: str, seen: Bools, means: str, what: str) -> None:
     """Warn of a mask that leaves next to nothing."""
-    if _leaves_little(seen):
+    if leaves_little(seen):
         share = 100 * np.count_nonzero(seen) / seen.size
-        warn(f"{name} lets only {share:.2g} % of the {what}: {_inverted(means)}")
-
-
-def _advise_on_blind_rows(name: str, seen: Bools, means: str) -> None:
-    """Warn of a mask that leaves some query no key where its opposite leaves each query one."""
-    if seen.shape[-2] == 1 or _leaves_little(seen):
-        return
-    blind = np.count_nonzero(~seen.any(axis=-1))
-    if blind and not seen.all(axis=-1).any():
-        warn(f"{name} hides every key in {counted(int(blind), 'row')}: {_inverted(means)}")
-
-
-def _leaves_little(seen: Bools) -> bool:
-    return seen.size >= _FEW_CELLS and int(np.count_nonzero(seen)) * 10 <= seen.size
-
-
-def _inverted(means: str) -> str:
-    """Ask whether a mask has the other polarity."""
-    read, other = "may attend", "drop"
-    if means == "drop":
-        read, other = "is hidden, for mask_means is drop", "keep"
-    return (
-        f"is it inverted? Here true means {read}; mask_means {other} (--mask-means {other}) reads "
-        "the opposite"
-    )
+        warn(f"{name} lets only {share:.2g} % of the {what}: {inverted(means)}")
 
 
 def _key_padding(say: Names, mask: object, means: str, shape: Shape) -> Bools | None:
