@@ -182,6 +182,22 @@ class TestPyTorchMultiheadAttention:
         torch.nn.init.normal_(module.out_proj.bias)
         return module.to(getattr(torch, dtype)).eval()
 
+    @both_dtypes
+    def test_the_sequence_first_is_its_default(self, torch, dtype):
+        x = normal(5, 2, 12, seed=4, dtype=dtype)
+        module = self.module(torch, dtype)
+        module.batch_first = False
+        self.compare(torch, module, (x, x, x), {"layout": "sbd"}, {})
+
+    @both_dtypes
+    def test_add_zero_attn_is_a_sink_of_0(self, torch, dtype):
+        x = normal(2, 5, 12, seed=5, dtype=dtype)
+        module = self.module(torch, dtype, add_zero_attn=True)
+        ours = attention(*self.project(module, x, x, x), heads=3, sinks=[0.0] * 3)
+        with torch.no_grad():
+            _, weights = module(*[torch.from_numpy(x)] * 3, average_attn_weights=False)
+        assert_close(ours.weights, weights[..., :-1])
+
     @staticmethod
     def project(module, query, key, value):
         stored = {name: p.detach().numpy() for name, p in module.named_parameters()}
