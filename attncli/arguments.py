@@ -22,6 +22,7 @@ from attncli.array_likes import as_ndarray
 from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, readable, widen
 from attncli.errors import AttnWarning, DataError, ShapeError, UsageError
 from attncli.problem import Problem
+from attncli.text import counted
 
 __all__ = [
     "Names",
@@ -300,8 +301,20 @@ def label_list(name: str, value: object, count: int, *, of: str) -> tuple[str, .
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise UsageError(f"{name}: expected a list of labels; found {_shown(value)}")
     if len(value) != count:
-        raise ShapeError(f"{name}: expected {count} labels, one for each {of}; found {len(value)}")
+        raise ShapeError(
+            f"{name}: expected {counted(count, 'label')}, one for each {of}; found {len(value)}",
+            hint=_label_hint([str(label) for label in value], count),
+        )
     return tuple(str(label) for label in value)
+
+
+def _label_hint(labels: list[str], count: int) -> str | None:
+    """Return what is probably wrong with too few or too many labels."""
+    if len(labels) == 1 < count:
+        return "labels are a,b,c, or the lines of a file"
+    if len(labels) > count and not any(labels[count:]):
+        return "the last label is empty: delete the empty line at the end of the file"
+    return None
 
 
 def _kind(array: Array) -> str:

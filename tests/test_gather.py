@@ -12,6 +12,7 @@ import pytest
 
 from attncli.errors import AttnWarning, InputError, UsageError
 from attncli.gather import Finished, Gathered, gather
+from attncli.gather.lists import label_file
 
 
 @pytest.fixture
@@ -300,3 +301,16 @@ def test_a_dump_names_no_files(folder: Path, name: str) -> None:
     np.savez("d.npz", **{"q": np.ones((2, 2)), "k": np.ones((2, 2)), name: "k.npy"})
     with pytest.raises(InputError, match=f"d.npz#{name} holds text, expected real numbers"):
         gather(["d.npz"])
+
+
+def test_labels_are_lines_of_a_file_or_a_list_in_json(tmp_path):
+    path = tmp_path / "tokens.txt"
+    for text, labels in {
+        "The\ncat\n": ("The", "cat"),
+        '["[CLS]", "caf\\u00e9"]\n': ("[CLS]", "café"),
+        "[CLS]\ncat\n": ("[CLS]", "cat"),
+        "[1, 2]\n": ("[1, 2]",),
+        "[" * 100_000: ("[" * 100_000,),
+    }.items():
+        path.write_text(text, encoding="utf-8")
+        assert label_file(str(path)) == labels

@@ -44,6 +44,10 @@ def test_the_separator_is_found_by_looking(separator, newline, bom):
         (",0,1\n0,5,6\n1,7,8\n", [[5, 6], [7, 8]], ("0", "1"), ("0", "1")),
         (",1,2\n1,5,6\n2,7,8\n", [[5, 6], [7, 8]], ("1", "2"), ("1", "2")),
         ("\t:\n:\t0.5\n", [[0.5]], (":",), (":",)),
+        # pandas' own corner, written again; an index by name; R's row names without a corner.
+        ("Unnamed: 0,a\n0,5\n1,6\n", [[5], [6]], ("0", "1"), ("a",)),
+        ('"Unnamed: 0","0","1"\n0,5,6\n1,7,8\n', [[5, 6], [7, 8]], ("0", "1"), ("0", "1")),
+        ("V1\tV2\n1\t5\t6\n2\t7\t8\n", [[5, 6], [7, 8]], ("1", "2"), ("V1", "V2")),
         (",the,2\nthe,1,2\n2,3,4\n", [[1, 2], [3, 4]], ("the", "2"), ("the", "2")),
         ("[CLS],1\n[SEP],2\n", [[1], [2]], ("[CLS]", "[SEP]"), None),
         ("#,1\n#no comment,2\n", [[1], [2]], ("#", "#no comment"), None),
@@ -103,6 +107,36 @@ def test_refusals_say_line_and_column(text, place, what):
     assert "\x1b" not in caught.value.message
 
 
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("name", ["index", "Idx", "id", "row"])
+def test_a_column_named_as_an_index_that_counts_is_labels(name, start):
+    rows = [[start + row, 0.5, row] for row in range(3)]
+    text = f"{name},a,b\n" + "".join(f"{i},{x},{y}\n" for i, x, y in rows)
+    with pytest.warns(AttnWarning, match="is read as labels of the rows") as caught:
+        found = table(text)
+    assert name in str(caught[0].message)
+    np.testing.assert_array_equal(found.values, [row[1:] for row in rows])
+    assert found.row_labels == tuple(str(start + row) for row in range(3))
+    assert found.column_labels == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id,a\n0,5\n2,6\n",  # does not count
+        "id,a\n0,5\n",  # one row does not count
+        "id\n0\n1\n",  # it is all there is
+        "x,a\n0,5\n1,6\n",  # another name
+        "a,id\n5,0\n6,1\n",  # not the first
+    ],
+)
+def test_other_columns_of_numbers_are_data(text):
+    found = table(text)
+    lines = text.split()
+    np.testing.assert_array_equal(found.values, np.loadtxt(lines[1:], delimiter=",", ndmin=2))
+    assert found.column_labels == tuple(lines[0].split(","))
+
+
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
@@ -111,6 +145,11 @@ def test_refusals_say_line_and_column(text, place, what):
         ("1,5;2\n0,5;3\n", "decimal point"),
         ("a;b\n1,5;2\n0,5;3\n", "decimal point"),
         ("the,1\n2,3\n", "first cell is empty"),
+        ("# my query\n1,2\n", "# does not start a comment"),
+        ("sep=;\n1;2;3\n", "only Excel"),
+        ('"1,234.5",2\n3,4\n', "plain digits"),
+        ("\u22121.5,2\n3,4\n", "plain digits"),
+        ("1\u00a0000,2\n3,4\n", "plain digits"),
         ('1,"2\n' + "3" * 140_000, "quotation mark"),
     ],
 )

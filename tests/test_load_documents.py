@@ -164,6 +164,31 @@ FAULTS = [(suffix, *case) for case in EITHER for suffix in (".yaml", ".json")]
 FAULTS += [(".yaml", *case) for case in YAML_ONLY] + [(".json", *case) for case in JSON_ONLY]
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("[[1. 0.]\n [0. 1.]]", "a printed array"),
+        ("[[1., 0.],\n [0., 1.]]", "a printed array"),
+        ("[[1 0]\n [0 1]]", "a printed array"),
+        ('{"q": [1]}\n{"q": [2]}', "JSON lines are not read"),
+        ("[1] [2]", "JSON lines are not read"),
+        ("[1, x]", None),
+    ],
+)
+def test_what_is_nearly_json_is_named(document, text, hint):
+    with pytest.raises(InputError) as caught:
+        document(text, ".json")
+    assert (hint or "") in (caught.value.hint or "")
+    assert (caught.value.hint is None) == (hint is None)
+
+
+@pytest.mark.parametrize("begin", ["tensor([[1., 0.]])", "array([[1., 0.]])"])
+def test_a_printed_tensor_is_named(document, begin):
+    with pytest.raises(InputError, match="is a printed array file, which is not read") as caught:
+        document(begin, ".txt")
+    assert "numpy.save" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize(("suffix", "text", "place", "what"), FAULTS)
 def test_refusals_say_line_and_column(document, suffix, text, place, what):
     with pytest.raises(InputError) as caught:

@@ -138,7 +138,7 @@ BROKEN = {
     "empty": (archive({}), "no arrays"),
     "nested": (NESTED, "'inner.npz' .* is not an NPY array"),
     "nested and disguised": (DISGUISED, "does not begin as an NPY file"),
-    "PyTorch": (PYTORCH, "'archive/data.pkl' .* is not an NPY array"),
+    "PyTorch": (PYTORCH, "is a PyTorch file, a pickle, and pickles are never read"),
     "objects": (OBJECTS, "objects, which only unpickling"),
     "control characters": (archive({"\x1b[31m.txt": b""}), r"\\x1b"),
     "encrypted": (patched(GOOD, offset=8, code="<H", value=1), "is encrypted"),

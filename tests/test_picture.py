@@ -238,7 +238,9 @@ def test_nonfinite_and_negative_weights_and_wrong_shapes_are_refused():
         make_panel(np.zeros((2, 3)), np.zeros((3, 2), bool))
     with pytest.raises(ShapeError, match="one shape"):
         make_picture([make_panel(np.zeros((2, 3))), make_panel(np.zeros((3, 2)))])
-    with pytest.raises(ShapeError, match="1 key labels, expected 3"):
+    with pytest.raises(
+        ShapeError, match="key labels: expected 3, one for each of the keys; found 1"
+    ):
         make_picture([make_panel(np.zeros((2, 3)))], key_labels=["a"])
 
 

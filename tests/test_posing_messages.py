@@ -218,8 +218,13 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Usage", "causal_align and query_offset both say where the queries stand",
      "give one of the two", {"causal": True, "causal_align": "top-left", "query_offset": 1}),
     # labels
-    ("Shape", "key_labels: expected 2 labels, one for each key; found 1", None,
-     {"key_labels": ["a"]}),
+    ("Shape", "key_labels: expected 2 labels, one for each key; found 1",
+     "labels are a,b,c, or the lines of a file", {"key_labels": ["a"]}),
+    ("Shape", "key_labels: expected 2 labels, one for each key; found 3",
+     "the last label is empty: delete the empty line at the end of the file",
+     {"key_labels": ["a", "b", ""]}),
+    ("Shape", "key_labels: expected 2 labels, one for each key; found 3", None,
+     {"key_labels": ["a", "b", "c"]}),
     ("Usage", "query_labels: expected a list of labels; found 'ab'", None, {"query_labels": "ab"}),
 ]  # fmt: skip
 

@@ -23,7 +23,7 @@ _LONGEST = 1000
 
 
 def label_file(path: str) -> tuple[str, ...]:
-    """Read one label a line; a label may hold anything but a line break.
+    """Read the label on each line, which may hold anything, or a list of labels in JSON.
 
     Raises
     ------
@@ -35,7 +35,21 @@ def label_file(path: str) -> tuple[str, ...]:
         msg = f"{source.name} is {source.size:,} bytes of labels, expected at most {_MOST_BYTES:,}"
         raise InputError(msg)
     text = source.text().replace("\r\n", "\n").replace("\r", "\n")
-    return tuple(text.removesuffix("\n").split("\n"))
+    return _listed(text) or tuple(text.removesuffix("\n").split("\n"))
+
+
+def _listed(text: str) -> tuple[str, ...] | None:
+    """Return the words of a list in JSON, as tokenizers' tokens are saved; None if it is none."""
+    if not text.lstrip().startswith("["):
+        return None
+    import json  # noqa: PLC0415 - labels seldom are
+
+    try:
+        words = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    several = isinstance(words, list) and all(isinstance(word, str) for word in words)
+    return tuple(words) if several else None
 
 
 def check_labels(name: str, labels: Iterable[str] | None) -> None:

@@ -8,7 +8,13 @@ from collections.abc import Callable
 
 from attncli.errors import InputError
 from attncli.loading.headings import is_spaced
-from attncli.loading.number import NumberOverflowError, has_decimal_comma, is_truth, parse_number
+from attncli.loading.number import (
+    NumberOverflowError,
+    has_decimal_comma,
+    is_decorated,
+    is_truth,
+    parse_number,
+)
 from attncli.text import quoted
 
 __all__ = ["read_numbers", "read_truths"]
@@ -66,7 +72,9 @@ def _number(cell: str, column: int, refusal: Refusal) -> float:
     if not cell.strip():
         raise refusal("this cell is empty, expected a number", column=column)
     hint = None
-    if is_spaced(cell):
+    if is_decorated(cell):
+        hint = "write numbers in plain digits, as in -1234.5, without separators of thousands"
+    elif is_spaced(cell):
         hint = "separate the columns by commas, semicolons or tabs, not by spaces"
     elif has_decimal_comma(cell) or re.fullmatch(_SEMICOLONS, cell):
         hint = "write a decimal point where there is a decimal comma"

@@ -18,7 +18,7 @@ from attncli.arguments import warn
 from attncli.errors import InputError
 from attncli.loading.cells import read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
-from attncli.loading.headings import Headings, find_headings
+from attncli.loading.headings import Headings, find_headings, is_meant_as_numbers
 from attncli.loading.number import has_decimal_comma, is_numeric
 from attncli.text import counted, quoted
 
@@ -40,6 +40,7 @@ _MOST_NUMBERS, _MOST_ROWS = 12_000_000, 500_000
 # More than this is read block by block, so that a mistake is found on the way.
 _LONG = 4 * 2**20
 _AS_NPY = "save it as an NPY file"
+_INDEX_NAMES = {"index", "idx", "id", "row", "unnamed: 0"}
 _INFINITIES = re.compile(rb"inf(?:inity)?", re.IGNORECASE)
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 
@@ -80,13 +81,40 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
         raise InputError(f"{source.name} holds no numbers")
     if not "".join(head[0][1]).isascii():
         source.text()  # says where it is not UTF-8
+    head[0] = _with_corner(*head)
     headings = find_headings(head[0][1], head[1][1] if len(head) > 1 else None)
     found = _at_once(table, headings, head[0])
     if found is None:
         found = _careful(table, headings, head[0])
     if not headings.row and not headings.column:
         _advise_on_header(source.name, head[0][1], found.values)
-    return found
+    return _without_index(found) if headings.row and not headings.column else found
+
+
+def _with_corner(first: Row, second: Row | None = None) -> Row:
+    """Return the first row with the corner that R's `write.table` leaves out above row names."""
+    line, cells = first
+    short = second is not None and len(second[1]) == len(cells) + 1
+    named = all(cell.strip() and not is_meant_as_numbers(cell) for cell in cells)
+    if short and named and len(cells) > 1:
+        return line, ["", *cells]
+    return first
+
+
+def _without_index(table: LoadedArray) -> LoadedArray:
+    """Return a table whose column named as an index, and counting as one, is its labels."""
+    values, columns = table.values, table.column_labels
+    if not columns or len(columns) < 2 or columns[0].strip().lower() not in _INDEX_NAMES:
+        return table
+    start = int(values[0, 0] == 1)
+    if len(values) < 2 or not np.array_equal(values[:, 0], np.arange(start, len(values) + start)):
+        return table
+    warn(
+        f"{table.name}: the column {quoted(columns[0])} counts {start}, {start + 1}, … and is read "
+        "as labels of the rows. If it is data, give it another name"
+    )
+    labels = tuple(str(number) for number in range(start, len(values) + start))
+    return LoadedArray(values[:, 1:], table.name, labels, columns[1:])
 
 
 def _at_once(table: _Table, headings: Headings, first: Row) -> LoadedArray | None:
@@ -264,7 +292,7 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
     for line, cells in rows:
         if len(cells) != len(first):
             what = f"found {counted(len(cells), 'cell')}, expected {len(first)} as in the first row"
-            raise table.refusal(what, line, min(len(cells), len(first)) + 1)
+            raise table.refusal(what, line, min(len(cells), len(first)) + 1, _first_hint(first))
         if headings.column:
             _check_label(table, headings, line, cells[0])
             body.labels.append(cells[0])
@@ -284,6 +312,15 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
         tuple(body.labels) if headings.column else None,
         tuple(first[start:]) if headings.row else None,
     )
+
+
+def _first_hint(first: list[str]) -> str | None:
+    """Return what is probably wrong with a first row that is shorter than others."""
+    if first[0].startswith("#"):
+        return "# does not start a comment: delete the first line"
+    if first[0].lower().startswith("sep="):
+        return "delete the first line, which only Excel understands"
+    return None
 
 
 def _count_alike(columns: list[str], rows: list[str]) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from attncli.loading.number import has_decimal_comma, is_numeric, is_truth
+from attncli.loading.number import has_decimal_comma, is_decorated, is_numeric, is_truth
 
-__all__ = ["Headings", "find_headings", "is_spaced"]
+__all__ = ["Headings", "find_headings", "is_meant_as_numbers", "is_spaced"]
+
+# What pandas makes of an empty corner, read and written again, is one.
+_NO_CORNERS = {"", "Unnamed: 0"}
 
 
 class Headings(NamedTuple):
@@ -62,14 +65,14 @@ def find_headings(first: list[str], second: list[str] | None) -> Headings:
 
 def _names(first: list[str], second: list[str] | None) -> Headings:
     wide = len(first) > 1
-    if wide and not first[0].strip():
+    if wide and first[0].strip() in _NO_CORNERS:
         named = _are_names(first[1:], second[0] if second else "")
         return Headings(row=named, column=named, certain=named)
     if _are_truths(first):
         return Headings(row=False, column=False)
     if _are_truths(first[1:]) and _are_truths((second or first)[1:]):
         return Headings(row=False, column=True)
-    if second is not None and not any(map(_is_meant_as_numbers, first)):
+    if second is not None and not any(map(is_meant_as_numbers, first)):
         return Headings(row=True, column=wide and _is_word(second[0]))
     return Headings(row=False, column=wide and _is_word(first[0]))
 
@@ -81,11 +84,12 @@ def is_spaced(cell: str) -> bool:
 
 
 def _is_word(cell: str) -> bool:
-    return bool(cell.strip()) and not (is_truth(cell) or _is_meant_as_numbers(cell))
+    return bool(cell.strip()) and not (is_truth(cell) or is_meant_as_numbers(cell))
 
 
-def _is_meant_as_numbers(cell: str) -> bool:
-    return is_numeric(cell) or is_spaced(cell) or has_decimal_comma(cell)
+def is_meant_as_numbers(cell: str) -> bool:
+    """Whether a cell is a number, or an attempt at one that is refused."""
+    return is_numeric(cell) or is_spaced(cell) or has_decimal_comma(cell) or is_decorated(cell)
 
 
 def _are_truths(cells: list[str]) -> bool:

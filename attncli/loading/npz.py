@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["describe_npz", "read_npz"]
 
 _MAX_MEMBERS = 10_000
-_UNPICKLED = (
-    "pickled PyTorch files are not read; in Python: from safetensors.torch import save_file; "
-    "save_file({'query': q, 'key': k, 'value': v}, 'problem.safetensors')"
-)
+_AS_NPY = 'in Python: numpy.save("q.npy", torch.load("q.pt").numpy())'
 # ZIP keeps its directory at the end; one read asks for all of it.
 _DIRECTORY_LIMIT = 2 * 2**20
 # A real array is not a hundred times smaller than itself; a mask may be, up to here.
@@ -169,8 +166,10 @@ def _check_member(info: zipfile.ZipInfo, source: Source) -> None:
 
     what = f"the member {quoted(info.filename)} of {source.name}"
     if not info.filename.endswith(".npy"):
-        pickled = info.filename.endswith(".pkl")
-        raise InputError(f"{what} is not an NPY array", hint=_UNPICKLED if pickled else None)
+        if info.filename.endswith(".pkl"):
+            pickled = f"{source.name} is a PyTorch file, a pickle, and pickles are never read"
+            raise InputError(pickled, hint=_AS_NPY)
+        raise InputError(f"{what} is not an NPY array")
     if info.flag_bits & 1:
         raise InputError(f"{what} is encrypted")
     if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:

@@ -5,10 +5,21 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["NumberOverflowError", "has_decimal_comma", "is_numeric", "is_truth", "parse_number"]
-
+__all__ = [
+    "NumberOverflowError",
+    "has_decimal_comma",
+    "is_decorated",
+    "is_numeric",
+    "is_truth",
+    "parse_number",
+]
 
 _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+\s*"
+# 1,234.5 and 1 234, with any space between; and the minus sign of typography.
+_THOUSANDS = (
+    r"\s*[-+\u2212]?\d{1,3}(?:(?:,\d{3})+(?=\.)|(?:[\u00a0\u2009\u202f' ]\d{3})+)(?:\.\d*)?\s*"
+)
+_MINUS = "\u2212"
 
 
 class NumberOverflowError(Exception):
@@ -64,6 +75,19 @@ def is_numeric(text: str) -> bool:
 def has_decimal_comma(text: str) -> bool:
     """Whether a word is a number that is written with a decimal comma: an error, not a name."""
     return re.fullmatch(_DECIMAL_COMMA, text) is not None
+
+
+def is_decorated(text: str) -> bool:
+    """Whether a word is a number with separators of thousands or the minus sign of typography.
+
+    Examples
+    --------
+    >>> is_decorated("1,234.5"), is_decorated("\u22120.5"), is_decorated("1,234")
+    (True, True, False)
+    """
+    if re.fullmatch(_THOUSANDS, text) is not None:
+        return True
+    return _MINUS in text and is_numeric(text.replace(_MINUS, "-"))
 
 
 def is_truth(text: str) -> bool:

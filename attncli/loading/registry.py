@@ -17,18 +17,21 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Format", "format_of"]
 
 _HEAD = 4096
+_SAVED = 'save the array itself, in Python: numpy.save("q.npy", q)'
 _FOREIGN = {
     b"\x1f\x8b": ("gzip", "unpack it with gunzip"),
     b"\x89HDF": ("HDF5", "save the arrays as NPZ or safetensors"),
     b"\x89PNG": ("PNG", None),
     b"%PDF": ("PDF", None),
+    **dict.fromkeys((b"tensor(", b"array("), ("printed array", _SAVED)),
     **{
         bytes([0x80, protocol]): ("pickle", "pickles are never read; save NPY or safetensors")
         for protocol in range(2, 6)
     },
 }
 # Compiled when a file is asked that its name does not tell of.
-_YAML_LINE = rb"""---|%YAML|-\s|-$|(?:[\w.-]+|"[^"]*"|'[^']*')\s*:(?:\s|$)"""
+# What pandas names a column without a name is no key of YAML.
+_YAML_LINE = rb"""---|%YAML|-\s|-$|(?!Unnamed: 0[,;\t])(?:[\w.-]+|"[^"]*"|'[^']*')\s*:(?:\s|$)"""
 _JSON_START = rb"""\{|\[\s*(?:[\[\d"+-]|$)"""
 
 

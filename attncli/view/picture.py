@@ -254,5 +254,5 @@ def _checked_labels(
     if labels is None:
         return None
     if len(labels) != count:
-        raise ShapeError(f"there are {len(labels)} {name}, expected {count}, one for each of {of}")
+        raise ShapeError(f"{name}: expected {count}, one for each of the {of}; found {len(labels)}")
     return tuple(printable(label) for label in labels)
