@@ -274,9 +274,8 @@ def window_pair(name: str, value: object) -> tuple[int | None, int | None]:
     if len(sides) == 1:
         sides *= 2
     if isinstance(value, str) or len(sides) != 2:
-        raise UsageError(
-            f"{name}: expected one number or a pair (left, right); found {_shown(value)}"
-        )
+        found = _shown(value) if isinstance(value, str) else counted(len(sides), "number")
+        raise UsageError(f"{name}: expected one number or a pair (left, right); found {found}")
     left, right = (_window_side(name, side) for side in sides)
     return left, right
 

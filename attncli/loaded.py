@@ -73,7 +73,7 @@ def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: ob
     gathered = gather(names, given, dtype=dtype, example=example)
     if isinstance(gathered, Finished):
         raise UsageError(
-            f"{gathered.name} holds one array, finished weights perhaps; "
+            f"{gathered.name} holds a single array (finished weights?); "
             "expected query, key and value",
             hint="embeddings need wq, wk and wv, or a checkpoint",
         )

@@ -6,9 +6,17 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-__all__ = ["counted", "in_ascii", "json_text", "printable", "quoted", "whole_number"]
+__all__ = [
+    "counted",
+    "did_you_mean",
+    "in_ascii",
+    "json_text",
+    "printable",
+    "quoted",
+    "whole_number",
+]
 
 # Controls move the cursor or hide text, bidirectional overrides reorder it, and
 # lone surrogates cannot be encoded at all. Joiners stay: emoji and scripts need them.
@@ -110,6 +118,32 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     ('1 cell', '3 cells', '2 entries')
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
+    """Return the known word that a wrong one probably means, as a hint; None where none is near.
+
+    Parameters
+    ----------
+    word : str
+    known : iterable of str
+    likeness : float
+        From 0 to 1, which is the same word.
+
+    Examples
+    --------
+    >>> did_you_mean("Wieghts", ["weights", "context"])
+    'did you mean weights?'
+    """
+    # Made here, not at the top: only an error pays for the import.
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    # A single letter is as near to any name of two, and a long text takes long to compare.
+    if not 1 < len(word) <= _QUOTED:
+        return None
+    spelt = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), spelt, n=1, cutoff=likeness)
+    return f"did you mean {printable(spelt[close[0]])}?" if close else None
 
 
 def whole_number(text: str) -> int | None:

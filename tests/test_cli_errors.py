@@ -35,6 +35,7 @@ def wrong(tutorial: Path) -> Path:
         "words.yaml": "query: [a, b]\nkey: [[1]]\n",
         "scales.yaml": "query: [[1]]\nkey: [[1]]\nscale: [1, 2]\n",
         "weights.yaml": "weights: [[1]]\n",
+        "sentence.yaml": "query: [[1], [2]]\nkey: [[1], [2]]\ntokens: [The, cat]\n",
     }
     for name, text in texts.items():
         (tutorial / name).write_text(text)
@@ -69,7 +70,7 @@ CASES = {
         "a problem file",
     ),
     "compute q.csv": (
-        "q.csv holds one array, finished weights perhaps; expected query, key and value",
+        "q.csv holds a single array (finished weights?); expected query, key and value",
         "heatmap draws finished weights",
     ),
     "compute q.csv#x k.csv": ("q.csv is one array, it has no member 'x'", ""),
@@ -138,7 +139,7 @@ CASES = {
         "",
     ),
     f"compute {QKV} --window 1,2,3": (
-        "window: expected one number or a pair (left, right); found [1.0, 2.0, 3.0]",
+        "window: expected one number or a pair (left, right); found 3 numbers",
         "",
     ),
     f"compute {QKV} --causal --query-offset 1e99": (
@@ -169,7 +170,20 @@ CASES = {
         "",
     ),
     # outputs
-    f"compute {QKV} --show weight": None,
+    f"compute {QKV} --show Weight": (
+        ("--show: expected names of weights, context, scores, raw, capped, lse, stats, top; found "
+        "'Weight'"),
+        "did you mean weights?",
+    ),
+    "explain sentence.yaml --query Cat": (
+        "query: expected an index from 0 to 1 or one of the labels ('The', 'cat'); found 'Cat'",
+        "did you mean cat?",
+    ),
+    f"heatmap {QKV} --out w.png --cmap blues": (
+        "there is no colour map 'blues' in matplotlib", "did you mean Blues?",
+    ),
+    f"compute {QKV} -o c.csv": ("No such option: -o", "--save"),
+    f"explain {QKV} --output x.md": ("No such option: --output", "> FILE"),
     "compute q.csv k.csv --show context": ("the context needs a value", None),
     f"compute {QKV} --show weights,lse -f csv": (
         "csv holds one array; --show names weights and lse",
@@ -253,10 +267,11 @@ CASES = {
     "compute q.csv k.csv --show weights --show wieghts": (
         ("--show: expected names of weights, context, scores, raw, capped, lse, stats, top; found "
         "'wieghts'"),
-        None,
+        "did you mean weights?",
     ),
     "heatmap v.csv --causal": (
-        "v.csv holds finished weights: causal has nothing to act on",
+        ("v.csv is a single array, which is taken for finished weights: causal has nothing to "
+        "act on"),
         "give the files Q K V",
     ),
     "comptue": ("No such command 'comptue'. Did you mean 'compute'?", "attncli --help"),

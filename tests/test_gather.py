@@ -132,7 +132,9 @@ def test_one_array_is_finished_weights(problem: Path) -> None:
 
 
 def test_finished_weights_take_no_options(problem: Path) -> None:
-    with pytest.raises(UsageError, match="holds finished weights: scale has nothing to act on"):
+    with pytest.raises(
+        UsageError, match="is taken for finished weights: scale has nothing to act on"
+    ):
         gather(["q.npy"], {"scale": 2.0})
 
 

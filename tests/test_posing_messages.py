@@ -201,7 +201,7 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Usage", "query_lengths: expected whole numbers; found 1.5", None, {"query_lengths": 1.5}),
     ("Shape", "kv_lengths: expected one number, or one for each batch entry (1); found 2", None,
      {"kv_lengths": [1, 2]}),
-    ("Usage", "window: expected one number or a pair (left, right); found [1, 2, 3]", None,
+    ("Usage", "window: expected one number or a pair (left, right); found 3 numbers", None,
      {"window": [1, 2, 3]}),
     ("Usage", ("query_offset: expected whole numbers from -9007199254740992 to 9007199254740992; "
      "found 1e+30"), None, {"causal": True, "query_offset": 10**30}),

@@ -302,7 +302,7 @@ def test_load_takes_arrays_paths_and_labels(matrices):
     problem = load(Path("x.csv"), **weights, tokens=("a", "b", "c", "d", "e"))
     close(vars(solve(problem)), expected(matrices, bias=False))
     assert problem.query_labels == problem.key_labels == ("a", "b", "c", "d", "e")
-    with pytest.raises(UsageError, match="holds one array"):
+    with pytest.raises(UsageError, match="holds a single array"):
         load("x.csv")
 
 
@@ -346,7 +346,7 @@ def test_a_projection_of_all_heads_is_said_to_be_left_out_for_one(words, narrow,
     command, *options = words.split()
     ran = attncli(command, *NARROW.split(), "--wo", "wo.npy", *options).good()
     (message,) = ran.messages
-    assert message.startswith("warning: the output projection (wo) comes after all heads: the")
+    assert message.startswith("warning: the output projection (wo) needs all heads: the context")
     assert attncli(command, *NARROW.split(), *options).good().messages == []
 
 
@@ -382,11 +382,11 @@ def test_weights_have_no_output_projection(words, narrow, attncli):
         ("--show lse", "--average-heads is about the weights, and they are not asked for"),
         (
             "--show weights,top",
-            "top tells of each head by itself: leave it out, or --average-heads",
+            "top is computed for each head: leave out either it or --average-heads",
         ),
         (
             "--save stats=s.json",
-            "stats tells of each head by itself: leave it out, or --average-heads",
+            "stats is computed for each head: leave out either it or --average-heads",
         ),
     ],
 )

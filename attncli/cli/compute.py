@@ -37,6 +37,7 @@ from attncli.cli.terminal import (
 )
 from attncli.errors import UsageError
 from attncli.names import OUTPUTS, SUMMARIES
+from attncli.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
     from typing import Any
@@ -119,7 +120,10 @@ def _names(show: Sequence[str] | None, problem: Problem) -> tuple[str, ...]:
     known = (*OUTPUTS, *SUMMARIES)
     for name in names:
         if name not in known:
-            raise UsageError(f"--show: expected names of {', '.join(known)}; found {name!r}")
+            raise UsageError(
+                f"--show: expected names of {', '.join(known)}; found {quoted(name)}",
+                hint=did_you_mean(name, known),
+            )
     return names
 
 
@@ -133,7 +137,7 @@ def _warn_unprojected() -> None:
 def _refuse_average(asked: set[str]) -> None:
     if each := [name for name in SUMMARIES if name in asked]:
         raise UsageError(
-            f"{each[0]} tells of each head by itself: leave it out, or --average-heads"
+            f"{each[0]} is computed for each head: leave out either it or --average-heads"
         )
     if "weights" not in asked:
         raise UsageError(

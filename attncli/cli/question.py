@@ -47,7 +47,7 @@ def ask(
     answer = ask_or_read(options, pick, run, more=more)
     if not isinstance(answer, Question):
         raise UsageError(
-            f"{answer.name} holds one array, finished weights perhaps; "
+            f"{answer.name} holds a single array (finished weights?); "
             "expected query, key and value",
             hint="give three files, or one problem file; embeddings need --wq, --wk and --wv, or "
             "--checkpoint; heatmap draws finished weights",

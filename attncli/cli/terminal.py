@@ -42,7 +42,7 @@ __all__ = [
 # Rich folds at the console's width; a pipe has none.
 _NO_WIDTH = 1_000_000
 # Each command has one of them.
-_TO_FILES = ("--out", "--save")
+_TO_FILES = ("--out", "--save", "--output", "-o")
 # A name in a file may have millions of letters; two paths and a sentence have not.
 _LONGEST = 10_000
 # Narrower terminals say no size, or have no room for words.
@@ -107,7 +107,8 @@ def say_usage(message: str, command: str | None) -> None:
     hint = f"{command or 'attncli'} --help lists what there is"
     if meant is not None:  # options of like letters are no help
         words = f"No such option: {meant}"
-        hint = "compute writes numbers into files with --save, heatmap a picture with --out"
+        hint = "compute writes numbers into files with --save, heatmap a picture with --out; the "
+        hint += "text of any command goes into a file with > FILE"
     say("error", words)
     say("hint", hint)
 

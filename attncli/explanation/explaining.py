@@ -22,7 +22,7 @@ from attncli.explanation.data import Explanation, KeyStep, OutputShare, Rest
 from attncli.explanation.origin import made_query
 from attncli.explanation.reasons import reasons, tally
 from attncli.explanation.row import follow
-from attncli.text import quoted, whole_number
+from attncli.text import did_you_mean, quoted, whole_number
 
 if TYPE_CHECKING:
     from attncli.explanation.row import Way
@@ -177,7 +177,8 @@ def query_index(problem: Problem, text: str) -> int:
     known = f" or one of the labels ({', '.join(map(quoted, labels[:8]))}" if labels else ""
     known += (", …)" if len(labels) > 8 else ")") if labels else ""
     raise UsageError(
-        f"query: expected an index from 0 to {queries - 1}{known}; found {quoted(text)}"
+        f"query: expected an index from 0 to {queries - 1}{known}; found {quoted(text)}",
+        hint=did_you_mean(text, labels),
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attncli.errors import InputError, UsageError
 from attncli.names import LABELS, OUTPUTS, SUMMARIES
-from attncli.text import printable, quoted
+from attncli.text import did_you_mean, printable, quoted
 
 if TYPE_CHECKING:
     from attncli.errors import AttnError
@@ -29,7 +29,15 @@ __all__ = [
     "unknown_entry",
 ]
 
-SHORT = {"q": "query", "k": "key", "v": "value"}
+SHORT = {
+    "q": "query",
+    "k": "key",
+    "v": "value",
+    # As models in Transformers call them.
+    "query_states": "query",
+    "key_states": "key",
+    "value_states": "value",
+}
 PROJECTIONS = ("wq", "wk", "wv", "bq", "bk", "bv")
 _EMBEDDED = ("x", "wq", "wk", "wv", "wo")
 MATRICES = (
@@ -93,8 +101,6 @@ _ELSEWHERE = {
     "threads": "nothing: --threads is given on the command line",
 }
 _LISTED = 8
-# Comparing takes time as the square of the length; no option is a third as long.
-_LONGEST_NAME = 50
 
 
 def full_name(name: str) -> str:
@@ -116,16 +122,9 @@ def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
 
 def nearest_name(name: str, *, likeness: float = 0.6) -> str | None:
     """Return what a wrong name probably means, as a hint."""
-    # Made here, not at the top: only an error pays for the import.
-    from difflib import get_close_matches  # noqa: PLC0415
-
-    # A single letter is as near to any name of two.
-    if not 1 < len(name) <= _LONGEST_NAME:
-        return None
     if name.lower() in _ELSEWHERE:
         return f"here it is {_ELSEWHERE[name.lower()]}"
-    close = get_close_matches(name.lower(), [*SHORT, *KNOWN], n=1, cutoff=likeness)
-    return f"did you mean {close[0]}?" if close else None
+    return did_you_mean(name, [*SHORT, *KNOWN], likeness=likeness)
 
 
 def missing_input(missing: str, document: LoadedMapping) -> AttnError:

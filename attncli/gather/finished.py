@@ -75,7 +75,8 @@ def _with_labels(
     strange = [name for name in given if name not in LABELS]
     if strange:
         raise UsageError(
-            f"{array.name} holds finished weights: {strange[0]} has nothing to act on",
+            f"{array.name} is a single array, which is taken for finished weights: "
+            f"{strange[0]} has nothing to act on",
             hint="give the files Q K V, or a problem file",
         )
     # Tokens that are given take the place of all labels in the file.

@@ -6,7 +6,6 @@ display is needed. Importing this module loads matplotlib.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from attncli.errors import UsageError
+from attncli.text import did_you_mean
 from attncli.view.figure_layout import (
     LABEL_SIZE,
     NAME_SIZE,
@@ -116,8 +116,7 @@ def _colormap(name: str) -> Any:
     try:
         return mpl.colormaps[name]
     except KeyError:
-        near = get_close_matches(name, mpl.colormaps, n=3)
-        hint = f"did you mean {', '.join(near)}?" if near else "Blues, viridis and Greys are some"
+        hint = did_you_mean(name, mpl.colormaps) or "Blues, viridis and Greys are some"
         raise UsageError(f"there is no colour map {name!r} in matplotlib", hint=hint) from None
 
 
