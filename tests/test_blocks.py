@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncli.view.blocks import draw_blocks
+from attncli.view.blocks_axes import columns
 from attncli.view.color import HIDDEN, blues, diverging
-from attncli.view.labels import columns
 from attncli.view.panel import make_panel, split
 from attncli.view.picture import make_picture
 

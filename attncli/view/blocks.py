@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from attncli.errors import UsageError
 from attncli.view.blocks_axes import (
     LONGEST_UPRIGHT,
+    columns,
+    cut,
     fit_text,
     gutter,
     gutter_width,
@@ -16,7 +18,7 @@ from attncli.view.blocks_axes import (
     terminal_labels,
 )
 from attncli.view.blocks_cells import Form, Painter, plain
-from attncli.view.labels import brief, columns, shorten
+from attncli.view.labels import brief
 from attncli.view.picture import SCALE_HINT
 from attncli.view.pooling import coarsen
 from attncli.view.scale import number_text
@@ -212,7 +214,7 @@ def _heading(picture: Picture, width: int | None, painter: Painter) -> list[Line
     title = [painter.known(line) for line in (picture.title or "").splitlines()]
     texts = [*title, f"queries down, {picture.columns_are.lower()} across"]
     if width is not None:
-        texts = [shorten(text, width, ellipsis=painter.known("…")) for text in texts]
+        texts = [cut(text, width, painter) for text in texts]
     return [[plain(text)] for text in texts]
 
 

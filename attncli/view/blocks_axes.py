@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import TYPE_CHECKING
 
-from attncli.view.labels import clusters, columns, shorten
+from attncli.view.labels import clusters, shorten
 from attncli.view.scale import ticks
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LONGEST_UPRIGHT",
+    "columns",
+    "cut",
     "fit_text",
     "gutter",
     "gutter_width",
@@ -28,6 +31,30 @@ LONGEST_UPRIGHT = 10
 _JOINERS = str.maketrans("", "", "\u200c\u200d\ufe0e\ufe0f")
 
 
+def columns(text: str) -> int:
+    """Return how many columns most terminals give a text: wide characters 2, marks none.
+
+    Pictures are written as they are, so this is the rule of terminals, which count a spacing
+    mark where Rich counts none. Joined emoji are taken apart by `terminal_labels`.
+
+    References
+    ----------
+    Unicode Standard Annex 11, "East Asian Width".
+
+    Examples
+    --------
+    >>> columns("cat"), columns("中文"), columns("e\u0301")
+    (3, 4, 1)
+    """
+    return len(text) if text.isascii() else sum(map(_columns_of_one, text))
+
+
+def _columns_of_one(character: str) -> int:
+    if unicodedata.category(character) in {"Mn", "Me", "Cf"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
 def terminal_labels(labels: Sequence[str] | None, painter: Painter) -> tuple[str, ...] | None:
     """Return labels whose width is known and whose characters the terminal has."""
     if labels is None:
@@ -35,9 +62,14 @@ def terminal_labels(labels: Sequence[str] | None, painter: Painter) -> tuple[str
     return tuple(painter.known(label.translate(_JOINERS)) for label in labels)
 
 
+def cut(text: str, room: int, painter: Painter) -> str:
+    """Return a text in at most `room` columns: with its middle cut out where it is too long."""
+    return shorten(text, room, ellipsis=painter.known("…"), measure=columns)
+
+
 def fit_text(text: str, room: int, painter: Painter, *, right: bool = False) -> str:
     """Return a text in exactly `room` columns: cut in the middle, or filled up."""
-    short = shorten(text, room, ellipsis=painter.known("…"))
+    short = cut(text, room, painter)
     fill = " " * (room - columns(short))
     return fill + short if right else short + fill
 
@@ -114,7 +146,7 @@ def key_list(
         return []
     lines = [""]
     for place, label in enumerate(labels, start=picture.column_start):
-        entry = shorten(f"{place} {label}", width, ellipsis=painter.known("…"))
+        entry = cut(f"{place} {label}", width, painter)
         gap = 2 if lines[-1] else 0
         if columns(lines[-1]) + gap + columns(entry) > width:
             lines.append(entry)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.text import Text
 
@@ -24,6 +23,7 @@ from attncli.view.explanation_lines import (
 )
 from attncli.view.explanation_sums import CONTEXT_COLUMNS, MADE_COLUMNS
 from attncli.view.explanation_table import weight_table
+from attncli.view.labels import text_width
 from attncli.view.notation import Notation, name_of, names_of
 from attncli.view.wrapping import cut, wrapped
 
@@ -180,7 +180,7 @@ def _note(words: str, notation: Notation, width: int) -> Iterator[Text]:
 
 def _room(lefts: Iterable[str], width: int) -> int:
     """Return the columns right of the equals sign."""
-    longest = max(map(cell_len, lefts), default=0)
+    longest = max(map(text_width, lefts), default=0)
     return max(10, width - _left_width(longest, width) - len(_EQUALS))
 
 
@@ -193,7 +193,7 @@ def _formulas(lines: Iterable[Line], notation: Notation, width: int) -> Iterator
     """Yield formulas aligned at their equals signs, each wrapped between its pieces."""
     lines = list(lines)
     known = [notation.known(line.left) for line in lines]
-    left_width = _left_width(max(map(cell_len, known), default=0), width)
+    left_width = _left_width(max(map(text_width, known), default=0), width)
     room = max(1, width - left_width - len(_EQUALS))
     for line, left in zip(lines, known, strict=True):
         left = cut(left, left_width, unicode=notation.unicode)  # noqa: PLW2901
@@ -202,7 +202,7 @@ def _formulas(lines: Iterable[Line], notation: Notation, width: int) -> Iterator
             pieces = tuple(word for piece in pieces for word in piece.split(" "))
         for number, text in enumerate(wrapped(pieces, room, notation.known)):
             start = left if number == 0 else ""
-            indent = " " * (left_width - cell_len(start)) + start
+            indent = " " * (left_width - text_width(start)) + start
             yield _styled(indent + (_EQUALS if number == 0 else "   "), text, note=line.note)
 
 

@@ -19,7 +19,7 @@ from attncli.view.explanation_sums import (
     strongest,
     whole_output,
 )
-from attncli.view.labels import columns
+from attncli.view.labels import text_width
 from attncli.view.notation import (
     Notation,
     name_of,
@@ -210,7 +210,7 @@ def _raw_pieces(way: Explanation, step: KeyStep, notation: Notation, room: int) 
     elif scale.startswith(" / √"):
         short = f" / {number(1 / way.scale)}"
     terms = _terms(way, step, notation)
-    room -= columns(after) + 2
+    room -= text_width(after) + 2
     tags = [f"d{i}" for i in range(len(terms))]
     pieces = sum_pieces(terms, step.products, notation, room, tags=tags)
     if after:

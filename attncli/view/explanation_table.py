@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
 from attncli.view.explanation_lines import rest_name
+from attncli.view.labels import text_width
 from attncli.view.notation import Notation, name_of
 from attncli.view.shading import rich_blue
 from attncli.view.wrapping import cut
@@ -59,7 +59,7 @@ def weight_table(way: Explanation, notation: Notation, width: int, depth: Depth)
     """
     rows = list(_rows(way, notation))
     widths = _widths(rows)
-    names = max(cell_len(notation.known(row.name)) for row in rows)
+    names = max(text_width(notation.known(row.name)) for row in rows)
     for headings in _DISPENSABLE:
         if _total(widths) + min(names, _SHORTEST_NAME) + _SHORTEST_BAR > width:
             widths = {name: size for name, size in widths.items() if name not in headings}
@@ -72,7 +72,7 @@ def weight_table(way: Explanation, notation: Notation, width: int, depth: Depth)
     for row in rows:
         line = _line(row, names, widths, notation)
         if row.words:
-            room = max(0, width - cell_len(line.plain))
+            room = max(0, width - text_width(line.plain))
             words = cut(notation.known(row.words), room, unicode=notation.unicode)
             yield line.append(words, style="italic")
         else:
@@ -95,7 +95,7 @@ def _total(widths: dict[str, int]) -> int:
 
 def _line(row: _Row, names: int, widths: dict[str, int], notation: Notation) -> Text:
     name = cut(notation.known(row.name), names, unicode=notation.unicode)
-    line = Text(name + " " * (names - cell_len(name)), style=row.style, no_wrap=True)
+    line = Text(name + " " * (names - text_width(name)), style=row.style, no_wrap=True)
     for heading, size in widths.items():
         # What comes after a hidden score says nothing: words stand there.
         if row.words and heading not in row.cells:

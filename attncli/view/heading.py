@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncli.view.labels import columns, shorten
+from attncli.view.labels import shorten, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ def _wrapped(text: str, room: float, size: float, measure: Measure) -> tuple[str
 
 def _cut(text: str, room: float, size: float, measure: Measure) -> str:
     """Shorten a text in the middle until it fits the room in inches."""
-    length = columns(text)
+    length = text_width(text)
     while length > 1 and measure(text, size)[0] > room:
         length = min(length - 1, int(length * room / measure(text, size)[0]) + 1)
         text = shorten(text, length)

@@ -6,12 +6,11 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
 from attncli.text import counted, printable
-from attncli.view.labels import shorten
+from attncli.view.labels import shorten, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,7 +117,7 @@ def _cells(member: MemberInfo) -> list[str]:
 def _needed(rows: list[list[str]]) -> int:
     """Return the columns of a terminal that the table needs, its names folded."""
     columns = zip(_HEADINGS, *rows, strict=True)
-    name, *others = (max(map(cell_len, column)) for column in columns)
+    name, *others = (max(map(text_width, column)) for column in columns)
     return min(name, _NAME_WIDTH) + sum(others) + 2 * _GAP * len(others)
 
 

@@ -3,47 +3,39 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["brief", "clusters", "columns", "shorten"]
+__all__ = ["brief", "clusters", "shorten", "text_width"]
 
+_JOINER = "\u200d"
 _PLACE = re.compile(r"(batch|head) (\d+),?")
 
 
-def _character_columns(character: str) -> int:
-    if character.isascii():
-        return 1
-    if unicodedata.category(character) in {"Mn", "Me", "Cf"}:
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+def text_width(text: str) -> int:
+    """Return how many columns of a terminal a text takes, as Rich counts them.
 
-
-def columns(text: str) -> int:
-    """Return how many columns of a terminal a text takes.
-
-    Wide and fullwidth characters count two, combining and format characters none.
-
-    References
-    ----------
-    Unicode Standard Annex 11, "East Asian Width".
+    Rich lays out tables and lines, so what is to fit must be measured with its rule.
 
     Examples
     --------
-    >>> columns("cat"), columns("中文"), columns("e\u0301")
+    >>> text_width("cat"), text_width("中文"), text_width("e\u0301")
     (3, 4, 1)
     """
-    return len(text) if text.isascii() else sum(map(_character_columns, text))
+    if text.isascii() and text.isprintable():
+        return len(text)
+    from rich.cells import cell_len  # noqa: PLC0415 - pictures mostly do without Rich
+
+    return cell_len(text)
 
 
 def clusters(text: str) -> list[str]:
-    """Cut a text into characters, each with the marks that combine with it."""
+    """Cut a text into characters, each with what is joined to it: marks, parts of an emoji."""
     parts: list[str] = []
     for character in text:
-        if parts and _character_columns(character) == 0:
+        if parts and (text_width(character) == 0 or parts[-1].endswith(_JOINER)):
             parts[-1] += character
         else:
             parts.append(character)
@@ -62,7 +54,7 @@ def brief(title: str) -> str:
 
 
 def shorten(
-    text: str, room: int, *, ellipsis: str = "…", measure: Callable[[str], int] = columns
+    text: str, room: int, *, ellipsis: str = "…", measure: Callable[[str], int] = text_width
 ) -> str:
     """Cut the middle out of a text that is too long, and mark the place.
 
@@ -76,7 +68,7 @@ def shorten(
     ellipsis : str
         The mark; left out where even it does not fit.
     measure : callable
-        Width of a text; columns of a terminal unless given.
+        Width of a text; `text_width` unless given.
 
     Examples
     --------

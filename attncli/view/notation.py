@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.text import in_ascii, printable
-from attncli.view.labels import columns, shorten
+from attncli.view.labels import shorten, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -148,7 +148,7 @@ def vector_pieces(
 ) -> tuple[str, ...]:
     """Return a row of numbers in brackets, all on two lines or the first ones on one."""
     texts = [notation.number(number) for number in vector.tolist()]
-    ends = np.cumsum([columns(text) + 2 for text in texts])
+    ends = np.cumsum([text_width(text) + 2 for text in texts])
     if ends[-1] > 2 * room:
         count = max(1, int(np.searchsorted(ends, room - len("… 99999 more)"), side="right")))
         texts = [*texts[:count], f"… {len(texts) - count} more"]

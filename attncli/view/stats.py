@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
 from rich.text import Text
 
 from attncli.text import printable
+from attncli.view.labels import text_width
 from attncli.view.notation import Notation
 from attncli.view.shading import shade
 from attncli.view.wrapping import cut, wrapped
@@ -53,7 +53,7 @@ class _Column:
 
     @property
     def width(self) -> int:
-        return max(cell_len(self.heading), *(cell_len(cell.plain) for cell in self.cells))
+        return max(text_width(self.heading), *(text_width(cell.plain) for cell in self.cells))
 
 
 def stats_parts(
@@ -91,7 +91,7 @@ def stats_parts(
         for name, heading in _FIGURES.items()
     ]
     yield from _tables(places, counts + figures, width, notation)
-    for line in wrapped(_LEGEND.split(" "), width or cell_len(_LEGEND), notation.known):
+    for line in wrapped(_LEGEND.split(" "), width or text_width(_LEGEND), notation.known):
         yield Text(line, style="italic dim")
 
 
@@ -228,7 +228,7 @@ def _table(columns: Sequence[_Column], notation: Notation) -> Iterator[Text]:
 def _row(columns: Sequence[_Column], cells: Sequence[Text]) -> Text:
     line = Text(no_wrap=True)
     for number, (column, cell) in enumerate(zip(columns, cells, strict=True)):
-        space = " " * (column.width - cell_len(cell.plain))
+        space = " " * (column.width - text_width(cell.plain))
         line.append(_GAP if number else "")
         line.append_text(Text.assemble(cell, space) if column.left else Text.assemble(space, cell))
     line.rstrip()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.view.labels import columns
+from attncli.view.labels import text_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,9 +120,9 @@ def sums_pieces(
         For each sum the terms that nobody has written.
     """
     chosen = list(range(len(tags)))
-    if any(sum(columns(term) + 3 for term in terms) > _SUM_LINES * room for terms in sums):
+    if any(sum(text_width(term) + 3 for term in terms) > _SUM_LINES * room for terms in sums):
         sums = [[f"{term} ({tag})" for term, tag in zip(s, tags, strict=True)] for s in sums]
-        widths = [max(map(columns, terms)) + 3 for terms in zip(*sums, strict=True)]
+        widths = [max(map(text_width, terms)) + 3 for terms in zip(*sums, strict=True)]
         room = min(_CUT_SUM_LINES * room, _CUT_SUM_COLUMNS)
         chosen = largest(order, widths, room, least=2)[0]
     return [

@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attncli.text import in_ascii, printable
-from attncli.view.labels import columns as text_width
-from attncli.view.labels import shorten
+from attncli.view.labels import shorten, text_width
 from attncli.view.shading import shade
 
 if TYPE_CHECKING:
@@ -170,9 +169,9 @@ def _table(
 
 def _plain_table(names: list[str], headings: list[str], texts: list[list[str]], line: str) -> Text:
     """Return the same table as one text, without colours."""
-    columns = [["", *names], *map(list, zip(headings, *texts, strict=True))]
+    table = [["", *names], *map(list, zip(headings, *texts, strict=True))]
     padded = []
-    for column in columns:
+    for column in table:
         wide = max(map(text_width, column))
         padded.append([" " * (wide - text_width(text)) + text for text in column])
     header, *rows = ((" " * _GAP).join(row) for row in zip(*padded, strict=True))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
-
-from attncli.view.labels import shorten
+from attncli.view.labels import clusters, shorten, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +26,7 @@ def wrapped(pieces: Iterable[str], room: int, known: Callable[[str], str]) -> It
     line = ""
     for piece in map(known, pieces):
         joined = f"{line} {piece}" if line else piece
-        if cell_len(joined) <= room:
+        if text_width(joined) <= room:
             line = joined
             continue
         if line:
@@ -41,8 +39,8 @@ def wrapped(pieces: Iterable[str], room: int, known: Callable[[str], str]) -> It
 
 def _broken(piece: str, room: int) -> list[str]:
     parts = [""]
-    for character in piece:
-        if parts[-1] and cell_len(parts[-1] + character) > room:
+    for character in clusters(piece):
+        if parts[-1] and text_width(parts[-1] + character) > room:
             parts.append("")
         parts[-1] += character
     return parts
@@ -50,6 +48,6 @@ def _broken(piece: str, room: int) -> list[str]:
 
 def cut(text: str, room: int, *, unicode: bool = True) -> str:
     """Return the text with its middle cut out where it is too long."""
-    if cell_len(text) <= room:
+    if text_width(text) <= room:
         return text
-    return shorten(text, room, ellipsis="…" if unicode else "..", measure=cell_len)
+    return shorten(text, room, ellipsis="…" if unicode else "..")

@@ -1,0 +1,78 @@
+"""Widths of texts: one rule for all that Rich lays out, and another that terminals have."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from process import ROOT
+from rich.cells import cell_len
+from rich.console import Console
+
+from attncli.view.blocks_axes import columns
+from attncli.view.labels import clusters, shorten, text_width
+from attncli.view.tables import Limits, Sheet, sheet_parts
+from attncli.view.wrapping import wrapped
+
+HEART = "\u2764\ufe0f"
+FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"
+SEQUENCES = ["नमस्ते", "தமிழ்", "ไทยน้ำ", HEART, FAMILY, "1\ufe0f\u20e3", "e\u0301", "中文", "\x1b[1m"]
+TEXTS = st.text(st.characters() | st.sampled_from("".join(SEQUENCES)), max_size=12)
+
+
+def test_every_character_is_as_wide_as_rich_makes_it() -> None:
+    every = [chr(code) for code in range(0x110000)]
+    assert [text for text in every if text_width(text) != cell_len(text)] == []
+
+
+@given(TEXTS | st.sampled_from(SEQUENCES))
+def test_every_text_is_as_wide_as_rich_makes_it(text: str) -> None:
+    assert text_width(text) == cell_len(text)
+
+
+def test_what_imports_rich_measures_as_rich_does() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "attncli").rglob("*.py")]
+    rich = [source for source in sources if re.search(r"^from rich", source, re.MULTILINE)]
+    assert len(rich) > 3
+    assert not [source for source in rich if re.search(r"blocks_axes|cell_len", source)]
+
+
+@pytest.mark.parametrize("text", SEQUENCES)
+@pytest.mark.parametrize("room", range(8))
+def test_what_is_shortened_or_wrapped_fits(text: str, room: int) -> None:
+    assert text_width(shorten(text * 3, room)) <= room
+    assert "".join(clusters(text * 3)) == text * 3
+
+
+@pytest.mark.parametrize("text", [HEART, FAMILY, "e\u0301"])
+def test_what_is_joined_stays_together(text: str) -> None:
+    assert clusters(text * 3) == [text] * 3
+    assert shorten(text * 9, 2 * text_width(text) + 1) == f"{text}…{text}"
+
+
+@pytest.mark.parametrize("width", [40, 60, 70, 80, 200])
+@pytest.mark.parametrize("text", SEQUENCES)
+def test_a_table_keeps_its_labels_whatever_they_are(text: str, width: int) -> None:
+    labels = [f"{text * 4}{number}" for number in range(12)]
+    one = Sheet("weights", np.full((12, 12), 1 / 12), 12, labels, labels, "queries", "keys")
+    screen = Console(file=io.StringIO(), width=width, color_system=None)
+    for part in sheet_parts(one, Limits(None, None, 9, width, 4)):
+        screen.print(part, highlight=False)
+    _, headings, _, *rows = screen.file.getvalue().splitlines()
+    labels = [label.replace("\x1b", "\\x1b") for label in labels]
+    shown = len(headings.split())
+    assert headings.split() == [shorten(label, 12) for label in labels[:shown]]
+    assert [row.split()[0] for row in rows[:12]] == [shorten(label, 24) for label in labels]
+
+
+def test_pictures_count_as_terminals_do() -> None:
+    assert list(map(columns, ["की", "e\u0301", "中文", "cat"])) == [2, 1, 4, 3]
+
+
+def test_a_broken_word_keeps_its_marks() -> None:
+    room = 2 * text_width(HEART)
+    assert list(wrapped([HEART * 3], room, str)) == [HEART * 2, HEART]
