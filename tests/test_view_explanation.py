@@ -1,5 +1,6 @@
 """What `explain` shows: it fits, it says the numbers, and labels are never markup."""
 
+import itertools
 import json
 import math
 import re
@@ -173,6 +174,23 @@ def test_hostile_labels_and_every_step_fit(width, color):
     # Nothing wraps at the terminal's edge: colour takes as many lines as plain text.
     assert [x.rstrip() for x in lines] == as_text(everything(), width=width).splitlines()
     assert any("[/b]" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [40, 45, 50, 60])
+def test_formulas_break_at_operators(width):
+    labels = ["internationalisation", "counterrevolutionary", "antidisestablishment"]
+    rng = np.random.default_rng(1)
+    query, key, value = (rng.normal(size=(3, size)) for size in (3, 3, 2))
+    way = explain(pose(query, key, value, key_labels=labels, query_labels=labels), query=0)
+    lines = as_text(way, width=width).splitlines()
+    for line, following in itertools.pairwise(lines):
+        assert not (re.search(r"[\d.√(]$", line) and re.match(r" +[\d.)]", following))
+
+
+def test_words_have_commas_and_formulas_products_in_ascii():
+    title, *lines = as_text(tutorial(), unicode=False).splitlines()
+    assert re.fullmatch(r"How query 0 .*attends, \d keys, float64", title)
+    assert any("q * k" in line for line in lines)
 
 
 def test_the_tutorial_reads_as_a_teacher_writes_it():

@@ -14,9 +14,11 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from attncli.view.blocks_axes import columns
+from attncli.view.blocks_cells import Painter
 from attncli.view.labels import clusters, shorten, text_width
+from attncli.view.notation import Notation
 from attncli.view.tables import Limits, Sheet, sheet_parts
-from attncli.view.wrapping import wrapped
+from attncli.view.wrapping import broken
 
 HEART = "\u2764\ufe0f"
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"
@@ -75,4 +77,12 @@ def test_pictures_count_as_terminals_do() -> None:
 
 def test_a_broken_word_keeps_its_marks() -> None:
     room = 2 * text_width(HEART)
-    assert list(wrapped([HEART * 3], room, str)) == [HEART * 2, HEART]
+    assert broken(HEART * 3, room) == [HEART * 2, HEART]
+
+
+def test_ascii_stands_for_the_same_signs_everywhere() -> None:
+    text = "a · b … −1 × 2 ≤ 3 ≥ 4 → “c”"
+    limits = Limits(None, None, 9, None, 4, unicode=False)
+    ways = limits, Painter("none", unicode=False, signed=False), Notation(unicode=False)
+    assert {way.known(text) for way in ways} == {'a, b ... -1 x 2 <= 3 >= 4 -> "c"'}
+    assert Notation(unicode=False).formula("q · k … −1") == "q * k ... -1"

@@ -22,6 +22,7 @@ from attncli.view.labels import brief
 from attncli.view.picture import SCALE_HINT
 from attncli.view.pooling import coarsen
 from attncli.view.scale import number_text
+from attncli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -227,18 +228,8 @@ def _notes(
         notes.append(f"{picture.scale_note} ({SCALE_HINT})")
     if queries is not None and form.halves and picture.block[0] == 1:
         notes.append("every second query is named")
-    lines = [line for note in notes for line in _wrapped(note.split(" "), width)]
+    lines = [line for note in notes for line in wrapped(note.split(" "), width, columns)]
     return [[plain(painter.known(line.replace("\u00a0", " ")))] for line in lines]
-
-
-def _wrapped(words: list[str], width: int) -> list[str]:
-    lines = [""]
-    for word in words:
-        if lines[-1] and columns(lines[-1]) + 1 + columns(word) > width:
-            lines.append(word)
-        else:
-            lines[-1] += (" " if lines[-1] else "") + word
-    return lines
 
 
 def _legend(picture: Picture, width: int, painter: Painter) -> list[Line]:

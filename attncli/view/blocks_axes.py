@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from attncli.view.labels import clusters, shorten
 from attncli.view.scale import ticks
+from attncli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,15 +145,9 @@ def key_list(
     """Return lines that say which key each number is, where labels had to give way."""
     if labels is None or picture.block[1] > 1 or not _needs_list(labels, form):
         return []
-    lines = [""]
-    for place, label in enumerate(labels, start=picture.column_start):
-        entry = cut(f"{place} {label}", width, painter)
-        gap = 2 if lines[-1] else 0
-        if columns(lines[-1]) + gap + columns(entry) > width:
-            lines.append(entry)
-        else:
-            lines[-1] += " " * gap + entry
-    return lines
+    numbered = enumerate(labels, start=picture.column_start)
+    entries = (cut(f"{place} {label}", width, painter) for place, label in numbered)
+    return list(wrapped(entries, width, columns, between="  "))
 
 
 def _numbered(picture: Picture, form: Form) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from attncli.text import in_ascii
 from attncli.view.color import (
     HIDDEN,
     RGB,
@@ -18,6 +17,7 @@ from attncli.view.color import (
     xterm,
 )
 from attncli.view.scale import fractions
+from attncli.view.signs import known
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,6 @@ Line: TypeAlias = list[Span]
 
 _INKS: dict[str, RGB] = {"black": (0, 0, 0), "white": (255, 255, 255)}
 _HIDDEN_INK: RGB = (60, 60, 60)
-_ASCII = {"−": "-", "×": "x", "≥": ">=", "≤": "<=", "…": ".."}
 _UPPER_HALF = "▀"
 _RESET = "\x1b[0m"
 
@@ -165,7 +164,7 @@ class Painter:
 
     def known(self, text: str) -> str:
         """Return a text in characters that this terminal has."""
-        return text if self.unicode else in_ascii(text, _ASCII)
+        return known(text, unicode=self.unicode)
 
     def text(self, line: Line) -> str:
         """Return a line as the terminal gets it; colours change only where they must."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import StringIO
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
@@ -23,9 +24,9 @@ from attncli.view.explanation_lines import (
 )
 from attncli.view.explanation_sums import CONTEXT_COLUMNS, MADE_COLUMNS
 from attncli.view.explanation_table import weight_table
-from attncli.view.labels import text_width
+from attncli.view.labels import shorten, text_width
 from attncli.view.notation import Notation, name_of, names_of
-from attncli.view.wrapping import cut, wrapped
+from attncli.view.wrapping import broken, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -124,7 +125,7 @@ def _title(way: Explanation, notation: Notation, width: int) -> Text:
     places = [f"{axis} {index}" for axis, index in where if index is not None]
     counts = f"{way.keys} keys" if way.keys != 1 else "1 key"
     text = " · ".join([f"How {name} attends", *places, counts, way.dtype])
-    return Text(cut(notation.known(text), width, unicode=notation.unicode), style="bold")
+    return Text(shorten(notation.known(text), width, ellipsis=notation.known("…")), style="bold")
 
 
 def _scores(way: Explanation, notation: Notation, width: int) -> Iterator[Text]:
@@ -174,7 +175,7 @@ def _heading(title: str, rule: str, notation: Notation, width: int) -> Iterator[
 
 
 def _note(words: str, notation: Notation, width: int) -> Iterator[Text]:
-    for line in wrapped(words.split(" "), width, notation.known):
+    for line in _wrapped(words.split(" "), width, notation):
         yield Text(line, style="italic dim")
 
 
@@ -192,18 +193,24 @@ def _left_width(longest: int, width: int) -> int:
 def _formulas(lines: Iterable[Line], notation: Notation, width: int) -> Iterator[Text]:
     """Yield formulas aligned at their equals signs, each wrapped between its pieces."""
     lines = list(lines)
-    known = [notation.known(line.left) for line in lines]
-    left_width = _left_width(max(map(text_width, known), default=0), width)
+    lefts = [notation.formula(line.left) for line in lines]
+    left_width = _left_width(max(map(text_width, lefts), default=0), width)
     room = max(1, width - left_width - len(_EQUALS))
-    for line, left in zip(lines, known, strict=True):
-        left = cut(left, left_width, unicode=notation.unicode)  # noqa: PLW2901
+    for line, left in zip(lines, lefts, strict=True):
+        left = shorten(left, left_width, ellipsis=notation.known("…"))  # noqa: PLW2901
         pieces = line.pieces
         if line.note:
             pieces = tuple(word for piece in pieces for word in piece.split(" "))
-        for number, text in enumerate(wrapped(pieces, room, notation.known)):
+        for number, text in enumerate(_wrapped(pieces, room, notation)):
             start = left if number == 0 else ""
             indent = " " * (left_width - text_width(start)) + start
             yield _styled(indent + (_EQUALS if number == 0 else "   "), text, note=line.note)
+
+
+def _wrapped(pieces: Iterable[str], room: int, notation: Notation) -> Iterator[str]:
+    """Yield the lines of pieces, of which long ones are broken."""
+    parts = (broken(notation.formula(piece), room) for piece in pieces)
+    return wrapped(chain.from_iterable(parts), room)
 
 
 def _styled(start: str, text: str, *, note: bool) -> Text:

@@ -9,10 +9,9 @@ from rich.style import Style
 from rich.text import Text
 
 from attncli.view.explanation_lines import rest_name
-from attncli.view.labels import text_width
+from attncli.view.labels import shorten, text_width
 from attncli.view.notation import Notation, name_of
 from attncli.view.shading import rich_blue
-from attncli.view.wrapping import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +72,7 @@ def weight_table(way: Explanation, notation: Notation, width: int, depth: Depth)
         line = _line(row, names, widths, notation)
         if row.words:
             room = max(0, width - text_width(line.plain))
-            words = cut(notation.known(row.words), room, unicode=notation.unicode)
+            words = shorten(notation.known(row.words), room, ellipsis=notation.known("…"))
             yield line.append(words, style="italic")
         else:
             yield line.append(_bar(row.weight if row.bar else 0.0, largest, bar, notation, depth))
@@ -94,7 +93,7 @@ def _total(widths: dict[str, int]) -> int:
 
 
 def _line(row: _Row, names: int, widths: dict[str, int], notation: Notation) -> Text:
-    name = cut(notation.known(row.name), names, unicode=notation.unicode)
+    name = shorten(notation.known(row.name), names, ellipsis=notation.known("…"))
     line = Text(name + " " * (names - text_width(name)), style=row.style, no_wrap=True)
     for heading, size in widths.items():
         # What comes after a hidden score says nothing: words stand there.

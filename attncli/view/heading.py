@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncli.view.labels import shorten, text_width
+from attncli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,13 +48,8 @@ def note_lines(picture: Picture, room: float, size: float, measure: Measure) -> 
 def _wrapped(text: str, room: float, size: float, measure: Measure) -> tuple[str, ...]:
     lines: list[str] = []
     for part in text.split("\n"):
-        lines.append("")
-        for word in part.split(" "):
-            longer = f"{lines[-1]} {word}".lstrip(" ")
-            if lines[-1] and measure(longer, size)[0] > room:
-                lines.append(word)
-            else:
-                lines[-1] = longer
+        words = part.strip(" ").split(" ")
+        lines += list(wrapped(words, room, lambda line: measure(line, size)[0])) or [""]
     if len(lines) > _MOST_LINES:
         lines[_MOST_LINES - 1 :] = [" ".join(lines[_MOST_LINES - 1 :])]
     return tuple(_cut(line, room, size, measure) for line in lines)

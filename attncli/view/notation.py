@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.text import in_ascii, printable
+from attncli.text import printable
 from attncli.view.labels import shorten, text_width
+from attncli.view.signs import FORMULA_SIGNS, known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,11 +26,6 @@ _LARGE = 1e6
 # So many digits more are better than two notations beside each other.
 _MORE_DIGITS = 4
 _MORE_ZEROS = 2
-# Every sign that the formulas use, for terminals that have ASCII only.
-_ASCII = {
-    "·": "*", "√": "sqrt ", "→": "->", "…": "...", "−": "-", "×": "x", "‖": "|",
-    "█": "#", "“": '"', "”": '"', "Σ": "sum", "≤": "<=", "ᵀ": "^T", "—": "-",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -112,8 +108,12 @@ class Notation:
         return f"− {text[1:]}" if text[0] in "-−" else f"+ {text}"
 
     def known(self, text: str) -> str:
-        """Return a text in characters that the terminal has."""
-        return text if self.unicode else in_ascii(text, _ASCII)
+        """Return words in characters that the terminal has."""
+        return known(text, unicode=self.unicode)
+
+    def formula(self, text: str) -> str:
+        """Return a formula in characters that the terminal has."""
+        return known(text, unicode=self.unicode, signs=FORMULA_SIGNS)
 
 
 def _bare(text: str) -> str:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from attncli.text import printable
-from attncli.view.labels import text_width
+from attncli.view.labels import shorten, text_width
 from attncli.view.notation import Notation
 from attncli.view.shading import shade
-from attncli.view.wrapping import cut, wrapped
+from attncli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -91,7 +91,7 @@ def stats_parts(
         for name, heading in _FIGURES.items()
     ]
     yield from _tables(places, counts + figures, width, notation)
-    for line in wrapped(_LEGEND.split(" "), width or text_width(_LEGEND), notation.known):
+    for line in wrapped(_LEGEND.split(" "), width or text_width(_LEGEND)):
         yield Text(line, style="italic dim")
 
 
@@ -154,7 +154,7 @@ def _figures(numbers: Sequence[float | None], notation: Notation) -> list[Text]:
 
 def _name(kind: str, index: int, label: str | None, room: int, notation: Notation) -> Text:
     text = f"{index}" if label is None else f"{index} {notation.known(printable(label))}"
-    return Text(cut(text, max(room, len(kind)), unicode=notation.unicode))
+    return Text(shorten(text, max(room, len(kind)), ellipsis=notation.known("…")))
 
 
 def _label_room(width: int | None, taken: int, ranks: int, digits: int) -> int:

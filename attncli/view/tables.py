@@ -10,9 +10,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from attncli.text import in_ascii, printable
+from attncli.text import printable
 from attncli.view.labels import shorten, text_width
 from attncli.view.shading import shade
+from attncli.view.signs import known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +32,6 @@ _MANY_CELLS = 20_000
 _ONE = {"queries": "query", "keys": "key", "columns": "column"}
 # As Rich's box SIMPLE_HEAD, which it replaces by one with edges where there is ASCII only.
 _ASCII_BOX = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
-_ASCII = {" · ": ", ", "…": ".."}
 
 
 class Limits(NamedTuple):
@@ -63,7 +63,7 @@ class Limits(NamedTuple):
 
     def known(self, text: str) -> str:
         """Return a text in characters that stdout takes, before anybody measures it."""
-        return text if self.unicode else in_ascii(text, _ASCII)
+        return known(text, unicode=self.unicode)
 
 
 class Sheet(NamedTuple):

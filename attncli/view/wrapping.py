@@ -1,53 +1,73 @@
-"""Text cut into lines that fit a terminal, as Rich measures them."""
+"""Texts on lines that fit: pieces joined while there is room, and long ones broken."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from attncli.view.labels import clusters, shorten, text_width
+from attncli.view.labels import clusters, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["cut", "wrapped"]
+__all__ = ["broken", "wrapped"]
+
+# Before an operator between blanks or a bracket, and behind a product sign without blanks.
+_BREAK = r"(?<= )(?=[-+−=/·*] |\()|(?<=\S[·*])(?=\S)"
 
 
-def wrapped(pieces: Iterable[str], room: int, known: Callable[[str], str]) -> Iterator[str]:
-    """Join pieces by spaces into lines that fit; a piece that is too long is broken.
+def wrapped(
+    pieces: Iterable[str],
+    room: float,
+    measure: Callable[[str], float] = text_width,
+    *,
+    between: str = " ",
+) -> Iterator[str]:
+    """Join pieces into lines that fit; a piece that is too long has a line of its own.
 
     Parameters
     ----------
     pieces : iterable of str
-    room : int
-        Columns of a line.
-    known : callable
-        Puts a text into characters that the terminal has.
+    room : float
+        The most that `measure` may give of a line.
+    measure : callable
+        Width of a text; `text_width` unless given.
+    between : str
+        What joins two pieces.
+
+    Examples
+    --------
+    >>> list(wrapped(["one", "two", "three"], 7))
+    ['one two', 'three']
     """
     line = ""
-    for piece in map(known, pieces):
-        joined = f"{line} {piece}" if line else piece
-        if text_width(joined) <= room:
-            line = joined
-            continue
-        if line:
+    for piece in pieces:
+        joined = f"{line}{between}{piece}" if line else piece
+        if line and measure(joined) > room:
             yield line
-        *full, line = _broken(piece, room)
-        yield from full
+            line = piece
+        else:
+            line = joined
     if line:
         yield line
 
 
-def _broken(piece: str, room: int) -> list[str]:
+def broken(piece: str, room: int) -> list[str]:
+    """Cut a piece of a formula into parts that fit: at operators if it can, within words if not.
+
+    Examples
+    --------
+    >>> broken("exp(0.25 − 0.5) (cat)", 10)
+    ['exp(0.25', '− 0.5)', '(cat)']
+    >>> broken("abcde", 2)
+    ['ab', 'cd', 'e']
+    """
+    if text_width(piece) <= room:
+        return [piece]
     parts = [""]
-    for character in clusters(piece):
-        if parts[-1] and text_width(parts[-1] + character) > room:
-            parts.append("")
-        parts[-1] += character
-    return parts
-
-
-def cut(text: str, room: int, *, unicode: bool = True) -> str:
-    """Return the text with its middle cut out where it is too long."""
-    if text_width(text) <= room:
-        return text
-    return shorten(text, room, ellipsis="…" if unicode else "..")
+    for term in re.split(_BREAK, piece):
+        for unit in [term] if text_width(term.rstrip(" ")) <= room else clusters(term):
+            if parts[-1] and text_width((parts[-1] + unit).rstrip(" ")) > room:
+                parts.append("")
+            parts[-1] += unit
+    return [part.rstrip(" ") for part in parts]
