@@ -187,6 +187,13 @@ def test_formulas_break_at_operators(width):
         assert not (re.search(r"[\d.√(]$", line) and re.match(r" +[\d.)]", following))
 
 
+def test_counts_have_separators():
+    way = explain(pose(np.ones((1, 2)), np.ones((1200, 2))), query=0, keys=1)
+    assert "1,200 keys" in as_text(way).splitlines()[0]
+    assert "There are 1,199 more keys." in as_markdown(way)
+    assert "1,200 keys" in as_markdown(way)
+
+
 def test_words_have_commas_and_formulas_products_in_ascii():
     title, *lines = as_text(tutorial(), unicode=False).splitlines()
     assert re.fullmatch(r"How query 0 .*attends, \d keys, float64", title)

@@ -1,4 +1,4 @@
-"""Follow one query through the computation, and keep every number on the way.
+"""Follow one query through the computation, and keep every number along the way.
 
 Raw, capped and final scores, weights, lse and context are the engine's own numbers.
 What lies between them (products, dot products, exponentials, contributions) is
@@ -25,7 +25,7 @@ from attncli.explanation.row import follow
 from attncli.text import did_you_mean, quoted, whole_number
 
 if TYPE_CHECKING:
-    from attncli.explanation.row import Way
+    from attncli.explanation.row import QueryRow
     from attncli.problem import Problem
 
 __all__ = ["explain", "query_index"]
@@ -76,10 +76,10 @@ def explain(
     --------
     >>> from attncli import pose
     >>> problem = pose([[1.0, 2.0]], [[3.0, 4.0], [0.0, 1.0]], scale=1)
-    >>> way = explain(problem, query=0)
-    >>> [step.products.tolist() for step in way.steps]
+    >>> explanation = explain(problem, query=0)
+    >>> [step.products.tolist() for step in explanation.steps]
     [[3.0, 8.0], [0.0, 2.0]]
-    >>> [step.raw for step in way.steps]
+    >>> [step.raw for step in explanation.steps]
     [11.0, 2.0]
     """
     posed_problem(problem)
@@ -94,8 +94,8 @@ def explain(
         keys = positive_int("keys", keys)
     threads = thread_count(threads)
     selected = problem.select(batch=batch, head=head, rows=(query, query + 1))
-    way = follow(selected, query, threads=threads)
-    told, others = _told(way.scores, keys)
+    row = follow(selected, query, threads=threads)
+    told, others = _told(row.scores, keys)
     axes = problem.layout.weight_axes
     vector = problem.score_vector
     return Explanation(
@@ -111,23 +111,23 @@ def explain(
         rope=problem.rope,
         scale=problem.scale,
         softcap=problem.softcap,
-        slope=way.slope,
-        sink=way.sink,
+        slope=row.slope,
+        sink=row.sink,
         has_bias=problem.bias is not None,
         made=made_query(problem, batch=batch, head=head, query=query),
         given=widen(selected.query[0, 0, 0], problem.dtype),
-        rotated=None if problem.rope is None else way.rotated,
-        compared=way.compared,
-        norm=_length(way.compared),
+        rotated=None if problem.rope is None else row.rotated,
+        compared=row.compared,
+        norm=_length(row.compared),
         vector=None if vector is None else widen(vector, problem.dtype),
-        steps=tuple(_step(way, int(j)) for j in told),
-        rest=_rest(way, others) if others.any() else None,
-        shift=way.shift,
-        sink_exponential=way.sink_exponential,
-        denominator=float(way.exponentials.sum()) + way.sink_exponential,
-        lse=way.lse,
-        context=way.context,
-        output=_output_share(problem, head, way.context),
+        steps=tuple(_step(row, int(j)) for j in told),
+        rest=_rest(row, others) if others.any() else None,
+        shift=row.shift,
+        sink_exponential=row.sink_exponential,
+        denominator=float(row.exponentials.sum()) + row.sink_exponential,
+        lse=row.lse,
+        context=row.context,
+        output=_output_share(problem, head, row.context),
     )
 
 
@@ -194,14 +194,14 @@ def _told(scores: Array, keys: int | None) -> tuple[npt.NDArray[np.int64], npt.N
     return told, others
 
 
-def _step(way: Way, index: int) -> KeyStep:
-    problem = way.problem
-    key = widen(way.key[index], problem.dtype)
-    products = _products(way, key)
+def _step(row: QueryRow, index: int) -> KeyStep:
+    problem = row.problem
+    key = widen(row.key[index], problem.dtype)
+    products = _products(row, key)
     distance = abs(problem.visible.offset(0) - index)
-    score = float(way.scores[index])
+    score = float(row.scores[index])
     value = None if problem.value is None else widen(problem.value[0, 0, index], problem.dtype)
-    hidden = reasons(problem.visible, way.query, index, float(way.bias[index]))
+    hidden = reasons(problem.visible, row.query, index, float(row.bias[index]))
     return KeyStep(
         index=index,
         label=None if problem.key_labels is None else problem.key_labels[index],
@@ -209,28 +209,28 @@ def _step(way: Way, index: int) -> KeyStep:
         products=products,
         dot=_sum(products),
         norm=_length(key),
-        raw=float(way.raw[index]),
-        capped=float(way.capped[index]),
-        bias=float(way.bias[index]),
+        raw=float(row.raw[index]),
+        capped=float(row.capped[index]),
+        bias=float(row.bias[index]),
         distance=distance,
-        penalty=(way.slope or 0.0) * distance,
+        penalty=(row.slope or 0.0) * distance,
         hidden=hidden,
         score=score,
-        exponent=score - way.shift,
-        exponential=float(way.exponentials[index]),
-        weight=float(way.weights[index]),
+        exponent=score - row.shift,
+        exponential=float(row.exponentials[index]),
+        weight=float(row.weights[index]),
         value=value,
-        contribution=None if value is None else _share(value, float(way.weights[index])),
+        contribution=None if value is None else _share(value, float(row.weights[index])),
     )
 
 
-def _products(way: Way, key: Array) -> Floats:
-    query, key = way.compared.astype(np.float64), key.astype(np.float64)
+def _products(row: QueryRow, key: Array) -> Floats:
+    query, key = row.compared.astype(np.float64), key.astype(np.float64)
     # What overflows here belongs to a hidden key: the engine refuses it elsewhere.
     with np.errstate(over="ignore"):
-        if way.problem.score != "additive":
+        if row.problem.score != "additive":
             return query * key
-        vector = widen(np.asarray(way.problem.score_vector), way.problem.dtype)
+        vector = widen(np.asarray(row.problem.score_vector), row.problem.dtype)
         return vector.astype(np.float64) * np.tanh(query + key)
 
 
@@ -247,16 +247,16 @@ def _share(value: Array, weight: float) -> Floats:
     return share * weight if weight else np.zeros_like(share)
 
 
-def _rest(way: Way, others: npt.NDArray[np.bool_]) -> Rest:
-    visible = way.problem.visible
-    weights = np.where(others, way.weights, 0)
+def _rest(row: QueryRow, others: npt.NDArray[np.bool_]) -> Rest:
+    visible = row.problem.visible
+    weights = np.where(others, row.weights, 0)
     return Rest(
         count=int(np.count_nonzero(others)),
-        hidden=int(np.count_nonzero(others & (way.scores == -np.inf))),
-        rules=tally(visible, way.bias, others),
-        exponential=float(way.exponentials[others].sum()),
+        hidden=int(np.count_nonzero(others & (row.scores == -np.inf))),
+        rules=tally(visible, row.bias, others),
+        exponential=float(row.exponentials[others].sum()),
         weight=float(weights.sum(dtype=np.float64)),
-        contribution=_weighted_sum(way.problem, weights),
+        contribution=_weighted_sum(row.problem, weights),
     )
 
 

@@ -17,14 +17,14 @@ from attncli.names import OUTPUTS
 if TYPE_CHECKING:
     from attncli.problem import Problem
 
-__all__ = ["Way", "follow"]
+__all__ = ["QueryRow", "follow"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Way:
+class QueryRow:
     """One query's arithmetic over all keys; arrays are (S,) unless said.
 
     What is not named here is as in `attncli.explanation.data`.
@@ -59,7 +59,7 @@ class Way:
     sink_exponential: float
 
 
-def follow(problem: Problem, query: int, *, threads: int | None = None) -> Way:
+def follow(problem: Problem, query: int, *, threads: int | None = None) -> QueryRow:
     """Solve the problem of one query, and work out what the engine does not keep.
 
     Parameters
@@ -80,7 +80,7 @@ def follow(problem: Problem, query: int, *, threads: int | None = None) -> Way:
     sink = None if problem.sinks is None else float(problem.sinks[0])
     top = max(float(found["scores"].max()), -math.inf if sink is None else sink)
     shift = 0.0 if top == -math.inf else top
-    return Way(
+    return QueryRow(
         problem=problem,
         query=query,
         rotated=turned,

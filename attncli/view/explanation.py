@@ -44,7 +44,7 @@ _NO_EDGE = 200
 
 
 def renderable(
-    way: Explanation,
+    explanation: Explanation,
     *,
     width: int | None = None,
     digits: int = 4,
@@ -55,7 +55,7 @@ def renderable(
 
     Parameters
     ----------
-    way : Explanation
+    explanation : Explanation
     width : int, optional
         Columns of the terminal; where there is no edge, formulas are cut to 200.
     digits : int
@@ -70,81 +70,85 @@ def renderable(
     rich.console.Group
     """
     notation = Notation(digits, unicode)
-    return Group(*_parts(way, notation, width or _NO_EDGE, depth))
+    return Group(*_parts(explanation, notation, width or _NO_EDGE, depth))
 
 
 def as_text(
-    way: Explanation, *, width: int | None = None, digits: int = 4, unicode: bool = True
+    explanation: Explanation, *, width: int | None = None, digits: int = 4, unicode: bool = True
 ) -> str:
     """Return an explanation as plain text without colour: see `renderable`."""
     stream = StringIO()
     console = Console(
         file=stream, width=width or _NO_EDGE, color_system=None, force_terminal=False, emoji=False
     )
-    console.print(renderable(way, width=width, digits=digits, unicode=unicode))
+    console.print(renderable(explanation, width=width, digits=digits, unicode=unicode))
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 
 
 def _parts(
-    way: Explanation, notation: Notation, width: int, depth: Depth
+    explanation: Explanation, notation: Notation, width: int, depth: Depth
 ) -> Iterator[RenderableType]:
-    yield _title(way, notation, width)
-    if way.made is not None:
+    yield _title(explanation, notation, width)
+    if explanation.made is not None:
         yield Text("")
-        yield from _heading("Query", made_rule(way, way.made), notation, width)
+        yield from _heading("Query", made_rule(explanation, explanation.made), notation, width)
     room = _room(["rotated[0]"], width)
-    lines = [*made_lines(way, notation, room), *query_lines(way, notation, room)]
+    lines = [*made_lines(explanation, notation, room), *query_lines(explanation, notation, room)]
     yield from _formulas(lines, notation, width)
     yield Text("")
-    yield from _heading("Scores", rule_text(way, notation), notation, width)
-    yield from _scores(way, notation, width)
+    yield from _heading("Scores", rule_text(explanation, notation), notation, width)
+    yield from _scores(explanation, notation, width)
     yield Text("")
-    yield from _heading("Weights", _softmax_rule(way, notation), notation, width)
-    yield from weight_table(way, notation, width, depth)
+    yield from _heading("Weights", _softmax_rule(explanation, notation), notation, width)
+    yield from weight_table(explanation, notation, width, depth)
     room = _room(["denominator"], width)
-    yield from _formulas(softmax_lines(way, notation, room), notation, width)
-    if way.context is not None:
+    yield from _formulas(softmax_lines(explanation, notation, room), notation, width)
+    if explanation.context is not None:
         yield Text("")
         yield from _heading("Context", "the values, each times its weight", notation, width)
         room = _room(["context[0]"], width)
-        yield from _formulas(context_lines(way, notation, room), notation, width)
-        yield from _more_columns(len(way.context), CONTEXT_COLUMNS, notation, width)
-    if way.output is not None:
+        yield from _formulas(context_lines(explanation, notation, room), notation, width)
+        yield from _more_columns(len(explanation.context), CONTEXT_COLUMNS, notation, width)
+    if explanation.output is not None:
         yield Text("")
-        yield from _heading("Output", output_rule(way.output), notation, width)
+        yield from _heading("Output", output_rule(explanation.output), notation, width)
         room = _room(["output[0]"], width)
-        yield from _formulas(output_lines(way, notation, room), notation, width)
-        yield from _more_columns(len(way.output.share), MADE_COLUMNS, notation, width)
+        yield from _formulas(output_lines(explanation, notation, room), notation, width)
+        yield from _more_columns(len(explanation.output.share), MADE_COLUMNS, notation, width)
 
 
-def _title(way: Explanation, notation: Notation, width: int) -> Text:
-    name = f"query {way.query}"
-    if way.query_label is not None:
-        name += f" “{name_of('q', way.query, way.query_label)}”"
-    where = [("batch", way.batch), ("head", way.head), ("key/value head", way.kv_head)]
+def _title(explanation: Explanation, notation: Notation, width: int) -> Text:
+    name = f"query {explanation.query}"
+    if explanation.query_label is not None:
+        name += f" “{name_of('q', explanation.query, explanation.query_label)}”"
+    where = [
+        ("batch", explanation.batch),
+        ("head", explanation.head),
+        ("key/value head", explanation.kv_head),
+    ]
     places = [f"{axis} {index}" for axis, index in where if index is not None]
-    counts = f"{way.keys} keys" if way.keys != 1 else "1 key"
-    text = " · ".join([f"How {name} attends", *places, counts, way.dtype])
+    count = counted(explanation.keys, "key")
+    text = " · ".join([f"How {name} attends", *places, count, explanation.dtype])
     return Text(shorten(notation.known(text), width, ellipsis=notation.known("…")), style="bold")
 
 
-def _scores(way: Explanation, notation: Notation, width: int) -> Iterator[Text]:
+def _scores(explanation: Explanation, notation: Notation, width: int) -> Iterator[Text]:
     """Yield the formulas of all keys below each other, aligned at the equals sign."""
-    names = names_of(way.steps)
-    query = name_of("q", way.query, way.query_label)
+    names = names_of(explanation.steps)
+    query = name_of("q", explanation.query, explanation.query_label)
     room = _room([f"score({query} → {name})" for name in names], width)
     lines = [
         line
-        for step, name in zip(way.steps, names, strict=True)
-        for line in score_lines(way, step, name, notation, room)
+        for step, name in zip(explanation.steps, names, strict=True)
+        for line in score_lines(explanation, step, name, notation, room)
     ]
     yield from _formulas(lines, notation, width)
-    if way.rest is not None:
-        yield from _note(_rest_words(way), notation, width)
+    if explanation.rest is not None:
+        yield from _note(_rest_words(explanation), notation, width)
 
 
-def _rest_words(way: Explanation) -> str:
-    rest = way.rest
+def _rest_words(explanation: Explanation) -> str:
+    rest = explanation.rest
     if rest is None:
         return ""
     parts = [f"{rest.seen} more with smaller scores"] if rest.seen else []
@@ -154,12 +158,12 @@ def _rest_words(way: Explanation) -> str:
     return "… " + " and ".join(parts)
 
 
-def _softmax_rule(way: Explanation, notation: Notation) -> str:
-    if way.blind:
-        sink = "" if way.sink is None else "; the sink takes all"
+def _softmax_rule(explanation: Explanation, notation: Notation) -> str:
+    if explanation.blind:
+        sink = "" if explanation.sink is None else "; the sink takes all"
         return f"this query sees no key, so every weight is 0{sink}"
-    shift = notation.plus(-way.shift)
-    sink = "" if way.sink is None else "; the sink counts in the denominator only"
+    shift = notation.plus(-explanation.shift)
+    sink = "" if explanation.sink is None else "; the sink counts in the denominator only"
     return f"weight = exp(score {shift}) / denominator{sink}"
 
 

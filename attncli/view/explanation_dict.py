@@ -17,7 +17,7 @@ __all__ = ["as_dict"]
 _SCHEMA = 1
 
 
-def as_dict(way: Explanation) -> dict[str, object]:
+def as_dict(explanation: Explanation) -> dict[str, object]:
     """Return every number of an explanation, as exact as it is.
 
     −inf, and what else is not finite, is None: JSON has no word for it. Numbers of the
@@ -25,49 +25,49 @@ def as_dict(way: Explanation) -> dict[str, object]:
 
     Parameters
     ----------
-    way : Explanation
+    explanation : Explanation
 
     Returns
     -------
     dict
         ``json.dumps(…, allow_nan=False)`` takes it.
     """
-    exact = _Exact(way.dtype)
+    exact = _Exact(explanation.dtype)
     return {
         "schema": _SCHEMA,
         "query": {
-            "index": way.query,
-            "label": way.query_label,
-            "position": way.position,
-            "vector": exact.row(way.given),
-            "angles": None if way.angles is None else way.angles.tolist(),
-            "rotated": exact.row(way.rotated),
-            "compared": exact.row(way.compared),
-            "norm": exact.number(way.norm),
-            "made": None if way.made is None else _made(way.made, exact),
+            "index": explanation.query,
+            "label": explanation.query_label,
+            "position": explanation.position,
+            "vector": exact.row(explanation.given),
+            "angles": None if explanation.angles is None else explanation.angles.tolist(),
+            "rotated": exact.row(explanation.rotated),
+            "compared": exact.row(explanation.compared),
+            "norm": exact.number(explanation.norm),
+            "made": None if explanation.made is None else _made(explanation.made, exact),
         },
-        "batch": way.batch,
-        "head": way.head,
-        "kv_head": way.kv_head,
-        "key_count": way.keys,
-        "dtype": way.dtype,
-        "score": way.kind,
-        "score_vector": exact.row(way.vector),
+        "batch": explanation.batch,
+        "head": explanation.head,
+        "kv_head": explanation.kv_head,
+        "key_count": explanation.keys,
+        "dtype": explanation.dtype,
+        "score": explanation.kind,
+        "score_vector": exact.row(explanation.vector),
         "rope": None
-        if way.rope is None
-        else {"pairing": way.rope.pairing, "base": exact.number(way.rope.base)},
-        "scale": exact.number(way.scale),
-        "softcap": exact.number(way.softcap),
-        "alibi_slope": exact.number(way.slope),
-        "keys": [_key(step, exact) for step in way.steps],
-        "rest": None if way.rest is None else _rest(way.rest, exact),
-        "sink": exact.number(way.sink),
-        "sink_exponential": exact.number(way.sink_exponential),
-        "shift": exact.engine(way.shift),
-        "denominator": exact.number(way.denominator),
-        "lse": exact.engine(way.lse),
-        "context": exact.row(way.context),
-        "output": None if way.output is None else _output(way.output, exact),
+        if explanation.rope is None
+        else {"pairing": explanation.rope.pairing, "base": exact.number(explanation.rope.base)},
+        "scale": exact.number(explanation.scale),
+        "softcap": exact.number(explanation.softcap),
+        "alibi_slope": exact.number(explanation.slope),
+        "keys": [_key(step, exact) for step in explanation.steps],
+        "rest": None if explanation.rest is None else _rest(explanation.rest, exact),
+        "sink": exact.number(explanation.sink),
+        "sink_exponential": exact.number(explanation.sink_exponential),
+        "shift": exact.engine(explanation.shift),
+        "denominator": exact.number(explanation.denominator),
+        "lse": exact.engine(explanation.lse),
+        "context": exact.row(explanation.context),
+        "output": None if explanation.output is None else _output(explanation.output, exact),
     }
 
 

@@ -71,27 +71,27 @@ class Line:
     note: bool = False
 
 
-def made_rule(way: Explanation, made: QueryMade) -> str:
+def made_rule(explanation: Explanation, made: QueryMade) -> str:
     """Return how the query is made, in letters."""
     bias = "" if made.bias is None else " + bq"
     placed = ", its position added" if made.placed else ""
-    others = "keys" if way.context is None else "keys and values"
+    others = "keys" if explanation.context is None else "keys and values"
     return f"q = x · wq{bias}, x being the embedding of the query{placed}; {others} are made alike"
 
 
-def made_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:
+def made_lines(explanation: Explanation, notation: Notation, room: int) -> Iterator[Line]:
     """Yield the embedding of the query, and how the first columns of the query come of it."""
-    made = way.made
+    made = explanation.made
     if made is None:
         return
     yield Line("x", vector_pieces(notation, made.embedding, room))
-    columns = range(min(len(way.given), MADE_COLUMNS))
+    columns = range(min(len(explanation.given), MADE_COLUMNS))
     told = [made_sum(made, column) for column in columns]
     tags = [f"x{index}" for index in range(len(made.embedding))]
     sums = _products_added(told, made.embedding, tags, notation, room)
     for column, pieces in zip(columns, sums, strict=True):
         bias = [] if made.bias is None else [notation.plus(float(made.bias[column]))]
-        result = notation.number(float(way.given[column]))
+        result = notation.number(float(explanation.given[column]))
         yield Line(f"q[{column}]", (*pieces, *bias, f"= {result}"))
 
 
@@ -116,59 +116,63 @@ def _products_added(
     return [tuple(each) for each in pieces]
 
 
-def query_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:
+def query_lines(explanation: Explanation, notation: Notation, room: int) -> Iterator[Line]:
     """Yield the query as it came, and what was done to it before it met the keys."""
-    yield Line("q", vector_pieces(notation, way.given, room))
-    yield from _turned_lines(way, notation, room)
-    if way.kind == "general":
-        yield Line("q W", vector_pieces(notation, way.compared, room))
-    if way.kind == "additive" and way.vector is not None and not (way.vector == 1).all():
-        yield Line("v", vector_pieces(notation, way.vector, room))
-    if way.kind == "cosine":
-        yield Line("‖q‖", (notation.number(way.norm),))
+    yield Line("q", vector_pieces(notation, explanation.given, room))
+    yield from _turned_lines(explanation, notation, room)
+    if explanation.kind == "general":
+        yield Line("q W", vector_pieces(notation, explanation.compared, room))
+    if (
+        explanation.kind == "additive"
+        and explanation.vector is not None
+        and not (explanation.vector == 1).all()
+    ):
+        yield Line("v", vector_pieces(notation, explanation.vector, room))
+    if explanation.kind == "cosine":
+        yield Line("‖q‖", (notation.number(explanation.norm),))
 
 
-def _turned_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:
+def _turned_lines(explanation: Explanation, notation: Notation, room: int) -> Iterator[Line]:
     """Yield by how much the pairs of the query turn, the first one turned, and all of them."""
-    if way.rope is None or way.rotated is None or way.angles is None:
+    if explanation.rope is None or explanation.rotated is None or explanation.angles is None:
         return
-    base, width = notation.number(way.rope.base), len(way.given)
-    rule = f"radians, position {way.position} times {base}^(−2p/{width}) of pair p"
-    yield Line("angles", (*vector_pieces(notation, way.angles, room), rule))
-    first, second = float(way.given[0]), float(way.given[way.partner])
-    angle = notation.factor(float(way.angles[0]))
+    base, width = notation.number(explanation.rope.base), len(explanation.given)
+    rule = f"radians, position {explanation.position} times {base}^(−2p/{width}) of pair p"
+    yield Line("angles", (*vector_pieces(notation, explanation.angles, room), rule))
+    first, second = float(explanation.given[0]), float(explanation.given[explanation.partner])
+    angle = notation.factor(float(explanation.angles[0]))
     less = f"− {notation.factor(second)}·sin {angle}"
-    result = f"= {notation.number(float(way.rotated[0]))}"
+    result = f"= {notation.number(float(explanation.rotated[0]))}"
     yield Line("rotated[0]", (f"{notation.factor(first)}·cos {angle}", less, result))
-    yield Line("rotated", vector_pieces(notation, way.rotated, room))
+    yield Line("rotated", vector_pieces(notation, explanation.rotated, room))
 
 
-def rule_text(way: Explanation, notation: Notation) -> str:
+def rule_text(explanation: Explanation, notation: Notation) -> str:
     """Return the rule by which this problem scores a key, in letters."""
     product = {
         "dot": "q · k",
         "cosine": "q · k / (‖q‖ ‖k‖)",
         "general": "(q W) · k",
         "additive": "Σ v · tanh(q + k)",
-    }[way.kind]
-    rule = product + _scale_sign(way, notation)
-    if way.softcap is not None:
-        cap = notation.number(way.softcap)
+    }[explanation.kind]
+    rule = product + _scale_sign(explanation, notation)
+    if explanation.softcap is not None:
+        cap = notation.number(explanation.softcap)
         rule = f"{cap} · tanh(({rule}) / {cap})"
-    rule += " + bias" if way.has_bias else ""
-    rule += " − slope · distance" if way.slope is not None else ""
-    turned = ", q and k rotated by position (rope)" if way.rope is not None else ""
+    rule += " + bias" if explanation.has_bias else ""
+    rule += " − slope · distance" if explanation.slope is not None else ""
+    turned = ", q and k rotated by position (rope)" if explanation.rope is not None else ""
     return f"score = {rule}{turned}"
 
 
 def score_lines(
-    way: Explanation, step: KeyStep, name: str, notation: Notation, room: int
+    explanation: Explanation, step: KeyStep, name: str, notation: Notation, room: int
 ) -> Iterator[Line]:
     """Yield the formulas from the products to the score of one key, or why it is hidden.
 
     Parameters
     ----------
-    way : Explanation
+    explanation : Explanation
     step : KeyStep
     name : str
         What the key is called.
@@ -176,40 +180,46 @@ def score_lines(
     room : int
         Columns for what stands right of the equals sign.
     """
-    arrow = f"({name_of('q', way.query, way.query_label)} → {name})"
+    arrow = f"({name_of('q', explanation.query, explanation.query_label)} → {name})"
     if step.hidden:
         why = "; ".join(f"{reason.rule}: {reason.words}" for reason in step.hidden)
         yield Line(f"score{arrow}", (f"−inf, hidden by {why}",), note=True)
         return
-    yield Line(score_names(way)[0] + arrow, tuple(_raw_pieces(way, step, notation, room)))
-    yield from _later_lines(way, step, notation)
+    yield Line(
+        score_names(explanation)[0] + arrow, tuple(_raw_pieces(explanation, step, notation, room))
+    )
+    yield from _later_lines(explanation, step, notation)
 
 
-def _later_lines(way: Explanation, step: KeyStep, notation: Notation) -> Iterator[Line]:
+def _later_lines(explanation: Explanation, step: KeyStep, notation: Notation) -> Iterator[Line]:
     """Yield softcap, bias and ALiBi, each where there is one."""
     number = notation.number
-    if way.softcap is not None:
-        cap = number(way.softcap)
+    if explanation.softcap is not None:
+        cap = number(explanation.softcap)
         pieces = (f"{cap} · tanh({number(step.raw)} / {cap})", f"= {number(step.capped)}")
-        yield Line(score_names(way)[1], pieces)
-    added = [notation.plus(step.bias)] if way.has_bias else []
-    if way.slope is not None:
-        added.append(f"− {notation.factor(way.slope)}·|{way.position} − {step.index}|")
+        yield Line(score_names(explanation)[1], pieces)
+    added = [notation.plus(step.bias)] if explanation.has_bias else []
+    if explanation.slope is not None:
+        added.append(
+            f"− {notation.factor(explanation.slope)}·|{explanation.position} − {step.index}|"
+        )
     if added:
         yield Line("score", (number(step.capped), *added, f"= {number(step.score)}"))
 
 
-def _raw_pieces(way: Explanation, step: KeyStep, notation: Notation, room: int) -> Iterator[str]:
+def _raw_pieces(
+    explanation: Explanation, step: KeyStep, notation: Notation, room: int
+) -> Iterator[str]:
     """Yield (products) / scale = dot / scale = raw, with what the score function adds."""
     factor, number = notation.factor, notation.number
-    scale = _scale_sign(way, notation)
+    scale = _scale_sign(explanation, notation)
     after, short = scale, scale
-    if way.kind == "cosine":
+    if explanation.kind == "cosine":
         after = f" / (‖q‖ ‖k‖){scale}"
-        short = f" / ({number(way.norm)} · {number(step.norm)}){scale}"
+        short = f" / ({number(explanation.norm)} · {number(step.norm)}){scale}"
     elif scale.startswith(" / √"):
-        short = f" / {number(1 / way.scale)}"
-    terms = _terms(way, step, notation)
+        short = f" / {number(1 / explanation.scale)}"
+    terms = _terms(explanation, step, notation)
     room -= text_width(after) + 2
     tags = [f"d{i}" for i in range(len(terms))]
     pieces = sum_pieces(terms, step.products, notation, room, tags=tags)
@@ -221,54 +231,60 @@ def _raw_pieces(way: Explanation, step: KeyStep, notation: Notation, room: int) 
     yield f"= {number(step.raw)}"
 
 
-def _scale_sign(way: Explanation, notation: Notation) -> str:
+def _scale_sign(explanation: Explanation, notation: Notation) -> str:
     """Return the scale as it is written behind a product; nothing where it is 1."""
-    if way.scale == 1:
+    if explanation.scale == 1:
         return ""
-    if way.scale == 1 / math.sqrt(len(way.given)):
-        return f" / √{len(way.given)}"
-    return f" · {notation.factor(way.scale)}"
+    if explanation.scale == 1 / math.sqrt(len(explanation.given)):
+        return f" / √{len(explanation.given)}"
+    return f" · {notation.factor(explanation.scale)}"
 
 
-def _terms(way: Explanation, step: KeyStep, notation: Notation) -> list[str]:
+def _terms(explanation: Explanation, step: KeyStep, notation: Notation) -> list[str]:
     factor, number = notation.factor, notation.number
-    pairs = list(zip(way.compared.tolist(), step.key.tolist(), strict=True))
-    if way.kind != "additive":
+    pairs = list(zip(explanation.compared.tolist(), step.key.tolist(), strict=True))
+    if explanation.kind != "additive":
         return [f"{factor(q)}·{factor(k)}" for q, k in pairs]
-    vector = [] if way.vector is None else way.vector.tolist()
+    vector = [] if explanation.vector is None else explanation.vector.tolist()
     return [
         ("" if v == 1 else f"{factor(v)}·") + f"tanh({number(q)} {notation.plus(k)})"
         for v, (q, k) in zip(vector, pairs, strict=True)
     ]
 
 
-def softmax_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:
+def softmax_lines(explanation: Explanation, notation: Notation, room: int) -> Iterator[Line]:
     """Yield the denominator, the strongest weight and lse with the numbers put in."""
     number = notation.number
-    if not way.denominator:
+    if not explanation.denominator:
         return
-    seen, tags = seen_steps(way), _seen_names(way)
+    seen, tags = seen_steps(explanation), _seen_names(explanation)
     sizes = [step.exponential for step in seen]
-    terms = [f"exp({number(step.score)} {notation.plus(-way.shift)})" for step in seen]
-    if way.sink is not None:
-        sizes.append(way.sink_exponential)
-        terms.append(f"exp({number(way.sink)} {notation.plus(-way.shift)}) for the sink")
+    terms = [f"exp({number(step.score)} {notation.plus(-explanation.shift)})" for step in seen]
+    if explanation.sink is not None:
+        sizes.append(explanation.sink_exponential)
+        terms.append(
+            f"exp({number(explanation.sink)} {notation.plus(-explanation.shift)}) for the sink"
+        )
         tags.append("sink")
-    left = None if way.rest is None else Rest(way.rest.seen, way.rest.exponential)
+    left = (
+        None
+        if explanation.rest is None
+        else Rest(explanation.rest.seen, explanation.rest.exponential)
+    )
     pieces = sum_pieces(terms, np.array(sizes), notation, room, tags=tags, rest=left)
-    yield Line("denominator", (*pieces, f"= {number(way.denominator)}"))
-    most = strongest(way)
+    yield Line("denominator", (*pieces, f"= {number(explanation.denominator)}"))
+    most = strongest(explanation)
     if most is not None:
-        shown = f"{number(most.exponential)} / {number(way.denominator)}"
+        shown = f"{number(most.exponential)} / {number(explanation.denominator)}"
         name = tags[seen.index(most)]
         yield Line(f"weight({name})", (shown, f"= {number(most.weight)}"))
-    logarithm = f"{number(way.shift)} + ln {number(way.denominator)}"
-    yield Line("lse", (logarithm, f"= {number(way.lse)}"))
+    logarithm = f"{number(explanation.shift)} + ln {number(explanation.denominator)}"
+    yield Line("lse", (logarithm, f"= {number(explanation.lse)}"))
 
 
-def _seen_names(way: Explanation) -> list[str]:
+def _seen_names(explanation: Explanation) -> list[str]:
     """Return the names of the keys that the query sees."""
-    named = zip(names_of(way.steps), way.steps, strict=True)
+    named = zip(names_of(explanation.steps), explanation.steps, strict=True)
     return [name for name, step in named if not step.hidden]
 
 
@@ -277,17 +293,17 @@ def rest_name(count: int, hidden: int) -> str:
     return f"… {count - hidden} more" if count > hidden else f"… {hidden} hidden"
 
 
-def context_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:
+def context_lines(explanation: Explanation, notation: Notation, room: int) -> Iterator[Line]:
     """Yield the weighted sum of the values, column by column; of wide ones the first few.
 
     Where the sums are cut, all keep the terms of the same keys.
     """
-    if way.context is None:
+    if explanation.context is None:
         return
-    totals = way.context[:CONTEXT_COLUMNS].tolist()
-    told = [context_sum(way, column) for column in range(len(totals))]
-    weights = np.array([step.weight for step in seen_steps(way)])
-    sums = _products_added(told, weights, _seen_names(way), notation, room)
+    totals = explanation.context[:CONTEXT_COLUMNS].tolist()
+    told = [context_sum(explanation, column) for column in range(len(totals))]
+    weights = np.array([step.weight for step in seen_steps(explanation)])
+    sums = _products_added(told, weights, _seen_names(explanation), notation, room)
     for column, (total, pieces) in enumerate(zip(totals, sums, strict=True)):
         result = notation.number(total)
         yield Line(f"context[{column}]", (*pieces, f"= {result}") if pieces else (result,))
@@ -305,15 +321,15 @@ def output_rule(output: OutputShare) -> str:
     )
 
 
-def output_lines(way: Explanation, notation: Notation, room: int) -> Iterator[Line]:
+def output_lines(explanation: Explanation, notation: Notation, room: int) -> Iterator[Line]:
     """Yield the first columns of what the head adds to the output."""
-    output = way.output
-    if output is None or way.context is None:
+    output = explanation.output
+    if output is None or explanation.context is None:
         return
     columns = range(min(len(output.share), MADE_COLUMNS))
-    told = [output_sum(way, output, column) for column in columns]
-    tags = [f"context{index}" for index in range(len(way.context))]
-    sums = _products_added(told, way.context, tags, notation, room)
+    told = [output_sum(explanation, output, column) for column in columns]
+    tags = [f"context{index}" for index in range(len(explanation.context))]
+    sums = _products_added(told, explanation.context, tags, notation, room)
     name = "output" if output.heads == 1 else "share"
     for column, pieces in zip(columns, sums, strict=True):
         added, total = whole_output(output, column)

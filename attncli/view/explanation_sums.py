@@ -53,20 +53,20 @@ def made_sum(made: QueryMade, column: int) -> Sum:
     return Sum(list(pairs), made.products(column).tolist())
 
 
-def context_sum(way: Explanation, column: int) -> Sum:
+def context_sum(explanation: Explanation, column: int) -> Sum:
     """Return the terms of one column of the context: weight times value, of keys that are seen."""
-    seen = [step for step in seen_steps(way) if step.value is not None]
+    seen = [step for step in seen_steps(explanation) if step.value is not None]
     pairs = [(s.weight, float(s.value[column])) for s in seen if s.value is not None]
     sizes = [float(s.contribution[column]) for s in seen if s.contribution is not None]
     rest = None
-    if way.rest is not None and way.rest.contribution is not None:
-        rest = Rest(way.rest.seen, float(way.rest.contribution[column]))
+    if explanation.rest is not None and explanation.rest.contribution is not None:
+        rest = Rest(explanation.rest.seen, float(explanation.rest.contribution[column]))
     return Sum(pairs, sizes, rest)
 
 
-def output_sum(way: Explanation, output: OutputShare, column: int) -> Sum:
+def output_sum(explanation: Explanation, output: OutputShare, column: int) -> Sum:
     """Return the terms of one column of the output: context times weight."""
-    context = [] if way.context is None else way.context.tolist()
+    context = [] if explanation.context is None else explanation.context.tolist()
     pairs = list(zip(context, output.weight[:, column].tolist(), strict=True))
     return Sum(pairs, [one * other for one, other in pairs])
 
@@ -80,20 +80,23 @@ def whole_output(output: OutputShare, column: int) -> tuple[float | None, float]
     return bias, share + bias
 
 
-def seen_steps(way: Explanation) -> list[KeyStep]:
+def seen_steps(explanation: Explanation) -> list[KeyStep]:
     """Return the keys that the query sees."""
-    return [step for step in way.steps if not step.hidden]
+    return [step for step in explanation.steps if not step.hidden]
 
 
-def strongest(way: Explanation) -> KeyStep | None:
+def strongest(explanation: Explanation) -> KeyStep | None:
     """Return the key with the largest weight; None where a sink is all there is."""
-    return max(seen_steps(way), key=lambda step: step.weight, default=None)
+    return max(seen_steps(explanation), key=lambda step: step.weight, default=None)
 
 
-def score_names(way: Explanation) -> tuple[str, str]:
+def score_names(explanation: Explanation) -> tuple[str, str]:
     """Return what the product of query and key is called, and what it is after a softcap.
 
     The last stage that a problem has is the score.
     """
-    added = way.has_bias or way.slope is not None
-    return "raw" if added or way.softcap is not None else "score", "capped" if added else "score"
+    added = explanation.has_bias or explanation.slope is not None
+    return (
+        "raw" if added or explanation.softcap is not None else "score",
+        "capped" if added else "score",
+    )

@@ -43,12 +43,14 @@ class _Row:
     style: str = ""
 
 
-def weight_table(way: Explanation, notation: Notation, width: int, depth: Depth) -> Iterator[Text]:
+def weight_table(
+    explanation: Explanation, notation: Notation, width: int, depth: Depth
+) -> Iterator[Text]:
     """Yield the lines of the table of scores, exponentials and weights.
 
     Parameters
     ----------
-    way : Explanation
+    explanation : Explanation
     notation : Notation
     width : int
         Columns of the terminal: no line is longer. Where they are few, columns that
@@ -56,7 +58,7 @@ def weight_table(way: Explanation, notation: Notation, width: int, depth: Depth)
     depth : {"none", "256", "truecolor"}
         Colours that the terminal has.
     """
-    rows = list(_rows(way, notation))
+    rows = list(_rows(explanation, notation))
     widths = _widths(rows)
     names = max(text_width(notation.known(row.name)) for row in rows)
     for headings in _DISPENSABLE:
@@ -113,39 +115,46 @@ def _bar(weight: float, largest: float, room: int, notation: Notation, depth: De
     return Text("█" * full + _EIGHTHS[part].strip(), style=style)
 
 
-def _rows(way: Explanation, notation: Notation) -> Iterator[_Row]:
-    for step in way.steps:
-        yield _key_row(way, step, notation)
+def _rows(explanation: Explanation, notation: Notation) -> Iterator[_Row]:
+    for step in explanation.steps:
+        yield _key_row(explanation, step, notation)
     cell = notation.cell
-    if way.sink is not None:
-        exponential = way.sink_exponential
+    if explanation.sink is not None:
+        exponential = explanation.sink_exponential
         yield _Row(
             "(sink)",
             {
-                "score": cell(way.sink),
-                "shifted": cell(way.sink - way.shift),
+                "score": cell(explanation.sink),
+                "shifted": cell(explanation.sink - explanation.shift),
                 "exp": cell(exponential),
-                "weight": cell(exponential / way.denominator),
+                "weight": cell(exponential / explanation.denominator),
             },
-            exponential / way.denominator,
+            exponential / explanation.denominator,
             style="italic",
         )
-    if way.rest is not None:
-        sums = {"exp": cell(way.rest.exponential), "weight": cell(way.rest.weight)}
-        yield _Row(rest_name(way.rest.count, way.rest.hidden), sums, bar=False, style="italic dim")
-    yield _sum_row(way, notation)
+    if explanation.rest is not None:
+        sums = {"exp": cell(explanation.rest.exponential), "weight": cell(explanation.rest.weight)}
+        yield _Row(
+            rest_name(explanation.rest.count, explanation.rest.hidden),
+            sums,
+            bar=False,
+            style="italic dim",
+        )
+    yield _sum_row(explanation, notation)
 
 
-def _key_row(way: Explanation, step: KeyStep, notation: Notation) -> _Row:
+def _key_row(explanation: Explanation, step: KeyStep, notation: Notation) -> _Row:
     name = name_of("k", step.index, step.label)
     if step.label is not None and step.label.strip():
         name = f"{step.index} {name}"
-    several = way.softcap is not None or way.has_bias or way.slope is not None
+    several = (
+        explanation.softcap is not None or explanation.has_bias or explanation.slope is not None
+    )
     numbers = {
         "raw": step.raw if several else None,
-        "capped": None if way.softcap is None else step.capped,
-        "bias": step.bias if way.has_bias else None,
-        "ALiBi": None if way.slope is None else -step.penalty,
+        "capped": None if explanation.softcap is None else step.capped,
+        "bias": step.bias if explanation.has_bias else None,
+        "ALiBi": None if explanation.slope is None else -step.penalty,
         "score": step.score,
     }
     if not step.hidden:
@@ -155,11 +164,11 @@ def _key_row(way: Explanation, step: KeyStep, notation: Notation) -> _Row:
     return _Row(name, cells, step.weight, words=words, style="dim" if step.hidden else "")
 
 
-def _sum_row(way: Explanation, notation: Notation) -> _Row:
+def _sum_row(explanation: Explanation, notation: Notation) -> _Row:
     """Return the last line: what softmax divides by, and what the weights come to."""
-    rest = way.rest
-    weight = sum(step.weight for step in way.steps) + (rest.weight if rest else 0.0)
-    if way.sink is not None:
-        weight += way.sink_exponential / way.denominator
-    sums = {"exp": notation.cell(way.denominator), "weight": notation.cell(weight)}
+    rest = explanation.rest
+    weight = sum(step.weight for step in explanation.steps) + (rest.weight if rest else 0.0)
+    if explanation.sink is not None:
+        weight += explanation.sink_exponential / explanation.denominator
+    sums = {"exp": notation.cell(explanation.denominator), "weight": notation.cell(weight)}
     return _Row("sum", sums, bar=False, style="bold")

@@ -32,7 +32,7 @@ from attncli.view.pooling import coarsen
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from attncli.view.figure_layout import Layout
+    from attncli.view.figure_layout import FigureLayout
     from attncli.view.figure_metadata import FigureFormat
     from attncli.view.heading import Measure
     from attncli.view.picture import Picture
@@ -126,7 +126,7 @@ def _bar_name(picture: Picture) -> str:
 
 def _with_numbers(
     picture: Picture, measure: Measure, digits: int, *, annotate: bool | None
-) -> tuple[Layout, tuple[int, float] | None]:
+) -> tuple[FigureLayout, tuple[int, float] | None]:
     """Lay the figure out, and find the size of the numbers in its cells, if any."""
     layout = lay_out(picture, measure)
     rows, columns = picture.cells
@@ -145,7 +145,7 @@ def _with_numbers(
     return layout, (digits, size)
 
 
-def _number_size(picture: Picture, layout: Layout, measure: Measure, digits: int) -> float:
+def _number_size(picture: Picture, layout: FigureLayout, measure: Measure, digits: int) -> float:
     """Return the size in points at which every number fits into its cell."""
     width, height = layout.panel[0] / picture.columns, layout.panel[1] / picture.rows
     longest = max(
@@ -158,7 +158,7 @@ def _number_size(picture: Picture, layout: Layout, measure: Measure, digits: int
     return _NUMBER_SIZE * min(1.0, 0.86 * width / across, 0.7 * height / up)
 
 
-def _write_names(figure: Figure, layout: Layout) -> None:
+def _write_names(figure: Figure, layout: FigureLayout) -> None:
     """Write the title, its notes, and the names of the axes."""
     left, bottom, right, top = layout.grid
     across, up = layout.width, layout.height

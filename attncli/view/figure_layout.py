@@ -23,7 +23,7 @@ __all__ = [
     "PANEL_TITLE",
     "TITLE_ROOM",
     "TITLE_SIZE",
-    "Layout",
+    "FigureLayout",
     "cell_limit",
     "grid_columns",
     "lay_out",
@@ -73,7 +73,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Layout:
+class FigureLayout:
     """Sizes and places of a figure, in inches from its lower left corner.
 
     Attributes
@@ -188,7 +188,7 @@ def cell_limit(
     return max(1, floor(height * dpi)), max(1, floor(width * dpi))
 
 
-def lay_out(picture: Picture, measure: Measure, *, stretch: float = 1.0) -> Layout:
+def lay_out(picture: Picture, measure: Measure, *, stretch: float = 1.0) -> FigureLayout:
     """Place panels, labels, names and colour bar.
 
     Parameters
@@ -224,7 +224,7 @@ def lay_out(picture: Picture, measure: Measure, *, stretch: float = 1.0) -> Layo
     title_width = 2 * min(center, width - center) - 0.2
     title = title_lines(picture, title_width, TITLE_SIZE, measure)
     notes = note_lines(picture, title_width, LABEL_SIZE, measure)
-    return Layout(
+    return FigureLayout(
         width=width,
         height=top + 0.22 + TITLE_ROOM * len(title) + NOTE_ROOM * len(notes),
         panel=panel,

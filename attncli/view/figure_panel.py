@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from attncli.view.figure_layout import Layout
+    from attncli.view.figure_layout import FigureLayout
     from attncli.view.panel import Panel
     from attncli.view.picture import Picture
 
@@ -62,7 +62,7 @@ def image_colors(picture: Picture, panel: Panel, colormap: Any) -> npt.NDArray[n
 def draw_panel(
     figure: Figure,
     picture: Picture,
-    layout: Layout,
+    layout: FigureLayout,
     index: int,
     colormap: Any,
     numbers: tuple[int, float] | None,
@@ -73,7 +73,7 @@ def draw_panel(
     ----------
     figure : Figure
     picture : Picture
-    layout : Layout
+    layout : FigureLayout
     index : int
         Which panel.
     colormap : Colormap
@@ -131,7 +131,7 @@ def _hidden_path(hidden: npt.NDArray[np.bool_], block: tuple[int, int]) -> Path 
     return Path(corners, np.tile(codes, len(rows)))
 
 
-def _name_places(axes: Axes, layout: Layout, index: int) -> None:
+def _name_places(axes: Axes, layout: FigureLayout, index: int) -> None:
     """Write the labels: queries beside the first column, keys below the lowest panels."""
     keys, queries = layout.keys, layout.queries
     lowest = index + layout.columns >= len(layout.corners)
@@ -143,7 +143,7 @@ def _name_places(axes: Axes, layout: Layout, index: int) -> None:
         axes.tick_params(axis="x", labelrotation=90)
 
 
-def _title_panel(axes: Axes, picture: Picture, index: int, layout: Layout) -> None:
+def _title_panel(axes: Axes, picture: Picture, index: int, layout: FigureLayout) -> None:
     """Write the title; in short where that of any panel is too long."""
     titles = [panel.title or "" for panel in picture.panels]
     # A rough width is enough for what is nearly always "head 3".
@@ -171,7 +171,9 @@ def _write_numbers(
             )
 
 
-def draw_bar(figure: Figure, picture: Picture, layout: Layout, colormap: Any, name: str) -> None:
+def draw_bar(
+    figure: Figure, picture: Picture, layout: FigureLayout, colormap: Any, name: str
+) -> None:
     """Draw the one colour bar of all panels, with its numbers and its name."""
     left, bottom, width, height = layout.bar
     below, above = (BAR_ARROW if beyond else 0.0 for beyond in picture.saturated)
@@ -197,7 +199,7 @@ def draw_bar(figure: Figure, picture: Picture, layout: Layout, colormap: Any, na
         _point(figure, layout, bottom + height - above, bottom + height, colormap(1.0))
 
 
-def _point(figure: Figure, layout: Layout, base: float, tip: float, color: Any) -> None:
+def _point(figure: Figure, layout: FigureLayout, base: float, tip: float, color: Any) -> None:
     """Draw the arrow that says that values go on beyond the end of the bar."""
     left, _, width, _ = layout.bar
     corners = np.array([(left, base), (left + width / 2, tip), (left + width, base)])
@@ -206,7 +208,7 @@ def _point(figure: Figure, layout: Layout, base: float, tip: float, color: Any) 
     )
 
 
-def draw_hidden_entry(figure: Figure, layout: Layout) -> None:
+def draw_hidden_entry(figure: Figure, layout: FigureLayout) -> None:
     """Draw what stands for a hidden cell, below the colour bar."""
     width, height = figure.get_size_inches()
     left, bottom = layout.bar[0], layout.bar[1] - 0.2 - HIDDEN_SWATCH

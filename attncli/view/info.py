@@ -47,9 +47,8 @@ def info_parts(info: FileInfo, *, width: int | None = 80) -> Iterator[Renderable
     if info.picture:
         yield _text_table(info)
     if info.layers:
-        count = len(info.layers)
         yield Text("")
-        yield Text(f"{count} attention layer{'s' if count > 1 else ''}", style="bold")
+        yield Text(counted(len(info.layers), "attention layer"), style="bold")
         for layer in info.layers[:_MOST_ROWS]:
             yield from _layer_lines(layer)
         yield from _rest(len(info.layers), "layer")
