@@ -18,7 +18,7 @@ from attncli.view.color import (
     luminance,
     xterm,
 )
-from attncli.view.labels import clusters, columns, shorten
+from attncli.view.labels import clusters, shorten, text_width
 from attncli.view.panel import make_panel, split
 from attncli.view.picture import make_picture
 from attncli.view.pooling import Pooler, coarsen, pool
@@ -308,8 +308,8 @@ def test_xterm_is_the_nearest_of_the_fixed_colours(rgb):
 @given(st.text(st.sampled_from("ab1.中文あ🙂é\u0301")), st.integers(0, 12))
 def test_shortened_labels_fit_and_keep_both_ends(text, room):
     short = shorten(text, room)
-    assert columns(short) <= room or not short
-    if columns(text) <= room:
+    assert text_width(short) <= room or not short
+    if text_width(text) <= room:
         assert short == text
     elif room >= 5:
         head, tail = short.split("…")

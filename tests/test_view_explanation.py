@@ -414,7 +414,7 @@ class TestOfAQueryThatWasProjected:
     def test_its_numbers_are_put_in(self):
         text = as_text(self.way())
         for line in (
-            "q = x · wq + bq, x being the embedding of the query; keys and values are made alike",
+            "q = x · wq + bq, where x is the embedding of the query; likewise keys and values",
             "   x = (2, -1)",
             "q[0] = 2·0.5 + (-1)·3 + 10 = 8",
             "q[1] = 2·1 + (-1)·(-2) + 20 = 24",
@@ -422,7 +422,7 @@ class TestOfAQueryThatWasProjected:
         ):
             assert f"{line}\n" in text
         placed = as_text(self.way(positions="sinusoidal"))
-        assert "the embedding of the query, its position added;" in placed
+        assert "the embedding of the query with its position added;" in placed
         # sin 0 and cos 0 are added.
         assert "   x = (2, 0)\n" in placed
 

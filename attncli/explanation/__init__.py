@@ -1,1 +1,1 @@
-"""One query's way to its weights and context, every number of it, as data."""
+"""How one query gets its weights and context: every number, as data."""

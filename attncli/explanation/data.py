@@ -1,4 +1,4 @@
-"""The way of one query, from its products with the keys to its weighted sum, as data.
+"""The arithmetic of one query as data, from its products with the keys to its context.
 
 `attncli.explanation.explaining.explain` makes it.
 """
@@ -31,7 +31,7 @@ class QueryMade:
     embedding : ndarray (W,)
         The row of X, with its position where one is added.
     placed : bool
-        Whether one is.
+        Whether a position is added.
     weight : ndarray (W, D)
         The columns of W_q that make this head.
     bias : ndarray (D,), or None
@@ -49,7 +49,7 @@ class QueryMade:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OutputShare:
-    """What the head adds to the output of the layer: context · W, of all heads together + b.
+    """What the head adds to the output of the layer: context · W; all heads together add b.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class OutputShare:
         The rows of W_o of this head.
     bias : ndarray (out,), or None
     heads : int
-        How many shares, with the bias, make the output.
+        How many heads' shares, together with the bias, make the output.
     share : ndarray (out,) of float64
         context · weight.
     """
@@ -83,7 +83,7 @@ class KeyStep:
     dot : float
         Their sum.
     norm : float
-        Length of the key, for the cosine.
+        Length of the key, for the cosine score.
     raw, capped, score, weight : float
         The engine's; the score of a hidden key is −inf.
     bias : float
@@ -95,7 +95,7 @@ class KeyStep:
     hidden : tuple of Reason
         Empty where the query sees the key.
     exponent, exponential : float
-        score − shift, and e to it.
+        score − shift, and exp(score − shift).
     value, contribution : ndarray (E,), or None without values
         The contribution is weight · value, in float64; 0 for a hidden key.
     """
@@ -122,14 +122,14 @@ class KeyStep:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rest:
-    """The keys that are not told one by one, summed up.
+    """The keys that are not listed one by one, summed up.
 
     Attributes
     ----------
     count, hidden : int
         How many there are, and how many of them the query does not see.
     rules : dict of str to int
-        How many of them each rule hides; some may be hidden by several.
+        How many of them each rule hides; several rules may hide the same key.
     exponential, weight : float
         Sums over them.
     contribution : ndarray (E,), or None without values
@@ -150,7 +150,7 @@ class Rest:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Explanation:
-    """Every number on the way of one query.
+    """Every number in the computation of one query.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class Explanation:
     kv_head : int, or None where each head has keys and values of its own
         The key/value head that the head reads.
     keys : int
-        S, told or not.
+        S, whether listed or not.
     position : int
         Where the query stands among the keys: i + offset.
     dtype : str
@@ -176,18 +176,18 @@ class Explanation:
         The query as it came.
     rotated : ndarray (D,), or None without rope
     compared : ndarray (D,)
-        The query as it meets the keys: rotated, and times W for ``general``.
+        The query as it meets the keys: rotated, and multiplied by W for ``general``.
     norm : float
-        Its length, for the cosine.
+        Its length, for the cosine score.
     vector : ndarray (D,), or None
         v of the additive score.
     steps : tuple of KeyStep
         Every key in its order, or the strongest first where there are too many.
     rest : Rest or None
     shift : float
-        The largest of scores and sink, subtracted before exp; 0 where nothing is seen.
+        The largest of scores and sink, subtracted before exp; 0 if the row is fully masked.
     sink_exponential : float
-        e to (sink − shift); 0 without a sink.
+        exp(sink − shift); 0 without a sink.
     denominator : float
         Sum of all exponentials, sink included.
     lse : float
@@ -229,7 +229,7 @@ class Explanation:
 
     @property
     def angles(self) -> Array | None:
-        """By how much each pair of the query's components turns, (D/2,), radians; None unturned."""
+        """Angle by which each pair of query components turns, (D/2,), radians, or None."""
         if self.rope is None:
             return None
         places = np.array([self.position])
@@ -238,7 +238,7 @@ class Explanation:
 
     @property
     def partner(self) -> int:
-        """Which component makes the first pair with component 0."""
+        """Which component is paired with component 0."""
         halves = self.rope is not None and self.rope.pairing == "half"
         return len(self.given) // 2 if halves else 1
 

@@ -32,7 +32,7 @@ __all__ = ["explain", "query_index"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
-# So many values are widened at a time.
+# Rows of values that are widened at a time.
 _TILE = 4096
 
 
@@ -45,9 +45,9 @@ def explain(
     keys: int | None = 12,
     threads: int | None = None,
 ) -> Explanation:
-    """Return every number on the way of one query to its weights and context.
+    """Return every number that leads from one query to its weights and context.
 
-    No warning is given where the query sees no key: the explanation says so.
+    A query that sees no key raises no warning: the explanation says so.
 
     ``print`` shows it as ``attncli explain`` does.
 
@@ -58,10 +58,10 @@ def explain(
     query : int or str
         An index, or a text as `query_index` takes it: an index or a label.
     batch, head : int
-        Negative ones count from the end, as in NumPy; those of the query too.
+        Negative indices count from the end, as in NumPy; that of the query does so too.
     keys : int, optional
-        Tell at most so many keys one by one, the strongest first, and sum up the
-        others; None tells all.
+        List at most this many keys, the strongest first, and sum up the others;
+        None lists all.
     threads : int, optional
         As in `attncli.attention`.
 
@@ -153,7 +153,7 @@ def query_index(problem: Problem, text: str) -> int:
     ----------
     problem : Problem
     text : str
-        A whole number within range is an index, everything else a label.
+        A whole number within range is an index; anything else is a label.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def query_index(problem: Problem, text: str) -> int:
 
 
 def _told(scores: Array, keys: int | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return the keys to tell, and which are left: hidden ones do not take a seen one's place."""
+    """Return the keys to list, and which are left: a visible key comes before any hidden one."""
     others = np.ones(len(scores), np.bool_)
     if keys is None or len(scores) <= keys:
         told = np.arange(len(scores))
@@ -226,7 +226,7 @@ def _step(row: QueryRow, index: int) -> KeyStep:
 
 def _products(row: QueryRow, key: Array) -> Floats:
     query, key = row.compared.astype(np.float64), key.astype(np.float64)
-    # What overflows here belongs to a hidden key: the engine refuses it elsewhere.
+    # Only hidden keys overflow here: the engine refuses that for visible ones.
     with np.errstate(over="ignore"):
         if row.problem.score != "additive":
             return query * key

@@ -1,4 +1,4 @@
-"""How a query was made from its embedding: the first step of its way, where there is one."""
+"""How a query was made from its embedding: the first step, if the inputs were projected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["made_query"]
 
 
 def made_query(problem: Problem, *, batch: int, head: int, query: int) -> QueryMade | None:
-    """Return what made one query; None where it came as it is.
+    """Return how one query was made; None if it was given as it is.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Why a query does not see a key, in words; and how many keys each rule hides from it."""
+"""Why a query does not see a key, in words, and how many keys each rule hides from it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def tally(
 
 
 def _rules_alone(visible: Visibility) -> Iterator[tuple[str, Visibility]]:
-    """Yield each rule given, and what the query sees under it alone."""
+    """Yield each rule that is given, and what the query sees under only this rule."""
     for rule, field in _FIELDS.items():
         one: dict[str, Any] = {field: getattr(visible, field)}
         if one[field] is not None:
@@ -97,7 +97,7 @@ def _rules_alone(visible: Visibility) -> Iterator[tuple[str, Visibility]]:
 
 
 def _position(visible: Visibility, query: int) -> str:
-    """Return where the query stands among the keys, and how that comes about."""
+    """Return the position of the query among the keys, and the offset that leads to it."""
     position = visible.offset(0)
     offset = position - query
     if not offset:

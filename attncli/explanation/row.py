@@ -1,4 +1,4 @@
-"""Solve one query and keep its whole row: what is told of it, key by key."""
+"""Solve one query and keep its whole row, from which its keys are listed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class QueryRow:
-    """One query's arithmetic over all keys; arrays are (S,) unless said.
+    """One query's arithmetic over all keys; arrays are (S,) unless noted.
 
     What is not named here is as in `attncli.explanation.data`.
 
@@ -73,7 +73,7 @@ def follow(problem: Problem, query: int, *, threads: int | None = None) -> Query
     names = [name for name in OUTPUTS if name != "context" or problem.value is not None]
     answer, _ = attend(problem, names, threads=threads)
     found = {name: np.reshape(getattr(answer, name), -1) for name in names}
-    # Unit length and W are told apart from the vectors that they act on.
+    # Unit length and W are shown apart from the vectors on which they act.
     plain = prepare(replace(problem, score="dot", score_weight=None))
     turned = widen(plain.query[0, 0, 0], problem.dtype)
     whole = prepare(problem).query[0, 0, 0] if problem.score == "general" else turned

@@ -54,8 +54,8 @@ def answer_parts(
     ----------
     problem : Problem
     answer : Attention
-        What was computed whole; rows of other outputs are computed here, for the
-        tables alone.
+        What was computed whole; rows of other outputs are computed here, only for
+        the tables.
     names : sequence of str
         The outputs to show, in this order.
     limits : Limits
@@ -87,13 +87,13 @@ def average_parts(
     *,
     threads: int | None = None,
 ) -> Iterator[RenderableType]:
-    """Yield the tables of the weights' mean over the heads, batch entry by batch entry.
+    """Yield the tables of the mean weights of all heads, batch entry by batch entry.
 
     Parameters
     ----------
     problem : Problem
     weights : ndarray (L, S) or (B, L, S), or None
-        The mean, where it was computed whole; otherwise its rows are computed here.
+        The mean, if it was computed whole; otherwise its rows are computed here.
     limits : Limits
     batch : int or None
         What was chosen of a larger problem, for the titles.
@@ -190,7 +190,7 @@ def _packed_context(
     limits: Limits,
     picked: tuple[int | None, int | None],
 ) -> Iterator[RenderableType]:
-    """Yield the context whose heads lie side by side, as the query's do."""
+    """Yield the context, with its heads side by side as in the query."""
     whole = Layout(problem.layout.axes).split(np.asarray(context), 1, "context")[:, 0]
     for batch, values in enumerate(whole[: limits.heads]):
         title = _Place(batch if "b" in problem.layout.axes else picked[0], None).title("context")

@@ -34,9 +34,9 @@ __all__ = ["draw_blocks"]
 
 _NARROWEST = 20
 _PIPE_WIDTH = 80
-# Without a window to fit, a picture should still not fill a log.
+# Even without a window to fit, a picture should not fill a log.
 _MOST_LINES = 64
-# Below this a low window would pool what scrolling a little shows whole.
+# Below this, a low window would pool what a little scrolling shows whole.
 _LEAST_LINES = 16
 # Title, axes, numbers of keys, legend and the next prompt.
 _LINES_AROUND = 5
@@ -56,7 +56,7 @@ def draw_blocks(
 ) -> str:
     """Draw a picture in characters.
 
-    Cells are as large as the width allows: with their number in them where there is one
+    Cells are as large as the width allows: with their numbers in them if there is one
     small map, two columns wide, half a block, or pooled. Every cell sets its own
     background, so the picture reads the same on dark and on light terminals.
 
@@ -64,19 +64,19 @@ def draw_blocks(
     ----------
     picture : Picture
     width : int or None
-        Columns of the terminal; no line is longer (20 is the least). None where there is no
+        Columns of the terminal; no line is longer (20 is the least). None if there is no
         edge: then maps take 80 columns, and titles what they need.
     height : int, optional
-        Lines of the terminal, for each map, which takes at least 16 lines of cells;
-        64 lines unless given.
+        Lines of the terminal, available to each map; a map takes at least 16 lines of
+        cells. 64 unless given.
     color : {"truecolor", "256", "none"}
         Colours that the terminal has.
     unicode : bool
         Whether it can show more than ASCII.
     annotate : bool, optional
-        False leaves out the numbers in the cells; True is an error where they do not fit.
+        False leaves out the numbers in the cells; True is an error if they do not fit.
     digits : int
-        Digits after the point of these numbers.
+        Digits after the point in these numbers.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def draw_blocks(
     Raises
     ------
     UsageError
-        Numbers were asked for, and do not fit.
+        Numbers were asked for but do not fit.
     """
     edge, width = width, max(width or _PIPE_WIDTH, _NARROWEST)
     painter = Painter(color, unicode, picture.signed)
@@ -179,7 +179,7 @@ def _panels(
 
 
 def _titles(picture: Picture, wide: int, room: int, painter: Painter, *, whole: bool) -> list[str]:
-    """Return the titles, if any, all in one width; short where they would push maps aside."""
+    """Return the titles, if any, all of one width; short if they would push maps apart."""
     titles = [painter.known(panel.title or "") for panel in picture.panels]
     if not any(titles):
         return []
@@ -194,12 +194,12 @@ def _titles(picture: Picture, wide: int, room: int, painter: Painter, *, whole: 
 
 
 def _beside_each_other(pitch: int, room: int, group: int | None) -> int:
-    """Return how many maps stand in a row, which holds no two batch entries if it can."""
+    """Return how many maps stand in a row; a row holds one batch entry if it can."""
     most = max(1, (room + _GAP) // (pitch + _GAP))
     if group is None:
         return most
     even = max(count for count in range(1, min(most, group) + 1) if group % count == 0)
-    # A prime number of heads would otherwise stand below each other.
+    # Otherwise a prime number of heads would stand one below the other.
     return even if 2 * even >= min(most, group) else most
 
 
@@ -222,18 +222,18 @@ def _heading(picture: Picture, width: int | None, painter: Painter) -> list[Line
 def _notes(
     picture: Picture, queries: Sequence[str] | None, form: Form, width: int, painter: Painter
 ) -> list[Line]:
-    """Return what the reader must know of cells and names."""
+    """Return what the reader must know about cells and labels."""
     notes = [note for note in (picture.crop_note, picture.note) if note]
     if picture.scale_note:
         notes.append(f"{picture.scale_note} ({SCALE_HINT})")
     if queries is not None and form.halves and picture.block[0] == 1:
-        notes.append("every second query is named")
+        notes.append("only every second query is labelled")
     lines = [line for note in notes for line in wrapped(note.split(" "), width, columns)]
     return [[plain(painter.known(line.replace("\u00a0", " ")))] for line in lines]
 
 
 def _legend(picture: Picture, width: int, painter: Painter) -> list[Line]:
-    """Return the scale with its numbers, and what hidden cells look like."""
+    """Return the scale with its numbers, and the look of hidden cells."""
     below, above = picture.saturated
     low = painter.known(("≤ " if below else "") + number_text(picture.vmin))
     high = painter.known(("≥ " if above else "") + number_text(picture.vmax))

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 LONGEST_UPRIGHT = 10
-# Terminals disagree about the width of joined emoji; apart, each has a known one.
+# Terminals disagree about the width of joined emoji; separate ones have a known width.
 _JOINERS = str.maketrans("", "", "\u200c\u200d\ufe0e\ufe0f")
 
 
@@ -64,7 +64,7 @@ def terminal_labels(labels: Sequence[str] | None, painter: Painter) -> tuple[str
 
 
 def cut(text: str, room: int, painter: Painter) -> str:
-    """Return a text in at most `room` columns: with its middle cut out where it is too long."""
+    """Return a text in at most `room` columns: with its middle cut out if it is too long."""
     return shorten(text, room, ellipsis=painter.known("…"), measure=columns)
 
 
@@ -76,7 +76,7 @@ def fit_text(text: str, room: int, painter: Painter, *, right: bool = False) -> 
 
 
 def gutter_width(picture: Picture, labels: Sequence[str] | None, width: int) -> int:
-    """Return the columns that the names of queries take, and a blank."""
+    """Return the columns that the names of queries take, with a blank after them."""
     names = labels or (str(picture.row_start + picture.rows - 1),)
     return min(max(map(columns, names)), max(4, width // 4), 24) + 1
 
@@ -86,7 +86,7 @@ def gutter(
 ) -> list[str]:
     """Return the name at the left of each line; blank where a line has none.
 
-    Labels name single rows; a line that stands for many is named by number.
+    Labels name single rows; a line that stands for several rows has a number.
     """
     per_line = picture.block[0] * (2 if form.halves else 1)
     lines = -(-picture.rows // per_line)
@@ -94,7 +94,7 @@ def gutter(
         texts = list(labels[::per_line])
     else:
         texts = [""] * lines
-        # On every line, numbers that grow by less than a line in turn would look irregular.
+        # On every line, rounded numbers would grow by irregular steps.
         most = lines if per_line == 1 else max(1, lines // 2)
         named = ticks(picture.rows, None, most, start=picture.row_start)
         for place, text in zip(named.positions, named.texts, strict=True):
@@ -107,14 +107,14 @@ def key_header(
 ) -> list[str]:
     """Return the lines above the cells that name the keys, each as wide as the panel.
 
-    Labels lie where all fit above their cells, stand upright where they do not; keys
-    are numbered where there are no labels or a cell stands for many.
+    Labels lie flat if all fit above their cells, and stand upright if not; keys are
+    numbered if there are no labels or a cell stands for several keys.
     """
     if labels is None or picture.block[1] > 1 or _needs_list(labels, form):
         return [_numbered(picture, form)]
     if max(map(columns, labels)) < form.width:
         return ["".join(_centered(label, form.width) for label in labels)]
-    # Counted in characters, since each takes a line whatever its width.
+    # Counted in characters, since each takes one line whatever its width.
     parts = [
         clusters(
             shorten(
@@ -132,7 +132,7 @@ def key_header(
 
 
 def _needs_list(labels: Sequence[str], form: Form) -> bool:
-    """Tell whether labels cannot stand upright: characters too wide, or escaped ones."""
+    """Return whether labels cannot stand upright: too wide, or with escaped characters."""
     return any(
         "\\" in label or any(columns(part) > form.width for part in clusters(label))
         for label in labels
@@ -142,7 +142,7 @@ def _needs_list(labels: Sequence[str], form: Form) -> bool:
 def key_list(
     picture: Picture, labels: Sequence[str] | None, form: Form, width: int, painter: Painter
 ) -> list[str]:
-    """Return lines that say which key each number is, where labels had to give way."""
+    """Return lines that list the label of each key number, if the header had no room for labels."""
     if labels is None or picture.block[1] > 1 or not _needs_list(labels, form):
         return []
     numbered = enumerate(labels, start=picture.column_start)

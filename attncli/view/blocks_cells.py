@@ -1,4 +1,4 @@
-"""Cells as characters: coloured blocks, or shades where there is no colour."""
+"""Cells as characters: coloured blocks, or shades if there is no colour."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Painter:
     unicode : bool
         Blocks and shades may be used; ASCII only otherwise.
     signed : bool
-        Values run through 0.
+        Values have both signs.
     """
 
     color: Color
@@ -104,7 +104,7 @@ class Painter:
         return self._palette[round(fraction * 256)]
 
     def cell(self, fraction: float, width: int, text: str = "") -> Span:
-        """Return a cell that is seen, with a number in its middle or none."""
+        """Return a visible cell, with or without a number in its middle."""
         if self.color != "none":
             background = self.shade(fraction)
             return text.center(width), _INKS[ink(background)] if text else None, background
@@ -113,13 +113,13 @@ class Painter:
         )
 
     def hidden(self, width: int) -> Span:
-        """Return a cell that is hidden."""
+        """Return a hidden cell."""
         if self.color == "none":
             return plain(self.hidden_mark * width)
         return self.hidden_mark * width, _HIDDEN_INK, HIDDEN
 
     def _ink_fill(self, fraction: float, width: int, *, sign: bool) -> str:
-        """Return a cell without colour: shades, after the sign where no number has it."""
+        """Return a cell without colour: shades, after a sign unless a number shows it."""
         strength = abs(2 * fraction - 1) if self.signed else fraction
         shade = self.shades[round(strength * (len(self.shades) - 1))]
         if not sign or shade == " ":
@@ -191,7 +191,7 @@ class Painter:
 
 
 def _centered(text: str, fill: str) -> str:
-    """Put a text into the middle of a filling as wide as the cell."""
+    """Put a text into the middle of a filling that is as wide as the cell."""
     start = (len(fill) - len(text)) // 2
     return fill[:start] + text + fill[start + len(text) :]
 

@@ -1,4 +1,4 @@
-"""Where a colour scale of weights ends when nobody says: at the largest, or below a few."""
+"""Where a colour scale of weights ends by default: at the largest weight, or below a few."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ceiling"]
 
-# In this lowest part of the scale the blues cannot be told from white.
+# In this lowest part of the scale the blues look white.
 _PALE = 1 / 20
-# Where fewer cells than this have a colour, and the others so much of the attention, ...
+# If fewer cells than this have a colour, and the others hold this much of the attention, ...
 _FEW = 0.05
-# (of cells that stand for the largest of many weights: fewer than this)
+# (for cells that show the largest of many weights: fewer than this)
 _FEW_POOLED = 0.5
 _MUCH = 0.1
-# ... so many are saturated, that the others get colours.
+# ... this share is saturated, so that the others get colours.
 _SATURATED = 0.02
 
 
@@ -29,11 +29,11 @@ def ceiling(panels: Sequence[Panel], *, pooled: bool = False) -> float:
     """Return the weight that gets the darkest colour.
 
     It is the largest weight, unless fewer than 1 cell in 20 lies above a twentieth of it
-    and the other cells hold more than a tenth of the attention. Up to the largest, that
-    would be a white picture: of a long causal map, say, whose first rows have weights near
-    1. There the scale ends at the weight that 1 cell in 50 exceeds, rounded up to two
-    digits. Cells of weight 0 do not count. Of a pooled map, whose cells show the largest of
-    many weights, half of the cells must lie above a twentieth.
+    and the other cells hold more than a tenth of the attention. A scale up to
+    the largest would then leave the picture white, as with a long causal map, whose first
+    rows have weights near 1. There the scale ends at the weight that 1 cell in 50 exceeds,
+    rounded up to two digits. Cells of weight 0 do not count. In a pooled map, whose cells
+    show the largest of many weights, half of the cells must lie above a twentieth.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def ceiling(panels: Sequence[Panel], *, pooled: bool = False) -> float:
     Returns
     -------
     float
-        1 where no cell is above 0.
+        1 if no cell is above 0.
     """
     seen = np.concatenate([panel.values[panel.values > 0] for panel in panels])
     if not seen.size:

@@ -25,7 +25,7 @@ __all__ = [
 
 RGB: TypeAlias = tuple[int, int, int]
 
-# Neutral and of middle lightness: neither ramp below passes near it.
+# Neutral and of medium lightness: neither ramp below comes near it.
 HIDDEN: RGB = (128, 128, 128)
 
 # ColorBrewer's nine-class Blues and eleven-class RdBu (Harrower & Brewer 2003),
@@ -55,7 +55,7 @@ _RED_BLUE: tuple[RGB, ...] = (
     (5, 48, 97),
 )
 _CUBE = (0, 95, 135, 175, 215, 255)
-# Of the 240 fixed colours the nearest to a pale blue is often lavender or grey, so these
+# The nearest of the 240 fixed colours to a pale blue is often lavender or grey, so these
 # are chosen by eye; each is darker than the one before.
 _BLUES_256 = (231, 195, 153, 117, 110, 74, 68, 26, 25, 18, 17)
 _RED_BLUE_256 = (52, 88, 124, 167, 216, 224, 255, 195, 153, 74, 25, 18, 17)
@@ -121,13 +121,13 @@ def blues_256(fraction: float) -> RGB:
     Returns
     -------
     tuple of three int
-        A colour that `xterm` meets exactly.
+        A colour that `xterm` matches exactly.
     """
     return _step(_BLUES_256, fraction)
 
 
 def diverging_256(fraction: float) -> RGB:
-    """Return the shade of a signed number among the fixed colours, as `blues_256`."""
+    """Return the shade of a signed number among the fixed colours, like `blues_256`."""
     return _step(_RED_BLUE_256, fraction)
 
 

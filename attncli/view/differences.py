@@ -1,4 +1,4 @@
-"""The picture of a difference: of two sets of weights, or of a file and the answer."""
+"""The picture of a difference: between two sets of weights, or a file and the answer."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def minus_picture(
     first, second : Finished
     wish : Wish
     batch, head : int, optional
-        One batch entry, one head of both. A second that holds one alone is taken for it.
+        One batch entry or head of both; a second that holds only one is taken to be this one.
     picked : bool
-        The first holds nothing else any more.
+        The first holds only the chosen ones already.
     names : (str, str)
-        What the two leading axes are; that of three axes is the second.
+        The names of the two leading axes; an array of three axes has only the second.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def minus_picture(
 def _among_several(
     finished: Finished, batch: int | None, head: int | None
 ) -> tuple[int | None, int | None]:
-    """Return the picks that there is something to pick from."""
+    """Return only the choices for which there is an axis."""
     batches, heads = (1, 1, *finished.weights.shape[:-2])[-2:]
     return batch if batches > 1 else None, head if heads > 1 else None
 
@@ -107,7 +107,7 @@ def difference_picture(
 
 
 def _canonical(array: Array) -> Array:
-    """Return (…, rows, columns) with four axes; a vector is one row."""
+    """Return (…, rows, columns) with four axes; a vector becomes one row."""
     rows = np.atleast_2d(array)
     return rows.reshape((1,) * (4 - rows.ndim) + rows.shape)
 
@@ -145,7 +145,7 @@ def _difference_of(
 def _with_an_end(
     difference: Array, vmax: float | Literal["auto"]
 ) -> tuple[Array, float | Literal["auto"]]:
-    """Put NaN and infinities beyond the end of the scale, which follows the other numbers."""
+    """Put NaN and infinities beyond the end of the scale, which the finite numbers set."""
     finite = np.isfinite(difference)
     if finite.all():
         return difference, vmax

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["as_text", "renderable"]
 
 _EQUALS = " = "
-# Without an edge: long enough that no formula of a usual head is cut.
+# Without an edge: long enough for the formulas of a usual head.
 _NO_EDGE = 200
 
 
@@ -57,7 +57,7 @@ def renderable(
     ----------
     explanation : Explanation
     width : int, optional
-        Columns of the terminal; where there is no edge, formulas are cut to 200.
+        Columns of the terminal; if there is no edge, formulas are cut to 200.
     digits : int
         Digits after the point.
     unicode : bool
@@ -133,7 +133,7 @@ def _title(explanation: Explanation, notation: Notation, width: int) -> Text:
 
 
 def _scores(explanation: Explanation, notation: Notation, width: int) -> Iterator[Text]:
-    """Yield the formulas of all keys below each other, aligned at the equals sign."""
+    """Yield the formulas of all keys, one below the other, aligned at the equals sign."""
     names = names_of(explanation.steps)
     query = name_of("q", explanation.query, explanation.query_label)
     room = _room([f"score({query} → {name})" for name in names], width)
@@ -160,7 +160,7 @@ def _rest_words(explanation: Explanation) -> str:
 
 def _softmax_rule(explanation: Explanation, notation: Notation) -> str:
     if explanation.blind:
-        sink = "" if explanation.sink is None else "; the sink takes all"
+        sink = "" if explanation.sink is None else "; the sink takes all the attention"
         return f"this query sees no key, so every weight is 0{sink}"
     shift = notation.plus(-explanation.shift)
     sink = "" if explanation.sink is None else "; the sink counts in the denominator only"
@@ -190,7 +190,7 @@ def _room(lefts: Iterable[str], width: int) -> int:
 
 
 def _left_width(longest: int, width: int) -> int:
-    # Names that take more than half of a line would leave no room for numbers.
+    # Names that take more than half a line would leave no room for numbers.
     return min(longest, width // 2)
 
 
@@ -212,7 +212,7 @@ def _formulas(lines: Iterable[Line], notation: Notation, width: int) -> Iterator
 
 
 def _wrapped(pieces: Iterable[str], room: int, notation: Notation) -> Iterator[str]:
-    """Yield the lines of pieces, of which long ones are broken."""
+    """Yield pieces as lines; long pieces are broken."""
     parts = (broken(notation.formula(piece), room) for piece in pieces)
     return wrapped(chain.from_iterable(parts), room)
 

@@ -18,9 +18,9 @@ _SCHEMA = 1
 
 
 def as_dict(explanation: Explanation) -> dict[str, object]:
-    """Return every number of an explanation, as exact as it is.
+    """Return every number of an explanation, without rounding.
 
-    −inf, and what else is not finite, is None: JSON has no word for it. Numbers of the
+    −inf and NaN are None, because JSON has no word for them. Numbers of the
     computing dtype have the fewest digits that give them back in that dtype.
 
     Parameters
@@ -72,13 +72,13 @@ def as_dict(explanation: Explanation) -> dict[str, object]:
 
 
 class _Exact:
-    """Numbers as JSON can say them."""
+    """Numbers as JSON can hold them."""
 
     def __init__(self, dtype: str) -> None:
         self._dtype = np.dtype(dtype)
 
     def number(self, number: float | None) -> float | None:
-        """Return a float64, or None where it is not finite."""
+        """Return a float64, or None if it is not finite."""
         return number if number is not None and math.isfinite(number) else None
 
     def engine(self, number: float) -> float | None:
@@ -87,11 +87,11 @@ class _Exact:
             return None
         own = self._dtype.type(number)
         short = float(str(own))
-        # Rarely, the short text is rounded twice on its way back and ends beside it.
+        # In rare cases rounding the short text twice gives a neighbouring number.
         return short if self._dtype.type(short) == own else number
 
     def row(self, row: npt.NDArray[Any] | None) -> list[float | None] | None:
-        """Return the numbers of a row, each in the way of its dtype."""
+        """Return the numbers of a row, each with the digits of its dtype."""
         if row is None:
             return None
         say = self.engine if row.dtype == self._dtype else self.number

@@ -74,13 +74,13 @@ class Line:
 def made_rule(explanation: Explanation, made: QueryMade) -> str:
     """Return how the query is made, in letters."""
     bias = "" if made.bias is None else " + bq"
-    placed = ", its position added" if made.placed else ""
+    placed = " with its position added" if made.placed else ""
     others = "keys" if explanation.context is None else "keys and values"
-    return f"q = x · wq{bias}, x being the embedding of the query{placed}; {others} are made alike"
+    return f"q = x · wq{bias}, where x is the embedding of the query{placed}; likewise {others}"
 
 
 def made_lines(explanation: Explanation, notation: Notation, room: int) -> Iterator[Line]:
-    """Yield the embedding of the query, and how the first columns of the query come of it."""
+    """Yield the embedding of the query, and how the first query columns follow from it."""
     made = explanation.made
     if made is None:
         return
@@ -102,7 +102,7 @@ def _products_added(
     notation: Notation,
     room: int,
 ) -> list[tuple[str, ...]]:
-    """Return sums of products; where they are cut, all keep the terms of the largest factors."""
+    """Return sums of products; if they are cut, all keep the terms of the largest factors."""
     factor = notation.factor
     pieces = sums_pieces(
         [[f"{factor(one)}·{factor(other)}" for one, other in each.pairs] for each in told],
@@ -117,7 +117,7 @@ def _products_added(
 
 
 def query_lines(explanation: Explanation, notation: Notation, room: int) -> Iterator[Line]:
-    """Yield the query as it came, and what was done to it before it met the keys."""
+    """Yield the query as given, and what was done to it before its products with the keys."""
     yield Line("q", vector_pieces(notation, explanation.given, room))
     yield from _turned_lines(explanation, notation, room)
     if explanation.kind == "general":
@@ -133,7 +133,7 @@ def query_lines(explanation: Explanation, notation: Notation, room: int) -> Iter
 
 
 def _turned_lines(explanation: Explanation, notation: Notation, room: int) -> Iterator[Line]:
-    """Yield by how much the pairs of the query turn, the first one turned, and all of them."""
+    """Yield the angles of the query's pairs, its first component rotated, and all of it."""
     if explanation.rope is None or explanation.rotated is None or explanation.angles is None:
         return
     base, width = notation.number(explanation.rope.base), len(explanation.given)
@@ -178,7 +178,7 @@ def score_lines(
         What the key is called.
     notation : Notation
     room : int
-        Columns for what stands right of the equals sign.
+        Columns to the right of the equals sign.
     """
     arrow = f"({name_of('q', explanation.query, explanation.query_label)} → {name})"
     if step.hidden:
@@ -192,7 +192,7 @@ def score_lines(
 
 
 def _later_lines(explanation: Explanation, step: KeyStep, notation: Notation) -> Iterator[Line]:
-    """Yield softcap, bias and ALiBi, each where there is one."""
+    """Yield softcap, bias and ALiBi, each if there is one."""
     number = notation.number
     if explanation.softcap is not None:
         cap = number(explanation.softcap)
@@ -232,7 +232,7 @@ def _raw_pieces(
 
 
 def _scale_sign(explanation: Explanation, notation: Notation) -> str:
-    """Return the scale as it is written behind a product; nothing where it is 1."""
+    """Return the scale as it is written after a product; empty if it is 1."""
     if explanation.scale == 1:
         return ""
     if explanation.scale == 1 / math.sqrt(len(explanation.given)):
@@ -289,14 +289,14 @@ def _seen_names(explanation: Explanation) -> list[str]:
 
 
 def rest_name(count: int, hidden: int) -> str:
-    """Return what the row of all other keys is called: hidden ones have no share in its sums."""
+    """Return what the row of all other keys is called: hidden ones add nothing to its sums."""
     return f"… {count - hidden} more" if count > hidden else f"… {hidden} hidden"
 
 
 def context_lines(explanation: Explanation, notation: Notation, room: int) -> Iterator[Line]:
-    """Yield the weighted sum of the values, column by column; of wide ones the first few.
+    """Yield the weighted sum of the values, column by column; only the first few of wide ones.
 
-    Where the sums are cut, all keep the terms of the same keys.
+    If the sums are cut, all keep the terms of the same keys.
     """
     if explanation.context is None:
         return
@@ -310,7 +310,7 @@ def context_lines(explanation: Explanation, notation: Notation, room: int) -> It
 
 
 def output_rule(output: OutputShare) -> str:
-    """Return what becomes of the context behind the head, in letters."""
+    """Return how the output is made from the context, in letters."""
     bias = "" if output.bias is None else " + bo"
     if output.heads == 1:
         return f"output = context · wo{bias}"

@@ -34,7 +34,7 @@ __all__ = ["as_markdown"]
 def as_markdown(explanation: Explanation, *, digits: int = 4) -> str:
     """Return an explanation as Markdown with formulas in LaTeX.
 
-    Long sums and wide vectors are cut to their largest or first terms, and say so.
+    Long sums keep their largest terms and wide vectors their first, and say so.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def _weight_blocks(explanation: Explanation, latex: Latex) -> Iterator[str]:
 
 
 def _strongest_weight(explanation: Explanation, latex: Latex) -> Iterator[str]:
-    """Yield the largest weight with the numbers put in; nothing where a sink is all there is."""
+    """Yield the largest weight with the numbers put in; nothing if there is only a sink."""
     step = strongest(explanation)
     if step is not None:
         share = (

@@ -1,4 +1,4 @@
-"""The sums of an explanation, as numbers: which terms they have, how large, and what is left."""
+"""The sums of an explanation as numbers: their terms, and what is left out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
     "whole_output",
 ]
 
-# Of wide values only the first columns are told, of wide projections fewer: their sums are long.
+# Only the first columns of wide values are shown, and fewer of projections: their sums are long.
 CONTEXT_COLUMNS = 8
 MADE_COLUMNS = 4
 
@@ -39,7 +39,7 @@ class Sum(NamedTuple):
     sizes : sequence of float
         The terms.
     rest : Rest or None
-        What is not told term by term.
+        What is not written term by term.
     """
 
     pairs: Sequence[tuple[float, float]]
@@ -54,7 +54,7 @@ def made_sum(made: QueryMade, column: int) -> Sum:
 
 
 def context_sum(explanation: Explanation, column: int) -> Sum:
-    """Return the terms of one column of the context: weight times value, of keys that are seen."""
+    """Return the terms of one column of the context: weight times value of each visible key."""
     seen = [step for step in seen_steps(explanation) if step.value is not None]
     pairs = [(s.weight, float(s.value[column])) for s in seen if s.value is not None]
     sizes = [float(s.contribution[column]) for s in seen if s.contribution is not None]
@@ -72,7 +72,7 @@ def output_sum(explanation: Explanation, output: OutputShare, column: int) -> Su
 
 
 def whole_output(output: OutputShare, column: int) -> tuple[float | None, float]:
-    """Return the bias that one head alone adds to a column, and what the column comes to."""
+    """Return the bias, which only a single head adds itself, and the total of a column."""
     share = float(output.share[column])
     if output.bias is None or output.heads > 1:
         return None, share
@@ -86,14 +86,14 @@ def seen_steps(explanation: Explanation) -> list[KeyStep]:
 
 
 def strongest(explanation: Explanation) -> KeyStep | None:
-    """Return the key with the largest weight; None where a sink is all there is."""
+    """Return the key with the largest weight; None if there is only a sink."""
     return max(seen_steps(explanation), key=lambda step: step.weight, default=None)
 
 
 def score_names(explanation: Explanation) -> tuple[str, str]:
-    """Return what the product of query and key is called, and what it is after a softcap.
+    """Return the names of the product of query and key, before and after a softcap.
 
-    The last stage that a problem has is the score.
+    The last stage of a problem is the score.
     """
     added = explanation.has_bias or explanation.slope is not None
     return (

@@ -25,7 +25,7 @@ _GAP = "  "
 _LONGEST_BAR = 32
 _SHORTEST_BAR = 8
 _SHORTEST_NAME = 8
-# Columns that go first where a terminal is narrow: the formulas have these numbers too.
+# Columns that a narrow terminal drops first: the formulas have these numbers too.
 _HEADINGS = ("raw", "capped", "bias", "ALiBi", "score", "shifted", "exp", "weight")
 _DISPENSABLE = (("raw", "capped"), ("bias", "ALiBi"), ("shifted",), ("exp",))
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -33,7 +33,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 @dataclass(frozen=True)
 class _Row:
-    """One line of the table; its numbers by their headings, its words in their place."""
+    """One line of the table; numbers by their headings, or words in place of them."""
 
     name: str
     cells: dict[str, str]
@@ -53,8 +53,8 @@ def weight_table(
     explanation : Explanation
     notation : Notation
     width : int
-        Columns of the terminal: no line is longer. Where they are few, columns that
-        the formulas show too are left out.
+        Columns of the terminal: no line is longer. If they are few, columns that
+        the formulas also show are left out.
     depth : {"none", "256", "truecolor"}
         Colours that the terminal has.
     """
@@ -98,7 +98,7 @@ def _line(row: _Row, names: int, widths: dict[str, int], notation: Notation) -> 
     name = shorten(notation.known(row.name), names, ellipsis=notation.known("…"))
     line = Text(name + " " * (names - text_width(name)), style=row.style, no_wrap=True)
     for heading, size in widths.items():
-        # What comes after a hidden score says nothing: words stand there.
+        # Nothing follows a hidden score: words stand there instead.
         if row.words and heading not in row.cells:
             break
         line.append(_GAP + f"{notation.known(row.cells.get(heading, '')):>{size}}")
@@ -110,7 +110,7 @@ def _bar(weight: float, largest: float, room: int, notation: Notation, depth: De
     full, part = divmod(round(8 * room * weight / largest) if largest else 0, 8)
     if not notation.unicode:
         return Text("#" * (full + (part >= 4)))
-    # Neither end of the ramp: bars must show on white as on black.
+    # Neither end of the ramp: bars must show on white and on black.
     style = Style(color=rich_blue(0.4 + 0.4 * weight, depth))
     return Text("█" * full + _EIGHTHS[part].strip(), style=style)
 
@@ -165,7 +165,7 @@ def _key_row(explanation: Explanation, step: KeyStep, notation: Notation) -> _Ro
 
 
 def _sum_row(explanation: Explanation, notation: Notation) -> _Row:
-    """Return the last line: what softmax divides by, and what the weights come to."""
+    """Return the last line: what softmax divides by, and the sum of the weights."""
     rest = explanation.rest
     weight = sum(step.weight for step in explanation.steps) + (rest.weight if rest else 0.0)
     if explanation.sink is not None:

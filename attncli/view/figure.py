@@ -47,13 +47,13 @@ _MOST_NUMBERS_UNASKED, _MOST_NUMBERS = 400, 2_500
 
 
 def fit(picture: Picture, *, dpi: float = 150) -> Picture:
-    """Return a picture whose every cell gets at least a pixel; pooled where it must be.
+    """Return a picture whose every cell gets at least a pixel; pooled if it must be.
 
     Parameters
     ----------
     picture : Picture
     dpi : float
-        Pixels an inch.
+        Pixels per inch.
     """
     shape = (picture.rows, picture.columns)
     limit = cell_limit(shape, panels=len(picture.panels), group=picture.group, dpi=dpi)
@@ -77,11 +77,11 @@ def draw(
         Name of a matplotlib colour map; Blues for weights and RdBu for signed values
         unless given.
     annotate : bool, optional
-        Write the numbers into the cells; where they can be read unless given.
+        Write the numbers into the cells; by default only where they can be read.
     digits : int
-        Digits after the point of these numbers.
+        Digits after the point in these numbers.
     dpi : float
-        Pixels an inch; cells smaller than a pixel are pooled.
+        Pixels per inch; cells smaller than a pixel are pooled.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def draw(
     Raises
     ------
     UsageError
-        Where the colour map is unknown, or there are too many panels or numbers.
+        The colour map is unknown, or there are too many panels or numbers.
     """
     if len(picture.panels) > MAX_PANELS:
         message = f"a figure holds at most {MAX_PANELS} maps, found {len(picture.panels)}"
@@ -116,7 +116,7 @@ def _colormap(name: str) -> Any:
     try:
         return mpl.colormaps[name]
     except KeyError:
-        hint = did_you_mean(name, mpl.colormaps) or "Blues, viridis and Greys are some"
+        hint = did_you_mean(name, mpl.colormaps) or "Blues, viridis and Greys are examples"
         raise UsageError(f"there is no colour map {name!r} in matplotlib", hint=hint) from None
 
 
@@ -202,19 +202,19 @@ def render(
     figure : Figure
     file_format : {"png", "svg", "pdf"}
     dpi : float
-        Pixels an inch, for PNG.
+        Pixels per inch, for PNG.
     metadata : mapping of str to str, optional
         Written into the file, where `read_metadata` finds it.
 
     Raises
     ------
     UsageError
-        Where the image would have more than 100 million pixels.
+        The image would have more than 100 million pixels.
     """
     width, height = (float(side) * dpi for side in figure.get_size_inches())
     if file_format == "png" and not 0 < width * height <= _MAX_PIXELS:
         message = (
-            f"at {dpi:g} dots an inch the picture has {width:.0f} × {height:.0f} pixels,"
+            f"at {dpi:g} dots per inch the picture has {width:.0f} × {height:.0f} pixels;"
             f" at most {_MAX_PIXELS // 10**6} million are drawn"
         )
         raise UsageError(message, hint="choose a smaller --dpi, or write an .svg or .pdf")

@@ -37,12 +37,12 @@ PANEL_TITLE = 0.28
 BAR_GAP, BAR_WIDTH, BAR_ARROW = 0.22, 0.17, 0.15
 TITLE_ROOM, NOTE_ROOM = 0.24, 0.2
 
-# Lines of labels closer than this touch; numbers need not all be there.
+# Lines of labels closer than this touch; of numbers, some may be left out.
 _LABEL_PITCH, _NUMBER_PITCH = 0.16, 0.3
 _LONGEST_LABEL = 24
 _SHORT_SIDE, _LONG_SIDE, _LABELLED_SIDE, _GRID_SIDE = 1.2, 8.0, 14.0, 4.0
 _GRID_WIDTH = 18.0
-# So wide a grid may become if it then has room for every label.
+# A grid may become this wide to make room for every label.
 _LABELLED_GRID_WIDTH = 27.0
 # A row of two batch entries is worse than a grid seven times too wide.
 _MIXED = 2.0
@@ -182,7 +182,7 @@ def cell_limit(
     group : int, optional
         As in `grid_columns`.
     dpi : float
-        Pixels an inch.
+        Pixels per inch.
     """
     width, height = panel_size(*shape, panels=panels, group=group)
     return max(1, floor(height * dpi)), max(1, floor(width * dpi))
@@ -243,7 +243,7 @@ def _key_axis(picture: Picture, width: float, measure: Measure) -> Axis:
     spacing = width / picture.columns
     level = _numbers_or(labels, picture.column_start, picture.columns)
     widest = max(measure(text, LABEL_SIZE)[0] for text in level)
-    # Numbers lie flat and are thinned; a label stands up rather than being left out.
+    # Numbers lie flat and are thinned out; labels stand upright before any is left out.
     flat = labels is None or widest + 0.08 <= spacing
     room = floor(width / (widest + 0.12 if labels is None else _LABEL_PITCH))
     named = ticks(picture.columns, labels, room, start=picture.column_start)

@@ -1,4 +1,4 @@
-"""Which version and options made a picture: written into the file, and read again.
+"""Which version and options made a picture: written into the file and read back.
 
 PNG has named text chunks. SVG and PDF know only a few names, so there the whole
 mapping is one JSON object in the description.
@@ -29,7 +29,7 @@ _MOST_TEXTS = 1000
 _SVG_START = re.compile(rb"\s*(<\?xml|<!--|<!DOCTYPE svg|<svg)", re.IGNORECASE)
 _SVG_TEXT = re.compile(r"<dc:description>([^<]*)</dc:description>")
 _PDF_START = b"/Subject ("
-# Possessive: each step that could be taken back would be remembered, gigabytes of them.
+# Possessive: remembering each step for backtracking would take gigabytes.
 _PDF_TEXT = re.compile(rb"((?:[^\\()]++|\\.)*+)\)", re.DOTALL)
 _PDF_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 
@@ -41,7 +41,7 @@ def savefig_metadata(metadata: Mapping[str, str], file_format: FigureFormat) -> 
     """
     if file_format == "png":
         return {"Software": None, **metadata}
-    # ASCII alone needs no second encoding in a PDF string.
+    # Only ASCII needs no second encoding in a PDF string.
     text = json.dumps(dict(metadata))
     if file_format == "svg":
         return {"Date": None, "Creator": None, "Description": text}
@@ -49,7 +49,7 @@ def savefig_metadata(metadata: Mapping[str, str], file_format: FigureFormat) -> 
 
 
 def figure_format(data: bytes) -> FigureFormat | None:
-    """Tell PNG, SVG and PDF by their first bytes; None for anything else."""
+    """Return PNG, SVG or PDF, recognised by the first bytes; None for anything else."""
     if data.startswith(_PNG_SIGNATURE):
         return "png"
     if data.startswith(b"%PDF-"):
@@ -60,7 +60,7 @@ def figure_format(data: bytes) -> FigureFormat | None:
 
 
 def read_metadata(data: bytes) -> dict[str, str]:
-    """Return the texts that a picture carries, by name; empty where it has none.
+    """Return the texts that a picture carries, by name; empty if it has none.
 
     Nothing is run, unfolded without bound, or looked up elsewhere.
 
@@ -72,7 +72,7 @@ def read_metadata(data: bytes) -> dict[str, str]:
     Raises
     ------
     InputError
-        Where the data is not a PNG, SVG or PDF file, or is a PNG file cut short.
+        The data is not a PNG, SVG or PDF file, or is a PNG file that is cut short.
     """
     file_format = figure_format(data)
     if file_format == "png":
@@ -98,7 +98,7 @@ def _bounded(texts: Iterator[tuple[str, str]]) -> dict[str, str]:
 
 
 def _pdf_text(data: bytes) -> str:
-    """Return the subject of a PDF file, without its escapes; empty where there is none."""
+    """Return the subject of a PDF file, without its escapes; empty if there is none."""
     start = data.find(_PDF_START)
     if start < 0:
         return ""

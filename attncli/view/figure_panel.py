@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_bar", "draw_hidden_entry", "draw_panel"]
 
-# Hatching is drawn run by run; beyond this many, plain grey must do.
+# Hatching is drawn run by run; beyond this many runs, plain grey must do.
 _MOST_RUNS = 5_000
 _HATCH = "////"
 _HATCH_COLOR = (0.55, 0.55, 0.55)
@@ -144,7 +144,7 @@ def _name_places(axes: Axes, layout: FigureLayout, index: int) -> None:
 
 
 def _title_panel(axes: Axes, picture: Picture, index: int, layout: FigureLayout) -> None:
-    """Write the title; in short where that of any panel is too long."""
+    """Write the title; all titles are short if any is too long."""
     titles = [panel.title or "" for panel in picture.panels]
     # A rough width is enough for what is nearly always "head 3".
     room = max(4, int(layout.panel[0] / 0.1))
@@ -156,7 +156,7 @@ def _title_panel(axes: Axes, picture: Picture, index: int, layout: FigureLayout)
 def _write_numbers(
     axes: Axes, numbers: list[list[str]], colors: npt.NDArray[np.uint8], size: float
 ) -> None:
-    """Write each weight into its cell, in the ink that its own colour asks for."""
+    """Write each weight into its cell, in the ink that its colour needs."""
     for i, texts in enumerate(numbers):
         for j, text in enumerate(texts):
             red, green, blue = colors[i, j, :3].tolist()
@@ -174,7 +174,7 @@ def _write_numbers(
 def draw_bar(
     figure: Figure, picture: Picture, layout: FigureLayout, colormap: Any, name: str
 ) -> None:
-    """Draw the one colour bar of all panels, with its numbers and its name."""
+    """Draw the colour bar that all panels share, with its numbers and its name."""
     left, bottom, width, height = layout.bar
     below, above = (BAR_ARROW if beyond else 0.0 for beyond in picture.saturated)
     axes = add_axes(figure, left, bottom + below, width, height - below - above)
@@ -200,7 +200,7 @@ def draw_bar(
 
 
 def _point(figure: Figure, layout: FigureLayout, base: float, tip: float, color: Any) -> None:
-    """Draw the arrow that says that values go on beyond the end of the bar."""
+    """Draw the arrow for values beyond the end of the bar."""
     left, _, width, _ = layout.bar
     corners = np.array([(left, base), (left + width / 2, tip), (left + width, base)])
     figure.add_artist(

@@ -57,12 +57,12 @@ _STYLE: dict[Any, Any] = {
 
 @contextmanager
 def drawing_style() -> Iterator[None]:
-    """Use attncli's settings, and say nothing of glyphs that no font has."""
+    """Use attncli's settings, and silence warnings of glyphs that no font has."""
     defaults: dict[Any, Any] = {
         k: v for k, v in mpl.rcParamsDefault.items() if not k.startswith("backend")
     }
     with warnings.catch_warnings(), mpl.rc_context({**defaults, **_STYLE}):
-        # Older matplotlib says the second of scripts that join their letters.
+        # Older matplotlib warns with the second of scripts that join their letters.
         for message in (r"Glyph \d+ .* missing from", r"Matplotlib currently does not support"):
             warnings.filterwarnings("ignore", message=message)
         yield

@@ -1,4 +1,4 @@
-"""The lines above a figure: its title, wrapped, and what the reader must know of the cells."""
+"""The lines above a figure: its title, wrapped, and what the reader must know about the cells."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_LINES = 3
 
 
 def title_lines(picture: Picture, room: float, size: float, measure: Measure) -> tuple[str, ...]:
-    """Return the lines of the title; the last one is cut where there would be too many.
+    """Return the lines of the title; the last one is cut if there would be too many.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def title_lines(picture: Picture, room: float, size: float, measure: Measure) ->
 
 
 def note_lines(picture: Picture, room: float, size: float, measure: Measure) -> tuple[str, ...]:
-    """Return the lines of what the reader must know; parameters as of `title_lines`."""
+    """Return the lines of what the reader must know; parameters as in `title_lines`."""
     return tuple(line for note in picture.notes for line in _wrapped(note, room, size, measure))
 
 

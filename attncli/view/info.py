@@ -25,7 +25,7 @@ _GAP = 1
 _NOTE_WIDTH, _LONG_NOTE = 60, 10_000
 _NAME_WIDTH = 16
 _HEADINGS = ("member", "shape", "dtype", "min", "max", "NaN/inf")
-# Laying out a table takes seconds and gigabytes where a file claims a million members.
+# Laying out a table takes seconds and gigabytes if a file claims a million members.
 _MOST_ROWS = 1000
 
 
@@ -37,7 +37,7 @@ def info_parts(info: FileInfo, *, width: int | None = 80) -> Iterator[Renderable
     info : FileInfo
     width : int or None
         Columns of the terminal: long notes are shortened, and a table that has no room becomes
-        lines. None where there is no edge.
+        lines. None if there is no edge.
     """
     kind = f" · {info.picture.upper()} picture" if info.picture else ""
     yield Text(printable(info.name) + kind, style="bold")
@@ -62,7 +62,7 @@ def _rest(count: int, noun: str) -> Iterator[Text]:
 
 
 def info_dict(info: FileInfo) -> dict[str, Any]:
-    """Return what JSON says of one file: numbers exact, null where there is none.
+    """Return one file as data for JSON: exact numbers, null if there is none.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def _table(*headings: str, left: int = 1) -> Table:
 
 
 def _members(members: tuple[MemberInfo, ...], width: int | None) -> Iterator[RenderableType]:
-    """Yield a table of members; two lines for each where it would lose columns."""
+    """Yield a table of members; two lines for each if the table would lose columns."""
     rows = [_cells(member) for member in members]
     notes = [_note(member.note or "") for member in members]
     if width is not None:
@@ -121,7 +121,7 @@ def _needed(rows: list[list[str]]) -> int:
 
 
 def _in_words(shape: str, dtype: str, least: str, most: str, nonfinite: str) -> str:
-    """Return what a row of the table says, with the headings where they are needed."""
+    """Return a row of the table in words, with headings as needed."""
     words = " ".join(part for part in (shape, dtype) if part)
     if least:
         words += f", {least} to {most}"
@@ -147,7 +147,7 @@ def _numbers(member: MemberInfo) -> tuple[str, str, str]:
 
 
 def _number(value: float) -> str:
-    # Integers and booleans are told whole.
+    # Integers and booleans are shown whole.
     return f"{value:.4g}" if type(value) is float else str(value).lower()
 
 
@@ -156,7 +156,7 @@ def _layer_lines(info: LayerInfo) -> Iterator[Text]:
     yield Text(f"--checkpoint {printable(shlex.quote(info.argument))}", overflow="fold")
     widths = info.widths
     if widths is None:
-        yield Text("    its members have shapes that no layer has", style="dim italic")
+        yield Text("    the shapes of its members fit no attention layer", style="dim italic")
         return
     output = "no output projection" if widths.output is None else f"output {widths.output}"
     text = (
@@ -171,7 +171,7 @@ def _layer_lines(info: LayerInfo) -> Iterator[Text]:
 
 def _text_table(info: FileInfo) -> RenderableType:
     if not info.texts:
-        return Text("it says nothing of how it was made", style="dim italic")
+        return Text("no metadata about how it was made", style="dim italic")
     table = _table("metadata", "")
     table.columns[1].justify = "left"
     for name, text in info.texts.items():

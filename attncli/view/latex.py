@@ -118,7 +118,7 @@ class Latex:
     ) -> str:
         """Return a sum: all its terms while they are few, otherwise the largest and the rest.
 
-        Where terms are left out, those that stay carry their tags; what has None says itself.
+        If terms are left out, the others carry their tags; one without a tag explains itself.
         """
         left = None
         if len(terms) > _MOST_TERMS:

@@ -33,7 +33,7 @@ __all__ = ["Wish", "chosen", "finished_picture", "four_axes", "grouped", "proble
 Array = npt.NDArray[Any]
 # The first row, the values (l, s), and which of them are hidden.
 Strip = tuple[int, Array, "npt.NDArray[np.bool_] | None"]
-# Those of rounded weights add up to a little more than 1.
+# Rounded weights may add up to a little more than 1.
 _MOST_OF_A_ROW = 1.05
 
 
@@ -51,7 +51,7 @@ class Wish:
     average : bool
         The mean of the heads in one map.
     dpi : float
-        Sets how many cells have room.
+        Sets how many cells there is room for.
     """
 
     what: Literal["weights", "scores"] = "weights"
@@ -71,7 +71,7 @@ def problem_picture(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Picture:
-    """Compute the maps of a problem, some rows at a time, and pool what has no room.
+    """Compute the maps of a problem, some rows at a time, and pool what does not fit.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def problem_picture(
     wish : Wish
     threads : int, optional
     progress : callable, optional
-        Called with blocks of rows done and blocks in all.
+        Called with the numbers of blocks done and blocks in all.
 
     Raises
     ------
@@ -128,12 +128,12 @@ def problem_picture(
 def finished_picture(
     finished: Finished, wish: Wish, *, batch: int | None = None, head: int | None = None
 ) -> Picture:
-    """Return the picture of weights that were computed before.
+    """Return the picture of finished weights.
 
     Raises
     ------
     ShapeError
-        The array is no (…, L, S), or the labels do not fit.
+        The array is not (…, L, S), or the labels do not fit.
     DataError
         A weight is negative or not finite.
     """

@@ -23,7 +23,7 @@ __all__ = ["Notation", "name_of", "names_of", "vector_pieces"]
 
 _LABEL_WIDTH = 20
 _LARGE = 1e6
-# So many digits more are better than two notations beside each other.
+# This many more digits are better than two notations beside each other.
 _MORE_DIGITS = 4
 _MORE_ZEROS = 2
 
@@ -64,7 +64,7 @@ class Notation:
         return _bare(text)
 
     def cell(self, number: float) -> str:
-        """Return a number with all its digits, so that points stand below each other."""
+        """Return a number with all its digits, so that decimal points line up."""
         if not isfinite(number):
             return {"-inf": "−inf"}.get(str(number), str(number))
         size = abs(number)
@@ -74,10 +74,10 @@ class Notation:
         return f"{number:.{self.digits}f}"
 
     def column(self, numbers: Iterable[float]) -> list[str]:
-        """Return the numbers of a column, all in one notation that hides none.
+        """Return the numbers of a column, all in one notation that shows each.
 
-        More digits after the point keep two figures of the smallest number; where four
-        more are not enough, all get an exponent.
+        More digits after the point keep two figures of the smallest number; if four more
+        are not enough, all get an exponent.
 
         Examples
         --------
@@ -98,7 +98,7 @@ class Notation:
         return [f"{number:{form}}" if isfinite(number) else self.cell(number) for number in numbers]
 
     def factor(self, number: float) -> str:
-        """Return a number as it stands in a product: in brackets where it is negative."""
+        """Return a number as it stands in a product: in brackets if it is negative."""
         text = self.number(number)
         return f"({text})" if text[0] in "-−" else text
 
@@ -146,7 +146,7 @@ def names_of(steps: Sequence[KeyStep]) -> list[str]:
 def vector_pieces(
     notation: Notation, vector: npt.NDArray[np.floating], room: int
 ) -> tuple[str, ...]:
-    """Return a row of numbers in brackets, all on two lines or the first ones on one."""
+    """Return a row of numbers in brackets: all if they fit on two lines, else the first ones."""
     texts = [notation.number(number) for number in vector.tolist()]
     ends = np.cumsum([text_width(text) + 2 for text in texts])
     if ends[-1] > 2 * room:

@@ -31,9 +31,9 @@ class Panel:
     values : ndarray, (rows, columns), floating
         Finite; 0 where hidden.
     hidden : ndarray of bool, (rows, columns)
-        Cells that no rule lets the query see.
+        Cells that the query does not see.
     title : str or None
-        What tells this panel from the others: ``head 3``.
+        What this panel shows, such as ``head 3``.
     """
 
     values: FloatArray
@@ -56,9 +56,9 @@ def make_panel(
     Raises
     ------
     ShapeError
-        Where the map is not a matrix, has no cells, or `hidden` does not fit it.
+        The map is not a matrix, has no cells, or `hidden` does not fit it.
     DataError
-        Where a cell that is not hidden holds nan or inf.
+        A visible cell holds nan or inf.
     """
     array = np.asarray(values)
     if array.ndim != 2 or array.size == 0:
@@ -102,8 +102,8 @@ def split(
     values : ndarray, (…, L, S)
     hidden : array_like of bool, broadcastable to `values`, optional
     names : sequence of str
-        Name of each leading axis: ``("batch", "head")``. An axis of length 1 is not
-        mentioned in the titles.
+        Name of each leading axis: ``("batch", "head")``. Titles leave out an axis of
+        length 1.
 
     Raises
     ------

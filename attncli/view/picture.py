@@ -1,6 +1,6 @@
 """What a picture shows, before anything is drawn: cells, labels, scale and notes.
 
-Terminal and file pictures start from the same `Picture`, so both say the same.
+Terminal and file pictures start from the same `Picture`, so both show the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SCALE_HINT", "Picture", "make_picture", "rescaled"]
 
-# Below so many units of the last digit, numbers are told by their significant digits.
+# Below this many units of the last digit, numbers are shown with significant digits.
 _FEW_UNITS = 5
 SCALE_HINT = "--vmax 1 for all of it, --log for small weights beside large ones"
 
@@ -56,7 +56,7 @@ class Picture:
     group : int or None
         So many panels that follow each other are the heads of one batch entry.
     free : bool
-        Nobody said where the scale ends: it follows the cells.
+        No end of the scale is given: it follows the cells.
     """
 
     panels: tuple[Panel, ...]
@@ -85,14 +85,14 @@ class Picture:
 
     @property
     def signed(self) -> bool:
-        """Whether the scale runs through 0."""
+        """Whether the values have both signs."""
         return self.what != "weights"
 
     def texts(self, panel: Panel, digits: int) -> list[list[str]]:
         """Return the number of each cell of a panel, with digits after the point that show it.
 
-        Where these would show next to nothing but 0, and on a logarithmic scale, digits are
-        significant.
+        On a logarithmic scale, and if nearly all would read 0, the digits are significant
+        ones.
         """
         largest = max(float(np.abs(panel.values).max()) for panel in self.panels)
         significant = self.log or 0 < largest < _FEW_UNITS * 10.0**-digits
@@ -105,7 +105,7 @@ class Picture:
 
     @property
     def saturated(self) -> tuple[bool, bool]:
-        """Whether some cell lies below `vmin`, as on a linear scale no weight does, and above."""
+        """Whether cells lie below `vmin` (only on a log scale, for weights) and above `vmax`."""
         least = min(float(np.min(p.values[~p.hidden], initial=self.vmin)) for p in self.panels)
         return bool(least < self.vmin), any(
             float(np.max(panel.values)) > self.vmax for panel in self.panels
@@ -113,7 +113,7 @@ class Picture:
 
     @property
     def note(self) -> str | None:
-        """What pooling did to the cells, in one sentence; None where nothing was pooled."""
+        """What pooling did to the cells, in one sentence; None if nothing was pooled."""
         if self.block == (1, 1):
             return None
         kind = "strongest" if self.signed else "largest"
@@ -124,7 +124,7 @@ class Picture:
 
     @property
     def crop_note(self) -> str | None:
-        """Which part of the map is shown, for its rows need not add up to 1; None for all of it."""
+        """Which part of the map is shown, as its rows need not add up to 1; None for all of it."""
         across = self.columns_are.lower()
         shown = (
             ("query", "queries", self.row_start, self.rows, self.whole[0]),
@@ -141,7 +141,7 @@ class Picture:
 
     @property
     def scale_note(self) -> str | None:
-        """That the scale ends below the largest weight though nobody asked for it, or None."""
+        """That the scale ends below the largest weight by default; None if it does not."""
         if not self.free or not self.saturated[1]:
             return None
         largest = max(float(np.max(panel.values)) for panel in self.panels)
@@ -149,7 +149,7 @@ class Picture:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the reader must know of the cells, a sentence each."""
+        """What the reader must know about the cells, in a sentence each."""
         return tuple(note for note in (self.crop_note, self.note, self.scale_note) if note)
 
 
@@ -178,7 +178,7 @@ def make_picture(
         At least one, all of one shape.
     what : {"weights", "scores", "difference"}
     query_labels, key_labels : sequence of str, optional
-        One for each query and key shown; their numbers are drawn where not given.
+        One for each query and key shown; their indices are drawn if not given.
     row_start, column_start : int
         Index of the first query and key shown.
     title : str, optional
@@ -192,7 +192,7 @@ def make_picture(
     whole : (int, int), optional
         Queries and keys that there are; those shown unless given.
     block : (int, int)
-        Queries and keys that one cell stands for, as `Pooler.block` tells.
+        Queries and keys that one cell stands for, as in `Pooler.block`.
     columns_are : str
         Name of the horizontal axis.
     group : int, optional
@@ -201,11 +201,11 @@ def make_picture(
     Raises
     ------
     ShapeError
-        Where panels or labels do not fit each other.
+        Panels or labels do not fit each other.
     UsageError
-        Where `vmax` is not a positive finite number, or `log` is asked of signed values.
+        `vmax` is not a positive finite number, or `log` is asked for with signed values.
     DataError
-        Where weights are negative.
+        Weights are negative.
     """
     _check_panels(panels)
     rows, columns = shape or panels[0].values.shape
@@ -233,7 +233,7 @@ def make_picture(
 
 
 def rescaled(picture: Picture) -> Picture:
-    """Return a picture whose scale, where it is free, follows the cells that are left."""
+    """Return a picture whose scale, if it is free, follows the cells that are left."""
     if not picture.free:
         return picture
     pooled = picture.block != (1, 1)

@@ -25,9 +25,9 @@ class Pooler:
     """Pool a map that arrives in tiles, in any order, and is never held whole.
 
     A cell shows the largest weight of its block: a mean would hide the one strong
-    key among hundreds that attention is about. Where values have both signs it shows
-    the one of largest magnitude, the positive one of two equal. A cell is hidden only
-    where all of its block is.
+    key among hundreds that attention is about. If values have both signs, it shows
+    the one of largest magnitude, the positive one if two are equal. A cell is hidden only
+    if all of its block is.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Pooler:
         self.shape = shape
         self.block = block_size(shape, limit)
         cells = (_ceil_div(shape[0], self.block[0]), _ceil_div(shape[1], self.block[1]))
-        # −inf stands for a cell of which nothing has been seen.
+        # −inf stands for a cell with no visible value so far.
         self._most = np.full(cells, -np.inf)
         self._least = np.full(cells, np.inf) if signed else None
 
@@ -79,14 +79,14 @@ class Pooler:
         Raises
         ------
         ShapeError
-            Where the tile does not lie in the map.
+            The tile does not lie within the map.
         DataError
-            Where a value that is not hidden is nan or inf.
+            A visible value is nan or inf.
         """
         self._check_place(values, row, column)
         seen = values if hidden is None else np.where(hidden, -np.inf, values)
         top = _reduce(np.maximum, seen, self._starts(values.shape, row, column))
-        # A maximum keeps nan and inf, so the small result tells of the whole tile.
+        # A maximum keeps nan and inf, so checking the small result checks the whole tile.
         if not (top < np.inf).all():
             raise DataError(f"a picture needs finite numbers, found {float(np.max(top))}")
         part = self._part(top, row, column)
@@ -132,7 +132,7 @@ class Pooler:
 
 
 def block_size(shape: tuple[int, int], limit: tuple[int, int]) -> tuple[int, int]:
-    """Return how many queries and keys a cell stands for, where there is room for some cells."""
+    """Return how many queries and keys a cell stands for, if there is room for so many cells."""
     return _ceil_div(shape[0], limit[0]), _ceil_div(shape[1], limit[1])
 
 
@@ -174,8 +174,8 @@ def pool(panel: Panel, limit: tuple[int, int], *, signed: bool = False) -> Panel
 def coarsen(picture: Picture, limit: tuple[int, int]) -> Picture:
     """Return a picture of at most `limit` rows and columns of cells.
 
-    The scale stays, unless it is free to follow the cells. A picture that is pooled
-    already stays exact: the largest of largest values is the largest of all.
+    The scale stays, unless it is free to follow the cells. A picture that is
+    already pooled stays exact: the largest of largest values is the largest of all.
     """
     rows, columns = picture.cells
     if rows <= limit[0] and columns <= limit[1]:

@@ -117,7 +117,7 @@ def worst_rows(verdict: Verdict) -> Iterable[RenderableType]:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    # As the tables of `attncli.view.tables`: no edge, and so no spaces at the ends of lines.
+    # As in `attncli.view.tables`: without an edge, lines do not end in spaces.
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("where", overflow="fold")
     for heading in ("file", "answer", "error"):

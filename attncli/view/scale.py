@@ -29,11 +29,11 @@ __all__ = [
     "ticks",
 ]
 
-# Weights of another implementation may be a rounding error below 0.
+# Weights from another implementation may lie below 0 by a rounding error.
 _SLIGHTLY_NEGATIVE = -1e-6
-# Numbers of a colour bar nearer than this share of it touch.
+# Numbers on a colour bar touch if they are closer than this share of its length.
 _BESIDE = 0.06
-# Six decades below the largest weight are as good as nothing on a log scale.
+# Weights six decades below the largest count as nothing on a log scale.
 _LOG_SPAN = 1e-6
 
 
@@ -48,7 +48,7 @@ class Ticks:
     texts : tuple of str
         A label or an index for each.
     step : int
-        Every how many places one is named; 1 where all are.
+        One place in this many is named; 1 if all are.
     """
 
     positions: tuple[int, ...]
@@ -111,15 +111,15 @@ def limits(
 
     Weights run from 0 (on a log scale from the smallest positive weight, but at most
     six decades down); signed values from −vmax to vmax. Unless `vmax` is given, the upper
-    end is the largest magnitude, on a linear scale of weights what `ceiling` says. Where
+    end is the largest magnitude, or, on a linear scale of weights, what `ceiling` gives. If
     every cell is 0, it is 1.
 
     Raises
     ------
     UsageError
-        Where `vmax` is not a positive finite number, or `log` is asked of signed values.
+        `vmax` is not a positive finite number, or `log` is asked for with signed values.
     DataError
-        Where weights are negative.
+        Weights are negative.
     """
     if log and signed:
         message = "a logarithmic scale needs weights, found values of both signs"
@@ -138,7 +138,7 @@ def limits(
 
 
 def are_weights(least: float, most: float) -> bool:
-    """Whether numbers from the least to the most are finite and not below 0, but for rounding."""
+    """Whether numbers with these extremes are finite and, apart from rounding, not below 0."""
     return isfinite(least) and isfinite(most) and least >= _SLIGHTLY_NEGATIVE * max(1.0, most)
 
 
@@ -186,8 +186,8 @@ def scale_ticks(picture: Picture) -> list[tuple[float, str]]:
     Returns
     -------
     list of (float, str)
-        Fraction of the scale, and the number there; ≥ or ≤ where cells lie beyond it. Its
-        ends are named, unless a round number stands beside them.
+        Fraction of the scale, and the number there; ≥ or ≤ if cells lie beyond it. Its
+        ends are named unless a round number is too close.
     """
     values = _log_values(picture) if picture.log else _linear_values(picture)
     below, above = picture.saturated
@@ -219,7 +219,7 @@ def _linear_values(picture: Picture) -> list[float]:
 
 
 def _log_values(picture: Picture) -> list[float]:
-    """Return the powers of ten within the scale, and both ends where there are few."""
+    """Return the powers of ten within the scale, and both ends if there are few."""
     low, high = log10(picture.vmin), log10(picture.vmax)
     powers = [10.0**exponent for exponent in range(ceil(low - 1e-9), floor(high + 1e-9) + 1)]
     return powers if len(powers) >= 2 else [picture.vmin, picture.vmax]
@@ -235,7 +235,7 @@ def number_text(value: float, digits: int | None = None) -> str:
         Digits after the point; three significant ones unless given.
     """
     text = f"{value:.3g}" if digits is None else f"{value:.{digits}f}"
-    # A few digits of a huge number say more than all of them in a small cell.
+    # In a small cell, a few digits of a huge number say more than all of them.
     if digits is not None and len(text) > digits + 6:
         text = f"{value:.2g}"
     if float(text) == 0:
@@ -248,7 +248,7 @@ def _significant(value: float, digits: int) -> str:
 
 
 def cell_texts(panel: Panel, digits: int, *, significant: bool = False) -> list[list[str]]:
-    """Return the number of each cell as text; empty where the cell is hidden.
+    """Return the number of each cell as text; empty if the cell is hidden.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["Depth", "rich_blue", "shade"]
 
 Depth: TypeAlias = Literal["none", "256", "truecolor"]
-# Not Rich's "black" and "white": those are what the terminal's theme makes of them.
+# Not Rich's "black" and "white", which the terminal's theme may change.
 _INK = {"black": "#000000", "white": "#ffffff"}
 
 
@@ -45,7 +45,7 @@ def shade(weight: float, depth: Depth) -> Style:
 
 
 def _rgb(fraction: float, depth: Depth) -> RGB:
-    # The nearest of few colours to a pale blue, which Rich would take, is lavender or grey.
+    # Of few colours, Rich would take the nearest to a pale blue, which is lavender or grey.
     return blues_256(fraction) if depth == "256" else blues(fraction)
 
 

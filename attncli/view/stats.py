@@ -25,7 +25,7 @@ __all__ = ["stats_list", "stats_parts", "top_list", "top_parts"]
 _GAP = "  "
 _LABEL_WIDTH = 24
 _SHORTEST_LABEL = 6
-# Rather than shorter than this, ranks stand below each other.
+# If labels would get shorter than this, ranks are put below each other.
 _READABLE_LABEL = 12
 _FIGURES = {
     "entropy": "entropy",
@@ -63,14 +63,14 @@ def stats_parts(
     digits: int = 4,
     unicode: bool = True,
 ) -> Iterator[Text]:
-    """Yield the lines of a table, a head a line; where it is too wide, of several.
+    """Yield the lines of a table with a line for each head; of several tables if it is too wide.
 
     Parameters
     ----------
     stats : sequence of HeadStats
         At least one.
     width : int, optional
-        Columns of the terminal; None where there is no edge.
+        Columns of the terminal; None if there is no edge.
     digits : int
         Digits after the point.
     unicode : bool
@@ -103,7 +103,7 @@ def top_parts(
     unicode: bool = True,
     depth: Depth = "truecolor",
 ) -> Iterator[Text]:
-    """Yield the lines of a table of the strongest keys, a query a line.
+    """Yield the lines of a table of the strongest keys, with a line for each query.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def top_parts(
 
 
 def stats_list(stats: Iterable[HeadStats]) -> list[dict[str, object]]:
-    """Return the figures as plain mappings, for JSON; None where no query sees a key."""
+    """Return the figures as plain mappings, for JSON; None if no query sees a key."""
     return [asdict(head) for head in stats]
 
 
@@ -158,7 +158,7 @@ def _name(kind: str, index: int, label: str | None, room: int, notation: Notatio
 
 
 def _label_room(width: int | None, taken: int, ranks: int, digits: int) -> int:
-    """Return the columns for each label: of as many ranks side by side as leave labels readable."""
+    """Return the columns for each label, with as many ranks side by side as leave it readable."""
     if width is None:
         return _LABEL_WIDTH
     room = 0
@@ -173,7 +173,7 @@ def _label_room(width: int | None, taken: int, ranks: int, digits: int) -> int:
 def _ranked(
     rows: Sequence[TopKeys], rank: int, room: int, notation: Notation, depth: Depth
 ) -> tuple[_Column, _Column]:
-    """Return the columns of the keys of one rank and their weights; blank where there is none."""
+    """Return the columns of the keys of one rank and their weights; blank if there is none."""
     names, weights = [], []
     texts = iter(notation.column(row.keys[rank].weight for row in rows if rank < len(row.keys)))
     for row in rows:

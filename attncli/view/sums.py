@@ -1,4 +1,4 @@
-"""Sums that stay short: the largest terms, and what the others come to."""
+"""Sums that stay short: the largest terms, and the total of the others."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Rest", "largest", "sum_pieces", "sums_pieces"]
 
-# A sum is written out where it takes no more lines than this; one that is cut takes fewer.
+# A sum is written out if it takes no more lines than this; one that is cut takes fewer.
 _SUM_LINES = 3
 _CUT_SUM_LINES = 2
-# Beyond this a wide terminal would only make a cut sum harder to read.
+# Beyond this, a wide terminal would only make a cut sum harder to read.
 _CUT_SUM_COLUMNS = 120
 
 
 @dataclass(frozen=True)
 class Rest:
-    """The terms of a sum that are not written out: how many, and what they come to."""
+    """The terms of a sum that are not written out: their number and their total."""
 
     count: int
     total: float
@@ -36,17 +36,17 @@ class Rest:
 def largest(
     sizes: npt.NDArray[np.float64], widths: Sequence[int], room: int, *, least: int = 1
 ) -> tuple[list[int], Rest | None]:
-    """Choose the largest terms of a sum that fit into a room.
+    """Choose the largest terms of a sum that fit into the room.
 
     Parameters
     ----------
     sizes : ndarray (terms,)
-        What each term comes to.
+        The value of each term.
     widths : sequence of int (terms,)
-        What each term takes of the room.
+        The room that each term takes.
     room : int
     least : int
-        So many are taken whether they fit or not.
+        At least this many are taken, whether they fit or not.
 
     Returns
     -------
@@ -76,20 +76,20 @@ def sum_pieces(
     tags: Sequence[str],
     rest: Rest | None = None,
 ) -> list[str]:
-    """Return the terms of a sum, all while they fit, the largest and the rest's sum otherwise.
+    """Return all terms of a sum if they fit, else the largest and the sum of the rest.
 
     Parameters
     ----------
     terms : list of str
     sizes : ndarray (terms,)
-        What each term comes to.
+        The value of each term.
     notation : Notation
     room : int
         Columns of a line.
     tags : sequence of str (terms,)
-        Where terms are left out, those that stay carry these.
+        If terms are left out, the others carry these.
     rest : Rest, optional
-        Terms that nobody has written.
+        Terms that are not among these.
     """
     return sums_pieces([terms], [sizes], sizes, notation, room, tags=tags, rests=[rest])[0]
 
@@ -111,13 +111,13 @@ def sums_pieces(
     sums : sequence of list of str
         The terms of each.
     sizes : sequence of ndarray (terms,)
-        What each term of each sum comes to.
+        The value of each term of each sum.
     order : ndarray (terms,)
-        Where not all sums fit, the terms where this is largest stay.
+        If not all sums fit, the terms with the largest of these stay.
     notation, room, tags
         As in `sum_pieces`.
     rests : sequence of Rest or None
-        For each sum the terms that nobody has written.
+        For each sum, the terms that are not among these.
     """
     chosen = list(range(len(tags)))
     if any(sum(text_width(term) + 3 for term in terms) > _SUM_LINES * room for terms in sums):
@@ -138,7 +138,7 @@ def _written(
     notation: Notation,
     rest: Rest | None,
 ) -> list[str]:
-    """Return the chosen terms of a sum, and what the others come to."""
+    """Return the chosen terms of a sum, and the total of the others."""
     if not chosen:
         return []
     pieces = [terms[chosen[0]], *(f"+ {terms[i]}" for i in chosen[1:])]

@@ -30,7 +30,7 @@ _HEADING_WIDTH = 12
 _GAP = 2
 _MANY_CELLS = 20_000
 _ONE = {"queries": "query", "keys": "key", "columns": "column"}
-# As Rich's box SIMPLE_HEAD, which it replaces by one with edges where there is ASCII only.
+# Like Rich's box SIMPLE_HEAD, which Rich replaces by one with edges if there is only ASCII.
 _ASCII_BOX = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 
 
@@ -40,11 +40,11 @@ class Limits(NamedTuple):
     Attributes
     ----------
     rows, columns : int or None
-        At most so many; None is all.
+        At most this many; None is all.
     heads : int
-        At most so many (batch, head) matrices of each output.
+        At most this many (batch, head) matrices of each output.
     width : int or None
-        Columns of the terminal, or None where there is no edge.
+        Columns of the terminal, or None if there is no edge.
     digits : int
         Digits after the point.
     unicode : bool
@@ -62,7 +62,7 @@ class Limits(NamedTuple):
     depth: Depth = "truecolor"
 
     def known(self, text: str) -> str:
-        """Return a text in characters that stdout takes, before anybody measures it."""
+        """Return a text in characters that stdout takes; to be called before measuring it."""
         return known(text, unicode=self.unicode)
 
 
@@ -74,13 +74,13 @@ class Sheet(NamedTuple):
     title : str
     values : ndarray (rows shown, columns)
     row_count : int
-        How many rows there are in all: more than ``values`` has where it is cropped.
+        How many rows there are in all: more than ``values`` has if it is cropped.
     row_labels, column_labels : sequence of str or None
-        The index stands where there is none.
+        The indices are shown if there are none.
     rows_are, columns_are : str
         ``queries``, ``keys``, ``columns``: for the line that says what was left out.
     shaded : bool
-        Darker blue where the number is larger: for weights, which lie in [0, 1].
+        Larger numbers are darker blue: for weights, which lie in [0, 1].
     """
 
     title: str
@@ -104,8 +104,8 @@ def sheet_parts(sheet: Sheet, limits: Limits) -> Iterator[RenderableType]:
     count = _fitting(names, headings, texts, limits.width)
     yield Text(limits.known(sheet.title), style="bold")
     if limits.width is None and (limits.depth == "none" or rows * count > _MANY_CELLS):
-        # Rich lays out 15,000 cells a second, so a large table for a pipe goes without its
-        # shades here even where --color always asks for them.
+        # Rich lays out 15,000 cells per second, so a large table for a pipe has no shades
+        # even if --color always asks for them.
         yield _plain_table(names, headings[:count], texts, "─" if limits.unicode else "-")
     else:
         yield _table(sheet, names, headings[:count], texts, limits)
@@ -126,7 +126,7 @@ def _labels(labels: Sequence[str] | None, count: int, longest: int, limits: Limi
 
 
 def _cell_texts(values: npt.NDArray[Any], digits: int) -> list[list[str]]:
-    """Return numbers with one notation a table: fixed point unless that would hide them."""
+    """Return numbers in one notation for the whole table: fixed point unless that hides them."""
     finite = np.abs(values[np.isfinite(values) & (values != 0)])
     wide = finite.size and (finite.max() >= 1e6 or finite.max() < 10.0 ** -max(digits - 1, 2))
     form = f"{{:.{digits}{'e' if wide else 'f'}}}"
