@@ -10,7 +10,7 @@ import pytest
 from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 
 from attncli import pose
-from attncli.referee import check, fit, search
+from attncli.referee import check, fit, search, topics
 from attncli.referee.evaluation import evaluate
 from attncli.referee.registry import CONVENTIONS
 
@@ -288,7 +288,7 @@ def test_every_convention_has_a_test():
     folder = Path(__file__).parent
     text = "\n".join(path.read_text("utf-8") for path in folder.glob("test_referee_*.py"))
     seen = set(chain.from_iterable(m.split("+") for m in re.findall(r'"([a-z0-9_+]+)"', text)))
-    names = {c.name for c in CONVENTIONS if c.topic != "axes"}
+    names = {c.name for c in CONVENTIONS if c.topic is not topics.AXES}
     # Those of blocks, parts and heads are asked for by tests that make their names of numbers.
     generated = {name for name in names if re.search(r"_\d+(_|$)", name)}
     assert names - generated - seen == set()

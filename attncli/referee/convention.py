@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from attncli.referee.recipe import Recipe
 
+if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from attncli.problem import Problem
-    from attncli.referee.recipe import Recipe
+    from attncli.referee.topics import Topic
 
-__all__ = ["Convention", "Need", "moved", "with_rule", "without"]
+__all__ = ["Apply", "Convention", "Need", "moved", "with_rule", "without"]
 
 Need = Literal["batch", "heads", "rows"]
+# The right recipe in, the deviating one out; None where the convention makes no sense for it.
+Apply = Callable[[Recipe], Recipe | None]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,9 +30,8 @@ class Convention:
     ----------
     name : str
         For machines: ``unscaled``.
-    topic : str
-        The step it changes; two conventions of one topic exclude each other, and one of a topic
-        excludes those of a part of it: "projection" that of "projection wq".
+    topic : Topic
+        The step it changes; it also says which conventions exclude each other.
     meaning : str
         What the other implementation did, as a sentence without its full stop.
     fix : str
@@ -37,7 +39,7 @@ class Convention:
     shows : str
         On which inputs it gives other numbers than the definition.
     apply : callable
-        The right recipe in, the deviating one out; None where it has no sense.
+        The right recipe in, the deviating one out; None where it makes no sense.
     option : callable
         How attncli is told to compute the same; empty where it cannot be.
     needs : frozenset of str
@@ -54,11 +56,11 @@ class Convention:
     """
 
     name: str
-    topic: str
+    topic: Topic
     meaning: str
     fix: str
     shows: str
-    apply: Callable[[Recipe], Recipe | None]
+    apply: Apply
     option: Callable[[Problem], str] = lambda _: ""
     needs: frozenset[Need] = frozenset()
     late: bool = False

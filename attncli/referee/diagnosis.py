@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.referee import topics
 from attncli.referee.case import Cases
 from attncli.referee.convention import Convention
 from attncli.referee.evaluation import evaluate
@@ -141,7 +142,7 @@ def _judged_in(question: Question, precisions: dict[str, Precision]) -> Question
 def _rounded(name: str, meaning: str, fix: str) -> Convention:
     return Convention(
         name=name,
-        topic="precision",
+        topic=topics.PRECISION,
         meaning=meaning,
         fix=fix,
         shows="nearly any inputs",

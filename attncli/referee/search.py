@@ -18,7 +18,6 @@ from attncli.referee.report import Explanation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from attncli.problem import Problem
     from attncli.referee.recipe import Recipe
 
 __all__ = ["Search", "follow", "needs_of"]
@@ -35,19 +34,6 @@ _BITS_FOR_FITTED = 100.0
 # An explanation this many times worse than the best is not equally good.
 _EQUALLY_GOOD = 1.5
 _ROUNDING = 0.05
-# A sum in float16, a key at a time, takes longer than all else together; of an online
-# softmax, of parts, heads and strides there are many ways to go wrong, and each is enough.
-_ALONE = {"precision", "online softmax", "splits", "number of heads", "strides"}
-# Two of these together may be one other scale.
-_AS_A_SCALE = {"scale", "softmax"}
-_CONCERNS = {
-    "lse": {"lse"},
-    "scores": {"scores", "raw", "capped"},
-    "precision": {"context"},
-    "output projection": {"context"},
-    "output bias": {"context"},
-    "number of heads": {"context"},
-}
 
 
 class Search:
@@ -94,7 +80,7 @@ class Search:
         if not found and pairs:
             two = self._pairs(alone)
             if fitted:
-                two = [pair for pair in two if {c.topic for c in pair} <= _AS_A_SCALE]
+                two = [pair for pair in two if all(c.topic.like_a_scale for c in pair)]
             found = self._explain(two, _BITS_FOR_TWO)
         explanations = [self._explanation(*item) for item in _best(found or fitted or shown)]
         everywhere = [explanation for explanation in explanations if not explanation.fails_at]
@@ -118,18 +104,19 @@ class Search:
 
     def _sensible(self) -> list[Convention]:
         """Return the conventions that bear on the outputs and can be applied."""
-        names = set(self._question.files)
+        names = frozenset(self._question.files)
         problem = self._question.problem
         concerned = [
             convention
             for convention in CONVENTIONS
-            if names & _CONCERNS.get(convention.topic, names)
+            if convention.topic.shows_in(names)
             and not (convention.projects and problem.made_from is None)
             and not (convention.reshapes and self._shapes_are_right)
         ]
         able = [c for c in concerned if self._can((c,), self.cases.of(c.needs))]
-        never = _absent(problem)
-        self.too_large = tuple(c.name for c in concerned if c not in able and c.topic not in never)
+        self.too_large = tuple(
+            c.name for c in concerned if c not in able and not c.topic.absent(problem)
+        )
         return [c for c in able if self._has_sense(c)]
 
     def _has_sense(self, convention: Convention) -> bool:
@@ -151,7 +138,7 @@ class Search:
         pairs = [
             (one, other)
             for one, other in combinations(conventions, 2)
-            if not _exclude(one, other) and not {one.topic, other.topic} & _ALONE
+            if not one.topic.excludes(other.topic) and not (one.topic.alone or other.topic.alone)
         ]
         return sorted(pairs, key=self._cost)
 
@@ -196,7 +183,7 @@ class Search:
 
     def _needed(self, group: Group, cases: Sequence[Case], recipes: Sequence[Recipe]) -> bool:
         """Return whether rounded factors beside another mistake are more than other noise."""
-        rest = tuple(convention for convention in group if convention.topic != "products")
+        rest = tuple(convention for convention in group if not convention.topic.only_rounds)
         if not rest or len(rest) == len(group):
             return True
         others = [self._follow(case, rest) for case in cases]
@@ -227,18 +214,6 @@ class Search:
             if recipe is not None and not agrees(self._question, case, recipe):
                 return case.place
         return ""
-
-
-def _absent(problem: Problem) -> set[str]:
-    """Return topics whose mistakes cannot be: there is no such thing in the problem."""
-    present = {"bias": problem.bias is not None, "mask": problem.visible.mask is not None}
-    return {topic for topic, there in present.items() if not there}
-
-
-def _exclude(one: Convention, other: Convention) -> bool:
-    """Return whether two conventions change the same step, or one a part of the other's."""
-    mine, others = one.topic.split(), other.topic.split()
-    return all(word == another for word, another in zip(mine, others, strict=False))
 
 
 def needs_of(group: Group) -> frozenset[Need]:
