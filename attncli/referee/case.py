@@ -80,16 +80,15 @@ class Question:
         def kept(mapping: Mapping[str, Any]) -> dict[str, Any]:
             return {name: item for name, item in mapping.items() if name in names}
 
-        return Question(
-            self.problem,
-            kept(self.files),
-            kept(self.answers),
-            kept(self.wrong),
-            kept(self.precisions),
-            kept(self.digits),
-            kept(self.tolerances),
-            self.averaged and "weights" in names,
-            self.doubtful,
+        return replace(
+            self,
+            files=kept(self.files),
+            answers=kept(self.answers),
+            wrong=kept(self.wrong),
+            precisions=kept(self.precisions),
+            digits=kept(self.digits),
+            tolerances=kept(self.tolerances),
+            averaged=self.averaged and "weights" in names,
         )
 
 

@@ -16,9 +16,9 @@ from attncli.referee.evaluation import evaluate
 from attncli.referee.fit import agrees
 from attncli.referee.locate import locate
 from attncli.referee.plain_errors import plain_errors_of
-from attncli.referee.report import Diagnosis, Explanation
+from attncli.referee.report import Cause, Diagnosis
 from attncli.referee.rounding import PRECISIONS, Digits, Precision, narrowest
-from attncli.referee.search import Search, follow, needs_of
+from attncli.referee.search import Search, Searched, follow, needs_of
 from attncli.referee.tolerance import earned
 from attncli.referee.verdict import Errors, distance
 
@@ -53,34 +53,49 @@ def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -
     narrow = _narrowed(question)
     stored = _stored_wider(narrow, _computed_in_half(narrow)) if narrow is not question else None
     if stored is not None:
-        return Diagnosis((stored,), "", findings, "all", 1, complete=True)
+        return Diagnosis(explanations=(stored,), findings=findings, tried=1)
     search = Search(narrow, _ready(narrow, shaped), deadline)
-    # Where that is so, two mistakes together are far less likely.
     single = _computed_in_single(question)
-    explanations, tried, complete = _searched(search, narrow, shaped, pairs=not single)
-    if not explanations and not single and len(question.files) > 1:
-        for name in question.files:
-            alone = narrow.about((name,))
-            if name not in _wrong(narrow):
-                continue
-            one = Search(alone, _ready(alone, shaped), deadline)
-            found, more, whole = _searched(one, alone, shaped, pairs=True)
-            explanations += _not_refuted(narrow, shaped, found)
-            tried, complete = tried + more, complete and whole
-    explanations = explanations or single
-    scope = "slices" if search.cases.sliced else "all"
-    apart = _apart(search, explanations, set(question.files)) if len(explanations) > 1 else ""
-    told = {name for explanation in explanations for name in explanation.outputs}
+    if single is None:
+        searched = _searched_by_output(search, narrow, shaped)
+    else:  # two mistakes together are far less likely
+        searched = search.run(pairs=False).or_else(single)
     return Diagnosis(
-        explanations,
-        apart,
-        findings,
-        scope,
-        tried,
-        complete,
-        search.too_large,
-        unexplained=tuple(n for n in _wrong(narrow) if n not in told) if explanations else (),
+        explanations=searched.causes,
+        apart=_apart(search, searched.causes, set(question.files)),
+        findings=findings,
+        scope=search.scope,
+        tried=searched.tried,
+        complete=searched.complete,
+        too_large=search.too_large,
+        unexplained=_unexplained(narrow, searched.causes),
     )
+
+
+def _searched_by_output(
+    search: Search, question: Question, shaped: Mapping[str, Array]
+) -> Searched:
+    """Search for what explains all outputs together, or else for what explains each wrong one."""
+    together = _searched(search, question, shaped)
+    if together.causes or len(question.files) == 1:
+        return together
+    each = (_searched_alone(name, question, shaped, search.deadline) for name in _wrong(question))
+    return sum(each, start=together)
+
+
+def _searched_alone(
+    name: str, question: Question, shaped: Mapping[str, Array], deadline: float
+) -> Searched:
+    """Search for what explains one output, and does not spoil others that are right."""
+    alone = question.about((name,))
+    found = _searched(Search(alone, _ready(alone, shaped), deadline), alone, shaped)
+    return replace(found, causes=_not_refuted(question, shaped, found.causes))
+
+
+def _unexplained(question: Question, causes: tuple[Cause, ...]) -> tuple[str, ...]:
+    """Return the wrong outputs that no cause explains; none where there is no cause."""
+    explained = {name for cause in causes for name in cause.outputs}
+    return tuple(n for n in _wrong(question) if n not in explained) if causes else ()
 
 
 def look_beneath(
@@ -104,11 +119,16 @@ def look_beneath(
         None where nothing explains them: then they are roundings.
     """
     search = Search(question, _ready(question, shaped), deadline)
-    explanations = search.run(pairs=False)
-    if not explanations:
+    searched = search.run(pairs=False)
+    if not searched.causes:
         return None
-    scope = "slices" if search.cases.sliced else "all"
-    return Diagnosis(explanations, "", (), scope, search.tried, search.complete, tolerated=True)
+    return Diagnosis(
+        explanations=searched.causes,
+        scope=search.scope,
+        tried=searched.tried,
+        complete=searched.complete,
+        tolerated=True,
+    )
 
 
 def _wrong(question: Question) -> list[str]:
@@ -181,17 +201,17 @@ def _of_nothing(
     question: Question, shaped: Mapping[str, Array], findings: tuple[str, ...], deadline: float
 ) -> Diagnosis:
     """Return what files of one number say: nothing, unless it is NaN or infinite, and all is."""
-    explanations: tuple[Explanation, ...] = ()
-    if not any(np.isfinite(found).any() for found in question.files.values()):
-        explanations = Search(question, _ready(question, shaped), deadline).run(pairs=False)
-    return Diagnosis(explanations, "", findings, "all", len(explanations), complete=True)
+    if any(np.isfinite(found).any() for found in question.files.values()):
+        return Diagnosis(findings=findings, tried=0)
+    causes = Search(question, _ready(question, shaped), deadline).run(pairs=False).causes
+    return Diagnosis(explanations=causes, findings=findings, tried=len(causes))
 
 
-def _computed_in_single(question: Question) -> tuple[Explanation, ...]:
+def _computed_in_single(question: Question) -> Cause | None:
     """Return the explanation that files of float64 are as exact as float32's, and no more."""
     single = PRECISIONS["float32"]
     if any(precision.name != "float64" for precision in question.precisions.values()):
-        return ()
+        return None
     found = _stored_wider(
         replace(question, precisions=dict.fromkeys(question.files, single)), SINGLE
     )
@@ -200,25 +220,23 @@ def _computed_in_single(question: Question) -> tuple[Explanation, ...]:
         for answer in question.answers.values()
     )
     # An error of a few digits of float64 has another cause.
-    return () if found is None or found.error < _ALIKE * single.eps * largest else (found,)
+    return None if found is None or found.error < _ALIKE * single.eps * largest else found
 
 
-def _searched(
-    search: Search, question: Question, shaped: Mapping[str, Array], *, pairs: bool
-) -> tuple[tuple[Explanation, ...], int, bool]:
-    """Return explanations in the format of the files, or else in float32; the tries; and if all."""
-    mixed = pairs and _may_be_mixed(question)
-    found = search.run(pairs=pairs and not mixed)
-    if found or not mixed:
-        return found, search.tried, search.complete
-    rounder = Search(_as_single(question), _ready(question, shaped), search.deadline)
-    found = tuple(_in_which(search, question, one) for one in rounder.run())
-    return found, search.tried + rounder.tried, search.complete and rounder.complete
+def _searched(search: Search, question: Question, shaped: Mapping[str, Array]) -> Searched:
+    """Search in the format of the files, or else in float32 where they may be made in both."""
+    mixed = _may_be_mixed(question)
+    exact = search.run(pairs=not mixed)
+    if exact.causes or not mixed:
+        return exact
+    rounder = Search(_as_single(question), _ready(question, shaped), search.deadline).run()
+    causes = tuple(_in_which(search, question, one) for one in rounder.causes)
+    return exact + replace(rounder, causes=causes)
 
 
 def _not_refuted(
-    question: Question, shaped: Mapping[str, Array], found: tuple[Explanation, ...]
-) -> tuple[Explanation, ...]:
+    question: Question, shaped: Mapping[str, Array], found: tuple[Cause, ...]
+) -> tuple[Cause, ...]:
     """Return explanations of one output without those that would spoil others that are right.
 
     What only changes how a file is written spoils no other. All, where none would be left.
@@ -236,7 +254,7 @@ def _not_refuted(
     return tuple(kept) or found
 
 
-def _fits(explanation: Explanation, question: Question, cases: Cases) -> bool:
+def _fits(explanation: Cause, question: Question, cases: Cases) -> bool:
     """Return whether the files of a question are what an explanation makes."""
     group = explanation.conventions
     recipes = [(case, follow(case, group)) for case in cases.of(needs_of(group))]
@@ -263,14 +281,14 @@ def _as_single(question: Question) -> Question:
     return _judged_in(question, dict.fromkeys(question.files, PRECISIONS["float32"]))
 
 
-def _in_which(exact: Search, question: Question, found: Explanation) -> Explanation:
+def _in_which(exact: Search, question: Question, found: Cause) -> Cause:
     """Say of an explanation whether it leaves errors of float64, or of float32."""
     if _fits(found, question, exact.cases):
         return found
     return replace(found, conventions=(*found.conventions, SINGLE))
 
 
-def _stored_wider(question: Question, convention: Convention) -> Explanation | None:
+def _stored_wider(question: Question, convention: Convention) -> Cause | None:
     """Return the explanation that all files are right in the narrower format that they show."""
     plain = plain_errors_of(question.problem, question.precisions, question.doubtful)
     largest = 0.0
@@ -283,11 +301,13 @@ def _stored_wider(question: Question, convention: Convention) -> Explanation | N
         if not errors.passed:
             return None
         largest = max(largest, float(errors.error.max()))
-    return Explanation((convention,), (), tuple(question.files), largest)
+    return Cause(conventions=(convention,), outputs=tuple(question.files), error=largest)
 
 
-def _apart(search: Search, explanations: tuple[Explanation, ...], asked: set[str]) -> str:
+def _apart(search: Search, explanations: tuple[Cause, ...], asked: set[str]) -> str:
     """Say what would tell the explanations apart: another output, or other inputs."""
+    if len(explanations) < 2:
+        return ""
     made = [outputs for e in explanations if (outputs := _made(search, e)) is not None]
     for name in _OUTPUTS:
         if name not in asked and len(made) == len(explanations) and _all_differ(made, name):
@@ -297,7 +317,7 @@ def _apart(search: Search, explanations: tuple[Explanation, ...], asked: set[str
     return f"here they give the same numbers, on other inputs they may not: {inputs}"
 
 
-def _made(search: Search, explanation: Explanation) -> Outputs | None:
+def _made(search: Search, explanation: Cause) -> Outputs | None:
     cases = search.cases.of(needs_of(explanation.conventions))
     recipe = follow(cases[0], explanation.conventions) if cases else None
     return None if recipe is None else evaluate(recipe)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from attncli.referee.convention import Convention
 
-__all__ = ["CheckReport", "Diagnosis", "Explanation", "Place", "Tolerance", "Verdict"]
+__all__ = ["Cause", "CheckReport", "Diagnosis", "Place", "Tolerance", "Verdict"]
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ class Verdict:
     worst_rows: tuple[Place, ...] = ()
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, kw_only=True)
+class Cause:
     """Conventions that make the numbers agree.
 
     Attributes
@@ -139,7 +139,7 @@ class Explanation:
     """
 
     conventions: tuple[Convention, ...]
-    options: tuple[str, ...]
+    options: tuple[str, ...] = ()
     outputs: tuple[str, ...]
     error: float
     fails_at: str = ""
@@ -150,13 +150,13 @@ class Explanation:
         return "+".join(convention.name for convention in self.conventions)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Diagnosis:
     """Why the numbers differ, as far as that could be found.
 
     Attributes
     ----------
-    explanations : tuple of Explanation
+    explanations : tuple of Cause
         All explain the data equally; empty where nothing does.
     apart : str
         Which inputs would tell several explanations apart; else empty.
@@ -176,12 +176,12 @@ class Diagnosis:
         Wrong outputs that no explanation explains, where others are explained.
     """
 
-    explanations: tuple[Explanation, ...]
-    apart: str
-    findings: tuple[str, ...]
-    scope: str
+    explanations: tuple[Cause, ...] = ()
+    apart: str = ""
+    findings: tuple[str, ...] = ()
+    scope: str = "all"
     tried: int
-    complete: bool
+    complete: bool = True
     too_large: tuple[str, ...] = ()
     tolerated: bool = False
     unexplained: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,14 @@ from attncli.referee.convention import Convention, Need
 from attncli.referee.fit import Fit, agrees, fit, leaves_less, may_agree
 from attncli.referee.options import together
 from attncli.referee.registry import CONVENTIONS, FITTED, SHOWN
-from attncli.referee.report import Explanation
+from attncli.referee.report import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from attncli.referee.recipe import Recipe
 
-__all__ = ["Search", "follow", "needs_of"]
+__all__ = ["Search", "Searched", "follow", "needs_of"]
 
 Array = npt.NDArray[Any]
 Group = tuple[Convention, ...]
@@ -34,6 +35,36 @@ _BITS_FOR_FITTED = 100.0
 # An explanation this many times worse than the best is not equally good.
 _EQUALLY_GOOD = 1.5
 _ROUNDING = 0.05
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What searches found, and how far they came.
+
+    Attributes
+    ----------
+    causes : tuple of Cause
+        Those of one search begin with the best; empty where there is none.
+    tried : int
+        How many conventions and pairs were evaluated.
+    complete : bool
+        False where the time limit came first.
+    """
+
+    causes: tuple[Cause, ...]
+    tried: int
+    complete: bool
+
+    def __add__(self, other: Searched) -> Searched:
+        return Searched(
+            self.causes + other.causes,
+            self.tried + other.tried,
+            self.complete and other.complete,
+        )
+
+    def or_else(self, cause: Cause) -> Searched:
+        """Return the same with a cause where none was found."""
+        return self if self.causes else replace(self, causes=(cause,))
 
 
 class Search:
@@ -61,30 +92,41 @@ class Search:
         self._shapes_are_right = bool(canonical)
         self._firsts: dict[tuple[int, str], Recipe | None] = {}
 
-    def run(self, *, pairs: bool = True) -> tuple[Explanation, ...]:
-        """Return the explanations, the best first; empty where there is none.
+    @property
+    def scope(self) -> str:
+        """What is tried on: ``all``, or ``slices`` of a large problem."""
+        return "slices" if self.cases.sliced else "all"
+
+    def run(self, *, pairs: bool = True) -> Searched:
+        """Search for causes.
 
         Parameters
         ----------
         pairs : bool
             Try two mistakes together, too.
         """
-        alone = sorted(self._sensible(), key=lambda convention: self._cost((convention,)))
-        least = self._cost((alone[0],)) if alone else 0
-        quick = [(one,) for one in alone if self._cost((one,)) <= least]
-        found = self._explain(quick, _BITS_FOR_ONE)
+        causes = self._causes(pairs=pairs)
+        return Searched(causes, self.tried, self.complete)
+
+    def _causes(self, *, pairs: bool) -> tuple[Cause, ...]:
+        causes = tuple(self._cause(*item) for item in _best(self._explained(pairs=pairs)))
+        return tuple(cause for cause in causes if not cause.fails_at) or causes
+
+    def _explained(self, *, pairs: bool) -> list[tuple[Fit, Group]]:
+        """Return the groups of the first kind that explains anything, and how well each does."""
+        conventions = sorted(self._sensible(), key=lambda convention: self._cost((convention,)))
+        singles = [(convention,) for convention in conventions]
+        least = self._cost(singles[0]) if singles else 0
+        quick = [group for group in singles if self._cost(group) <= least]
+        soon = self._explain(quick, _BITS_FOR_ONE)
         # Before those that take long: of a large problem the time may not suffice for all.
-        fitted = [] if found else self._fitted()
-        found += self._explain([(one,) for one in alone[len(quick) :]], _BITS_FOR_ONE)
-        shown = [] if found or fitted else self._shown()
-        if not found and pairs:
-            two = self._pairs(alone)
-            if fitted:
-                two = [pair for pair in two if all(c.topic.like_a_scale for c in pair)]
-            found = self._explain(two, _BITS_FOR_TWO)
-        explanations = [self._explanation(*item) for item in _best(found or fitted or shown)]
-        everywhere = [explanation for explanation in explanations if not explanation.fails_at]
-        return tuple(everywhere or explanations)
+        fitted = [] if soon else self._fitted()
+        one = soon + self._explain(singles[len(quick) :], _BITS_FOR_ONE)
+        if one:
+            return one
+        shown = [] if fitted else self._shown()
+        tried = self._pairs(conventions, like_a_scale=bool(fitted)) if pairs else []
+        return self._explain(tried, _BITS_FOR_TWO) or fitted or shown
 
     def _fitted(self) -> list[tuple[Fit, Group]]:
         """Explain by a scale, a factor or a number of zeros of any size."""
@@ -133,12 +175,20 @@ class Search:
         projects = any(one.projects for one in group)
         return ready and not (projects and not all(case.projectable for case in cases))
 
-    def _pairs(self, conventions: Sequence[Convention]) -> list[Group]:
-        """Return all pairs of different topics, those that cost least first."""
+    def _pairs(self, conventions: Sequence[Convention], *, like_a_scale: bool) -> list[Group]:
+        """Return the pairs that are tried, those that cost least first.
+
+        Parameters
+        ----------
+        conventions : sequence of Convention
+        like_a_scale : bool
+            Only those that may come to one other scale, which was found already.
+        """
         pairs = [
-            (one, other)
-            for one, other in combinations(conventions, 2)
-            if not one.topic.excludes(other.topic) and not (one.topic.alone or other.topic.alone)
+            pair
+            for pair in combinations(conventions, 2)
+            if _may_come_together(*pair)
+            and (not like_a_scale or all(c.topic.like_a_scale for c in pair))
         ]
         return sorted(pairs, key=self._cost)
 
@@ -199,11 +249,15 @@ class Search:
             return recipe
         return group[1].apply(recipe)
 
-    def _explanation(self, result: Fit, group: Group) -> Explanation:
+    def _cause(self, result: Fit, group: Group) -> Cause:
         problem = self._question.problem
-        options = together(convention.option(problem) for convention in group)
-        outputs = tuple(self._question.files)
-        return Explanation(group, options, outputs, result.error, self._fails_at(group))
+        return Cause(
+            conventions=group,
+            options=together(convention.option(problem) for convention in group),
+            outputs=tuple(self._question.files),
+            error=result.error,
+            fails_at=self._fails_at(group),
+        )
 
     def _fails_at(self, group: Group) -> str:
         """Return a part of a large problem that the group does not explain, if one is found."""
@@ -214,6 +268,11 @@ class Search:
             if recipe is not None and not agrees(self._question, case, recipe):
                 return case.place
         return ""
+
+
+def _may_come_together(one: Convention, other: Convention) -> bool:
+    mine, others = one.topic, other.topic
+    return not (mine.alone or others.alone or mine.excludes(others))
 
 
 def needs_of(group: Group) -> frozenset[Need]:

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from attncli.referee.report import (
+        Cause,
         CheckReport,
         Diagnosis,
-        Explanation,
         Place,
         Tolerance,
         Verdict,
@@ -166,7 +166,7 @@ def _listed(names: Sequence[str]) -> str:
     return f"{' and '.join(names)} {verb}"
 
 
-def _explanation_lines(explanation: Explanation) -> Iterator[str]:
+def _explanation_lines(explanation: Cause) -> Iterator[str]:
     for number, convention in enumerate(explanation.conventions):
         lead = "  and " if number else "  "
         yield f"{lead}{convention.meaning} [{convention.name}]"
@@ -179,7 +179,7 @@ def _explanation_lines(explanation: Explanation) -> Iterator[str]:
     yield f"    error that is left in {', '.join(explanation.outputs)}: {explanation.error:.3g}"
 
 
-def _reproduced(explanation: Explanation) -> str:
+def _reproduced(explanation: Cause) -> str:
     mistakes, told = len(explanation.conventions), len(explanation.options)
     if told < mistakes:
         return f"{_COUNTS[told]} of the {_COUNTS[mistakes]} mistakes"
