@@ -37,11 +37,11 @@ class Convention:
     fix : str
         What to change in its code.
     shows : str
-        On which inputs it gives other numbers than the definition.
+        Inputs on which it gives other numbers than the definition.
     apply : callable
         The right recipe in, the deviating one out; None where it makes no sense.
     option : callable
-        How attncli is told to compute the same; empty where it cannot be.
+        The option with which attncli computes the same; empty where there is none.
     needs : frozenset of str
         Axes that must be whole for it: ``batch``, ``heads``, ``rows``.
     late : bool

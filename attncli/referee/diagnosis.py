@@ -1,4 +1,4 @@
-"""Put the diagnosis together: explanations, what tells them apart, where the error is."""
+"""Put the diagnosis together: explanations, what distinguishes them, where the error is."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["diagnose", "look_beneath"]
 
 Array = npt.NDArray[Any]
 _OUTPUTS = ("weights", "lse", "scores", "context")
-# What float32 makes of numbers around 1 is some hundredths of its eps at least.
+# Rounding numbers around 1 to float32 costs at least some hundredths of its eps.
 _ALIKE = 0.02
 
 
@@ -101,10 +101,10 @@ def _unexplained(question: Question, causes: tuple[Cause, ...]) -> tuple[str, ..
 def look_beneath(
     question: Question, shaped: Mapping[str, Array], deadline: float
 ) -> Diagnosis | None:
-    """Return which mistake explains errors that are tolerated, and yet larger than they need be.
+    """Return which mistake explains errors that are tolerated but larger than they need to be.
 
-    The plain formula in a 16-bit format stores its scores, and what it errs by hides small
-    mistakes of kernels that do not: a lost key of many, a scale off by a hundredth.
+    In a 16-bit format the plain formula stores its scores; its rounding error hides small
+    mistakes of kernels that do not store them: one lost key of many, a scale off by a hundredth.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def look_beneath(
     Returns
     -------
     Diagnosis or None
-        None where nothing explains them: then they are roundings.
+        None where nothing explains them: then they are rounding errors.
     """
     search = Search(question, _ready(question, shaped), deadline)
     searched = search.run(pairs=False)
@@ -132,13 +132,13 @@ def look_beneath(
 
 
 def _wrong(question: Question) -> list[str]:
-    """Return the outputs that are wrong in a number, or in their shape."""
+    """Return the outputs in which a number or the shape is wrong."""
     files, wrong = question.files, question.wrong
     return [name for name in files if name not in wrong or wrong[name].any()]
 
 
 def _ready(question: Question, shaped: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the canonical files; none where any shape is wrong, for then only wholes compare."""
+    """Return the canonical files; none where a shape is wrong, as only whole files compare then."""
     names = question.files
     return {n: shaped[n] for n in names} if all(n in shaped for n in names) else {}
 
@@ -165,7 +165,7 @@ def _rounded(name: str, meaning: str, fix: str) -> Convention:
         topic=topics.PRECISION,
         meaning=meaning,
         fix=fix,
-        shows="nearly any inputs",
+        shows="almost any input",
         apply=lambda recipe: recipe,
     )
 
@@ -175,21 +175,21 @@ def _computed_in_half(narrow: Question) -> Convention:
     formats = " and ".join(sorted(names))
     return _rounded(
         "computed_in_half",
-        f"the numbers are those of {formats}, stored in a wider format",
-        "compute in float32 too; or give query, key and value as they are after rounding to "
-        f"{formats}, and the file is judged in that format",
+        f"the numbers are {formats} numbers, stored in a wider format",
+        "compute in float32; or give query, key and value rounded to "
+        f"{formats}, so that the file is judged in that format",
     )
 
 
 SINGLE = _rounded(
     "computed_in_float32",
-    "the numbers are as exact as those of float32, stored as float64",
-    "turn query, key and value into float64 first, or save the output as float32",
+    "the numbers are only as exact as float32, but stored as float64",
+    "convert query, key and value to float64 first, or save the output as float32",
 )
 
 
 def _says_nothing(found: Array, answer: Array) -> bool:
-    """Return whether a file holds one number alone where the answer does not."""
+    """Return whether all numbers of a file are the same where those of the answer are not."""
     if found.shape != answer.shape or found.size == 1:
         return False
     first = found.flat[0]
@@ -200,7 +200,7 @@ def _says_nothing(found: Array, answer: Array) -> bool:
 def _of_nothing(
     question: Question, shaped: Mapping[str, Array], findings: tuple[str, ...], deadline: float
 ) -> Diagnosis:
-    """Return what files of one number say: nothing, unless it is NaN or infinite, and all is."""
+    """Diagnose files whose numbers are all the same: only NaN and infinities say anything."""
     if any(np.isfinite(found).any() for found in question.files.values()):
         return Diagnosis(findings=findings, tried=0)
     causes = Search(question, _ready(question, shaped), deadline).run(pairs=False).causes
@@ -219,7 +219,7 @@ def _computed_in_single(question: Question) -> Cause | None:
         float(np.abs(answer[np.isfinite(answer)]).max(initial=0))
         for answer in question.answers.values()
     )
-    # An error of a few digits of float64 has another cause.
+    # An error in the last few digits of float64 has another cause.
     return None if found is None or found.error < _ALIKE * single.eps * largest else found
 
 
@@ -237,9 +237,9 @@ def _searched(search: Search, question: Question, shaped: Mapping[str, Array]) -
 def _not_refuted(
     question: Question, shaped: Mapping[str, Array], found: tuple[Cause, ...]
 ) -> tuple[Cause, ...]:
-    """Return explanations of one output without those that would spoil others that are right.
+    """Drop explanations of one output that would spoil other outputs, which are right.
 
-    What only changes how a file is written spoils no other. All, where none would be left.
+    What only changes how a file is written spoils no other. Where none would be left, keep all.
     """
     right = tuple(name for name in question.files if name not in _wrong(question))
     if not right or len(found) < 2:
@@ -282,14 +282,14 @@ def _as_single(question: Question) -> Question:
 
 
 def _in_which(exact: Search, question: Question, found: Cause) -> Cause:
-    """Say of an explanation whether it leaves errors of float64, or of float32."""
+    """Add to an explanation that only float32 is as exact, where it leaves such errors."""
     if _fits(found, question, exact.cases):
         return found
     return replace(found, conventions=(*found.conventions, SINGLE))
 
 
 def _stored_wider(question: Question, convention: Convention) -> Cause | None:
-    """Return the explanation that all files are right in the narrower format that they show."""
+    """Return the explanation that all files are right in the narrower format of their numbers."""
     plain = plain_errors_of(question.problem, question.precisions, question.doubtful)
     largest = 0.0
     for name, found in question.files.items():
@@ -305,16 +305,16 @@ def _stored_wider(question: Question, convention: Convention) -> Cause | None:
 
 
 def _apart(search: Search, explanations: tuple[Cause, ...], asked: set[str]) -> str:
-    """Say what would tell the explanations apart: another output, or other inputs."""
+    """Say what would distinguish the explanations: another output, or other inputs."""
     if len(explanations) < 2:
         return ""
     made = [outputs for e in explanations if (outputs := _made(search, e)) is not None]
     for name in _OUTPUTS:
         if name not in asked and len(made) == len(explanations) and _all_differ(made, name):
-            return f"the {name} of this same problem would tell them apart"
+            return f"the {name} of this same problem would distinguish them"
     shows = {c.name: c.shows for e in explanations for c in e.conventions}
-    inputs = "; ".join(f"{name} shows on {where}" for name, where in shows.items())
-    return f"here they give the same numbers, on other inputs they may not: {inputs}"
+    inputs = "; ".join(f"{name} shows with {where}" for name, where in shows.items())
+    return f"they give the same numbers here, but may differ on other inputs: {inputs}"
 
 
 def _made(search: Search, explanation: Cause) -> Outputs | None:

@@ -1,4 +1,4 @@
-"""`check` judges outputs of another implementation, and finds out what happened."""
+"""`check` judges outputs of another implementation, and diagnoses what is wrong."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check(
     ----------
     expected : mapping of str to array_like, or array_like
         What the other implementation gave: context, weights, lse, scores, raw, capped,
-        in the shapes of `attncli.Attention`. An array alone is the context.
+        in the shapes of `attncli.Attention`. A single array is the context.
     problem : Problem
         From `attncli.pose`.
     rtol, atol : float, optional
@@ -232,7 +232,7 @@ def _exactly_made(problem: Problem) -> Problem:
 
 
 def _unless_padding(packed: Array | None, own: Array) -> Array:
-    """Return an array made again; where it is not finite it pads, and stays as it was."""
+    """Return an array made again; padding, which is not finite there, stays as it was."""
     made = as_heads(packed, own)
     if made is None:
         return own
@@ -257,7 +257,7 @@ def _refuse_average(problem: Problem, names: Collection[str]) -> None:
     refuse_without_heads(problem.layout.weight_axes)
     if "weights" not in names:
         raise UsageError(
-            "average_heads (--average-heads) is about the weights, and none are given",
+            "average_heads (--average-heads) is about the weights, but none are given",
             hint="give weights=… (--expect weights=w.npy)",
         )
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["CONVENTIONS", "FITTED", "SHOWN"]
 
 # Inputs first, because some build the recipe anew; then from the product to the files.
-# What happens to queries that see no key is decided when every rule is known.
+# What happens to fully masked rows is decided when every rule is known.
 CONVENTIONS = (
     *EMBEDDINGS,
     *POSITIONS,
@@ -94,7 +94,7 @@ CONVENTIONS = (
 
 
 def _of_first(fitted: Callable[[Case, float], Convention | None]) -> Fitted:
-    """Look at one case alone, which tells enough."""
+    """Look only at the first case, which is enough."""
     return lambda cases, deadline: fitted(cases[0], deadline)
 
 
@@ -106,5 +106,5 @@ FITTED: tuple[Fitted, ...] = (
     strongest_keys,
 )
 
-# Made of all that the weights of the files show: they explain much, and say little.
+# Made of everything that the weights of the files show: they explain much, but say little.
 SHOWN: tuple[Callable[[Sequence[Case]], Convention | None], ...] = (another_mask, zeroed_weights)

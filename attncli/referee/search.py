@@ -30,7 +30,7 @@ Group = tuple[Convention, ...]
 # most one file in a thousand may be given a false name.
 _BITS_FOR_ONE = 18.0
 _BITS_FOR_TWO = 24.0
-# A scale that was fitted agrees with a few numbers whatever they are.
+# A fitted scale agrees with a few numbers whatever they are.
 _BITS_FOR_FITTED = 100.0
 # An explanation this many times worse than the best is not equally good.
 _EQUALLY_GOOD = 1.5
@@ -119,7 +119,7 @@ class Search:
         least = self._cost(singles[0]) if singles else 0
         quick = [group for group in singles if self._cost(group) <= least]
         soon = self._explain(quick, _BITS_FOR_ONE)
-        # Before those that take long: of a large problem the time may not suffice for all.
+        # Before the slow ones: the time may not suffice for all of them on a large problem.
         fitted = [] if soon else self._fitted()
         one = soon + self._explain(singles[len(quick) :], _BITS_FOR_ONE)
         if one:
@@ -137,7 +137,7 @@ class Search:
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
     def _shown(self) -> list[tuple[Fit, Group]]:
-        """Explain by zeros and a mask that the weights of the files show."""
+        """Explain by zeros and masks that the weights of the files show."""
         cases = self.cases.of(frozenset())
         if time.monotonic() > self.deadline or not cases:
             return []
@@ -145,7 +145,7 @@ class Search:
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
     def _sensible(self) -> list[Convention]:
-        """Return the conventions that bear on the outputs and can be applied."""
+        """Return the conventions that bear on the outputs and apply to the problem."""
         names = frozenset(self._question.files)
         problem = self._question.problem
         concerned = [
@@ -159,10 +159,10 @@ class Search:
         self.too_large = tuple(
             c.name for c in concerned if c not in able and not c.topic.absent(problem)
         )
-        return [c for c in able if self._has_sense(c)]
+        return [c for c in able if self._makes_sense(c)]
 
-    def _has_sense(self, convention: Convention) -> bool:
-        """Return whether a convention can be applied to the problem, so long as there is time."""
+    def _makes_sense(self, convention: Convention) -> bool:
+        """Return whether a convention applies to the problem; False when the time is over."""
         if time.monotonic() > self.deadline:
             self.complete = False
             return False
@@ -232,7 +232,7 @@ class Search:
         return recipe is not None and not may_agree(self._question, probe, recipe)
 
     def _needed(self, group: Group, cases: Sequence[Case], recipes: Sequence[Recipe]) -> bool:
-        """Return whether rounded factors beside another mistake are more than other noise."""
+        """Return whether rounded factors beside another mistake are more than just other noise."""
         rest = tuple(convention for convention in group if not convention.topic.only_rounds)
         if not rest or len(rest) == len(group):
             return True
@@ -240,7 +240,7 @@ class Search:
         return leaves_less(cases, recipes, [recipe for recipe in others if recipe is not None])
 
     def _follow(self, case: Case, group: Group) -> Recipe | None:
-        """Do as `follow`, and remember what comes of the first convention alone."""
+        """Do as `follow` does, and remember the recipe of the first convention."""
         place = id(case), group[0].name
         if place not in self._firsts:
             self._firsts[place] = group[0].apply(case.recipe)
@@ -289,7 +289,7 @@ def follow(case: Case, group: Group) -> Recipe | None:
 
 
 def _best(found: list[tuple[Fit, Group]]) -> list[tuple[Fit, Group]]:
-    """Return those about as good as the best, the best first; variants where nothing simpler is."""
+    """Return those about as good as the best, best first; variants where nothing simpler is."""
     names = {convention.name for _, group in found for convention in group}
     found = [item for item in found if not any(names & {*c.variant_of} for c in item[1])]
     found = sorted(found, key=lambda item: item[0].rms)

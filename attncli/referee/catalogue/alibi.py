@@ -84,13 +84,13 @@ ALIBI = (
     ),
     _alibi(
         "alibi_positional",
-        "ALiBi is positional: + slope · j of the key alone",
+        "ALiBi is positional: + slope · j, of only the key",
         _keys_only,
-        shows="queries that see later keys; under a causal mask scores and lse alone",
+        shows="queries that see later keys; under a causal mask only scores and lse",
     ),
     _alibi(
         "alibi_added",
-        "ALiBi has the wrong sign: far keys gain",
+        "ALiBi has the wrong sign: distant keys gain",
         _bias_by(lambda slopes, far: slopes * np.abs(far)),
     ),
     _alibi(
@@ -101,7 +101,7 @@ ALIBI = (
     ),
     _alibi(
         "alibi_without_offset",
-        "ALiBi counts queries from 0 where they stand at an offset",
+        "ALiBi counts queries from 0, although they stand at an offset",
         _bias_by(lambda slopes, far: -slopes * np.abs(far), from_zero=True),
         shows="an offset other than 0",
     ),
@@ -115,11 +115,11 @@ ALIBI = (
     ),
     _alibi(
         "alibi_slopes_plain",
-        "the slopes are 2^(−8h/H) where H is no power of two",
+        "the slopes are 2^(−8h/H), although H is not a power of two",
         _slopes(lambda head, heads: 2.0 ** (-8.0 * (head + 1) / heads)),
         fix="take the paper's slopes: those of the next lower power of two, then every other one "
         "of the next higher",
-        shows="a number of heads that is no power of two",
+        shows="a number of heads that is not a power of two",
         needs=frozenset({"heads"}),
     ),
     _alibi(
@@ -135,7 +135,7 @@ ALIBI = (
         "the slopes are 1/2, 1/4, 1/8, … however many heads there are",
         _slopes(lambda head, _: 2.0 ** -(head + 1.0)),
         fix="take 2^(−8h/H), h from 1: halves are those of 8 heads",
-        shows="another number of heads than 8",
+        shows="a number of heads other than 8",
         needs=frozenset({"heads"}),
     ),
 )

@@ -100,7 +100,7 @@ def _cut_into(heads: int) -> Apply:
 
 
 def _can_be_cut(recipe: Recipe, heads: int) -> bool:
-    """Return whether all widths can be cut into so many heads, and no rule knows a head."""
+    """Return whether all widths can be cut into so many heads, and no rule depends on the head."""
     problem = recipe.problem
     count, groups = problem.query.shape[1], problem.key.shape[1]
     arrays = [array for array in (problem.query, problem.key, problem.value) if array is not None]
@@ -131,8 +131,8 @@ ATTENDED = (
     Convention(
         name="axes_exchanged",
         topic=topics.HEADS,
-        meaning="(B, H, L, D) is read as (B, L, H, D) or the other way: every position attends "
-        "from head to head",
+        meaning="(B, H, L, D) is read as (B, L, H, D) or the other way round: at every position "
+        "heads attend to heads",
         fix="transpose heads and sequence before attention",
         shows="more than one head",
         apply=_along(0, 2, 1, 3),
@@ -142,9 +142,9 @@ ATTENDED = (
     Convention(
         name="batch_attended",
         topic=topics.HEADS,
-        meaning="the first two axes are exchanged: every position attends from batch entry to "
-        "batch entry, as in nn.MultiheadAttention without batch_first=True, or where (L, H, D) is "
-        "read as (B, L, D)",
+        meaning="the first two axes are exchanged: at every position batch entries attend "
+        "to batch entries, as in nn.MultiheadAttention without batch_first=True, or where "
+        "(L, H, D) is read as (B, L, D)",
         fix=f"set batch_first=True, or {_ALONG}",
         shows="more than one batch entry",
         apply=_along(2, 1, 0, 3),

@@ -148,7 +148,7 @@ def _sequence_first(recipe: Recipe) -> Recipe | None:
 AXES = (
     _axes_as(
         name="axes_of_length_1",
-        meaning="the numbers are right, but the file has axes of length 1 more or fewer",
+        meaning="the numbers are right, but the file has more or fewer axes of length 1",
         fix="squeeze or unsqueeze the result before it is written",
         shows="inputs with an axis of length 1",
         apply=_other_shape(_same_but_ones),
@@ -156,8 +156,8 @@ AXES = (
     ),
     _axes_as(
         name="axes_joined",
-        meaning="the numbers are right and in their order, but the file has axes joined or cut: "
-        "its shape is another",
+        meaning="the numbers are right and in their order, but axes of the file are joined or "
+        "split",
         fix="reshape the result to the shape of the answer",
         shows="axes that can be joined",
         variant_of=(

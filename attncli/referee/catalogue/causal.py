@@ -119,7 +119,7 @@ def _causal(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
     )
 
 
-_ALIGNED = {"shows": "queries and keys of different number"}
+_ALIGNED = {"shows": "different numbers of queries and keys"}
 
 CAUSAL = (
     _causal(
@@ -130,20 +130,21 @@ CAUSAL = (
     ),
     _causal(
         "causal_unasked",
-        "a causal mask is applied that nobody asked for",
+        "a causal mask is applied, but the problem is not causal",
         _causal_at(lambda _: (0,), given=False),
         fix="leave the causal mask out, or state that the problem is causal",
         option=also_causal("top-left"),
     ),
     _causal(
         "causal_unasked_strict",
-        "a causal mask is applied that nobody asked for, and it hides the diagonal, too (j < i)",
+        "a causal mask that also hides the diagonal (j < i) is applied, but the problem is not "
+        "causal",
         _causal_at(lambda _: (-1,), given=False),
         fix="leave the causal mask out; where there is one, a query sees its own key",
     ),
     _causal(
         "causal_unasked_bottom_right",
-        "a causal mask is applied that nobody asked for, aligned with the last key",
+        "a causal mask aligned with the last key is applied, but the problem is not causal",
         _causal_at(_far_corner, given=False),
         fix="leave the causal mask out, or state that the problem is causal",
         option=also_causal("bottom-right"),
@@ -185,7 +186,7 @@ CAUSAL = (
     ),
     _causal(
         "causal_bottom_right_of_padding",
-        "the causal mask is aligned with the last key of the padded length, not the real one",
+        "the causal mask is aligned with the last padded key, not with the last real one",
         _causal_at(_corner_of_all),
         fix="align with kv_length − L of each batch entry",
         **_ALIGNED,
@@ -197,12 +198,12 @@ CAUSAL = (
     ),
     _causal(
         "causal_one_late",
-        "the causal mask begins one key late: a query sees the next key (j ≤ i + 1)",
+        "the causal mask begins one key late: a query also sees the next key (j ≤ i + 1)",
         _causal_shifted(1),
     ),
     _causal(
         "causal_inverted",
-        "the causal mask is inverted: a query sees the later keys alone",
+        "the causal mask is inverted: a query sees only the later keys",
         changed("causal", np.logical_not),
         fix="hide where the triangle of ones (tril) is 0, not where it is 1",
     ),

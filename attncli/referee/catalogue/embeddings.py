@@ -32,7 +32,7 @@ def _transposed(*names: str) -> Apply:
     def change(given: Given) -> Given | None:
         there = {name: given[name] for name in names if name in given}
         square = all(weight.shape[0] == weight.shape[-1] for weight in there.values())
-        # One matrix alone is another convention's.
+        # A single matrix belongs to another convention.
         if not square or len(there) < min(len(names), 2):
             return None
         return {**given, **{name: weight.T for name, weight in there.items()}}
@@ -118,7 +118,7 @@ def _transposition(names: tuple[str, ...], what: str) -> Convention:
         "projections_transposed" if len(names) > 1 else f"{names[0]}_transposed",
         topics.PROJECTION if len(names) > 1 else _TOPICS[names[0][1]],
         f"{what} transposed: rows are taken for columns",
-        "mind the orientation: nn.Linear stores (out, in) and computes X · Wᵀ; X · W wants (in, "
+        "check the orientation: nn.Linear stores (out, in) and computes X · Wᵀ; X · W wants (in, "
         "out)",
         _transposed(*names),
         option=f"give {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} transposed",
@@ -193,15 +193,15 @@ EMBEDDINGS = (
     of_embeddings(
         "positions_not_in_values",
         topics.POSITIONS,
-        "positions are added to what queries and keys are made from, and not to the values'",
+        "positions are added to the inputs of queries and keys, but not to those of the values",
         "add the positional encoding once, to all embeddings",
         _values_without_positions,
     ),
     of_embeddings(
         "key_source_unused",
         topics.KEY_SOURCE,
-        "keys and values are made from the embeddings of the queries: self-attention, where "
-        "cross-attention is asked for",
+        "keys and values are made from the embeddings of the queries: self-attention "
+        "instead of cross-attention",
         "make keys and values from the other sequence",
         made_again(_of_x_alone),
     ),

@@ -1,4 +1,4 @@
-"""Query, key and value that one product made, and that were taken apart in another order."""
+"""A fused projection of query, key and value that is split in another order."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ FUSED = tuple(
     Convention(
         name=name,
         topic=topics.FUSED_PROJECTION,
-        meaning=f"a product that holds query, key and value at once is cut as {found}, where it "
-        f"is {right}",
+        meaning=f"a product that holds query, key and value at once is cut as {found} instead "
+        f"of {right}",
         fix=f"reshape it to (…, {right}) before it is taken apart",
         shows="several heads",
         apply=apply,

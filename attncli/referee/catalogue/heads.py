@@ -144,8 +144,8 @@ HEADS = (
     ),
     _head(
         "heads_of_keys_tiled",
-        "heads of the keys are tiled (query head h reads head h mod G) instead of repeated, those "
-        "of the values are not",
+        "heads of the keys are tiled (query head h reads head h mod G) instead of repeated, but "
+        "not those of the values",
         _tiled("key"),
         fix=_REPEAT_FIX,
         shows="1 < G < H",
@@ -154,7 +154,7 @@ HEADS = (
     _head(
         "heads_of_values_tiled",
         "heads of the values are tiled (query head h reads head h mod G) instead of repeated, "
-        "those of the keys are not",
+        "but not those of the keys",
         _tiled("value"),
         fix=_REPEAT_FIX,
         shows="1 < G < H",

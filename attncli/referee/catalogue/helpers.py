@@ -72,7 +72,7 @@ def of_inputs(problem: Problem, change: Callable[[Array], Array]) -> dict[str, A
 def of_context(
     change: Callable[[Recipe, Array], Array],
 ) -> Callable[[Recipe, Outputs], Outputs]:
-    """Make a `finish` that changes the context alone."""
+    """Make a `finish` that changes only the context."""
 
     def finish(recipe: Recipe, outputs: Outputs) -> Outputs:
         if "context" not in outputs:
@@ -104,7 +104,7 @@ def of_projections(
     option: str = "",
     **more: Any,
 ) -> Convention:
-    """Return a convention that shows itself in nearly all projections."""
+    """Return a convention that shows with almost all projections."""
     return Convention(
         name=name,
         topic=topic,
@@ -129,7 +129,7 @@ def made_again(change: Callable[[Given], Given | None]) -> Apply:
             return None
         try:
             made = project(**_of_part(changed, recipe.whole, recipe.part))
-        except AttnError:  # it does not fit: nobody can have done so
+        except AttnError:  # it does not fit, so nobody can have done it
             return None
         problem = recipe.problem
         rows = slice(None) if recipe.part[2] is None else slice(*recipe.part[2])
@@ -146,7 +146,7 @@ def made_again(change: Callable[[Given], Given | None]) -> Apply:
 
 
 def _of_part(given: Given, whole: Problem, part: Part) -> Given:
-    """Return the arguments that make one batch entry, or one head: all else is not computed."""
+    """Return the arguments that make one batch entry or one head, and nothing else."""
     batch, head, _ = part
     found = dict(given)
     for name in SOURCES & set(given):
@@ -172,7 +172,7 @@ def _of_part(given: Given, whole: Problem, part: Part) -> Given:
 
 
 def _finite(array: Array | None) -> Array | None:
-    """Return numbers in float64; what pads a batch may be anything, and must not be felt."""
+    """Return numbers in float64; padding may hold anything, and must have no effect."""
     if array is None:
         return None
     finite: Array = np.nan_to_num(widen(array, np.float64), posinf=0.0, neginf=0.0)

@@ -51,7 +51,7 @@ def _instead(rule: str, step: str) -> Apply:
     """Make an `apply` in which a rule, as 0 and 1, is a term of the scores and hides nothing."""
 
     def apply(recipe: Recipe) -> Recipe | None:
-        # What hides queries whole, and no key, is as well told by what fills their rows.
+        # A rule that hides whole queries is better described by what fills their rows.
         if rule not in recipe.rules or recipe.rules[rule].shape[3] == 1:
             return None
         terms = {**recipe.terms, step: recipe.rules[rule].astype(np.float64)}
@@ -81,7 +81,7 @@ def _after_softmax(recipe: Recipe) -> Recipe | None:
 
 
 def _tiny(recipe: Recipe) -> Recipe | None:
-    # In most files it cannot be told from 0, which has its own entries.
+    # In most files it looks like 0, which has its own entries.
     fine = recipe.resolution < _FINE
     return replace(recipe, fill=1e-9) if fine and _of_keys(recipe) else None
 
@@ -110,7 +110,7 @@ def _multiplied(rule: str, what: str, apply: Apply) -> Convention:
     return _hiding(
         f"{rule}_multiplied",
         f"the scores are multiplied by {what} as 0 and 1: hidden keys get the score 0 (or nearly, "
-        "as with 1e-9 in the place of −1e9), and weight",
+        "as with 1e-9 instead of −1e9), and so weight",
         apply,
     )
 
@@ -138,7 +138,7 @@ HIDING = (
     _multiplied("all_rules", "the mask that joins all rules", _all_instead("times_mask")),
     _hiding(
         "hidden_tiny",
-        "hidden scores are 1e-9, where −1e9 was meant: hidden keys get weight",
+        "hidden scores are 1e-9 instead of −1e9: hidden keys get weight",
         _tiny,
     ),
     _hiding(
@@ -151,7 +151,7 @@ HIDING = (
     ),
     _hiding(
         "hidden_after_softmax",
-        "hidden keys are zeroed after the softmax, and the rest is not normalised again",
+        "hidden keys are zeroed after the softmax, and the others are not renormalised",
         _after_softmax,
     ),
 )

@@ -50,7 +50,7 @@ OUTPUT = (
         "output_projection_transposed",
         topics.OUTPUT_PROJECTION,
         "the output projection is transposed: its rows are taken for columns",
-        "mind the orientation: nn.Linear stores (out, in), and X · W wants (in, out)",
+        "check the orientation: nn.Linear stores (out, in), and X · W wants (in, out)",
         _transposed,
     ),
     of_projections(

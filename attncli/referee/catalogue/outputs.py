@@ -47,7 +47,7 @@ def _lse(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
         topic=topics.LSE,
         meaning=meaning,
         fix="write ln Σ exp(score) over the seen keys, sink included",
-        shows=more.pop("shows", "nearly any inputs"),
+        shows=more.pop("shows", "almost any input"),
         apply=apply,
         **more,
     )
@@ -105,7 +105,7 @@ def _score(name: str, meaning: str, apply: Apply, *, shows: str) -> Convention:
         name=name,
         topic=topics.SCORES,
         meaning=meaning,
-        fix="write the scores as the softmax gets them",
+        fix="write the scores that the softmax gets",
         shows=shows,
         apply=apply,
     )
@@ -114,19 +114,19 @@ def _score(name: str, meaning: str, apply: Apply, *, shows: str) -> Convention:
 SCORES = (
     _score(
         "scores_are_raw",
-        "the file of scores holds scale · Q·Kᵀ, before cap, bias and mask",
+        "the file of scores holds scale · Q·Kᵀ, before softcap, bias and mask",
         _scores_from("raw"),
         shows="any rule",
     ),
     _score(
         "scores_are_capped",
-        "the file of scores holds them before bias and mask",
+        "the file of scores holds scores before bias and mask",
         _scores_from("capped"),
         shows="a bias or a mask",
     ),
     _score(
         "scores_unscaled",
-        "the file of scores holds them without the scale, which the softmax then did get",
+        "the file of scores holds unscaled scores, although the softmax got scaled ones",
         _finished(_unscaled_scores),
         shows="a scale other than 1",
     ),

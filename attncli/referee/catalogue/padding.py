@@ -1,4 +1,4 @@
-"""Mistakes with padding, and with queries that see no key."""
+"""Mistakes with padding, and with fully masked rows."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ PADDING = (
                 f"{rule}_on_queries_too",
                 f"{rule} hides the padded queries as well as the keys",
                 _on_queries(rule, too=True),
-                fix="hide keys alone, or state the queries' lengths as well (query_lengths)",
+                fix="hide only keys, or state the lengths of the queries as well (query_lengths)",
                 option=padded_queries,
             ),
             _padding(
@@ -151,21 +151,21 @@ PADDING = (
     _padding("lengths_one_long", "the first padded key is seen", _lengths_by(1)),
     _padding(
         "lengths_of_longest",
-        "every batch entry is as long as the longest one",
+        "every batch entry has the length of the longest one",
         _of_longest,
         fix="give each batch entry its own length",
-        shows="batch entries of different length, all shorter than the keys",
+        shows="batch entries of different lengths, all with padding",
     ),
     _padding(
         "padding_on_the_left",
-        "the padding is taken for the first keys, where it is the last",
+        "the first keys are taken for padding, instead of the last",
         _on_the_left,
-        fix="see the first kv_length keys; or, if they stand at the end, say so by a mask",
+        fix="let queries see the first kv_length keys; if the real keys stand last, use a mask",
     ),
     Convention(
         name="query_lengths_ignored",
         topic=topics.QUERY_PADDING,
-        meaning="padded queries are computed like the others",
+        meaning="padded queries are computed like real ones",
         fix="set the rows of padded queries to zero",
         shows="a batch entry with padded queries",
         apply=dropped("query_lengths"),
@@ -224,7 +224,7 @@ def _row(
 BLIND_ROWS = (
     _row(
         "blind_rows_nan",
-        "the NaN rows are queries that see no key: softmax of −inf alone is NaN",
+        "the NaN rows are queries that see no key: the softmax of only −inf is NaN",
         _nan,
     ),
     _row(

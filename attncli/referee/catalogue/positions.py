@@ -100,7 +100,8 @@ def _other_encoding(name: str, meaning: str, place: Callable[[Array], Array]) ->
 POSITIONS = (
     _other_encoding(
         "positions_concatenated",
-        "the positional encoding has all sines first and then all cosines, where they take turns",
+        "the positional encoding has all sines first and then all cosines, but they should "
+        "alternate",
         _concatenated,
     ),
     _other_encoding(
@@ -111,13 +112,13 @@ POSITIONS = (
     _other_encoding("positions_from_one", "positions are counted from 1, not from 0", _from_one),
     _other_encoding(
         "positions_own_exponents",
-        "each column j of the positional encoding has a frequency of its own, 10000^(−j/W), where "
-        "sine and cosine share one",
+        "each column j of the positional encoding has its own frequency, 10000^(−j/W), but "
+        "sine and cosine should share one",
         _own_exponents,
     ),
     _other_encoding(
         "positions_double_exponents",
-        "the exponents of the positional encoding are twice as large as they should be: 2j/W of "
+        "the exponents of the positional encoding are twice as large as they should be: 2j/W for "
         "column j = 2i",
         _double_exponents,
     ),
@@ -130,7 +131,7 @@ POSITIONS = (
     of_embeddings(
         "positions_unasked",
         topics.POSITIONS,
-        "sinusoidal positions are added to the embeddings though none are asked for",
+        "sinusoidal positions are added to the embeddings but the problem states none",
         "leave the positional encoding out, or state it",
         made_again(_asked_for),
         option="--positions sinusoidal",

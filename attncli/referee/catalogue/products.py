@@ -53,7 +53,7 @@ def _rounded_factors(precision: Precision, rounding: Rounding, recipe: Recipe) -
 
 
 def _rounded_cache(rounding: Rounding, recipe: Recipe) -> Recipe | None:
-    """Round key and value alone, as a cache of 16 bits holds them."""
+    """Round only key and value, as a cache of 16 bits holds them."""
     problem = recipe.problem
     if problem.value is None or not _is_tried(recipe):
         return None
@@ -98,7 +98,7 @@ def _products(name: str, what: str, precision: Precision, rounding: Rounding) ->
         meaning=f"the factors of both products are {what}, and the sums are float32",
         fix='multiply in float32 (Triton: input_precision="ieee"; PyTorch: '
         'torch.set_float32_matmul_precision("highest")), or judge by --rtol and --atol',
-        shows="nearly any inputs",
+        shows="almost any input",
         apply=partial(_rounded_factors, precision, rounding),
         variant_of=tuple(f"{part}_in_{fmt}" for part in ("cache", "weights") for fmt in _SHORT),
     )
@@ -111,7 +111,7 @@ def _stored(fmt: str) -> Iterator[Convention]:
         topic=topics.PRODUCTS,
         meaning=f"key and value are rounded to {fmt}, and all else is float32",
         fix="give key and value as they are after rounding, or keep them in float32",
-        shows="nearly any inputs",
+        shows="almost any input",
         apply=partial(_rounded_cache, rounding),
     )
     yield Convention(
@@ -120,7 +120,7 @@ def _stored(fmt: str) -> Iterator[Convention]:
         meaning=f"the weights are rounded to {fmt} before they meet the values, and all else is "
         "float32",
         fix="multiply the weights with the values in float32",
-        shows="nearly any inputs",
+        shows="almost any input",
         apply=partial(_rounded_weights, rounding),
     )
 

@@ -1,4 +1,4 @@
-"""What belongs behind attention, and is in the file: the residual connection."""
+"""A residual connection in the file, which belongs after attention."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _residual(name: str, meaning: str, source: Source) -> Convention:
         name=name,
         topic=topics.RESIDUAL,
         meaning=meaning,
-        fix="compare what attention gives, before the residual connection",
+        fix="compare the output of attention, before the residual connection",
         shows="a context as wide as what is added",
         apply=_plus(source),
         needs=_ALL,

@@ -84,7 +84,7 @@ def _across_heads(rows: Array, positions: Array, rope: Rope) -> Array:
 
 
 def _first(share: int) -> Turn:
-    """Make a turn of the first components alone, one in ``share`` of them."""
+    """Make a turn of only the first components, one in ``share`` of them."""
 
     def turn(rows: Array, positions: Array, rope: Rope) -> Array:
         width = rows.shape[-1] // share
@@ -127,7 +127,7 @@ def _turn(name: str, meaning: str, fix: str, turn: Turn, **more: Any) -> Convent
 ROPE_ROTATION = (
     _turn(
         "rope_angles_misplaced",
-        "the angles of the rotary embedding are laid out for the other pairing than the components",
+        "the angles of the rotary embedding are laid out for the other pairing",
         "repeat the angles as the pairs lie: (a, b, a, b) for half, (a, a, b, b) for interleaved",
         _other_order,
         sense=_several_pairs,
@@ -152,7 +152,7 @@ ROPE_ROTATION = (
     *(
         _turn(
             f"rope_first_{name}",
-            f"the rotary embedding turns the first {name} of the components alone",
+            f"the rotary embedding turns only the first {name} of the components",
             "turn all of the components",
             _first(share),
             sense=_cut_evenly(share),

@@ -154,7 +154,7 @@ def _rope(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
 ROPE_USE = (
     _rope(
         "rope_pairing",
-        "the rotary embedding pairs components the other way (half against interleaved)",
+        "the rotary embedding uses the other pairing (half instead of interleaved, or vice versa)",
         _rope_as(_other_pairing),
         fix="pair component p with p + D/2 (half) or 2p with 2p + 1 (interleaved), as the "
         "weights were trained",
@@ -180,21 +180,21 @@ ROPE_USE = (
     ),
     _rope(
         "rope_without_offset",
-        "the rotary embedding counts queries from 0 where they stand at an offset",
+        "the rotary embedding counts queries from 0, although they stand at an offset",
         _rope_from_zero,
         fix="rotate query i by the angle of position i + offset",
         shows="an offset other than 0",
     ),
     _rope("rope_query_only", "only the query is rotated", _one_side("query")),
     _rope("rope_key_only", "only the key is rotated", _one_side("key")),
-    _rope("rope_backwards", "the rotation turns the other way", _backwards),
+    _rope("rope_backwards", "the rotation has the wrong direction", _backwards),
     *(
         _rope(
             f"rope_query_{word}",
-            f"the rotary embedding of the queries stands one position too {word}",
+            f"the rotary embedding takes the queries one position too {word}",
             _query_moved(step),
-            fix="rotate query i by the angle of position i + offset: of a cache of n keys, the "
-            "first new query, and its key, stand at n",
+            fix="rotate query i by the angle of position i + offset: after a cache of n keys, "
+            "the first new query and its key stand at n",
             shows="any query",
         )
         for word, step in (("late", 1), ("early", -1))
@@ -215,12 +215,12 @@ ROPE_USE = (
         "rope_on_values",
         "the values are rotated too",
         _values_too,
-        fix="rotate query and key alone",
+        fix="rotate only query and key",
     ),
     *(
         _rope(
             "rope_base" if base == _PAPER else f"rope_base_{base}",
-            f"the rotary embedding has the base {base}, not the one given",
+            f"the base of the rotary embedding is {base}, not the one that the problem states",
             _rope_as(partial(_with_base, float(base))),
             fix="take the base that the problem states",
             shows=f"a base other than {base}",
@@ -231,9 +231,9 @@ ROPE_USE = (
     *(
         _rope(
             f"rope_exponents_{word}",
-            f"the exponents of the rotary embedding are {wrong} of pair p, where −2p/D is right",
+            f"the exponent of pair p in the rotary embedding is {wrong} instead of −2p/D",
             _rope_as(partial(_with_exponents, factor)),
-            fix="pair p turns by base^(−2p/D) a position, p from 0 to D/2 − 1",
+            fix="turn pair p by base^(−2p/D) per position, p from 0 to D/2 − 1",
             shows="a width above 2",
             option=partial(_exponents_option, factor),
         )

@@ -32,7 +32,7 @@ def _scale(
     scale: Callable[[Problem], float],
     meaning: str,
     *,
-    shows: str = "nearly any inputs",
+    shows: str = "almost any input",
     fix: str = "multiply Q·Kᵀ by 1/√D, D being the width of one head",
     option: Callable[[Problem], str] | None = None,
 ) -> Convention:
@@ -82,9 +82,9 @@ SCALES = (
     _scale(
         "scores_zero",
         lambda _: 0.0,
-        "the product of query and key is lost: all scores are 0, and every key that is seen "
-        "weighs the same",
-        fix="look where the scores are written and where they are read",
+        "the product of query and key is lost: all scores are 0, and all keys that are seen "
+        "get the same weight",
+        fix="check where the scores are written and where they are read",
         shows="keys of different scores",
     ),
     _scale(
@@ -133,21 +133,21 @@ SCALES = (
     _scale(
         "padded_width_scale",
         lambda p: _unless_width(p, 2 ** math.ceil(math.log2(_width(p)))),
-        "the scale is that of the width filled up to a power of 2",
-        shows="a width that is no power of 2",
+        "the scale is that of the width rounded up to a power of 2",
+        shows="a width that is not a power of 2",
     ),
     _scale(
         "log2e_without_exp2",
         lambda p: p.scale / math.log(2),
-        "the scores are multiplied by log2(e), as for exp2, and then exp is used",
+        "the scores are multiplied by log2(e), as for exp2, but then exp is used",
         fix="use exp2, or leave log2(e) out",
     ),
     Convention(
         name="scale_after_softmax",
         topic=topics.SCALE,
         meaning="√D is in the wrong place: the weights are divided by it, after the softmax",
-        fix="scale the scores before the softmax, and leave the weights alone",
-        shows="nearly any inputs",
+        fix="scale the scores before the softmax, and do not scale the weights",
+        shows="almost any input",
         apply=_after_softmax,
     ),
 )

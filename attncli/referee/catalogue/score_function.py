@@ -45,7 +45,7 @@ def _instead(
 
     def apply(recipe: Recipe) -> Recipe | None:
         problem = recipe.problem
-        # With the scale that is asked for anyway it is said once.
+        # With the scale of the problem itself it has one entry.
         if problem.score != asked or (scale is not _kept and scale(problem) == problem.scale):
             return None
         return vary(recipe, score=done, scale=scale(problem), **changes)
@@ -71,7 +71,7 @@ def _mean_square(array: Any) -> Any:
 
 
 def _one_side(side: str) -> Apply:
-    """Make an `apply` in which query or key alone is divided by its length."""
+    """Make an `apply` in which only query or key is divided by its length."""
 
     def apply(recipe: Recipe) -> Recipe | None:
         if recipe.problem.score != "cosine" or recipe.problem.rope is not None:
@@ -102,8 +102,8 @@ def _asking_for(score: str, scale: Callable[[Problem], float]) -> Callable[[Prob
 
 
 def _function(name: str, meaning: str, fix: str, apply: Apply, **more: Any) -> Convention:
-    shows = more.pop("shows", "nearly any inputs")
-    # Each says which scale goes with it: no mistake of the scale is told beside it.
+    shows = more.pop("shows", "almost any input")
+    # Each states its scale, so no mistake of the scale is reported beside it.
     return Convention(
         name=name,
         topic=topics.SCORE_FUNCTION,
@@ -165,7 +165,7 @@ FUNCTION = (
     *(
         _function(
             f"{side}_alone_divided",
-            f"the {side} alone is divided by its length",
+            f"only the {side} is divided by its length",
             "divide query and key, each by its own length, before the product",
             _one_side(side),
         )

@@ -42,7 +42,7 @@ def _cap_before(step: str | None) -> Apply:
 
 def _softcap(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
     fix = more.pop("fix", "cap the scaled scores: softcap · tanh(scores / softcap)")
-    shows = more.pop("shows", "scores that are not small beside the softcap")
+    shows = more.pop("shows", "scores that are not small compared with the softcap")
     return Convention(
         name=name, topic=topics.SOFTCAP, meaning=meaning, fix=fix, shows=shows, apply=apply, **more
     )

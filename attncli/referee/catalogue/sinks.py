@@ -1,4 +1,4 @@
-"""Mistakes with sinks, the logits that count in the denominator only."""
+"""Mistakes with sinks, logits that count only in the denominator."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _sinks(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
         fix=more.pop(
             "fix", "add exp(sink − maximum) to the denominator, and nothing to the values"
         ),
-        shows=more.pop("shows", "a sink that is not small beside the scores"),
+        shows=more.pop("shows", "a sink that is not small compared with the scores"),
         apply=apply,
         **more,
     )
@@ -148,16 +148,16 @@ SINKS = (
     ),
     _sinks(
         "sinks_unasked",
-        "1 is added to the denominator, as of a sink of 0 (softmax1, add_zero_attn)",
+        "1 is added to the denominator, as if there were a sink of 0 (softmax1, add_zero_attn)",
         _zero_sink,
-        fix="divide by the sum of the exponentials alone",
-        shows="nearly any inputs",
+        fix="divide by the sum of the exponentials only",
+        shows="almost any input",
         option=lambda problem: f"--sinks {','.join('0' * problem.shape[1])}",
     ),
     _sinks(
         "sinks_in_base_2",
-        "2^sink is added to the denominator: of a kernel with exp2, the scores are multiplied by "
-        "log2(e), and the sinks are not",
+        "2^sink is added to the denominator: before exp2, the scores are multiplied by log2(e), "
+        "but the sinks are not",
         _in_base_2,
         fix="multiply the sinks by log2(e) as well, before exp2",
     ),

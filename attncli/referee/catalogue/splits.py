@@ -85,8 +85,8 @@ _MISTAKES: tuple[tuple[str, str, Share], ...] = (
     ("averaged", "their results are averaged", _mean),
     ("added", "their results are added up", np.ones_like),
     ("merged_in_base_2", "their results are merged by 2^lse", _by_powers_of_two),
-    ("first_kept", "the result of the first alone is kept", _only(0)),
-    ("last_kept", "the result of the last alone is kept", _only(-1)),
+    ("first_kept", "only the result of the first is kept", _only(0)),
+    ("last_kept", "only the result of the last is kept", _only(-1)),
 )
 
 SPLITS = tuple(
@@ -94,7 +94,7 @@ SPLITS = tuple(
         name=f"splits_of_{parts}_{name}",
         topic=topics.SPLITS,
         meaning=f"the keys are cut into {parts} parts, each with a softmax of its own, and {what}",
-        fix="multiply the result of each part with exp(lse of the part − lse of all), and add up",
+        fix="multiply the result of each part by exp(lse of the part − lse of all), and add up",
         shows="parts of different weight",
         apply=_merged(parts, share, kept=name.endswith("kept")),
     )

@@ -1,4 +1,4 @@
-"""Mistakes of strides: what belongs to one head, or one batch entry, is read for all."""
+"""Mistakes of strides: all heads or batch entries read what belongs to the first."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _shared(name: str, meaning: str, apply: Apply, need: Need, shows: str) -> Co
         name=name,
         topic=topics.STRIDES,
         meaning=meaning,
-        fix="move on by the stride of that axis too",
+        fix="advance by the stride of that axis too",
         shows=shows,
         apply=apply,
         needs=frozenset({need}),

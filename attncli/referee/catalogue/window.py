@@ -115,17 +115,17 @@ WINDOW = (
     ),
     _other_window(
         "window_left_only",
-        "the window bounds the left side only",
+        "the window bounds only the left side",
         lambda left, _: (left, None),
     ),
     _other_window(
         "window_right_only",
-        "the window bounds the right side only",
+        "the window bounds only the right side",
         lambda _, right: (None, right),
     ),
     _other_window(
         "window_halved",
-        "the window's size is taken for both sides together",
+        "the size of the window is split between both sides",
         lambda left, right: (_half(left), _half(right)),
     ),
     _window(

@@ -1,4 +1,4 @@
-"""A factor that all numbers of an output share, found from the numbers of the files themselves."""
+"""A factor that all numbers of an output share, inferred from the numbers of the files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["another_factor"]
 
 Array = npt.NDArray[Any]
-# What grows with the weights.
+# The outputs that grow with the weights.
 _OUTPUTS = {"context", "weights"}
 
 
@@ -38,8 +38,8 @@ def another_factor(case: Case, _: float = math.inf) -> Convention | None:
     Returns
     -------
     Convention or None
-        None where there is no factor to be found: the files hold something else, or have
-        other shapes.
+        None where there is no factor to find: the files hold something else, or have other
+        shapes.
     """
     output = case.recipe.problem.output
     if set(case.files) - _OUTPUTS or (output is not None and output.bias is not None):
@@ -56,10 +56,10 @@ def another_factor(case: Case, _: float = math.inf) -> Convention | None:
     return Convention(
         name="another_factor",
         topic=topics.FACTOR,
-        meaning=f"every number is about {shortest(factor)} times what is right",
-        fix="look for a factor that is left out, or applied twice: the scale of quantized "
-        "values, 1/(1 − p) of a dropout",
-        shows="nearly any inputs",
+        meaning=f"every number is about {shortest(factor)} times the right one",
+        fix="look for a factor that is missing or applied twice: the scale of quantized "
+        "values, 1/(1 − p) of dropout",
+        shows="almost any input",
         apply=lambda recipe: replace(recipe, finish=(*recipe.finish, partial(_times, factor))),
     )
 

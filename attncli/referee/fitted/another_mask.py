@@ -1,4 +1,4 @@
-"""A mask that no rule makes, found from the weights of the files."""
+"""A mask that no rule makes, inferred from the weights of the files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["another_mask", "strongest_keys"]
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 _NO_RULES: dict[str, Any] = {}
-# Keys that are named one by one.
+# At most so many keys are listed.
 _NAMED = 3
 
 
@@ -50,7 +50,7 @@ def another_mask(cases: Sequence[Case]) -> Convention | None:
         topic=topics.MASK,
         meaning=f"the numbers are right for another mask: {_difference(masks, right)}",
         fix="let each query see the keys that the problem lets it see, and no others",
-        shows="inputs that are masked, or longer",
+        shows="masked or longer inputs",
         apply=lambda recipe: _masked(recipe, masks),
     )
 
@@ -82,9 +82,9 @@ def strongest_keys(cases: Sequence[Case], _: float) -> Convention | None:
     return Convention(
         name="strongest_keys",
         topic=topics.STRONGEST_KEYS,
-        meaning=f"of each query, only the {keys}",
-        fix="let every key count that the query sees: take the softmax, neither argmax nor top-k, "
-        "of scores that are not far too large",
+        meaning=f"for each query, only the {keys}",
+        fix="count every key that the query sees: apply the softmax, not argmax or top-k, "
+        "to scores that are not far too large",
         shows=f"queries that see more than {counted(most, 'key')}",
         apply=lambda recipe: replace(
             recipe, rules={**recipe.rules, "mask": _strongest(recipe, most)}
@@ -116,8 +116,8 @@ def _unhidden(recipe: Recipe, **known: Any) -> Array:
 def _mask_of(case: Case, found: FoundWeights) -> Bools:
     """Return which keys count in the weights of a file.
 
-    A weight is exp(score − lse), so the largest of a row tells the lse, and with it how large
-    the others are if their keys are seen. Where that is near 0 the problem's mask is taken.
+    A weight is exp(score − lse), so the largest of a row yields the lse, and with it the
+    weights of the other keys if they are seen. Where those underflow, take the problem's mask.
     """
     scores = _unhidden(case.recipe, products=case.products)
     largest = found.weights.argmax(-1)[..., None]
@@ -129,7 +129,7 @@ def _mask_of(case: Case, found: FoundWeights) -> Bools:
 
 
 def _masked(recipe: Recipe, masks: Patterns) -> Recipe | None:
-    if recipe.part not in masks:  # a part of a large problem whose weights were not looked at
+    if recipe.part not in masks:  # the weights of this part of a large problem were not read
         return None
     # An output projection knows padded queries by their rule.
     kept = {name: rule for name, rule in recipe.rules.items() if name == "query_lengths"}
@@ -137,7 +137,7 @@ def _masked(recipe: Recipe, masks: Patterns) -> Recipe | None:
 
 
 def _difference(masks: Patterns, right: Patterns) -> str:
-    """Say how many keys are hidden and seen that should not be, and which where they are few."""
+    """Say how many pairs are wrongly hidden or seen, and list the keys if they are few."""
     hidden = [right[part] & ~mask for part, mask in masks.items()]
     seen = [mask & ~right[part] for part, mask in masks.items()]
     return ", and ".join(

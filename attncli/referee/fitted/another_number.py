@@ -1,4 +1,4 @@
-"""Numbers that no convention knows, found from the files themselves: a scale, a cap, a base."""
+"""Numbers that no convention knows, fitted to the files: a scale, a softcap, a base."""
 
 from __future__ import annotations
 

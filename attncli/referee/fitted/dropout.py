@@ -1,4 +1,4 @@
-"""Weights that are 0 and should not be, found from the numbers of the files themselves."""
+"""Weights that are 0 but should not be, inferred from the numbers of the files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["dropout", "zeroed_weights"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
-# What is dropped out is a share that somebody chose; less is rounding.
+# Somebody chose the share that is dropped; less than this is rounding error.
 _LEAST = 1e-3
 
 
@@ -55,10 +55,10 @@ def dropout(cases: Sequence[Case], _: float) -> Convention | None:
     return Convention(
         name="dropout",
         topic=topics.DROPOUT,
-        meaning=f"dropout is left on: {_percent(zeros, cases)} of the weights are 0, and the "
+        meaning=f"dropout was left on: {_percent(zeros, cases)} of the weights are 0, and the "
         f"others are divided by 1 − {share:.6g}",
-        fix="drop nothing out: dropout_p=0, or eval() before the output is taken",
-        shows="nearly any inputs",
+        fix="switch dropout off: dropout_p=0, or eval() before the output is computed",
+        shows="almost any input",
         apply=lambda recipe: _zeroed(recipe, zeros, 1 / (1 - share)),
     )
 
@@ -82,10 +82,9 @@ def zeroed_weights(cases: Sequence[Case]) -> Convention | None:
         name="zeroed_weights",
         topic=topics.DROPOUT,
         meaning=f"{_percent(zeros, cases)} of the weights are 0, and the others are as they "
-        "should be: the rows do not sum to 1",
-        fix="hide keys before the softmax, with scores of −inf, and leave no key out of the sum "
-        "of the values",
-        shows="nearly any inputs",
+        "should be, so the rows do not sum to 1",
+        fix="hide keys before the softmax, with scores of −inf, and sum the values of all keys",
+        shows="almost any input",
         apply=lambda recipe: _zeroed(recipe, zeros, 1.0),
     )
 
@@ -122,7 +121,7 @@ def _share(found: Array, right: Array) -> float | None:
 
 def _zeroed(recipe: Recipe, zeros: Patterns, factor: float) -> Recipe | None:
     pattern = zeros.get(recipe.part)
-    if pattern is None:  # a part of a large problem whose weights were not looked at
+    if pattern is None:  # the weights of this part of a large problem were not read
         return None
     return replace(
         recipe,

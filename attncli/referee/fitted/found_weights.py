@@ -1,4 +1,4 @@
-"""The weights that a file shows: its own, or those that its context can only have been made of."""
+"""The weights that a file shows: its own, or the only ones that give its context."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 # Of each part of a problem, (B, H, L, S).
 Patterns = dict[Part, Bools]
-# Values that nearly depend on each other tell their weights apart no more.
+# Where values are nearly linearly dependent, the context no longer determines the weights.
 _DEPENDENT = 1e-3
-# Most errors lie so far below what is tolerated of one element.
+# Most errors are this small a share of what is tolerated of one element.
 _TYPICAL = 1 / 8
 # A weight that is less is as good as 0, as a share of what is tolerated (of a context, perhaps).
 _NOTHING = 1 / 32
@@ -38,14 +38,14 @@ class FoundWeights(NamedTuple):
     ----------
     weights : ndarray (B, H, L, S)
     least : float
-        What is expected to be less may be 0 or not.
+        Weights that are expected to be smaller cannot be told from 0.
     """
 
     weights: Array
     least: float
 
     def zero(self, expected: Array) -> Bools:
-        """Return which weights are 0, but for rounding, where that can be told from others."""
+        """Return which weights are 0 up to rounding error, where that can be decided."""
         return np.asarray((expected > self.least) & (np.abs(self.weights) <= expected / 2))
 
 
@@ -73,7 +73,7 @@ def found_weights(case: Case) -> FoundWeights | None:
     -------
     FoundWeights or None
         None where the files hold none of each head, and the context has fewer columns than
-        there are keys, or was projected, or is the sum of values that depend on each other.
+        there are keys, or was projected, or is the sum of linearly dependent values.
     """
     if not comparable(case):
         return None

@@ -52,8 +52,8 @@ def one_part(case: Case, _: float = math.inf) -> Convention | None:
     return Convention(
         name="one_part",
         topic=topics.AXES,
-        meaning=f"the numbers are right, but the file holds {words} alone",
-        fix="write all of the result, or give the inputs of that part alone",
+        meaning=f"the numbers are right, but the file holds only {words}",
+        fix="write the whole result, or give only the inputs of that part",
         shows="more than one batch entry or head",
         apply=lambda recipe: replace(recipe, shape=lambda p, n, a: _part(p, n, a, best)),
         late=True,
@@ -82,7 +82,7 @@ def _distance(case: Case, problem: Problem, pick: Pick) -> float:
     """Return how far the files lie from a part of the answer; inf where a shape is another."""
     total = 0.0
     for name, file in case.files.items():
-        # After an output projection, or an average, the heads are no more.
+        # After an output projection, or an average, there are no heads any more.
         if pick[1] is not None and case.right[name].shape[1] < problem.shape[1]:
             return math.inf
         part = _part(problem, name, case.right[name], pick)

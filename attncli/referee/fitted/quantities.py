@@ -39,7 +39,7 @@ class Quantity:
     meaning : callable
         From the other number and the right one, as texts, to what the convention means.
     option : callable
-        From the other number to how attncli is told to take it; empty where it cannot be.
+        From the other number to the option with which attncli takes it; empty where there is none.
     negative : bool
         It may have the other sign.
     whole : bool
@@ -117,7 +117,7 @@ QUANTITIES = (
         meaning=lambda found, right: f"the scale is about {found}, where {right} is right",
         fix="multiply Q·Kᵀ by the scale that the problem states; unless it states one, 1/√D for "
         "the dot product and 1 for others",
-        shows="nearly any inputs",
+        shows="almost any input",
         option=scaled,
         negative=True,
         variant_of=("strongest_keys",),
@@ -131,7 +131,7 @@ QUANTITIES = (
             f"query and key are divided by their lengths, and the cosines are multiplied by {found}"
         ),
         fix="multiply query and key as they are, or state the score cosine",
-        shows="nearly any inputs",
+        shows="almost any input",
         option=lambda scale, _: f"--score cosine --scale {shortest(scale)}",
     ),
     Quantity(
@@ -141,7 +141,7 @@ QUANTITIES = (
         put=lambda recipe, cap: vary(recipe, softcap=cap),
         meaning=lambda found, right: f"the softcap is about {found}, where {right} is right",
         fix="take the softcap that the problem states",
-        shows="scores that are not small beside the softcap",
+        shows="scores that are not small compared with the softcap",
         option=lambda cap, _: f"--softcap {shortest(cap)}",
     ),
     Quantity(
@@ -149,9 +149,11 @@ QUANTITIES = (
         topic=topics.SOFTCAP,
         right=_uncapped,
         put=lambda recipe, cap: vary(recipe, softcap=cap),
-        meaning=lambda found, _: f"a softcap of about {found} is applied though none is asked for",
+        meaning=lambda found, _: (
+            f"a softcap of about {found} is applied, but the problem states none"
+        ),
         fix="leave the softcap out, or state it",
-        shows="scores that are not small beside the softcap",
+        shows="scores that are not small compared with the softcap",
         option=lambda cap, _: f"--softcap {shortest(cap)}",
     ),
     Quantity(
@@ -183,7 +185,9 @@ QUANTITIES = (
         topic=topics.WINDOW,
         right=_windowless,
         put=_with_window,
-        meaning=lambda found, _: f"a window of {found} keys is applied though none is asked for",
+        meaning=lambda found, _: (
+            f"a window of {found} keys is applied, but the problem states none"
+        ),
         fix="leave the window out, or state it",
         shows="more keys than the window holds",
         option=lambda reach, _: f"--window {shortest(reach)}",
@@ -194,7 +198,7 @@ QUANTITIES = (
         topic=topics.ALIBI,
         right=lambda problem: None if problem.slopes is None else 1.0,
         put=_times("alibi"),
-        meaning=lambda found, _: f"the ALiBi slopes are about {found} times those that are right",
+        meaning=lambda found, _: f"the ALiBi slopes are about {found} times the right ones",
         fix="take the slopes that the problem states: do not scale them with the product, and "
         "mind that 2^x and exp(x) need other ones",
         shows="more than one query or key",
@@ -204,7 +208,7 @@ QUANTITIES = (
         topic=topics.BIAS,
         right=lambda problem: None if problem.bias is None else 1.0,
         put=_times("bias"),
-        meaning=lambda found, _: f"the bias is about {found} times the one that is right",
+        meaning=lambda found, _: f"the bias is about {found} times the right one",
         fix="add the bias as it is: do not scale it with the product, and mind that 2^x and "
         "exp(x) need another one",
         shows="a bias that is not 0",

@@ -1,4 +1,4 @@
-"""How many keys of zeros got weight, found from the numbers of the files themselves."""
+"""How many keys of zeros got weight, inferred from the numbers of the files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OUTPUTS = ("context", "weights")
 
 
 def zeros_counted(case: Case, _: float = math.inf) -> Convention | None:
-    """Return the convention that so many zeros beyond the last key count, as files say.
+    """Return the convention that keys of zeros beyond the last one got weight.
 
     n keys of zeros, whose scores are 0 and whose values are 0, make every number of a row
     1 / (1 + n · exp(−lse)) of what is right.
@@ -52,7 +52,7 @@ def zeros_counted(case: Case, _: float = math.inf) -> Convention | None:
         meaning=f"the keys are followed by zeros, as in a cache that is longer, and {count} of "
         f"them get weight",
         fix="give the keys beyond the last the score −inf",
-        shows="nearly any inputs",
+        shows="almost any input",
         apply=lambda recipe: with_zeros(recipe, count),
     )
 
