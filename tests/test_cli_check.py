@@ -181,7 +181,7 @@ def test_nan_in_the_file_is_a_mismatch(judged: Path, attncli: Run) -> None:
 
 @pytest.mark.parametrize(
     ("value", "sentence"),
-    [(0.0, "every wrong element is 0, as where nothing was written"),
+    [(0.0, "every wrong element is 0, as if nothing had been written"),
      (2.5, "every wrong element is 2.5")],
 )  # fmt: skip
 def test_wrong_elements_that_are_alike(value, sentence, judged: Path, attncli: Run) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from referee_numpy import ask, draw, named, plain, softmax
 
+from attncli.referee import topics
 from attncli.referee.registry import CONVENTIONS
 
 SIZES = [8, 16, 32, 64, 128]
@@ -107,7 +108,7 @@ def test_keys_of_zeros_that_count(keys, size, sinks):
 
 
 def test_every_size_has_its_names():
-    names = {c.name for c in CONVENTIONS if c.topic in ("blocks", "online softmax")}
+    names = {c.name for c in CONVENTIONS if c.topic in (topics.BLOCKS, topics.ONLINE_SOFTMAX)}
     kinds = ["last_block_of_{}_lost", "first_block_of_{}_lost", "zeros_to_{}_counted"]
     kinds += [f"online_{what}_stale_{{}}" for what in ("sums", "context", "denominator")]
     sized = {kind.format(size) for kind in kinds for size in SIZES}

@@ -238,7 +238,7 @@ def test_a_one_that_is_added_to_the_denominator(seed, keys):
     zeros = {f"zeros_to_{size}_counted" for size in (8, 16) if keys == 15}
     report = ask((q, k, v), wrong)
     assert named(report) == {"sinks_unasked"} | zeros
-    assert "fix: divide by the sum of the exponentials alone" in str(report)
+    assert "fix: divide by the sum of the exponentials only" in str(report)
     assert "--sinks 0,0,0,0\n" in str(report)
     assert ask((q, k, v), wrong, sinks=[0] * 4).passed
 

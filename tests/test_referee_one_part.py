@@ -18,9 +18,9 @@ def told(report):
 @pytest.mark.parametrize(
     ("pick", "words"),
     [
-        (np.s_[1, 2], "batch 1, head 2 alone"),
-        (np.s_[0], "batch 0 alone"),
-        (np.s_[:, 1], "head 1 alone"),
+        (np.s_[1, 2], "only batch 1, head 2"),
+        (np.s_[0], "only batch 0"),
+        (np.s_[:, 1], "only head 1"),
     ],
 )
 def test_a_part_of_the_context_and_of_the_weights(pick, words):
@@ -35,14 +35,14 @@ def test_a_part_where_the_heads_come_after_the_sequence():
     q, k, v = draw(0, *[SHAPE] * 3)
     inputs = [array.transpose(0, 2, 1, 3) for array in (q, k, v)]
     answer = plain(q, k, v).transpose(0, 2, 1, 3)
-    assert told(ask(inputs, answer[1], layout="bshd")) == "batch 1 alone"
-    assert told(ask(inputs, answer[:, :, 2], layout="bshd")) == "head 2 alone"
+    assert told(ask(inputs, answer[1], layout="bshd")) == "only batch 1"
+    assert told(ask(inputs, answer[:, :, 2], layout="bshd")) == "only head 2"
 
 
 def test_a_part_of_a_large_answer():
     shape = (1, 4, 800, 4)
     q, k, v = draw(0, *[shape] * 3)
-    assert told(ask((q, k, v), plain(q, k, v)[0, 3])) == "batch 0, head 3 alone"
+    assert told(ask((q, k, v), plain(q, k, v)[0, 3])) == "only batch 0, head 3"
 
 
 def test_parts_that_differ_or_are_wrong_are_no_part():

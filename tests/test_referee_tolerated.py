@@ -77,7 +77,7 @@ def test_a_small_mistake_passes_and_is_told(seed, name, mistake, heads, queries,
     assert named(report) == {name}
     assert report.diagnosis.tolerated
     assert "context: ok" in str(report)
-    assert "diagnosis: the errors are tolerated" in str(report)
+    assert "diagnosis: the errors are within tolerance" in str(report)
     assert check(wrong, problem, diagnose=False).diagnosis is None
 
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from attncli.referee.judge import check
 from attncli.referee.report import (
+    Cause,
     CheckReport,
     Diagnosis,
-    Explanation,
     Place,
     Tolerance,
     Verdict,
 )
 
-__all__ = ["CheckReport", "Diagnosis", "Explanation", "Place", "Tolerance", "Verdict", "check"]
+__all__ = ["Cause", "CheckReport", "Diagnosis", "Place", "Tolerance", "Verdict", "check"]

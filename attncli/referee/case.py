@@ -31,20 +31,20 @@ Row = tuple[int, int, int]
 
 # Evaluated in about two milliseconds, so that all pairs take seconds.
 _SMALL_CELLS = 2**15
-# So little that it takes no longer than the calls do: what does not fit there is soon ruled out.
+# So few that the calls dominate: what does not fit there is ruled out quickly.
 _PROBE_CELLS = 2**10
 # Larger than this a slice is not evaluated at all.
 _MOST_CELLS = 2**21
 # Products of embeddings and weights that take some hundredths of a second.
 _MOST_PROJECTED = 2**29
 _LARGE_NEGATIVE = -1e3
-# So many slices more are looked at before an explanation is said of all.
+# So many further slices are tried before an explanation counts for the whole problem.
 _ELSEWHERE = 5
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """All that the diagnosis knows.
+    """Everything that the diagnosis knows.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Question:
     averaged : bool
         The weights are the mean of the heads.
     doubtful : sequence of Place
-        Rows that look wrong, where the plain formula is measured, too.
+        Rows that look wrong; the plain formula is measured there, too.
     """
 
     problem: Problem
@@ -75,21 +75,20 @@ class Question:
     doubtful: Sequence[Place] = ()
 
     def about(self, names: tuple[str, ...]) -> Question:
-        """Return the same question about some outputs alone."""
+        """Return the same question about only some of the outputs."""
 
         def kept(mapping: Mapping[str, Any]) -> dict[str, Any]:
             return {name: item for name, item in mapping.items() if name in names}
 
-        return Question(
-            self.problem,
-            kept(self.files),
-            kept(self.answers),
-            kept(self.wrong),
-            kept(self.precisions),
-            kept(self.digits),
-            kept(self.tolerances),
-            self.averaged and "weights" in names,
-            self.doubtful,
+        return replace(
+            self,
+            files=kept(self.files),
+            answers=kept(self.answers),
+            wrong=kept(self.wrong),
+            precisions=kept(self.precisions),
+            digits=kept(self.digits),
+            tolerances=kept(self.tolerances),
+            averaged=self.averaged and "weights" in names,
         )
 
 
@@ -123,7 +122,7 @@ class Case:
 
     @property
     def projectable(self) -> bool:
-        """Whether query, key and value are soon made again from what they were made of."""
+        """Whether query, key and value can quickly be projected again."""
         problem, given = self.recipe.problem, self.recipe.projected
         if given is None:
             return False
@@ -197,7 +196,7 @@ class Cases:
         return [self._slices[part] for part in parts]
 
     def elsewhere(self, needs: frozenset[Need]) -> Iterator[Case]:
-        """Yield some slices more of a large problem, spread evenly over it."""
+        """Yield a few more slices of a large problem, spread evenly over it."""
         if not self.sliced or not self._cuts(needs):
             return
         shape = self._question.problem.shape[:3]

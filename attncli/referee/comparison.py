@@ -52,21 +52,21 @@ class File:
         if array.dtype != np.float64 or precision.name != "float64":
             return cls(values, precision, Digits())
         digits = printed_digits(values)
-        # So few digits do not tell in which format they were made; the inputs do.
+        # So few digits do not show the format of the computation; the inputs do.
         few = max(digits.absolute, digits.relative) > _FEW_DIGITS
         return cls(values, PRECISIONS["float32"] if few and single else precision, digits)
 
     def as_narrow_as(self, inputs: Sequence[Array]) -> File:
         """Return the file judged in the 16-bit format of its numbers, if the inputs' are so, too.
 
-        NumPy has no bfloat16: who computes in it stores what comes out as float32.
+        NumPy has no bfloat16, so results in it are stored as float32.
         """
         narrow = narrowest(self.values, self.precision, least=1)
         if narrow == self.precision:
             return self
         wide = [widen(array, np.float64) for array in inputs]
         alike = all(narrow.holds(array) for array in wide)
-        # Beside inputs that tell, one number of a file says it.
+        # Where the inputs show the format, one number of the file is enough.
         telling = any(narrowest(array, self.precision) != self.precision for array in wide)
         sure = telling or narrowest(self.values, self.precision) == narrow
         return replace(self, precision=narrow) if alike and sure else self

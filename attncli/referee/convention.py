@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from attncli.referee.recipe import Recipe
 
+if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from attncli.problem import Problem
-    from attncli.referee.recipe import Recipe
+    from attncli.referee.topics import Topic
 
-__all__ = ["Convention", "Need", "moved", "with_rule", "without"]
+__all__ = ["Apply", "Convention", "Need", "moved", "with_rule", "without"]
 
 Need = Literal["batch", "heads", "rows"]
+# The right recipe in, the deviating one out; None where the convention makes no sense for it.
+Apply = Callable[[Recipe], Recipe | None]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,19 +30,18 @@ class Convention:
     ----------
     name : str
         For machines: ``unscaled``.
-    topic : str
-        The step it changes; two conventions of one topic exclude each other, and one of a topic
-        excludes those of a part of it: "projection" that of "projection wq".
+    topic : Topic
+        The step it changes; it also says which conventions exclude each other.
     meaning : str
         What the other implementation did, as a sentence without its full stop.
     fix : str
         What to change in its code.
     shows : str
-        On which inputs it gives other numbers than the definition.
+        Inputs on which it gives other numbers than the definition.
     apply : callable
-        The right recipe in, the deviating one out; None where it has no sense.
+        The right recipe in, the deviating one out; None where it makes no sense.
     option : callable
-        How attncli is told to compute the same; empty where it cannot be.
+        The option with which attncli computes the same; empty where there is none.
     needs : frozenset of str
         Axes that must be whole for it: ``batch``, ``heads``, ``rows``.
     late : bool
@@ -54,11 +56,11 @@ class Convention:
     """
 
     name: str
-    topic: str
+    topic: Topic
     meaning: str
     fix: str
     shows: str
-    apply: Callable[[Recipe], Recipe | None]
+    apply: Apply
     option: Callable[[Problem], str] = lambda _: ""
     needs: frozenset[Need] = frozenset()
     late: bool = False

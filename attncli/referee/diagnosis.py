@@ -1,4 +1,4 @@
-"""Put the diagnosis together: explanations, what tells them apart, where the error is."""
+"""Put the diagnosis together: explanations, what distinguishes them, where the error is."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.referee import topics
 from attncli.referee.case import Cases
 from attncli.referee.convention import Convention
 from attncli.referee.evaluation import evaluate
 from attncli.referee.fit import agrees
 from attncli.referee.locate import locate
 from attncli.referee.plain_errors import plain_errors_of
-from attncli.referee.report import Diagnosis, Explanation
+from attncli.referee.report import Cause, Diagnosis
 from attncli.referee.rounding import PRECISIONS, Digits, Precision, narrowest
-from attncli.referee.search import Search, follow, needs_of
+from attncli.referee.search import Search, Searched, follow, needs_of
 from attncli.referee.tolerance import earned
 from attncli.referee.verdict import Errors, distance
 
@@ -31,7 +32,7 @@ __all__ = ["diagnose", "look_beneath"]
 
 Array = npt.NDArray[Any]
 _OUTPUTS = ("weights", "lse", "scores", "context")
-# What float32 makes of numbers around 1 is some hundredths of its eps at least.
+# Rounding numbers around 1 to float32 costs at least some hundredths of its eps.
 _ALIKE = 0.02
 
 
@@ -52,43 +53,58 @@ def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -
     narrow = _narrowed(question)
     stored = _stored_wider(narrow, _computed_in_half(narrow)) if narrow is not question else None
     if stored is not None:
-        return Diagnosis((stored,), "", findings, "all", 1, complete=True)
+        return Diagnosis(explanations=(stored,), findings=findings, tried=1)
     search = Search(narrow, _ready(narrow, shaped), deadline)
-    # Where that is so, two mistakes together are far less likely.
     single = _computed_in_single(question)
-    explanations, tried, complete = _searched(search, narrow, shaped, pairs=not single)
-    if not explanations and not single and len(question.files) > 1:
-        for name in question.files:
-            alone = narrow.about((name,))
-            if name not in _wrong(narrow):
-                continue
-            one = Search(alone, _ready(alone, shaped), deadline)
-            found, more, whole = _searched(one, alone, shaped, pairs=True)
-            explanations += _not_refuted(narrow, shaped, found)
-            tried, complete = tried + more, complete and whole
-    explanations = explanations or single
-    scope = "slices" if search.cases.sliced else "all"
-    apart = _apart(search, explanations, set(question.files)) if len(explanations) > 1 else ""
-    told = {name for explanation in explanations for name in explanation.outputs}
+    if single is None:
+        searched = _searched_by_output(search, narrow, shaped)
+    else:  # two mistakes together are far less likely
+        searched = search.run(pairs=False).or_else(single)
     return Diagnosis(
-        explanations,
-        apart,
-        findings,
-        scope,
-        tried,
-        complete,
-        search.too_large,
-        unexplained=tuple(n for n in _wrong(narrow) if n not in told) if explanations else (),
+        explanations=searched.causes,
+        apart=_apart(search, searched.causes, set(question.files)),
+        findings=findings,
+        scope=search.scope,
+        tried=searched.tried,
+        complete=searched.complete,
+        too_large=search.too_large,
+        unexplained=_unexplained(narrow, searched.causes),
     )
+
+
+def _searched_by_output(
+    search: Search, question: Question, shaped: Mapping[str, Array]
+) -> Searched:
+    """Search for what explains all outputs together, or else for what explains each wrong one."""
+    together = _searched(search, question, shaped)
+    if together.causes or len(question.files) == 1:
+        return together
+    each = (_searched_alone(name, question, shaped, search.deadline) for name in _wrong(question))
+    return sum(each, start=together)
+
+
+def _searched_alone(
+    name: str, question: Question, shaped: Mapping[str, Array], deadline: float
+) -> Searched:
+    """Search for what explains one output, and does not spoil others that are right."""
+    alone = question.about((name,))
+    found = _searched(Search(alone, _ready(alone, shaped), deadline), alone, shaped)
+    return replace(found, causes=_not_refuted(question, shaped, found.causes))
+
+
+def _unexplained(question: Question, causes: tuple[Cause, ...]) -> tuple[str, ...]:
+    """Return the wrong outputs that no cause explains; none where there is no cause."""
+    explained = {name for cause in causes for name in cause.outputs}
+    return tuple(n for n in _wrong(question) if n not in explained) if causes else ()
 
 
 def look_beneath(
     question: Question, shaped: Mapping[str, Array], deadline: float
 ) -> Diagnosis | None:
-    """Return which mistake explains errors that are tolerated, and yet larger than they need be.
+    """Return which mistake explains errors that are tolerated but larger than they need to be.
 
-    The plain formula in a 16-bit format stores its scores, and what it errs by hides small
-    mistakes of kernels that do not: a lost key of many, a scale off by a hundredth.
+    In a 16-bit format the plain formula stores its scores; its rounding error hides small
+    mistakes of kernels that do not store them: one lost key of many, a scale off by a hundredth.
 
     Parameters
     ----------
@@ -100,24 +116,29 @@ def look_beneath(
     Returns
     -------
     Diagnosis or None
-        None where nothing explains them: then they are roundings.
+        None where nothing explains them: then they are rounding errors.
     """
     search = Search(question, _ready(question, shaped), deadline)
-    explanations = search.run(pairs=False)
-    if not explanations:
+    searched = search.run(pairs=False)
+    if not searched.causes:
         return None
-    scope = "slices" if search.cases.sliced else "all"
-    return Diagnosis(explanations, "", (), scope, search.tried, search.complete, tolerated=True)
+    return Diagnosis(
+        explanations=searched.causes,
+        scope=search.scope,
+        tried=searched.tried,
+        complete=searched.complete,
+        tolerated=True,
+    )
 
 
 def _wrong(question: Question) -> list[str]:
-    """Return the outputs that are wrong in a number, or in their shape."""
+    """Return the outputs in which a number or the shape is wrong."""
     files, wrong = question.files, question.wrong
     return [name for name in files if name not in wrong or wrong[name].any()]
 
 
 def _ready(question: Question, shaped: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the canonical files; none where any shape is wrong, for then only wholes compare."""
+    """Return the canonical files; none where a shape is wrong, as only whole files compare then."""
     names = question.files
     return {n: shaped[n] for n in names} if all(n in shaped for n in names) else {}
 
@@ -141,10 +162,10 @@ def _judged_in(question: Question, precisions: dict[str, Precision]) -> Question
 def _rounded(name: str, meaning: str, fix: str) -> Convention:
     return Convention(
         name=name,
-        topic="precision",
+        topic=topics.PRECISION,
         meaning=meaning,
         fix=fix,
-        shows="nearly any inputs",
+        shows="almost any input",
         apply=lambda recipe: recipe,
     )
 
@@ -154,21 +175,21 @@ def _computed_in_half(narrow: Question) -> Convention:
     formats = " and ".join(sorted(names))
     return _rounded(
         "computed_in_half",
-        f"the numbers are those of {formats}, stored in a wider format",
-        "compute in float32 too; or give query, key and value as they are after rounding to "
-        f"{formats}, and the file is judged in that format",
+        f"the numbers are {formats} numbers, stored in a wider format",
+        "compute in float32; or give query, key and value rounded to "
+        f"{formats}, so that the file is judged in that format",
     )
 
 
 SINGLE = _rounded(
     "computed_in_float32",
-    "the numbers are as exact as those of float32, stored as float64",
-    "turn query, key and value into float64 first, or save the output as float32",
+    "the numbers are only as exact as float32, but stored as float64",
+    "convert query, key and value to float64 first, or save the output as float32",
 )
 
 
 def _says_nothing(found: Array, answer: Array) -> bool:
-    """Return whether a file holds one number alone where the answer does not."""
+    """Return whether all numbers of a file are the same where those of the answer are not."""
     if found.shape != answer.shape or found.size == 1:
         return False
     first = found.flat[0]
@@ -179,18 +200,18 @@ def _says_nothing(found: Array, answer: Array) -> bool:
 def _of_nothing(
     question: Question, shaped: Mapping[str, Array], findings: tuple[str, ...], deadline: float
 ) -> Diagnosis:
-    """Return what files of one number say: nothing, unless it is NaN or infinite, and all is."""
-    explanations: tuple[Explanation, ...] = ()
-    if not any(np.isfinite(found).any() for found in question.files.values()):
-        explanations = Search(question, _ready(question, shaped), deadline).run(pairs=False)
-    return Diagnosis(explanations, "", findings, "all", len(explanations), complete=True)
+    """Diagnose files whose numbers are all the same: only NaN and infinities say anything."""
+    if any(np.isfinite(found).any() for found in question.files.values()):
+        return Diagnosis(findings=findings, tried=0)
+    causes = Search(question, _ready(question, shaped), deadline).run(pairs=False).causes
+    return Diagnosis(explanations=causes, findings=findings, tried=len(causes))
 
 
-def _computed_in_single(question: Question) -> tuple[Explanation, ...]:
+def _computed_in_single(question: Question) -> Cause | None:
     """Return the explanation that files of float64 are as exact as float32's, and no more."""
     single = PRECISIONS["float32"]
     if any(precision.name != "float64" for precision in question.precisions.values()):
-        return ()
+        return None
     found = _stored_wider(
         replace(question, precisions=dict.fromkeys(question.files, single)), SINGLE
     )
@@ -198,29 +219,27 @@ def _computed_in_single(question: Question) -> tuple[Explanation, ...]:
         float(np.abs(answer[np.isfinite(answer)]).max(initial=0))
         for answer in question.answers.values()
     )
-    # An error of a few digits of float64 has another cause.
-    return () if found is None or found.error < _ALIKE * single.eps * largest else (found,)
+    # An error in the last few digits of float64 has another cause.
+    return None if found is None or found.error < _ALIKE * single.eps * largest else found
 
 
-def _searched(
-    search: Search, question: Question, shaped: Mapping[str, Array], *, pairs: bool
-) -> tuple[tuple[Explanation, ...], int, bool]:
-    """Return explanations in the format of the files, or else in float32; the tries; and if all."""
-    mixed = pairs and _may_be_mixed(question)
-    found = search.run(pairs=pairs and not mixed)
-    if found or not mixed:
-        return found, search.tried, search.complete
-    rounder = Search(_as_single(question), _ready(question, shaped), search.deadline)
-    found = tuple(_in_which(search, question, one) for one in rounder.run())
-    return found, search.tried + rounder.tried, search.complete and rounder.complete
+def _searched(search: Search, question: Question, shaped: Mapping[str, Array]) -> Searched:
+    """Search in the format of the files, or else in float32 where they may be made in both."""
+    mixed = _may_be_mixed(question)
+    exact = search.run(pairs=not mixed)
+    if exact.causes or not mixed:
+        return exact
+    rounder = Search(_as_single(question), _ready(question, shaped), search.deadline).run()
+    causes = tuple(_in_which(search, question, one) for one in rounder.causes)
+    return exact + replace(rounder, causes=causes)
 
 
 def _not_refuted(
-    question: Question, shaped: Mapping[str, Array], found: tuple[Explanation, ...]
-) -> tuple[Explanation, ...]:
-    """Return explanations of one output without those that would spoil others that are right.
+    question: Question, shaped: Mapping[str, Array], found: tuple[Cause, ...]
+) -> tuple[Cause, ...]:
+    """Drop explanations of one output that would spoil other outputs, which are right.
 
-    What only changes how a file is written spoils no other. All, where none would be left.
+    What only changes how a file is written spoils no other. Where none would be left, keep all.
     """
     right = tuple(name for name in question.files if name not in _wrong(question))
     if not right or len(found) < 2:
@@ -235,7 +254,7 @@ def _not_refuted(
     return tuple(kept) or found
 
 
-def _fits(explanation: Explanation, question: Question, cases: Cases) -> bool:
+def _fits(explanation: Cause, question: Question, cases: Cases) -> bool:
     """Return whether the files of a question are what an explanation makes."""
     group = explanation.conventions
     recipes = [(case, follow(case, group)) for case in cases.of(needs_of(group))]
@@ -262,15 +281,15 @@ def _as_single(question: Question) -> Question:
     return _judged_in(question, dict.fromkeys(question.files, PRECISIONS["float32"]))
 
 
-def _in_which(exact: Search, question: Question, found: Explanation) -> Explanation:
-    """Say of an explanation whether it leaves errors of float64, or of float32."""
+def _in_which(exact: Search, question: Question, found: Cause) -> Cause:
+    """Add to an explanation that only float32 is as exact, where it leaves such errors."""
     if _fits(found, question, exact.cases):
         return found
     return replace(found, conventions=(*found.conventions, SINGLE))
 
 
-def _stored_wider(question: Question, convention: Convention) -> Explanation | None:
-    """Return the explanation that all files are right in the narrower format that they show."""
+def _stored_wider(question: Question, convention: Convention) -> Cause | None:
+    """Return the explanation that all files are right in the narrower format of their numbers."""
     plain = plain_errors_of(question.problem, question.precisions, question.doubtful)
     largest = 0.0
     for name, found in question.files.items():
@@ -282,21 +301,23 @@ def _stored_wider(question: Question, convention: Convention) -> Explanation | N
         if not errors.passed:
             return None
         largest = max(largest, float(errors.error.max()))
-    return Explanation((convention,), (), tuple(question.files), largest)
+    return Cause(conventions=(convention,), outputs=tuple(question.files), error=largest)
 
 
-def _apart(search: Search, explanations: tuple[Explanation, ...], asked: set[str]) -> str:
-    """Say what would tell the explanations apart: another output, or other inputs."""
+def _apart(search: Search, explanations: tuple[Cause, ...], asked: set[str]) -> str:
+    """Say what would distinguish the explanations: another output, or other inputs."""
+    if len(explanations) < 2:
+        return ""
     made = [outputs for e in explanations if (outputs := _made(search, e)) is not None]
     for name in _OUTPUTS:
         if name not in asked and len(made) == len(explanations) and _all_differ(made, name):
-            return f"the {name} of this same problem would tell them apart"
+            return f"the {name} of this same problem would distinguish them"
     shows = {c.name: c.shows for e in explanations for c in e.conventions}
-    inputs = "; ".join(f"{name} shows on {where}" for name, where in shows.items())
-    return f"here they give the same numbers, on other inputs they may not: {inputs}"
+    inputs = "; ".join(f"{name} shows with {where}" for name, where in shows.items())
+    return f"they give the same numbers here, but may differ on other inputs: {inputs}"
 
 
-def _made(search: Search, explanation: Explanation) -> Outputs | None:
+def _made(search: Search, explanation: Cause) -> Outputs | None:
     cases = search.cases.of(needs_of(explanation.conventions))
     recipe = follow(cases[0], explanation.conventions) if cases else None
     return None if recipe is None else evaluate(recipe)

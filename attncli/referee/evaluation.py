@@ -98,7 +98,7 @@ def _mixed(recipe: Recipe, weights: Array, value: Array) -> Array:
 
 
 def _projected(output: OutputProjection, context: Array, precision: Precision) -> Array:
-    """Return the context after its output projection, (B, 1, L, out): heads are no more."""
+    """Return the context after its output projection, (B, 1, L, out): no heads are left."""
     batch, heads, rows, width = context.shape
     weight = precision.rounded(widen(output.weight, precision.computing))
     if heads * width != len(weight):  # a convention that changes the width has no output

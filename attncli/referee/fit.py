@@ -24,17 +24,17 @@ __all__ = ["Fit", "agrees", "fit", "leaves_less", "may_agree"]
 
 Array = npt.NDArray[Any]
 
-# A deviating formula may round far worse than the right one, but not by more than this.
+# A deviating formula may round far worse than the right one, but at most by this factor.
 _SCREEN = 1000.0
-# How much of an error an explanation may leave: the smallest that is no rounding leaves a third,
-# and what is left is rounding that the recipe explains, without the slack of a verdict.
+# How much of an error an explanation may leave. The smallest that is not rounding leaves a third;
+# the rest is rounding error that the recipe explains, without the slack of a verdict.
 _MOST_LEFT = 0.4
 _OF_THE_LIMIT = 0.5
 # Of factors that are rounded the weights' own roundings are left, about a half.
 _MOST_LEFT_OF_FACTORS = 0.6
-# Agreement of an infinity or NaN with one where the answer is finite: no accident.
+# Agreement of an infinity or NaN with one where the answer is finite is no accident.
 _NONFINITE_BITS = 32.0
-# No number alone names a mistake.
+# One number is never enough evidence.
 _MOST_BITS_AN_ELEMENT = 16.0
 
 

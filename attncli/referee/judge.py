@@ -1,4 +1,4 @@
-"""`check` judges outputs of another implementation, and finds out what happened."""
+"""`check` judges outputs of another implementation, and diagnoses what is wrong."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check(
     ----------
     expected : mapping of str to array_like, or array_like
         What the other implementation gave: context, weights, lse, scores, raw, capped,
-        in the shapes of `attncli.Attention`. An array alone is the context.
+        in the shapes of `attncli.Attention`. A single array is the context.
     problem : Problem
         From `attncli.pose`.
     rtol, atol : float, optional
@@ -106,42 +106,68 @@ def check(
         raise UsageError(
             f"projected: expected what attncli.project returns; found {type(projected).__name__}"
         )
-    problem = problem.read()
-    inputs = [a for a in (problem.query, problem.key, problem.value) if a is not None]
-    problem = replace(_exactly_made(problem), dtype=np.dtype(np.float64))
-    if projected is not None:
-        problem = replace(problem, made_from=projected)
-    single = all(array.dtype.itemsize <= _SINGLE for array in inputs)
-    named = _named(expected, problem)
-    read = {name: File.of(name, given, single=single) for name, given in named.items()}
-    files = {name: file.as_narrow_as(inputs) for name, file in read.items()}
+    read = problem.read()
+    exact = _in_float64(read, projected)
+    files = _files(_named(expected, exact), read)
     if average_heads:
-        _refuse_average(problem, files)
-    tolerance = _given(rtol, atol)
-    swamped = None if tolerance else swamped_queries(problem, files)
-    if swamped is not None:
-        problem = without(problem, swamped)
-    answers = _answers(problem, tuple(files), average_heads=average_heads, threads=threads)
-    if swamped is not None:
-        files = with_the_answer(problem, files, answers, swamped)
-    compared = compare(problem, files, answers, tolerance)
-    found = None
-    if diagnose:
-        case = _Judged(problem, files, answers, tolerance, averaged=average_heads)
-        found = case.diagnosed(compared, time.monotonic() + time_limit)
-    unjudged = "" if swamped is None else told(problem, swamped)
-    values = {name: file.values for name, file in files.items()}
-    return CheckReport(compared.verdicts, found, values, answers, unjudged)
+        _refuse_average(exact, files)
+    judged = _Judged.of(exact, files, _given(rtol, atol), averaged=average_heads, threads=threads)
+    compared = judged.compared()
+    deadline = time.monotonic() + time_limit
+    return CheckReport(
+        compared.verdicts,
+        judged.diagnosed(compared, deadline) if diagnose else None,
+        {name: file.values for name, file in judged.files.items()},
+        judged.answers,
+        judged.unjudged,
+    )
 
 
 class _Judged(NamedTuple):
-    """What was judged."""
+    """The files beside the answers.
+
+    Attributes
+    ----------
+    problem : Problem
+        In float64, without the queries that are not judged.
+    files, answers : mapping
+    tolerance : Tolerance or None
+        The user's; None where each file must earn its own.
+    averaged : bool
+        The weights are the mean of the heads.
+    unjudged : str
+        Which queries are not judged, and why; empty where all are.
+    """
 
     problem: Problem
     files: Mapping[str, File]
     answers: Mapping[str, Array]
     tolerance: Tolerance | None
     averaged: bool
+    unjudged: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        files: dict[str, File],
+        tolerance: Tolerance | None,
+        *,
+        averaged: bool,
+        threads: int | None,
+    ) -> _Judged:
+        """Compute the answers, and leave out queries that no tolerance of their own can judge."""
+        swamped = swamped_queries(problem, files) if tolerance is None else None
+        kept = problem if swamped is None else without(problem, swamped)
+        answers = _answers(kept, tuple(files), average_heads=averaged, threads=threads)
+        if swamped is None:
+            return cls(kept, files, answers, tolerance, averaged)
+        filled = with_the_answer(kept, files, answers, swamped)
+        return cls(kept, filled, answers, tolerance, averaged, told(kept, swamped))
+
+    def compared(self) -> Compared:
+        """Compare each file with its answer."""
+        return compare(self.problem, self.files, self.answers, self.tolerance)
 
     def diagnosed(self, compared: Compared, deadline: float) -> Diagnosis | None:
         """Return what explains wrong files, or what lies beneath right ones; None if nothing."""
@@ -174,6 +200,22 @@ class _Judged(NamedTuple):
         )
 
 
+def _in_float64(problem: Problem, projected: Projected | None) -> Problem:
+    """Return the problem to be solved in float64, with what its inputs were projected from."""
+    exact = replace(_exactly_made(problem), dtype=np.dtype(np.float64))
+    return exact if projected is None else replace(exact, made_from=projected)
+
+
+def _files(named: Mapping[str, npt.ArrayLike], problem: Problem) -> dict[str, File]:
+    """Return the files, each in the format that its numbers and the inputs show."""
+    inputs = [a for a in (problem.query, problem.key, problem.value) if a is not None]
+    single = all(array.dtype.itemsize <= _SINGLE for array in inputs)
+    return {
+        name: File.of(name, given, single=single).as_narrow_as(inputs)
+        for name, given in named.items()
+    }
+
+
 def _exactly_made(problem: Problem) -> Problem:
     """Return the problem with query, key and value projected in float64, if nobody said how."""
     made = problem.made_from
@@ -190,7 +232,7 @@ def _exactly_made(problem: Problem) -> Problem:
 
 
 def _unless_padding(packed: Array | None, own: Array) -> Array:
-    """Return an array made again; where it is not finite it pads, and stays as it was."""
+    """Return an array made again; padding, which is not finite there, stays as it was."""
     made = as_heads(packed, own)
     if made is None:
         return own
@@ -215,7 +257,7 @@ def _refuse_average(problem: Problem, names: Collection[str]) -> None:
     refuse_without_heads(problem.layout.weight_axes)
     if "weights" not in names:
         raise UsageError(
-            "average_heads (--average-heads) is about the weights, and none are given",
+            "average_heads (--average-heads) is about the weights, but none are given",
             hint="give weights=… (--expect weights=w.npy)",
         )
 

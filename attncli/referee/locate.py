@@ -24,7 +24,7 @@ Bools = npt.NDArray[np.bool_]
 
 _BLOCKS = (128, 64)
 _ROWS_AT_A_TIME = 256
-# Looking at each pair of query and key takes seconds beyond this.
+# Beyond this, looking at every pair of query and key takes seconds.
 _MOST_PAIRS = 2**28
 
 
@@ -83,7 +83,7 @@ def _sentences(
     yield from _one_value(found[wrong])
     yield from _nan_rows(found, seen)
     yield from _entries(rows)
-    # Rows of an output projection have no head whose mask could be asked.
+    # After an output projection no row belongs to one head, so no mask applies to it.
     if seen is not None and not rows.all() and seen.count.shape[1] in (1, rows.shape[1]):
         yield from _kinds_of_rows(problem, rows, seen)
     yield from _from_on("queries", np.any(rows, axis=(0, 1)))
@@ -93,11 +93,11 @@ def _sentences(
 
 
 def _one_value(found: Array) -> Iterator[str]:
-    """Say that all wrong elements are alike."""
+    """Say that all wrong elements are the same."""
     if not np.isfinite(found).any():
         yield "every wrong element is NaN or infinite"
     elif found.size > 1 and not found.any():
-        yield "every wrong element is 0, as where nothing was written"
+        yield "every wrong element is 0, as if nothing had been written"
     elif found.size > 1 and (found == found[0]).all():
         yield f"every wrong element is {found[0]:g}"
 
@@ -114,7 +114,7 @@ def _row_name(problem: Problem, rows: Bools) -> str:
 
 
 def _nan_rows(found: Array, seen: _Sight | None) -> Iterator[str]:
-    """Say that NaN stands where no key is seen, and nowhere else."""
+    """Say that only fully masked rows hold NaN."""
     rows = np.isnan(found).any(axis=-1)
     if seen is None or seen.count.shape[1] not in (1, rows.shape[1]):
         return
@@ -123,7 +123,7 @@ def _nan_rows(found: Array, seen: _Sight | None) -> Iterator[str]:
 
 
 def _entries(rows: Bools) -> Iterator[str]:
-    """Say which batch entries and which heads are wrong, where others are right."""
+    """Say which batch entries and heads are wrong, if others are right."""
     for axis, word in ((0, "batch entry"), (1, "head")):
         others = tuple({0, 1, 2} - {axis})
         bad = np.flatnonzero(rows.any(axis=others))
@@ -135,7 +135,7 @@ def _entries(rows: Bools) -> Iterator[str]:
 
 
 def _kinds_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]:
-    """Say what kind of row is wrong, where no row of another kind is."""
+    """Say which kind of row is wrong, if only one kind is."""
     keys = problem.shape[3]
     count = np.broadcast_to(seen.count, rows.shape)
     last = np.broadcast_to(seen.last, rows.shape)
@@ -158,7 +158,7 @@ def _kinds_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]
 
 
 def _from_on(what: str, wrong: Any) -> Iterator[str]:
-    """Say where along an axis the error begins, or that it has one place."""
+    """Say which range of an axis is wrong, or that only one index is."""
     bad = np.flatnonzero(wrong)
     first, last, length = int(bad[0]), int(bad[-1]), wrong.size
     if bad.size == length:

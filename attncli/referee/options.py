@@ -1,4 +1,4 @@
-"""How attncli is told to compute what a convention computes, given what the problem says already.
+"""The options with which attncli computes what a convention computes, beside those given.
 
 Each function makes or is an ``option`` of a `Convention`: the problem in, words out; empty
 where no option does the same.
@@ -97,7 +97,7 @@ def _placed_by(problem: Problem) -> set[str]:
 
 
 def without_placed(rule: str, also: str = "") -> Callable[[Problem], str]:
-    """Make the option that leaves a rule out, and the alignment that it alone asks for.
+    """Make the option that leaves a rule out, and the alignment that only it needs.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def without_placed(rule: str, also: str = "") -> Callable[[Problem], str]:
             if any(problem.visible.offsets):
                 # Both may have put the queries into the corner.
                 names.append("--causal-align or --query-offset" if in_corner else "--query-offset")
-            elif not in_corner:  # at key 0 they stand unless told otherwise, and if told so
+            elif not in_corner:  # they stand at key 0 by default, or because it was asked for
                 names.append("--causal-align, where it is given,")
         return f"leave {' and '.join(names)} out"
 
@@ -128,7 +128,7 @@ def without_alibi(problem: Problem) -> str:
 
 
 def without_rope(problem: Problem) -> str:
-    """Return how the rotary embedding is left out, and its base, which is for it alone."""
+    """Return how the rotary embedding is left out, and its base, which only it has."""
     usual = problem.rope is None or problem.rope.base == 10000
     return without_placed("--rope", "--rope" if usual else "--rope and --rope-base")(problem)
 

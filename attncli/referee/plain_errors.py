@@ -1,8 +1,8 @@
-"""How far the plain formula errs in a format: on all of a small problem, else on a sample.
+"""The error of the plain formula in a format: on a small problem, or a sample of a large one.
 
 The plain formula is Q·Kᵀ, softmax, ·V, every intermediate result stored in the format.
-What it errs by is measured against float64 on the very problem; `attncli.referee.tolerance`
-says what a file earns by it.
+Its error is measured against float64 on the problem itself; `attncli.referee.tolerance`
+derives the tolerance of a file from it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def plain_errors_of(
     precisions : mapping of str to Precision
         The format of each output.
     places : sequence of Place
-        Where else to measure.
+        Where to measure as well.
     """
     total = dict.fromkeys(precisions, Plain())
     for part in _chunks(problem):
@@ -101,10 +101,10 @@ def plain_errors_in(
     precisions: Mapping[str, Precision],
     known: Mapping[str, Plain],
 ) -> dict[str, Plain]:
-    """Return the plain formula's errors as they are known, and those in a few places more.
+    """Return the known errors of the plain formula, and those in a few more places.
 
-    Each row itself says how large an error may be; what is usual in its head, rows far
-    from it say.
+    How large an error may be is measured in each row itself; what is usual in its head is
+    measured in rows far from it.
 
     Parameters
     ----------

@@ -71,7 +71,7 @@ class Recipe:
     largest : float
         What overflows in the format of the file.
     resolution : float
-        The absolute tolerance of the files: what is smaller they do not show.
+        The absolute tolerance of the files: they show nothing smaller.
     file_fill : float
         The large negative number that the file's own scores hold, where they do.
     file_shapes : mapping of str to tuple of int
@@ -130,7 +130,7 @@ def vary(recipe: Recipe, **changes: Any) -> Recipe:
 
 
 def band(problem: Problem, *, offsets: tuple[int, ...] | None = None, **rules: Any) -> Bools:
-    """Return which keys the given rules alone let attend, (B or 1, 1, L, S).
+    """Return which keys only the given rules let each query attend to, (B or 1, 1, L, S).
 
     Parameters
     ----------

@@ -5,38 +5,40 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attncli.referee.another_factor import another_factor
-from attncli.referee.another_mask import another_mask, strongest_keys
-from attncli.referee.another_number import QUANTITIES, another
-from attncli.referee.conventions_alibi import ALIBI
-from attncli.referee.conventions_attended import ATTENDED
-from attncli.referee.conventions_axes import AXES
-from attncli.referee.conventions_blocks import BLOCKS, ONLINE
-from attncli.referee.conventions_causal import CAUSAL
-from attncli.referee.conventions_embeddings import EMBEDDINGS
-from attncli.referee.conventions_function import FUNCTION
-from attncli.referee.conventions_fused import FUSED
-from attncli.referee.conventions_heads import HEADS
-from attncli.referee.conventions_hiding import HIDING, TOGETHER
-from attncli.referee.conventions_mask import MASKS
-from attncli.referee.conventions_outputs import LSE, SCORES
-from attncli.referee.conventions_padding import BLIND_ROWS, PADDING
-from attncli.referee.conventions_positions import POSITIONS
-from attncli.referee.conventions_products import PRODUCTS
-from attncli.referee.conventions_projection import OUTPUT
-from attncli.referee.conventions_residual import RESIDUAL
-from attncli.referee.conventions_rope import ROPE
-from attncli.referee.conventions_scale import INPUTS, SCALES
-from attncli.referee.conventions_scores import BIAS, SOFTCAP
-from attncli.referee.conventions_shared import SHARED, SHARED_BIAS, SHARED_SINKS, SHARED_SLOPES
-from attncli.referee.conventions_sinks import SINKS
-from attncli.referee.conventions_softmax import PRECISION, SOFTMAX
-from attncli.referee.conventions_splits import SPLITS
-from attncli.referee.conventions_turns import TURNS
-from attncli.referee.conventions_window import WINDOW
-from attncli.referee.dropout import dropout, zeroed_weights
-from attncli.referee.one_part import one_part
-from attncli.referee.zeros_counted import zeros_counted
+from attncli.referee.catalogue.alibi import ALIBI
+from attncli.referee.catalogue.attended import ATTENDED
+from attncli.referee.catalogue.axes import AXES
+from attncli.referee.catalogue.blocks import BLOCKS, ONLINE
+from attncli.referee.catalogue.causal import CAUSAL
+from attncli.referee.catalogue.embeddings import EMBEDDINGS
+from attncli.referee.catalogue.fused_projection import FUSED
+from attncli.referee.catalogue.heads import HEADS
+from attncli.referee.catalogue.hiding import HIDING, TOGETHER
+from attncli.referee.catalogue.inputs import INPUTS
+from attncli.referee.catalogue.mask import MASKS
+from attncli.referee.catalogue.output_projection import OUTPUT
+from attncli.referee.catalogue.outputs import LSE, SCORES
+from attncli.referee.catalogue.padding import BLIND_ROWS, PADDING
+from attncli.referee.catalogue.positions import POSITIONS
+from attncli.referee.catalogue.products import PRODUCTS
+from attncli.referee.catalogue.residual import RESIDUAL
+from attncli.referee.catalogue.rope_rotation import ROPE_ROTATION
+from attncli.referee.catalogue.rope_use import ROPE_USE
+from attncli.referee.catalogue.scale import SCALES
+from attncli.referee.catalogue.score_function import FUNCTION
+from attncli.referee.catalogue.scores import BIAS, SOFTCAP
+from attncli.referee.catalogue.sinks import SINKS
+from attncli.referee.catalogue.softmax import PRECISION, SOFTMAX
+from attncli.referee.catalogue.splits import SPLITS
+from attncli.referee.catalogue.strides import SHARED, SHARED_BIAS, SHARED_SINKS, SHARED_SLOPES
+from attncli.referee.catalogue.window import WINDOW
+from attncli.referee.fitted.another_factor import another_factor
+from attncli.referee.fitted.another_mask import another_mask, strongest_keys
+from attncli.referee.fitted.another_number import another
+from attncli.referee.fitted.dropout import dropout, zeroed_weights
+from attncli.referee.fitted.one_part import one_part
+from attncli.referee.fitted.quantities import QUANTITIES
+from attncli.referee.fitted.zeros_counted import zeros_counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["CONVENTIONS", "FITTED", "SHOWN"]
 
 # Inputs first, because some build the recipe anew; then from the product to the files.
-# What happens to queries that see no key is decided when every rule is known.
+# What happens to fully masked rows is decided when every rule is known.
 CONVENTIONS = (
     *EMBEDDINGS,
     *POSITIONS,
@@ -62,8 +64,8 @@ CONVENTIONS = (
     *FUNCTION,
     *PRODUCTS,
     *SCALES,
-    *ROPE,
-    *TURNS,
+    *ROPE_USE,
+    *ROPE_ROTATION,
     *SOFTCAP,
     *BIAS,
     *SHARED_BIAS,
@@ -92,7 +94,7 @@ CONVENTIONS = (
 
 
 def _of_first(fitted: Callable[[Case, float], Convention | None]) -> Fitted:
-    """Look at one case alone, which tells enough."""
+    """Look only at the first case, which is enough."""
     return lambda cases, deadline: fitted(cases[0], deadline)
 
 
@@ -104,5 +106,5 @@ FITTED: tuple[Fitted, ...] = (
     strongest_keys,
 )
 
-# Made of all that the weights of the files show: they explain much, and say little.
+# Made of everything that the weights of the files show: they explain much, but say little.
 SHOWN: tuple[Callable[[Sequence[Case]], Convention | None], ...] = (another_mask, zeroed_weights)

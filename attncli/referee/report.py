@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from attncli.referee.convention import Convention
 
-__all__ = ["CheckReport", "Diagnosis", "Explanation", "Place", "Tolerance", "Verdict"]
+__all__ = ["Cause", "CheckReport", "Diagnosis", "Place", "Tolerance", "Verdict"]
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ class Verdict:
     worst_rows: tuple[Place, ...] = ()
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, kw_only=True)
+class Cause:
     """Conventions that make the numbers agree.
 
     Attributes
@@ -129,7 +129,7 @@ class Explanation:
     conventions : tuple of Convention
         One, or two that come together.
     options : tuple of str
-        How attncli is told to do the same, where it can be.
+        The options with which attncli does the same, where there are any.
     outputs : tuple of str
         The outputs that it explains.
     error : float
@@ -139,7 +139,7 @@ class Explanation:
     """
 
     conventions: tuple[Convention, ...]
-    options: tuple[str, ...]
+    options: tuple[str, ...] = ()
     outputs: tuple[str, ...]
     error: float
     fails_at: str = ""
@@ -150,16 +150,16 @@ class Explanation:
         return "+".join(convention.name for convention in self.conventions)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Diagnosis:
     """Why the numbers differ, as far as that could be found.
 
     Attributes
     ----------
-    explanations : tuple of Explanation
+    explanations : tuple of Cause
         All explain the data equally; empty where nothing does.
     apart : str
-        Which inputs would tell several explanations apart; else empty.
+        What would distinguish several explanations; empty unless there are several.
     findings : tuple of str
         Where the error is, as sentences.
     scope : str
@@ -171,17 +171,17 @@ class Diagnosis:
     too_large : tuple of str
         The conventions that need more of the problem at once than can be tried.
     tolerated : bool
-        The errors are within the tolerance of a 16-bit format, but larger than they need be.
+        The errors are within the tolerance of a 16-bit format, but larger than they need to be.
     unexplained : tuple of str
         Wrong outputs that no explanation explains, where others are explained.
     """
 
-    explanations: tuple[Explanation, ...]
-    apart: str
-    findings: tuple[str, ...]
-    scope: str
+    explanations: tuple[Cause, ...] = ()
+    apart: str = ""
+    findings: tuple[str, ...] = ()
+    scope: str = "all"
     tried: int
-    complete: bool
+    complete: bool = True
     too_large: tuple[str, ...] = ()
     tolerated: bool = False
     unexplained: tuple[str, ...] = ()
@@ -189,7 +189,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, eq=False)
 class CheckReport:
-    """Is it right, and if not, what happened? Printable; from `attncli.check`.
+    """The verdicts on the outputs, and the diagnosis. Printable; from `attncli.check`.
 
     Attributes
     ----------
@@ -219,7 +219,7 @@ class CheckReport:
         Raises
         ------
         UsageError
-            No such output was checked.
+            The output was not checked.
         ShapeError
             The file has another shape than the answer.
         """
@@ -243,7 +243,7 @@ class CheckReport:
 
     @property
     def told_diagnosis(self) -> Diagnosis | None:
-        """The diagnosis, but where none was found of a file that is said to be another output."""
+        """The diagnosis; None where it explains nothing and a file seems to be another output."""
         found = self.diagnosis
         meant = any(verdict.shape_of for verdict in self.verdicts)
         return None if found is not None and meant and not found.explanations else found

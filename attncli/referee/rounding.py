@@ -47,7 +47,7 @@ class Precision:
     Attributes
     ----------
     name : str
-        float16, bfloat16, float32 or float64; tf32 for factors of products alone.
+        float16, bfloat16, float32 or float64; tf32 only for factors of products.
     eps : float
         Distance from 1 to the next number.
     largest : float
@@ -128,7 +128,7 @@ def narrowest(values: npt.NDArray[Any], given: Precision, *, least: int | None =
     given : Precision
         The format they are stored in.
     least : int, optional
-        So many numbers that are no eighths must tell; four unless given.
+        So many numbers must not be eighths; four unless given.
     """
     if given.name in ("float16", "bfloat16"):
         return given
@@ -178,7 +178,7 @@ def printed_digits(values: npt.NDArray[np.float64]) -> Digits:
     enough = decimals >= _LEAST or (decimals == _LEAST - 1 and all_decimals >= _FEW)
     if not enough:
         return Digits()
-    # Numbers below 1 that are all of one decade do not tell which of the two it was.
+    # Numbers below 1 that are all of one decade fit both.
     either = all_significant == all_decimals and significant < decimals
     return Digits(float(f"5e-{decimals + 1}"), relative if either else 0.0)
 
@@ -206,7 +206,7 @@ def _nearest(array: Array, dropped: int) -> Array:
 
 
 def truncated_to_tf32(array: Array) -> Array:
-    """Return float32 without the bits that TF32 has not: nearer to 0."""
+    """Return float32 truncated toward 0 to the bits that TF32 has."""
     dropped = _DROPPED["tf32"]
     return np.where(np.isfinite(array), _cut(_bits(array), dropped), array)
 

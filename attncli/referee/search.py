@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +14,14 @@ from attncli.referee.convention import Convention, Need
 from attncli.referee.fit import Fit, agrees, fit, leaves_less, may_agree
 from attncli.referee.options import together
 from attncli.referee.registry import CONVENTIONS, FITTED, SHOWN
-from attncli.referee.report import Explanation
+from attncli.referee.report import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from attncli.problem import Problem
     from attncli.referee.recipe import Recipe
 
-__all__ = ["Search", "follow", "needs_of"]
+__all__ = ["Search", "Searched", "follow", "needs_of"]
 
 Array = npt.NDArray[Any]
 Group = tuple[Convention, ...]
@@ -30,24 +30,41 @@ Group = tuple[Convention, ...]
 # most one file in a thousand may be given a false name.
 _BITS_FOR_ONE = 18.0
 _BITS_FOR_TWO = 24.0
-# A scale that was fitted agrees with a few numbers whatever they are.
+# A fitted scale agrees with a few numbers whatever they are.
 _BITS_FOR_FITTED = 100.0
 # An explanation this many times worse than the best is not equally good.
 _EQUALLY_GOOD = 1.5
 _ROUNDING = 0.05
-# A sum in float16, a key at a time, takes longer than all else together; of an online
-# softmax, of parts, heads and strides there are many ways to go wrong, and each is enough.
-_ALONE = {"precision", "online softmax", "splits", "number of heads", "strides"}
-# Two of these together may be one other scale.
-_AS_A_SCALE = {"scale", "softmax"}
-_CONCERNS = {
-    "lse": {"lse"},
-    "scores": {"scores", "raw", "capped"},
-    "precision": {"context"},
-    "output projection": {"context"},
-    "output bias": {"context"},
-    "number of heads": {"context"},
-}
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What searches found, and how far they came.
+
+    Attributes
+    ----------
+    causes : tuple of Cause
+        Those of one search begin with the best; empty where there is none.
+    tried : int
+        How many conventions and pairs were evaluated.
+    complete : bool
+        False where the time limit came first.
+    """
+
+    causes: tuple[Cause, ...]
+    tried: int
+    complete: bool
+
+    def __add__(self, other: Searched) -> Searched:
+        return Searched(
+            self.causes + other.causes,
+            self.tried + other.tried,
+            self.complete and other.complete,
+        )
+
+    def or_else(self, cause: Cause) -> Searched:
+        """Return the same with a cause where none was found."""
+        return self if self.causes else replace(self, causes=(cause,))
 
 
 class Search:
@@ -75,30 +92,41 @@ class Search:
         self._shapes_are_right = bool(canonical)
         self._firsts: dict[tuple[int, str], Recipe | None] = {}
 
-    def run(self, *, pairs: bool = True) -> tuple[Explanation, ...]:
-        """Return the explanations, the best first; empty where there is none.
+    @property
+    def scope(self) -> str:
+        """What is tried on: ``all``, or ``slices`` of a large problem."""
+        return "slices" if self.cases.sliced else "all"
+
+    def run(self, *, pairs: bool = True) -> Searched:
+        """Search for causes.
 
         Parameters
         ----------
         pairs : bool
             Try two mistakes together, too.
         """
-        alone = sorted(self._sensible(), key=lambda convention: self._cost((convention,)))
-        least = self._cost((alone[0],)) if alone else 0
-        quick = [(one,) for one in alone if self._cost((one,)) <= least]
-        found = self._explain(quick, _BITS_FOR_ONE)
-        # Before those that take long: of a large problem the time may not suffice for all.
-        fitted = [] if found else self._fitted()
-        found += self._explain([(one,) for one in alone[len(quick) :]], _BITS_FOR_ONE)
-        shown = [] if found or fitted else self._shown()
-        if not found and pairs:
-            two = self._pairs(alone)
-            if fitted:
-                two = [pair for pair in two if {c.topic for c in pair} <= _AS_A_SCALE]
-            found = self._explain(two, _BITS_FOR_TWO)
-        explanations = [self._explanation(*item) for item in _best(found or fitted or shown)]
-        everywhere = [explanation for explanation in explanations if not explanation.fails_at]
-        return tuple(everywhere or explanations)
+        causes = self._causes(pairs=pairs)
+        return Searched(causes, self.tried, self.complete)
+
+    def _causes(self, *, pairs: bool) -> tuple[Cause, ...]:
+        causes = tuple(self._cause(*item) for item in _best(self._explained(pairs=pairs)))
+        return tuple(cause for cause in causes if not cause.fails_at) or causes
+
+    def _explained(self, *, pairs: bool) -> list[tuple[Fit, Group]]:
+        """Return the groups of the first kind that explains anything, and how well each does."""
+        conventions = sorted(self._sensible(), key=lambda convention: self._cost((convention,)))
+        singles = [(convention,) for convention in conventions]
+        least = self._cost(singles[0]) if singles else 0
+        quick = [group for group in singles if self._cost(group) <= least]
+        soon = self._explain(quick, _BITS_FOR_ONE)
+        # Before the slow ones: the time may not suffice for all of them on a large problem.
+        fitted = [] if soon else self._fitted()
+        one = soon + self._explain(singles[len(quick) :], _BITS_FOR_ONE)
+        if one:
+            return one
+        shown = [] if fitted else self._shown()
+        tried = self._pairs(conventions, like_a_scale=bool(fitted)) if pairs else []
+        return self._explain(tried, _BITS_FOR_TWO) or fitted or shown
 
     def _fitted(self) -> list[tuple[Fit, Group]]:
         """Explain by a scale, a factor or a number of zeros of any size."""
@@ -109,7 +137,7 @@ class Search:
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
     def _shown(self) -> list[tuple[Fit, Group]]:
-        """Explain by zeros and a mask that the weights of the files show."""
+        """Explain by zeros and masks that the weights of the files show."""
         cases = self.cases.of(frozenset())
         if time.monotonic() > self.deadline or not cases:
             return []
@@ -117,23 +145,24 @@ class Search:
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
     def _sensible(self) -> list[Convention]:
-        """Return the conventions that bear on the outputs and can be applied."""
-        names = set(self._question.files)
+        """Return the conventions that bear on the outputs and apply to the problem."""
+        names = frozenset(self._question.files)
         problem = self._question.problem
         concerned = [
             convention
             for convention in CONVENTIONS
-            if names & _CONCERNS.get(convention.topic, names)
+            if convention.topic.shows_in(names)
             and not (convention.projects and problem.made_from is None)
             and not (convention.reshapes and self._shapes_are_right)
         ]
         able = [c for c in concerned if self._can((c,), self.cases.of(c.needs))]
-        never = _absent(problem)
-        self.too_large = tuple(c.name for c in concerned if c not in able and c.topic not in never)
-        return [c for c in able if self._has_sense(c)]
+        self.too_large = tuple(
+            c.name for c in concerned if c not in able and not c.topic.absent(problem)
+        )
+        return [c for c in able if self._makes_sense(c)]
 
-    def _has_sense(self, convention: Convention) -> bool:
-        """Return whether a convention can be applied to the problem, so long as there is time."""
+    def _makes_sense(self, convention: Convention) -> bool:
+        """Return whether a convention applies to the problem; False when the time is over."""
         if time.monotonic() > self.deadline:
             self.complete = False
             return False
@@ -146,12 +175,20 @@ class Search:
         projects = any(one.projects for one in group)
         return ready and not (projects and not all(case.projectable for case in cases))
 
-    def _pairs(self, conventions: Sequence[Convention]) -> list[Group]:
-        """Return all pairs of different topics, those that cost least first."""
+    def _pairs(self, conventions: Sequence[Convention], *, like_a_scale: bool) -> list[Group]:
+        """Return the pairs that are tried, those that cost least first.
+
+        Parameters
+        ----------
+        conventions : sequence of Convention
+        like_a_scale : bool
+            Only those that may come to one other scale, which was found already.
+        """
         pairs = [
-            (one, other)
-            for one, other in combinations(conventions, 2)
-            if not _exclude(one, other) and not {one.topic, other.topic} & _ALONE
+            pair
+            for pair in combinations(conventions, 2)
+            if _may_come_together(*pair)
+            and (not like_a_scale or all(c.topic.like_a_scale for c in pair))
         ]
         return sorted(pairs, key=self._cost)
 
@@ -195,15 +232,15 @@ class Search:
         return recipe is not None and not may_agree(self._question, probe, recipe)
 
     def _needed(self, group: Group, cases: Sequence[Case], recipes: Sequence[Recipe]) -> bool:
-        """Return whether rounded factors beside another mistake are more than other noise."""
-        rest = tuple(convention for convention in group if convention.topic != "products")
+        """Return whether rounded factors beside another mistake are more than just other noise."""
+        rest = tuple(convention for convention in group if not convention.topic.only_rounds)
         if not rest or len(rest) == len(group):
             return True
         others = [self._follow(case, rest) for case in cases]
         return leaves_less(cases, recipes, [recipe for recipe in others if recipe is not None])
 
     def _follow(self, case: Case, group: Group) -> Recipe | None:
-        """Do as `follow`, and remember what comes of the first convention alone."""
+        """Do as `follow` does, and remember the recipe of the first convention."""
         place = id(case), group[0].name
         if place not in self._firsts:
             self._firsts[place] = group[0].apply(case.recipe)
@@ -212,11 +249,15 @@ class Search:
             return recipe
         return group[1].apply(recipe)
 
-    def _explanation(self, result: Fit, group: Group) -> Explanation:
+    def _cause(self, result: Fit, group: Group) -> Cause:
         problem = self._question.problem
-        options = together(convention.option(problem) for convention in group)
-        outputs = tuple(self._question.files)
-        return Explanation(group, options, outputs, result.error, self._fails_at(group))
+        return Cause(
+            conventions=group,
+            options=together(convention.option(problem) for convention in group),
+            outputs=tuple(self._question.files),
+            error=result.error,
+            fails_at=self._fails_at(group),
+        )
 
     def _fails_at(self, group: Group) -> str:
         """Return a part of a large problem that the group does not explain, if one is found."""
@@ -229,16 +270,9 @@ class Search:
         return ""
 
 
-def _absent(problem: Problem) -> set[str]:
-    """Return topics whose mistakes cannot be: there is no such thing in the problem."""
-    present = {"bias": problem.bias is not None, "mask": problem.visible.mask is not None}
-    return {topic for topic, there in present.items() if not there}
-
-
-def _exclude(one: Convention, other: Convention) -> bool:
-    """Return whether two conventions change the same step, or one a part of the other's."""
-    mine, others = one.topic.split(), other.topic.split()
-    return all(word == another for word, another in zip(mine, others, strict=False))
+def _may_come_together(one: Convention, other: Convention) -> bool:
+    mine, others = one.topic, other.topic
+    return not (mine.alone or others.alone or mine.excludes(others))
 
 
 def needs_of(group: Group) -> frozenset[Need]:
@@ -255,7 +289,7 @@ def follow(case: Case, group: Group) -> Recipe | None:
 
 
 def _best(found: list[tuple[Fit, Group]]) -> list[tuple[Fit, Group]]:
-    """Return those about as good as the best, the best first; variants where nothing simpler is."""
+    """Return those about as good as the best, best first; variants where nothing simpler is."""
     names = {convention.name for _, group in found for convention in group}
     found = [item for item in found if not any(names & {*c.variant_of} for c in item[1])]
     found = sorted(found, key=lambda item: item[0].rms)

@@ -90,7 +90,7 @@ def step_function(step: str) -> Callable[[Recipe, Array], Array]:
 def softmax_over(recipe: Recipe, scores: Array, axis: int = -1) -> tuple[Array, Array]:
     """Return weights and lse, the softmax running over an axis; sinks count where it is the keys.
 
-    What sees nothing gets weights 0 and lse −inf.
+    Fully masked rows get weights 0 and lse −inf.
     """
     sinks = recipe.problem.sinks if axis == -1 else None
     top = scores.max(axis, keepdims=True)
@@ -104,7 +104,7 @@ def softmax_over(recipe: Recipe, scores: Array, axis: int = -1) -> tuple[Array, 
         total = total + np.exp(sink - shift)
     weights = np.where(total == 0, 0, share / total)
     lse = np.log(total) + shift
-    # Over another axis there is no denominator of a query: the usual one is reported.
+    # Over another axis no query has a denominator of its own: report the usual lse.
     return weights, lse[..., 0] if axis == -1 else softmax_over(recipe, scores)[1]
 
 
@@ -152,6 +152,6 @@ def present_average(problem: Problem, name: str, array: Array) -> Array:
 
 
 def shared(problem: Problem, array: Array) -> Array:
-    """Return keys or values (B or 1, H, S, ·): each head's own copy of what its group shares."""
+    """Return keys or values (B or 1, H, S, ·), repeated for each head of a group."""
     times = problem.query.shape[1] // array.shape[1]
     return array if times == 1 else np.asarray(np.repeat(array, times, axis=1))

@@ -1,8 +1,8 @@
-"""Queries whose scores a large bias leaves no digits: nothing of them can be judged.
+"""Queries whose scores lose all digits to a large bias: they cannot be judged.
 
-A mask that is written as a bias of −1e9 gives a query all of whose keys it hides weights of
-rounding: in float32 numbers near 1e9 are 64 apart, in float16 there are none. What the plain
-formula errs by there is as large as the values, and would be everybody's tolerance.
+Where a bias of −1e9 stands for a mask, the weights of a fully masked row are rounding error:
+in float32 the numbers near 1e9 are 64 apart, and float16 has none. There the error of the plain
+formula is as large as the values, and would become the tolerance of the whole file.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["swamped_queries", "told", "with_the_answer", "without"]
 
 Bools = npt.NDArray[np.bool_]
-# Scores so far apart are no scores.
+# Scores that cannot be closer than this carry no information.
 _TOO_FAR = 0.5
 # What is made before the bias is added.
 _BEFORE = ("raw", "capped")
 
 
 def swamped_queries(problem: Problem, files: Mapping[str, File]) -> Bools | None:
-    """Return which queries see no key but with a bias that swamps scores in a file's format.
+    """Return the queries all of whose keys have a bias that swamps scores in a file's format.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def swamped_queries(problem: Problem, files: Mapping[str, File]) -> Bools | None
 
 
 def without(problem: Problem, swamped: Bools) -> Problem:
-    """Return the problem in which these queries see nothing."""
+    """Return the problem with these queries fully masked."""
     bias = np.asarray(problem.bias)
     return replace(problem, bias=np.where(swamped[..., None], -np.inf, bias))
 
@@ -87,5 +87,5 @@ def told(problem: Problem, swamped: Bools) -> str:
     are = "is" if some == 1 else "are"
     return (
         f"{some} of {counted(all_, 'query', 'queries')} {are} not judged: the bias of all their "
-        "keys is so large that it leaves the scores no digits; −inf hides keys"
+        "keys is so large that the scores lose all digits; hide keys with −inf instead"
     )

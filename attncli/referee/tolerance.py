@@ -1,4 +1,4 @@
-"""A tolerance that is earned: how wrong an output may be that was computed rightly.
+"""An earned tolerance: how large the errors of a correct computation may be.
 
 The plain formula (Q·Kᵀ, softmax, ·V, every intermediate result stored in the format
 of the file) is one right way to compute it. Its largest error against float64 is
@@ -9,9 +9,9 @@ place of numbers around 1; but the largest of many errors is a matter of luck. O
 problem it is measured on a sample of its rows, and on those that look wrong by it: rows of
 hot scores that nearly tie err by far more than others, whoever computes them.
 
-In a 16-bit format that is much beside a context whose values nearly cancel: a lost key
-would pass. Errors of rounding have either sign and are rarely at their largest; so the
-root of their mean square is held to the plain formula's, too, and more strictly.
+In a 16-bit format that is large compared with a context whose values nearly cancel: a lost
+key would pass. Rounding errors have either sign and are rarely at their largest; so their
+root mean square is held to that of the plain formula, too, and more strictly.
 
 Elements that are huge beside the others (scores with a bias of −1e9) round by huge
 amounts: what an element's own rounding explains is not counted as error of the formula.
@@ -68,6 +68,6 @@ def _earned_rms(plain: Plain, precision: Precision, digits: Digits) -> float:
     stored = 0.5 * precision.eps * plain.rms_answer
     summed = 4 * min(precision.eps, PRECISIONS["float32"].eps) * plain.size
     printed = digits.absolute + digits.relative * plain.rms_answer
-    # That of a few rows says little.
+    # The root mean square of a few rows is unreliable.
     factor = _RMS_FACTOR * (1 + 2 / math.sqrt(max(plain.rows, 1)))
     return factor * plain.rms + stored + summed + printed

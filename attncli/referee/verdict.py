@@ -1,4 +1,4 @@
-"""Measure how far the numbers of a file lie from the answer, and where."""
+"""Measure how far the numbers of a file are from the answer, and where."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Errors", "canonical", "distance", "measure", "root_mean_square"]
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 _WORST_ROWS = 5
-# Wrong elements, of all, beside which others may be wrong that are nearer to the answer.
+# Where no larger share is outside the tolerance, elements nearer to the answer may be wrong, too.
 _FEW = 0.05
 
 
@@ -45,7 +45,7 @@ def distance(found: Array, answer: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """The errors of one output beside what is tolerated, one by one and together.
+    """The errors of one output and what is tolerated, one by one and together.
 
     Attributes
     ----------
@@ -72,15 +72,15 @@ class Errors:
 
     @property
     def passed(self) -> bool:
-        """Whether all is tolerated."""
+        """Whether all errors are tolerated."""
         return not self.outside.any() and not self._too_large_together
 
     @property
     def wrong(self) -> Bools:
         """Which elements are wrong.
 
-        Those outside the tolerance; where they are few and yet the errors are too large
-        together, those too that are larger than the root of their mean square may be.
+        Those outside the tolerance; where they are few but the errors together are too large,
+        also those that exceed the largest root mean square allowed.
         """
         few = np.count_nonzero(self.outside) <= _FEW * self.outside.size
         if few and self._too_large_together:
@@ -171,7 +171,7 @@ def _place(
     batch, head, query, column = index
     axes = problem.layout.weight_axes
     keyed = name not in ("context", "lse")
-    # After an output projection, or an average, the heads are no more.
+    # After an output projection, or an average, there are no heads any more.
     mixed = answer.shape[1] < problem.shape[1]
     return Place(
         batch=batch if "b" in axes else None,

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from attncli.referee.report import (
+        Cause,
         CheckReport,
         Diagnosis,
-        Explanation,
         Place,
         Tolerance,
         Verdict,
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["diagnosis_lines", "place_text", "report_lines", "verdict_lines"]
 
-_ONE_NUMBER = "a file that holds one number alone names no mistake"
+_ONE_NUMBER = "every number in the file is the same, so no mistake can be identified"
 _NOTHING_KNOWN = "no known convention explains the numbers ({} tried)"
-# More explanations than this help nobody.
+# More explanations than this would help nobody.
 _SHOWN = 5
 _COUNTS = ("none", "one", "two", "three")
 
@@ -41,14 +41,14 @@ def report_lines(report: CheckReport) -> Iterator[str]:
 
 
 def verdict_lines(verdict: Verdict) -> Iterator[str]:
-    """Yield what was measured of one output: a headline, and lines that are indented."""
+    """Yield what was measured for one output: a headline, then indented lines."""
     word = "ok" if verdict.passed else "MISMATCH"
     yield f"{verdict.name}: {word} ({verdict.format}, shape {shape_text(verdict.shape)})"
     if verdict.tolerance is None:
         yield from _misshapen_lines(verdict)
         return
     if verdict.largest is None:
-        yield "  every number is the answer's"
+        yield "  every number equals the answer"
     else:
         yield f"  largest error {_number(verdict.largest)} at {place_text(verdict.largest)}"
     if verdict.largest_relative is not None:
@@ -87,7 +87,7 @@ def _tolerance_lines(verdict: Verdict, tolerance: Tolerance) -> Iterator[str]:
 
 
 def _percent(count: int, all_: int) -> str:
-    """Return a share in percent, which is 100 only where it is all."""
+    """Return a share in percent; it is 100 only where nothing is missing."""
     share = 100 * count / all_
     return f"{share if count == all_ else min(share, 99.9):.3g}"
 
@@ -112,7 +112,7 @@ def _number(place: Place) -> str:
 
 
 def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield what was found out."""
+    """Yield the diagnosis."""
     yield f"diagnosis: {_summary(diagnosis)}"
     for explanation in diagnosis.explanations[:_SHOWN]:
         yield from _explanation_lines(explanation)
@@ -122,13 +122,13 @@ def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.apart:
         yield f"  {diagnosis.apart}"
     if diagnosis.explanations and diagnosis.scope == "slices":
-        yield "  (tried on slices: around the first wrong row and the worst, and a few others)"
+        yield "  (tried on slices: around the first and the worst wrong row, and a few others)"
     for finding in diagnosis.findings:
         yield f"  {finding}"
     if diagnosis.too_large and not diagnosis.explanations:
-        yield f"  too large to be tried: {', '.join(diagnosis.too_large)}"
+        yield f"  too large to try: {', '.join(diagnosis.too_large)}"
     if not diagnosis.complete:
-        yield f"  the time limit came after {diagnosis.tried} tries; there may be more"
+        yield f"  the time limit was reached after {diagnosis.tried} tries; there may be more"
 
 
 def _summary(diagnosis: Diagnosis) -> str:
@@ -140,11 +140,14 @@ def _summary(diagnosis: Diagnosis) -> str:
 
 
 def _in_part(diagnosis: Diagnosis) -> str | None:
-    """Return what is explained where that is not all, or no verdict."""
+    """Return the summary where a part is explained, or errors within the tolerance."""
     if diagnosis.tolerated:
-        return "the errors are tolerated, and yet they are no rounding: a mistake explains them"
+        return (
+            "the errors are within tolerance, but they are not rounding: a known mistake "
+            "explains them"
+        )
     if all(explanation.fails_at for explanation in diagnosis.explanations):
-        return "a part of the numbers is explained"
+        return "some of the numbers are explained"
     if diagnosis.unexplained:
         explained = dict.fromkeys(n for e in diagnosis.explanations for n in e.outputs)
         rest = _listed(diagnosis.unexplained)
@@ -166,7 +169,7 @@ def _listed(names: Sequence[str]) -> str:
     return f"{' and '.join(names)} {verb}"
 
 
-def _explanation_lines(explanation: Explanation) -> Iterator[str]:
+def _explanation_lines(explanation: Cause) -> Iterator[str]:
     for number, convention in enumerate(explanation.conventions):
         lead = "  and " if number else "  "
         yield f"{lead}{convention.meaning} [{convention.name}]"
@@ -175,11 +178,11 @@ def _explanation_lines(explanation: Explanation) -> Iterator[str]:
         which = _reproduced(explanation)
         yield f"    attncli reproduces {which} with: {'; '.join(explanation.options)}"
     if explanation.fails_at:
-        yield f"    it does not explain all: not {explanation.fails_at}"
-    yield f"    error that is left in {', '.join(explanation.outputs)}: {explanation.error:.3g}"
+        yield f"    it does not explain everything: it fails at {explanation.fails_at}"
+    yield f"    remaining error in {', '.join(explanation.outputs)}: {explanation.error:.3g}"
 
 
-def _reproduced(explanation: Explanation) -> str:
+def _reproduced(explanation: Cause) -> str:
     mistakes, told = len(explanation.conventions), len(explanation.options)
     if told < mistakes:
         return f"{_COUNTS[told]} of the {_COUNTS[mistakes]} mistakes"

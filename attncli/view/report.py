@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from attncli.referee.convention import Convention
-    from attncli.referee.report import CheckReport, Explanation, Verdict
+    from attncli.referee.report import Cause, CheckReport, Verdict
 
 __all__ = ["as_dict", "renderables", "worst_rows"]
 
@@ -38,19 +38,19 @@ def as_dict(report: CheckReport) -> dict[str, Any]:
         "diagnosis": diagnosis
         and {
             **_plain(diagnosis),
-            "explanations": [_explanation(e) for e in diagnosis.explanations],
+            "explanations": [_cause(cause) for cause in diagnosis.explanations],
         },
     }
 
 
-def _explanation(explanation: Explanation) -> dict[str, Any]:
+def _cause(cause: Cause) -> dict[str, Any]:
     return {
-        "name": explanation.name,
-        "conventions": [_convention(convention) for convention in explanation.conventions],
-        "options": list(explanation.options),
-        "outputs": list(explanation.outputs),
-        "error": _plain(explanation.error),
-        "fails_at": explanation.fails_at,
+        "name": cause.name,
+        "conventions": [_convention(convention) for convention in cause.conventions],
+        "options": list(cause.options),
+        "outputs": list(cause.outputs),
+        "error": _plain(cause.error),
+        "fails_at": cause.fails_at,
     }
 
 

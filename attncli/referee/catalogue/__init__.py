@@ -1,0 +1,1 @@
+"""The catalogue of conventions, each file on the mistakes of one step."""

@@ -1,0 +1,189 @@
+"""Mistakes of kernels that go over the keys block by block."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee import topics
+from attncli.referee.catalogue.helpers import SIZES, with_zeros
+from attncli.referee.convention import Apply, Convention, with_rule
+from attncli.referee.stages import over_heads, softmax_over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.referee.recipe import Recipe
+
+__all__ = ["BLOCKS", "ONLINE"]
+
+Array = npt.NDArray[Any]
+
+
+def _without_keys(lost: Callable[[int], slice | None]) -> Apply:
+    """Make an `apply` that leaves out some of so many keys."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        keys = recipe.problem.shape[3]
+        gone = lost(keys)
+        if gone is None:
+            return None
+        kept = np.ones(keys, np.bool_)
+        kept[gone] = False
+        return with_rule(recipe, "block", kept[None, None, None])
+
+    return apply
+
+
+def _last(block: int) -> Apply:
+    """Leave out the last block, be it whole or not."""
+    return _without_keys(lambda n: slice((n - 1) // block * block, n) if n > block else None)
+
+
+def _first(block: int) -> Apply:
+    return _without_keys(lambda n: slice(0, block) if n > block else None)
+
+
+def _zeros_counted(block: int) -> Apply:
+    """Count the keys of zeros that fill the last block: each has the score 0."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        extra = -recipe.problem.shape[3] % block
+        return with_zeros(recipe, extra) if extra else None
+
+    return apply
+
+
+def _block(name: str, meaning: str, apply: Apply, *, fix: str, shows: str) -> Convention:
+    return Convention(
+        name=name, topic=topics.BLOCKS, meaning=meaning, fix=fix, shows=shows, apply=apply
+    )
+
+
+def _of_each_size(
+    name: str, meaning: str, make: Callable[[int], Apply], *, fix: str, shows: str
+) -> tuple[Convention, ...]:
+    """Return a mistake with blocks of each size, which stands in its words as {}."""
+    return tuple(
+        _block(
+            name.format(size),
+            meaning.format(size),
+            make(size),
+            fix=fix.format(size),
+            shows=shows.format(size, size),
+        )
+        for size in SIZES
+    )
+
+
+BLOCKS = (
+    *_of_each_size(
+        "last_block_of_{}_lost",
+        "the last block of {} keys, which may be incomplete, is left out",
+        _last,
+        fix="go over all ⌈S/{}⌉ blocks, and mask the rest of the last one",
+        shows="more than {} keys, another number of them in the last block of {}",
+    ),
+    *_of_each_size(
+        "first_block_of_{}_lost",
+        "the first block of {} keys is left out",
+        _first,
+        fix="begin with block 0",
+        shows="more than {} keys",
+    ),
+    *_of_each_size(
+        "zeros_to_{}_counted",
+        "the keys are filled up with zeros to a multiple of {}, and the zeros get weight",
+        _zeros_counted,
+        fix="give the keys beyond the last the score −inf",
+        shows="another number of zeros up to a multiple of {}",
+    ),
+    _block(
+        "last_key_lost",
+        "the last key is left out",
+        _without_keys(lambda n: slice(n - 1, n) if n > 1 else None),
+        fix="go over all S keys",
+        shows="more than one key",
+    ),
+    _block(
+        "first_key_lost",
+        "the first key is left out",
+        _without_keys(lambda n: slice(0, 1) if n > 1 else None),
+        fix="begin with key 0",
+        shows="more than one key",
+    ),
+)
+
+
+def _online(block: int, *, context: bool, total: bool) -> Apply:
+    """Make an `apply` that adds blocks up without rescaling what was added up before.
+
+    Parameters
+    ----------
+    block : int
+    context, total : bool
+        What is not rescaled: the sum of the values, the sum of the exponentials.
+    """
+
+    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
+        starts = np.arange(0, scores.shape[-1], block)
+        tops = np.maximum.accumulate(np.maximum.reduceat(scores, starts, axis=-1), axis=-1)
+        then = np.repeat(tops, block, axis=-1)[..., : scores.shape[-1]]
+        at_last = tops[..., -1:]
+        fresh, stale = _exponentials(scores, at_last), _exponentials(scores, then)
+        sum_ = (stale if total else fresh).sum(-1, keepdims=True)
+        if recipe.problem.sinks is not None:
+            sum_ = sum_ + _exponentials(over_heads(recipe.problem.sinks), at_last)
+        weights = (stale if context else fresh) / np.where(sum_ == 0, 1, sum_)
+        lse = np.log(sum_) + at_last if total else softmax_over(recipe, scores)[1][..., None]
+        return weights, lse[..., 0]
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        return replace(recipe, softmax=softmax) if recipe.problem.shape[3] > block else None
+
+    return apply
+
+
+def _exponentials(scores: Array, shift: Array) -> Array:
+    powers: Array = np.exp(scores - np.where(np.isneginf(shift), 0, shift))
+    return powers
+
+
+def _rescaled(name: str, what: str, apply: Apply, size: int) -> Convention:
+    return Convention(
+        name=name,
+        topic=topics.ONLINE_SOFTMAX,
+        meaning=f"where a block of {size} keys raises the row's maximum, {what} not rescaled",
+        fix="multiply both sums with exp(old maximum − new maximum) before a block is added",
+        shows=f"rows whose largest score is not among the first {size} keys",
+        apply=apply,
+    )
+
+
+ONLINE = tuple(
+    convention
+    for size in SIZES
+    for convention in (
+        _rescaled(
+            f"online_sums_stale_{size}",
+            "what was added up before is",
+            _online(size, context=True, total=True),
+            size,
+        ),
+        _rescaled(
+            f"online_context_stale_{size}",
+            "the sum of the values is",
+            _online(size, context=True, total=False),
+            size,
+        ),
+        _rescaled(
+            f"online_denominator_stale_{size}",
+            "the denominator is",
+            _online(size, context=False, total=True),
+            size,
+        ),
+    )
+)

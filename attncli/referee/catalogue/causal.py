@@ -1,0 +1,227 @@
+"""Mistakes with the causal rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attncli.referee import topics
+from attncli.referee.catalogue.helpers import SIZES, changed
+from attncli.referee.convention import Apply, Convention, with_rule, without
+from attncli.referee.options import aligned, also_causal, without_placed
+from attncli.referee.recipe import Recipe, band, distance, recipe_of, vary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["CAUSAL"]
+
+Offsets = tuple[int, ...]
+
+
+def _causal_at(offsets: Callable[[Recipe], Offsets | None], *, given: bool = True) -> Apply:
+    """Make an `apply` with the causal rule, and the window, at other offsets."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem, visible = recipe.problem, recipe.problem.visible
+        there = _in_slice(recipe, offsets)
+        if there is None or (there == visible.offsets if given else visible.causal):
+            return None
+        if visible.causal or not given:
+            recipe = with_rule(recipe, "causal", band(problem, causal=True, offsets=there))
+        if visible.window is not None and given:
+            window = band(problem, window=visible.window, offsets=there)
+            recipe = with_rule(recipe, "window", window)
+        return recipe if visible.causal or visible.window or not given else None
+
+    return apply
+
+
+def _in_slice(recipe: Recipe, offsets: Callable[[Recipe], Offsets | None]) -> Offsets | None:
+    """Return offsets of the whole for a slice, whose first query is not the first query."""
+    whole = offsets(recipe)
+    return None if whole is None else tuple(offset + recipe.start for offset in whole)
+
+
+def _all_at(offsets: Callable[[Recipe], Offsets | None]) -> Apply:
+    """Make an `apply` with ALiBi and rope at other offsets, as well as the rules."""
+    rules_there = _causal_at(offsets)
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem, there = recipe.problem, _in_slice(recipe, offsets)
+        moved = rules_there(recipe)
+        if moved is None or there is None or (problem.slopes is None and problem.rope is None):
+            return None
+        moved = vary(moved, visible=problem.visible._replace(offsets=there))
+        alibi = recipe_of(moved.problem).terms.get("alibi")
+        return moved if alibi is None else replace(moved, terms={**moved.terms, "alibi": alibi})
+
+    return apply
+
+
+def _causal_shifted(step: int) -> Apply:
+    """Make an `apply` with the causal diagonal moved, and nothing else."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        if not recipe.problem.visible.causal:
+            return None
+        there = tuple(offset + step for offset in recipe.problem.visible.offsets)
+        return with_rule(recipe, "causal", band(recipe.problem, causal=True, offsets=there))
+
+    return apply
+
+
+def _by_blocks(size: int) -> Apply:
+    """Make an `apply` in which a block of queries sees whole blocks of keys."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        if not problem.visible.causal or problem.shape[3] <= size:
+            return None
+        keys = np.arange(problem.shape[3])
+        ends = (distance(problem) + keys) // size * size + size
+        return with_rule(recipe, "causal", keys < ends)
+
+    return apply
+
+
+def _reversed(recipe: Recipe) -> Recipe | None:
+    if not recipe.problem.visible.causal:
+        return None
+    return with_rule(recipe, "causal", band(recipe.problem, window=(0, None)))
+
+
+def _corner(recipe: Recipe) -> Offsets:
+    """Return the offsets that align the last query with the last key."""
+    return recipe.problem.visible._replace(queries=recipe.whole.shape[2]).bottom_right
+
+
+def _corner_of_all(recipe: Recipe) -> Offsets | None:
+    """Return the corner's offsets, padding counted as keys; None where there is none."""
+    _, _, queries, keys = recipe.whole.shape
+    lengths = recipe.problem.visible.kv_lengths or (keys,)
+    return (keys - queries,) if min(lengths) < keys else None
+
+
+def _far_corner(recipe: Recipe) -> Offsets | None:
+    """Return the corner's offsets; None where both corners are one."""
+    there = _corner(recipe)
+    return there if any(there) else None
+
+
+def _causal(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
+    fix = more.pop("fix", "hide key j from query i where j > i + offset, and only there")
+    shows = more.pop("shows", "more than one key")
+    return Convention(
+        name=name, topic=topics.CAUSAL, meaning=meaning, fix=fix, shows=shows, apply=apply, **more
+    )
+
+
+_ALIGNED = {"shows": "different numbers of queries and keys"}
+
+CAUSAL = (
+    _causal(
+        "causal_missing",
+        "the causal mask is missing: queries see later keys",
+        lambda recipe: without(recipe, "causal") if "causal" in recipe.rules else None,
+        option=without_placed("--causal"),
+    ),
+    _causal(
+        "causal_unasked",
+        "a causal mask is applied, but the problem is not causal",
+        _causal_at(lambda _: (0,), given=False),
+        fix="leave the causal mask out, or state that the problem is causal",
+        option=also_causal("top-left"),
+    ),
+    _causal(
+        "causal_unasked_strict",
+        "a causal mask that also hides the diagonal (j < i) is applied, but the problem is not "
+        "causal",
+        _causal_at(lambda _: (-1,), given=False),
+        fix="leave the causal mask out; where there is one, a query sees its own key",
+    ),
+    _causal(
+        "causal_unasked_bottom_right",
+        "a causal mask aligned with the last key is applied, but the problem is not causal",
+        _causal_at(_far_corner, given=False),
+        fix="leave the causal mask out, or state that the problem is causal",
+        option=also_causal("bottom-right"),
+        **_ALIGNED,
+    ),
+    _causal(
+        "causal_top_left",
+        "the causal mask is aligned top-left: query 0 stands at key 0",
+        _causal_at(lambda _: (0,)),
+        fix="add the offset, S − L or the length of the cache, to the query's index",
+        option=aligned("top-left"),
+        **_ALIGNED,
+    ),
+    _causal(
+        "causal_bottom_right",
+        "the causal mask is aligned bottom-right: the last query stands at the last key",
+        _causal_at(_far_corner),
+        fix="compare key j with query i itself, without adding S − L",
+        option=aligned("bottom-right"),
+        **_ALIGNED,
+    ),
+    _causal(
+        "positions_top_left",
+        "all positions are aligned top-left, those of ALiBi or the rotary embedding too: query 0 "
+        "stands at key 0",
+        _all_at(lambda _: (0,)),
+        fix="add the offset, S − L or the length of the cache, to the query's index",
+        option=aligned("top-left", positions=True),
+        **_ALIGNED,
+    ),
+    _causal(
+        "positions_bottom_right",
+        "all positions are aligned bottom-right, those of ALiBi or the rotary embedding too: the "
+        "last query stands at the last key",
+        _all_at(_far_corner),
+        fix="take the query's index itself for its position, without adding S − L",
+        option=aligned("bottom-right", positions=True),
+        **_ALIGNED,
+    ),
+    _causal(
+        "causal_bottom_right_of_padding",
+        "the causal mask is aligned with the last padded key, not with the last real one",
+        _causal_at(_corner_of_all),
+        fix="align with kv_length − L of each batch entry",
+        **_ALIGNED,
+    ),
+    _causal(
+        "diagonal_hidden",
+        "the diagonal is hidden too: a query does not see its own key (j < i instead of j ≤ i)",
+        _causal_shifted(-1),
+    ),
+    _causal(
+        "causal_one_late",
+        "the causal mask begins one key late: a query also sees the next key (j ≤ i + 1)",
+        _causal_shifted(1),
+    ),
+    _causal(
+        "causal_inverted",
+        "the causal mask is inverted: a query sees only the later keys",
+        changed("causal", np.logical_not),
+        fix="hide where the triangle of ones (tril) is 0, not where it is 1",
+    ),
+    _causal(
+        "causal_reversed",
+        "the causal mask is the wrong triangle: a query sees itself and the later keys",
+        _reversed,
+    ),
+    *(
+        _causal(
+            f"causal_by_blocks_of_{size}",
+            f"the causal mask goes by whole blocks of {size} keys: the block on the diagonal is "
+            "seen to its end",
+            _by_blocks(size),
+            fix="mask the keys of the block on the diagonal one by one",
+            shows=f"more keys than {size}, and more than one query in a block of them",
+            variant_of=("causal_missing",),
+        )
+        for size in SIZES
+    ),
+)

@@ -1,0 +1,215 @@
+"""Mistakes with the head axis, on the way in and on the way out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee import topics
+from attncli.referee.catalogue.helpers import of_context, of_inputs
+from attncli.referee.convention import Apply, Convention, Need
+from attncli.referee.recipe import Recipe, vary
+
+if TYPE_CHECKING:
+    from attncli.problem import Problem
+
+__all__ = ["HEADS"]
+
+Array = npt.NDArray[Any]
+
+_HEADS: frozenset[Need] = frozenset({"heads"})
+_ALL: frozenset[Need] = frozenset({"heads", "rows"})
+
+
+def _tiled(*names: Literal["key", "value"]) -> Apply:
+    """Make an `apply` that tiles the heads of some inputs, and repeats those of the others."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        heads, groups = problem.query.shape[1], problem.key.shape[1]
+        if groups in (1, heads) or (problem.value is None and names != ("key", "value")):
+            return None
+        times = heads // groups
+
+        def spread(name: Literal["key", "value"], array: Array) -> Array:
+            return np.tile(array, (1, times, 1, 1)) if name in names else array.repeat(times, 1)
+
+        value = None if problem.value is None else spread("value", problem.value)
+        return vary(recipe, key=spread("key", problem.key), value=value)
+
+    return apply
+
+
+def _flip(array: Array) -> Array:
+    return array.transpose(0, 2, 1, 3)
+
+
+def _reread(problem: Problem, array: Array) -> Array:
+    """Reshape (…, sequence, heads, …) in memory as (…, heads, sequence, …), or the other way."""
+    batch, heads, rows, width = array.shape
+    if _sequence_first(problem):
+        return _flip(array).reshape(batch, heads, rows, width)
+    return _flip(array.reshape(batch, rows, heads, width))
+
+
+def _sequence_first(problem: Problem) -> bool:
+    return problem.layout.packed or problem.layout.axes in ("shd", "bshd")
+
+
+def _rewritten(problem: Problem, context: Array) -> Array:
+    """Reshape the context to the layout of the query where its axes should be transposed."""
+    batch, heads, rows, width = context.shape
+    if _sequence_first(problem):
+        return _flip(context.reshape(batch, rows, heads, width))
+    return _flip(context).reshape(context.shape)
+
+
+_WRITE = of_context(lambda recipe, context: _rewritten(recipe.problem, context))
+
+
+def _reshaped(where: Literal["in", "out", "both"]) -> Apply:
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        heads, queries = problem.query.shape[1:3]
+        if heads == 1 or (queries == 1 and problem.key.shape[2] == 1):
+            return None
+        if where != "out":
+            recipe = vary(recipe, **of_inputs(problem, lambda array: _reread(problem, array)))
+        return recipe if where == "in" else replace(recipe, finish=(*recipe.finish, _WRITE))
+
+    return apply
+
+
+def _interleaved(array: Array) -> Array:
+    """Cut the packed width as (D, H) where it is (H, D)."""
+    batch, heads, rows, width = array.shape
+    packed = _flip(array).reshape(batch, rows, width, heads)
+    return packed.transpose(0, 3, 1, 2)
+
+
+def _uninterleaved(_: Recipe, context: Array) -> Array:
+    """Join the heads as (E, H)."""
+    batch, heads, rows, width = context.shape
+    joined = context.transpose(0, 2, 3, 1).reshape(batch, rows, heads, width)
+    return _flip(joined)
+
+
+def _cut(*, taken: bool, joined: bool) -> Apply:
+    """Make an `apply` that interleaves heads where they are cut from a width, joined, or both."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        if not problem.layout.packed or problem.query.shape[1] == 1:
+            return None
+        if taken:
+            recipe = vary(recipe, **of_inputs(problem, _interleaved))
+        finish = (*recipe.finish, of_context(_uninterleaved))
+        return replace(recipe, finish=finish) if joined else recipe
+
+    return apply
+
+
+def _averaged(recipe: Recipe) -> Recipe | None:
+    if recipe.problem.shape[1] == 1:
+        return None
+
+    def average(_: Recipe, weights: Array) -> Array:
+        return np.broadcast_to(weights.mean(axis=1, keepdims=True), weights.shape)
+
+    return replace(recipe, after=(*recipe.after, average))
+
+
+def _head(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
+    shows = more.pop("shows", "more than one head")
+    return Convention(
+        name=name, topic=topics.HEADS, meaning=meaning, shows=shows, apply=apply, **more
+    )
+
+
+_REPEAT_FIX = "repeat each key/value head H/G times in place (repeat_interleave, not repeat)"
+_CUT_FIX = "reshape (B, L, H·D) to (B, L, H, D) and transpose to (B, H, L, D); the same backwards"
+
+HEADS = (
+    _head(
+        "heads_tiled",
+        "key/value heads are tiled (query head h reads head h mod G) instead of repeated (h // "
+        "(H/G))",
+        _tiled("key", "value"),
+        fix=_REPEAT_FIX,
+        shows="1 < G < H",
+        needs=_HEADS,
+    ),
+    _head(
+        "heads_of_keys_tiled",
+        "heads of the keys are tiled (query head h reads head h mod G) instead of repeated, but "
+        "not those of the values",
+        _tiled("key"),
+        fix=_REPEAT_FIX,
+        shows="1 < G < H",
+        needs=_HEADS,
+    ),
+    _head(
+        "heads_of_values_tiled",
+        "heads of the values are tiled (query head h reads head h mod G) instead of repeated, "
+        "but not those of the keys",
+        _tiled("value"),
+        fix=_REPEAT_FIX,
+        shows="1 < G < H",
+        needs=_HEADS,
+    ),
+    _head(
+        "heads_reshaped_in",
+        "query, key and value are reshaped between (L, H, D) and (H, L, D) instead of transposed",
+        _reshaped("in"),
+        fix=_CUT_FIX,
+        needs=_ALL,
+    ),
+    _head(
+        "heads_reshaped_out",
+        "the context is reshaped between (H, L, E) and (L, H, E) instead of transposed",
+        _reshaped("out"),
+        fix=_CUT_FIX,
+        needs=_ALL,
+        late=True,
+    ),
+    _head(
+        "heads_reshaped",
+        "inputs and context are reshaped between (L, H, D) and (H, L, D) instead of transposed",
+        _reshaped("both"),
+        fix=_CUT_FIX,
+        needs=_ALL,
+    ),
+    _head(
+        "heads_interleaved",
+        "heads are cut interleaved: component d of head h is taken from d·H + h, not h·D + d, and "
+        "joined again likewise",
+        _cut(taken=True, joined=True),
+        fix=_CUT_FIX,
+        needs=_HEADS,
+    ),
+    _head(
+        "heads_interleaved_in",
+        "heads are cut interleaved: component d of head h is taken from d·H + h, not h·D + d",
+        _cut(taken=True, joined=False),
+        fix=_CUT_FIX,
+        needs=_HEADS,
+    ),
+    _head(
+        "heads_interleaved_out",
+        "heads are joined interleaved: component e of head h goes to e·H + h, not h·E + e",
+        _cut(taken=False, joined=True),
+        fix=_CUT_FIX,
+        needs=_HEADS,
+        late=True,
+    ),
+    _head(
+        "weights_averaged_before_values",
+        "the weights are averaged over the heads before they meet the values",
+        _averaged,
+        fix="give each head its own weights, and average only what is shown",
+        needs=_HEADS,
+    ),
+)

@@ -1,0 +1,179 @@
+"""What several files of the catalogue need: changes of one rule, of inputs, of the context."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import widen
+from attncli.errors import AttnError
+from attncli.projection import as_heads, project
+from attncli.referee.convention import Apply, Convention, without
+from attncli.referee.recipe import Outputs, Part, Recipe, vary
+
+if TYPE_CHECKING:
+    from attncli.problem import Problem
+    from attncli.referee.topics import Topic
+
+__all__ = [
+    "SIZES",
+    "SOURCES",
+    "Given",
+    "changed",
+    "dropped",
+    "made_again",
+    "of_context",
+    "of_embeddings",
+    "of_inputs",
+    "of_projections",
+    "scaled_sinks",
+    "with_zeros",
+]
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+# The arguments of `attncli.project`, those that are given.
+Given = Mapping[str, Any]
+# Of blocks of keys.
+SIZES = (8, 16, 32, 64, 128)
+# The arguments of `attncli.project` that are embeddings.
+SOURCES = {"x", "key_source", "value_source"}
+
+
+def changed(rule: str, change: Callable[[Bools], Bools | None]) -> Apply:
+    """Make an `apply` that exchanges one rule for another; None keeps the convention out."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        if rule not in recipe.rules:
+            return None
+        new = change(recipe.rules[rule])
+        return None if new is None else replace(recipe, rules={**recipe.rules, rule: new})
+
+    return apply
+
+
+def dropped(rule: str) -> Apply:
+    """Make an `apply` that leaves one rule out."""
+    return lambda recipe: without(recipe, rule) if rule in recipe.rules else None
+
+
+def of_inputs(problem: Problem, change: Callable[[Array], Array]) -> dict[str, Array | None]:
+    """Return query, key and value, in float64 and changed."""
+    given = {"query": problem.query, "key": problem.key, "value": problem.value}
+    return {n: None if a is None else change(widen(a, np.float64)) for n, a in given.items()}
+
+
+def of_context(
+    change: Callable[[Recipe, Array], Array],
+) -> Callable[[Recipe, Outputs], Outputs]:
+    """Make a `finish` that changes only the context."""
+
+    def finish(recipe: Recipe, outputs: Outputs) -> Outputs:
+        if "context" not in outputs:
+            return outputs
+        return {**outputs, "context": change(recipe, outputs["context"])}
+
+    return finish
+
+
+def with_zeros(recipe: Recipe, count: int) -> Recipe:
+    """Return the recipe with so many keys of zeros, which every query sees: sinks, in effect."""
+    sinks = recipe.problem.sinks
+    known = np.full(recipe.problem.shape[1], -np.inf) if sinks is None else sinks
+    return vary(recipe, sinks=np.logaddexp(known, math.log(count)))
+
+
+def scaled_sinks(recipe: Recipe, factor: float) -> Recipe:
+    """Return the recipe with every sink multiplied."""
+    sinks = recipe.problem.sinks
+    return recipe if sinks is None else vary(recipe, sinks=sinks * factor)
+
+
+def of_projections(
+    name: str,
+    topic: Topic,
+    meaning: str,
+    fix: str,
+    apply: Apply,
+    option: str = "",
+    **more: Any,
+) -> Convention:
+    """Return a convention that shows with almost all projections."""
+    return Convention(
+        name=name,
+        topic=topic,
+        meaning=meaning,
+        fix=fix,
+        shows="projections that are not the identity",
+        apply=apply,
+        option=lambda _: option,
+        **more,
+    )
+
+
+of_embeddings = partial(of_projections, projects=True)
+
+
+def made_again(change: Callable[[Given], Given | None]) -> Apply:
+    """Make an `apply` that projects the embeddings anew, by other arguments."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        changed = None if recipe.projected is None else change(recipe.projected)
+        if changed is None:
+            return None
+        try:
+            made = project(**_of_part(changed, recipe.whole, recipe.part))
+        except AttnError:  # it does not fit, so nobody can have done it
+            return None
+        problem = recipe.problem
+        rows = slice(None) if recipe.part[2] is None else slice(*recipe.part[2])
+        arrays = {
+            "query": _finite(as_heads(made.query[..., rows, :], problem.query)),
+            "key": _finite(as_heads(made.key, problem.key)),
+            "value": _finite(as_heads(made.value, problem.value)),
+        }
+        fit = all((arrays[n] is None) is (getattr(problem, n) is None) for n in arrays)
+        # Another convention begins with what this one leaves.
+        return replace(vary(recipe, **arrays), projected=changed) if fit else None
+
+    return apply
+
+
+def _of_part(given: Given, whole: Problem, part: Part) -> Given:
+    """Return the arguments that make one batch entry or one head, and nothing else."""
+    batch, head, _ = part
+    found = dict(given)
+    for name in SOURCES & set(given):
+        source = given[name]
+        if batch is not None and source.ndim == 3 and len(source) > 1:
+            found[name] = source[batch : batch + 1]
+    if head is None:
+        return found
+    group = head // (whole.query.shape[1] // whole.key.shape[1])
+    for letter, array, at in (
+        ("q", whole.query, head),
+        ("k", whole.key, group),
+        ("v", whole.value, group),
+    ):
+        if array is None:
+            continue
+        columns = slice(at * array.shape[3], (at + 1) * array.shape[3])
+        if f"w{letter}" in given:
+            found[f"w{letter}"] = given[f"w{letter}"][:, columns]
+        if f"b{letter}" in given:
+            found[f"b{letter}"] = np.ravel(given[f"b{letter}"])[columns]
+    return found
+
+
+def _finite(array: Array | None) -> Array | None:
+    """Return numbers in float64; padding may hold anything, and must have no effect."""
+    if array is None:
+        return None
+    finite: Array = np.nan_to_num(widen(array, np.float64), posinf=0.0, neginf=0.0)
+    return finite

@@ -1,0 +1,93 @@
+"""Mistakes in which input stands where: query, key and value are exchanged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attncli.referee import topics
+from attncli.referee.convention import Convention
+from attncli.referee.recipe import Recipe, vary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.problem import Problem
+
+__all__ = ["INPUTS"]
+
+
+def _exchange_query_key(recipe: Recipe) -> Recipe | None:
+    query, key = recipe.problem.query, recipe.problem.key
+    return vary(recipe, query=key, key=query) if query.shape == key.shape else None
+
+
+def _exchange_key_value(recipe: Recipe) -> Recipe | None:
+    key, value = recipe.problem.key, recipe.problem.value
+    if value is None or key.shape != value.shape:
+        return None
+    return vary(recipe, key=value, value=key)
+
+
+def _exchange_query_value(recipe: Recipe) -> Recipe | None:
+    query, value = recipe.problem.query, recipe.problem.value
+    if value is None or query.shape != value.shape:
+        return None
+    return vary(recipe, query=value, value=query)
+
+
+def _key_as_value(recipe: Recipe) -> Recipe | None:
+    key, value = recipe.problem.key, recipe.problem.value
+    if value is None or key.shape != value.shape or np.array_equal(key, value):
+        return None
+    return vary(recipe, value=key)
+
+
+def _in_the_order(letters: str) -> Callable[[Problem], str]:
+    """Return how three files are given in another order; embeddings have no such files."""
+    words = f"give query, key and value in the order {letters}"
+    return lambda problem: "" if problem.made_from is not None else words
+
+
+INPUTS = (
+    Convention(
+        name="query_key_exchanged",
+        topic=topics.INPUTS,
+        meaning="query and key are exchanged: the softmax runs over K·Qᵀ",
+        fix="compute query · keyᵀ, a row for each query",
+        shows="query ≠ key",
+        apply=_exchange_query_key,
+        option=_in_the_order("K Q V"),
+        needs=frozenset({"rows"}),
+    ),
+    Convention(
+        name="key_value_exchanged",
+        topic=topics.INPUTS,
+        meaning="key and value are exchanged",
+        fix="score with the keys and sum the values",
+        shows="key ≠ value",
+        apply=_exchange_key_value,
+        option=_in_the_order("Q V K"),
+    ),
+    Convention(
+        name="query_value_exchanged",
+        topic=topics.INPUTS,
+        meaning="query and value are exchanged",
+        fix="score query against key and sum the values",
+        shows="query ≠ value",
+        apply=_exchange_query_value,
+        option=_in_the_order("V K Q"),
+        needs=frozenset({"rows"}),
+    ),
+    Convention(
+        name="key_as_value",
+        topic=topics.INPUTS,
+        meaning="the keys are summed instead of the values",
+        fix="multiply the weights with the values",
+        shows="key ≠ value",
+        apply=_key_as_value,
+        option=_in_the_order("Q K K"),
+        variant_of=("values_made_with_wk",),
+    ),
+)

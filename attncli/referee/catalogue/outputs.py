@@ -1,0 +1,133 @@
+"""Right numbers under the wrong name: lse and scores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.names import SCORE_STAGES
+from attncli.referee import topics
+from attncli.referee.convention import Apply, Convention
+from attncli.referee.evaluation import evaluate
+from attncli.referee.recipe import Outputs, Recipe, vary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["LSE", "SCORES"]
+
+Array = npt.NDArray[Any]
+
+
+def _finished(change: Callable[[Recipe, Outputs], Outputs]) -> Apply:
+    return lambda recipe: replace(recipe, finish=(*recipe.finish, change))
+
+
+def _lse_as(change: Callable[[Recipe, Outputs], Array]) -> Apply:
+    return _finished(lambda recipe, outputs: {**outputs, "lse": change(recipe, outputs)})
+
+
+def _lse_of(**changes: Any) -> Callable[[Recipe, Outputs], Array]:
+    """Take the lse of the same recipe with a changed problem."""
+    return lambda recipe, _: evaluate(replace(vary(recipe, **changes), finish=()))["lse"]
+
+
+def _without_maximum(_: Recipe, outputs: Outputs) -> Array:
+    top = outputs["scores"].max(-1, keepdims=True)
+    return outputs["lse"] - np.where(np.isneginf(top), 0, top)
+
+
+def _lse(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
+    return Convention(
+        name=name,
+        topic=topics.LSE,
+        meaning=meaning,
+        fix="write ln Σ exp(score) over the seen keys, sink included",
+        shows=more.pop("shows", "almost any input"),
+        apply=apply,
+        **more,
+    )
+
+
+LSE = (
+    _lse(
+        "lse_base_2",
+        "the lse is a logarithm to base 2",
+        _lse_as(lambda _, outputs: outputs["lse"] / math.log(2.0)),
+    ),
+    _lse(
+        "lse_unscaled",
+        "the lse is that of the scores before the scale",
+        _lse_as(_lse_of(scale=1.0)),
+        shows="a scale other than 1",
+    ),
+    _lse(
+        "lse_without_sinks",
+        "the lse leaves the sinks out",
+        lambda recipe: (
+            None if recipe.problem.sinks is None else _lse_as(_lse_of(sinks=None))(recipe)
+        ),
+        shows="sinks",
+    ),
+    _lse(
+        "lse_without_maximum",
+        "the row's maximum was not added back to the lse",
+        _lse_as(_without_maximum),
+    ),
+    _lse(
+        "lse_not_logarithm",
+        "the file holds the denominator itself, not its logarithm",
+        _lse_as(lambda _, outputs: np.exp(outputs["lse"])),
+    ),
+    _lse(
+        "lse_negative",
+        "the lse has the wrong sign",
+        _lse_as(lambda _, outputs: -outputs["lse"]),
+    ),
+)
+
+
+def _scores_from(stage: str) -> Apply:
+    return _finished(lambda _, outputs: {**outputs, "scores": outputs[stage]})
+
+
+def _unscaled_scores(recipe: Recipe, outputs: Outputs) -> Outputs:
+    changed = evaluate(replace(vary(recipe, scale=1.0), finish=()))
+    return {**outputs, **{name: changed[name] for name in SCORE_STAGES}}
+
+
+def _score(name: str, meaning: str, apply: Apply, *, shows: str) -> Convention:
+    return Convention(
+        name=name,
+        topic=topics.SCORES,
+        meaning=meaning,
+        fix="write the scores that the softmax gets",
+        shows=shows,
+        apply=apply,
+    )
+
+
+SCORES = (
+    _score(
+        "scores_are_raw",
+        "the file of scores holds scale · Q·Kᵀ, before softcap, bias and mask",
+        _scores_from("raw"),
+        shows="any rule",
+    ),
+    _score(
+        "scores_are_capped",
+        "the file of scores holds scores before bias and mask",
+        _scores_from("capped"),
+        shows="a bias or a mask",
+    ),
+    _score(
+        "scores_unscaled",
+        "the file of scores holds unscaled scores, although the softmax got scaled ones",
+        _finished(_unscaled_scores),
+        shows="a scale other than 1",
+    ),
+)

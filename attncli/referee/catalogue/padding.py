@@ -1,0 +1,243 @@
+"""Mistakes with padding, and with fully masked rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee import topics
+from attncli.referee.catalogue.helpers import changed, dropped
+from attncli.referee.convention import Apply, Convention, without
+from attncli.referee.options import inverted, padded_queries, without_mask
+from attncli.referee.recipe import Recipe, band
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.problem import Problem
+
+__all__ = ["BLIND_ROWS", "PADDING"]
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+
+
+def _padding(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
+    fix = more.pop("fix", "hide the padded keys from every query")
+    shows = more.pop("shows", "a batch entry with padding")
+    return Convention(
+        name=name, topic=topics.PADDING, meaning=meaning, fix=fix, shows=shows, apply=apply, **more
+    )
+
+
+def _on_queries(rule: str, *, too: bool) -> Apply:
+    """Make an `apply` that reads a rule on keys as one on queries."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        _, _, queries, keys = recipe.whole.shape
+        if rule not in recipe.rules or queries != keys:
+            return None
+        keys_rule = recipe.rules[rule]
+        rows = slice(recipe.start, recipe.start + recipe.problem.shape[2])
+        query_rule = keys_rule[:, :, :1].swapaxes(2, 3)[:, :, rows]
+        rules = {**recipe.rules, rule: keys_rule & query_rule if too else query_rule}
+        return replace(recipe, rules=rules)
+
+    return apply
+
+
+def _lengths_by(step: int) -> Apply:
+    def apply(recipe: Recipe) -> Recipe | None:
+        visible = recipe.problem.visible
+        if visible.kv_lengths is None:
+            return None
+        lengths = tuple(min(max(n + step, 0), visible.keys) for n in visible.kv_lengths)
+        rules = {**recipe.rules, "kv_lengths": band(recipe.problem, kv_lengths=lengths)}
+        return replace(recipe, rules=rules)
+
+    return apply
+
+
+def _of_first_entry(rule: str) -> Apply:
+    """Make an `apply` in which every batch entry takes the padding of the first."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        visible = recipe.whole.visible
+        lengths, mask = visible.kv_lengths, visible.key_padding
+        if rule == "kv_lengths" and lengths is not None and len(set(lengths)) > 1:
+            first = band(recipe.problem, kv_lengths=lengths[:1])
+        elif rule == "key_padding_mask" and mask is not None and len(mask) > 1:
+            first = mask[:1, None, None, :]
+        else:
+            return None
+        return replace(recipe, rules={**recipe.rules, rule: first})
+
+    return apply
+
+
+def _of_longest(recipe: Recipe) -> Recipe | None:
+    visible = recipe.whole.visible
+    longest = max(visible.kv_lengths or (visible.keys,))
+    if longest == visible.keys or longest == min(visible.kv_lengths or ()):
+        return None
+    rules = {**recipe.rules, "kv_lengths": band(recipe.problem, kv_lengths=(longest,))}
+    return replace(recipe, rules=rules)
+
+
+def _on_the_left(recipe: Recipe) -> Recipe | None:
+    visible = recipe.problem.visible
+    if visible.kv_lengths is None:
+        return None
+    first = visible.keys - np.array(visible.kv_lengths)[:, None, None, None]
+    rules = {**recipe.rules, "kv_lengths": np.arange(visible.keys) >= first}
+    return replace(recipe, rules=rules)
+
+
+_LEFT_OUT: dict[str, Callable[[Problem], str]] = {
+    "key_padding_mask": without_mask("key_padding_mask"),
+    "kv_lengths": lambda _: "leave --kv-lengths out",
+}
+
+PADDING = (
+    *(
+        convention
+        for rule, left_out in _LEFT_OUT.items()
+        for convention in (
+            _padding(
+                f"{rule}_ignored",
+                f"{rule} is ignored: padded keys get weight",
+                dropped(rule),
+                option=left_out,
+            ),
+            _padding(
+                f"{rule}_on_queries",
+                f"{rule} hides queries instead of keys",
+                _on_queries(rule, too=False),
+            ),
+            _padding(
+                f"{rule}_on_queries_too",
+                f"{rule} hides the padded queries as well as the keys",
+                _on_queries(rule, too=True),
+                fix="hide only keys, or state the lengths of the queries as well (query_lengths)",
+                option=padded_queries,
+            ),
+            _padding(
+                f"{rule}_of_first_entry",
+                f"every batch entry takes the {rule} of the first",
+                _of_first_entry(rule),
+                fix="give each batch entry its own padding",
+                shows="batch entries that are padded differently",
+            ),
+        )
+    ),
+    _padding(
+        "key_padding_mask_inverted",
+        "key_padding_mask is inverted: the real keys are hidden",
+        changed("key_padding_mask", np.logical_not),
+        fix="invert the mask (in nn.MultiheadAttention true means padding)",
+        option=inverted("key_padding_mask"),
+    ),
+    _padding(
+        "kv_lengths_inverted",
+        "the mask made of kv_lengths is inverted: the real keys are hidden",
+        changed("kv_lengths", np.logical_not),
+    ),
+    _padding(
+        "lengths_one_short", "the last real key of each batch entry is hidden", _lengths_by(-1)
+    ),
+    _padding("lengths_one_long", "the first padded key is seen", _lengths_by(1)),
+    _padding(
+        "lengths_of_longest",
+        "every batch entry has the length of the longest one",
+        _of_longest,
+        fix="give each batch entry its own length",
+        shows="batch entries of different lengths, all with padding",
+    ),
+    _padding(
+        "padding_on_the_left",
+        "the first keys are taken for padding, instead of the last",
+        _on_the_left,
+        fix="let queries see the first kv_length keys; if the real keys stand last, use a mask",
+    ),
+    Convention(
+        name="query_lengths_ignored",
+        topic=topics.QUERY_PADDING,
+        meaning="padded queries are computed like real ones",
+        fix="set the rows of padded queries to zero",
+        shows="a batch entry with padded queries",
+        apply=dropped("query_lengths"),
+        option=lambda _: "leave --query-lengths out",
+    ),
+)
+
+
+def _blind(recipe: Recipe, shape: tuple[int, ...]) -> Bools:
+    """Return which queries see no key, (B, H, L, 1)."""
+    blind: Bools = ~np.any(np.broadcast_to(recipe.seen, shape), axis=-1, keepdims=True)
+    return blind
+
+
+def _nan(recipe: Recipe) -> Recipe | None:
+    # A sink keeps the denominator above zero.
+    if recipe.problem.sinks is not None:
+        return None
+
+    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
+        weights, lse = inner(recipe, scores)
+        return np.where(_blind(recipe, scores.shape), np.nan, weights), lse
+
+    inner = recipe.softmax
+    return replace(recipe, softmax=softmax)
+
+
+def _finite(recipe: Recipe) -> Recipe:
+    return replace(recipe, fill=recipe.file_fill)
+
+
+def _unhidden(recipe: Recipe) -> Recipe:
+    """Compute the rows that see nothing as if every key were seen; padded queries stay away."""
+    real = without(recipe, "query_lengths")
+    blind = ~real.seen.any(axis=-1, keepdims=True)
+    rules = {n: rule | blind for n, rule in real.rules.items()}
+    return replace(recipe, rules={**recipe.rules, **rules})
+
+
+def _row(
+    name: str,
+    meaning: str,
+    apply: Apply,
+    fix: str = "write zeros where a query sees no key",
+) -> Convention:
+    return Convention(
+        name=name,
+        topic=topics.BLIND_ROWS,
+        meaning=meaning,
+        fix=fix,
+        shows="a query that sees no key",
+        apply=apply,
+    )
+
+
+BLIND_ROWS = (
+    _row(
+        "blind_rows_nan",
+        "the NaN rows are queries that see no key: the softmax of only −inf is NaN",
+        _nan,
+    ),
+    _row(
+        "hidden_finite",
+        "hidden scores are a large negative number like −1e9, not −inf, so that a query that sees "
+        "no key gives the mean of all values",
+        _finite,
+        "write −inf into scores, and zeros where a query sees no key",
+    ),
+    _row(
+        "blind_rows_unmasked",
+        "a query that sees no key is computed as if nothing were hidden (−1e9 added to every "
+        "score cancels)",
+        _unhidden,
+    ),
+)

@@ -1,0 +1,139 @@
+"""Mistakes in the positional encoding that is added to embeddings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import widen
+from attncli.positions import sinusoidal
+from attncli.referee import topics
+from attncli.referee.catalogue.helpers import SOURCES, made_again, of_embeddings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.referee.catalogue.helpers import Given
+    from attncli.referee.convention import Apply, Convention
+
+__all__ = ["POSITIONS"]
+
+Array = npt.NDArray[Any]
+_FIX = (
+    "column 2i of row p is sin(p / 10000^(2i/W)), column 2i + 1 its cosine; p counts from 0, and "
+    "the encoding is added once"
+)
+
+
+def _waves(exponents: Array, length: int) -> Array:
+    """Return p / 10000^e for each position p and exponent e."""
+    waves: Array = np.multiply.outer(np.arange(length), 10000.0**-exponents)
+    return waves
+
+
+def _interleaved(one: Array, other: Array, width: int) -> Array:
+    """Return two halves column by column in turn."""
+    both = np.stack([one, other], axis=-1).reshape(len(one), -1)
+    cut: Array = both[:, :width]
+    return cut
+
+
+def _concatenated(x: Array) -> Array:
+    length, width = x.shape[-2:]
+    angles = _waves(np.arange(0, width, 2) / width, length)
+    halves: Array = np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
+    return x + halves[:, :width]
+
+
+def _exchanged(x: Array) -> Array:
+    length, width = x.shape[-2:]
+    angles = _waves(np.arange(0, width, 2) / width, length)
+    return x + _interleaved(np.cos(angles), np.sin(angles), width)
+
+
+def _from_one(x: Array) -> Array:
+    return x + sinusoidal(*x.shape[-2:], first=1)
+
+
+def _own_exponents(x: Array) -> Array:
+    length, width = x.shape[-2:]
+    angles = _waves(np.arange(width) / width, length)
+    return x + np.where(np.arange(width) % 2, np.cos(angles), np.sin(angles))
+
+
+def _double_exponents(x: Array) -> Array:
+    length, width = x.shape[-2:]
+    angles = _waves(2 * np.arange(0, width, 2) / width, length)
+    return x + _interleaved(np.sin(angles), np.cos(angles), width)
+
+
+def _twice(x: Array) -> Array:
+    return x + 2 * sinusoidal(*x.shape[-2:])
+
+
+def _embeddings_scaled(x: Array) -> Array:
+    length, width = x.shape[-2:]
+    scaled: Array = x * np.sqrt(width)
+    return scaled + sinusoidal(length, width)
+
+
+def _placed(place: Callable[[Array], Array]) -> Apply:
+    def change(given: Given) -> Given | None:
+        if "positions" not in given:
+            return None
+        rest = {name: value for name, value in given.items() if name != "positions"}
+        return rest | {n: place(widen(given[n], np.float64)) for n in SOURCES & set(given)}
+
+    return made_again(change)
+
+
+def _asked_for(given: Given) -> Given | None:
+    return None if "positions" in given else {**given, "positions": "sinusoidal"}
+
+
+def _other_encoding(name: str, meaning: str, place: Callable[[Array], Array]) -> Convention:
+    return of_embeddings(name, topics.POSITIONS, meaning, _FIX, _placed(place))
+
+
+POSITIONS = (
+    _other_encoding(
+        "positions_concatenated",
+        "the positional encoding has all sines first and then all cosines, but they should "
+        "alternate",
+        _concatenated,
+    ),
+    _other_encoding(
+        "positions_cosine_first",
+        "sine and cosine of the positional encoding are exchanged",
+        _exchanged,
+    ),
+    _other_encoding("positions_from_one", "positions are counted from 1, not from 0", _from_one),
+    _other_encoding(
+        "positions_own_exponents",
+        "each column j of the positional encoding has its own frequency, 10000^(−j/W), but "
+        "sine and cosine should share one",
+        _own_exponents,
+    ),
+    _other_encoding(
+        "positions_double_exponents",
+        "the exponents of the positional encoding are twice as large as they should be: 2j/W for "
+        "column j = 2i",
+        _double_exponents,
+    ),
+    _other_encoding("positions_twice", "the positional encoding is added twice", _twice),
+    _other_encoding(
+        "embeddings_scaled",
+        "the embeddings are multiplied by √W before positions are added",
+        _embeddings_scaled,
+    ),
+    of_embeddings(
+        "positions_unasked",
+        topics.POSITIONS,
+        "sinusoidal positions are added to the embeddings but the problem states none",
+        "leave the positional encoding out, or state it",
+        made_again(_asked_for),
+        option="--positions sinusoidal",
+    ),
+)

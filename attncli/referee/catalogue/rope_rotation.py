@@ -1,0 +1,162 @@
+"""Mistakes in how a rotary embedding turns a pair: its angles, its partner, its width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import widen
+from attncli.positions import rotate, rotation_angles
+from attncli.referee import topics
+from attncli.referee.convention import Apply, Convention
+from attncli.referee.recipe import Recipe, vary
+
+if TYPE_CHECKING:
+    from attncli.problem import Rope
+
+__all__ = ["ROPE_ROTATION"]
+
+Array = npt.NDArray[Any]
+# Rows (H, S, D), the position of each, and the rotary embedding.
+Turn = Callable[[Array, Array, "Rope"], Array]
+# Whether a turn says anything of so many heads, of such a width.
+Sense = Callable[[int, int], bool]
+
+
+def _turned_by(turn: Turn, sense: Sense) -> Apply:
+    """Make an `apply` that turns query and key in another way."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        rope = problem.rope
+        if rope is None or not sense(problem.query.shape[1], problem.query.shape[3]):
+            return None
+        batch, _, queries, keys = problem.shape
+        query, key = widen(problem.query, np.float64), widen(problem.key, np.float64)
+        places = [np.arange(queries) + problem.visible.offset(entry) for entry in range(batch)]
+        turned = [turn(query[entry], place, rope) for entry, place in enumerate(places)]
+        turned_keys = [turn(each, np.arange(keys), rope) for each in key]
+        return vary(recipe, rope=None, query=np.stack(turned), key=np.stack(turned_keys))
+
+    return apply
+
+
+def _in_halves(one: Array, other: Array) -> Array:
+    joined: Array = np.concatenate([one, other], axis=-1)
+    return joined
+
+
+def _in_turns(one: Array, other: Array) -> Array:
+    return np.stack([one, other], axis=-1).reshape(*one.shape[:-1], -1)
+
+
+def _partners(rows: Array, rope: Rope, sign: int) -> Array:
+    """Return the other component of each pair, that of the first one with a sign."""
+    if rope.pairing == "half":
+        first, second = np.split(rows, 2, axis=-1)
+        return _in_halves(sign * second, first)
+    return _in_turns(sign * rows[..., 1::2], rows[..., ::2])
+
+
+def _other_order(rows: Array, positions: Array, rope: Rope) -> Array:
+    """Pair as asked, but lay the angles out for the other pairing."""
+    angles = rotation_angles(rows.shape[-1], positions, base=rope.base)
+    angles = (_in_turns if rope.pairing == "half" else _in_halves)(angles, angles)
+    turned: Array = rows * np.cos(angles) + _partners(rows, rope, -1) * np.sin(angles)
+    return turned
+
+
+def _sign_lost(rows: Array, positions: Array, rope: Rope) -> Array:
+    angles = rotation_angles(rows.shape[-1], positions, base=rope.base)
+    angles = (_in_halves if rope.pairing == "half" else _in_turns)(angles, angles)
+    turned: Array = rows * np.cos(angles) + _partners(rows, rope, 1) * np.sin(angles)
+    return turned
+
+
+def _across_heads(rows: Array, positions: Array, rope: Rope) -> Array:
+    heads, length, width = rows.shape
+    packed = rows.transpose(1, 0, 2).reshape(length, heads * width)
+    turned = rotate(packed, positions, pairing=rope.pairing, base=rope.base)
+    return turned.reshape(length, heads, width).transpose(1, 0, 2)
+
+
+def _first(share: int) -> Turn:
+    """Make a turn of only the first components, one in ``share`` of them."""
+
+    def turn(rows: Array, positions: Array, rope: Rope) -> Array:
+        width = rows.shape[-1] // share
+        turned = rotate(rows[..., :width], positions, pairing=rope.pairing, base=rope.base)
+        return _in_halves(turned, rows[..., width:])
+
+    return turn
+
+
+def _any(_: int, __: int) -> bool:
+    return True
+
+
+def _several_pairs(_: int, width: int) -> bool:
+    return width > 2
+
+
+def _several_heads(heads: int, _: int) -> bool:
+    return heads > 1
+
+
+def _cut_evenly(share: int) -> Sense:
+    return lambda _, width: width % (2 * share) == 0
+
+
+def _turn(name: str, meaning: str, fix: str, turn: Turn, **more: Any) -> Convention:
+    shows = more.pop("shows", "more than one position")
+    sense = more.pop("sense", _any)
+    return Convention(
+        name=name,
+        topic=topics.ROPE,
+        meaning=meaning,
+        fix=fix,
+        shows=shows,
+        apply=_turned_by(turn, sense),
+        **more,
+    )
+
+
+ROPE_ROTATION = (
+    _turn(
+        "rope_angles_misplaced",
+        "the angles of the rotary embedding are laid out for the other pairing",
+        "repeat the angles as the pairs lie: (a, b, a, b) for half, (a, a, b, b) for interleaved",
+        _other_order,
+        sense=_several_pairs,
+        shows="a width above 2",
+    ),
+    _turn(
+        "rope_sign_lost",
+        "the rotary embedding adds the sine to both components of a pair, instead of subtracting "
+        "it from the first",
+        "the first component becomes x₁ cos − x₂ sin, the second x₂ cos + x₁ sin",
+        _sign_lost,
+    ),
+    _turn(
+        "rope_across_heads",
+        "the rotary embedding turns the heads together, as one row of H·D components",
+        "cut the heads first, and turn the D components of each with the same D/2 frequencies",
+        _across_heads,
+        sense=_several_heads,
+        shows="more than one head",
+        needs=frozenset({"heads"}),
+    ),
+    *(
+        _turn(
+            f"rope_first_{name}",
+            f"the rotary embedding turns only the first {name} of the components",
+            "turn all of the components",
+            _first(share),
+            sense=_cut_evenly(share),
+        )
+        for name, share in (("half", 2), ("quarter", 4))
+    ),
+)

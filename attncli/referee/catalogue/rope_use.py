@@ -1,0 +1,242 @@
+"""Mistakes with the rotary embedding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import widen
+from attncli.engine.operands import prepare
+from attncli.positions import rotate
+from attncli.problem import Rope
+from attncli.referee import topics
+from attncli.referee.convention import Apply, Convention
+from attncli.referee.options import shortest, without_rope
+from attncli.referee.recipe import Recipe, vary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.positions import Pairing
+    from attncli.problem import Problem
+
+__all__ = ["ROPE_USE"]
+
+Array = npt.NDArray[Any]
+# That of the paper; models for long texts take others.
+_PAPER = 10_000
+_PAIRINGS: tuple[Pairing, ...] = ("half", "interleaved")
+
+
+def _rope_as(change: Callable[[Rope], Rope | None]) -> Apply:
+    def apply(recipe: Recipe) -> Recipe | None:
+        rope = recipe.problem.rope
+        if rope is None:
+            return None
+        new = change(rope)
+        return None if new == rope else vary(recipe, rope=new)
+
+    return apply
+
+
+def _rope_added(pairing: Pairing) -> Apply:
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        width = problem.query.shape[3]
+        # Of two components both pairings make the same pair.
+        same = pairing == "interleaved" and width == 2
+        if problem.rope is not None or width % 2 or same:
+            return None
+        return vary(recipe, rope=Rope(pairing))
+
+    return apply
+
+
+def _with_base(base: float, rope: Rope) -> Rope:
+    return rope._replace(base=base)
+
+
+def _with_exponents(factor: float, rope: Rope) -> Rope:
+    return rope._replace(base=rope.base**factor)
+
+
+def _exponents_option(factor: float, problem: Problem) -> str:
+    """Return the base with which the exponents come out so."""
+    return "" if problem.rope is None else f"--rope-base {shortest(problem.rope.base**factor)}"
+
+
+def _other_pairing(rope: Rope) -> Rope:
+    return rope._replace(pairing="half" if rope.pairing == "interleaved" else "interleaved")
+
+
+def _rope_from_zero(recipe: Recipe) -> Recipe | None:
+    visible = recipe.problem.visible
+    there = (recipe.start,)
+    if recipe.problem.rope is None or visible.offsets == there:
+        return None
+    return vary(recipe, visible=visible._replace(offsets=there))
+
+
+def _query_moved(step: int) -> Apply:
+    """Make an `apply` in which queries are turned as if they stood a little elsewhere."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        if recipe.problem.rope is None:
+            return None
+        visible = recipe.problem.visible
+        there = tuple(offset + step for offset in visible.offsets)
+        return vary(recipe, visible=visible._replace(offsets=there))
+
+    return apply
+
+
+def _again(*sides: str) -> Apply:
+    """Make an `apply` that turns what is turned already."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        if recipe.problem.rope is None:
+            return None
+        turned = prepare(replace(recipe.problem, score="dot", score_weight=None))
+        return vary(recipe, **{side: getattr(turned, side) for side in sides})
+
+    return apply
+
+
+def _values_too(recipe: Recipe) -> Recipe | None:
+    problem = recipe.problem
+    rope, value = problem.rope, problem.value
+    if rope is None or value is None or value.shape[3] % 2:
+        return None
+    positions = np.arange(value.shape[2])
+    wide = widen(value, np.float64)
+    return vary(recipe, value=rotate(wide, positions, pairing=rope.pairing, base=rope.base))
+
+
+def _one_side(side: str) -> Apply:
+    def apply(recipe: Recipe) -> Recipe | None:
+        if recipe.problem.rope is None:
+            return None
+        turned = getattr(prepare(replace(recipe.problem, score="dot", score_weight=None)), side)
+        return vary(recipe, rope=None, **{side: turned})
+
+    return apply
+
+
+def _backwards(recipe: Recipe) -> Recipe | None:
+    """Turn by negative angles: exchange the two components of each pair before and after."""
+    rope = recipe.problem.rope
+    if rope is None:
+        return None
+    width = recipe.problem.query.shape[3]
+    halves = np.arange(width).reshape(2, -1)[::-1].reshape(-1)
+    pairs = np.arange(width).reshape(-1, 2)[:, ::-1].reshape(-1)
+    order = halves if rope.pairing == "half" else pairs
+    problem = recipe.problem
+    return vary(
+        recipe,
+        query=widen(problem.query, np.float64)[..., order],
+        key=widen(problem.key, np.float64)[..., order],
+    )
+
+
+def _rope(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
+    fix = more.pop("fix", "rotate query and key, each by its own position, before the product")
+    shows = more.pop("shows", "more than one position")
+    return Convention(
+        name=name, topic=topics.ROPE, meaning=meaning, fix=fix, shows=shows, apply=apply, **more
+    )
+
+
+ROPE_USE = (
+    _rope(
+        "rope_pairing",
+        "the rotary embedding uses the other pairing (half instead of interleaved, or vice versa)",
+        _rope_as(_other_pairing),
+        fix="pair component p with p + D/2 (half) or 2p with 2p + 1 (interleaved), as the "
+        "weights were trained",
+        shows="a width above 2",
+        option=lambda p: "" if p.rope is None else f"--rope {_other_pairing(p.rope).pairing}",
+    ),
+    _rope(
+        "rope_missing",
+        "the rotary embedding is missing",
+        _rope_as(lambda _: None),
+        option=without_rope,
+    ),
+    *(
+        _rope(
+            f"rope_unasked_{pairing}",
+            f"a rotary embedding is applied that the problem does not state ({pairing} pairing, "
+            "base 10000)",
+            _rope_added(pairing),
+            fix="leave the rotation out, or state it",
+            option=lambda _, pairing=pairing: f"--rope {pairing}",
+        )
+        for pairing in _PAIRINGS
+    ),
+    _rope(
+        "rope_without_offset",
+        "the rotary embedding counts queries from 0, although they stand at an offset",
+        _rope_from_zero,
+        fix="rotate query i by the angle of position i + offset",
+        shows="an offset other than 0",
+    ),
+    _rope("rope_query_only", "only the query is rotated", _one_side("query")),
+    _rope("rope_key_only", "only the key is rotated", _one_side("key")),
+    _rope("rope_backwards", "the rotation has the wrong direction", _backwards),
+    *(
+        _rope(
+            f"rope_query_{word}",
+            f"the rotary embedding takes the queries one position too {word}",
+            _query_moved(step),
+            fix="rotate query i by the angle of position i + offset: after a cache of n keys, "
+            "the first new query and its key stand at n",
+            shows="any query",
+        )
+        for word, step in (("late", 1), ("early", -1))
+    ),
+    _rope(
+        "rope_twice",
+        "query and key are rotated twice",
+        _again("query", "key"),
+        fix="rotate once: before the keys go into the cache, or after they come out of it",
+    ),
+    _rope(
+        "rope_keys_twice",
+        "the keys are rotated twice, the queries once",
+        _again("key"),
+        fix="rotate once: before the keys go into the cache, or after they come out of it",
+    ),
+    _rope(
+        "rope_on_values",
+        "the values are rotated too",
+        _values_too,
+        fix="rotate only query and key",
+    ),
+    *(
+        _rope(
+            "rope_base" if base == _PAPER else f"rope_base_{base}",
+            f"the base of the rotary embedding is {base}, not the one that the problem states",
+            _rope_as(partial(_with_base, float(base))),
+            fix="take the base that the problem states",
+            shows=f"a base other than {base}",
+            option=lambda _, base=base: f"--rope-base {base}",
+        )
+        for base in (_PAPER, 100_000, 500_000, 1_000_000)
+    ),
+    *(
+        _rope(
+            f"rope_exponents_{word}",
+            f"the exponent of pair p in the rotary embedding is {wrong} instead of −2p/D",
+            _rope_as(partial(_with_exponents, factor)),
+            fix="turn pair p by base^(−2p/D) per position, p from 0 to D/2 − 1",
+            shows="a width above 2",
+            option=partial(_exponents_option, factor),
+        )
+        for word, wrong, factor in (("halved", "−p/D", 0.5), ("doubled", "−4p/D", 2.0))
+    ),
+)

@@ -1,0 +1,158 @@
+"""Mistakes between the product and the softmax: softcap and bias."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee import topics
+from attncli.referee.convention import Apply, Convention, moved
+from attncli.referee.recipe import Recipe, vary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["BIAS", "SOFTCAP"]
+
+Array = npt.NDArray[Any]
+
+
+def _cap_as(step: str) -> Apply:
+    def apply(recipe: Recipe) -> Recipe | None:
+        if recipe.problem.softcap is None:
+            return None
+        return replace(recipe, order=tuple(step if s == "cap" else s for s in recipe.order))
+
+    return apply
+
+
+def _cap_before(step: str | None) -> Apply:
+    def apply(recipe: Recipe) -> Recipe | None:
+        if recipe.problem.softcap is None or not {"cap", step or "cap"} <= set(recipe.order):
+            return None
+        if step is None and recipe.seen.all():
+            return None  # there is nothing to hide
+        return moved(recipe, "cap", before=step)
+
+    return apply
+
+
+def _softcap(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
+    fix = more.pop("fix", "cap the scaled scores: softcap · tanh(scores / softcap)")
+    shows = more.pop("shows", "scores that are not small compared with the softcap")
+    return Convention(
+        name=name, topic=topics.SOFTCAP, meaning=meaning, fix=fix, shows=shows, apply=apply, **more
+    )
+
+
+SOFTCAP = (
+    _softcap(
+        "softcap_missing",
+        "the softcap is missing",
+        lambda recipe: None if recipe.problem.softcap is None else vary(recipe, softcap=None),
+        option=lambda _: "leave --softcap out",
+    ),
+    _softcap(
+        "softcap_before_scale",
+        "the softcap comes before the scale: scale · softcap · tanh(q·k / softcap)",
+        _cap_before("scale"),
+        shows="a scale other than 1",
+    ),
+    _softcap(
+        "softcap_after_mask",
+        "the softcap comes after the mask: hidden scores become −softcap, and hidden keys get "
+        "weight",
+        _cap_before(None),
+        fix="cap first, add the bias, and hide last",
+        shows="any hidden key",
+    ),
+    _softcap(
+        "softcap_after_bias",
+        "the softcap comes after the bias, and caps it too",
+        _cap_before("hide"),
+        fix="cap first, and add the bias to the capped scores",
+        shows="a bias or ALiBi",
+    ),
+    _softcap(
+        "softcap_undivided",
+        "the scores are not divided by the softcap before tanh",
+        _cap_as("cap_undivided"),
+    ),
+    _softcap(
+        "softcap_unmultiplied",
+        "tanh is not multiplied by the softcap",
+        _cap_as("cap_unmultiplied"),
+    ),
+    _softcap(
+        "softcap_clipped", "the scores are clipped at ±softcap, without tanh", _cap_as("clip")
+    ),
+)
+
+
+def _bias_as(change: Callable[[Array], Array | None]) -> Apply:
+    def apply(recipe: Recipe) -> Recipe | None:
+        if "bias" not in recipe.terms:
+            return None
+        new = change(recipe.terms["bias"])
+        return None if new is None else replace(recipe, terms={**recipe.terms, "bias": new})
+
+    return apply
+
+
+def _transposed(bias: Array) -> Array | None:
+    rows, columns = bias.shape[2:]
+    return bias.swapaxes(2, 3) if rows == columns and rows > 1 else None
+
+
+def _scaled(recipe: Recipe) -> Recipe | None:
+    return moved(recipe, "bias", before="scale") if "bias" in recipe.terms else None
+
+
+def _before_cap(recipe: Recipe) -> Recipe | None:
+    if "bias" not in recipe.terms or "cap" not in recipe.order or recipe.problem.softcap is None:
+        return None
+    return moved(recipe, "bias", before="cap")
+
+
+def _bias(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
+    fix = more.pop("fix", "add the bias to the scaled scores, once")
+    shows = more.pop("shows", "a bias that differs from key to key")
+    return Convention(
+        name=name, topic=topics.BIAS, meaning=meaning, fix=fix, shows=shows, apply=apply, **more
+    )
+
+
+BIAS = (
+    _bias(
+        "bias_ignored",
+        "the bias is ignored",
+        _bias_as(np.zeros_like),
+        option=lambda _: "leave --bias out",
+    ),
+    _bias(
+        "bias_scaled",
+        "the bias is added before the scale, and scaled with the scores",
+        _scaled,
+        shows="a scale other than 1",
+    ),
+    _bias("bias_subtracted", "the bias is subtracted", _bias_as(np.negative)),
+    _bias("bias_twice", "the bias is added twice", _bias_as(lambda bias: 2 * bias)),
+    _bias(
+        "bias_transposed",
+        "the bias is transposed: its rows are taken for keys",
+        _bias_as(_transposed),
+        fix="index the bias as (query, key)",
+        shows="a bias that is not symmetric",
+        needs=frozenset({"rows"}),
+    ),
+    _bias(
+        "bias_before_softcap",
+        "the bias is added before the softcap, and capped too",
+        _before_cap,
+        fix="add the bias to the capped scores",
+        shows="a bias and a softcap",
+    ),
+)

@@ -1,0 +1,114 @@
+"""Mistakes of strides: all heads or batch entries read what belongs to the first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attncli.referee import topics
+from attncli.referee.convention import Apply, Convention, Need
+from attncli.referee.recipe import Recipe, vary
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["SHARED", "SHARED_BIAS", "SHARED_SINKS", "SHARED_SLOPES"]
+
+_FIRST = slice(0, 1)
+
+
+def _keys_of_first(pick: tuple[slice, ...], axis: int) -> Apply:
+    """Make an `apply` in which all read the keys and values of the first along an axis."""
+
+    def first(array: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
+        return None if array is None else array[pick]
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        if problem.key.shape[axis] == 1:
+            return None
+        return vary(recipe, key=first(problem.key), value=first(problem.value))
+
+    return apply
+
+
+def _bias_of_first_head(recipe: Recipe) -> Recipe | None:
+    bias = recipe.terms.get("bias")
+    if bias is None or bias.shape[1] == 1:
+        return None
+    return replace(recipe, terms={**recipe.terms, "bias": bias[:, :1]})
+
+
+def _slope_of_first_head(recipe: Recipe) -> Recipe | None:
+    slopes = recipe.problem.slopes
+    if slopes is None or not slopes.all():  # of a slope of 0 no factor makes another
+        return None
+    factors = (slopes[0] / slopes)[:, None, None]
+    return replace(recipe, terms={**recipe.terms, "alibi": recipe.terms["alibi"] * factors})
+
+
+def _sink_of_first_head(recipe: Recipe) -> Recipe | None:
+    sinks = recipe.problem.sinks
+    return None if sinks is None else vary(recipe, sinks=np.full_like(sinks, sinks[0]))
+
+
+def _shared(name: str, meaning: str, apply: Apply, need: Need, shows: str) -> Convention:
+    return Convention(
+        name=name,
+        topic=topics.STRIDES,
+        meaning=meaning,
+        fix="advance by the stride of that axis too",
+        shows=shows,
+        apply=apply,
+        needs=frozenset({need}),
+    )
+
+
+SHARED = (
+    _shared(
+        "keys_of_first_head",
+        "every head reads the keys and values of the first",
+        _keys_of_first((slice(None), _FIRST), 1),
+        "heads",
+        "more than one key/value head",
+    ),
+    _shared(
+        "keys_of_first_batch_entry",
+        "every batch entry reads the keys and values of the first",
+        _keys_of_first((_FIRST,), 0),
+        "batch",
+        "more than one batch entry",
+    ),
+)
+
+SHARED_BIAS = (
+    _shared(
+        "bias_of_first_head",
+        "the bias of the first head is added to all heads",
+        _bias_of_first_head,
+        "heads",
+        "a bias that differs from head to head",
+    ),
+)
+
+SHARED_SLOPES = (
+    _shared(
+        "alibi_slope_of_first_head",
+        "every head takes the ALiBi slope of the first",
+        _slope_of_first_head,
+        "heads",
+        "more than one head",
+    ),
+)
+
+SHARED_SINKS = (
+    _shared(
+        "sink_of_first_head",
+        "every head takes the sink of the first",
+        _sink_of_first_head,
+        "heads",
+        "sinks that differ from head to head",
+    ),
+)

@@ -1,0 +1,79 @@
+"""A factor that all numbers of an output share, inferred from the numbers of the files."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee import topics
+from attncli.referee.convention import Convention
+from attncli.referee.fitted.another_number import comparable, fewest_digits
+from attncli.referee.options import shortest
+from attncli.referee.verdict import root_mean_square
+
+if TYPE_CHECKING:
+    from attncli.referee.case import Case
+    from attncli.referee.recipe import Outputs, Recipe
+
+__all__ = ["another_factor"]
+
+Array = npt.NDArray[Any]
+# The outputs that grow with the weights.
+_OUTPUTS = {"context", "weights"}
+
+
+def another_factor(case: Case, _: float = math.inf) -> Convention | None:
+    """Return the convention of the factor with which right outputs come nearest to the files.
+
+    Parameters
+    ----------
+    case : Case
+        Small enough to be evaluated.
+
+    Returns
+    -------
+    Convention or None
+        None where there is no factor to find: the files hold something else, or have other
+        shapes.
+    """
+    output = case.recipe.problem.output
+    if set(case.files) - _OUTPUTS or (output is not None and output.bias is not None):
+        return None
+    if not comparable(case):
+        return None
+    found, right = _finite_numbers(case)
+    if not right.any():
+        return None
+    factor = fewest_digits(
+        float(np.dot(found, right) / np.dot(right, right)),
+        lambda tried: root_mean_square(found - tried * right),
+    )
+    return Convention(
+        name="another_factor",
+        topic=topics.FACTOR,
+        meaning=f"every number is about {shortest(factor)} times the right one",
+        fix="look for a factor that is missing or applied twice: the scale of quantized "
+        "values, 1/(1 − p) of dropout",
+        shows="almost any input",
+        apply=lambda recipe: replace(recipe, finish=(*recipe.finish, partial(_times, factor))),
+    )
+
+
+def _times(factor: float, _: Recipe, outputs: Outputs) -> Outputs:
+    return {n: array * factor if n in _OUTPUTS else array for n, array in outputs.items()}
+
+
+def _finite_numbers(case: Case) -> tuple[Array, Array]:
+    """Return what is finite in both: the numbers of all files, and of the right outputs."""
+    found, right = [], []
+    for name, file in case.files.items():
+        made = case.shaped(case.recipe, case.right, name)
+        both = np.isfinite(file) & np.isfinite(made)
+        found.append(file[both])
+        right.append(made[both])
+    return np.concatenate(found), np.concatenate(right)

@@ -1,0 +1,159 @@
+"""A mask that no rule makes, inferred from the weights of the files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee import topics
+from attncli.referee.convention import Convention
+from attncli.referee.evaluation import evaluate
+from attncli.referee.fitted.found_weights import FoundWeights, Patterns, patterns_of
+from attncli.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attncli.referee.case import Case
+    from attncli.referee.recipe import Recipe
+
+__all__ = ["another_mask", "strongest_keys"]
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+_NO_RULES: dict[str, Any] = {}
+# At most so many keys are listed.
+_NAMED = 3
+
+
+def another_mask(cases: Sequence[Case]) -> Convention | None:
+    """Return the convention of the mask that the files show.
+
+    Parameters
+    ----------
+    cases : sequence of Case
+
+    Returns
+    -------
+    Convention or None
+        None where the files show no weights, or the mask is the problem's.
+    """
+    masks = patterns_of(cases, _mask_of)
+    right = {case.recipe.part: _seen(case) for case in cases}
+    if not masks or all(np.array_equal(mask, right[part]) for part, mask in masks.items()):
+        return None
+    return Convention(
+        name="another_mask",
+        topic=topics.MASK,
+        meaning=f"the numbers are right for another mask: {_difference(masks, right)}",
+        fix="let each query see the keys that the problem lets it see, and no others",
+        shows="masked or longer inputs",
+        apply=lambda recipe: _masked(recipe, masks),
+    )
+
+
+def strongest_keys(cases: Sequence[Case], _: float) -> Convention | None:
+    """Return the convention that only the strongest keys of each query count.
+
+    Parameters
+    ----------
+    cases : sequence of Case
+
+    Returns
+    -------
+    Convention or None
+        None where the files show no weights, or other keys.
+
+    References
+    ----------
+    Xu et al. 2015, "Show, attend and tell", equation 9, for hard attention.
+    """
+    masks = patterns_of(cases, _mask_of) or {}
+    counts = {int(count) for mask in masks.values() for count in np.unique(mask.sum(-1))}
+    most = max(counts, default=0)
+    if most == 0 or not all(_shows_strongest(case, masks, most) for case in cases):
+        return None
+    keys = (
+        "key that scores highest counts" if most == 1 else f"{most} keys that score highest count"
+    )
+    return Convention(
+        name="strongest_keys",
+        topic=topics.STRONGEST_KEYS,
+        meaning=f"for each query, only the {keys}",
+        fix="count every key that the query sees: apply the softmax, not argmax or top-k, "
+        "to scores that are not far too large",
+        shows=f"queries that see more than {counted(most, 'key')}",
+        apply=lambda recipe: replace(
+            recipe, rules={**recipe.rules, "mask": _strongest(recipe, most)}
+        ),
+    )
+
+
+def _shows_strongest(case: Case, masks: Patterns, count: int) -> bool:
+    return np.array_equal(_strongest(case.recipe, count), masks[case.recipe.part])
+
+
+def _strongest(recipe: Recipe, count: int) -> Bools:
+    """Return which keys have the highest scores of their query, of those that it sees."""
+    scores = np.where(recipe.seen, _unhidden(recipe), -np.inf)
+    if count >= scores.shape[-1]:
+        return np.isfinite(scores)
+    least = np.partition(scores, -count, axis=-1)[..., -count, None]
+    return np.asarray((scores >= least) & np.isfinite(scores))
+
+
+def _seen(case: Case) -> Bools:
+    return np.broadcast_to(case.recipe.seen, case.right["weights"].shape)
+
+
+def _unhidden(recipe: Recipe, **known: Any) -> Array:
+    return evaluate(replace(recipe, rules=_NO_RULES), **known)["scores"]
+
+
+def _mask_of(case: Case, found: FoundWeights) -> Bools:
+    """Return which keys count in the weights of a file.
+
+    A weight is exp(score − lse), so the largest of a row yields the lse, and with it the
+    weights of the other keys if they are seen. Where those underflow, take the problem's mask.
+    """
+    scores = _unhidden(case.recipe, products=case.products)
+    largest = found.weights.argmax(-1)[..., None]
+    with np.errstate(all="ignore"):
+        lse = np.take_along_axis(scores - np.log(found.weights), largest, -1)
+        expected = np.exp(scores - lse)
+    blind: Bools = found.weights.max(-1, keepdims=True) <= found.least
+    return ~blind & np.where(expected > found.least, ~found.zero(expected), _seen(case))
+
+
+def _masked(recipe: Recipe, masks: Patterns) -> Recipe | None:
+    if recipe.part not in masks:  # the weights of this part of a large problem were not read
+        return None
+    # An output projection knows padded queries by their rule.
+    kept = {name: rule for name, rule in recipe.rules.items() if name == "query_lengths"}
+    return replace(recipe, rules={**kept, "mask": masks[recipe.part]})
+
+
+def _difference(masks: Patterns, right: Patterns) -> str:
+    """Say how many pairs are wrongly hidden or seen, and list the keys if they are few."""
+    hidden = [right[part] & ~mask for part, mask in masks.items()]
+    seen = [mask & ~right[part] for part, mask in masks.items()]
+    return ", and ".join(
+        f"{what} {_which(patterns)}"
+        for what, patterns in (
+            ("it hides what should be seen:", hidden),
+            ("it shows what should be hidden:", seen),
+        )
+        if any(pattern.any() for pattern in patterns)
+    )
+
+
+def _which(patterns: Sequence[Bools]) -> str:
+    count = sum(int(np.count_nonzero(pattern)) for pattern in patterns)
+    of = sum(pattern.size for pattern in patterns)
+    keys = sorted({int(key) for pattern in patterns for key in np.nonzero(pattern)[-1]})
+    named = f"{'key' if len(keys) == 1 else 'keys'} {' and '.join(map(str, keys))}"
+    where = f"{named}, " if len(keys) <= _NAMED else ""
+    return f"{where}{count:,} of {of:,} pairs of query and key"

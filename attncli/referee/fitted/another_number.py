@@ -1,0 +1,146 @@
+"""Numbers that no convention knows, fitted to the files: a scale, a softcap, a base."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee.convention import Convention
+from attncli.referee.evaluation import evaluate
+from attncli.referee.fitted.quantities import STEP
+from attncli.referee.options import shortest
+from attncli.referee.verdict import root_mean_square
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.referee.case import Case
+    from attncli.referee.fitted.quantities import Quantity
+    from attncli.referee.recipe import Recipe
+
+__all__ = ["another", "comparable", "fewest_digits"]
+
+Array = npt.NDArray[Any]
+# The error falls to the right number on a straight line from either side: so far as float64 goes.
+_NARROWED = 75
+# After so many sections, a thousandth of a step is left; where the error has fallen neither below
+# this share of what it was nor of what the multiple left, other numbers do not explain the files.
+_SOON, _LEFT, _FALLEN = 14, 0.75, 0.9
+_AS_NEAR = 1.1
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def another(quantity: Quantity, case: Case, deadline: float = math.inf) -> Convention | None:
+    """Return the convention of the number with which a case comes nearest to its files.
+
+    Parameters
+    ----------
+    quantity : Quantity
+    case : Case
+        Small enough to be evaluated.
+    deadline : float
+        On the clock of `time.monotonic`.
+
+    Returns
+    -------
+    Convention or None
+        None where there is no number to be found: the problem has no such thing, the files have
+        other shapes, or no number is much nearer than the right one; or no time to find it.
+    """
+    right = quantity.right(case.recipe.problem)
+    if not right or not comparable(case):
+        return None
+
+    def distance(number: float) -> float:
+        return _distance(case, quantity.put(case.recipe, number))
+
+    started = time.monotonic()
+    before = _distance(case, case.recipe)
+    now = time.monotonic()
+    # So often about is a case evaluated.
+    times = len(quantity.multiples) + _NARROWED + 10
+    if now + times * (now - started) > deadline:
+        return None
+    multiple = min(quantity.multiples, key=lambda tried: distance(tried * right))
+    found = _narrowed(lambda tried: distance(tried * right), multiple, before)
+    if found is None:
+        return None
+    best = right * found
+    near = (float(round(best) + step) for step in (-1, 0, 1))
+    number = min(near, key=distance) if quantity.whole else fewest_digits(best, distance)
+    return Convention(
+        name=quantity.name,
+        topic=quantity.topic,
+        meaning=quantity.meaning(f"{number:.6g}", shortest(float(f"{right:.4g}"))),
+        fix=quantity.fix,
+        shows=quantity.shows,
+        apply=lambda recipe: quantity.put(recipe, number),
+        option=lambda problem: quantity.option(number, problem),
+        variant_of=quantity.variant_of,
+    )
+
+
+def fewest_digits(best: float, distance: Callable[[float], float]) -> float:
+    """Return a number with as few digits as come about as near to the files as the best.
+
+    Parameters
+    ----------
+    best : float
+    distance : callable
+        How far the files lie from what a number gives.
+    """
+    most = _AS_NEAR * distance(best)
+    rounded = (float(f"{best:.{digits}g}") for digits in range(2, 17))
+    return next((number for number in rounded if distance(number) <= most), best)
+
+
+def comparable(case: Case) -> bool:
+    """Return whether a case can be evaluated, and its files have the shapes of the outputs."""
+    return case.evaluable and all(
+        case.shaped(case.recipe, case.right, name).shape == file.shape and np.isfinite(file).any()
+        for name, file in case.files.items()
+    )
+
+
+def _narrowed(distance: Callable[[float], float], multiple: float, before: float) -> float | None:
+    """Return the best multiple between the neighbours of one, by golden sections.
+
+    None where it is soon seen that no error falls much below what it was before.
+
+    References
+    ----------
+    Kiefer 1953, "Sequential minimax search for a maximum".
+    """
+    low, high = multiple / STEP, multiple * STEP
+    one, other = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    at_one, at_other = distance(one), distance(other)
+    enough = max(_LEFT * before, _FALLEN * distance(multiple))
+    for section in range(_NARROWED):
+        # The right number itself may have lost a digit or two, which nothing has shown yet.
+        if section == _SOON and multiple != 1 and min(at_one, at_other) > enough:
+            return None
+        if at_one < at_other:
+            high, other, at_other = other, one, at_one
+            one = high - _GOLDEN * (high - low)
+            at_one = distance(one)
+        else:
+            low, one, at_one = one, other, at_other
+            other = low + _GOLDEN * (high - low)
+            at_other = distance(other)
+    return (low + high) / 2
+
+
+def _distance(case: Case, recipe: Recipe) -> float:
+    """Return how far the files lie from what a recipe makes, relative to their own size."""
+    outputs = evaluate(recipe, products=case.products)
+    total = 0.0
+    for name, file in case.files.items():
+        made = case.shaped(recipe, outputs, name)
+        both = np.isfinite(file) & np.isfinite(made)
+        size = root_mean_square(file[both]) or 1.0
+        total += root_mean_square(file[both] - made[both]) / size if both.any() else math.inf
+    return total

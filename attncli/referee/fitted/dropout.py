@@ -1,0 +1,135 @@
+"""Weights that are 0 but should not be, inferred from the numbers of the files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee import topics
+from attncli.referee.convention import Convention
+from attncli.referee.fitted.another_number import fewest_digits
+from attncli.referee.fitted.found_weights import Patterns, found_weights, patterns_of
+from attncli.referee.verdict import root_mean_square
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attncli.referee.case import Case
+    from attncli.referee.recipe import Recipe
+
+__all__ = ["dropout", "zeroed_weights"]
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+# Somebody chose the share that is dropped; less than this is rounding error.
+_LEAST = 1e-3
+
+
+def dropout(cases: Sequence[Case], _: float) -> Convention | None:
+    """Return the convention that weights were dropped out, and the others raised.
+
+    Parameters
+    ----------
+    cases : sequence of Case
+
+    Returns
+    -------
+    Convention or None
+        None where the files show no weights, or none that are 0 beside others that are
+        1/(1 − p) times what is right.
+
+    References
+    ----------
+    Srivastava et al. 2014, "Dropout"; ``dropout_p`` of PyTorch's scaled_dot_product_attention.
+    """
+    zeros = _zeros(cases)
+    if zeros is None:
+        return None
+    found, right = _others(cases)
+    share = _share(found, right)
+    if share is None:
+        return None
+    return Convention(
+        name="dropout",
+        topic=topics.DROPOUT,
+        meaning=f"dropout was left on: {_percent(zeros, cases)} of the weights are 0, and the "
+        f"others are divided by 1 − {share:.6g}",
+        fix="switch dropout off: dropout_p=0, or eval() before the output is computed",
+        shows="almost any input",
+        apply=lambda recipe: _zeroed(recipe, zeros, 1 / (1 - share)),
+    )
+
+
+def zeroed_weights(cases: Sequence[Case]) -> Convention | None:
+    """Return the convention that some weights are 0, and the others as they should be.
+
+    Parameters
+    ----------
+    cases : sequence of Case
+
+    Returns
+    -------
+    Convention or None
+        None where the files show no weights, or none that are 0.
+    """
+    zeros = _zeros(cases)
+    if zeros is None:
+        return None
+    return Convention(
+        name="zeroed_weights",
+        topic=topics.DROPOUT,
+        meaning=f"{_percent(zeros, cases)} of the weights are 0, and the others are as they "
+        "should be, so the rows do not sum to 1",
+        fix="hide keys before the softmax, with scores of −inf, and sum the values of all keys",
+        shows="almost any input",
+        apply=lambda recipe: _zeroed(recipe, zeros, 1.0),
+    )
+
+
+def _zeros(cases: Sequence[Case]) -> Patterns | None:
+    """Return which weights are 0 that should not be; None where there are none."""
+    zeros = patterns_of(cases, lambda case, found: found.zero(case.right["weights"]))
+    return zeros if zeros and any(pattern.any() for pattern in zeros.values()) else None
+
+
+def _others(cases: Sequence[Case]) -> tuple[Array, Array]:
+    """Return the weights that are not 0, and what is right in their places."""
+    found, right = [], []
+    for case in cases:
+        shown = found_weights(case)
+        if shown is not None:
+            expected = case.right["weights"]
+            kept = ~shown.zero(expected) & np.isfinite(shown.weights)
+            found.append(shown.weights[kept])
+            right.append(expected[kept])
+    return np.concatenate(found), np.concatenate(right)
+
+
+def _share(found: Array, right: Array) -> float | None:
+    """Return the p with which right / (1 − p) comes nearest to what was found; None below 0."""
+    factor = float(np.dot(found, right) / np.dot(right, right)) if right.size else 0.0
+    if factor <= 1:
+        return None
+    share = fewest_digits(
+        1 - 1 / factor, lambda tried: root_mean_square(found - right / (1 - tried))
+    )
+    return share if _LEAST <= share < 1 else None
+
+
+def _zeroed(recipe: Recipe, zeros: Patterns, factor: float) -> Recipe | None:
+    pattern = zeros.get(recipe.part)
+    if pattern is None:  # the weights of this part of a large problem were not read
+        return None
+    return replace(
+        recipe,
+        after=(*recipe.after, lambda _, weights: np.where(pattern, 0, weights * factor)),
+    )
+
+
+def _percent(zeros: Patterns, cases: Sequence[Case]) -> str:
+    count = sum(int(np.count_nonzero(pattern)) for pattern in zeros.values())
+    of = sum(int(np.count_nonzero(case.right["weights"])) for case in cases)
+    return f"{100 * count / of:.2g} %"

@@ -1,0 +1,106 @@
+"""The weights that a file shows: its own, or the only ones that give its context."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee.fitted.another_number import comparable
+from attncli.referee.recipe import Part
+from attncli.referee.stages import shared
+from attncli.referee.verdict import canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from attncli.referee.case import Case
+
+__all__ = ["FoundWeights", "Patterns", "found_weights", "patterns_of"]
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+# Of each part of a problem, (B, H, L, S).
+Patterns = dict[Part, Bools]
+# Where values are nearly linearly dependent, the context no longer determines the weights.
+_DEPENDENT = 1e-3
+# Most errors are this small a share of what is tolerated of one element.
+_TYPICAL = 1 / 8
+# A weight that is less is as good as 0, as a share of what is tolerated (of a context, perhaps).
+_NOTHING = 1 / 32
+
+
+class FoundWeights(NamedTuple):
+    """Weights of a file, and which of them are 0.
+
+    Attributes
+    ----------
+    weights : ndarray (B, H, L, S)
+    least : float
+        Weights that are expected to be smaller cannot be told from 0.
+    """
+
+    weights: Array
+    least: float
+
+    def zero(self, expected: Array) -> Bools:
+        """Return which weights are 0 up to rounding error, where that can be decided."""
+        return np.asarray((expected > self.least) & (np.abs(self.weights) <= expected / 2))
+
+
+def patterns_of(
+    cases: Sequence[Case], pattern: Callable[[Case, FoundWeights], Bools]
+) -> Patterns | None:
+    """Return a pattern of each case; None where the files of one show no weights."""
+    patterns = {}
+    for case in cases:
+        found = found_weights(case)
+        if found is None:
+            return None
+        patterns[case.recipe.part] = pattern(case, found)
+    return patterns
+
+
+def found_weights(case: Case) -> FoundWeights | None:
+    """Return the weights that the files of a case show.
+
+    Parameters
+    ----------
+    case : Case
+
+    Returns
+    -------
+    FoundWeights or None
+        None where the files hold none of each head, and the context has fewer columns than
+        there are keys, or was projected, or is the sum of linearly dependent values.
+    """
+    if not comparable(case):
+        return None
+    problem, resolution = case.recipe.problem, case.recipe.resolution
+    if "weights" in case.files:
+        weights = _canonical(case, "weights")
+        each = weights.shape[1] == problem.shape[1]
+        return FoundWeights(weights, _NOTHING * resolution) if each else None
+    if "context" in case.files and problem.output is None:
+        return _out_of_context(case, _TYPICAL * resolution)
+    return None
+
+
+def _canonical(case: Case, name: str) -> Array:
+    file = case.files[name]
+    return canonical(case.recipe.problem, name, file) if case.whole else file
+
+
+def _out_of_context(case: Case, error: float) -> FoundWeights | None:
+    """Solve weights · V = context, which has one solution where the values are independent."""
+    problem = case.recipe.problem
+    if problem.value is None or problem.value.shape[-2] > problem.value.shape[-1]:
+        return None
+    value, context = shared(problem, problem.value), _canonical(case, "context")
+    if not (np.isfinite(value).all() and np.isfinite(context).all()):
+        return None
+    lengths = np.linalg.svd(value, compute_uv=False)
+    if lengths.min() <= _DEPENDENT * lengths.max():
+        return None
+    return FoundWeights(context @ np.linalg.pinv(value), float(error / lengths.min()))

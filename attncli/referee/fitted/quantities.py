@@ -1,0 +1,216 @@
+"""The numbers that are fitted to the files: scale, softcap, base, window, factors of terms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from attncli.referee import topics
+from attncli.referee.convention import with_rule
+from attncli.referee.options import scaled, shortest
+from attncli.referee.recipe import band, vary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.problem import Problem
+    from attncli.referee.recipe import Recipe
+    from attncli.referee.topics import Topic
+
+__all__ = ["QUANTITIES", "STEP", "Quantity"]
+
+# As multiples of what is right: tried first, a factor apart, and then narrowed.
+STEP = 2.0**0.5
+_MULTIPLES = tuple(STEP**power for power in range(-20, 21))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Quantity:
+    """A number that bears on the answer, and that an implementation may have got wrong.
+
+    Attributes
+    ----------
+    name, topic, fix, shows
+        Of the convention.
+    right : callable
+        The number of a problem; None or 0 where it has none.
+    put : callable
+        The recipe that takes another number.
+    meaning : callable
+        From the other number and the right one, as texts, to what the convention means.
+    option : callable
+        From the other number to the option with which attncli takes it; empty where there is none.
+    negative : bool
+        It may have the other sign.
+    whole : bool
+        It is a whole number.
+    variant_of : tuple of str
+        Of the convention.
+    """
+
+    name: str
+    topic: Topic
+    right: Callable[[Problem], float | None]
+    put: Callable[[Recipe, float], Recipe]
+    meaning: Callable[[str, str], str]
+    fix: str
+    shows: str
+    option: Callable[[float, Problem], str] = lambda *_: ""
+    negative: bool = False
+    whole: bool = False
+    variant_of: tuple[str, ...] = ()
+
+    @property
+    def multiples(self) -> tuple[float, ...]:
+        """What is tried first, as multiples of what is right."""
+        return _MULTIPLES + tuple(-one for one in _MULTIPLES if self.negative)
+
+
+def _with_base(recipe: Recipe, base: float) -> Recipe:
+    rope = recipe.problem.rope
+    return recipe if rope is None else vary(recipe, rope=rope._replace(base=base))
+
+
+def _uncapped(problem: Problem) -> float | None:
+    return 1.0 if problem.softcap is None else None
+
+
+def _windowless(problem: Problem) -> float | None:
+    return 1.0 if problem.visible.window is None else None
+
+
+def _with_window(recipe: Recipe, reach: float) -> Recipe:
+    """Return the recipe with a window to the left, and to the right where later keys are seen."""
+    problem = recipe.problem
+    new = min(max(round(reach), 0), problem.shape[3])
+    both = (new, 0 if problem.visible.causal else new)
+    return with_rule(recipe, "window", band(problem, window=both))
+
+
+def _left(problem: Problem) -> int | None:
+    window = problem.visible.window
+    return None if window is None else window[0]
+
+
+def _with_left(recipe: Recipe, left: float) -> Recipe:
+    """Return the recipe with a window that reaches so far to the left; a symmetric one stays so."""
+    problem = recipe.problem
+    sides = problem.visible.window or (None, None)
+    new = min(max(round(left), 0), problem.shape[3])
+    both = (new, new if sides[0] == sides[1] else sides[1])
+    return with_rule(recipe, "window", band(problem, window=both))
+
+
+def _times(term: str) -> Callable[[Recipe, float], Recipe]:
+    def put(recipe: Recipe, factor: float) -> Recipe:
+        return replace(recipe, terms={**recipe.terms, term: recipe.terms[term] * factor})
+
+    return put
+
+
+QUANTITIES = (
+    Quantity(
+        name="another_scale",
+        topic=topics.SCALE,
+        right=lambda problem: problem.scale,
+        put=lambda recipe, scale: vary(recipe, scale=scale),
+        meaning=lambda found, right: f"the scale is about {found}, where {right} is right",
+        fix="multiply Q·Kᵀ by the scale that the problem states; unless it states one, 1/√D for "
+        "the dot product and 1 for others",
+        shows="almost any input",
+        option=scaled,
+        negative=True,
+        variant_of=("strongest_keys",),
+    ),
+    Quantity(
+        name="cosine_at_another_scale",
+        topic=topics.SCORE_FUNCTION,
+        right=lambda problem: 1.0 if problem.score == "dot" else None,
+        put=lambda recipe, scale: vary(recipe, score="cosine", scale=scale),
+        meaning=lambda found, _: (
+            f"query and key are divided by their lengths, and the cosines are multiplied by {found}"
+        ),
+        fix="multiply query and key as they are, or state the score cosine",
+        shows="almost any input",
+        option=lambda scale, _: f"--score cosine --scale {shortest(scale)}",
+    ),
+    Quantity(
+        name="another_softcap",
+        topic=topics.SOFTCAP,
+        right=lambda problem: problem.softcap,
+        put=lambda recipe, cap: vary(recipe, softcap=cap),
+        meaning=lambda found, right: f"the softcap is about {found}, where {right} is right",
+        fix="take the softcap that the problem states",
+        shows="scores that are not small compared with the softcap",
+        option=lambda cap, _: f"--softcap {shortest(cap)}",
+    ),
+    Quantity(
+        name="softcap_unasked",
+        topic=topics.SOFTCAP,
+        right=_uncapped,
+        put=lambda recipe, cap: vary(recipe, softcap=cap),
+        meaning=lambda found, _: (
+            f"a softcap of about {found} is applied, but the problem states none"
+        ),
+        fix="leave the softcap out, or state it",
+        shows="scores that are not small compared with the softcap",
+        option=lambda cap, _: f"--softcap {shortest(cap)}",
+    ),
+    Quantity(
+        name="another_rope_base",
+        topic=topics.ROPE,
+        right=lambda problem: problem.rope and problem.rope.base,
+        put=_with_base,
+        meaning=lambda found, right: (
+            f"the base of the rotary embedding is about {found}, where {right} is right"
+        ),
+        fix="take the base that the problem states (rope_theta in the file of a model)",
+        shows="more than one query or key",
+        option=lambda base, _: f"--rope-base {shortest(base)}",
+    ),
+    Quantity(
+        name="another_window",
+        topic=topics.WINDOW,
+        right=_left,
+        put=_with_left,
+        meaning=lambda found, right: (
+            f"the window reaches {found} keys back, where {right} is right"
+        ),
+        fix="take the window that the problem states",
+        shows="more keys than the window holds",
+        whole=True,
+    ),
+    Quantity(
+        name="window_unasked",
+        topic=topics.WINDOW,
+        right=_windowless,
+        put=_with_window,
+        meaning=lambda found, _: (
+            f"a window of {found} keys is applied, but the problem states none"
+        ),
+        fix="leave the window out, or state it",
+        shows="more keys than the window holds",
+        option=lambda reach, _: f"--window {shortest(reach)}",
+        whole=True,
+    ),
+    Quantity(
+        name="another_alibi_factor",
+        topic=topics.ALIBI,
+        right=lambda problem: None if problem.slopes is None else 1.0,
+        put=_times("alibi"),
+        meaning=lambda found, _: f"the ALiBi slopes are about {found} times the right ones",
+        fix="take the slopes that the problem states: do not scale them with the product, and "
+        "mind that 2^x and exp(x) need other ones",
+        shows="more than one query or key",
+    ),
+    Quantity(
+        name="another_bias_factor",
+        topic=topics.BIAS,
+        right=lambda problem: None if problem.bias is None else 1.0,
+        put=_times("bias"),
+        meaning=lambda found, _: f"the bias is about {found} times the right one",
+        fix="add the bias as it is: do not scale it with the product, and mind that 2^x and "
+        "exp(x) need another one",
+        shows="a bias that is not 0",
+    ),
+)

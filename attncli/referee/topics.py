@@ -1,0 +1,159 @@
+"""The topics of conventions: which step each changes, and how the search treats it.
+
+Two conventions on one topic exclude each other. A topic states in one place whatever else
+the search has to know about its conventions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.problem import Problem
+
+__all__ = [
+    "ALIBI",
+    "AXES",
+    "BIAS",
+    "BLIND_ROWS",
+    "BLOCKS",
+    "CAUSAL",
+    "DROPOUT",
+    "FACTOR",
+    "FUSED_PROJECTION",
+    "HEADS",
+    "HIDING",
+    "INPUTS",
+    "KEY_PROJECTION",
+    "KEY_SOURCE",
+    "LSE",
+    "MASK",
+    "NUMBER_OF_HEADS",
+    "ONLINE_SOFTMAX",
+    "OUTPUT_BIAS",
+    "OUTPUT_PROJECTION",
+    "PADDING",
+    "POSITIONS",
+    "PRECISION",
+    "PRODUCTS",
+    "PROJECTED_BIAS",
+    "PROJECTION",
+    "QUERY_PADDING",
+    "QUERY_PROJECTION",
+    "RESIDUAL",
+    "ROPE",
+    "SCALE",
+    "SCORES",
+    "SCORE_FUNCTION",
+    "SINKS",
+    "SOFTCAP",
+    "SOFTMAX",
+    "SPLITS",
+    "STRIDES",
+    "STRONGEST_KEYS",
+    "VALUE_PROJECTION",
+    "WINDOW",
+    "Topic",
+]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Topic:
+    """A step of attention that conventions change.
+
+    Attributes
+    ----------
+    part_of : Topic or None
+        A topic of which this is a part: their conventions exclude each other, too.
+    outputs : frozenset of str or None
+        The outputs in which its mistakes show; None for all of them.
+    alone : bool
+        Its conventions are never tried together with another one.
+    like_a_scale : bool
+        Two of its mistakes together may come to one other scale.
+    only_rounds : bool
+        Its conventions change nothing but roundings: beside another mistake one counts only
+        where it leaves far less error.
+    absent : callable
+        Whether a problem has nothing that its mistakes could concern.
+    """
+
+    part_of: Topic | None = None
+    outputs: frozenset[str] | None = None
+    alone: bool = False
+    like_a_scale: bool = False
+    only_rounds: bool = False
+    absent: Callable[[Problem], bool] = lambda _: False
+
+    def excludes(self, other: Topic) -> bool:
+        """Return whether conventions on the two topics change the same step."""
+        return self in other.lineage or other in self.lineage
+
+    @property
+    def lineage(self) -> tuple[Topic, ...]:
+        """The topic itself, and those of which it is a part."""
+        return (self, *(() if self.part_of is None else self.part_of.lineage))
+
+    def shows_in(self, outputs: frozenset[str]) -> bool:
+        """Return whether its mistakes show in any of these outputs."""
+        return self.outputs is None or bool(self.outputs & outputs)
+
+
+_CONTEXT = frozenset({"context"})
+
+# How query, key and value are made.
+PROJECTION = Topic()
+QUERY_PROJECTION = Topic(part_of=PROJECTION)
+KEY_PROJECTION = Topic(part_of=PROJECTION)
+VALUE_PROJECTION = Topic(part_of=PROJECTION)
+PROJECTED_BIAS = Topic()
+FUSED_PROJECTION = Topic()
+POSITIONS = Topic()
+KEY_SOURCE = Topic()
+INPUTS = Topic()
+HEADS = Topic()
+# There are many ways to go wrong, and each is enough.
+NUMBER_OF_HEADS = Topic(outputs=_CONTEXT, alone=True)
+STRIDES = Topic(alone=True)
+
+# From the product to the scores.
+SCALE = Topic(like_a_scale=True)
+# Each of its conventions says which scale goes with it.
+SCORE_FUNCTION = Topic(part_of=SCALE)
+PRODUCTS = Topic(only_rounds=True)
+ROPE = Topic()
+SOFTCAP = Topic()
+BIAS = Topic(absent=lambda problem: problem.bias is None)
+ALIBI = Topic()
+
+# Which keys a query sees.
+MASK = Topic(absent=lambda problem: problem.visible.mask is None)
+PADDING = Topic()
+QUERY_PADDING = Topic()
+CAUSAL = Topic()
+WINDOW = Topic()
+BLOCKS = Topic()
+HIDING = Topic()
+STRONGEST_KEYS = Topic()
+BLIND_ROWS = Topic()
+
+# The softmax, and what follows it.
+SOFTMAX = Topic(like_a_scale=True)
+SINKS = Topic()
+ONLINE_SOFTMAX = Topic(alone=True)
+SPLITS = Topic(alone=True)
+# A sum in float16, a key at a time, takes longer than all else together.
+PRECISION = Topic(outputs=_CONTEXT, alone=True)
+DROPOUT = Topic()
+FACTOR = Topic()
+OUTPUT_PROJECTION = Topic(outputs=_CONTEXT)
+OUTPUT_BIAS = Topic(outputs=_CONTEXT)
+RESIDUAL = Topic()
+
+# How the outputs are written.
+LSE = Topic(outputs=frozenset({"lse"}))
+SCORES = Topic(outputs=frozenset({"scores", "raw", "capped"}))
+AXES = Topic()
