@@ -258,9 +258,9 @@ def test_short_heads_share_a_call_and_long_ones_do_not(monkeypatch):
     stacks = []
     made = block.Block
 
-    def counted(batch, heads, *rest):
+    def counted(*, heads, **rest):
         stacks.append(heads[1] - heads[0])
-        return made(batch, heads, *rest)
+        return made(heads=heads, **rest)
 
     monkeypatch.setattr(plan, "Block", counted)
     attention(*inputs(8, 256, 512, 64), outputs=("context",))

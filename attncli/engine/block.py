@@ -22,8 +22,9 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.engine.care import Care, remedy
-from attncli.engine.exponentials import TooHighError, depth, height, quickest_unit
+from attncli.engine.exponentials import TooHighError, depth
 from attncli.engine.panels import Grain, across, lying
+from attncli.engine.strategy import Shift, choose_strategy
 from attncli.engine.sums import merge
 from attncli.engine.sweep import Sweep, tiles
 from attncli.engine.tile import Rows, fill
@@ -33,15 +34,11 @@ if TYPE_CHECKING:
     from attncli.engine.operands import Operands
     from attncli.engine.scratch import Scratch
     from attncli.engine.sums import Sums
-    from attncli.problem import Problem
 
 __all__ = ["Block", "Part", "Span", "attend_part"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
-
-# To look at all keys for a bound takes few queries as long as to do without it.
-_FEW_QUERIES = 16
 
 
 @dataclass(eq=False, slots=True)
@@ -60,8 +57,8 @@ class Block:
         The block's own rows of each output asked for: (N, rows, S), (N, rows, E) or (N, rows).
     spans : list of (start, stop)
         The keys of its parts. More than one only where no L × S output is asked for.
-    exact : bool
-        Whether to do without what pays for long problems alone: bounds and bits.
+    skip_bounds : bool
+        Skip score bounds and base-2 exponentials, which only pay off on large problems.
     """
 
     batch: int
@@ -72,7 +69,7 @@ class Block:
     grain: Grain
     results: dict[str, Array]
     spans: list[Span]
-    exact: bool
+    skip_bounds: bool
     _sums: dict[int, Sums] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -130,7 +127,7 @@ def _sweep(operands: Operands, block: Block, span: Span, scratch: Scratch) -> tu
         _fill_hidden(rows, span, scratch)
     while True:
         sweep = Sweep(rows, weights, context, scratch, value_factor=care.value_factor)
-        near = _within_reach(block, rows, span)
+        near = _within_reach(rows, span)
         try:
             sums = sweep.over(near)
             sums.unfelt |= near != span
@@ -144,24 +141,14 @@ def _sweep(operands: Operands, block: Block, span: Span, scratch: Scratch) -> tu
 
 
 def _rows(operands: Operands, block: Block, scratch: Scratch, care: Care) -> Rows:
-    """Return the block's queries, and what is known of their scores."""
+    """Return the block's queries, keys and values, ready for the tiles."""
     problem = operands.problem
-    keep = {name: block.results[name] for name in SCORE_STAGES if name in block.results}
-    bound = _bound(operands, block)
-    extent = _extent(problem, block.heads[0], bound)
-    bounded = extent <= height(problem.dtype)
-    small = care.small or "weights" in block.results
-    exact = block.exact or small or problem.sinks is not None
-    watched = not (care.shifted or bounded or exact)
-    shifted = care.shifted or not (bounded or watched)
-    # Half of what a shift leaves is too small for exp2, which then takes ten times as long; and
-    # large scores lose a digit when they are turned into bits.
-    unit = 1.0 if shifted or block.exact or keep else quickest_unit(problem.dtype)
+    strategy = choose_strategy(operands, block, care)
     own = operands.query[block.batch, slice(*block.heads), block.start : block.stop]
     query = across(widen(own, problem.dtype), block.panel)
     if problem.score != "additive":
         room = lying(partial(scratch.buffer, "query"), query.shape, block.grain)
-        query = np.multiply(query, problem.scale * unit, room)
+        query = np.multiply(query, problem.scale * strategy.unit, room)
     if block.grain.piece:
         key = operands.turned_keys(block.batch, block.heads, scratch)
     else:
@@ -176,37 +163,10 @@ def _rows(operands: Operands, block: Block, scratch: Scratch, care: Care) -> Row
         query=query,
         key=key,
         value=value,
-        unit=unit,
-        keep=keep,
-        may_overflow=not bound * unit < _HALF_OF_ALL[problem.dtype],
-        shifted=shifted,
-        watched=watched,
-        deep=not extent <= depth(problem.dtype),
-        small=small,
+        keep={name: block.results[name] for name in SCORE_STAGES if name in block.results},
+        strategy=strategy,
         grain=block.grain,
     )
-
-
-_HALF_OF_ALL = {np.dtype(kind): float(np.finfo(kind).max) / 2 for kind in (np.float32, np.float64)}
-
-
-def _bound(operands: Operands, block: Block) -> float:
-    """Return what no raw score of the block's heads can exceed in magnitude; inf if unknown."""
-    problem = operands.problem
-    if problem.score == "additive":
-        return float(np.abs(np.asarray(problem.score_vector)).sum()) * abs(problem.scale)
-    if block.exact or block.stop - block.start < _FEW_QUERIES:
-        return math.inf
-    return operands.bound(block.batch, block.heads) * abs(problem.scale)
-
-
-def _extent(problem: Problem, head: int, bound: float) -> float:
-    """Return what no score, in nats, can exceed in magnitude after all rules; inf if unknown."""
-    if problem.bias is not None or problem.slopes is not None:
-        return math.inf
-    sink = 0.0 if problem.sinks is None else abs(problem.sinks[head])
-    capped = bound if problem.softcap is None else min(bound, problem.softcap)
-    return max(capped, sink)
 
 
 def _fill_hidden(rows: Rows, span: Span, scratch: Scratch) -> None:
@@ -223,13 +183,17 @@ def _fill_hidden(rows: Rows, span: Span, scratch: Scratch) -> None:
             rows.keep["scores"][..., first:last] = -np.inf
 
 
-def _within_reach(block: Block, rows: Rows, span: Span) -> Span:
+def _within_reach(rows: Rows, span: Span) -> Span:
     """Return the keys of a span that are not, by ALiBi, too far from all queries to be felt."""
     problem = rows.operands.problem
     slope = 0.0 if problem.slopes is None else float(problem.slopes[rows.head])
-    if not (rows.watched and slope > 0) or rows.keep or problem.bias is not None:
+    if (
+        not (rows.strategy.shift is Shift.WATCHED and slope > 0)
+        or rows.keep
+        or problem.bias is not None
+    ):
         return span
-    highest = min(_bound(rows.operands, block), problem.softcap or math.inf)
+    highest = min(rows.strategy.bound, problem.softcap or math.inf)
     reach = (highest + depth(problem.dtype)) / slope
     if not reach < span[1] - span[0]:
         return span

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from attncli.engine.blind import are_blind
 from attncli.engine.exponentials import depth
 from attncli.engine.refusals import NotFiniteError
+from attncli.engine.strategy import Shift
 from attncli.engine.sums import is_felt
 from attncli.finite import all_finite
 
@@ -42,13 +43,13 @@ class Care(NamedTuple):
         Scores are shifted before they are exponentiated.
     value_factor : float
         Values are multiplied by it, and contexts divided.
-    small : bool
+    keep_tiny : bool
         Exponentials count that no denominator feels.
     """
 
     shifted: bool = False
     value_factor: float = 1.0
-    small: bool = False
+    keep_tiny: bool = False
 
 
 def remedy(context: Array | None, sums: Sums, rows: Rows, span: Span, care: Care) -> Care:
@@ -71,7 +72,7 @@ def remedy(context: Array | None, sums: Sums, rows: Rows, span: Span, care: Care
         A sum is not finite, and key and value are still unread.
     """
     more = care
-    if rows.watched and not _are_felt(sums, rows, span):
+    if rows.strategy.shift is Shift.WATCHED and not _are_felt(sums, rows, span):
         more = care._replace(shifted=True)
     elif context is not None and care.value_factor == 1.0:
         more = _remedy_of_context(context, sums, rows, care)
@@ -79,7 +80,7 @@ def remedy(context: Array | None, sums: Sums, rows: Rows, span: Span, care: Care
         return more
     if rows.operands.problem.unread is not None and not all_finite(context):
         raise NotFiniteError
-    return more if more != care else care._replace(shifted=True, small=True)
+    return more if more != care else care._replace(shifted=True, keep_tiny=True)
 
 
 def _are_felt(sums: Sums, rows: Rows, span: Span) -> bool:
@@ -96,7 +97,7 @@ def _remedy_of_context(context: Array, sums: Sums, rows: Rows, care: Care) -> Ca
     square = float(np.vdot(flat, flat))
     if _SOUND[0] < square < _SOUND[1]:
         return care
-    if rows.shifted:  # only an overflow can do harm
+    if rows.strategy.shift is Shift.APPLIED:  # only an overflow can do harm
         return care if all_finite(context) else care._replace(value_factor=_SHRINK)
     if not square <= _SOUND[0]:
         return care._replace(shifted=True, value_factor=_SHRINK)

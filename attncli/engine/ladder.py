@@ -39,7 +39,7 @@ def ladder(rows: Rows, span: Span) -> tuple[Rows, Span] | None:
     problem = rows.operands.problem
     visible = problem.visible
     each = max(1, _STEP_ROWS // panel)
-    movable = rows.hides_late and not rows.may_overflow
+    movable = rows.hides_late and not rows.strategy.may_overflow
     movable = movable and visible.repeats and problem.bias is None
     if not movable or heads > 1 or panels % each or panels == each:
         return None

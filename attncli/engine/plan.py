@@ -73,7 +73,7 @@ def cut_up(problem: Problem, results: dict[str, Array]) -> tuple[list[Part], int
     columns : int
     """
     batch, heads, queries, _ = problem.shape
-    small = is_small(problem)
+    skip_bounds = is_small(problem)
     sizes = _sizes(problem, results)
     blocks = list(_blocks(queries, sizes))
     each = sizes.heads
@@ -87,9 +87,18 @@ def cut_up(problem: Problem, results: dict[str, Array]) -> tuple[list[Part], int
             for start, stop in reversed(blocks):
                 panel = min(sizes.panel, stop - start)
                 own = {name: array[b, slice(*stack), start:stop] for name, array in results.items()}
-                spans = _spans(problem.visible.span(b, start, stop), wanted)
-                block = Block(b, stack, start, stop, panel, sizes.grain, own, spans, small)
-                parts.extend((block, number) for number in range(len(spans)))
+                block = Block(
+                    batch=b,
+                    heads=stack,
+                    start=start,
+                    stop=stop,
+                    panel=panel,
+                    grain=sizes.grain,
+                    results=own,
+                    spans=_spans(problem.visible.span(b, start, stop), wanted),
+                    skip_bounds=skip_bounds,
+                )
+                parts.extend((block, number) for number in range(len(block.spans)))
     return parts, sizes.columns
 
 
@@ -115,10 +124,22 @@ def _sizes(problem: Problem, results: Container[str]) -> _Sizes:
     room = _TILE_BYTES // problem.dtype.itemsize // (min(queries, rows) * stack)
     if panel_columns:
         columns = min(room, panel_columns, keys)
-        return _Sizes(stack, rows // PANEL * PANEL, PANEL, columns, Grain(by_rows=False))
+        return _Sizes(
+            heads=stack,
+            rows=rows // PANEL * PANEL,
+            panel=PANEL,
+            columns=columns,
+            grain=Grain(by_rows=False),
+        )
     panel = min(rows, _SKIPPING_ROWS) if problem.visible.banded else rows
     columns = min(keys, max(_LEAST_COLUMNS, min(room, _MOST_COLUMNS)))
-    return _Sizes(stack, rows // panel * panel, panel, columns, Grain(by_rows=True))
+    return _Sizes(
+        heads=stack,
+        rows=rows // panel * panel,
+        panel=panel,
+        columns=columns,
+        grain=Grain(by_rows=True),
+    )
 
 
 def _sizes_of_weights(problem: Problem, results: Container[str]) -> _Sizes:
@@ -131,7 +152,13 @@ def _sizes_of_weights(problem: Problem, results: Container[str]) -> _Sizes:
         panel = min(rows, PANEL)
     else:
         panel = min(rows, _SKIPPING_ROWS) if problem.visible.banded else rows
-    return _Sizes(stack, rows // panel * panel, panel, keys, Grain(by_rows=True, piece=piece))
+    return _Sizes(
+        heads=stack,
+        rows=rows // panel * panel,
+        panel=panel,
+        columns=keys,
+        grain=Grain(by_rows=True, piece=piece),
+    )
 
 
 def _piece(problem: Problem) -> int:

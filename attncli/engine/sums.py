@@ -70,6 +70,7 @@ class Sums:
         self,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
+        *,
         unit: float,
         grain: Grain,
         context: Array | None = None,
@@ -215,7 +216,7 @@ def merge(parts: Sequence[Sums]) -> Sums:
     highest[highest == -np.inf] = 0
     # So the sum of all is no larger than the largest part.
     factor = min(part.value_factor for part in parts) * 2.0 ** -math.ceil(math.log2(len(parts)))
-    whole = Sums(highest.shape, highest.dtype, 1.0, parts[0].grain, value_factor=factor)
+    whole = Sums(highest.shape, highest.dtype, unit=1.0, grain=parts[0].grain, value_factor=factor)
     whole.shift = highest
     for part, shift in zip(parts, shifts, strict=True):
         share = np.exp(shift - highest)

@@ -18,6 +18,7 @@ from attncli.engine.exponentials import (
 )
 from attncli.engine.ladder import ladder
 from attncli.engine.panels import across
+from attncli.engine.strategy import Shift
 from attncli.engine.sums import Sums
 from attncli.engine.tile import Rows, fill, silence
 
@@ -78,8 +79,14 @@ class Sweep:
         self.weights = None if weights is None else across(weights, rows.panel)
         self._scratch = scratch
         heads, self._count, _, panel = rows.query.shape
-        sizes = heads, self._count, panel
-        self._sums = Sums(sizes, rows.query.dtype, rows.unit, rows.grain, context, value_factor)
+        self._sums = Sums(
+            (heads, self._count, panel),
+            rows.query.dtype,
+            unit=rows.strategy.unit,
+            grain=rows.grain,
+            context=context,
+            value_factor=value_factor,
+        )
 
     def over(self, span: Span) -> Sums:
         """Return the sums over a span of keys."""
@@ -162,31 +169,34 @@ class Sweep:
         rows = self.rows.part(panels)
         silenced = [(run, self.rows.part(run)) for run in hidden] if rows.hides_late else []
         heads, count, _, panel = rows.query.shape
+        watched = rows.strategy.shift is Shift.WATCHED
         for columns in tiles(span, scratch.tile_columns):
             scratch.pause()
             tile = scratch.buffer("tile", heads, count, columns[1] - columns[0], panel)
             fill(rows, columns, tile, scratch)
-            if rows.watched and columns[0] == span[0]:
-                refuse_nearly_high(tile, rows.unit)
+            if watched and columns[0] == span[0]:
+                refuse_nearly_high(tile, rows.strategy.unit)
             self._exponentiate(rows, panels, tile)
             for run, some in silenced:
                 own = tile[:, run.start - panels.start : run.stop - panels.start]
                 silence(some, columns, own, scratch)
             sums.add(tile, self._cut(columns), panels, scratch)
-            if rows.watched:
+            if watched:
                 sums.refuse_high(panels)
 
     def _exponentiate(self, rows: Rows, panels: slice, tile: Array) -> None:
         """Exponentiate a tile of some panels in place, under their shift where they have one."""
-        if rows.shifted:
+        strategy = rows.strategy
+        shifted = strategy.shift is Shift.APPLIED
+        if shifted:
             self._sums.shift_tile(tile, panels)
-        if rows.shifted and rows.small:
+        if shifted and strategy.keep_tiny:
             exponentiate_normal(tile, self._scratch)
-        elif rows.shifted or (rows.deep and has_unfelt(tile, rows.unit)):
-            exponentiate_felt(tile, rows.unit, self._scratch)
+        elif shifted or (strategy.may_underflow and has_unfelt(tile, strategy.unit)):
+            exponentiate_felt(tile, strategy.unit, self._scratch)
             self._sums.unfelt = True
         else:
-            exponential(tile, rows.unit, tile)
+            exponential(tile, strategy.unit, tile)
 
     def _climb(self, steps: Rows, seen: Span) -> None:
         """Take the steps of a ladder at once."""

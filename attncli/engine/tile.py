@@ -14,6 +14,7 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine.panels import Grain, across, is_turned, multiply
 from attncli.engine.refusals import refuse_scores
+from attncli.engine.strategy import Shift
 from attncli.finite import all_finite
 from attncli.visibility import cut
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from attncli.engine.operands import Operands
     from attncli.engine.scratch import Scratch
+    from attncli.engine.strategy import Strategy
 
 __all__ = ["Rows", "fill", "silence"]
 
@@ -45,20 +47,10 @@ class Rows:
         As stored.
     value : ndarray (G, S, E), or None
         As stored; None where no context is asked for.
-    unit : float
-        Scores are in 1/unit nats: 1, or 1/ln 2 where they are in bits.
     keep : dict of str to ndarray (N, P · R, S)
         Where to copy ``raw``, ``capped`` and ``scores``: those asked for.
-    may_overflow : bool
-        Whether the product of query and key may exceed the computing dtype.
-    shifted : bool
-        Whether the scores are shifted before they are exponentiated.
-    watched : bool
-        Whether they are not, so long as none of them turns out to be too high for that.
-    deep : bool
-        Whether, without a shift, some may be so low that no sum would feel their exponential.
-    small : bool
-        Whether those count nevertheless: they are weights, or values are so large.
+    strategy : Strategy
+        How the scores are exponentiated.
     grain : Grain
         What query and tiles have.
     steps : list of callable
@@ -73,13 +65,8 @@ class Rows:
     query: Array
     key: Array
     value: Array | None
-    unit: float
     keep: dict[str, Array]
-    may_overflow: bool
-    shifted: bool
-    watched: bool
-    deep: bool
-    small: bool
+    strategy: Strategy
     grain: Grain
     steps: list[Step] | None = None
 
@@ -108,7 +95,7 @@ class Rows:
     @property
     def hides_late(self) -> bool:
         """Whether what is hidden is left to whoever exponentiates the tile, to make it 0."""
-        return not self.shifted and not self.keep
+        return self.strategy.shift is not Shift.APPLIED and not self.keep
 
     @property
     def skips(self) -> bool:
@@ -165,7 +152,7 @@ def _steps(rows: Rows) -> Iterator[Step]:
     No step holds the rows, which hold the steps: garbage collection may be off.
     """
     problem = rows.operands.problem
-    if rows.may_overflow:
+    if rows.strategy.may_overflow:
         yield _refuse_overflow
     if "raw" in rows.keep:
         yield partial(_copy, "raw")
@@ -178,7 +165,7 @@ def _steps(rows: Rows) -> Iterator[Step]:
         yield _add_bias
     if problem.slopes is not None:
         yield _subtract_penalty
-    if rows.may_overflow and not (problem.bias is None and problem.slopes is None):
+    if rows.strategy.may_overflow and not (problem.bias is None and problem.slopes is None):
         yield _refuse_sums
     # What is hidden is selected, not added: nothing behind a mask can leak.
     if problem.visible.hides and not rows.hides_late:
@@ -207,14 +194,14 @@ def _additive(rows: Rows, queries: Array, keys: Array, out: Array) -> None:
             np.add(keys, query, out=hidden_layer)
             np.tanh(hidden_layer, out=hidden_layer)
             np.matmul(hidden_layer, vector, out=scores[:, number])
-    factor = problem.scale * rows.unit
+    factor = problem.scale * rows.strategy.unit
     if factor != 1.0:
         np.multiply(out, factor, out=out)
 
 
 def _cap(rows: Rows, _: Span, scores: Array, __: Scratch) -> None:
     """Write softcap · tanh(scores / softcap) in place (Gemma 2, section 2)."""
-    softcap = (rows.operands.problem.softcap or math.inf) * rows.unit
+    softcap = (rows.operands.problem.softcap or math.inf) * rows.strategy.unit
     np.divide(scores, softcap, out=scores)
     np.tanh(scores, out=scores)
     np.multiply(scores, softcap, out=scores)
@@ -222,9 +209,9 @@ def _cap(rows: Rows, _: Span, scores: Array, __: Scratch) -> None:
 
 def _add_bias(rows: Rows, columns: Span, scores: Array, scratch: Scratch) -> None:
     part = _bias_part(rows, columns, scores.dtype)
-    if rows.unit != 1.0:
+    if rows.strategy.unit != 1.0:
         room = scratch.apart("bias", *part.shape)
-        part = np.multiply(part, rows.unit, room, dtype=scores.dtype)
+        part = np.multiply(part, rows.strategy.unit, room, dtype=scores.dtype)
     elif is_turned(scores):
         part = scratch.near("bias", part)
     np.add(scores, across(part, rows.panel), out=scores)
@@ -238,7 +225,7 @@ def _bias_part(rows: Rows, columns: Span, dtype: np.dtype[Any]) -> Array:
 
 def _subtract_penalty(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:
     """Subtract slope · |i + offset − j| (Press et al. 2022, section 3)."""
-    slope = np.asarray(rows.operands.problem.slopes)[rows.head] * rows.unit
+    slope = np.asarray(rows.operands.problem.slopes)[rows.head] * rows.strategy.unit
     # The penalty depends on i − j alone: row i is the row before it, moved by one. So it
     # is a view of one diagonal.
     visible = rows.operands.problem.visible
@@ -256,7 +243,7 @@ def _hide(rows: Rows, columns: Span, scores: Array, scratch: Scratch) -> None:
     """Put -inf in the place of every score of a tile whose key its query does not see."""
     for edge, part in _edges(rows, columns, scores):
         seen = _pattern(rows, edge, part, scratch)
-        if rows.may_overflow:
+        if rows.strategy.may_overflow:
             np.copyto(part, -np.inf, where=seen == 0)
         else:
             # Where a pattern is no stripe, many times as fast: the lesser of the score and ±inf.
@@ -270,7 +257,7 @@ def silence(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
     visible = rows.operands.problem.visible
     for edge, part in _edges(rows, columns, out):
         seen = partial(_pattern, rows, edge, part, scratch)
-        if rows.may_overflow:
+        if rows.strategy.may_overflow:
             np.copyto(part, 0, where=seen() == 0)
         elif visible.repeats:
             form = (*visible.form(rows.batch, (rows.start, rows.stop), edge), rows.panel)
