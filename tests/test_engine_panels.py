@@ -286,8 +286,8 @@ def test_the_highest_score_of_each_query(columns, turned):
     tile = np.random.default_rng(columns).standard_normal((2, 3, 5, columns)).swapaxes(2, 3)
     tile = tile.copy() if turned else tile
     tile[1, 2, columns // 2, 4] = -np.inf
-    found = panels.highest(tile)
-    assert panels.is_turned(tile) is (turned or columns == 1)
+    found = panels.row_max(tile)
+    assert panels.is_key_major(tile) is (turned or columns == 1)
     for place in np.ndindex(2, 3, 5):
         assert found[place] == max(
             tile[(*place[:2], column, place[2])] for column in range(columns)

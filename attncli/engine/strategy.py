@@ -9,18 +9,18 @@ sum too small.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.engine.exponentials import depth, height, quickest_unit
-from attncli.names import SCORE_STAGES
+from attncli.engine.exponentials import quickest_unit, score_ceiling, score_floor
 
 if TYPE_CHECKING:
     from attncli.engine.block import Block
-    from attncli.engine.care import Care
     from attncli.engine.operands import Operands
+    from attncli.engine.retry import Safeguards
     from attncli.problem import Problem
 
 __all__ = ["Shift", "Strategy", "choose_strategy"]
@@ -43,7 +43,8 @@ class Shift(Enum):
     """Yes."""
 
 
-class Strategy(NamedTuple):
+@dataclass(eq=False, slots=True)
+class Strategy:
     """How the scores of a block are exponentiated.
 
     Attributes
@@ -70,30 +71,32 @@ class Strategy(NamedTuple):
     may_underflow: bool
 
 
-def choose_strategy(operands: Operands, block: Block, care: Care) -> Strategy:
+def choose_strategy(
+    operands: Operands, block: Block, safeguards: Safeguards, *, keeps_stages: bool
+) -> Strategy:
     """Return the fastest strategy that is safe for a block, as far as is known beforehand."""
     problem = operands.problem
     bound = _raw_bound(operands, block)
     extent = _score_bound(problem, block.heads[0], bound)
-    keep_tiny = care.keep_tiny or "weights" in block.results
-    if extent <= height(problem.dtype) and not care.shifted:
+    keep_tiny = safeguards.keep_tiny or "weights" in block.results
+    unit = 1.0
+    if extent <= score_ceiling(problem.dtype) and not safeguards.shifted:
         shift = Shift.NONE
-    elif care.shifted or block.skip_bounds or keep_tiny or problem.sinks is not None:
+    elif safeguards.shifted or block.skip_bounds or keep_tiny or problem.sinks is not None:
         shift = Shift.APPLIED
     else:
         shift = Shift.WATCHED
-    # Half of all shifted scores are too low for exp2, which then takes ten times as long; and
-    # score stages are returned in nats.
-    in_nats = shift is Shift.APPLIED or block.skip_bounds
-    in_nats = in_nats or any(name in block.results for name in SCORE_STAGES)
-    unit = 1.0 if in_nats else quickest_unit(problem.dtype)
+    # Shifted scores stay in nats because many are so low that exp2 yields subnormal numbers and
+    # takes ten times as long; score stages, because they are returned in nats.
+    if not (block.skip_bounds or shift is Shift.APPLIED or keeps_stages):
+        unit = quickest_unit(problem.dtype)
     return Strategy(
         shift=shift,
         keep_tiny=keep_tiny,
         unit=unit,
         bound=bound,
         may_overflow=not bound * unit < _HALF_OF_RANGE[problem.dtype],
-        may_underflow=not extent <= depth(problem.dtype),
+        may_underflow=not extent <= -score_floor(problem.dtype),
     )
 
 
