@@ -38,6 +38,7 @@ __all__ = ["Block", "Part", "Span", "attend_part"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
+_NO_SAFEGUARDS = Safeguards()
 
 
 @dataclass(eq=False, slots=True)
@@ -120,7 +121,7 @@ def attend_part(operands: Operands, part: Part, scratch: Scratch) -> int:
 def _sum_up(operands: Operands, block: Block, span: Span, scratch: Scratch) -> tuple[Rows, Sums]:
     """Sum up a span of keys, again with more safeguards until the sums are good."""
     weights, context = block.results.get("weights"), block.context_buffer(scratch)
-    safeguards = Safeguards()
+    safeguards = _NO_SAFEGUARDS
     rows = _make_rows(operands, block, scratch, safeguards)
     if rows.keep:
         _fill_hidden(rows, span, scratch)

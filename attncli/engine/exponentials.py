@@ -39,6 +39,7 @@ _CEILING = {np.dtype(np.float32): 40.0, np.dtype(np.float64): 300.0}
 # `attncli.engine.sums.outweighs_flushed` accepts, yet far enough above the smallest normal
 # number that differences stay normal.
 _NEGLIGIBLE = {np.dtype(np.float32): 2.0**-99, np.dtype(np.float64): 2.0**-963}
+_FLOOR = {dtype: math.log(least) for dtype, least in _NEGLIGIBLE.items()}
 # If the first tile comes this close to the ceiling, a later one will exceed it.
 _NEARLY = 0.8
 
@@ -54,7 +55,7 @@ def score_ceiling(dtype: np.dtype[Any]) -> float:
 
 def score_floor(dtype: np.dtype[Any]) -> float:
     """Return the score, in nats and below 0, whose exponential is just not negligible."""
-    return math.log(_NEGLIGIBLE[dtype])
+    return _FLOOR[dtype]
 
 
 @cache

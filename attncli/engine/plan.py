@@ -6,7 +6,8 @@ The number of threads plays no role, so the same input gives the same bits on an
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +18,15 @@ from attncli.engine.panels import PANEL, TileLayout
 from attncli.names import SCORE_STAGES, SQUARE
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Collection, Iterator
 
     from attncli.problem import Problem
 
 __all__ = ["plan_blocks"]
 
 Array = npt.NDArray[Any]
+
+_SQUARE = frozenset(SQUARE)
 
 # Measured (tests/bench/README.md). A block has as many queries as leave room for a tile in 2 MB
 # of cache; it may take those of several heads if that leaves at least this many blocks.
@@ -104,7 +107,8 @@ def plan_blocks(
     return parts, sizes.columns
 
 
-class _Sizes(NamedTuple):
+@dataclass(eq=False, slots=True)
+class _Sizes:
     """The sizes of blocks, panels and tiles.
 
     Attributes
@@ -125,7 +129,7 @@ class _Sizes(NamedTuple):
     layout: TileLayout
 
 
-def _sizes(problem: Problem, results: Container[str], *, small: bool) -> _Sizes:
+def _sizes(problem: Problem, results: Collection[str], *, small: bool) -> _Sizes:
     if "weights" in results:
         return _sizes_of_weights(problem, results)
     queries, keys = problem.shape[2:]
@@ -155,7 +159,7 @@ def _sizes(problem: Problem, results: Container[str], *, small: bool) -> _Sizes:
     )
 
 
-def _sizes_of_weights(problem: Problem, results: Container[str]) -> _Sizes:
+def _sizes_of_weights(problem: Problem, results: Collection[str]) -> _Sizes:
     keys = problem.shape[3]
     row_bytes = keys * problem.dtype.itemsize
     stack, rows = _stack(problem, results, _WIDE_ROWS)
@@ -191,7 +195,7 @@ def _rows(problem: Problem, most: int) -> int:
     return rows
 
 
-def _panel_columns(problem: Problem, results: Container[str]) -> int:
+def _panel_columns(problem: Problem, results: Collection[str]) -> int:
     """Return the most keys in a tile of small panels; 0 where small panels do not pay."""
     queries = problem.shape[2]
     full = queries % PANEL == 0 or queries >= _BLOCK_ROWS
@@ -201,12 +205,12 @@ def _panel_columns(problem: Problem, results: Container[str]) -> int:
     return columns if columns >= _LEAST_SMALL and multiplies_unpacked() else 0
 
 
-def _has_rows_of_keys(results: Container[str]) -> bool:
+def _has_rows_of_keys(results: Collection[str]) -> bool:
     """Return whether any output asked for is L x S."""
-    return any(name in results for name in SQUARE)
+    return not _SQUARE.isdisjoint(results)
 
 
-def _stack(problem: Problem, results: Container[str], most: int) -> tuple[int, int]:
+def _stack(problem: Problem, results: Collection[str], most: int) -> tuple[int, int]:
     """Return how many heads a block takes at once, and how many queries of each.
 
     A block takes several heads if they are short; if they are causal, because a block of fewer
@@ -229,7 +233,7 @@ def _stack(problem: Problem, results: Container[str], most: int) -> tuple[int, i
     return count, min(rows, max(own, most // count))
 
 
-def _treats_heads_alike(problem: Problem, results: Container[str]) -> bool:
+def _treats_heads_alike(problem: Problem, results: Collection[str]) -> bool:
     """Return whether several heads may share a tile: no rule or output tells them apart.
 
     Long heads with a window do not, because `attncli.engine.window_steps` takes one head.
