@@ -249,7 +249,7 @@ class Visibility(NamedTuple):
         return band
 
     def _bounds(self, batch: int, row: int) -> tuple[int, int]:
-        """Return the interval (first, last + 1) of keys left to one query; first ≥ last if empty."""
+        """Return first and last + 1 of the keys left to one query; first ≥ last if empty."""
         position = row + self.offset(batch)
         left, right = self.window or (None, None)
         first = 0 if left is None else max(0, position - left)
@@ -261,7 +261,7 @@ class Visibility(NamedTuple):
         return first, last
 
     def _ends(self, batch: int, start: int, stop: int) -> tuple[Ints, Ints]:
-        """Return `_bounds` of every row at once, as two arrays."""
+        """Return arrays of first and last + 1 of each row's keys; first ≥ last where empty."""
         position = np.arange(start, max(start, stop)) + self.offset(batch)
         left, right = self.window or (None, None)
         first = np.zeros_like(position) if left is None else np.maximum(position - left, 0)
