@@ -125,9 +125,9 @@ def attention(
     precision : {"float32", "float64"}, optional
         What to compute in; the widest input dtype unless given, at least float32.
     threads : int, optional
-        All cores that the process may use unless given. Those beside the calling one wait
-        for the next call when they are done; where there are as many as cores, each is kept
-        to one for the first tenth of a second.
+        By default one for each core that the process may use. Threads other than the calling
+        one stay idle between calls. If there are as many threads as cores, each is pinned to a
+        core for the first tenth of a second.
     outputs : collection of {"weights", "context", "scores", "raw", "capped", "lse"}
         What to compute. Without an L × S output no L × S array is ever held.
 

@@ -1,4 +1,4 @@
-"""Weights as the mean of the heads: what `torch.nn.MultiheadAttention` gives by default."""
+"""Weights averaged over the heads, as `torch.nn.MultiheadAttention` returns by default."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def refuse_without_heads(axes: str) -> None:
 def average_weights(
     problem: Problem, *, threads: int | None = None
 ) -> tuple[npt.NDArray[Any], int]:
-    """Return the mean of the weights over the heads, holding two heads at most.
+    """Return the mean of the weights over the heads, holding at most two heads at once.
 
     Parameters
     ----------
@@ -46,24 +46,24 @@ def average_weights(
     Returns
     -------
     weights : ndarray (L, S) or (B, L, S)
-        Rows sum to 1 where those of every head do.
-    blind : int
+        Rows sum to 1 if those of every head do.
+    fully_masked : int
         How many (batch, head, query) see no key.
     """
     heads = problem.shape[1]
-    total, blind = None, 0
+    total, fully_masked = None, 0
     for head in range(heads):
-        answer, unseeing = attend(problem.select(head=head), ("weights",), threads=threads)
+        answer, masked = attend(problem.select(head=head), ("weights",), threads=threads)
         weights = np.asarray(answer.weights)
         total = weights if total is None else np.add(total, weights, out=total)
-        blind += unseeing
-    return np.asarray(total) / heads, blind
+        fully_masked += masked
+    return np.asarray(total) / heads, fully_masked
 
 
 def solve_averaged(
     problem: Problem, outputs: Collection[str], *, threads: int | None = None
 ) -> Attention:
-    """Return what `attncli.solve` does, with the mean of the heads in the place of weights.
+    """Return the same as `attncli.solve`, but with weights averaged over the heads.
 
     Raises
     ------
@@ -77,12 +77,12 @@ def solve_averaged(
     """
     refuse_without_heads(problem.layout.weight_axes)
     others = [name for name in outputs if name != "weights"]
-    if "weights" not in outputs:  # queries that see no key are counted all the same
+    if "weights" not in outputs:  # `solve` still warns of queries that see no key
         return solve(problem, others, threads=threads)
     answer = solve(problem, others, threads=threads) if others else Attention()
     if not others:
         advise(problem)
-    weights, blind = average_weights(problem, threads=threads)
-    if blind and not others:
-        warn(blind_advice(problem, blind))
+    weights, fully_masked = average_weights(problem, threads=threads)
+    if fully_masked and not others:
+        warn(blind_advice(problem, fully_masked))
     return replace(answer, weights=weights)

@@ -1,8 +1,7 @@
 """The number formats of the inputs, and how each is widened for computing.
 
-NumPy has no bfloat16. Here it is a structure of one unsigned 16-bit field, so
-that slicing, reshaping and memory-mapping work as for any other array, and
-nothing can mistake the bits for integers.
+NumPy has no bfloat16. Here it is a structure of one unsigned 16-bit field, so that slicing,
+reshaping and memory-mapping work as for any array, and nothing mistakes the bits for integers.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ __all__ = [
 BFLOAT16: np.dtype[np.void] = np.dtype([("bfloat16", "<u2")])
 _HALF = np.dtype(np.float16)
 _UNSIGNED = np.uint16(0x7FFF)
-# Of integers that may be bfloat16.
+# How many integers to sample for bfloat16, the least that count, and the share that must fit.
 _SAMPLE, _FEW, _NEARLY_ALL = 1000, 4, 0.9
 _INFINITE = {BFLOAT16: 0x7F80, _HALF: 0x7C00}
 NARROW = frozenset(_INFINITE)
-# Where the bits of a float16 stand in a float32, whose exponents begin 112 lower.
+# The position of a float16's bits in a float32, and the factor for the 112 between their biases.
 _SHIFT = 13
 _PLACES = np.int32(0x8FFFE000 - 2**32)
 _FACTOR = np.float32(2.0**112)
@@ -58,7 +57,7 @@ def as_bfloat16(bits: npt.NDArray[Any]) -> npt.NDArray[np.void]:
 
 
 def looks_like_bfloat16(integers: npt.NDArray[Any]) -> bool:
-    """Return whether the bits of 16-bit integers are those of usual numbers in bfloat16.
+    """Return whether 16-bit integers look like the bits of typical bfloat16 numbers.
 
     Parameters
     ----------
@@ -66,8 +65,8 @@ def looks_like_bfloat16(integers: npt.NDArray[Any]) -> bool:
 
     Notes
     -----
-    Nearly all of a tensor's numbers lie between 1e-9 and 1e4: their bits, but for the sign,
-    between 0x3000 and 0x4600. Among 16-bit integers, one in six does.
+    Nearly all numbers of a tensor are between 1e-9 and 1e4 in magnitude, so their bits without
+    the sign are between 0x3000 and 0x4600. One in six of all 16-bit integers is.
     """
     flat = integers.reshape(-1)
     some = flat[:: max(1, flat.size // _SAMPLE)].view(np.uint16) & _UNSIGNED
@@ -82,7 +81,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def widen(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return the array in a wider floating dtype; no copy where it already has it.
+    """Return the array in a wider floating dtype, without a copy if it already has that dtype.
 
     A bfloat16 is the upper half of the float32 of the same value, so widening is
     exact (Kalamkar et al. 2019, "A Study of BFLOAT16 for Deep Learning Training").
@@ -113,7 +112,7 @@ def readable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def parts(array: npt.NDArray[Any], most: int = 2**18) -> Iterator[npt.NDArray[Any]]:
-    """Give views of all of an array, in its order, of about so many elements at most."""
+    """Yield views that cover an array in order, each of at most about ``most`` elements."""
     if array.size <= most or array.ndim == 0:
         yield array
     elif array.ndim > 2:
@@ -126,10 +125,9 @@ def parts(array: npt.NDArray[Any], most: int = 2**18) -> Iterator[npt.NDArray[An
 
 
 def magnitude(array: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
-    """Return the bits of 2-byte floats without their signs: in the order of their magnitudes.
+    """Return the bits of 2-byte floats without their signs, which sort by magnitude.
 
-    Those of infinity are all ones in the exponent, which no finite number has; those of NaN are
-    more.
+    Infinity has all exponent bits set, unlike any finite number, and NaN sorts above it.
     """
     return np.bitwise_and(array.view(np.uint16), _UNSIGNED)
 
@@ -140,11 +138,11 @@ def is_finite(array: npt.NDArray[Any]) -> bool:
 
 
 def _widened(halves: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return finite float16 as float32, in a third of the time that NumPy takes."""
+    """Return finite float16 as float32, in a third of the time of NumPy's astype."""
     numbers = np.empty(halves.shape, np.float32)
     for some, out in zip(parts(halves), parts(numbers), strict=True):
         bits = out.view(np.int32)
-        np.copyto(bits, some.view(np.int16))  # with copies of the sign before it
+        np.copyto(bits, some.view(np.int16))  # sign-extended
         np.left_shift(bits, _SHIFT, out=bits)
         np.bitwise_and(bits, _PLACES, out=bits)
         np.multiply(out, _FACTOR, out=out)

@@ -1,4 +1,4 @@
-"""Whether an array holds finite numbers only: asked of every input, and of every tile of scores."""
+"""Whether an array holds only finite numbers: checked for every input and tile of scores."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def all_finite(array: npt.NDArray[Any]) -> bool:
     """
     if array.dtype in NARROW:
         return is_finite(array)
-    # A sum of squares is the shortest call of all; where it overflows the extremes decide.
-    # For long arrays BLAS would wake its threads, which then spin beside the engine's.
+    # A sum of squares is the fastest check; if it overflows, the extremes decide. For long arrays
+    # BLAS would wake its own threads, which then compete with the engine's.
     if array.size <= _SHORT and math.isfinite(np.vdot(array, array)):
         return True
-    # NaN fails both comparisons.
+    # NaN makes both comparisons false.
     return bool(array.min() > -np.inf and array.max() < np.inf)

@@ -1,4 +1,4 @@
-"""Where a token stands: sinusoidal encoding, ALiBi slopes, rotary position embedding."""
+"""The position of a token: sinusoidal encoding, ALiBi slopes, rotary position embedding."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sinusoidal(length: int, width: int, *, first: int = 0) -> npt.NDArray[np.flo
     width : int
         Width W of the embeddings.
     first : int
-        Where the first token stands.
+        Position of the first token.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def sinusoidal(length: int, width: int, *, first: int = 0) -> npt.NDArray[np.flo
 
 
 def alibi_slopes(heads: int) -> tuple[float, ...]:
-    """Return the slopes that the ALiBi paper gives to the heads.
+    """Return the slope of each head, as in the ALiBi paper.
 
     For n heads, n a power of two, the slopes are 2^(−8/n), 2^(−16/n), …, 2^(−8).
     Otherwise: those of the next lower power of two, then every other slope of the
@@ -110,8 +110,8 @@ def rotate(
     base : float
         The base of the frequencies, 10000 in the paper.
     angles : dtype
-        What angles are computed in. At position 100,000 an angle of float32, which many
-        models take, is off by 0.004 radians.
+        The dtype of the angles. With float32, which many models use, an angle at position
+        100,000 is off by 0.004 radians.
 
     Returns
     -------
@@ -138,7 +138,7 @@ def rotation_angles(
     base: float,
     dtype: npt.DTypeLike = np.float64,
 ) -> npt.NDArray[Any]:
-    """Return by how much each pair turns: ``position · base^(−2p/D)``.
+    """Return the rotation angle of each pair: ``position · base^(−2p/D)``.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def rotation_angles(
     positions : ndarray (S,), integer
     base : float
     dtype : dtype
-        What angles are computed in.
+        The dtype of the angles.
 
     Returns
     -------

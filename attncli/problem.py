@@ -1,8 +1,7 @@
-"""The question: query, key, value and every rule that bears on them.
+"""The question: query, key, value and every rule that applies to them.
 
-`Problem` is frozen, and what it holds has passed every check (`attncli.posing`),
-so that the engine has none to make. Inside it all arrays have four axes
-(`attncli.layout`).
+`Problem` is frozen and has passed every check (`attncli.posing`), so the engine makes none.
+All its arrays have four axes (`attncli.layout`).
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ class Problem:
     value : ndarray (B or 1, G, S, E), or None where only weights are asked for
         All three as stored: any real floating dtype, bfloat16 included.
     dtype : dtype
-        What is computed in: float32 or float64.
+        The computing dtype: float32 or float64.
     layout : Layout
-        The axes in which results go back.
+        The axes in which results are returned.
     visible : Visibility
         Which key each query sees.
     scale : float
@@ -71,21 +70,21 @@ class Problem:
     slopes : ndarray (H,) of float64, or None
         ALiBi.
     sinks : ndarray (H,) of float64, or None
-        One logit a head that counts in the denominator only.
+        Each head has one logit that counts in the denominator only.
     rope : Rope or None
     output : OutputProjection or None
-        Applied to the whole context at the end. A head that was selected has none: its
-        share of the context is what goes in.
+        Applied to the whole context at the end. A selected head has none, because its context
+        is only part of the input.
     mask_means : {"keep", "drop"}
-        How the masks were written, for advice: in ``visible`` true always means may attend.
+        How the masks were written, for advice; in ``visible``, true always means may attend.
     query_labels, key_labels : tuple of str, or None
         Length L and S.
     unread : callable, or None
-        Set where key and value have not been looked at: they may hold NaN or inf, which
-        the engine will notice in what it computes. It returns them checked.
+        Returns key and value after checking them. Set while they are unchecked and may hold NaN
+        or inf, which the engine notices in its results.
     made_from : Projected or None
-        What query, key and value were made from, where that is known: `attncli.check` then
-        names mistakes made there. The engine does not look at it, and a part has none.
+        What query, key and value were made from, if known, so that `attncli.check` can name
+        mistakes made there. The engine ignores it, and a selected part has none.
     """
 
     query: Array
@@ -129,12 +128,12 @@ class Problem:
         return batch, heads, queries, self.key.shape[2]
 
     def read(self) -> Problem:
-        """Return the problem with key and value looked at, and padding in them zeroed.
+        """Return the problem with key and value checked, and their padding set to zero.
 
         Raises
         ------
         DataError
-            One that some query sees is not finite.
+            A key or value that some query sees is not finite.
         """
         if self.unread is None:
             return self
@@ -144,7 +143,7 @@ class Problem:
     def projected(self, context: Array) -> Array:
         """Return the context, in the user's axes, after the output projection if there is one.
 
-        That of padded queries stays 0, also where a bias is added.
+        The rows of padded queries stay 0, even if the projection has a bias.
         """
         if self.output is None:
             return context
@@ -164,8 +163,8 @@ class Problem:
     ) -> Problem:
         """Return the problem of one batch entry, one head, or some queries.
 
-        Its results are the same numbers as those of the whole problem, without the
-        batch or head axis that was picked from.
+        Its results equal those of the whole problem, without the batch or head axis that was
+        selected from.
 
         Parameters
         ----------
@@ -231,7 +230,7 @@ def _some_rows(problem: Problem, start: int, stop: int) -> Problem:
         query_labels=labels and labels[start:stop],
         visible=visible._replace(
             queries=stop - start,
-            # The first query kept was the start-th: it still stands where it stood.
+            # The first query kept was the start-th, and keeps its position.
             offsets=tuple(offset + start for offset in visible.offsets),
             mask=_slice_rows(visible.mask, start, stop),
             query_lengths=lengths and tuple(max(0, length - start) for length in lengths),

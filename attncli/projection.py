@@ -39,7 +39,7 @@ class Projected:
     value : ndarray (…, S, G·E), or None where there is no ``wv``
         All three in the computing dtype, heads side by side in the width.
     arguments : mapping of str to object
-        Those of `project` that made them, arrays as they are computed with.
+        The arguments of `project` that made them, with arrays as used in the computation.
     """
 
     query: Array
@@ -50,7 +50,7 @@ class Projected:
 
 @dataclass(frozen=True, eq=False)
 class OutputProjection:
-    """What a layer does with its context: context · W + b.
+    """The output projection of a layer: context · W + b.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class OutputProjection:
     bias: Array | None
 
     def __call__(self, context: Array) -> Array:
-        """Return the context projected, in its own dtype."""
+        """Return the projected context, in the dtype of the context."""
         return _linear(context, self.weight, self.bias)
 
 
@@ -87,21 +87,20 @@ def project(
     Parameters
     ----------
     x : array_like (L, W) or (B, L, W)
-        Embeddings, one token a row.
+        Embeddings; each row is one token.
     wq, wk : array_like (W, out)
         (in, out): the transpose of what `torch.nn.Linear` stores.
     wv : array_like (W, out), optional
-        Needed for the context only.
+        Only needed for the context.
     bq, bk, bv : array_like (out,), optional
     key_source : array_like (S, W) or (B, S, W), optional
         What the keys are made from; ``x`` unless given (self-attention).
     value_source : array_like, optional
         What the values are made from; ``key_source`` unless given.
     positions : {"sinusoidal"}, optional
-        Added to every source first, see `attncli.positions.sinusoidal`.
+        Added to every source first; see `attncli.positions.sinusoidal`.
     precision : {"float32", "float64"}, optional
-        What to compute in; the widest dtype of sources and weights unless given, at
-        least float32.
+        The computing dtype; by default the widest of sources and weights, at least float32.
     sources : mapping of str to str, optional
         Argument name to the file it came from, for errors.
 
@@ -166,7 +165,7 @@ def project(
 
 
 def as_heads(packed: Array | None, own: Array | None) -> Array | None:
-    """Return heads that lie side by side in the axes of those that they stand for.
+    """Return packed heads in the axes of the array that they correspond to.
 
     Parameters
     ----------
@@ -181,7 +180,7 @@ def as_heads(packed: Array | None, own: Array | None) -> Array | None:
         return None
     batch, heads, rows, width = own.shape
     entries = len(packed) if packed.ndim == 3 else 1
-    # One entry may stand for all of a batch, where each is given its own now.
+    # One entry may have stood for the whole batch, while each entry now has its own.
     if packed.shape[-2:] != (rows, heads * width) or batch not in (1, entries):
         return None
     return Layout("sd" if packed.ndim == 2 else "bsd", packed=True).split(packed, heads, "heads")
@@ -238,7 +237,7 @@ def _source(say: Names, name: str, value: object) -> _Source:
             f"{say(name)}: expected embeddings (tokens, width) or (batch, tokens, width); "
             f"found shape {shape_text(array.shape)}"
         )
-    # Padding in keys and values may hold anything: whether some query sees it is asked later.
+    # Padding in keys and values may hold anything; a later check covers what queries see.
     return _Source(say(name), arguments.finite_array(say(name), array) if name == "x" else array)
 
 
@@ -258,7 +257,7 @@ def _bias(say: Names, name: str, value: object, weight: Array) -> Array | None:
         return None
     array = arguments.finite_array(say(name), value)
     width = weight.shape[1]
-    # One row or one column of a CSV file is a list too.
+    # A CSV file with a single row or column is a vector too.
     if array.size != width or array.size != max(array.shape, default=1):
         raise ShapeError(
             f"{say(name)}: expected {width} numbers, the columns of {say('w' + name[1])}; "
@@ -294,7 +293,7 @@ def _placed(x: Array, positions: str | None, dtype: np.dtype[Any]) -> Array:
 
 def _linear(x: Array, weight: Array, bias: Array | None) -> Array:
     """Return x · weight + bias in the dtype of x."""
-    # What is not finite in the result is refused with its place, or is padding.
+    # Results that are not finite are padding, or are reported later with their index.
     with np.errstate(over="ignore", invalid="ignore"):
         made: Array = np.matmul(x, widen(weight, x.dtype))
         if bias is not None:

@@ -1,4 +1,4 @@
-"""The answer: what attention gives for a problem."""
+"""The answer: the outputs of attention for a problem."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Attention:
     Attributes
     ----------
     raw : ndarray (…, L, S)
-        scale · QKᵀ, or another score function; unitless.
+        scale · QKᵀ, or that of another score function; unitless.
     capped : ndarray (…, L, S)
-        raw after the softcap; the same as raw where there is none.
+        raw after the softcap; equal to raw if there is none.
     scores : ndarray (…, L, S)
         capped + bias + ALiBi, and −inf where the query does not see the key: logits.
     weights : ndarray (…, L, S)
-        Softmax of the scores over the keys. Rows sum to 1; to less with sinks; to 0
-        where the query sees no key.
+        Softmax of the scores over the keys. Rows sum to 1, to less with sinks, and to 0 if the
+        query sees no key.
     context : ndarray (…, L, E)
         weights · V, in the layout of the query.
     lse : ndarray (…, L)

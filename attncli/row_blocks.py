@@ -1,4 +1,4 @@
-"""Weights and scores of some queries at a time, for those who look at every row once."""
+"""Weights and scores of a few queries at a time, for callers that read every row once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RowBlock", "count_blocks", "place", "row_blocks"]
 
-# Weights and scores of a block are 16 MB each in float64.
+# Most weights in a block: 16 MB in float64, and as much for the scores.
 _CELLS = 1 << 21
 
 
@@ -30,11 +30,11 @@ class RowBlock:
     start : int
         Index of the first of them.
     offset : int
-        What is added to an index to give the position among the keys.
+        Added to an index, it gives the query's position among the keys.
     weights, scores : ndarray (rows, S)
         The scores of hidden keys are −inf.
     blind : int
-        How many of the queries see no key; those of padding do not count.
+        How many of the queries see no key, not counting padding.
     """
 
     start: int
@@ -47,9 +47,9 @@ class RowBlock:
 def row_blocks(
     problem: Problem, batch: int, head: int, rows: tuple[int, int], threads: int | None = None
 ) -> Iterator[RowBlock]:
-    """Yield the rows start:stop of one head, so many at a time as fit into little memory.
+    """Yield some rows of one head in blocks that take little memory.
 
-    Nothing warns of queries that see no key.
+    Does not warn of queries that see no key; `RowBlock.blind` counts them.
     """
     step = _step(problem)
     offset = problem.visible.offset(batch)
@@ -63,7 +63,7 @@ def row_blocks(
 
 
 def count_blocks(problem: Problem, rows: tuple[int, int]) -> int:
-    """Return how many blocks `row_blocks` yields of each head."""
+    """Return how many blocks `row_blocks` yields for each head."""
     return -(-(rows[1] - rows[0]) // _step(problem))
 
 
@@ -72,6 +72,6 @@ def _step(problem: Problem) -> int:
 
 
 def place(problem: Problem, batch: int, head: int) -> tuple[int | None, int | None]:
-    """Return batch and head as results name them: None for an axis that the inputs lack."""
+    """Return batch and head as results report them: None for an axis that the inputs lack."""
     axes = problem.layout.weight_axes
     return batch if "b" in axes else None, head if "h" in axes else None

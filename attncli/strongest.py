@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["TopKeys", "top"]
 
 Indices = npt.NDArray[np.intp]
-# So few are found faster one by one than by sorting the row.
+# Up to this many are found faster one by one than by sorting the row.
 _FEW = 16
 
 
@@ -34,7 +34,7 @@ class StrongKey:
 
 @dataclass(frozen=True, kw_only=True)
 class TopKeys:
-    """The strongest keys of one query, the strongest first; none that it does not see.
+    """The strongest keys that one query sees, the strongest first.
 
     Attributes
     ----------
@@ -60,18 +60,18 @@ def top(
 ) -> Iterator[TopKeys]:
     """Yield the strongest keys of each query, batch by batch and head by head.
 
-    Of equal weights the key that comes first is the stronger one.
+    Among equal weights, the key that comes first counts as stronger.
 
     Parameters
     ----------
     problem : Problem
         From `attncli.pose`.
     count : int
-        At most so many keys a query.
+        The most keys for each query.
     rows : (start, stop), optional
         Only these queries.
     threads : int, optional
-        All cores that the process may use unless given.
+        By default one for each core that the process may use.
 
     Raises
     ------
@@ -109,8 +109,8 @@ def _top(
 def _strongest(scores: npt.NDArray[Any], count: int) -> Indices:
     """Return the columns of the largest scores of each row (rows, count), in their order.
 
-    By score, not by weight: weights that underflow to 0 still have an order. What comes
-    after the last key that a row sees means nothing.
+    Ordered by score rather than weight, because weights that underflow to 0 have lost their
+    order. Columns after the last key that a row sees are arbitrary.
     """
     count = min(count, scores.shape[1])
     if count > _FEW:

@@ -1,4 +1,4 @@
-"""Which keys each query sees: the one place that says what the hiding rules mean.
+"""Which keys each query sees: the one place that defines the hiding rules.
 
 A key is seen only if EVERY rule given allows it:
 
@@ -10,8 +10,8 @@ causal         j ≤ i + offset
 window         i + offset − left ≤ j ≤ i + offset + right, self included
 =============  ===================================================================
 
-The last three hide all but one interval of keys from a query, so a whole tile can
-be known to be hidden, or to be clear, from its corners.
+The last three leave each query one interval of keys, so the corners of a tile show whether
+all of it is hidden, or all of it visible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Visibility(NamedTuple):
     queries, keys : int
         L and S.
     offsets : tuple of int, length B or 1
-        What is added to a query's index to give its position among the keys.
+        Added to a query's index, it gives the query's position among the keys.
     mask : ndarray of bool (B or 1, H or 1, L or 1, S or 1), or None
     key_padding : ndarray of bool (B or 1, S), or None
     kv_lengths, query_lengths : tuple of int, length B or 1, or None
@@ -83,7 +83,7 @@ class Visibility(NamedTuple):
 
     @property
     def padded_queries(self) -> Bools | None:
-        """Which queries are padding, (B or 1, L); None where none is said to be."""
+        """Which queries are padding, (B or 1, L); None without query lengths."""
         if self.query_lengths is None:
             return None
         padded: Bools = np.arange(self.queries) >= np.array(self.query_lengths)[:, None]
@@ -91,12 +91,12 @@ class Visibility(NamedTuple):
 
     @property
     def bottom_right(self) -> tuple[int, ...]:
-        """The offsets with which the last query stands at the last real key."""
+        """The offsets that align the last query with the last real key."""
         lengths = self.kv_lengths or (self.keys,)
         return tuple(length - self.queries for length in lengths)
 
     def offset(self, batch: int) -> int:
-        """Return what is added to a query's index to give its position among the keys."""
+        """Return the offset from a query's index to its position among the keys."""
         return self.offsets[batch % len(self.offsets)]
 
     def length(self, batch: int) -> int:
@@ -104,9 +104,9 @@ class Visibility(NamedTuple):
         return self.keys if self.kv_lengths is None else _at(self.kv_lengths, batch)
 
     def span(self, batch: int, start: int, stop: int) -> tuple[int, int]:
-        """Return an interval that holds every key the banded rules leave to rows start:stop.
+        """Return the smallest interval with every key that banded rules leave to rows start:stop.
 
-        It is the smallest one; (0, 0) where those rows see no key.
+        (0, 0) if those rows see no key.
         """
         if not self.banded:
             return 0, self.keys
@@ -151,12 +151,12 @@ class Visibility(NamedTuple):
     def edges(
         self, batch: int, rows: tuple[int, int], columns: tuple[int, int]
     ) -> list[tuple[int, int]]:
-        """Return the columns of a tile outside which every query sees every key.
+        """Return the columns of a tile that may hold hidden keys; all others are visible.
 
         Returns
         -------
         list of (start, stop)
-            At most two intervals, in order: the clear ones lie between.
+            At most two intervals, in order, with the visible columns between them.
         """
         if not self.is_one_interval:
             return [columns]
@@ -174,23 +174,23 @@ class Visibility(NamedTuple):
 
     @property
     def repeats(self) -> bool:
-        """Whether what is hidden depends on the places of query and key by their distance alone.
+        """Whether hiding inside the `edges` of a tile depends only on the distance i − j.
 
-        So it is inside the `edges` of any tile, if for nothing but causal and window.
+        It does if there are no rules besides causal and window.
         """
         return self.is_one_interval and self.kv_lengths is None and self.query_lengths is None
 
     def form(
         self, batch: int, rows: tuple[int, int], columns: tuple[int, int]
     ) -> tuple[int, int, int]:
-        """Return what decides which keys a tile's queries see, where the pattern `repeats`."""
+        """Return a key that identifies the pattern of hidden keys in a tile, if it `repeats`."""
         distance = rows[0] + self.offset(batch) - columns[0]
         return distance, rows[1] - rows[0], columns[1] - columns[0]
 
     def core(self, batch: int, rows: tuple[int, int], columns: tuple[int, int]) -> tuple[int, int]:
-        """Return those columns that the banded rules leave to every query of some rows.
+        """Return the columns that the banded rules leave to every query of some rows.
 
-        (0, 0) or another empty interval where there are none.
+        The interval is empty if there are none.
         """
         edges = self.edges(batch, rows, columns)
         first, last = columns
@@ -232,8 +232,7 @@ class Visibility(NamedTuple):
         """Return which keys the banded rules leave to the queries of a tile."""
         left, right = self.window or (None, None)
         position = np.arange(rows[0], rows[1]) + self.offset(batch)
-        # Whether a key is within reach depends on i − j alone, so that each row of the
-        # tile is the row before it, moved by one: a view of a single diagonal.
+        # Reach depends only on i − j, so the band is a strided view of one row of distances.
         width = columns[1] - columns[0]
         behind = np.arange(position[-1] - columns[0], position[0] - columns[1], -1)
         near = np.ones(behind.shape, np.bool_) if left is None else behind <= left
@@ -250,7 +249,7 @@ class Visibility(NamedTuple):
         return band
 
     def _bounds(self, batch: int, row: int) -> tuple[int, int]:
-        """Return first and last + 1 of the keys left to one query; first ≥ last where none is."""
+        """Return first and last + 1 of the keys left to one query; first ≥ last if empty."""
         position = row + self.offset(batch)
         left, right = self.window or (None, None)
         first = 0 if left is None else max(0, position - left)
@@ -262,7 +261,7 @@ class Visibility(NamedTuple):
         return first, last
 
     def _ends(self, batch: int, start: int, stop: int) -> tuple[Ints, Ints]:
-        """Return first and last + 1 of the seen interval for each row; first ≥ last where empty."""
+        """Return arrays of first and last + 1 of each row's keys; first ≥ last where empty."""
         position = np.arange(start, max(start, stop)) + self.offset(batch)
         left, right = self.window or (None, None)
         first = np.zeros_like(position) if left is None else np.maximum(position - left, 0)

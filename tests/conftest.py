@@ -13,7 +13,7 @@ from process import Ran
 from threadpoolctl import threadpool_limits
 
 from attncli.cli import _run
-from attncli.engine import block, plan, sweep
+from attncli.engine import plan, strategy, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Do what is done on processors with AVX-512 and on others, whichever this machine has."""
     monkeypatch.setattr(plan, "multiplies_unpacked", lambda: request.param)
     unit = 1 / math.log(2) if request.param else 1.0
-    monkeypatch.setattr(block, "quickest_unit", lambda _: unit)
+    monkeypatch.setattr(strategy, "quickest_unit", lambda _: unit)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from attncli.engine.exponentials import exponentiate_felt, quickest_unit
+from attncli.engine.exponentials import exp_flush_negligible, quickest_unit
 from attncli.engine.scratch import Scratch
 
 NATS, BITS = 1.0, 1 / math.log(2)
@@ -68,7 +68,7 @@ def test_what_is_not_felt_is_0(turned):
         scores = np.array([-np.inf, -1e9, -800, -5, 0], dtype) * dtype(unit)
         tile = np.tile(scores, (2, 3, 4, 1)).swapaxes(2, 3)
         tile = tile.copy() if turned else tile
-        exponentiate_felt(tile, unit, Scratch(np.dtype(dtype), 5, lambda: None))
+        exp_flush_negligible(tile, unit, Scratch(np.dtype(dtype), 5, lambda: None))
         assert not tile[:, :, :3].any()
         expected = np.broadcast_to([[np.exp(-5)], [1]], (2, 3, 2, 4))
         np.testing.assert_allclose(tile[:, :, 3:], expected, rtol=1e-5)

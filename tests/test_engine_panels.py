@@ -258,9 +258,9 @@ def test_short_heads_share_a_call_and_long_ones_do_not(monkeypatch):
     stacks = []
     made = block.Block
 
-    def counted(batch, heads, *rest):
+    def counted(*, heads, **rest):
         stacks.append(heads[1] - heads[0])
-        return made(batch, heads, *rest)
+        return made(heads=heads, **rest)
 
     monkeypatch.setattr(plan, "Block", counted)
     attention(*inputs(8, 256, 512, 64), outputs=("context",))
@@ -286,8 +286,8 @@ def test_the_highest_score_of_each_query(columns, turned):
     tile = np.random.default_rng(columns).standard_normal((2, 3, 5, columns)).swapaxes(2, 3)
     tile = tile.copy() if turned else tile
     tile[1, 2, columns // 2, 4] = -np.inf
-    found = panels.highest(tile)
-    assert panels.is_turned(tile) is (turned or columns == 1)
+    found = panels.row_max(tile)
+    assert panels.is_key_major(tile) is (turned or columns == 1)
     for place in np.ndindex(2, 3, 5):
         assert found[place] == max(
             tile[(*place[:2], column, place[2])] for column in range(columns)

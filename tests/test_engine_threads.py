@@ -19,12 +19,12 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from attncli import attention, pose, solve
 from attncli.engine import (
-    apart,
     attend,
     blas,
     block,
     cores,
-    helpers,
+    idle_threads,
+    pinning,
     plan,
     result_shapes,
     workers,
@@ -249,12 +249,12 @@ class TestSpread:
 
     @pytest.mark.parametrize("threads", [1, 2, 5])
     def test_raises_the_error_of_any_thread_and_ends_the_others(self, threads):
-        def work(queue, pause):
+        def work(queue, check_stopped):
             for item in queue:
                 if item == 3:
                     raise DataError("three")
                 for _ in range(1000):
-                    pause()
+                    check_stopped()
                     time.sleep(0.001)
             return 0
 
@@ -270,14 +270,14 @@ class TestSpread:
         def refused(*_):
             raise RuntimeError("can't start new thread")
 
-        monkeypatch.setattr(helpers, "_idle", [])
-        monkeypatch.setattr(helpers._thread, "start_new_thread", refused)
+        monkeypatch.setattr(idle_threads, "_idle", [])
+        monkeypatch.setattr(idle_threads._thread, "start_new_thread", refused)
         assert workers.spread(lambda queue, _: sum(queue), range(100), 3) == 4950
 
     def test_waits_for_the_others_when_interrupted_while_it_waits(self):
         ended = []
 
-        def work(queue, pause):
+        def work(queue, check_stopped):
             list(queue)
             if threading.current_thread() is threading.main_thread():
                 return 0
@@ -285,7 +285,7 @@ class TestSpread:
             try:
                 while True:
                     time.sleep(0.001)
-                    pause()
+                    check_stopped()
             finally:
                 ended.append(True)
 
@@ -294,11 +294,11 @@ class TestSpread:
         assert ended == [True]
 
     def test_a_thread_that_finds_nothing_left_does_not_disturb_the_others(self):
-        def work(queue, pause):
+        def work(queue, check_stopped):
             done = 0
             for _ in queue:
                 for _ in range(20):
-                    pause()
+                    check_stopped()
                     time.sleep(0.001)
                 done += 1
             return done
@@ -343,7 +343,7 @@ STRUCK = """
 import os, random, signal, sys, threading, time
 import numpy as np
 from attncli import attention
-from attncli.engine import helpers
+from attncli.engine import idle_threads
 from threadpoolctl import threadpool_info
 def pressed(*_):
     raise KeyboardInterrupt
@@ -371,7 +371,7 @@ for _ in range(400):
         struck += 1
     assert state() == before, (state(), before)
 assert np.array_equal(call(), expected)
-print(struck, len(helpers._idle), len(os.listdir("/proc/self/task")))
+print(struck, len(idle_threads._idle), len(os.listdir("/proc/self/task")))
 """
 
 FORKED_INSIDE = """
@@ -429,7 +429,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 class TestHelpers:
     def test_are_the_same_threads_in_the_next_call(self, monkeypatch):
-        monkeypatch.setattr(helpers, "_idle", [])
+        monkeypatch.setattr(idle_threads, "_idle", [])
         seen = []
 
         def work(queue, _):
@@ -441,10 +441,10 @@ class TestHelpers:
         for _ in range(3):
             workers.spread(work, range(9), 3)
         assert len(set(seen)) == 3
-        assert len(helpers._idle) == 2
+        assert len(idle_threads._idle) == 2
 
     def test_are_nobody_elses_while_they_work(self, monkeypatch):
-        monkeypatch.setattr(helpers, "_idle", [])
+        monkeypatch.setattr(idle_threads, "_idle", [])
         inside = threading.Barrier(4, timeout=20)
 
         def work(_queue, _):
@@ -500,7 +500,7 @@ class TestHelpers:
     @pytest.mark.parametrize("when", ["before", "after"])
     @pytest.mark.parametrize("lock", ["_finished", "_called"])
     def test_do_not_mind_an_interrupted_caller(self, lock, when):
-        helper, done = helpers.Helper(), []
+        helper, done = idle_threads.PooledThread(), []
         setattr(helper, lock, Struck(getattr(helper, lock), when))
         interrupted = 0
         for step in (
@@ -534,7 +534,7 @@ class TestHelpers:
         """They do not run any more: who waited for one would wait for ever."""
         workers.spread(lambda queue, _: sum(queue), range(100), 2)
         begun = []
-        monkeypatch.setattr(helpers.Helper, "begin", lambda *_: begun.append(1))
+        monkeypatch.setattr(idle_threads.PooledThread, "begin", lambda *_: begun.append(1))
         monkeypatch.setattr(sys, "is_finalizing", lambda: True)
         assert workers.spread(lambda queue, _: sum(queue), range(100), 2) == 4950
         assert begun == []
@@ -556,23 +556,23 @@ class TestApart:
     def masks(self, monkeypatch):
         """The cores that each thread was allowed in turn, on a system of three."""
         masks = {}
-        monkeypatch.setattr(apart.os, "sched_getaffinity", lambda _: {1, 2, 5})
-        monkeypatch.setattr(apart, "_current_core", lambda: 2)
+        monkeypatch.setattr(pinning.os, "sched_getaffinity", lambda _: {1, 2, 5})
+        monkeypatch.setattr(pinning, "_current_core", lambda: 2)
 
         def allow(thread, cores):
             masks.setdefault(thread, []).append(cores)
 
-        monkeypatch.setattr(apart.os, "sched_setaffinity", allow)
+        monkeypatch.setattr(pinning.os, "sched_setaffinity", allow)
         return masks
 
     @staticmethod
     def of(*numbers):
-        return apart.Apart([SimpleNamespace(thread=number) for number in numbers])
+        return pinning.Pinning([SimpleNamespace(thread=number) for number in numbers])
 
     def test_until_the_end(self, masks):
         threads = self.of(11, 12)
         threads.begin()
-        threads.look()
+        threads.end_if_due()
         own = threading.get_native_id()
         assert masks == {own: [{2}], 11: [{1}], 12: [{5}]}
         threads.end()
@@ -584,8 +584,8 @@ class TestApart:
         threads = self.of(11, 12)
         threads.begin()
         now = time.monotonic()
-        monkeypatch.setattr(apart.time, "monotonic", lambda: now + 1)
-        threads.look()
+        monkeypatch.setattr(pinning.time, "monotonic", lambda: now + 1)
+        threads.end_if_due()
         assert [all_[-1] for all_ in masks.values()] == [{1, 2, 5}] * 3
 
     @pytest.mark.parametrize("numbers", [[11], [11, 12, 13]])
@@ -600,7 +600,7 @@ class TestApart:
         assert all(all_ == [{1, 2, 5}] for all_ in masks.values())
 
     def test_not_where_the_core_is_unknown(self, masks, monkeypatch):
-        monkeypatch.setattr(apart, "_current_core", lambda: -1)
+        monkeypatch.setattr(pinning, "_current_core", lambda: -1)
         self.of(11, 12).begin()
         assert all(all_ == [{1, 2, 5}] for all_ in masks.values())
 
@@ -608,19 +608,19 @@ class TestApart:
         def refused(*_):
             raise OSError
 
-        monkeypatch.setattr(apart.os, "sched_setaffinity", refused)
+        monkeypatch.setattr(pinning.os, "sched_setaffinity", refused)
         assert workers.spread(lambda queue, _: sum(queue), range(100), 3) == 4950
 
     def test_ends_the_second_time_when_interrupted_the_first(self, masks, monkeypatch):
         threads = self.of(11, 12)
         threads.begin()
-        allow = apart.os.sched_setaffinity
+        allow = pinning.os.sched_setaffinity
 
         def interrupted(*_):
-            monkeypatch.setattr(apart.os, "sched_setaffinity", allow)
+            monkeypatch.setattr(pinning.os, "sched_setaffinity", allow)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(apart.os, "sched_setaffinity", interrupted)
+        monkeypatch.setattr(pinning.os, "sched_setaffinity", interrupted)
         with pytest.raises(KeyboardInterrupt):
             threads.end()
         threads.end()
@@ -655,7 +655,7 @@ class TestApart:
         assert sorted(map(len, masks)) == [1] * len(before)
         assert frozenset().union(*masks) == before
         assert os.sched_getaffinity(0) == before
-        for helper in helpers._idle:
+        for helper in idle_threads._idle:
             assert os.sched_getaffinity(helper.thread) == before
 
 
@@ -691,7 +691,7 @@ def problem_hides(problem, row):
 
 def test_the_work_can_be_stopped_at_every_tile(monkeypatch):
     pauses = []
-    monkeypatch.setattr(workers.Queue, "pause", lambda _: pauses.append(1))
+    monkeypatch.setattr(workers.Queue, "check_stopped", lambda _: pauses.append(1))
     attention(*large(heads=1, keys=20_000), layout="hsd", outputs=("context",), threads=2)
     # A tile has at most 2**18 scores.
     assert len(pauses) >= 600 * 20_000 / 2**18
@@ -703,7 +703,7 @@ def test_a_block_is_left_when_the_work_is_stopped():
 
     problem = pose(*large(heads=1, queries=300, keys=5000), layout="hsd")
     results = {"context": np.full((1, 1, 300, 32), np.nan, "float32")}
-    (part, *_), columns = plan.cut_up(problem, results)
+    (part, *_), columns = plan.plan_blocks(problem, results, small=False)
     with pytest.raises(workers.StoppedError):
         block.attend_part(prepare(problem), part, Scratch(problem.dtype, columns, stopped))
     assert np.isnan(results["context"]).all()

@@ -7,6 +7,7 @@ import pytest
 
 from attncli import DataError, attention
 from attncli.engine import block
+from attncli.engine.strategy import Shift
 
 ONLY = ("context", "lse")
 QUERIES, KEYS, WIDTH = 320, 1200, 16
@@ -30,7 +31,7 @@ def swept(monkeypatch):
     made = block.Sweep
 
     def counted(rows, *rest, **options):
-        shifts.append(rows.shifted)
+        shifts.append(rows.strategy.shift is Shift.APPLIED)
         return made(rows, *rest, **options)
 
     monkeypatch.setattr(block, "Sweep", counted)

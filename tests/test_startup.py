@@ -60,7 +60,7 @@ def test_machine_formats_import_no_tables_and_no_pictures(tutorial: Path) -> Non
 
 
 def test_small_problems_import_no_threads_and_no_blocks(tutorial: Path) -> None:
-    engine = {"attncli.engine.blocks", "attncli.engine.workers"}
+    engine = {"attncli.engine.schedule", "attncli.engine.workers"}
     assert not engine & modules("compute", "q.csv", "k.csv", "v.csv")
     # The names are those of what larger ones import.
     np.save("x.npy", np.ones((300, 64)))

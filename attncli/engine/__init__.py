@@ -1,9 +1,11 @@
 """Problem in, attention out: no checks, no files, no printing.
 
-The queries are cut into blocks of one head or of a few, the keys of a block into tiles
-(`attncli.engine.plan`); a block is computed by `attncli.engine.block`. How blocks are cut
-does not depend on the threads; where it does (`attncli.engine.plain`), heads that are taken at
-once do not feel each other. So the same input gives the same bits on any number of threads.
+The queries are cut into blocks of one head or a few, and the keys of a block into tiles
+(`attncli.engine.plan`); `attncli.engine.block` computes a block. Small and plain problems go
+through the formula instead (`attncli.engine.plain`).
+
+The same input gives the same bits on any number of threads: blocks do not depend on that number,
+and the heads that the formula computes at once do not affect each other.
 """
 
 from __future__ import annotations
@@ -45,26 +47,26 @@ def attend(
     outputs : collection of str
         Names of `attncli.names.OUTPUTS`.
     threads : int, optional
-        At most so many; all cores that the process may use unless given.
+        The most threads to use; by default one for each core that the process may use.
     into : mapping of str to ndarray, optional
-        Arrays of `result_shapes` to write into, memory-mapped files say.
+        Arrays of `result_shapes` to write into, such as memory-mapped files.
     progress : callable, optional
-        Called from any thread with parts done and parts in all.
+        Called from any thread with the numbers of parts done and of all parts.
 
     Returns
     -------
     attention : Attention
-    blind : int
-        How many (batch, head, query) see no key; padded queries do not count.
+    fully_masked : int
+        How many (batch, head, query) see no key, not counting padded queries.
 
     Raises
     ------
     DataError
-        A score that is seen exceeds the range of the computing dtype; or, where key and
-        value were unread, one of them is not finite.
+        The score of a key that is seen exceeds the range of the computing dtype; or key or
+        value, if still unread, is not finite.
     """
     if not outputs and not problem.visible.hides and problem.bias is None:
-        return Attention(), 0  # nothing is asked for, and every query sees a key
+        return Attention(), 0  # nothing to compute, and every query sees a key
     results = {
         name: into[name] if into and name in into else np.empty(shape, problem.dtype)
         for name, shape in result_shapes(problem, outputs).items()
@@ -73,16 +75,16 @@ def attend(
         if problem.unread is not None and _may_hide(problem, outputs):
             problem = problem.read()
         try:
-            blind = _compute(problem, results, threads, progress)
+            fully_masked = _compute(problem, results, threads, progress)
         except NotFiniteError:
             problem = problem.read()
-            blind = _compute(problem, results, threads, progress)
+            fully_masked = _compute(problem, results, threads, progress)
     layout = problem.layout
     finished = {
         name: layout.join(array) if name == "context" else layout.drop(array)
         for name, array in results.items()
     }
-    return Attention(**finished), blind - _padded(problem)
+    return Attention(**finished), fully_masked - _padded(problem)
 
 
 def result_shapes(problem: Problem, outputs: Collection[str]) -> dict[str, tuple[int, ...]]:
@@ -94,8 +96,8 @@ def result_shapes(problem: Problem, outputs: Collection[str]) -> dict[str, tuple
 
 
 def _may_hide(problem: Problem, outputs: Collection[str]) -> bool:
-    """Return whether NaN or inf in key or value may fail to show in any result."""
-    # tanh(inf) is 1; a value shows in the context alone.
+    """Return whether NaN or inf in key or value might not show in any result."""
+    # tanh(inf) is 1, and values only show in the context.
     return problem.score == "additive" or (problem.value is not None and "context" not in outputs)
 
 
@@ -105,25 +107,25 @@ def _compute(
     threads: int | None,
     progress: Progress | None,
 ) -> int:
-    """Fill the results, and return how many rows see no key."""
+    """Fill the results, and return how many rows are fully masked."""
     if is_serial(problem):
-        return _alone(problem, results, progress)
+        return _run_here(problem, results, progress)
 
-    # A program that has a small problem alone starts without these.
+    # Imported late, so that a program with only a small problem starts faster.
     from attncli.engine.blas import single_blas_thread  # noqa: PLC0415
 
     with single_blas_thread():
         if is_small(problem):
-            return _alone(problem, results, progress)
-        return _together(problem, results, threads, progress)
+            return _run_here(problem, results, progress)
+        return _run_threads(problem, results, threads, progress)
 
 
-def _alone(problem: Problem, results: dict[str, Array], progress: Progress | None) -> int:
-    parts, compute = _ways(problem, results, 1)
+def _run_here(problem: Problem, results: dict[str, Array], progress: Progress | None) -> int:
+    parts, compute = _parts(problem, results, 1)
     return compute(_queue(parts, progress), lambda: None)
 
 
-def _together(
+def _run_threads(
     problem: Problem,
     results: dict[str, Array],
     threads: int | None,
@@ -133,34 +135,36 @@ def _together(
     from attncli.engine.workers import spread  # noqa: PLC0415
 
     count = threads or available_cores()
-    parts, compute = _ways(problem, results, count)
+    parts, compute = _parts(problem, results, count)
 
-    def work(queue: Iterable[Any], pause: Callable[[], None]) -> int:
-        # Each thread has an error state of its own.
+    def work(queue: Iterable[Any], check_stopped: Callable[[], None]) -> int:
+        # NumPy's error state is thread-local.
         with np.errstate(all="ignore"):
-            return compute(queue, pause)
+            return compute(queue, check_stopped)
 
     queue = _queue(parts, progress)
     return spread(work, queue, min(count, len(parts)), pinned=progress is None)
 
 
-def _ways(problem: Problem, results: dict[str, Array], threads: int) -> tuple[list[Any], Work[Any]]:
-    """Return the parts of a problem, and what computes those that it is given."""
-    # The formula takes groups of heads as one, which needs results that lie in one piece.
-    if is_plain(problem) and all(array.flags.c_contiguous for array in results.values()):
-        return _plainly(problem, results, threads)
-
-    from attncli.engine.blocks import in_blocks  # noqa: PLC0415
-
-    return in_blocks(problem, results)
-
-
-def _plainly(
+def _parts(
     problem: Problem, results: dict[str, Array], threads: int
 ) -> tuple[list[Any], Work[Any]]:
-    def compute(queue: Iterable[Any], pause: Callable[[], None]) -> int:
+    """Return the parts of a problem, and a function that computes the parts it is given."""
+    # The formula views several heads of a result as one, so results must be contiguous.
+    if is_plain(problem) and all(array.flags.c_contiguous for array in results.values()):
+        return _formula_parts(problem, results, threads)
+
+    from attncli.engine.schedule import schedule_blocks  # noqa: PLC0415
+
+    return schedule_blocks(problem, results)
+
+
+def _formula_parts(
+    problem: Problem, results: dict[str, Array], threads: int
+) -> tuple[list[Any], Work[Any]]:
+    def compute(queue: Iterable[Any], check_stopped: Callable[[], None]) -> int:
         for part in queue:
-            pause()
+            check_stopped()
             attend_plainly(problem, results, part)
         return 0
 
@@ -177,7 +181,7 @@ def _queue(parts: list[Any], progress: Progress | None) -> Iterator[Any]:
 
 
 def _padded(problem: Problem) -> int:
-    """Return how many (batch, head, query) are padding."""
+    """Return how many (batch, head, query) are padded."""
     batch, heads, queries, _ = problem.shape
     lengths = problem.visible.query_lengths
     if lengths is None:

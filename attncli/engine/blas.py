@@ -1,8 +1,8 @@
-"""How many threads BLAS uses: one for each thread of ours, and afterwards what it had.
+"""How many threads BLAS uses: one while the engine runs, and its previous number afterwards.
 
-The products of tiles are too small for more, and their last bits depend on it. Most
-builds of BLAS have one setting for the whole process; OpenBLAS on OpenMP has one for
-each thread.
+The products of tiles are too small for more, and their last bits depend on the number. Most
+builds of BLAS have one setting for the whole process; OpenBLAS with OpenMP has one for each
+thread.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["multiplies_unpacked", "single_blas_thread", "use_one_thread"]
 
-# OpenBLAS's names of processors with AVX-512: it has small kernels for these alone.
+# OpenBLAS's names of processors with AVX-512, the only ones with kernels for small matrices.
 _UNPACKED = {"SkylakeX", "Cooperlake", "Sapphirerapids"}
 
 
 @contextmanager
 def single_blas_thread() -> Iterator[None]:
-    """Give BLAS one thread, and back what it had, also when an error ends the block.
+    """Limit BLAS to one thread, and restore its setting at the end, even after an error.
 
-    Where several threads are in such blocks at once, the last to leave gives back.
+    If several threads are in such blocks at once, the last one to leave restores the setting.
     """
     own = [library for library in _libraries() if _is_per_thread(library)]
     before = [library.get_num_threads() for library in own]
@@ -45,13 +45,13 @@ def single_blas_thread() -> Iterator[None]:
     finally:
         try:
             restore()
-        except BaseException:  # Ctrl-C: what is done twice does no harm
+        except BaseException:  # Ctrl-C: restoring twice does no harm
             restore()
             raise
 
 
 def use_one_thread() -> None:
-    """Give BLAS one thread in this thread, which is one of ours."""
+    """Limit BLAS to one thread in the calling thread, where it has a setting for each."""
     for library in _libraries():
         if _is_per_thread(library):
             library.set_num_threads(1)
@@ -59,15 +59,15 @@ def use_one_thread() -> None:
 
 @cache
 def multiplies_unpacked() -> bool:
-    """Return whether BLAS multiplies small matrices as they lie, at full speed."""
+    """Return whether BLAS multiplies small matrices at full speed without packing them."""
     return any(getattr(library, "architecture", None) in _UNPACKED for library in _libraries())
 
 
 class _ProcessWide:
-    """The process-wide settings: the first caller in saves them, the last one out restores.
+    """The process-wide settings: the first user saves them, the last one restores them.
 
-    Ctrl-C may come between any two steps: what was saved is forgotten when it is restored, no
-    earlier, and to leave without having come in does no harm.
+    Ctrl-C may come between any two steps, so saved settings are only forgotten after they have
+    been restored, and leaving without having entered does no harm.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class _ProcessWide:
         self.forget_users()
 
     def forget_users(self) -> None:
-        """Begin anew in a forked process, which has none of its parent's other threads."""
+        """Reset a forked process, which has none of its parent's other threads."""
         self._lock = threading.Lock()
         self._users: set[object] = set()
 
@@ -107,7 +107,7 @@ if hasattr(os, "register_at_fork"):
 @cache
 def _libraries() -> list[Any]:
     """Return threadpoolctl's controllers of the BLAS libraries in this process."""
-    # To look through the loaded libraries takes a millisecond, a setting a microsecond.
+    # Searching the loaded libraries takes a millisecond, changing a setting a microsecond.
     from threadpoolctl import ThreadpoolController  # noqa: PLC0415
 
     found: list[Any] = ThreadpoolController().select(user_api="blas").lib_controllers
@@ -119,8 +119,8 @@ def _is_per_thread(library: Any) -> bool:
 
 
 def _set(library: Any, count: int) -> None:
-    # Since 3.8 threadpoolctl lets one thread at a time control OpenBLAS and ignores all
-    # others. Who restores may be another thread than who limited: nobody keeps control.
+    # Since 3.8 threadpoolctl lets one thread at a time control OpenBLAS and ignores all others.
+    # One thread may set the limit and another restore it, so neither keeps control.
     release = getattr(library, "clear_controlling_thread", None)
     if release is not None:
         release(force=True)

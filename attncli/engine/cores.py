@@ -22,14 +22,14 @@ def available_cores() -> int:
 
 @cache
 def quota(root: Path, group: str) -> int | None:
-    """Return the cores that a control group grants, rounded up; None where none says.
+    """Return the cores that a control group grants, rounded up; None if there is no limit.
 
     Parameters
     ----------
     root : Path
         Where the groups are mounted.
     group : str
-        The path of the process's group below it. Every group above it counts too.
+        The path of the process's group below the root. Its parents' limits apply too.
 
     References
     ----------
@@ -60,7 +60,7 @@ def _share_of_version_1(folder: Path) -> int | None:
 
 
 def _cores(allowed: str, period: str) -> int | None:
-    """Return ⌈allowed / period⌉; no limit is written as ``max`` or −1."""
+    """Return ⌈allowed / period⌉; None for ``max`` or −1, which mean no limit."""
     allowed, period = allowed.strip(), period.strip()
     if not (allowed.isdigit() and period.isdigit() and int(period)):
         return None

@@ -1,4 +1,4 @@
-"""Query, key and value as the tiles need them: raw scores are scale · q kᵀ of what is here."""
+"""Query, key and value after rope and score function: raw scores are scale · q kᵀ of these."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ __all__ = ["Operands", "largest_length", "prepare"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
-# Threads that look at short heads one by one wait for each other.
+# Up to this size one scan of all heads is faster than one scan per head in each thread.
 _FEW_NUMBERS = 2**20
 
 
 @dataclass(eq=False)
 class Operands:
-    """The problem with query and key made ready for a plain product.
+    """A problem with query and key ready for a plain product.
 
     Attributes
     ----------
     problem : Problem
     query : ndarray (B, H, L, D)
     key : ndarray (B or 1, G, S, D)
-        Rotated, normalised or multiplied as the problem says; as stored where it says
-        nothing, so that a memory-mapped float16 file stays on the disk.
+        Rotated, normalised or multiplied as the problem asks. Otherwise as stored, so that a
+        memory-mapped float16 file stays on disk.
     """
 
     problem: Problem
@@ -52,9 +52,9 @@ class Operands:
         keys: Array = self.key[entry, first:last]
         return keys
 
-    def turned_keys(self, batch: int, heads: Span, scratch: Scratch) -> Array:
-        """Return a copy of those keys that lie by the column."""
-        return scratch.turned(self.keys(batch, heads), self._place(self.key, batch, heads))
+    def transposed_keys(self, batch: int, heads: Span, scratch: Scratch) -> Array:
+        """Return the keys (G, S, D) of some query heads as a copy in column order."""
+        return scratch.transposed(self.keys(batch, heads), self._place(self.key, batch, heads))
 
     def values(self, batch: int, heads: Span) -> Array:
         """Return the values (G, S, E) that some query heads read, as stored."""
@@ -66,7 +66,7 @@ class Operands:
         return values
 
     def largest_value(self, batch: int, heads: Span) -> float:
-        """Return the largest magnitude in the values that some query heads read; NaN if one is."""
+        """Return the largest magnitude in the values of some query heads; NaN if one of them is."""
         value = self.problem.value
         if value is None:
             return 0.0
@@ -82,20 +82,20 @@ class Operands:
         return batch % array.shape[0], heads[0] // share, (heads[1] - 1) // share + 1
 
     def bound_all(self) -> None:
-        """Look at all heads now, if that is a matter of a few calls."""
+        """Compute one bound for all heads, if they are small enough to be scanned at once."""
         if self.query.size + self.key.size <= _FEW_NUMBERS:
             dtype = self.problem.dtype
             lengths = [largest_length(array, dtype) for array in (self.query, self.key)]
             self._bound_of_all = math.prod(lengths)
 
     def bound(self, batch: int, heads: Span) -> float:
-        """Return what no product of a query and a key of some heads can exceed in magnitude.
+        """Return a bound on the magnitude of any product of a query and a key of some heads.
 
-        |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz). NaN or inf where one is not finite.
+        |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz). NaN or inf if a query or key is not finite.
         """
         if self._bound_of_all is not None:
             return self._bound_of_all
-        # Two threads may both find nothing here; they make the same.
+        # Two threads may race here, but they compute the same bound.
         bound = self._bounds.get((batch, heads))
         if bound is None:
             length = largest_length(self.query[batch, slice(*heads)], self.problem.dtype)
@@ -114,8 +114,14 @@ class Operands:
 def prepare(problem: Problem, angles: npt.DTypeLike = np.float64) -> Operands:
     """Apply what comes before the product of query and key.
 
-    Rotary embedding first; then, by the score function, nothing (``dot``,
-    ``additive``), unit length for both (``cosine``) or q W (``general``).
+    Rotary embedding comes first. Then the score function decides: ``cosine`` scales both to unit
+    length, ``general`` multiplies the query by W; ``dot`` and ``additive`` change nothing.
+
+    Parameters
+    ----------
+    problem : Problem
+    angles : dtype
+        The dtype in which rotary angles are computed.
 
     References
     ----------
@@ -144,8 +150,8 @@ def _rotated(problem: Problem, angles: npt.DTypeLike) -> tuple[Array, Array]:
 
 
 def _unit(rows: Array) -> Array:
-    """Return rows of length 1; a row of zeros stays one, and its cosine with anything is 0."""
-    # The largest component is divided out first, so that no square overflows.
+    """Return rows scaled to length 1; a row of zeros stays zero, so that its cosines are 0."""
+    # Dividing by the largest component first keeps the squares from overflowing.
     peak = np.abs(rows).max(axis=-1, keepdims=True)
     rows = rows / np.where(peak == 0, 1, peak)
     length = np.sqrt(np.square(rows).sum(axis=-1, keepdims=True))
@@ -169,5 +175,5 @@ def _largest(vectors: Array, dtype: np.dtype[Any]) -> float:
 
 
 def _highest(numbers: list[float]) -> float:
-    # max() of Python passes over NaN.
+    # Python's max() ignores NaN.
     return math.nan if any(map(math.isnan, numbers)) else max(numbers)

@@ -1,12 +1,11 @@
-"""Panels: some queries side by side, so that their index is the last axis of every array.
+"""Panels: groups of queries, with the query as the last axis of every array.
 
-A tile of scores is (N, P, C, R): N heads, P panels of R queries each, C keys. Where a
-matrix has a row for each query, `across` shows it that way without a copy. Products of
-such small matrices need no packing where BLAS has kernels for them, and sums and maxima
-over keys run along R.
+A tile of scores is (N, P, C, R): N heads, P panels of R queries each, C keys. `as_panels` is
+such a view of a matrix with a row for each query. On some processors BLAS multiplies matrices
+as small as a panel without packing them, and sums and maxima over keys are vectorised along R.
 
-Where weights are asked for, panels lie as the result does, by the row: a query's keys side
-by side.
+In memory, tiles are key-major: the R queries of a key are contiguous. Where weights are asked
+for, they are query-major instead, like the result: the keys of a query are contiguous.
 """
 
 from __future__ import annotations
@@ -25,47 +24,47 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PANEL",
-    "Grain",
-    "across",
-    "highest",
-    "is_turned",
-    "lying",
+    "TileLayout",
+    "allocate",
+    "as_panels",
+    "is_key_major",
     "multiply",
-    "sum_up",
+    "row_max",
+    "weighted_sum",
 ]
 
 Array = npt.NDArray[Any]
 
-# Queries of a panel, where products of small matrices are the fastest.
+# Queries in a panel where BLAS does not pack: the fastest size of such products.
 PANEL = 64
-# Keys that lie side by side, in a maximum over keys.
+# Keys that a maximum over keys folds into one longer row.
 _FOLD = 16
 
 
-class Grain(NamedTuple):
-    """How the panels of a block lie, and how its products are cut.
+class TileLayout(NamedTuple):
+    """The memory layout of a block's tiles, and how its products are cut.
 
     Attributes
     ----------
-    by_rows : bool
-        Whether a query's numbers lie side by side, not the queries'.
-    piece : int
-        How many keys one product takes: those of weights whose rows lie far from each other. They
-        are computed apart, from a copy of the keys that lies by the column. 0 if it takes all of
-        a tile.
+    query_major : bool
+        Whether the keys of a query are contiguous, rather than the queries of a key.
+    chunk : int
+        Keys in one product; 0 for all keys of a tile. Set for weights whose rows are far apart
+        in memory: these are computed in a buffer of their own, from a transposed copy of the
+        keys.
     """
 
-    by_rows: bool
-    piece: int = 0
+    query_major: bool
+    chunk: int = 0
 
 
-def across(matrix: Array, panel: int) -> Array:
-    """Return matrices of a row for each query as (..., P, columns, R), a view.
+def as_panels(matrix: Array, panel: int) -> Array:
+    """Return a view (..., P, columns, R) of matrices with a row for each query.
 
     Parameters
     ----------
     matrix : ndarray (..., P · R, columns) or (..., 1, columns)
-        One row says the same of all queries.
+        A single row applies to all queries.
     panel : int
         R.
 
@@ -79,89 +78,93 @@ def across(matrix: Array, panel: int) -> Array:
     return view
 
 
-def lying(make: Callable[..., Array], shape: tuple[int, ...], grain: Grain) -> Array:
-    """Return room for (N, P, columns, R) that lies along the grain."""
+def allocate(make: Callable[..., Array], shape: tuple[int, ...], layout: TileLayout) -> Array:
+    """Return an array (N, P, columns, R) in a layout, made by a function of its memory shape."""
     heads, panels, columns, panel = shape
-    if grain.by_rows:
+    if layout.query_major:
         return make(heads, panels, panel, columns).swapaxes(2, 3)
     return make(*shape)
 
 
-def is_turned(tile: Array) -> bool:
-    """Return whether the queries of a panel lie side by side, not a query's keys."""
+def is_key_major(tile: Array) -> bool:
+    """Return whether the queries of a key are contiguous in a tile (N, P, columns, R)."""
     return tile.strides[3] == tile.itemsize
 
 
-def highest(tile: Array) -> Array:
+def row_max(tile: Array) -> Array:
     """Return the highest score of each query: (N, P, R) of a tile (N, P, columns, R)."""
     heads, panels, columns, panel = tile.shape
     fold = math.gcd(columns, _FOLD)
     if fold == 1 or not tile.flags.c_contiguous:
         return np.asarray(tile.max(axis=2))
-    # NumPy takes a row at a time: the longer they are, the fewer.
+    # NumPy's reduction works row by row, so fewer and longer rows are faster.
     folded = tile.reshape(heads, panels, columns // fold, fold * panel).max(axis=2)
     return np.asarray(folded.reshape(heads, panels, fold, panel).max(axis=2))
 
 
-def multiply(left: Array, right: Array, out: Array, grain: Grain) -> Array:
+def multiply(left: Array, right: Array, out: Array, layout: TileLayout) -> Array:
     """Write the products of matrices with the panels of their heads into ``out``.
 
     Parameters
     ----------
     left : ndarray (G, a, b)
-        N is a multiple of G: so many heads in a row share a matrix.
+        N is a multiple of G: N / G consecutive heads share a matrix.
     right : ndarray (N, P, b, R)
     out : ndarray (N, P, a, R)
-    grain : Grain
-        How many of a, which are keys, one product takes.
+    layout : TileLayout
+        Its ``chunk`` cuts the axis a, which is that of keys.
     """
-    whole = _whole(left.shape[1], grain)
+    whole = _whole(left.shape[1], layout)
     if not whole:
         return _multiply(left, right, out)
     _multiply(
-        _pieces(left[:, :whole], 1, grain), right[:, :, None], _pieces(out[:, :, :whole], 2, grain)
+        _chunked(left[:, :whole], 1, layout),
+        right[:, :, None],
+        _chunked(out[:, :, :whole], 2, layout),
     )
     if whole < left.shape[1]:
         _multiply(left[:, whole:], right, out[:, :, whole:])
     return out
 
 
-def sum_up(values: Array, tile: Array, out: Array, grain: Grain, scratch: Scratch) -> Array:
-    """Write the sums of values, weighted by the panels of their heads, into ``out``.
+def weighted_sum(
+    values: Array, tile: Array, out: Array, layout: TileLayout, scratch: Scratch
+) -> Array:
+    """Write the sums of values, weighted by the tiles of their heads, into ``out``.
 
     Parameters
     ----------
     values : ndarray (G, keys, E)
     tile : ndarray (N, P, keys, R)
     out : ndarray (N, P, E, R)
-    grain : Grain
-        How many keys one product takes.
+    layout : TileLayout
+        Its ``chunk`` cuts the keys.
     scratch : Scratch
-        For the sums of pieces.
+        Holds the sums of the chunks.
     """
-    whole = _whole(values.shape[1], grain)
+    whole = _whole(values.shape[1], layout)
     if not whole:
         return _multiply(values.swapaxes(1, 2), tile, out)
-    cut = _pieces(values[:, :whole], 1, grain).swapaxes(2, 3)
+    cut = _chunked(values[:, :whole], 1, layout).swapaxes(2, 3)
     heads, panels, width, panel = out.shape
-    parts = scratch.buffer("pieces", heads, panels, cut.shape[1], panel, width).swapaxes(3, 4)
-    _multiply(cut, _pieces(tile[:, :, :whole], 2, grain), parts)
+    parts = scratch.buffer("chunks", heads, panels, cut.shape[1], panel, width).swapaxes(3, 4)
+    _multiply(cut, _chunked(tile[:, :, :whole], 2, layout), parts)
     np.add.reduce(parts, axis=2, out=out)
     if whole < values.shape[1]:
-        rest = lying(partial(scratch.buffer, "pieces"), out.shape, grain)
+        rest = allocate(partial(scratch.buffer, "chunks"), out.shape, layout)
         out += _multiply(values[:, whole:].swapaxes(1, 2), tile[:, :, whole:], rest)
     return out
 
 
-def _whole(keys: int, grain: Grain) -> int:
-    """Return how many of some keys fill whole pieces; 0 where they are not cut."""
-    return keys // grain.piece * grain.piece if 0 < grain.piece < keys else 0
+def _whole(keys: int, layout: TileLayout) -> int:
+    """Return how many of some keys fill whole chunks; 0 where the keys are not cut."""
+    return keys // layout.chunk * layout.chunk if 0 < layout.chunk < keys else 0
 
 
-def _pieces(array: Array, axis: int, grain: Grain) -> Array:
-    """Return a view with an axis of whole pieces cut into (pieces, piece)."""
+def _chunked(array: Array, axis: int, layout: TileLayout) -> Array:
+    """Return a view with an axis of whole chunks split into (chunks, chunk)."""
     shape = array.shape
-    view: Array = np.reshape(array, (*shape[:axis], -1, grain.piece, *shape[axis + 1 :]))
+    view: Array = np.reshape(array, (*shape[:axis], -1, layout.chunk, *shape[axis + 1 :]))
     return view
 
 

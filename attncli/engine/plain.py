@@ -1,7 +1,7 @@
-"""The formula as it stands in the paper, where blocks and tiles would take longer than the answer.
+"""The formula as it stands in the paper, for problems that blocks and tiles would only slow down.
 
-That is for small problems, and for few queries over many keys (decoding), if no rule but
-the product bears on them. Several heads are computed at once.
+These are small problems, and few queries over many keys (decoding), with no rule beyond the
+product. Several heads are computed at once.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["attend_plainly", "is_plain", "plain_parts"]
 
 Array = npt.NDArray[Any]
 
-# So many scores are held at once: half a megabyte or so.
+# Most scores held at once: half a megabyte in float32.
 _CELLS = 2**17
 _FEW_ROWS = 16
-# NumPy gives up the lock for more results than 500.
+# NumPy only releases the interpreter's lock for more than 500 results.
 _FREE_RESULTS = 501
 _PIECE_KEYS = 256
 
@@ -35,9 +35,9 @@ Part = tuple[slice, slice]
 
 
 def is_plain(problem: Problem) -> bool:
-    """Return whether a problem asks for nothing but softmax(scale · QKᵀ) V, and suits the formula.
+    """Return whether a problem is nothing but softmax(scale · QKᵀ) V and suits the formula.
 
-    Small ones do, and those where few queries read the same keys.
+    It does if it is small, or if few queries share the same keys.
     """
     batch, heads, queries, keys = problem.shape
     rows = heads // problem.key.shape[1] * queries
@@ -55,11 +55,11 @@ def is_plain(problem: Problem) -> bool:
 
 
 def plain_parts(problem: Problem, threads: int) -> list[Part]:
-    """Return the batch entries and the groups of heads that are computed at once, part by part.
+    """Return the parts of a problem: each some batch entries and groups of heads.
 
-    As few parts as keep the threads busy: each call of NumPy's comes at the price of cold caches,
-    for key and value have just gone through them. Heads are not felt by each other, so
-    the bits are the same however many are taken at once.
+    There are only as many parts as keep the threads busy: each NumPy call starts with cold
+    caches, because keys and values have just passed through them. Heads do not affect each
+    other, so the bits do not depend on how many are computed at once.
     """
     batch, heads, queries, keys = problem.shape
     groups = problem.key.shape[1]
@@ -79,7 +79,7 @@ def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> N
     problem : Problem
     results : dict of str to ndarray (B, H, L, ...)
     part : (slice, slice)
-        Of the batch and of the groups of heads.
+        Batch entries and groups of heads.
 
     Raises
     ------
@@ -119,11 +119,11 @@ def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> N
 def _weighted_sum(weights: Array, value: Array, out: Array) -> Array:
     """Write weights @ value into ``out``, (B, G, R, S) by (B, G, S, E).
 
-    NumPy holds the interpreter's lock, and the other threads, during a product with few
-    results, however much it adds up: so the keys are cut, and there are more results.
+    During a product with few results, however long, NumPy holds the interpreter's lock and so
+    blocks the other threads. Cutting the keys into pieces makes the results more.
     """
     keys = weights.shape[3]
-    # Those of one group, so that the cuts are the same however many are taken at once.
+    # Counted for one group, so that the pieces do not depend on how many are computed at once.
     pieces = -(-_FREE_RESULTS // (out.shape[2] * out.shape[3]))
     step = keys // pieces
     if pieces == 1 or step < _PIECE_KEYS:
@@ -138,7 +138,7 @@ def _weighted_sum(weights: Array, value: Array, out: Array) -> Array:
 
 
 def _grouped(array: Array, groups: int) -> Array:
-    """Return (B, H, L, ...) as (B, G, H/G · L, ...): below each other heads that share a key."""
+    """Return (B, H, L, ...) as (B, G, H/G · L, ...), stacking the heads that share a key."""
     if array.shape[1] == groups:
         return array
     grouped: Array = array.reshape(array.shape[0], groups, -1, *array.shape[3:])

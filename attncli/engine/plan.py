@@ -1,80 +1,85 @@
-"""How a problem is cut into blocks and parts: by its sizes, its rules and what BLAS is good at.
+"""How a problem is cut into blocks and parts: by its sizes, its rules and the kind of BLAS.
 
-Never by who does the work: so the same input gives the same bits on any number of threads.
+The number of threads plays no role, so the same input gives the same bits on any number.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.engine.blas import multiplies_unpacked
 from attncli.engine.block import Block, Part, Span
-from attncli.engine.panels import PANEL, Grain
-from attncli.engine.size import is_small
+from attncli.engine.panels import PANEL, TileLayout
 from attncli.names import SCORE_STAGES, SQUARE
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Collection, Iterator
 
     from attncli.problem import Problem
 
-__all__ = ["cut_up"]
+__all__ = ["plan_blocks"]
 
 Array = npt.NDArray[Any]
 
-# Measured (tests/bench/README.md). The queries of a block are as many as leave room for a
-# tile in 2 MB of cache; they may be those of several heads, if so many blocks are left.
+_SQUARE = frozenset(SQUARE)
+
+# Measured (tests/bench/README.md). A block has as many queries as leave room for a tile in 2 MB
+# of cache; it may take those of several heads if that leaves at least this many blocks.
 _BLOCK_ROWS = 1024
 _STACKED_PARTS = 4
 _TILE_BYTES = 2**20
-# Where BLAS multiplies small matrices without packing, panels are small, so long as a
-# product takes no more multiplications than this.
+# Where BLAS multiplies small matrices without packing, panels are small and a product takes at
+# most this many multiplications, over at least this many keys.
 _SMALL_PRODUCT = 1_000_000
 _LEAST_SMALL = 64
-# Panels of fewer queries in all make short calls, and threads wait for each other.
+# With fewer queries in a tile, calls are so short that threads wait for each other.
 _LEAST_PANELLED = 512
-# Otherwise a panel is the whole block, or, where it may skip keys, so many queries.
+# Otherwise a panel is the whole block, or this many queries where panels may skip keys.
 _WIDE_ROWS = 512
 _FEW_ROWS = 256
 _SKIPPING_ROWS = 256
 _LEAST_COLUMNS = 128
-# BLAS adds up the keys of a few queries one after the other: the longer, the less exact.
+# BLAS adds up the keys of a few queries in sequence, so rounding errors grow with their number.
 _MOST_COLUMNS = 4096
-# Where weights are asked for, a tile is over all keys, and has so many bytes at most or so few
-# queries. Its rows collide in the cache if they lie as far from each other in the result as this.
-# Then a product takes so many bytes of key or value; it takes so many queries to be worth it.
+# Where weights are asked for, a tile spans all keys and has at most _WEIGHT_BYTES, or _LEAST_ROWS
+# queries. From _FAR_BYTES on, rows of the result collide in the cache. A product then takes
+# _CHUNK_BYTES of key or value, if _WORTH_TRANSPOSING queries or more pay for transposing the keys.
 _WEIGHT_BYTES = 2**23
 _LEAST_ROWS = 32
 _FAR_BYTES = 2**12
-_PIECE_BYTES = 2**15
-_WORTH_TURNING = 512
-# Fewer blocks than this, and the keys are cut too, into parts of at least so many.
+_CHUNK_BYTES = 2**15
+_WORTH_TRANSPOSING = 512
+# With fewer blocks than this, the keys are cut as well, into parts of at least _PART_KEYS.
 _ENOUGH_PARTS = 8
 _PART_KEYS = 16384
 
 
-def cut_up(problem: Problem, results: dict[str, Array]) -> tuple[list[Part], int]:
-    """Return the parts of all blocks, and how many keys a tile takes.
+def plan_blocks(
+    problem: Problem, results: dict[str, Array], *, small: bool
+) -> tuple[list[Part], int]:
+    """Return the parts of all blocks, and the number of keys in a tile.
 
     Parameters
     ----------
     problem : Problem
     results : dict of str to ndarray (B, H, L, ...)
-        Where each output asked for goes.
+        An array for each output asked for.
+    small : bool
+        Whether `attncli.engine.size.is_small`.
 
     Returns
     -------
     parts : list of (Block, int)
-        Those with the most keys first within a head.
+        Within a head, those with the most keys come first.
     columns : int
     """
     batch, heads, queries, _ = problem.shape
-    small = is_small(problem)
-    sizes = _sizes(problem, results)
+    sizes = _sizes(problem, results, small=small)
     blocks = list(_blocks(queries, sizes))
     each = sizes.heads
     wanted = -(-_ENOUGH_PARTS * each // (batch * heads * len(blocks)))
@@ -87,27 +92,48 @@ def cut_up(problem: Problem, results: dict[str, Array]) -> tuple[list[Part], int
             for start, stop in reversed(blocks):
                 panel = min(sizes.panel, stop - start)
                 own = {name: array[b, slice(*stack), start:stop] for name, array in results.items()}
-                spans = _spans(problem.visible.span(b, start, stop), wanted)
-                block = Block(b, stack, start, stop, panel, sizes.grain, own, spans, small)
-                parts.extend((block, number) for number in range(len(spans)))
+                block = Block(
+                    batch=b,
+                    heads=stack,
+                    start=start,
+                    stop=stop,
+                    panel=panel,
+                    layout=sizes.layout,
+                    results=own,
+                    spans=_spans(problem.visible.span(b, start, stop), wanted),
+                    skip_bounds=small,
+                )
+                parts += [(block, number) for number in range(len(block.spans))]
     return parts, sizes.columns
 
 
-class _Sizes(NamedTuple):
-    """How many heads a block takes; queries, it and a panel; keys, a tile; and how it lies."""
+@dataclass(eq=False, slots=True)
+class _Sizes:
+    """The sizes of blocks, panels and tiles.
+
+    Attributes
+    ----------
+    heads, rows : int
+        Heads of a block, and queries of each.
+    panel : int
+        Queries of a panel.
+    columns : int
+        Keys of a tile.
+    layout : TileLayout
+    """
 
     heads: int
     rows: int
     panel: int
     columns: int
-    grain: Grain
+    layout: TileLayout
 
 
-def _sizes(problem: Problem, results: Container[str]) -> _Sizes:
+def _sizes(problem: Problem, results: Collection[str], *, small: bool) -> _Sizes:
     if "weights" in results:
         return _sizes_of_weights(problem, results)
     queries, keys = problem.shape[2:]
-    panel_columns = _panel_columns(problem, results)
+    panel_columns = 0 if small else _panel_columns(problem, results)
     stack, rows = _stack(problem, results, _BLOCK_ROWS if panel_columns else _WIDE_ROWS)
     if panel_columns and stack * min(queries, rows) < _LEAST_PANELLED:
         panel_columns = 0
@@ -115,35 +141,53 @@ def _sizes(problem: Problem, results: Container[str]) -> _Sizes:
     room = _TILE_BYTES // problem.dtype.itemsize // (min(queries, rows) * stack)
     if panel_columns:
         columns = min(room, panel_columns, keys)
-        return _Sizes(stack, rows // PANEL * PANEL, PANEL, columns, Grain(by_rows=False))
+        return _Sizes(
+            heads=stack,
+            rows=rows // PANEL * PANEL,
+            panel=PANEL,
+            columns=columns,
+            layout=TileLayout(query_major=False),
+        )
     panel = min(rows, _SKIPPING_ROWS) if problem.visible.banded else rows
     columns = min(keys, max(_LEAST_COLUMNS, min(room, _MOST_COLUMNS)))
-    return _Sizes(stack, rows // panel * panel, panel, columns, Grain(by_rows=True))
+    return _Sizes(
+        heads=stack,
+        rows=rows // panel * panel,
+        panel=panel,
+        columns=columns,
+        layout=TileLayout(query_major=True),
+    )
 
 
-def _sizes_of_weights(problem: Problem, results: Container[str]) -> _Sizes:
+def _sizes_of_weights(problem: Problem, results: Collection[str]) -> _Sizes:
     keys = problem.shape[3]
     row_bytes = keys * problem.dtype.itemsize
     stack, rows = _stack(problem, results, _WIDE_ROWS)
     rows = max(_LEAST_ROWS, min(rows, _WEIGHT_BYTES // row_bytes))
-    piece = _piece(problem) if row_bytes >= _FAR_BYTES else 0
-    if piece:
+    chunk = _chunk(problem) if row_bytes >= _FAR_BYTES else 0
+    if chunk:
         panel = min(rows, PANEL)
     else:
         panel = min(rows, _SKIPPING_ROWS) if problem.visible.banded else rows
-    return _Sizes(stack, rows // panel * panel, panel, keys, Grain(by_rows=True, piece=piece))
+    return _Sizes(
+        heads=stack,
+        rows=rows // panel * panel,
+        panel=panel,
+        columns=keys,
+        layout=TileLayout(query_major=True, chunk=chunk),
+    )
 
 
-def _piece(problem: Problem) -> int:
-    """Return how many keys a product for weights takes; 0 where it does not pay to cut them."""
-    worth_a_copy = problem.shape[2] >= _WORTH_TURNING and problem.score != "additive"
+def _chunk(problem: Problem) -> int:
+    """Return how many keys a product for weights takes; 0 where cutting them does not pay."""
+    worth_a_copy = problem.shape[2] >= _WORTH_TRANSPOSING and problem.score != "additive"
     if not (worth_a_copy and multiplies_unpacked()):
         return 0
-    return max(16, _PIECE_BYTES // (_width(problem) * problem.dtype.itemsize) // 16 * 16)
+    return max(16, _CHUNK_BYTES // (_width(problem) * problem.dtype.itemsize) // 16 * 16)
 
 
 def _rows(problem: Problem, most: int) -> int:
-    """Return how many queries a block takes: fewer where there would be few blocks."""
+    """Return how many queries a block takes: fewer than ``most`` if that left too few blocks."""
     batch, heads, queries, _ = problem.shape
     rows = most
     while rows > _FEW_ROWS and batch * heads * queries < _ENOUGH_PARTS * rows:
@@ -151,46 +195,49 @@ def _rows(problem: Problem, most: int) -> int:
     return rows
 
 
-def _panel_columns(problem: Problem, results: Container[str]) -> int:
-    """Return how many keys a tile of small panels takes at most; 0 where they do not pay."""
+def _panel_columns(problem: Problem, results: Collection[str]) -> int:
+    """Return the most keys in a tile of small panels; 0 where small panels do not pay."""
     queries = problem.shape[2]
     full = queries % PANEL == 0 or queries >= _BLOCK_ROWS
-    if not full or is_small(problem) or _has_rows_of_keys(results):
+    if not full or _has_rows_of_keys(results):
         return 0
     columns: int = _SMALL_PRODUCT // (PANEL * _width(problem)) // 16 * 16
     return columns if columns >= _LEAST_SMALL and multiplies_unpacked() else 0
 
 
-def _has_rows_of_keys(results: Container[str]) -> bool:
+def _has_rows_of_keys(results: Collection[str]) -> bool:
     """Return whether any output asked for is L x S."""
-    return any(name in results for name in SQUARE)
+    return not _SQUARE.isdisjoint(results)
 
 
-def _stack(problem: Problem, results: Container[str], most: int) -> tuple[int, int]:
+def _stack(problem: Problem, results: Collection[str], most: int) -> tuple[int, int]:
     """Return how many heads a block takes at once, and how many queries of each.
 
-    More than one head where they are short; where they are causal, because few queries of
-    many heads have fewer keys in vain than many of one; and where a mask or a bias is turned
-    for each tile, once for all its heads.
+    A block takes several heads if they are short; if they are causal, because a block of fewer
+    queries computes fewer hidden scores; and if a mask or a bias has to be transposed, which is
+    then done once for all heads of the block.
     """
     batch, heads, queries, _ = problem.shape
     rows = _rows(problem, most)
     visible = problem.visible
-    turned = "weights" not in results and (_is_wide(visible.mask) or _is_wide(problem.bias))
-    own = _FEW_ROWS if visible.causal or turned else rows
+    transposed = "weights" not in results and (_is_wide(visible.mask) or _is_wide(problem.bias))
+    own = _FEW_ROWS if visible.causal or transposed else rows
     parts = batch * heads * -(-queries // own)
     count = min(heads, most // min(queries, own), parts // _STACKED_PARTS)
-    if count < 2 or not _tells_no_heads_apart(problem, results):
+    if count < 2 or not _treats_heads_alike(problem, results):
         return 1, rows
-    # A stack holds whole groups that share a key, or lies inside one.
+    # A stack is made of whole groups that share a key, or is part of one group.
     share = heads // problem.key.shape[1]
     inside = next(size for size in range(min(count, share), 0, -1) if share % size == 0)
     count = count // share * share if count >= share else inside
     return count, min(rows, max(own, most // count))
 
 
-def _tells_no_heads_apart(problem: Problem, results: Container[str]) -> bool:
-    """Return whether all heads can be treated alike; long ones with windows go their own way."""
+def _treats_heads_alike(problem: Problem, results: Collection[str]) -> bool:
+    """Return whether several heads may share a tile: no rule or output tells them apart.
+
+    Long heads with a window do not, because `attncli.engine.window_steps` takes one head.
+    """
     visible, (_, _, queries, _) = problem.visible, problem.shape
     if visible.window is not None and queries > _FEW_ROWS:
         return False
@@ -202,7 +249,7 @@ def _tells_no_heads_apart(problem: Problem, results: Container[str]) -> bool:
 
 
 def _is_wide(rule: Array | None) -> bool:
-    """Return whether a rule, if there is one, says something else of each query and each key."""
+    """Return whether there is a rule and it varies over both queries and keys."""
     return rule is not None and rule.shape[2] > 1 and rule.shape[3] > 1
 
 
@@ -214,7 +261,7 @@ def _width(problem: Problem) -> int:
 
 
 def _blocks(queries: int, sizes: _Sizes) -> Iterator[Span]:
-    """Cut the queries into blocks of full panels, and one of what is left."""
+    """Cut the queries into blocks of full panels, and one block of the remaining queries."""
     for start in range(0, queries, sizes.rows):
         stop = min(start + sizes.rows, queries)
         whole = stop - (stop - start) % sizes.panel
@@ -225,7 +272,7 @@ def _blocks(queries: int, sizes: _Sizes) -> Iterator[Span]:
 
 
 def _spans(span: Span, wanted: int) -> list[Span]:
-    """Cut a span of keys into at most so many parts of nearly equal length."""
+    """Cut a span of keys into at most ``wanted`` parts of nearly equal length."""
     count = max(1, min(wanted, (span[1] - span[0]) // _PART_KEYS))
     if count == 1:
         return [span]

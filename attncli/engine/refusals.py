@@ -1,4 +1,4 @@
-"""What the engine says of numbers that are not finite."""
+"""How the engine reports numbers that are not finite."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ __all__ = ["NotFiniteError", "refuse_scores"]
 
 
 class NotFiniteError(Exception):
-    """Something that nobody has looked at yet is not finite."""
+    """A score or a sum is not finite, possibly because key or value are not.
+
+    Raised only while `Problem.unread` is set: nobody has checked key and value yet.
+    """
 
 
 def refuse_scores(problem: Problem) -> NoReturn:
@@ -22,9 +25,9 @@ def refuse_scores(problem: Problem) -> NoReturn:
     Raises
     ------
     NotFiniteError
-        Key and value are still unread: it may be their fault.
+        Key and value are still unread and may be the cause.
     DataError
-        They are not to blame.
+        They are finite, so the product overflowed.
     """
     if problem.unread is not None:
         raise NotFiniteError

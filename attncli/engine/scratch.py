@@ -1,4 +1,4 @@
-"""The memory that a worker uses for every tile, and leaves to the next one."""
+"""The memory that a worker reuses for every tile, and leaves to later workers."""
 
 from __future__ import annotations
 
@@ -17,51 +17,54 @@ __all__ = ["Scratch"]
 
 Array = npt.NDArray[Any]
 
-# As many as ever worked at once, a megabyte or so each.
+# One entry for each worker that ever ran at the same time, of about a megabyte.
 _spare: list[dict[str, Array]] = []
 _SPARE_BYTES = 2**22
-# Forms of what is kept: an edge of a block has few.
-_KEPT = 8
-# Bytes. Loads of one that begin where it does are the fast ones.
+# Most arrays in a cache; the edges of a block need few.
+_CACHED = 8
+# Bytes in a cache line; buffers are aligned to it, because aligned loads are faster.
 _LINE = 64
-# Bytes. Rows so far from each other collide in the cache when they are read by the column.
+# Bytes. Rows at least this far apart collide in the cache when they are read by column.
 _FAR = 512
 
 
 class Scratch:
-    """The buffers of one worker, used for every tile.
+    """The buffers of one worker, reused for every tile.
 
     Parameters
     ----------
     dtype : dtype
     tile_columns : int
-    pause : callable
+        The number of keys in a tile.
+    check_stopped : callable
         Called before each tile; raises to stop the work.
     """
 
-    def __init__(self, dtype: np.dtype[Any], tile_columns: int, pause: Callable[[], None]) -> None:
+    def __init__(
+        self, dtype: np.dtype[Any], tile_columns: int, check_stopped: Callable[[], None]
+    ) -> None:
         self.tile_columns = tile_columns
-        self.pause = pause
+        self.check_stopped = check_stopped
         self._dtype = dtype
-        self._buffers = _taken()
+        self._buffers = _spare_buffers()
         self._views: dict[tuple[str, tuple[int, ...], np.dtype[Any]], Array] = {}
-        self._kept: dict[Hashable, Array] = {}
-        self._turned: Hashable = None
+        self._cache: dict[Hashable, Array] = {}
+        self._transposed: Hashable = None
 
     def ones(self, count: int) -> Array:
-        """Return so many ones: a product with them is the quickest sum of rows."""
+        """Return a vector of ones: a product with it is the fastest sum of rows."""
         name = self._dtype.char
         held = self._buffers.get(name)
         if held is None or held.size < count:
             held = self._buffers[name] = np.ones(max(count, self.tile_columns), self._dtype)
         return held[:count]
 
-    def same(self, number: float, *shape: int) -> Array:
-        """Return an array of one number, to read."""
-        return self.kept((number, shape), lambda: np.full(shape, number, self._dtype))
+    def filled(self, number: float, *shape: int) -> Array:
+        """Return a read-only array filled with one number."""
+        return self.cached((number, shape), lambda: np.full(shape, number, self._dtype))
 
     def buffer(self, name: str, *shape: int, dtype: np.dtype[Any] | None = None) -> Array:
-        """Return a contiguous buffer of a shape; the last one of its name is overwritten."""
+        """Return a contiguous buffer, which overwrites the previous one of the same name."""
         dtype = dtype or self._dtype
         form = name, shape, dtype
         view = self._views.get(form)
@@ -78,51 +81,51 @@ class Scratch:
             held = self._buffers[name] = fresh[start : start + size]
         return held[:size].view(dtype).reshape(shape)
 
-    def apart(self, name: str, *shape: int, dtype: np.dtype[Any] | None = None) -> Array:
-        """Return a buffer of a shape whose rows do not lie a power of 2 apart.
+    def padded(self, name: str, *shape: int, dtype: np.dtype[Any] | None = None) -> Array:
+        """Return a buffer with padded rows, so that they do not start a power of 2 apart.
 
-        Those that do collide in the cache.
+        Such rows would collide in the cache.
         """
         *lead, columns = shape
         itemsize = (dtype or self._dtype).itemsize
-        # An odd number of lines of the cache.
+        # An odd number of cache lines.
         lines = -(-columns * itemsize // _LINE) | 1
         return self.buffer(name, *lead, lines * _LINE // itemsize, dtype=dtype)[..., :columns]
 
-    def near(self, name: str, matrix: Array) -> Array:
-        """Return a matrix that can be read by the column: a copy where its rows lie far apart."""
+    def column_readable(self, name: str, matrix: Array) -> Array:
+        """Return a matrix that is fast to read by column: a padded copy if rows are far apart."""
         step, itemsize = matrix.strides
         if itemsize != matrix.itemsize or 1 in matrix.shape or abs(step) < _FAR:
             return matrix
-        copy = self.apart(name, *matrix.shape, dtype=matrix.dtype)
+        copy = self.padded(name, *matrix.shape, dtype=matrix.dtype)
         np.copyto(copy, matrix)
         return copy
 
-    def turned(self, key: Array, place: Hashable) -> Array:
-        """Return keys (G, S, D) that lie by the column, (G, D, S); the last ones are kept."""
+    def transposed(self, key: Array, place: Hashable) -> Array:
+        """Return a copy of keys (G, S, D) in column order; that of the last place is reused."""
         groups, keys, width = key.shape
-        turned = self.apart("keys", groups, width, keys).swapaxes(1, 2)
-        if self._turned != place:
-            np.copyto(turned, widen(key, self._dtype))
-            self._turned = place
-        return turned
+        transposed = self.padded("keys", groups, width, keys).swapaxes(1, 2)
+        if self._transposed != place:
+            np.copyto(transposed, widen(key, self._dtype))
+            self._transposed = place
+        return transposed
 
-    def kept(self, form: Hashable, make: Callable[[], Array]) -> Array:
-        """Return what was made for a form before, or make it now."""
-        array = self._kept.get(form)
+    def cached(self, form: Hashable, make: Callable[[], Array]) -> Array:
+        """Return the array made earlier for the same form, or make it now."""
+        array = self._cache.get(form)
         if array is None:
-            if len(self._kept) == _KEPT:
-                self._kept.clear()
-            array = self._kept[form] = make()
+            if len(self._cache) == _CACHED:
+                self._cache.clear()
+            array = self._cache[form] = make()
         return array
 
-    def give_back(self) -> None:
-        """Leave the buffers to the next worker: the system takes 0.2 ms to hand out new ones."""
+    def release(self) -> None:
+        """Leave the buffers to the next worker; new ones cost 0.2 ms of page faults."""
         if sum(held.nbytes for held in self._buffers.values()) <= _SPARE_BYTES:
             _spare.append(self._buffers)
 
 
-def _taken() -> dict[str, Array]:
+def _spare_buffers() -> dict[str, Array]:
     try:
         return _spare.pop()
     except IndexError:

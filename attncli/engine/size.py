@@ -1,4 +1,4 @@
-"""Which problems are small, and which so small that BLAS has one thread for them anyway."""
+"""Which problems are small, and which so small that BLAS uses one thread anyway."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ if TYPE_CHECKING:
 
 __all__ = ["is_serial", "is_small"]
 
-# Below so many multiplications threads and bounds cost more than they bring.
+# Up to this many multiplications, threads and score bounds cost more than they save.
 _SMALL_WORK = 4_000_000
-# OpenBLAS spreads products over its threads that have more multiplications than this: of two
+# OpenBLAS uses several threads for products with more multiplications than this: of two
 # matrices, and of a vector and a matrix (SMP_THRESHOLD_MIN in its interface).
 _SERIAL_MATRICES = 2**18
 _SERIAL_VECTOR = 9_000
 
 
 def is_small(problem: Problem) -> bool:
-    """Return whether threads would cost more than they bring."""
+    """Return whether threads and score bounds would cost more than they save."""
     batch, heads, queries, keys = problem.shape
     return batch * heads * queries * keys * _widths(problem) <= _SMALL_WORK
 
 
 def is_serial(problem: Problem) -> bool:
-    """Return whether BLAS multiplies with one thread, however many it may use.
+    """Return whether BLAS uses one thread for every product, whatever its setting.
 
-    More would wait for each other longer than they work, and the last bits of a sum depend on
-    how many there are.
+    Otherwise the setting has to be changed, because the last bits of a sum depend on how many
+    threads BLAS uses, and because these would mostly wait for each other.
     """
     _, heads, queries, keys = problem.shape
     rows = heads // problem.key.shape[1] * queries
@@ -39,6 +39,6 @@ def is_serial(problem: Problem) -> bool:
 
 
 def _widths(problem: Problem) -> int:
-    """Return D + E: how many multiplications a pair of query and key takes."""
+    """Return D + E: the multiplications for each pair of query and key."""
     width: int = problem.query.shape[3]
     return width + (0 if problem.value is None else problem.value.shape[3])

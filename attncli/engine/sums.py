@@ -1,11 +1,10 @@
-"""The softmax as far as it has come: a shift, the sum of exponentials, the weighted sum.
+"""The running state of a softmax: a shift, the sum of exponentials and the weighted sum.
 
-A softmax can run along with the tiles and never hold a row of scores (Milakov and
+A softmax can be computed tile by tile without ever holding a row of scores (Milakov and
 Gimelshein 2018, "Online normalizer calculation for softmax"; Rabe and Staats 2021,
-"Self-attention Does Not Need O(n²) Memory"). Subtracting the same shift from all
-scores of a row changes nothing but the size of the numbers, so it need not be the
-maximum: it is raised only when some score exceeds it by more than the exponential
-and the sums can bear.
+"Self-attention Does Not Need O(n²) Memory"). Every shift gives the same result, so it need
+not be the running maximum: it is only raised when a score exceeds it by more than the
+exponential and the sums can bear.
 """
 
 from __future__ import annotations
@@ -18,31 +17,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.engine.exponentials import TooHighError, exponential, height
-from attncli.engine.panels import highest, lying, sum_up
+from attncli.engine.exponentials import TooHighError, exponential, score_ceiling
+from attncli.engine.panels import allocate, row_max, weighted_sum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.engine.panels import Grain
+    from attncli.engine.panels import TileLayout
     from attncli.engine.scratch import Scratch
     from attncli.engine.tile import Rows
 
-__all__ = ["Sums", "is_felt", "merge"]
+__all__ = ["Sums", "merge", "outweighs_flushed"]
 
 Array = npt.NDArray[Any]
-# So many keys are added up one after the other, and as many tiles have at most as a rule.
+# Keys that one product adds up in sequence; most tiles have no more.
 _PIECE = 512
 _LEAST_SUM = {np.dtype(np.float32): 1e-12, np.dtype(np.float64): 1e-250}
 
 
-def is_felt(denominators: Array) -> bool:
-    """Return whether all are so large that they do not feel what was taken to be 0."""
+def outweighs_flushed(denominators: Array) -> bool:
+    """Return whether exponentials flushed to 0 are negligible in all of these denominators."""
     return bool(denominators.min() > _LEAST_SUM[denominators.dtype])
 
 
 class Sums:
-    """Σ exp(s − shift) and Σ exp(s − shift) v over the keys so far; at first over none.
+    """Σ exp(s − shift) and Σ exp(s − shift) v over the keys added so far.
 
     Parameters
     ----------
@@ -51,38 +50,39 @@ class Sums:
     dtype : dtype
     unit : float
         Scores and shift are in 1/unit nats.
-    grain : Grain
-        What tiles and context have.
+    layout : TileLayout
+        The layout of tiles and context.
     context : ndarray (N, P, E, R), optional
-        Where to sum up the weighted values, whatever it holds.
+        Receives the weighted sum of the values; need not be initialised.
     value_factor : float
         The values were multiplied by it.
 
     Attributes
     ----------
     shift, denominator : ndarray (N, P, R)
-        A denominator of 0 says that the query has seen no key; its shift means nothing.
-    unfelt : bool
-        Whether exponentials may be left out that no denominator feels.
+        A denominator of 0 means that the query has seen no key; its shift is then arbitrary.
+    flushed : bool
+        Whether negligible exponentials may have been flushed to 0.
     """
 
     def __init__(
         self,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
+        *,
         unit: float,
-        grain: Grain,
+        layout: TileLayout,
         context: Array | None = None,
         value_factor: float = 1.0,
     ) -> None:
         self.unit = unit
-        self.grain = grain
+        self.layout = layout
         self.value_factor = value_factor
         self.shift, self.denominator = np.zeros((2, *shape), dtype)
         self.context = context
-        self.unfelt = False
+        self.flushed = False
         self._empty = True
-        self._all_seeing = [False] * shape[1]
+        self._have_shift = [False] * shape[1]
 
     def add(self, tile: Array, values: Array | None, panels: slice, scratch: Scratch) -> None:
         """Add the sums of a tile of exponentials.
@@ -92,7 +92,7 @@ class Sums:
         tile : ndarray (N, panels, columns, R)
         values : ndarray (G, columns, E), or None where no context is asked for
         panels : slice
-            Whose tile it is.
+            The panels that the tile belongs to.
         scratch : Scratch
         """
         if self._empty and tile.shape[1] == self.denominator.shape[1]:
@@ -104,17 +104,17 @@ class Sums:
         denominator += _total(tile, scratch)
         if values is not None and self.context is not None:
             context = self.context[:, panels]
-            room = lying(partial(scratch.buffer, "addend"), context.shape, self.grain)
-            context += sum_up(values, tile, room, self.grain, scratch)
+            room = allocate(partial(scratch.buffer, "addend"), context.shape, self.layout)
+            context += weighted_sum(values, tile, room, self.layout, scratch)
 
     def put(self, tile: Array, values: Array | None, panels: slice, scratch: Scratch) -> None:
-        """Write the sums of a tile, as in `add`, that is the first of its panels."""
+        """Set the sums of some panels to those of their first tile; parameters as in `add`."""
         _total(tile, scratch, self.denominator[:, panels])
         if values is not None and self.context is not None:
-            sum_up(values, tile, self.context[:, panels], self.grain, scratch)
+            weighted_sum(values, tile, self.context[:, panels], self.layout, scratch)
 
-    def share(self, rows: Rows, panels: slice = slice(None)) -> Array:
-        """Return what exponentials and sums have to be multiplied with: 1 over the denominator.
+    def reciprocal(self, rows: Rows, panels: slice = slice(None)) -> Array:
+        """Return 1 / denominator, sink included, which turns exponentials into weights.
 
         Returns
         -------
@@ -125,13 +125,13 @@ class Sums:
         if rows.sink is not None:
             above = total.dtype.type(rows.sink * self.unit) - self.shift[:, panels]
             total = total + exponential(above, self.unit)
-        share: Array = 1 / total
-        if rows.may_be_blind:
-            share[seen == 0] = 0
-        return share
+        reciprocal: Array = 1 / total
+        if rows.may_be_fully_masked:
+            reciprocal[seen == 0] = 0
+        return reciprocal
 
     def close(self) -> None:
-        """Say that the sums are 0 where no tile was added."""
+        """Set the context to 0 if no tile was added."""
         if self._empty and self.context is not None:
             self.context[...] = 0
         self._empty = False
@@ -149,40 +149,38 @@ class Sums:
         return one
 
     def shift_tile(self, tile: Array, panels: slice) -> None:
-        """Subtract the shift from a tile; where it no longer will do, raise it first."""
-        top = highest(tile)
+        """Subtract the shift from a tile, after raising it where the tile is too high for it."""
+        top = row_max(tile)
         shift = self.shift[:, panels]
         seeing = self.denominator[:, panels] > 0
-        if not (all(self._all_seeing[panels]) and self._will_do(top - shift)):
-            # A query that has seen nothing takes any shift, a lower one too.
+        if not (all(self._have_shift[panels]) and self._is_low_enough(top - shift)):
+            # The shift of a query that has seen no key is arbitrary, so it may also be lowered.
             raised = np.maximum(shift, top, out=top, where=seeing)
-            self._all_seeing[panels] = (raised.min(axis=(0, 2)) > -np.inf).tolist()
+            self._have_shift[panels] = (raised.min(axis=(0, 2)) > -np.inf).tolist()
             raised[raised == -np.inf] = 0
             if not self._empty:
-                self._bring_down(
-                    np.where(seeing, exponential(shift - raised, self.unit), 1), panels
-                )
+                self._rescale(np.where(seeing, exponential(shift - raised, self.unit), 1), panels)
             shift[...] = raised
         np.subtract(tile, shift[:, :, None], out=tile)
 
-    def refuse_high(self, panels: slice) -> None:
-        """Say so if some scores were too high to be exponentiated without a shift.
+    def raise_if_too_high(self, panels: slice) -> None:
+        """Raise if some scores were too high to be exponentiated without a shift.
 
         Raises
         ------
         TooHighError
         """
-        # It is NaN where one overflowed that is hidden.
-        if not self.denominator[:, panels].max() <= math.exp(height(self.denominator.dtype)):
+        # The denominator is NaN where a hidden exponential overflowed: inf · 0.
+        if not self.denominator[:, panels].max() <= math.exp(score_ceiling(self.denominator.dtype)):
             raise TooHighError
 
-    def _will_do(self, above: Array) -> bool:
-        """Return whether scores so far above the shift may be exponentiated and summed up."""
-        # Values that had to be made smaller leave no room.
-        most = height(above.dtype) if self.value_factor == 1.0 else 0.0
+    def _is_low_enough(self, above: Array) -> bool:
+        """Return whether scores that are ``above`` the shift by so much can be summed up."""
+        # Values that had to be scaled down leave no headroom.
+        most = score_ceiling(above.dtype) if self.value_factor == 1.0 else 0.0
         return bool(above.max() <= most * self.unit)
 
-    def _bring_down(self, factor: Array, panels: slice) -> None:
+    def _rescale(self, factor: Array, panels: slice) -> None:
         self.denominator[:, panels] *= factor
         if self.context is not None:
             self.context[:, panels] *= factor[:, :, None]
@@ -191,8 +189,8 @@ class Sums:
 def _total(tile: Array, scratch: Scratch, out: Array | None = None) -> Array:
     """Return the sum over the keys of a tile, (N, panels, R).
 
-    A product with ones is the quickest. It adds one key after the other, so that errors of one
-    sign grow with their number: therefore piece by piece.
+    A product with ones is the fastest way. BLAS adds one key after the other, so rounding errors
+    of one sign grow with the number of keys: hence the pieces.
     """
     keys = tile.shape[2]
     pieces = keys // _PIECE
@@ -209,13 +207,15 @@ def _total(tile: Array, scratch: Scratch, out: Array | None = None) -> Array:
 
 
 def merge(parts: Sequence[Sums]) -> Sums:
-    """Return the sums over the keys of all parts, added up in their order."""
+    """Return the sums over the keys of all parts, added up in the order of the parts."""
     shifts = [np.where(part.denominator > 0, part.shift / part.unit, -np.inf) for part in parts]
     highest = np.max(shifts, axis=0)
     highest[highest == -np.inf] = 0
-    # So the sum of all is no larger than the largest part.
+    # Dividing by the number of parts keeps the merged context no larger than the largest part's.
     factor = min(part.value_factor for part in parts) * 2.0 ** -math.ceil(math.log2(len(parts)))
-    whole = Sums(highest.shape, highest.dtype, 1.0, parts[0].grain, value_factor=factor)
+    whole = Sums(
+        highest.shape, highest.dtype, unit=1.0, layout=parts[0].layout, value_factor=factor
+    )
     whole.shift = highest
     for part, shift in zip(parts, shifts, strict=True):
         share = np.exp(shift - highest)

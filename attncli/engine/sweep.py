@@ -1,4 +1,4 @@
-"""One way over the keys of a block, tile by tile, from the scores to the sums of the softmax."""
+"""One pass over the keys of a block, tile by tile, from scores to the sums of the softmax."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.engine.exponentials import (
+    exp_flush_negligible,
+    exp_flush_subnormal,
     exponential,
-    exponentiate_felt,
-    exponentiate_normal,
-    has_unfelt,
-    refuse_nearly_high,
+    has_negligible,
+    raise_if_nearly_too_high,
 )
-from attncli.engine.ladder import ladder
-from attncli.engine.panels import across
+from attncli.engine.panels import as_panels
+from attncli.engine.strategy import Shift
 from attncli.engine.sums import Sums
-from attncli.engine.tile import Rows, fill, silence
+from attncli.engine.tile import Rows, fill, zero_hidden
+from attncli.engine.window_steps import window_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,35 +32,35 @@ __all__ = ["Sweep", "tiles"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
-# Measured (tests/bench/README.md). The keys of a tile that some panels do not see.
+# Measured (tests/bench/README.md). Keys in a tile at the edge of a band, where panels differ.
 _EDGE_COLUMNS = 128
-# Of a tile of weights that is computed apart.
+# Most bytes of a tile of weights that is computed in a buffer of its own.
 _ROWS_BYTES = 2**21
 
 
 def tiles(span: Span, most: int) -> Iterator[Span]:
-    """Cut a span of keys into tiles of at most so many, all but the last equally wide."""
+    """Cut a span of keys into tiles of at most ``most`` keys, all but the last equally wide."""
     keys = span[1] - span[0]
     if keys <= most:
         if keys > 0:
             yield span
         return
-    # Products like multiples of 16.
+    # BLAS is fastest on multiples of 16.
     width = min(most, -(-keys // -(-keys // most) // 16) * 16)
     for start in range(*span, width):
         yield start, min(start + width, span[1])
 
 
 class Sweep:
-    """One way over the keys of a block, from the first tile to the last.
+    """One pass over the keys of a block, from the first tile to the last.
 
     Parameters
     ----------
     rows : Rows
     weights : ndarray (N, P · R, S), or None
-        Where the weights go, if they are asked for: a tile is over all keys then.
+        Where the weights go, if asked for; each tile then spans all keys.
     context : ndarray (N, P, E, R), or None
-        Where to sum up the weighted values, if the context is asked for.
+        Receives the weighted sum of the values, if the context is asked for.
     scratch : Scratch
     value_factor : float
         Multiplies the values.
@@ -75,11 +76,17 @@ class Sweep:
         value_factor: float = 1.0,
     ) -> None:
         self.rows = rows
-        self.weights = None if weights is None else across(weights, rows.panel)
+        self.weights = None if weights is None else as_panels(weights, rows.panel)
         self._scratch = scratch
         heads, self._count, _, panel = rows.query.shape
-        sizes = heads, self._count, panel
-        self._sums = Sums(sizes, rows.query.dtype, rows.unit, rows.grain, context, value_factor)
+        self._sums = Sums(
+            (heads, self._count, panel),
+            rows.query.dtype,
+            unit=rows.strategy.unit,
+            layout=rows.layout,
+            context=context,
+            value_factor=value_factor,
+        )
 
     def over(self, span: Span) -> Sums:
         """Return the sums over a span of keys."""
@@ -87,10 +94,10 @@ class Sweep:
         if self.weights is not None:
             self._over_rows(self.weights, span)
             return self._sums
-        steps = ladder(rows, span) if rows.skips else None
+        steps = window_steps(rows, span) if rows.skips_hidden else None
         if steps is not None:
-            self._climb(*steps)
-        elif rows.skips:
+            self._over_window_steps(*steps)
+        elif rows.skips_hidden:
             self._over_band(span)
         else:
             every = slice(0, self._count)
@@ -100,16 +107,16 @@ class Sweep:
         return self._sums
 
     def _over_rows(self, weights: Array, span: Span) -> None:
-        """Take a few panels at a time with all keys that they see, and write their weights."""
+        """Compute a few panels at a time, each with all keys it sees, and write their weights."""
         rows, visible = self.rows, self.rows.operands.problem.visible
         heads, count, _, panel = rows.query.shape
         step = 1
-        if rows.grain.piece:
+        if rows.layout.chunk:
             step = max(1, _ROWS_BYTES // (heads * panel * weights.shape[2] * weights.itemsize))
         for first in range(0, count, step):
             panels = slice(first, min(first + step, count))
             some, own = rows.part(panels), weights[:, panels]
-            seen = visible.span(some.batch, some.start, some.stop) if rows.skips else span
+            seen = visible.span(some.batch, some.start, some.stop) if rows.skips_hidden else span
             own[:, :, : seen[0]] = 0
             own[:, :, seen[1] :] = 0
             if seen[0] < seen[1]:
@@ -118,23 +125,23 @@ class Sweep:
                 self._sums.context[:, panels] = 0
 
     def _weigh(self, rows: Rows, panels: slice, columns: Span, weights: Array) -> None:
-        """Write the sums of some panels, and their weights, in one piece."""
+        """Write the sums and the weights of some panels, from one tile over all columns."""
         scratch, sums = self._scratch, self._sums
-        scratch.pause()
+        scratch.check_stopped()
         heads, count, _, panel = rows.query.shape
         tile = weights
-        if rows.grain.piece:  # computed where it stays in the cache, and written once
-            tile = scratch.apart("tile", heads, count, panel, columns[1] - columns[0])
+        if rows.layout.chunk:  # a buffer that stays in the cache; the result is written once
+            tile = scratch.padded("tile", heads, count, panel, columns[1] - columns[0])
             tile = tile.swapaxes(2, 3)
         fill(rows, columns, tile, scratch)
         self._exponentiate(rows, panels, tile)
-        if rows.hides_late and rows.operands.problem.visible.hides:
-            silence(rows, columns, tile, scratch)
+        if rows.masks_after_exp and rows.operands.problem.visible.hides:
+            zero_hidden(rows, columns, tile, scratch)
         sums.put(tile, self._cut(columns), panels, scratch)
-        np.multiply(tile, sums.share(rows, panels)[:, :, None], out=weights)
+        np.multiply(tile, sums.reciprocal(rows, panels)[:, :, None], out=weights)
 
     def _over_band(self, span: Span) -> None:
-        """Take what every query sees at once, and the rest without the panels that see nothing."""
+        """Compute the keys that every query sees, then the others without panels that see none."""
         rows, visible = self.rows, self.rows.operands.problem.visible
         first, last = _aligned(visible.core(rows.batch, (rows.start, rows.stop), span))
         if first >= last:
@@ -155,49 +162,52 @@ class Sweep:
                 self._over_tiles(panels, columns, list(hidden))
 
     def _over_tiles(self, panels: slice, span: Span, hidden: list[slice]) -> None:
-        """Take the tiles of some panels and keys; some runs of panels do not see all of those."""
+        """Compute the tiles of some panels and keys, and zero what runs of panels do not see."""
         if span[0] >= span[1]:
             return
         scratch, sums = self._scratch, self._sums
         rows = self.rows.part(panels)
-        silenced = [(run, self.rows.part(run)) for run in hidden] if rows.hides_late else []
+        masked = [(run, self.rows.part(run)) for run in hidden] if rows.masks_after_exp else []
         heads, count, _, panel = rows.query.shape
+        watched = rows.strategy.shift is Shift.WATCHED
         for columns in tiles(span, scratch.tile_columns):
-            scratch.pause()
+            scratch.check_stopped()
             tile = scratch.buffer("tile", heads, count, columns[1] - columns[0], panel)
             fill(rows, columns, tile, scratch)
-            if rows.watched and columns[0] == span[0]:
-                refuse_nearly_high(tile, rows.unit)
+            if watched and columns[0] == span[0]:
+                raise_if_nearly_too_high(tile, rows.strategy.unit)
             self._exponentiate(rows, panels, tile)
-            for run, some in silenced:
+            for run, some in masked:
                 own = tile[:, run.start - panels.start : run.stop - panels.start]
-                silence(some, columns, own, scratch)
+                zero_hidden(some, columns, own, scratch)
             sums.add(tile, self._cut(columns), panels, scratch)
-            if rows.watched:
-                sums.refuse_high(panels)
+            if watched:
+                sums.raise_if_too_high(panels)
 
     def _exponentiate(self, rows: Rows, panels: slice, tile: Array) -> None:
-        """Exponentiate a tile of some panels in place, under their shift where they have one."""
-        if rows.shifted:
+        """Exponentiate a tile of some panels in place, by the strategy of its rows."""
+        strategy = rows.strategy
+        shifted = strategy.shift is Shift.APPLIED
+        if shifted:
             self._sums.shift_tile(tile, panels)
-        if rows.shifted and rows.small:
-            exponentiate_normal(tile, self._scratch)
-        elif rows.shifted or (rows.deep and has_unfelt(tile, rows.unit)):
-            exponentiate_felt(tile, rows.unit, self._scratch)
-            self._sums.unfelt = True
+        if shifted and strategy.keep_tiny:
+            exp_flush_subnormal(tile, self._scratch)
+        elif shifted or (strategy.may_underflow and has_negligible(tile, strategy.unit)):
+            exp_flush_negligible(tile, strategy.unit, self._scratch)
+            self._sums.flushed = True
         else:
-            exponential(tile, rows.unit, tile)
+            exponential(tile, strategy.unit, tile)
 
-    def _climb(self, steps: Rows, seen: Span) -> None:
-        """Take the steps of a ladder at once."""
+    def _over_window_steps(self, steps: Rows, seen: Span) -> None:
+        """Compute the steps of a window at once, as heads of one tile."""
         context = self._sums.context
         if context is not None:
             context = context.reshape(len(steps.query), -1, *context.shape[2:])
         factor = self._sums.value_factor
-        climb = Sweep(steps, None, context, self._scratch, value_factor=factor)
-        every = slice(0, climb._count)
-        climb._over_tiles(every, seen, [every])
-        self._sums = climb._sums.as_one_head()
+        sweep = Sweep(steps, None, context, self._scratch, value_factor=factor)
+        every = slice(0, sweep._count)
+        sweep._over_tiles(every, seen, [every])
+        self._sums = sweep._sums.as_one_head()
 
     def _cut(self, columns: Span) -> Array | None:
         """Return the values of some columns."""
@@ -209,7 +219,7 @@ class Sweep:
 
 
 class _Reach:
-    """Which keys some queries see: any of them, and all of them."""
+    """The keys that any of some queries sees, and those that all of them see."""
 
     def __init__(self, visible: Visibility, batch: int, rows: Span) -> None:
         self._any = visible.span(batch, *rows)
@@ -223,7 +233,7 @@ class _Reach:
 
 
 def _runs(numbers: Iterable[int]) -> Iterator[slice]:
-    """Give numbers that follow each other as slices."""
+    """Yield runs of consecutive numbers as slices."""
     start = stop = None
     for number in numbers:
         if start is not None and number != stop:
@@ -236,5 +246,5 @@ def _runs(numbers: Iterable[int]) -> Iterator[slice]:
 
 
 def _aligned(span: Span) -> Span:
-    """Return the part of a span that begins and ends at multiples of 64: BLAS works in such."""
+    """Return a span shrunk to multiples of 64, the block size of BLAS kernels."""
     return -(-span[0] // 64) * 64, span[1] // 64 * 64

@@ -1,4 +1,4 @@
-"""One tile of scores: steps 1 to 4 of the computation, in place, in the order of the spec."""
+"""One tile of scores: product, softcap, bias, ALiBi and mask, in place and in this order."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.panels import Grain, across, is_turned, multiply
+from attncli.engine.panels import TileLayout, as_panels, is_key_major, multiply
 from attncli.engine.refusals import refuse_scores
+from attncli.engine.strategy import Shift
 from attncli.finite import all_finite
 from attncli.visibility import cut
 
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
     from attncli.engine.operands import Operands
     from attncli.engine.scratch import Scratch
+    from attncli.engine.strategy import Strategy
 
-__all__ = ["Rows", "fill", "silence"]
+__all__ = ["Rows", "fill", "zero_hidden"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
@@ -32,37 +34,28 @@ Step = Callable[["Rows", Span, Array, "Scratch"], None]
 
 @dataclass(eq=False, slots=True)
 class Rows:
-    """Some queries, and what the tiles of their row of tiles share.
+    """Some queries with everything that their tiles have in common.
 
     Attributes
     ----------
     operands : Operands
     batch, head, start, stop : int
-        The head is the first of N; where there are more, no rule tells them apart.
+        ``head`` is the first of N; if N > 1, every rule is the same for all of them.
     query : ndarray (N, P, D, R)
-        In panels (`attncli.engine.panels`), multiplied by scale and unit.
+        In panels (`attncli.engine.panels`), multiplied by scale and `Strategy.unit`; unscaled for
+        the additive score.
     key : ndarray (G, S, D)
         As stored.
     value : ndarray (G, S, E), or None
         As stored; None where no context is asked for.
-    unit : float
-        Scores are in 1/unit nats: 1, or 1/ln 2 where they are in bits.
     keep : dict of str to ndarray (N, P · R, S)
-        Where to copy ``raw``, ``capped`` and ``scores``: those asked for.
-    may_overflow : bool
-        Whether the product of query and key may exceed the computing dtype.
-    shifted : bool
-        Whether the scores are shifted before they are exponentiated.
-    watched : bool
-        Whether they are not, so long as none of them turns out to be too high for that.
-    deep : bool
-        Whether, without a shift, some may be so low that no sum would feel their exponential.
-    small : bool
-        Whether those count nevertheless: they are weights, or values are so large.
-    grain : Grain
-        What query and tiles have.
+        Where to copy ``raw``, ``capped`` and ``scores``, if asked for.
+    strategy : Strategy
+        How the scores are exponentiated.
+    layout : TileLayout
+        The layout of query and tiles.
     steps : list of callable
-        What the rules do to a tile of raw scores, one after the other.
+        Turn a tile of raw scores into scores, one after the other.
     """
 
     operands: Operands
@@ -73,14 +66,9 @@ class Rows:
     query: Array
     key: Array
     value: Array | None
-    unit: float
     keep: dict[str, Array]
-    may_overflow: bool
-    shifted: bool
-    watched: bool
-    deep: bool
-    small: bool
-    grain: Grain
+    strategy: Strategy
+    layout: TileLayout
     steps: list[Step] | None = None
 
     def __post_init__(self) -> None:
@@ -89,34 +77,37 @@ class Rows:
 
     @property
     def panel(self) -> int:
-        """How many queries a panel holds."""
+        """The number of queries in a panel."""
         panel: int = self.query.shape[3]
         return panel
 
     @property
     def sink(self) -> float | None:
-        """A logit, in nats, that counts in the denominator."""
+        """The logit, in nats, that counts in the denominator only."""
         sinks = self.operands.problem.sinks
         return None if sinks is None else float(sinks[self.head])
 
     @property
-    def may_be_blind(self) -> bool:
-        """Whether some query may see no key: any rule, or a bias, may hide all of them."""
+    def may_be_fully_masked(self) -> bool:
+        """Whether some query may see no key, because rules or a bias of −inf hide all of them."""
         problem = self.operands.problem
         return problem.visible.hides or problem.bias is not None
 
     @property
-    def hides_late(self) -> bool:
-        """Whether what is hidden is left to whoever exponentiates the tile, to make it 0."""
-        return not self.shifted and not self.keep
+    def masks_after_exp(self) -> bool:
+        """Whether hidden keys are zeroed after the exponential, not set to −inf before it.
+
+        That is faster, but only works without a shift, and not where score stages are kept.
+        """
+        return self.strategy.shift is not Shift.APPLIED and not self.keep
 
     @property
-    def skips(self) -> bool:
-        """Whether what the banded rules hide from some queries is not even computed."""
+    def skips_hidden(self) -> bool:
+        """Whether tiles that the banded rules hide entirely are not computed at all."""
         return self.operands.problem.visible.banded and not self.keep
 
     def part(self, panels: slice) -> Rows:
-        """Return some of the panels."""
+        """Return the rows of some panels."""
         if panels.stop - panels.start == self.query.shape[1]:
             return self
         first, last = panels.start * self.panel, panels.stop * self.panel
@@ -132,7 +123,7 @@ class Rows:
 def fill(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
     """Write the scores of some queries and the keys of some columns into ``out``.
 
-    Where `Rows.hides_late`, those of hidden keys too: they come out finite.
+    Under `Rows.masks_after_exp`, hidden keys get finite scores instead of −inf.
 
     Parameters
     ----------
@@ -146,7 +137,7 @@ def fill(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
     DataError
         A score that is seen exceeds the range of the computing dtype.
     NotFiniteError
-        So it seems, but key and value are still unread.
+        The same, while key and value are still unread.
     """
     keys = widen(rows.key[:, slice(*columns)], rows.query.dtype)
     if rows.operands.problem.score == "additive":
@@ -154,22 +145,23 @@ def fill(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
         for head, scores in enumerate(out):
             _additive(rows, rows.query[head], keys[head // each], scores)
     else:
-        multiply(keys, rows.query, out, rows.grain)
+        multiply(keys, rows.query, out, rows.layout)
     for step in rows.steps or ():
         step(rows, columns, out, scratch)
 
 
 def _steps(rows: Rows) -> Iterator[Step]:
-    """Give what a problem's rules do to a tile of raw scores, in their order.
+    """Yield the steps that a problem's rules require, in order.
 
-    No step holds the rows, which hold the steps: garbage collection may be off.
+    No step refers to the rows: the rows refer to the steps, and with garbage collection off a
+    reference cycle would never be freed.
     """
     problem = rows.operands.problem
-    if rows.may_overflow:
+    if rows.strategy.may_overflow:
         yield _refuse_overflow
     if "raw" in rows.keep:
         yield partial(_copy, "raw")
-    # The cap comes before bias and mask: it must not squeeze −inf back into range.
+    # Softcap precedes bias and mask, or it would squeeze −inf back into range.
     if problem.softcap is not None:
         yield _cap
     if "capped" in rows.keep:
@@ -178,21 +170,21 @@ def _steps(rows: Rows) -> Iterator[Step]:
         yield _add_bias
     if problem.slopes is not None:
         yield _subtract_penalty
-    if rows.may_overflow and not (problem.bias is None and problem.slopes is None):
+    if rows.strategy.may_overflow and not (problem.bias is None and problem.slopes is None):
         yield _refuse_sums
-    # What is hidden is selected, not added: nothing behind a mask can leak.
-    if problem.visible.hides and not rows.hides_late:
+    # Hidden scores are replaced, not added to, so nothing behind a mask can leak.
+    if problem.visible.hides and not rows.masks_after_exp:
         yield _hide
     if "scores" in rows.keep:
         yield partial(_copy, "scores")
 
 
 def _copy(name: str, rows: Rows, columns: Span, tile: Array, _: Scratch) -> None:
-    across(rows.keep[name][..., slice(*columns)], rows.panel)[...] = tile
+    as_panels(rows.keep[name][..., slice(*columns)], rows.panel)[...] = tile
 
 
 def _additive(rows: Rows, queries: Array, keys: Array, out: Array) -> None:
-    """Write scale · v · tanh(q + k) of a head, a query at a time: the sum has a third axis, D.
+    """Write scale · v · tanh(q + k) of one head, query by query because q + k has a third axis, D.
 
     References
     ----------
@@ -207,14 +199,14 @@ def _additive(rows: Rows, queries: Array, keys: Array, out: Array) -> None:
             np.add(keys, query, out=hidden_layer)
             np.tanh(hidden_layer, out=hidden_layer)
             np.matmul(hidden_layer, vector, out=scores[:, number])
-    factor = problem.scale * rows.unit
+    factor = problem.scale * rows.strategy.unit
     if factor != 1.0:
         np.multiply(out, factor, out=out)
 
 
 def _cap(rows: Rows, _: Span, scores: Array, __: Scratch) -> None:
     """Write softcap · tanh(scores / softcap) in place (Gemma 2, section 2)."""
-    softcap = (rows.operands.problem.softcap or math.inf) * rows.unit
+    softcap = (rows.operands.problem.softcap or math.inf) * rows.strategy.unit
     np.divide(scores, softcap, out=scores)
     np.tanh(scores, out=scores)
     np.multiply(scores, softcap, out=scores)
@@ -222,12 +214,12 @@ def _cap(rows: Rows, _: Span, scores: Array, __: Scratch) -> None:
 
 def _add_bias(rows: Rows, columns: Span, scores: Array, scratch: Scratch) -> None:
     part = _bias_part(rows, columns, scores.dtype)
-    if rows.unit != 1.0:
-        room = scratch.apart("bias", *part.shape)
-        part = np.multiply(part, rows.unit, room, dtype=scores.dtype)
-    elif is_turned(scores):
-        part = scratch.near("bias", part)
-    np.add(scores, across(part, rows.panel), out=scores)
+    if rows.strategy.unit != 1.0:
+        room = scratch.padded("bias", *part.shape)
+        part = np.multiply(part, rows.strategy.unit, room, dtype=scores.dtype)
+    elif is_key_major(scores):
+        part = scratch.column_readable("bias", part)
+    np.add(scores, as_panels(part, rows.panel), out=scores)
 
 
 def _bias_part(rows: Rows, columns: Span, dtype: np.dtype[Any]) -> Array:
@@ -238,9 +230,8 @@ def _bias_part(rows: Rows, columns: Span, dtype: np.dtype[Any]) -> Array:
 
 def _subtract_penalty(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:
     """Subtract slope · |i + offset − j| (Press et al. 2022, section 3)."""
-    slope = np.asarray(rows.operands.problem.slopes)[rows.head] * rows.unit
-    # The penalty depends on i − j alone: row i is the row before it, moved by one. So it
-    # is a view of one diagonal.
+    slope = np.asarray(rows.operands.problem.slopes)[rows.head] * rows.strategy.unit
+    # The penalty depends only on i − j, so the matrix is a strided view of 1-D distances.
     visible = rows.operands.problem.visible
     shape = rows.stop - rows.start, columns[1] - columns[0]
     first = rows.start + visible.offset(rows.batch) - columns[1] + 1
@@ -249,57 +240,57 @@ def _subtract_penalty(rows: Rows, columns: Span, scores: Array, _: Scratch) -> N
     step = penalty.itemsize
     start = (shape[1] - 1) * step
     view: Array = np.ndarray(shape, penalty.dtype, penalty, start, (step, -step))
-    np.subtract(scores, across(view, rows.panel), out=scores)
+    np.subtract(scores, as_panels(view, rows.panel), out=scores)
 
 
 def _hide(rows: Rows, columns: Span, scores: Array, scratch: Scratch) -> None:
-    """Put -inf in the place of every score of a tile whose key its query does not see."""
+    """Set the scores of hidden keys to −inf."""
     for edge, part in _edges(rows, columns, scores):
         seen = _pattern(rows, edge, part, scratch)
-        if rows.may_overflow:
+        if rows.strategy.may_overflow:
             np.copyto(part, -np.inf, where=seen == 0)
         else:
-            # Where a pattern is no stripe, many times as fast: the lesser of the score and ±inf.
+            # min(score, ±inf) is many times faster than a masked copy of an irregular pattern.
             np.subtract(seen, 0.5, out=seen)
             np.multiply(seen, np.inf, out=seen)
             np.minimum(part, seen, out=part)
 
 
-def silence(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
-    """Put 0 in the place of the exponential of every key that its query does not see."""
+def zero_hidden(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
+    """Set the exponentials of hidden keys to 0."""
     visible = rows.operands.problem.visible
     for edge, part in _edges(rows, columns, out):
         seen = partial(_pattern, rows, edge, part, scratch)
-        if rows.may_overflow:
+        if rows.strategy.may_overflow:
             np.copyto(part, 0, where=seen() == 0)
         elif visible.repeats:
             form = (*visible.form(rows.batch, (rows.start, rows.stop), edge), rows.panel)
-            np.multiply(part, scratch.kept(form, seen), out=part)
+            np.multiply(part, scratch.cached(form, seen), out=part)
         else:
             np.multiply(part, seen(), out=part)
 
 
 def _edges(rows: Rows, columns: Span, tile: Array) -> Iterator[tuple[Span, Array]]:
-    """Give the columns of a tile that not every query sees whole, and that part of it."""
+    """Yield the column ranges of a tile that hold hidden keys, each with its part of the tile."""
     for edge in rows.operands.problem.visible.edges(rows.batch, (rows.start, rows.stop), columns):
         yield edge, tile[:, :, edge[0] - columns[0] : edge[1] - columns[0]]
 
 
 def _pattern(rows: Rows, edge: Span, part: Array, scratch: Scratch) -> Array:
-    """Return 1 for each key of an edge that is seen, 0 for each that is not.
+    """Return 1 where a key of an edge is seen and 0 where it is hidden.
 
     Returns
     -------
     ndarray (P or 1, columns or 1, R or 1)
-        Lying as the tile does: it is turned here, and not again at every head.
+        In the memory order of the tile, so that it is transposed once, not for every head.
     """
     visible = rows.operands.problem.visible
     seen = visible.tile(rows.batch, rows.head, (rows.start, rows.stop), edge)
     if seen is None:
         return np.ones((1, 1, 1), part.dtype)
-    if not is_turned(part):
-        return across(seen, rows.panel).astype(part.dtype)
-    pattern = across(scratch.near("seen", seen), rows.panel)
+    if not is_key_major(part):
+        return as_panels(seen, rows.panel).astype(part.dtype)
+    pattern = as_panels(scratch.column_readable("seen", seen), rows.panel)
     return np.broadcast_to(pattern, (len(pattern), *part.shape[2:])).copy().astype(part.dtype)
 
 
@@ -309,20 +300,20 @@ def _refuse_overflow(rows: Rows, columns: Span, scores: Array, _: Scratch) -> No
 
 
 def _refuse_sums(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:
-    """Refuse sums of scores, bias and penalties that are infinite, but for a bias of −inf."""
+    """Raise if score + bias − penalty is infinite, unless the bias itself is −inf."""
     if all_finite(scores):
         return
     wrong = ~np.isfinite(scores)
     if rows.operands.problem.bias is not None:
-        wrong &= across(_bias_part(rows, columns, scores.dtype) > -np.inf, rows.panel)
+        wrong &= as_panels(_bias_part(rows, columns, scores.dtype) > -np.inf, rows.panel)
     _refuse(rows, columns, wrong)
 
 
 def _refuse(rows: Rows, columns: Span, wrong: npt.NDArray[np.bool_]) -> None:
-    """Raise the error of scores beyond the range, if some of the wrong ones are seen."""
+    """Raise the error of scores beyond the range if a query sees any of the wrong ones."""
     problem = rows.operands.problem
     seen = problem.visible.tile(rows.batch, rows.head, (rows.start, rows.stop), columns)
     if seen is not None and problem.unread is None:
-        wrong = np.logical_and(wrong, across(seen, rows.panel))
+        wrong = np.logical_and(wrong, as_panels(seen, rows.panel))
     if wrong.any():
         refuse_scores(problem)

@@ -1,7 +1,7 @@
 """Work spread over threads, each with one BLAS thread (`attncli.engine.blas`).
 
-NumPy releases the interpreter's lock in its loops and in BLAS, so threads over
-blocks scale; two BLAS threads on one small tile do not.
+NumPy releases the interpreter's lock in its loops and in BLAS, so threads over blocks scale;
+several BLAS threads on one small tile do not.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from attncli.engine.apart import Apart
 from attncli.engine.blas import use_one_thread
-from attncli.engine.helpers import Helper, give_back, take
+from attncli.engine.idle_threads import PooledThread, borrow, give_back
+from attncli.engine.pinning import Pinning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,15 +26,15 @@ Work = Callable[[Iterable[Item], Callable[[], None]], int]
 
 
 class StoppedError(Exception):
-    """Another thread failed, or Ctrl-C was pressed: there is no use in going on."""
+    """Another thread failed, or Ctrl-C was pressed, so the rest of the work is pointless."""
 
 
 class Queue(Generic[Item]):
     """An iterator that several threads draw from, and that can be stopped."""
 
-    def __init__(self, items: Iterable[Item], apart: Apart) -> None:
+    def __init__(self, items: Iterable[Item], pinning: Pinning) -> None:
         self._items = iter(items)
-        self._apart = apart
+        self._pinning = pinning
         self._lock = threading.Lock()
         self._stopped = False
 
@@ -48,82 +48,82 @@ class Queue(Generic[Item]):
             return next(self._items)
 
     def stop(self) -> None:
-        """Hand out nothing more, and let those who work on something leave it."""
+        """Yield no more items, and make `check_stopped` raise in every thread."""
         self._stopped = True
 
-    def pause(self) -> None:
-        """Raise `StoppedError` if the work was stopped: to be called often."""
+    def check_stopped(self) -> None:
+        """Raise `StoppedError` if the work was stopped; every thread calls this often."""
         if self._stopped:
             raise StoppedError
-        self._apart.look()
+        self._pinning.end_if_due()
 
 
 def spread(work: Work[Item], items: Iterable[Item], threads: int, *, pinned: bool = True) -> int:
-    """Let each of some threads call ``work``, all with the same queue, and add up their returns.
+    """Call ``work`` in several threads with one shared queue, and return the sum of the results.
 
-    The first error stops the others at their next pause and is raised here; so does
-    Ctrl-C, because the calling thread works too.
+    The first error makes the other threads stop soon, and is raised here; so is Ctrl-C, because
+    the calling thread works too.
 
     Parameters
     ----------
     work : callable
-        Takes items from an iterator until there are none, calls a second argument
-        (`Queue.pause`) often, and returns a count.
+        Takes items from an iterator until there are none, often calls its second argument
+        (`Queue.check_stopped`), and returns a count.
     items : iterable
     threads : int
         The calling one included.
     pinned : bool
-        Whether threads may be kept to cores for a moment. What ``items`` start meanwhile,
-        threads or processes, would be kept there for ever.
+        Whether threads may be pinned to cores for a moment. Threads and processes that ``items``
+        starts meanwhile would stay pinned.
     """
-    helpers: list[Helper] = []
-    apart = Apart(helpers)
-    queue = Queue(items, apart)
+    helpers: list[PooledThread] = []
+    pinning = Pinning(helpers)
+    queue = Queue(items, pinning)
     shares: list[_Share[Item]] = []
     try:
-        take(threads - 1, helpers)
+        borrow(threads - 1, helpers)
         if helpers:
-            apart.begin(pinned=pinned)
+            pinning.begin(pinned=pinned)
         for helper in helpers:
             shares.append(_Share(work, queue))
-            helper.begin(shares[-1].take)
-        own = _stopping(work, queue)
-        _finish(helpers, apart)
+            helper.begin(shares[-1].run)
+        own = _work_or_stop(work, queue)
+        _finish(helpers, pinning)
     except BaseException:
         queue.stop()
         try:
-            _finish(helpers, apart)
-        except BaseException:  # Ctrl-C, a second time: what is left is done in no time
-            _finish(helpers, apart)
+            _finish(helpers, pinning)
+        except BaseException:  # a second Ctrl-C: what is left takes no time
+            _finish(helpers, pinning)
             raise
         raise
     return own + sum([share.result() for share in shares])
 
 
-def _finish(helpers: list[Helper], apart: Apart) -> None:
-    """Wait for the helpers, and leave everything as it was: what is done is not done again."""
+def _finish(helpers: list[PooledThread], pinning: Pinning) -> None:
+    """Wait for the helpers and clean up; calling it again completes an interrupted call."""
     for helper in helpers:
         helper.wait()
-    apart.end()
+    pinning.end()
     give_back(helpers)
 
 
 class _Share(Generic[Item]):
-    """What a helper does of the work."""
+    """The part of the work that one helper does."""
 
     def __init__(self, work: Work[Item], queue: Queue[Item]) -> None:
         self._work, self._queue = work, queue
         self._count = 0
         self._error: BaseException | None = None
 
-    def take(self) -> None:
+    def run(self) -> None:
         try:
             use_one_thread()
-            self._count = _stopping(self._work, self._queue)
+            self._count = _work_or_stop(self._work, self._queue)
         except BaseException as error:  # noqa: BLE001 - the calling thread raises it
             self._error = error
-            # An error holds the frames that it went through. If one of them held the error, both
-            # would stay until the next garbage collection, with all their arrays.
+            # The error refers to this frame. If the frame referred back to it through self, both
+            # and all their arrays would stay alive until the next garbage collection.
             del self
 
     def result(self) -> int:
@@ -134,13 +134,16 @@ class _Share(Generic[Item]):
         try:
             raise error
         finally:
-            del error  # as in `take`
+            del error  # as in `run`
 
 
-def _stopping(work: Work[Item], queue: Queue[Item]) -> int:
-    """Work; an error stops the others. Who is stopped returns: the error is another's to raise."""
+def _work_or_stop(work: Work[Item], queue: Queue[Item]) -> int:
+    """Return the result of the work; an error in it stops the other threads.
+
+    A thread that was stopped returns 0, because the thread that failed raises the error.
+    """
     try:
-        return work(queue, queue.pause)
+        return work(queue, queue.check_stopped)
     except StoppedError:
         return 0
     except BaseException:

@@ -1,7 +1,8 @@
-"""Ladders: panels whose queries see as many keys each, one step further from panel to panel.
+"""Sliding-window steps, computed at once.
 
-So it is with a window, away from the ends of the sequence. The steps are then computed
-at once, as if each were a head: its keys are a view that begins further on.
+With a sliding window, away from the ends of the sequence, each group of panels sees the same
+number of keys, shifted by a constant step. The groups are then computed in one call as if each
+were a head: its keys are a strided view that starts one step further on.
 """
 
 from __future__ import annotations
@@ -16,30 +17,34 @@ if TYPE_CHECKING:
     from attncli.engine.tile import Rows
     from attncli.visibility import Visibility
 
-__all__ = ["ladder"]
+__all__ = ["window_steps"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
-# Measured (tests/bench/README.md).
+# Measured (tests/bench/README.md). Queries in a step.
 _STEP_ROWS = 128
 
 
-def ladder(rows: Rows, span: Span) -> tuple[Rows, Span] | None:
-    """Return the steps of some rows as heads, and which keys the first of them sees.
-
-    None where the rows are no ladder, or a rule asks where in the sequence a key lies.
+def window_steps(rows: Rows, span: Span) -> tuple[Rows, Span] | None:
+    """Return rows with each step as a head, and the keys that the first step sees.
 
     Parameters
     ----------
     rows : Rows
     span : (start, stop)
-        The keys that count.
+        The keys to sum up.
+
+    Returns
+    -------
+    (Rows, (start, stop)), or None
+        None if the steps do not all see the same number of keys, or if a rule depends on the
+        absolute position of a key.
     """
     heads, panels, width, panel = rows.query.shape
     problem = rows.operands.problem
     visible = problem.visible
     each = max(1, _STEP_ROWS // panel)
-    movable = rows.hides_late and not rows.may_overflow
+    movable = rows.masks_after_exp and not rows.strategy.may_overflow
     movable = movable and visible.repeats and problem.bias is None
     if not movable or heads > 1 or panels % each or panels == each:
         return None
@@ -58,7 +63,7 @@ def ladder(rows: Rows, span: Span) -> tuple[Rows, Span] | None:
 
 
 def _seen_by_first(rows: Rows, visible: Visibility, step: int, span: Span) -> Span | None:
-    """Return what the first step sees, if each of the others sees the same, a step further on."""
+    """Return the keys of the first step; None unless each other step sees them shifted."""
     starts = range(rows.start, rows.stop, step)
     first, *others = (visible.span(rows.batch, start, start + step) for start in starts)
     moved = [(first[0] + n * step, first[1] + n * step) for n in range(1, len(starts))]
@@ -67,6 +72,6 @@ def _seen_by_first(rows: Rows, visible: Visibility, step: int, span: Span) -> Sp
 
 
 def _slid(matrix: Array, count: int, step: int, length: int) -> Array:
-    """Return views (count, length, X) of a matrix (S, X), each a step further on."""
+    """Return views (count, length, X) of a matrix (S, X), each one step after the previous."""
     window: Array = np.lib.stride_tricks.sliding_window_view(matrix, length, axis=0)
     return window[: (count - 1) * step + 1 : step].swapaxes(1, 2)

@@ -1,4 +1,4 @@
-"""Queries that see no key: their sums are 0, and rightly so."""
+"""Fully masked rows: queries that see no key, for which a denominator of 0 is right."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ from attncli.visibility import cut
 if TYPE_CHECKING:
     from attncli.engine.tile import Rows
 
-__all__ = ["are_blind"]
+__all__ = ["are_fully_masked"]
 
 _COLUMNS = 1024
 
 
-def are_blind(rows: Rows, asked: npt.NDArray[np.bool_], span: tuple[int, int]) -> bool:
-    """Return whether rules and bias hide every key of a span from some queries.
+def are_fully_masked(rows: Rows, chosen: npt.NDArray[np.bool_], span: tuple[int, int]) -> bool:
+    """Return whether rules and bias hide every key of a span from each of the chosen queries.
 
     Parameters
     ----------
     rows : Rows
-    asked : ndarray of bool (N, queries)
-        Which queries of each head.
+    chosen : ndarray of bool (N, queries)
+        Which queries of each head to look at.
     span : (start, stop)
     """
-    return rows.may_be_blind and not any(
+    return rows.may_be_fully_masked and not any(
         _see_any(rows, rows.head + number, some, columns)
-        for number, some in enumerate(asked)
+        for number, some in enumerate(chosen)
         if some.any()
         for columns in tiles(span, _COLUMNS)
     )
 
 
 def _see_any(rows: Rows, head: int, some: npt.NDArray[np.bool_], columns: tuple[int, int]) -> bool:
+    """Return whether any of some queries (one bool for each) sees any key of some columns."""
     problem = rows.operands.problem
     place: Any = rows.batch, head, (rows.start, rows.stop), columns
     shape = len(some), columns[1] - columns[0]

@@ -1,4 +1,4 @@
-"""A problem's blocks, and the way to compute any of them with the memory of a worker."""
+"""The parts of a problem that threads draw from, and the function that computes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from attncli.engine.block import attend_part
 from attncli.engine.operands import prepare
-from attncli.engine.plan import cut_up
+from attncli.engine.plan import plan_blocks
 from attncli.engine.scratch import Scratch
 from attncli.engine.size import is_small
 
@@ -22,45 +22,46 @@ if TYPE_CHECKING:
     from attncli.engine.workers import Work
     from attncli.problem import Problem
 
-__all__ = ["in_blocks"]
+__all__ = ["schedule_blocks"]
 
-# A multiple of 16, and less than most rows are long.
+# NumPy's buffer size: a multiple of 16, and less than most rows of weights hold.
 _ROW_NUMBERS = 64
 
 
-def in_blocks(
+def schedule_blocks(
     problem: Problem, results: dict[str, npt.NDArray[Any]]
 ) -> tuple[list[Part], Work[Part]]:
-    """Return the parts of a problem, and what computes those that it is given.
+    """Return the parts of a problem, and a function that computes the parts it is given.
 
     Parameters
     ----------
     problem : Problem
     results : dict of str to ndarray (B, H, L, ...)
-        Where each output asked for goes.
+        An array for each output asked for.
     """
     operands = prepare(problem)
-    if problem.score != "additive" and not is_small(problem):
+    small = is_small(problem)
+    if problem.score != "additive" and not small:
         operands.bound_all()
-    parts, columns = cut_up(problem, results)
+    parts, columns = plan_blocks(problem, results, small=small)
 
-    def compute(queue: Iterable[Part], pause: Callable[[], None]) -> int:
-        scratch = Scratch(problem.dtype, columns, pause)
+    def compute(queue: Iterable[Part], check_stopped: Callable[[], None]) -> int:
+        scratch = Scratch(problem.dtype, columns, check_stopped)
         try:
-            with _ufuncs_by_the_row() if "weights" in results else nullcontext():
+            with _short_ufunc_buffers() if "weights" in results else nullcontext():
                 return sum([attend_part(operands, part, scratch) for part in queue])
         finally:
-            scratch.give_back()
+            scratch.release()
 
     return parts, compute
 
 
 @contextmanager
-def _ufuncs_by_the_row() -> Iterator[None]:
-    """Let NumPy's loops take short pieces of a row, and give back what they had.
+def _short_ufunc_buffers() -> Iterator[None]:
+    """Shorten the buffer of NumPy's ufuncs, and restore it afterwards.
 
-    They take 8,192 numbers at a time. Where those are of several rows that do not lie in one piece,
-    or that share an operand for each row, they are copied first, which takes as long again.
+    By default they buffer 8,192 numbers. Where that spans several rows which are not contiguous,
+    or which broadcast an operand, NumPy copies them first and takes twice as long.
     """
     before = np.getbufsize()
     try:

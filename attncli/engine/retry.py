@@ -1,0 +1,122 @@
+"""Whether a block has to be computed again, and with which safeguards.
+
+Every block is first computed in the fastest way. Its sums then show whether that was good
+enough: they may have come close to the ends of the number format, or values may be so large
+that exponentials count although they are negligible in the denominator.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.engine.exponentials import score_floor
+from attncli.engine.fully_masked import are_fully_masked
+from attncli.engine.refusals import NotFiniteError
+from attncli.engine.strategy import Shift
+from attncli.engine.sums import outweighs_flushed
+from attncli.finite import all_finite
+
+if TYPE_CHECKING:
+    from attncli.engine.sums import Sums
+    from attncli.engine.tile import Rows
+
+__all__ = ["Safeguards", "safeguards_needed"]
+
+Array = npt.NDArray[Any]
+Span = tuple[int, int]
+
+# A context whose sum of squares lies outside holds numbers near the ends of float32.
+_SOUND = (1e-30, math.inf)
+# Sums over any number of keys stay finite, even with values of 3e38.
+_SHRINK = 2.0**-40
+
+
+class Safeguards(NamedTuple):
+    """Slower but safer choices; the first attempt at a block uses none of them.
+
+    Attributes
+    ----------
+    shifted : bool
+        Subtract a shift from the scores before they are exponentiated.
+    value_factor : float
+        Multiply the values by it, and divide the context.
+    keep_tiny : bool
+        Keep exponentials that are negligible in the denominator.
+    """
+
+    shifted: bool = False
+    value_factor: float = 1.0
+    keep_tiny: bool = False
+
+
+def safeguards_needed(
+    context: Array | None, sums: Sums, rows: Rows, span: Span, safeguards: Safeguards
+) -> Safeguards:
+    """Return the safeguards that the sums call for; the same ones if the sums are good.
+
+    Parameters
+    ----------
+    context : ndarray (N, P, E, R), or None
+        The weighted values that belong to the sums.
+    sums : Sums
+    rows : Rows
+    span : (start, stop)
+        The keys that the sums should cover.
+    safeguards : Safeguards
+        Those in use when the sums were computed.
+
+    Raises
+    ------
+    NotFiniteError
+        A sum is not finite, and key and value are still unread.
+    """
+    needed = safeguards
+    if rows.strategy.shift is Shift.WATCHED and not _outweigh_flushed(sums, rows, span):
+        needed = safeguards._replace(shifted=True)
+    elif context is not None and safeguards.value_factor == 1.0:
+        needed = _needed_by_context(context, sums, rows, safeguards)
+    if context is None or (needed == safeguards and not _misses_values(context, sums, rows)):
+        return needed
+    if rows.operands.problem.unread is not None and not all_finite(context):
+        raise NotFiniteError
+    return needed if needed != safeguards else safeguards._replace(shifted=True, keep_tiny=True)
+
+
+def _outweigh_flushed(sums: Sums, rows: Rows, span: Span) -> bool:
+    """Return whether every denominator, except of fully masked rows, outweighs what was flushed."""
+    if outweighs_flushed(sums.denominator):
+        return True
+    zero = (sums.denominator == 0).reshape(len(sums.denominator), -1)
+    others = sums.denominator[sums.denominator != 0]
+    return (not others.size or outweighs_flushed(others)) and are_fully_masked(rows, zero, span)
+
+
+def _needed_by_context(
+    context: Array, sums: Sums, rows: Rows, safeguards: Safeguards
+) -> Safeguards:
+    flat = context.ravel(order="K")  # in memory order: no copy
+    square = float(np.vdot(flat, flat))
+    if _SOUND[0] < square < _SOUND[1]:
+        return safeguards
+    if rows.strategy.shift is Shift.APPLIED:  # only an overflow can do harm
+        return safeguards if all_finite(context) else safeguards._replace(value_factor=_SHRINK)
+    if not square <= _SOUND[0]:
+        return safeguards._replace(shifted=True, value_factor=_SHRINK)
+    # Fully masked rows and values of 0 are legitimate reasons for a context of 0.
+    legitimate = square == 0 and not (sums.denominator.any() and np.any(rows.value))
+    return safeguards if legitimate else safeguards._replace(shifted=True)
+
+
+def _misses_values(context: Array, sums: Sums, rows: Rows) -> bool:
+    """Return whether flushed exponentials might have counted, times the largest value."""
+    if not sums.flushed:
+        return False
+    heads = rows.head, rows.head + len(rows.query)
+    largest = rows.operands.largest_value(rows.batch, heads) * sums.value_factor
+    missed = rows.key.shape[1] * math.exp(score_floor(context.dtype)) * largest
+    sizes = np.abs(context).max(axis=2, initial=0)[sums.denominator > 0]
+    return not missed <= float(np.finfo(context.dtype).eps) * sizes.min(initial=math.inf)

@@ -1,0 +1,119 @@
+"""How the scores of a block are exponentiated: with or without a shift, in nats or in bits.
+
+exp(s − c) / Σ exp(s − c) is the same for every shift c, so a shift is only needed where exp(s)
+might overflow. Where a bound on the scores rules that out, none is applied. Where no bound is
+known, the scores are watched, and the block starts again with a shift if one is too high or a
+sum too small.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attncli.engine.exponentials import quickest_unit, score_ceiling, score_floor
+
+if TYPE_CHECKING:
+    from attncli.engine.block import Block
+    from attncli.engine.operands import Operands
+    from attncli.engine.retry import Safeguards
+    from attncli.problem import Problem
+
+__all__ = ["Shift", "Strategy", "choose_strategy"]
+
+# With fewer queries, reading all keys for a bound costs as much as the bound saves.
+_FEW_QUERIES = 16
+_HALF_OF_RANGE = {
+    np.dtype(kind): float(np.finfo(kind).max) / 2 for kind in (np.float32, np.float64)
+}
+
+
+class Shift(Enum):
+    """Whether a shift is subtracted from the scores before they are exponentiated."""
+
+    NONE = "none"
+    """No: a bound proves that no exponential overflows."""
+    WATCHED = "watched"
+    """No, but each tile is checked, because no such bound is known."""
+    APPLIED = "applied"
+    """Yes."""
+
+
+@dataclass(eq=False, slots=True)
+class Strategy:
+    """How the scores of a block are exponentiated.
+
+    Attributes
+    ----------
+    shift : Shift
+    keep_tiny : bool
+        Under a shift, keep exponentials that are negligible in the denominator: they are
+        weights that were asked for, or values are large enough to make them count.
+    unit : float
+        Scores are in 1/unit nats: 1 for nats, 1/ln 2 for bits.
+    bound : float
+        No raw score exceeds it in magnitude, in nats; inf if unknown.
+    may_overflow : bool
+        Whether raw scores may exceed the computing dtype.
+    may_underflow : bool
+        Whether, without a shift, scores may be so low that their exponentials are negligible.
+    """
+
+    shift: Shift
+    keep_tiny: bool
+    unit: float
+    bound: float
+    may_overflow: bool
+    may_underflow: bool
+
+
+def choose_strategy(
+    operands: Operands, block: Block, safeguards: Safeguards, *, keeps_stages: bool
+) -> Strategy:
+    """Return the fastest strategy that is safe for a block, as far as is known beforehand."""
+    problem = operands.problem
+    bound = _raw_bound(operands, block)
+    extent = _score_bound(problem, block.heads[0], bound)
+    keep_tiny = safeguards.keep_tiny or "weights" in block.results
+    unit = 1.0
+    if extent <= score_ceiling(problem.dtype) and not safeguards.shifted:
+        shift = Shift.NONE
+    elif safeguards.shifted or block.skip_bounds or keep_tiny or problem.sinks is not None:
+        shift = Shift.APPLIED
+    else:
+        shift = Shift.WATCHED
+    # Shifted scores stay in nats because many are so low that exp2 yields subnormal numbers and
+    # takes ten times as long; score stages, because they are returned in nats.
+    if not (block.skip_bounds or shift is Shift.APPLIED or keeps_stages):
+        unit = quickest_unit(problem.dtype)
+    return Strategy(
+        shift=shift,
+        keep_tiny=keep_tiny,
+        unit=unit,
+        bound=bound,
+        may_overflow=not bound * unit < _HALF_OF_RANGE[problem.dtype],
+        may_underflow=not extent <= -score_floor(problem.dtype),
+    )
+
+
+def _raw_bound(operands: Operands, block: Block) -> float:
+    """Return a bound on the magnitude of the block's raw scores; inf if unknown."""
+    problem = operands.problem
+    if problem.score == "additive":
+        return float(np.abs(np.asarray(problem.score_vector)).sum()) * abs(problem.scale)
+    if block.skip_bounds or block.stop - block.start < _FEW_QUERIES:
+        return math.inf
+    return operands.bound(block.batch, block.heads) * abs(problem.scale)
+
+
+def _score_bound(problem: Problem, head: int, bound: float) -> float:
+    """Return a bound on the magnitude, in nats, of scores after all rules; inf if unknown."""
+    if problem.bias is not None or problem.slopes is not None:
+        return math.inf
+    sink = 0.0 if problem.sinks is None else abs(problem.sinks[head])
+    capped = bound if problem.softcap is None else min(bound, problem.softcap)
+    return max(capped, sink)
