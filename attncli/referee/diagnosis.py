@@ -20,7 +20,7 @@ from attncli.referee.report import Cause, Diagnosis
 from attncli.referee.rounding import PRECISIONS, Digits, Precision, narrowest
 from attncli.referee.search import Search, Searched, follow, needs_of
 from attncli.referee.tolerance import earned
-from attncli.referee.verdict import Errors, distance
+from attncli.referee.verdict import Errors, canonical, distance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +34,8 @@ Array = npt.NDArray[Any]
 _OUTPUTS = ("weights", "lse", "scores", "context")
 # Rounding numbers around 1 to float32 costs at least some hundredths of its eps.
 _ALIKE = 0.02
+# Of so many rows one or two are few.
+_FEW_ROWS, _MANY_ROWS = 2, 16
 
 
 def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -> Diagnosis:
@@ -118,6 +120,8 @@ def look_beneath(
     Diagnosis or None
         None where nothing explains them: then they are rounding errors.
     """
+    if _few_rows(question, shaped):
+        return None
     search = Search(question, _ready(question, shaped), deadline)
     searched = search.run(pairs=False)
     if not searched.causes:
@@ -129,6 +133,23 @@ def look_beneath(
         complete=searched.complete,
         tolerated=True,
     )
+
+
+def _few_rows(question: Question, shaped: Mapping[str, Array]) -> bool:
+    """Return whether the errors of one or two of many rows are all that is not tolerated.
+
+    Where the largest scores of a row are nearly the same, to round one of them moves all of
+    its numbers.
+    """
+    for name, found in shaped.items():
+        right = canonical(question.problem, name, question.answers[name])
+        errors = Errors(distance(found, right), right, question.tolerances[name])
+        largest = np.square(errors.error).sum(axis=-1).ravel().argsort()[:-_FEW_ROWS]
+        rows = errors.error.reshape(-1, errors.error.shape[-1]), right.reshape(-1, right.shape[-1])
+        rest = Errors(rows[0][largest], rows[1][largest], errors.tolerance)
+        if len(largest) < _MANY_ROWS or not errors.outside.any() or not rest.passed:
+            return False
+    return True
 
 
 def _wrong(question: Question) -> list[str]:

@@ -16,8 +16,9 @@ from attncli.referee.catalogue.heads import HEADS
 from attncli.referee.catalogue.hiding import HIDING, TOGETHER
 from attncli.referee.catalogue.inputs import INPUTS
 from attncli.referee.catalogue.mask import MASKS
+from attncli.referee.catalogue.norms import EMBEDDING_NORMS, OUTPUT_NORMS
 from attncli.referee.catalogue.output_projection import OUTPUT
-from attncli.referee.catalogue.outputs import LSE, SCORES
+from attncli.referee.catalogue.outputs import LSE, SCORES, WEIGHTS
 from attncli.referee.catalogue.padding import BLIND_ROWS, PADDING
 from attncli.referee.catalogue.positions import POSITIONS
 from attncli.referee.catalogue.products import PRODUCTS
@@ -35,9 +36,10 @@ from attncli.referee.catalogue.window import WINDOW
 from attncli.referee.fitted.another_factor import another_factor
 from attncli.referee.fitted.another_mask import another_mask, strongest_keys
 from attncli.referee.fitted.another_number import another
-from attncli.referee.fitted.dropout import dropout, zeroed_weights
+from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weights
 from attncli.referee.fitted.one_part import one_part
 from attncli.referee.fitted.quantities import QUANTITIES
+from attncli.referee.fitted.unwritten import unwritten
 from attncli.referee.fitted.zeros_counted import zeros_counted
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ __all__ = ["CONVENTIONS", "FITTED", "SHOWN"]
 # Inputs first, because some build the recipe anew; then from the product to the files.
 # What happens to fully masked rows is decided when every rule is known.
 CONVENTIONS = (
+    *EMBEDDING_NORMS,
     *EMBEDDINGS,
     *POSITIONS,
     *FUSED,
@@ -87,7 +90,9 @@ CONVENTIONS = (
     *PRECISION,
     *OUTPUT,
     *RESIDUAL,
+    *OUTPUT_NORMS,
     *LSE,
+    *WEIGHTS,
     *SCORES,
     *AXES,
 )
@@ -103,7 +108,9 @@ FITTED: tuple[Fitted, ...] = (
     *(_of_first(partial(another, quantity)) for quantity in QUANTITIES),
     *map(_of_first, (another_factor, zeros_counted, one_part)),
     dropout,
+    output_dropout,
     strongest_keys,
+    unwritten,
 )
 
 # Made of everything that the weights of the files show: they explain much, but say little.

@@ -27,6 +27,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 # Products of a sum that is made a term at a time.
 _AT_ONCE = 2**18
+_FLOAT16_MAX = 65504.0
 
 
 def _scale(recipe: Recipe, scores: Array) -> Array:
@@ -53,6 +54,10 @@ def _add(step: str) -> Callable[[Recipe, Array], Array]:
     return add
 
 
+def _overflow(_: Recipe, scores: Array) -> Array:
+    return np.where(np.abs(scores) > _FLOAT16_MAX, np.copysign(np.inf, scores), scores)
+
+
 def _times_mask(recipe: Recipe, scores: Array) -> Array:
     product: Array = scores * recipe.terms["times_mask"].astype(scores.dtype)
     return product
@@ -77,6 +82,7 @@ _STEPS: dict[str, Callable[[Recipe, Array], Array]] = {
     "cap_undivided": _cap_undivided,
     "cap_unmultiplied": _cap_unmultiplied,
     "clip": _clip,
+    "overflow": _overflow,
     "times_mask": _times_mask,
     "hide": _hide,
 }

@@ -21,7 +21,9 @@ __all__ = [
     "BLIND_ROWS",
     "BLOCKS",
     "CAUSAL",
+    "CAUSAL_BLOCKS",
     "DROPOUT",
+    "EMBEDDING_NORM",
     "FACTOR",
     "FUSED_PROJECTION",
     "HEADS",
@@ -34,6 +36,7 @@ __all__ = [
     "NUMBER_OF_HEADS",
     "ONLINE_SOFTMAX",
     "OUTPUT_BIAS",
+    "OUTPUT_NORM",
     "OUTPUT_PROJECTION",
     "PADDING",
     "POSITIONS",
@@ -54,7 +57,9 @@ __all__ = [
     "SPLITS",
     "STRIDES",
     "STRONGEST_KEYS",
+    "UNWRITTEN",
     "VALUE_PROJECTION",
+    "WEIGHTS",
     "WINDOW",
     "Topic",
 ]
@@ -105,6 +110,7 @@ class Topic:
 _CONTEXT = frozenset({"context"})
 
 # How query, key and value are made.
+EMBEDDING_NORM = Topic(alone=True)
 PROJECTION = Topic()
 QUERY_PROJECTION = Topic(part_of=PROJECTION)
 KEY_PROJECTION = Topic(part_of=PROJECTION)
@@ -134,6 +140,7 @@ MASK = Topic(absent=lambda problem: problem.visible.mask is None)
 PADDING = Topic()
 QUERY_PADDING = Topic()
 CAUSAL = Topic()
+CAUSAL_BLOCKS = Topic(part_of=CAUSAL, alone=True)
 WINDOW = Topic()
 BLOCKS = Topic()
 HIDING = Topic()
@@ -149,11 +156,14 @@ SPLITS = Topic(alone=True)
 PRECISION = Topic(outputs=_CONTEXT, alone=True)
 DROPOUT = Topic()
 FACTOR = Topic()
+UNWRITTEN = Topic()
 OUTPUT_PROJECTION = Topic(outputs=_CONTEXT)
 OUTPUT_BIAS = Topic(outputs=_CONTEXT)
 RESIDUAL = Topic()
+OUTPUT_NORM = Topic(part_of=RESIDUAL, outputs=_CONTEXT, alone=True)
 
 # How the outputs are written.
 LSE = Topic(outputs=frozenset({"lse"}))
+WEIGHTS = Topic(outputs=frozenset({"weights"}))
 SCORES = Topic(outputs=frozenset({"scores", "raw", "capped"}))
 AXES = Topic()

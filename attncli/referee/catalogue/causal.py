@@ -87,6 +87,32 @@ def _by_blocks(size: int) -> Apply:
     return apply
 
 
+def _within_blocks(size: int) -> Apply:
+    """Make an `apply` whose causal rule compares places within blocks of queries and of keys."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        if not problem.visible.causal or problem.shape[3] <= size:
+            return None
+        keys = np.arange(problem.shape[3])
+        return with_rule(recipe, "causal", keys % size <= (distance(problem) + keys) % size)
+
+    return apply
+
+
+def _first_block_only(size: int) -> Apply:
+    """Make an `apply` whose causal rule hides keys of the first block only."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        if not problem.visible.causal or problem.shape[3] <= size:
+            return None
+        keys = np.arange(problem.shape[3])
+        return with_rule(recipe, "causal", (distance(problem) >= 0) | (keys >= size))
+
+    return apply
+
+
 def _reversed(recipe: Recipe) -> Recipe | None:
     if not recipe.problem.visible.causal:
         return None
@@ -114,8 +140,9 @@ def _far_corner(recipe: Recipe) -> Offsets | None:
 def _causal(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
     fix = more.pop("fix", "hide key j from query i where j > i + offset, and only there")
     shows = more.pop("shows", "more than one key")
+    topic = more.pop("topic", topics.CAUSAL)
     return Convention(
-        name=name, topic=topics.CAUSAL, meaning=meaning, fix=fix, shows=shows, apply=apply, **more
+        name=name, topic=topic, meaning=meaning, fix=fix, shows=shows, apply=apply, **more
     )
 
 
@@ -221,6 +248,29 @@ CAUSAL = (
             fix="mask the keys of the block on the diagonal one by one",
             shows=f"more keys than {size}, and more than one query in a block of them",
             variant_of=("causal_missing",),
+        )
+        for size in SIZES
+    ),
+    *(
+        _causal(
+            f"causal_within_blocks_of_{size}",
+            f"the causal mask compares places within blocks of {size} queries and keys, not in "
+            "the sequence",
+            _within_blocks(size),
+            fix="add where the block begins to the index of the query, and of the key",
+            shows=f"more keys than {size}",
+            topic=topics.CAUSAL_BLOCKS,
+        )
+        for size in SIZES
+    ),
+    *(
+        _causal(
+            f"causal_in_first_block_of_{size}",
+            f"the causal mask is applied to the first {size} keys only",
+            _first_block_only(size),
+            fix="apply the mask to every block of keys that ends behind the query",
+            shows=f"more keys than {size}",
+            topic=topics.CAUSAL_BLOCKS,
         )
         for size in SIZES
     ),

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import Given, made_again, of_embeddings
+from attncli.referee.catalogue.output_projection import transposed_output, without_output_bias
 from attncli.referee.recipe import Recipe, vary
 
 if TYPE_CHECKING:
@@ -113,6 +114,16 @@ def _values_without_positions(recipe: Recipe) -> Recipe | None:
     return None if plain is None else vary(recipe, value=plain.problem.value)
 
 
+def _and_the_output(change: Apply, output: Apply) -> Apply:
+    """Make an `apply` that makes a mistake in the output projection as well."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        changed = change(recipe)
+        return None if changed is None else output(changed)
+
+    return apply
+
+
 def _transposition(names: tuple[str, ...], what: str) -> Convention:
     return of_embeddings(
         "projections_transposed" if len(names) > 1 else f"{names[0]}_transposed",
@@ -167,7 +178,7 @@ def _confused_all(name: str, letters: str) -> Convention:
 
 
 EMBEDDINGS = (
-    _transposition(_WEIGHTS, "the weights of all projections are"),
+    _transposition(_WEIGHTS, "wq, wk and wv are"),
     *(_transposition((name,), f"{name} is") for name in _WEIGHTS),
     _confused_all("projections_in_the_order_kvq", "kvq"),
     _confused_all("projections_in_the_order_vqk", "vqk"),
@@ -181,7 +192,22 @@ EMBEDDINGS = (
         _unprojected(*_WEIGHTS),
     ),
     *map(_unused, "qkv"),
-    _lost_bias(_BIASES, "the biases of all projections are"),
+    _lost_bias(_BIASES, "the biases of wq, wk and wv are"),
+    of_embeddings(
+        "all_biases_missing",
+        topics.PROJECTED_BIAS,
+        "the biases of all four projections are missing",
+        "add each bias after the product with its weights",
+        _and_the_output(_without(*_BIASES), without_output_bias),
+    ),
+    of_embeddings(
+        "all_projections_transposed",
+        topics.PROJECTION,
+        "the weights of all four projections are transposed: rows are taken for columns",
+        "check the orientation: nn.Linear stores (out, in) and computes X · Wᵀ; X · W wants (in, "
+        "out)",
+        _and_the_output(_transposed(*_WEIGHTS), transposed_output),
+    ),
     *(_lost_bias((name,), f"the bias {name} of the {_WORDS[name[1]]} is") for name in _BIASES),
     of_embeddings(
         "positions_missing",

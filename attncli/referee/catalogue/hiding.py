@@ -80,6 +80,15 @@ def _after_softmax(recipe: Recipe) -> Recipe | None:
     return replace(recipe, rules={}, after=(*recipe.after, lambda _, weights: weights * seen))
 
 
+def _filled_after_softmax(recipe: Recipe) -> Recipe | None:
+    """Put the large negative number for hidden keys into the weights, not into the scores."""
+    if not recipe.rules:
+        return None
+    kept = recipe.seen
+    filled = replace(recipe, rules={})
+    return replace(filled, after=(*recipe.after, lambda _, weights: np.where(kept, weights, -1e9)))
+
+
 def _tiny(recipe: Recipe) -> Recipe | None:
     # In most files it looks like 0, which has its own entries.
     fine = recipe.resolution < _FINE
@@ -153,5 +162,11 @@ HIDING = (
         "hidden_after_softmax",
         "hidden keys are zeroed after the softmax, and the others are not renormalised",
         _after_softmax,
+    ),
+    _hiding(
+        "filled_after_softmax",
+        "−1e9 is written for hidden keys into the weights, after the softmax, instead of the "
+        "scores",
+        _filled_after_softmax,
     ),
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee import topics
-from attncli.referee.convention import Convention
+from attncli.referee.convention import Apply, Convention
 from attncli.referee.recipe import Recipe, vary
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
 
 __all__ = ["INPUTS"]
+
+_WORDS = {"query": "queries", "key": "keys", "value": "values"}
 
 
 def _exchange_query_key(recipe: Recipe) -> Recipe | None:
@@ -37,11 +39,16 @@ def _exchange_query_value(recipe: Recipe) -> Recipe | None:
     return vary(recipe, query=value, value=query)
 
 
-def _key_as_value(recipe: Recipe) -> Recipe | None:
-    key, value = recipe.problem.key, recipe.problem.value
-    if value is None or key.shape != value.shape or np.array_equal(key, value):
-        return None
-    return vary(recipe, value=key)
+def _copied(target: str, source: str) -> Apply:
+    """Make an `apply` that takes one of query, key and value for another."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        old, new = getattr(recipe.problem, target), getattr(recipe.problem, source)
+        if old is None or new is None or old.shape != new.shape or np.array_equal(old, new):
+            return None
+        return vary(recipe, **{target: new})
+
+    return apply
 
 
 def _in_the_order(letters: str) -> Callable[[Problem], str]:
@@ -80,14 +87,25 @@ INPUTS = (
         option=_in_the_order("V K Q"),
         needs=frozenset({"rows"}),
     ),
-    Convention(
-        name="key_as_value",
-        topic=topics.INPUTS,
-        meaning="the keys are summed instead of the values",
-        fix="multiply the weights with the values",
-        shows="key ≠ value",
-        apply=_key_as_value,
-        option=_in_the_order("Q K K"),
-        variant_of=("values_made_with_wk",),
+    *(
+        Convention(
+            name=f"{source}_as_{target}",
+            topic=topics.INPUTS,
+            meaning=f"the {_WORDS[source]} are {what} instead of the {_WORDS[target]}",
+            fix=f"{fix} the {_WORDS[target]}",
+            shows=f"{target} ≠ {source}",
+            apply=_copied(target, source),
+            option=_in_the_order(order),
+            needs=frozenset({"rows"}) if "query" in (target, source) else frozenset(),
+            variant_of=(f"{_WORDS[target]}_made_with_w{source[0]}",),
+        )
+        for target, source, what, fix, order in (
+            ("value", "key", "summed", "multiply the weights with", "Q K K"),
+            ("value", "query", "summed", "multiply the weights with", "Q K Q"),
+            ("key", "query", "scored against the queries", "score the queries against", "Q Q V"),
+            ("key", "value", "scored against the queries", "score the queries against", "Q V V"),
+            ("query", "key", "scored against the keys", "score the keys against", "K K V"),
+            ("query", "value", "scored against the keys", "score the keys against", "V K V"),
+        )
     ),
 )

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import changed, dropped
-from attncli.referee.convention import Apply, Convention, Need
+from attncli.referee.convention import Apply, Convention, Need, with_rule
 from attncli.referee.options import inverted, without_mask
 
 if TYPE_CHECKING:
@@ -34,6 +34,23 @@ def _transposed(mask: Bools) -> Bools | None:
 def _batch_for_head(mask: Bools) -> Bools | None:
     batch, heads = mask.shape[:2]
     return mask.swapaxes(0, 1) if max(batch, heads) > 1 else None
+
+
+def _tiled(recipe: Recipe) -> Recipe | None:
+    """Take the mask of entry (b · H + h) % B for head h of entry b."""
+    batch, heads, _, _ = recipe.whole.shape
+    mask = recipe.whole.visible.mask
+    if mask is None or len(mask) == 1 or mask.shape[1] > 1 or heads == 1:
+        return None
+    places = np.arange(batch * heads).reshape(batch, heads) % batch
+    picked = mask[places, 0]
+    entry, head, rows = recipe.part
+    part = picked[
+        slice(None) if entry is None else slice(entry, entry + 1),
+        slice(None) if head is None else slice(head, head + 1),
+        slice(None) if rows is None or picked.shape[2] == 1 else slice(*rows),
+    ]
+    return with_rule(recipe, "mask", part)
 
 
 def _swapped(recipe: Recipe) -> Recipe | None:
@@ -88,6 +105,15 @@ MASKS = (
         _swapped,
         fix="give the mask all four axes, (B, H, L, S)",
         shows="batch entries or heads with different masks",
+        needs=frozenset({"batch", "heads"}),
+    ),
+    _mask(
+        "mask_tiled_over_heads",
+        "the masks of the batch entries are repeated as a whole (repeat, tile) over B·H, so that "
+        "heads get the mask of another entry",
+        _tiled,
+        fix="repeat each mask H times in a row: repeat_interleave(H, dim=0)",
+        shows="batch entries with different masks, and several heads",
         needs=frozenset({"batch", "heads"}),
     ),
     _mask(

@@ -8,7 +8,7 @@ from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_projections
 from attncli.referee.recipe import Outputs, Recipe, vary
 
-__all__ = ["OUTPUT"]
+__all__ = ["OUTPUT", "transposed_output", "without_output_bias"]
 
 
 def _joined(_: Recipe, outputs: Outputs) -> Outputs:
@@ -24,14 +24,16 @@ def _missing(recipe: Recipe) -> Recipe | None:
     return replace(vary(recipe, output=None), finish=(*recipe.finish, _joined))
 
 
-def _transposed(recipe: Recipe) -> Recipe | None:
+def transposed_output(recipe: Recipe) -> Recipe | None:
+    """Return the recipe with Wo transposed; None where it is not square, or there is none."""
     output = recipe.problem.output
     if output is None or output.weight.shape[0] != output.weight.shape[1]:
         return None
     return vary(recipe, output=replace(output, weight=output.weight.T))
 
 
-def _without_bias(recipe: Recipe) -> Recipe | None:
+def without_output_bias(recipe: Recipe) -> Recipe | None:
+    """Return the recipe without the bias of Wo; None where there is none."""
     output = recipe.problem.output
     if output is None or output.bias is None:
         return None
@@ -51,13 +53,13 @@ OUTPUT = (
         topics.OUTPUT_PROJECTION,
         "the output projection is transposed: its rows are taken for columns",
         "check the orientation: nn.Linear stores (out, in), and X · W wants (in, out)",
-        _transposed,
+        transposed_output,
     ),
     of_projections(
         "output_bias_missing",
         topics.OUTPUT_BIAS,
         "the bias of the output projection is missing",
         "add the bias after the product with Wo",
-        _without_bias,
+        without_output_bias,
     ),
 )

@@ -18,7 +18,7 @@ from attncli.referee.recipe import Outputs, Recipe, vary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LSE", "SCORES"]
+__all__ = ["LSE", "SCORES", "WEIGHTS"]
 
 Array = npt.NDArray[Any]
 
@@ -84,9 +84,31 @@ LSE = (
         _lse_as(lambda _, outputs: np.exp(outputs["lse"])),
     ),
     _lse(
+        "lse_is_maximum",
+        "the file holds the largest score of each row, without the logarithm of the sum",
+        _lse_as(lambda _, outputs: outputs["scores"].max(-1, keepdims=True)),
+    ),
+    _lse(
         "lse_negative",
         "the lse has the wrong sign",
         _lse_as(lambda _, outputs: -outputs["lse"]),
+    ),
+)
+
+
+def _log_weights(_: Recipe, outputs: Outputs) -> Outputs:
+    with np.errstate(divide="ignore"):
+        return {**outputs, "weights": np.log(outputs["weights"])}
+
+
+WEIGHTS = (
+    Convention(
+        name="weights_are_logarithms",
+        topic=topics.WEIGHTS,
+        meaning="the file holds the logarithms of the weights, as log_softmax gives them",
+        fix="write the weights themselves: softmax, or exp of these",
+        shows="almost any input",
+        apply=_finished(_log_weights),
     ),
 )
 

@@ -78,6 +78,36 @@ def _of_first_entry(rule: str) -> Apply:
     return apply
 
 
+def _of_next_entry(rule: str) -> Apply:
+    """Make an `apply` in which each batch entry takes the padding of the next one."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        visible, batch = recipe.whole.visible, recipe.part[0]
+        lengths, mask = visible.kv_lengths, visible.key_padding
+        if rule == "kv_lengths" and lengths is not None and len(set(lengths)) > 1:
+            moved = band(recipe.problem, kv_lengths=_picked((*lengths[1:], lengths[0]), batch))
+        elif rule == "key_padding_mask" and mask is not None and len(mask) > 1:
+            rolled = np.roll(mask, -1, axis=0)
+            moved = (rolled if batch is None else rolled[batch : batch + 1])[:, None, None, :]
+        else:
+            return None
+        return replace(recipe, rules={**recipe.rules, rule: moved})
+
+    return apply
+
+
+def _picked(lengths: tuple[int, ...], batch: int | None) -> tuple[int, ...]:
+    return lengths if batch is None else (lengths[batch],)
+
+
+def _mirrored(mask: Bools) -> Bools | None:
+    """Return a padding mask from the other side; None where it is no padding of one side."""
+    one_side = all(
+        np.array_equal(row, np.sort(row)[:: -1 if row[0] else 1]) for row in mask[:, 0, 0]
+    )
+    return mask[..., ::-1] if one_side else None
+
+
 def _of_longest(recipe: Recipe) -> Recipe | None:
     visible = recipe.whole.visible
     longest = max(visible.kv_lengths or (visible.keys,))
@@ -131,6 +161,14 @@ PADDING = (
                 fix="give each batch entry its own padding",
                 shows="batch entries that are padded differently",
             ),
+            _padding(
+                f"{rule}_of_next_entry",
+                f"each batch entry takes the {rule} of the next one, and the last that of the "
+                "first",
+                _of_next_entry(rule),
+                fix="give each batch entry its own padding",
+                shows="batch entries that are padded differently",
+            ),
         )
     ),
     _padding(
@@ -144,6 +182,13 @@ PADDING = (
         "kv_lengths_inverted",
         "the mask made of kv_lengths is inverted: the real keys are hidden",
         changed("kv_lengths", np.logical_not),
+    ),
+    _padding(
+        "key_padding_mask_mirrored",
+        "as many keys are taken for padding at the other end of each batch entry",
+        changed("key_padding_mask", _mirrored),
+        fix="hide the padded keys where they stand: at the end, or with padding on the left at "
+        "the beginning",
     ),
     _padding(
         "lengths_one_short", "the last real key of each batch entry is hidden", _lengths_by(-1)

@@ -71,6 +71,14 @@ def _rounded_weights(rounding: Rounding, recipe: Recipe) -> Recipe | None:
     return replace(recipe, after=(*recipe.after, lambda _, weights: _short(rounding, weights)))
 
 
+def _rounded_scores(rounding: Rounding, recipe: Recipe) -> Recipe | None:
+    """Round the scores, as they are stored between the first product and the softmax."""
+    if not _is_tried(recipe):
+        return None
+    inner = recipe.softmax
+    return replace(recipe, softmax=lambda r, scores: inner(r, _short(rounding, scores)))
+
+
 def _is_tried(recipe: Recipe) -> bool:
     """Return whether files are float32, and products of query and key what their scores are."""
     problem = recipe.problem
@@ -122,6 +130,15 @@ def _stored(fmt: str) -> Iterator[Convention]:
         fix="multiply the weights with the values in float32",
         shows="almost any input",
         apply=partial(_rounded_weights, rounding),
+    )
+
+    yield Convention(
+        name=f"scores_in_{fmt}",
+        topic=topics.PRODUCTS,
+        meaning=f"the scores are rounded to {fmt} before the softmax, and all else is float32",
+        fix="keep the scores in float32",
+        shows="almost any input",
+        apply=partial(_rounded_scores, rounding),
     )
 
 

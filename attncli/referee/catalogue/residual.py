@@ -16,7 +16,7 @@ from attncli.referee.catalogue.helpers import of_context
 from attncli.referee.convention import Apply, Convention, Need
 from attncli.referee.recipe import Recipe
 
-__all__ = ["RESIDUAL"]
+__all__ = ["RESIDUAL", "with_embeddings"]
 
 Array = npt.NDArray[Any]
 Source = Callable[[Recipe], Array | None]
@@ -54,6 +54,11 @@ def _plus(source: Source) -> Apply:
         return replace(recipe, behind=(*recipe.behind, of_context(add)))
 
     return apply
+
+
+def with_embeddings(recipe: Recipe) -> Recipe | None:
+    """Return the recipe that adds the embeddings to the context; None where there are none."""
+    return _plus(_embeddings)(recipe)
 
 
 def _shaped(array: Array, shape: tuple[int, ...]) -> Array | None:

@@ -161,5 +161,16 @@ SINKS = (
         _in_base_2,
         fix="multiply the sinks by log2(e) as well, before exp2",
     ),
+    _sinks(
+        "sinks_of_0",
+        "every sink is taken to be 0: 1 is added to the denominator",
+        lambda r: None if r.problem.sinks is None else vary(r, sinks=0 * r.problem.sinks),
+    ),
+    _sinks(
+        "sinks_twice",
+        "exp(sink) is added to the denominator twice",
+        lambda r: None if r.problem.sinks is None else vary(r, sinks=r.problem.sinks + math.log(2)),
+        fix="add exp(sink − maximum) once, behind the last block of keys",
+    ),
     _sinks("sinks_scaled", "the sinks are scaled like the scores", _scaled),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -140,6 +141,13 @@ def _no_maximum(*, single: bool, last: bool) -> Apply:
     return apply
 
 
+def _overflowing(recipe: Recipe) -> Recipe | None:
+    """Store the product in float16 before it is scaled."""
+    if recipe.order[0] != "scale" or recipe.problem.scale == 1:
+        return None
+    return replace(recipe, order=("overflow", *recipe.order))
+
+
 def _divided(array: Array, total: Array) -> Array:
     return np.where(total == 0, 0, array / total)
 
@@ -212,6 +220,14 @@ SOFTMAX = (
     ),
     *_without_maximum(),
     _softmax(
+        "product_overflows_float16",
+        "the product of query and key is stored in float16 before it is scaled: beyond 65504 it "
+        "becomes inf, and the softmax NaN",
+        _overflowing,
+        fix="multiply the query by the scale first, or keep the product in float32",
+        shows="products beyond 65504",
+    ),
+    _softmax(
         "softmax_twice",
         "the softmax is applied twice, to scores and then to weights",
         _softmax_as(_twice),
@@ -273,6 +289,10 @@ def _float16_sum(weights: Array, value: Array) -> Array:
     return total.astype(weights.dtype)
 
 
+def _rounded_weights(digits: int, recipe: Recipe) -> Recipe:
+    return replace(recipe, after=(*recipe.after, lambda _, weights: np.round(weights, digits)))
+
+
 PRECISION = (
     Convention(
         name="float16_accumulation",
@@ -281,5 +301,16 @@ PRECISION = (
         fix="accumulate in float32, and round the sum once",
         shows="many keys",
         apply=lambda recipe: replace(recipe, mix=_float16_sum),
+    ),
+    *(
+        Convention(
+            name=f"weights_rounded_to_{digits}_decimals",
+            topic=topics.PRECISION,
+            meaning=f"the weights are rounded to {digits} decimals before they meet the values",
+            fix="go on with all digits of the weights, and round what is shown",
+            shows="almost any input",
+            apply=partial(_rounded_weights, digits),
+        )
+        for digits in (1, 2, 3, 4)
     ),
 )

@@ -9,9 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
+from attncli.referee.catalogue.helpers import of_context
 from attncli.referee.convention import Convention
-from attncli.referee.fitted.another_number import fewest_digits
-from attncli.referee.fitted.found_weights import Patterns, found_weights, patterns_of
+from attncli.referee.fitted.another_number import comparable, fewest_digits
+from attncli.referee.fitted.found_weights import (
+    Patterns,
+    canonical_file,
+    found_weights,
+    patterns_of,
+)
 from attncli.referee.verdict import root_mean_square
 
 if TYPE_CHECKING:
@@ -20,7 +26,7 @@ if TYPE_CHECKING:
     from attncli.referee.case import Case
     from attncli.referee.recipe import Recipe
 
-__all__ = ["dropout", "zeroed_weights"]
+__all__ = ["dropout", "output_dropout", "zeroed_weights"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -61,6 +67,54 @@ def dropout(cases: Sequence[Case], _: float) -> Convention | None:
         shows="almost any input",
         apply=lambda recipe: _zeroed(recipe, zeros, 1 / (1 - share)),
     )
+
+
+def output_dropout(cases: Sequence[Case], _: float) -> Convention | None:
+    """Return the convention that numbers of the context were dropped out, and the others raised.
+
+    Parameters
+    ----------
+    cases : sequence of Case
+
+    Returns
+    -------
+    Convention or None
+        None where there is no context, or none of its numbers is 0 beside others that are
+        1/(1 − p) times what is right.
+    """
+    zeros: Patterns = {}
+    found, right = [], []
+    for case in cases:
+        if "context" not in case.files or not comparable(case):
+            return None
+        file, made = canonical_file(case, "context"), case.right["context"]
+        if file.shape != made.shape:
+            return None
+        zero = (file == 0) & (np.abs(made) > case.recipe.resolution)
+        zeros[case.recipe.part] = zero
+        kept = ~zero & np.isfinite(file)
+        found.append(file[kept])
+        right.append(made[kept])
+    share = _share(np.concatenate(found), np.concatenate(right))
+    if share is None or not any(zero.any() for zero in zeros.values()):
+        return None
+    return Convention(
+        name="output_dropout",
+        topic=topics.DROPOUT,
+        meaning="dropout is left on behind attention: some numbers of the context are 0, and the "
+        f"others are divided by 1 − {share:.6g}",
+        fix="switch dropout off: eval() before the output is computed",
+        shows="almost any input",
+        apply=lambda recipe: _dropped_out(recipe, zeros, 1 / (1 - share)),
+    )
+
+
+def _dropped_out(recipe: Recipe, zeros: Patterns, factor: float) -> Recipe | None:
+    pattern = zeros.get(recipe.part)
+    if pattern is None:  # another part of a large problem
+        return None
+    drop = of_context(lambda _, context: np.where(pattern, 0, context * factor))
+    return replace(recipe, behind=(*recipe.behind, drop))
 
 
 def zeroed_weights(cases: Sequence[Case]) -> Convention | None:
@@ -110,7 +164,9 @@ def _others(cases: Sequence[Case]) -> tuple[Array, Array]:
 
 def _share(found: Array, right: Array) -> float | None:
     """Return the p with which right / (1 − p) comes nearest to what was found; None below 0."""
-    factor = float(np.dot(found, right) / np.dot(right, right)) if right.size else 0.0
+    if not right.any():
+        return None
+    factor = float(np.dot(found, right) / np.dot(right, right))
     if factor <= 1:
         return None
     share = fewest_digits(

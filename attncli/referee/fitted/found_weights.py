@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from attncli.referee.case import Case
 
-__all__ = ["FoundWeights", "Patterns", "found_weights", "patterns_of"]
+__all__ = ["FoundWeights", "Patterns", "canonical_file", "found_weights", "patterns_of"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -79,7 +79,7 @@ def found_weights(case: Case) -> FoundWeights | None:
         return None
     problem, resolution = case.recipe.problem, case.recipe.resolution
     if "weights" in case.files:
-        weights = _canonical(case, "weights")
+        weights = canonical_file(case, "weights")
         each = weights.shape[1] == problem.shape[1]
         return FoundWeights(weights, _NOTHING * resolution) if each else None
     if "context" in case.files and problem.output is None:
@@ -87,7 +87,8 @@ def found_weights(case: Case) -> FoundWeights | None:
     return None
 
 
-def _canonical(case: Case, name: str) -> Array:
+def canonical_file(case: Case, name: str) -> Array:
+    """Return a file of a case as (B, H, L, ·)."""
     file = case.files[name]
     return canonical(case.recipe.problem, name, file) if case.whole else file
 
@@ -97,7 +98,7 @@ def _out_of_context(case: Case, error: float) -> FoundWeights | None:
     problem = case.recipe.problem
     if problem.value is None or problem.value.shape[-2] > problem.value.shape[-1]:
         return None
-    value, context = shared(problem, problem.value), _canonical(case, "context")
+    value, context = shared(problem, problem.value), canonical_file(case, "context")
     if not (np.isfinite(value).all() and np.isfinite(context).all()):
         return None
     lengths = np.linalg.svd(value, compute_uv=False)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from attncli.dtypes import widen
 from attncli.referee import topics
 from attncli.referee.convention import with_rule
 from attncli.referee.options import scaled, shortest
@@ -108,6 +111,17 @@ def _times(term: str) -> Callable[[Recipe, float], Recipe]:
     return put
 
 
+def _has_output_bias(problem: Problem) -> float | None:
+    return None if problem.output is None or problem.output.bias is None else 1.0
+
+
+def _with_output_bias_times(recipe: Recipe, factor: float) -> Recipe:
+    output = recipe.problem.output
+    if output is None or output.bias is None:
+        return recipe
+    return vary(recipe, output=replace(output, bias=widen(output.bias, np.float64) * factor))
+
+
 QUANTITIES = (
     Quantity(
         name="another_scale",
@@ -133,6 +147,16 @@ QUANTITIES = (
         fix="multiply query and key as they are, or state the score cosine",
         shows="almost any input",
         option=lambda scale, _: f"--score cosine --scale {shortest(scale)}",
+    ),
+    Quantity(
+        name="output_bias_repeated",
+        topic=topics.OUTPUT_BIAS,
+        right=_has_output_bias,
+        put=_with_output_bias_times,
+        meaning=lambda found, _: f"the bias of the output projection is added {found} times",
+        fix="add it once: not on every device, and not for every head",
+        shows="an output projection with a bias",
+        whole=True,
     ),
     Quantity(
         name="another_softcap",

@@ -1,0 +1,158 @@
+"""Mistakes of kernels and of those who call them: tiles, copies, masks of others, half formats."""
+
+import numpy as np
+import pytest
+from referee_numpy import SEEDS, ask, draw, named, plain, softmax
+
+from attncli import pose
+from attncli.referee import check
+
+SHAPE = (2, 3, 20, 8)
+
+
+def scores_of(q, k):
+    return q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_input_is_taken_for_another(seed):
+    q, k, v = draw(seed, *[SHAPE] * 3)
+    for name, inputs in {
+        "query_as_key": (q, q, v),
+        "value_as_key": (q, v, v),
+        "key_as_query": (k, k, v),
+        "value_as_query": (v, k, v),
+        "query_as_value": (q, k, q),
+        "key_as_value": (q, k, k),
+    }.items():
+        assert named(ask((q, k, v), plain(*inputs))) == {name}
+
+
+@pytest.mark.parametrize("size", [8, 16])
+def test_a_causal_mask_by_places_within_tiles(size):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    i, j = np.indices((20, 20))
+    local = plain(q, k, v, j % size <= i % size)
+    assert named(ask((q, k, v), local, causal=True)) == {f"causal_within_blocks_of_{size}"}
+    first = plain(q, k, v, (j <= i) | (j >= size))
+    assert named(ask((q, k, v), first, causal=True)) == {f"causal_in_first_block_of_{size}"}
+
+
+def test_padding_of_the_next_entry_and_of_the_other_end():
+    q, k, v = draw(0, (3, 2, 6, 8), (3, 2, 9, 8), (3, 2, 9, 8))
+    lengths = np.array([4, 9, 7])
+
+    def padded(lengths):
+        return np.arange(9) < np.asarray(lengths)[:, None]
+
+    keep = padded(lengths)[:, None, None]
+    wrong = plain(q, k, v, np.roll(keep, -1, axis=0))
+    mask = padded(lengths)
+    report = ask((q, k, v), wrong, key_padding_mask=mask)
+    assert named(report) == {"key_padding_mask_of_next_entry"}
+    assert named(ask((q, k, v), wrong, kv_lengths=lengths)) == {"kv_lengths_of_next_entry"}
+    mirrored = plain(q, k, v, keep[..., ::-1])
+    assert named(ask((q, k, v), mirrored, key_padding_mask=mask)) == {"key_padding_mask_mirrored"}
+    # Padding on the left is mirrored to the right, too.
+    report = ask((q, k, v), plain(q, k, v, keep), key_padding_mask=mask[:, ::-1])
+    assert named(report) == {"key_padding_mask_mirrored"}
+
+
+def test_a_mask_of_each_entry_is_tiled_over_the_heads():
+    q, k, v = draw(0, *[(3, 4, 6, 8)] * 3)
+    masks = np.random.default_rng(0).random((3, 6, 6)) < 0.7
+    masks[..., 0] = True
+    # nn.MultiheadAttention takes (B·H, L, S), the heads of an entry in a row.
+    tiled = np.tile(masks, (4, 1, 1)).reshape(3, 4, 6, 6)
+    report = ask((q, k, v), plain(q, k, v, tiled), mask=masks[:, None])
+    assert named(report) == {"mask_tiled_over_heads"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_products_beyond_float16(dtype):
+    q, k, v = draw(0, *[(1, 2, 12, 64)] * 3)
+    q, k = 60 * q, 60 * k
+    product = q.astype("f8") @ k.swapaxes(-1, -2)
+    stored = np.where(np.abs(product) > 65504, np.copysign(np.inf, product), product)
+    with np.errstate(invalid="ignore"):
+        wrong = softmax(stored / 8) @ v.astype("f8")
+    assert 0 < np.isnan(wrong).mean() < 1
+    assert named(ask((q, k, v), wrong, dtype)) == {"product_overflows_float16"}
+
+
+@pytest.mark.parametrize("name", ["scores_in_float16", "scores_in_bfloat16"])
+def test_scores_that_are_stored_in_half_precision(name):
+    q, k, v = draw(0, *[(2, 2, 24, 16)] * 3)
+    scores = scores_of(q, k).astype("f4")
+    if name == "scores_in_float16":
+        stored = scores.astype("f2").astype("f8")
+    else:  # to the nearest of 8 bits
+        bits = scores.view("u4")
+        stored = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view("f4").astype("f8")
+    wrong = softmax(stored) @ v
+    assert name in named(ask((q, k, v), wrong))
+
+
+def test_rows_that_no_block_wrote():
+    q, k, v = draw(0, (1, 2, 50, 16), (1, 2, 50, 16), (1, 2, 50, 16))
+    context = plain(q, k, v)
+    context[:, :, 48:] = 0
+    (found,) = ask((q, k, v), context).diagnosis.explanations
+    assert found.name == "rows_not_written"
+    assert "4 of 100 rows are 0" in found.conventions[0].meaning
+    context[0, 0, 3] *= 1.5  # and something else is wrong
+    assert named(ask((q, k, v), context)) == set()
+
+
+def test_sinks_of_0_and_twice():
+    q, k, v = draw(0, *[SHAPE] * 3)
+    sinks = np.array([1.0, -0.5, 2.0])
+    exponentials = np.exp(scores_of(q, k))
+    for name, extra in {
+        "sinks_of_0": np.ones(3),
+        "sinks_twice": 2 * np.exp(sinks),
+    }.items():
+        total = exponentials.sum(-1, keepdims=True) + extra[:, None, None]
+        assert named(ask((q, k, v), exponentials / total @ v, sinks=sinks)) == {name}
+
+
+def test_logarithms_in_the_place_of_numbers():
+    q, k, v = draw(0, *[SHAPE] * 3)
+    scores = scores_of(q, k)
+    report = ask((q, k, v), {"weights": np.log(softmax(scores))})
+    assert named(report) == {"weights_are_logarithms"}
+    assert named(ask((q, k, v), {"lse": scores.max(-1)})) == {"lse_is_maximum"}
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3])
+def test_weights_that_were_rounded_by_hand(digits):
+    q, k, v = draw(0, (4, 8), (5, 8), (5, 8), dtype="float64")
+    weights = np.round(softmax(q @ k.T / np.sqrt(8)), digits)
+    report = ask((q, k, v), weights @ v, "float64")
+    assert named(report) == {f"weights_rounded_to_{digits}_decimals"}
+
+
+def test_a_large_negative_number_in_the_weights():
+    q, k, v = draw(0, *[SHAPE] * 3)
+    keep = np.tri(20, dtype=bool)
+    wrong = np.where(keep, softmax(scores_of(q, k)), -1e9) @ v
+    assert named(ask((q, k, v), wrong, causal=True)) == {"filled_after_softmax"}
+
+
+def as_bfloat16(array):
+    bits = np.asarray(array, "f4").view("u4")
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view("f4")
+
+
+def test_one_row_that_a_rounded_score_moves_is_no_mistake():
+    """Of 128 rows, the one whose two largest scores are nearly the same is off."""
+    q, k, v = (as_bfloat16(x) for x in draw(0, *[(1, 1, 128, 16)] * 3))
+    q, k = 16 * q, 4 * k
+    scores = scores_of(q, k)
+    rounded = softmax(as_bfloat16(scores).astype("f8"))
+    off = np.abs(rounded - softmax(scores)).sum(-1)[0, 0].argmax()
+    context = softmax(scores) @ v
+    context[0, 0, off] = rounded[0, 0, off] @ v[0, 0]
+    report = check(as_bfloat16(context), pose(q, k, v))
+    assert report.passed
+    assert report.diagnosis is None

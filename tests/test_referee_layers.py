@@ -1,0 +1,109 @@
+"""Mistakes around attention in a layer: norms, all four biases, what devices and dropout add."""
+
+import numpy as np
+import pytest
+from referee_numpy import SEEDS, draw, named, softmax
+
+from attncli import pose, project
+from attncli.referee import check
+
+BATCH, TOKENS, WIDTH, HEADS = 2, 7, 16, 4
+
+
+def attend(q, k, v):
+    def cut(array):
+        return array.reshape(BATCH, TOKENS, HEADS, -1).transpose(0, 2, 1, 3)
+
+    q, k, v = map(cut, (q, k, v))
+    context = softmax(q @ k.swapaxes(-1, -2) / np.sqrt(WIDTH / HEADS)) @ v
+    return context.transpose(0, 2, 1, 3).reshape(BATCH, TOKENS, WIDTH)
+
+
+def layer_norm(x, eps):
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps)
+
+
+def rms_norm(x, eps):
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + eps)
+
+
+class Layer:
+    """Self-attention with four weights and biases, whose every step can be done otherwise."""
+
+    def __init__(self, seed):
+        shapes = [(WIDTH, WIDTH)] * 4 + [(WIDTH,)] * 4
+        names = ("wq", "wk", "wv", "wo", "bq", "bk", "bv", "bo")
+        self.x, *made = draw(seed, (BATCH, TOKENS, WIDTH), *shapes, dtype="float64")
+        self.x = 3 * self.x + 0.5
+        self.given = dict(zip(names, made, strict=True))
+        self.given |= {name: self.given[name] / 4 for name in ("wq", "wk", "wv", "wo")}
+
+    def __call__(self, x=None, **changes):
+        given, x = self.given | changes, self.x if x is None else x
+        q, k, v = (x @ given[f"w{n}"] + given[f"b{n}"] for n in "qkv")
+        return attend(q, k, v) @ given["wo"] + given["bo"]
+
+    def judge(self, context):
+        inputs = {n: a for n, a in self.given.items() if n not in ("wo", "bo")}
+        made = project(self.x, **inputs)
+        output = {n: self.given[n] for n in ("wo", "bo")}
+        problem = pose(made.query, made.key, made.value, heads=HEADS, **output)
+        return check(context.astype("f4"), problem, projected=made, time_limit=6)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("eps", [1e-5, 1e-6, 1e-12])
+@pytest.mark.parametrize(("word", "norm"), [("layer_norm", layer_norm), ("rms_norm", rms_norm)])
+def test_norms_of_the_embeddings_and_of_the_output(seed, word, norm, eps):
+    layer = Layer(seed)
+    right = layer()
+    # In float32 an epsilon of 1e-12 is as good as none: then the nearest is named.
+    wrong = {
+        f"embeddings_{word}": layer(norm(layer.x, eps)),
+        f"output_{word}": norm(right, eps),
+        f"output_and_embeddings_{word}": norm(right + layer.x, eps),
+    }
+    for name, context in wrong.items():
+        (found,) = layer.judge(context).diagnosis.explanations
+        assert found.name.startswith(f"{name}_1e_")
+        digits = found.name.rpartition("_")[2]
+        assert eps < 1e-5 or digits == "05"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_all_biases_and_all_weights(seed):
+    layer = Layer(seed)
+    none = {f"b{n}": 0 for n in "qkvo"}
+    assert named(layer.judge(layer(**none))) == {"all_biases_missing"}
+    assert named(layer.judge(layer(**{**none, "bo": layer.given["bo"]}))) == {
+        "projection_biases_missing"
+    }
+    turned = {f"w{n}": layer.given[f"w{n}"].T for n in "qkvo"}
+    assert named(layer.judge(layer(**turned))) == {"all_projections_transposed"}
+    # Three of four is not all.
+    assert named(layer.judge(layer(**{**turned, "wo": layer.given["wo"]}))) == {
+        "projections_transposed"
+    }
+
+
+@pytest.mark.parametrize("times", [2, 4, 8])
+def test_the_output_bias_is_added_on_every_device(times):
+    layer = Layer(0)
+    report = layer.judge(layer(bo=times * layer.given["bo"]))
+    (found,) = report.diagnosis.explanations
+    assert found.name == "output_bias_repeated"
+    assert found.conventions[0].meaning.endswith(f"is added {times} times")
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_dropout_behind_attention(p):
+    layer = Layer(0)
+    right = layer()
+    kept = np.random.default_rng(1).random(right.shape) >= p
+    report = layer.judge(np.where(kept, right / (1 - p), 0))
+    (found,) = report.diagnosis.explanations
+    assert found.name == "output_dropout"
+    assert found.conventions[0].meaning.endswith(f"divided by 1 − {p}")
+    # Other numbers beside the zeros are no dropout.
+    noise = np.random.default_rng(2).uniform(0.9, 1.1, right.shape)
+    assert named(layer.judge(np.where(kept, right * noise, 0))) == set()
