@@ -47,6 +47,7 @@ def attention(
     sinks: npt.ArrayLike | None = None,
     rope: Pairing | None = None,
     rope_base: float = 10000.0,
+    rope_frequencies: npt.ArrayLike | None = None,
     score: Score = "dot",
     score_weight: npt.ArrayLike | None = None,
     score_vector: npt.ArrayLike | None = None,
@@ -112,6 +113,10 @@ def attention(
     rope : {"half", "interleaved"}, optional
         Rotate query and key first; the first query stands at the offset.
     rope_base : float
+        Pair p turns by base^(−2p/D) radians for each position.
+    rope_frequencies : array_like (n,), optional
+        By how many radians pair p turns for each position instead (``inv_freq`` in
+        Transformers); components beyond the first 2n are not rotated.
     score : {"dot", "cosine", "general", "additive"}
         q · k, their cosine, q W k, or v · tanh(q + k).
     score_weight : array_like (D, D), optional
@@ -180,6 +185,7 @@ def attention(
         sinks=sinks,
         rope=rope,
         rope_base=rope_base,
+        rope_frequencies=rope_frequencies,
         score=score,
         score_weight=score_weight,
         score_vector=score_vector,

@@ -8,7 +8,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Pairing", "alibi_slopes", "rotate", "rotation_angles", "sinusoidal"]
+__all__ = [
+    "Pairing",
+    "alibi_slopes",
+    "rope_frequencies",
+    "rotate",
+    "rotation_angles",
+    "sinusoidal",
+]
 
 Pairing = Literal["half", "interleaved"]
 
@@ -86,32 +93,62 @@ def alibi_slopes(heads: int) -> tuple[float, ...]:
     return tuple(slopes + between)
 
 
+def rope_frequencies(width: int, base: float) -> npt.NDArray[np.float64]:
+    """Return the frequency of each pair of components: ``base^(−2p/D)``.
+
+    Parameters
+    ----------
+    width : int
+        D, even.
+    base : float
+        10000 in the paper.
+
+    Returns
+    -------
+    ndarray (D/2,) of float64
+        Radians for each position.
+
+    References
+    ----------
+    Su et al. 2021, "RoFormer", equation 15.
+
+    Examples
+    --------
+    >>> rope_frequencies(4, 10000.0)
+    array([1.  , 0.01])
+    """
+    frequencies: npt.NDArray[np.float64] = float(base) ** (
+        -np.arange(0, width, 2, dtype=np.float64) / width
+    )
+    return frequencies
+
+
 def rotate(
     rows: npt.NDArray[Any],
     positions: npt.NDArray[np.int64],
     *,
     pairing: Pairing,
-    base: float,
+    frequencies: npt.NDArray[np.float64],
     angles: npt.DTypeLike = np.float64,
 ) -> npt.NDArray[Any]:
     """Rotate each pair of components by its position times the pair's frequency.
 
-    Pair p of D/2 turns by ``position · base^(−2p/D)`` radians. ``half`` pairs
-    component p with p + D/2 (GPT-NeoX, Llama in Transformers), ``interleaved``
+    Of n frequencies, the first 2n components are rotated and the others stay as they are.
+    ``half`` pairs component p with p + n (GPT-NeoX, Llama in Transformers), ``interleaved``
     pairs 2p with 2p + 1 (the paper, GPT-J, Llama as published).
 
     Parameters
     ----------
     rows : ndarray (..., S, D), floating
-        Queries or keys; D even.
+        Queries or keys.
     positions : ndarray (S,), integer
         The position of each row, in tokens.
     pairing : {"half", "interleaved"}
-    base : float
-        The base of the frequencies, 10000 in the paper.
+    frequencies : ndarray (n,) of float64
+        Radians for each position, n at most D/2.
     angles : dtype
-        The dtype of the angles. With float32, which many models use, an angle at position
-        100,000 is off by 0.004 radians.
+        The dtype in which angles are computed. At position 100,000 an angle in float32, which
+        many models use, is off by 0.004 radians.
 
     Returns
     -------
@@ -121,44 +158,40 @@ def rotate(
     ----------
     Su et al. 2021, "RoFormer", equation 34.
     """
-    width = rows.shape[-1]
-    angle = rotation_angles(width, positions, base=base, dtype=angles)
+    angle = rotation_angles(positions, frequencies, dtype=angles)
     cosine, sine = np.cos(angle).astype(rows.dtype), np.sin(angle).astype(rows.dtype)
-    first, second = _pairs(width, pairing)
+    first, second = _pairs(len(frequencies), pairing)
     turned = np.empty_like(rows)
     turned[..., first] = rows[..., first] * cosine - rows[..., second] * sine
     turned[..., second] = rows[..., second] * cosine + rows[..., first] * sine
+    turned[..., 2 * len(frequencies) :] = rows[..., 2 * len(frequencies) :]
     return turned
 
 
 def rotation_angles(
-    width: int,
     positions: npt.NDArray[np.int64],
+    frequencies: npt.NDArray[np.float64],
     *,
-    base: float,
     dtype: npt.DTypeLike = np.float64,
 ) -> npt.NDArray[Any]:
-    """Return the rotation angle of each pair: ``position · base^(−2p/D)``.
+    """Return the angle by which each pair turns: position times frequency.
 
     Parameters
     ----------
-    width : int
-        D, even.
     positions : ndarray (S,), integer
-    base : float
+    frequencies : ndarray (n,) of float64
     dtype : dtype
-        The dtype of the angles.
+        The dtype in which angles are computed.
 
     Returns
     -------
-    ndarray (S, D/2), radians
+    ndarray (S, n), radians
     """
-    frequency = float(base) ** (-np.arange(0, width, 2, dtype=np.float64) / width)
-    angles: npt.NDArray[Any] = np.multiply.outer(positions.astype(dtype), frequency.astype(dtype))
+    angles: npt.NDArray[Any] = np.multiply.outer(positions.astype(dtype), frequencies.astype(dtype))
     return angles
 
 
-def _pairs(width: int, pairing: Pairing) -> tuple[slice, slice]:
+def _pairs(count: int, pairing: Pairing) -> tuple[slice, slice]:
     if pairing == "half":
-        return slice(0, width // 2), slice(width // 2, width)
-    return slice(0, width, 2), slice(1, width, 2)
+        return slice(0, count), slice(count, 2 * count)
+    return slice(0, 2 * count, 2), slice(1, 2 * count, 2)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from attncli.positions import rope_frequencies
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,10 +35,26 @@ Score = Literal["dot", "cosine", "general", "additive"]
 
 
 class Rope(NamedTuple):
-    """Rotary position embedding: how components are paired, and the base of the frequencies."""
+    """Rotary position embedding: how components are paired, and how fast each pair turns.
+
+    Attributes
+    ----------
+    pairing : {"half", "interleaved"}
+    base : float
+        Of the frequencies base^(−2p/D).
+    frequencies : tuple of float, or None
+        Other frequencies, in radians for each position; as many pairs are turned.
+    """
 
     pairing: Pairing
     base: float = 10000.0
+    frequencies: tuple[float, ...] | None = None
+
+    def of_width(self, width: int) -> npt.NDArray[np.float64]:
+        """Return the frequency of each pair of rows of a width."""
+        if self.frequencies is not None:
+            return np.array(self.frequencies)
+        return rope_frequencies(width, self.base)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

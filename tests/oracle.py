@@ -46,6 +46,7 @@ class Options:
     sinks: Any = None
     rope: str | None = None
     rope_base: float = 10000.0
+    rope_frequencies: Any = None
     score: str = "dot"
     score_weight: Any = None
     score_vector: Any = None
@@ -183,7 +184,8 @@ def dot(a: Vector, b: Vector) -> float:
 def raw_score(query: Vector, key: Vector, i: float, j: float, o: Options) -> float:
     """Compare one query at position i with one key at position j."""
     if o.rope is not None:
-        query, key = rotate(query, i, o.rope, o.rope_base), rotate(key, j, o.rope, o.rope_base)
+        how = o.rope, o.rope_base, o.rope_frequencies
+        query, key = rotate(query, i, *how), rotate(key, j, *how)
     scale = o.scale
     if scale is None:
         scale = 1 / math.sqrt(len(query)) if o.score == "dot" else 1.0
@@ -201,13 +203,19 @@ def similarity(query: Vector, key: Vector, o: Options) -> float:
     return dot(query, key)
 
 
-def rotate(vector: Vector, position: float, pairing: str, base: float) -> list[float]:
-    """Turn each pair of coordinates by position · base^(−2p/D) (Su et al. 2021, eq. 15)."""
-    half = len(vector) // 2
+def rotate(
+    vector: Vector, position: float, pairing: str, base: float, frequencies: Any = None
+) -> list[float]:
+    """Turn each pair of coordinates by position · base^(−2p/D) (Su et al. 2021, eq. 15).
+
+    With frequencies, as many pairs, each by position · frequency; what is left stays.
+    """
+    pairs = len(vector) // 2 if frequencies is None else len(frequencies)
     turned = list(vector)
-    for p in range(half):
-        first, second = (p, p + half) if pairing == "half" else (2 * p, 2 * p + 1)
-        angle = position * base ** (-2 * p / len(vector))
+    for p in range(pairs):
+        first, second = (p, p + pairs) if pairing == "half" else (2 * p, 2 * p + 1)
+        frequency = base ** (-2 * p / len(vector)) if frequencies is None else frequencies[p]
+        angle = position * frequency
         x, y = vector[first], vector[second]
         turned[first] = x * math.cos(angle) - y * math.sin(angle)
         turned[second] = x * math.sin(angle) + y * math.cos(angle)

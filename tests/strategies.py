@@ -180,6 +180,11 @@ def position_options(draw: Draw, n: Sizes, numbers: Numbers, rope: str | None) -
         options["rope"] = rope
         if draw(st.booleans()):
             options["rope_base"] = draw(st.sampled_from([10.0, 500000.0]))
+        elif draw(st.booleans()):
+            few = draw(st.integers(1, n.D // 2))
+            options["rope_frequencies"] = draw(
+                st.lists(st.floats(-3, 3, width=32), min_size=few, max_size=few)
+            )
     if options:
         said = draw(st.sampled_from(["nothing", "causal_align", "query_offset"]))
         if said == "causal_align":

@@ -68,6 +68,10 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
         "--rope interleaved --rope-base 100",
         {"rope": "interleaved", "rope_base": 100.0},
     ),
+    "--rope-frequencies": (
+        "--rope half --rope-frequencies 0.5",
+        {"rope": "half", "rope_frequencies": [0.5]},
+    ),
     "--score": ("--score cosine", {"score": "cosine"}),
     "--score-weight": (
         "--score general --score-weight w.npy",

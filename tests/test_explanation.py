@@ -13,6 +13,8 @@ from strategies import problems
 
 from attncli import AttnError, UsageError, load, pose
 from attncli.explanation.explaining import explain, query_index
+from attncli.view.explanation_dict import as_dict
+from attncli.view.explanation_markdown import as_markdown
 
 pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
 
@@ -264,6 +266,20 @@ def test_rope_shows_the_query_before_and_after_it_is_turned(pairing):
     assert way.partner == given_query.index(second)
     key = problem.key[0, 0, 5].tolist()
     assert way.steps[5].key == pytest.approx(rotated_by_oracle(key, 5, pairing, 10000.0))
+
+
+@pytest.mark.parametrize(("pairing", "partner"), [("half", 1), ("interleaved", 1)])
+def test_rope_by_fewer_frequencies_leaves_components(pairing, partner):
+    problem = random_problem(rope=pairing, rope_frequencies=[0.25], query_offset=2)
+    way = explain(problem, query=1)
+    given_query = problem.query[0, 0, 1].tolist()
+    assert way.angles == pytest.approx([0.75])
+    assert way.partner == partner
+    assert way.rotated == pytest.approx(rotated_by_oracle(given_query, 3, pairing, 0, [0.25]))
+    assert way.rotated[2:].tolist() == given_query[2:]
+    for rendered in (str(way), as_markdown(way)):
+        assert "10000" not in rendered
+    assert as_dict(way)["rope"] == {"pairing": pairing, "base": None, "frequencies": [0.25]}
 
 
 def test_general_shows_the_query_times_its_matrix():

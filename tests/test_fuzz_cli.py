@@ -144,8 +144,8 @@ PROBLEMS: list[dict[str, Any]] = [
 _ENTRIES = """
 query key value mask bias key_padding_mask score_weight x wq wk wv wo bq bk bv bo
 kv_lengths query_lengths query_offset alibi_slopes sinks score_vector scale mask_means
-causal causal_align window softcap rope rope_base score heads kv_heads layout precision
-positions tokens query_labels key_labels plain checkpoint weights context nonsense
+causal causal_align window softcap rope rope_base rope_frequencies score heads kv_heads
+layout precision positions tokens query_labels key_labels plain checkpoint weights context nonsense
 """
 ENTRIES = _ENTRIES.split()
 VALUES: list[Any] = [

@@ -242,3 +242,14 @@ def test_other_scores():
     assert attention_oracle([[1, 0]], [[0, 2]], [[1]], score="additive")["raw"] == close(
         [[math.tanh(1) + math.tanh(2)]]
     )
+
+
+def test_fewer_frequencies_turn_fewer_components():
+    cosine, sine = math.cos(0.6), math.sin(0.6)
+    turned = [2 * cosine - 5 * sine, 3, 4, 5 * cosine + 2 * sine]
+    # Pair 0 of one is (0, 1), in both pairings.
+    for pairing in ("half", "interleaved"):
+        found = rotate([2, 5, 3, 4], 3, pairing, 0, [0.2])
+        assert found == close([turned[0], turned[3], 3, 4])
+    found = rotate([2, 3, 5, 4, 7], 3, "half", 0, [0.2, 0])
+    assert found == close([turned[0], 3, turned[3], 4, 7])

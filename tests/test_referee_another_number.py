@@ -121,3 +121,50 @@ def test_noise_is_no_number():
     options = {"softcap": 1.5, "rope": "half", "alibi_slopes": SLOPES, "bias": BIAS}
     wrong = draw(1, SHAPE)[0]
     assert named(ask((q, k, v), wrong, **options)) == set()
+
+
+def turned_by(x, frequencies, places=None):
+    """Rotate halves (GPT-NeoX) by places times frequencies; what is left stays."""
+    pairs = len(frequencies)
+    places = np.arange(x.shape[-2]) if places is None else places
+    angles = np.multiply.outer(places, frequencies)
+    a, b, rest = np.split(x.astype("f8"), [pairs, 2 * pairs], axis=-1)
+    cosine, sine = np.cos(angles), np.sin(angles)
+    return np.concatenate([a * cosine - b * sine, b * cosine + a * sine, rest], -1)
+
+
+@pytest.mark.parametrize("factor", [0.25, 0.5, 3])
+def test_positions_of_rotary_embeddings_that_are_scaled(factor):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    frequencies = 10000.0 ** (-np.arange(0, 8, 2) / 8)
+    places = factor * np.arange(SHAPE[-2])
+    q2, k2 = (turned_by(x, frequencies, places) for x in (q, k))
+    found, text = told(product(q2, k2), v, q, k, rope="half")
+    assert found.name == "rope_positions_scaled"
+    assert f"multiplied by {factor}" in text
+
+
+@pytest.mark.parametrize("factor", [8, 32])
+def test_frequencies_that_are_scaled_as_in_llama_3(factor):
+    """``rope_scaling`` of Llama 3.1 (8) and 3.2 (32), one frequency after the other."""
+    q, k, v = draw(0, *[(1, 2, 40, 64)] * 3)
+    plain = 500_000.0 ** (-np.arange(0, 64, 2) / 64)
+    scaled = []
+    for frequency in plain:
+        wavelength = 2 * np.pi / frequency
+        if wavelength > 8192:
+            scaled.append(frequency / factor)
+        elif wavelength < 8192 / 4:
+            scaled.append(frequency)
+        else:
+            smooth = (8192 / wavelength - 1) / (4 - 1)
+            scaled.append((1 - smooth) * frequency / factor + smooth * frequency)
+    q2, k2 = (turned_by(x, scaled) for x in (q, k))
+    given = {"rope": "half", "rope_base": 500_000.0}
+    found, _ = told(product(q2, k2) * np.sqrt(8 / 64), v, q, k, **given)
+    assert found.name == f"rope_scaled_as_llama_3_{factor}"
+    # And the other way: the scaling that the problem states was left out.
+    q2, k2 = (turned_by(x, plain) for x in (q, k))
+    scores = product(q2, k2) * np.sqrt(8 / 64)
+    found, _ = told(scores, v, q, k, rope="half", rope_frequencies=scaled)
+    assert found.name == "rope_base_500000"

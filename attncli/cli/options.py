@@ -130,6 +130,15 @@ class ProblemOptions:
             rich_help_panel=SCORES,
         ),
     ] = None
+    rope_frequencies: Annotated[
+        str | None,
+        Option(
+            metavar=LIST,
+            help="Radians by which each pair turns for each position, instead of a base (inv_freq "
+            "in Transformers); components without a pair are not rotated.",
+            rich_help_panel=SCORES,
+        ),
+    ] = None
     score: Annotated[
         Literal["dot", "cosine", "general", "additive"] | None,
         Option(

@@ -144,7 +144,8 @@ def _rotated(problem: Problem, angles: npt.DTypeLike) -> tuple[Array, Array]:
     if rope is None:
         return query, key
     batch, _, queries, keys = problem.shape
-    turn = partial(rotate, pairing=rope.pairing, base=rope.base, angles=angles)
+    frequencies = rope.of_width(query.shape[3])
+    turn = partial(rotate, pairing=rope.pairing, frequencies=frequencies, angles=angles)
     turned = [turn(query[b], np.arange(queries) + problem.visible.offset(b)) for b in range(batch)]
     return np.stack(turned), turn(key, np.arange(keys))
 

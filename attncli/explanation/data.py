@@ -229,18 +229,19 @@ class Explanation:
 
     @property
     def angles(self) -> Array | None:
-        """Angle by which each pair of query components turns, (D/2,), radians, or None."""
+        """Angle by which each pair of query components turns, (n,), radians, or None."""
         if self.rope is None:
             return None
-        places = np.array([self.position])
-        angles: Array = rotation_angles(len(self.given), places, base=self.rope.base)[0]
+        frequencies = self.rope.of_width(len(self.given))
+        angles: Array = rotation_angles(np.array([self.position]), frequencies)[0]
         return angles
 
     @property
     def partner(self) -> int:
         """Which component is paired with component 0."""
-        halves = self.rope is not None and self.rope.pairing == "half"
-        return len(self.given) // 2 if halves else 1
+        if self.rope is None or self.rope.pairing != "half":
+            return 1
+        return len(self.rope.of_width(len(self.given)))
 
     @property
     def blind(self) -> bool:

@@ -89,7 +89,9 @@ def add_layer(
     if output == ["o_proj", "weight"] and "rope" not in arguments:
         warn(
             f"{file}: models whose layers are named like this (Llama, Mistral, Qwen) rotate query "
-            "and key, and their checkpoints do not say so: --rope half does it as Transformers does"
+            "and key, and their checkpoints do not say how: --rope half does it as Transformers "
+            "does, with --rope-base (rope_theta of config.json), or --rope-frequencies for "
+            "rope_scaling"
         )
     _count_heads(arguments, arrays["wq"].shape[1], arrays["wk"].shape[1])
     if "heads" not in arguments and not layer.one_head:

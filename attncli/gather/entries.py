@@ -47,6 +47,7 @@ MATRICES = (
 # A short list on the command line or in a problem file serves as well as a file.
 LISTS = (
     *("kv_lengths", "query_lengths", "query_offset", "alibi_slopes", "sinks", "score_vector"),
+    "rope_frequencies",
     *("bq", "bk", "bv", "bo"),
 )
 # Options that are words.
@@ -83,6 +84,8 @@ _ELSEWHERE = {
     "alibi": "alibi_slopes: true for those of the paper, or a list of them",
     "slopes": "alibi_slopes",
     "is_causal": "causal",
+    "rope_theta": "rope_base",
+    "inv_freq": "rope_frequencies",
     "dropout": "nothing: attncli drops nothing out",
     "dropout_p": "nothing: attncli drops nothing out",
     "enable_gqa": "nothing: fewer key and value heads are shared as they are",

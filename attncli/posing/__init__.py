@@ -62,6 +62,7 @@ def pose(
     sinks: ArrayLike | None = None,
     rope: Pairing | None = None,
     rope_base: float = 10000.0,
+    rope_frequencies: ArrayLike | None = None,
     score: Score = "dot",
     score_weight: ArrayLike | None = None,
     score_vector: ArrayLike | None = None,
@@ -127,7 +128,7 @@ def pose(
         window=window,
     )
     slopes = slopes_of(say, alibi_slopes, shape[1])
-    turn = rope_of(rope, rope_base, q.shape[3])
+    turn = rope_of(say, rope, rope_base, rope_frequencies, q.shape[3])
     positional = slopes is not None or turn is not None
     visible = standing(say, visible, causal_align, query_offset, shape[0], positional=positional)
     advise_on_axes(form, q, k)

@@ -101,17 +101,33 @@ def _refuse_without(needed: str, **given: object) -> None:
             raise UsageError(f"{name} is for {needed} alone")
 
 
-def rope_of(rope: object, base: object, width: int) -> Rope | None:
+def rope_of(say: Names, rope: object, base: object, frequencies: object, width: int) -> Rope | None:
     """Return the checked rotary embedding, or None."""
     base = arguments.positive_number("rope_base", base)
     if rope is None:
-        if base != _ROPE_BASE:
-            raise UsageError("rope_base is for rope alone", hint="give rope half or interleaved")
+        for name, given in (("rope_base", base != _ROPE_BASE), ("rope_frequencies", frequencies)):
+            if given is not None and given is not False:
+                raise UsageError(f"{name} is only for rope", hint="give rope half or interleaved")
         return None
-    pairing = arguments.choice("rope", rope, ("half", "interleaved"))
+    pairing = cast("Pairing", arguments.choice("rope", rope, ("half", "interleaved")))
+    if frequencies is not None:
+        if base != _ROPE_BASE:
+            raise UsageError("rope_base and rope_frequencies both say how fast pairs turn")
+        return Rope(pairing, base, _frequencies(say("rope_frequencies"), frequencies, width))
     if width % 2:
         raise ShapeError(f"rope turns pairs of components: expected an even width, found {width}")
-    return Rope(cast("Pairing", pairing), base)
+    return Rope(pairing, base)
+
+
+def _frequencies(name: str, value: object, width: int) -> tuple[float, ...]:
+    """Return the frequencies of as many pairs of components as there are, or fewer."""
+    array = _all_finite(name, arguments.vector(name, value))
+    if not 1 <= len(array) <= width // 2:
+        raise ShapeError(
+            f"{name}: expected a number for each pair of components, at most {width // 2} of the "
+            f"width {width}; found {len(array)}"
+        )
+    return tuple(array.tolist())
 
 
 def bias_of(

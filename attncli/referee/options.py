@@ -129,8 +129,12 @@ def without_alibi(problem: Problem) -> str:
 
 def without_rope(problem: Problem) -> str:
     """Return how the rotary embedding is left out, and its base, which only it has."""
-    usual = problem.rope is None or problem.rope.base == 10000
-    return without_placed("--rope", "--rope" if usual else "--rope and --rope-base")(problem)
+    words = "--rope"
+    if problem.rope is not None and problem.rope.frequencies is not None:
+        words += " and --rope-frequencies"
+    elif problem.rope is not None and problem.rope.base != 10000:
+        words += " and --rope-base"
+    return without_placed("--rope", words)(problem)
 
 
 def aligned(align: Align, *, positions: bool = False) -> Callable[[Problem], str]:

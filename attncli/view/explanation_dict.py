@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attncli.explanation.data import Explanation, KeyStep, OutputShare, QueryMade, Rest
+    from attncli.problem import Rope
 
 __all__ = ["as_dict"]
 
@@ -53,9 +54,7 @@ def as_dict(explanation: Explanation) -> dict[str, object]:
         "dtype": explanation.dtype,
         "score": explanation.kind,
         "score_vector": exact.row(explanation.vector),
-        "rope": None
-        if explanation.rope is None
-        else {"pairing": explanation.rope.pairing, "base": exact.number(explanation.rope.base)},
+        "rope": None if explanation.rope is None else _rope(explanation.rope, exact),
         "scale": exact.number(explanation.scale),
         "softcap": exact.number(explanation.softcap),
         "alibi_slope": exact.number(explanation.slope),
@@ -114,6 +113,12 @@ def _output(output: OutputShare, exact: _Exact) -> dict[str, object]:
         "heads": output.heads,
         "share": output.share.tolist(),
     }
+
+
+def _rope(rope: Rope, exact: _Exact) -> dict[str, object]:
+    base = exact.number(rope.base) if rope.frequencies is None else None
+    frequencies = None if rope.frequencies is None else list(rope.frequencies)
+    return {"pairing": rope.pairing, "base": base, "frequencies": frequencies}
 
 
 def _key(step: KeyStep, exact: _Exact) -> dict[str, object]:

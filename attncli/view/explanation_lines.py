@@ -137,7 +137,8 @@ def _turned_lines(explanation: Explanation, notation: Notation, room: int) -> It
     if explanation.rope is None or explanation.rotated is None or explanation.angles is None:
         return
     base, width = notation.number(explanation.rope.base), len(explanation.given)
-    rule = f"radians, position {explanation.position} times {base}^(−2p/{width}) of pair p"
+    frequency = f"{base}^(−2p/{width})" if explanation.rope.frequencies is None else "the frequency"
+    rule = f"radians, position {explanation.position} times {frequency} of pair p"
     yield Line("angles", (*vector_pieces(notation, explanation.angles, room), rule))
     first, second = float(explanation.given[0]), float(explanation.given[explanation.partner])
     angle = notation.factor(float(explanation.angles[0]))

@@ -83,7 +83,9 @@ def _turned_blocks(explanation: Explanation, latex: Latex) -> Iterator[str]:
         f"position, {explanation.position}, and each key by its own:"
     )
     base, width = latex.number(explanation.rope.base), len(explanation.given)
-    angles = rf"{explanation.position} \cdot {base}^{{-2p/{width}}}"
+    given = explanation.rope.frequencies is not None
+    frequency = r"\mathrm{frequency}_p" if given else f"{base}^{{-2p/{width}}}"
+    angles = rf"{explanation.position} \cdot {frequency}"
     yield _block(rf"\theta_p = {angles}, \quad \theta = {latex.vector(explanation.angles)}")
     first, second = float(explanation.given[0]), float(explanation.given[explanation.partner])
     angle = latex.factor(float(explanation.angles[0]))

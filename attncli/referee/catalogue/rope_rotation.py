@@ -32,7 +32,8 @@ def _turned_by(turn: Turn, sense: Sense) -> Apply:
     def apply(recipe: Recipe) -> Recipe | None:
         problem = recipe.problem
         rope = problem.rope
-        if rope is None or not sense(problem.query.shape[1], problem.query.shape[3]):
+        heads, width = problem.query.shape[1], problem.query.shape[3]
+        if rope is None or rope.frequencies is not None or not sense(heads, width):
             return None
         batch, _, queries, keys = problem.shape
         query, key = widen(problem.query, np.float64), widen(problem.key, np.float64)
@@ -63,14 +64,14 @@ def _partners(rows: Array, rope: Rope, sign: int) -> Array:
 
 def _other_order(rows: Array, positions: Array, rope: Rope) -> Array:
     """Pair as asked, but lay the angles out for the other pairing."""
-    angles = rotation_angles(rows.shape[-1], positions, base=rope.base)
+    angles = rotation_angles(positions, rope.of_width(rows.shape[-1]))
     angles = (_in_turns if rope.pairing == "half" else _in_halves)(angles, angles)
     turned: Array = rows * np.cos(angles) + _partners(rows, rope, -1) * np.sin(angles)
     return turned
 
 
 def _sign_lost(rows: Array, positions: Array, rope: Rope) -> Array:
-    angles = rotation_angles(rows.shape[-1], positions, base=rope.base)
+    angles = rotation_angles(positions, rope.of_width(rows.shape[-1]))
     angles = (_in_halves if rope.pairing == "half" else _in_turns)(angles, angles)
     turned: Array = rows * np.cos(angles) + _partners(rows, rope, 1) * np.sin(angles)
     return turned
@@ -79,7 +80,8 @@ def _sign_lost(rows: Array, positions: Array, rope: Rope) -> Array:
 def _across_heads(rows: Array, positions: Array, rope: Rope) -> Array:
     heads, length, width = rows.shape
     packed = rows.transpose(1, 0, 2).reshape(length, heads * width)
-    turned = rotate(packed, positions, pairing=rope.pairing, base=rope.base)
+    frequencies = rope.of_width(heads * width)
+    turned = rotate(packed, positions, pairing=rope.pairing, frequencies=frequencies)
     return turned.reshape(length, heads, width).transpose(1, 0, 2)
 
 
@@ -88,8 +90,7 @@ def _first(share: int) -> Turn:
 
     def turn(rows: Array, positions: Array, rope: Rope) -> Array:
         width = rows.shape[-1] // share
-        turned = rotate(rows[..., :width], positions, pairing=rope.pairing, base=rope.base)
-        return _in_halves(turned, rows[..., width:])
+        return rotate(rows, positions, pairing=rope.pairing, frequencies=rope.of_width(width))
 
     return turn
 

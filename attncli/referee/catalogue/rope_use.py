@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -57,11 +58,29 @@ def _rope_added(pairing: Pairing) -> Apply:
 
 
 def _with_base(base: float, rope: Rope) -> Rope:
-    return rope._replace(base=base)
+    return rope._replace(base=base, frequencies=None)
 
 
 def _with_exponents(factor: float, rope: Rope) -> Rope:
-    return rope._replace(base=rope.base**factor)
+    return rope if rope.frequencies else rope._replace(base=rope.base**factor)
+
+
+def _as_llama_3(factor: float, recipe: Recipe) -> Recipe | None:
+    """Scale the frequencies as Llama 3.1 does: the slow ones by a factor, others by a part of it.
+
+    References
+    ----------
+    ``rope_type: llama3`` in the configuration of Llama 3.1, with low_freq_factor 1,
+    high_freq_factor 4 and 8192 positions.
+    """
+    rope = recipe.problem.rope
+    if rope is None or rope.frequencies is not None:
+        return None
+    frequencies = rope.of_width(recipe.problem.query.shape[3])
+    turns = 8192 * frequencies / (2 * math.pi)
+    part = np.clip((turns - 1) / 3, 0, 1)
+    scaled = (1 - part) * frequencies / factor + part * frequencies
+    return vary(recipe, rope=rope._replace(frequencies=tuple(scaled.tolist())))
 
 
 def _exponents_option(factor: float, problem: Problem) -> str:
@@ -112,8 +131,12 @@ def _values_too(recipe: Recipe) -> Recipe | None:
     if rope is None or value is None or value.shape[3] % 2:
         return None
     positions = np.arange(value.shape[2])
+    frequencies = rope.of_width(value.shape[3])
+    if 2 * len(frequencies) > value.shape[3]:
+        return None
     wide = widen(value, np.float64)
-    return vary(recipe, value=rotate(wide, positions, pairing=rope.pairing, base=rope.base))
+    turned = rotate(wide, positions, pairing=rope.pairing, frequencies=frequencies)
+    return vary(recipe, value=turned)
 
 
 def _one_side(side: str) -> Apply:
@@ -132,9 +155,10 @@ def _backwards(recipe: Recipe) -> Recipe | None:
     if rope is None:
         return None
     width = recipe.problem.query.shape[3]
-    halves = np.arange(width).reshape(2, -1)[::-1].reshape(-1)
-    pairs = np.arange(width).reshape(-1, 2)[:, ::-1].reshape(-1)
-    order = halves if rope.pairing == "half" else pairs
+    turned = 2 * len(rope.of_width(width))
+    halves = np.arange(turned).reshape(2, -1)[::-1].reshape(-1)
+    pairs = np.arange(turned).reshape(-1, 2)[:, ::-1].reshape(-1)
+    order = np.r_[halves if rope.pairing == "half" else pairs, turned:width]
     problem = recipe.problem
     return vary(
         recipe,
@@ -227,6 +251,16 @@ ROPE_USE = (
             option=lambda _, base=base: f"--rope-base {base}",
         )
         for base in (_PAPER, 100_000, 500_000, 1_000_000)
+    ),
+    *(
+        _rope(
+            f"rope_scaled_as_llama_3_{factor}",
+            f"the frequencies of the rotary embedding are scaled as in Llama 3.1 (factor {factor})",
+            partial(_as_llama_3, factor),
+            fix="leave rope_scaling out, or state the scaled frequencies (rope_frequencies)",
+            shows="many positions, or a width of many pairs",
+        )
+        for factor in (8, 32)
     ),
     *(
         _rope(

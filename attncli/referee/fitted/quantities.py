@@ -74,6 +74,18 @@ def _with_base(recipe: Recipe, base: float) -> Recipe:
     return recipe if rope is None else vary(recipe, rope=rope._replace(base=base))
 
 
+def _rope_base(problem: Problem) -> float | None:
+    return None if problem.rope is None or problem.rope.frequencies else problem.rope.base
+
+
+def _with_positions_times(recipe: Recipe, factor: float) -> Recipe:
+    rope = recipe.problem.rope
+    if rope is None:
+        return recipe
+    frequencies = factor * rope.of_width(recipe.problem.query.shape[3])
+    return vary(recipe, rope=rope._replace(frequencies=tuple(frequencies.tolist())))
+
+
 def _uncapped(problem: Problem) -> float | None:
     return 1.0 if problem.softcap is None else None
 
@@ -183,7 +195,7 @@ QUANTITIES = (
     Quantity(
         name="another_rope_base",
         topic=topics.ROPE,
-        right=lambda problem: problem.rope and problem.rope.base,
+        right=_rope_base,
         put=_with_base,
         meaning=lambda found, right: (
             f"the base of the rotary embedding is about {found}, where {right} is right"
@@ -191,6 +203,18 @@ QUANTITIES = (
         fix="take the base that the problem states (rope_theta in the file of a model)",
         shows="more than one query or key",
         option=lambda base, _: f"--rope-base {shortest(base)}",
+    ),
+    Quantity(
+        name="rope_positions_scaled",
+        topic=topics.ROPE,
+        right=lambda problem: None if problem.rope is None else 1.0,
+        put=_with_positions_times,
+        meaning=lambda found, _: (
+            f"the positions of the rotary embedding are multiplied by {found}, as in position "
+            "interpolation"
+        ),
+        fix="take the positions as they are, or state the frequencies (rope_frequencies)",
+        shows="more than one query or key",
     ),
     Quantity(
         name="another_window",
