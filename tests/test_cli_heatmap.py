@@ -268,3 +268,28 @@ def test_the_mean_of_the_heads_is_the_title_of_its_picture(folder: Path, attncli
     assert title in attncli("heatmap", "x.npy", "x.npy", *picked).good().text
     attncli("heatmap", "x.npy", "x.npy", *picked, "--out", "w.png").good()
     assert "average_heads  True" in attncli("info", "w.png").good().text
+
+
+def test_three_axes_of_finished_weights_are_heads_or_batch_entries(attncli, folder):
+    weights = np.full((2, 3, 3), 1 / 3)
+    weights[1] = np.eye(3)
+    np.save("w.npy", weights)
+    np.save("other.npy", weights[::-1])
+    for words, name in (
+        ([], "head"),
+        (["--layout", "hsd"], "head"),
+        (["--layout", "bsd"], "batch"),
+    ):
+        drawn = attncli("heatmap", "w.npy", *words).good().text
+        assert f"{name} 0" in drawn
+        assert f"{name} 1" in drawn
+        one = attncli("heatmap", "w.npy", *words, f"--{name}", "1").good().text
+        assert "1.00" in one
+        difference = attncli("heatmap", "w.npy", *words, "--minus", "other.npy").good().text
+        assert f"{name} 1" in difference
+    ran = attncli("heatmap", "w.npy", "--layout", "bhsd")
+    assert ran.code == 2
+    assert ran.messages[0] == "error: layout 'bhsd' is for 4 axes; w.npy has 3"
+    assert "of weights (B, L, S) say bsd" in ran.messages[1]
+    ran = attncli("heatmap", "w.npy", "--layout", "bsd", "--average-heads")
+    assert ran.code == 2

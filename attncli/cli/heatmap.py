@@ -245,23 +245,20 @@ def _difference(
     from attncli.view.differences import minus_picture
 
     if not isinstance(asked, Question):
+        second = second._replace(batched=asked.batched)
         return minus_picture(asked, second, wish, batch=pick.batch, head=pick.head)
     problem = asked.problem
     weights = np.asarray(solve(problem, ("weights",), threads=run.threads).weights)
-    batch, head = pick.batch, pick.head
-    if "b" in problem.layout.weight_axes and head is not None:
-        weights = weights[:, None]
-    elif "h" not in problem.layout.weight_axes and head is None:
-        # The one axis of such a file, which is read as heads, is the batch.
-        batch, head = None, batch
     first = Finished(
         weights,
         "the weights computed here",
         query_labels=problem.query_labels,
         key_labels=problem.key_labels,
+        batched=problem.layout.weight_axes == "b",
     )
-    names = ("head", "batch") if problem.layout.weight_axes == "b" else ("batch", "head")
-    return minus_picture(first, second, wish, batch=batch, head=head, picked=True, names=names)
+    headless = "h" not in problem.layout.weight_axes and pick.head is None
+    second = second._replace(batched=headless)
+    return minus_picture(first, second, wish, batch=pick.batch, head=pick.head, picked=True)
 
 
 def _title(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) -> str | None:

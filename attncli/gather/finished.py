@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from attncli.arguments import choice
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import LABELS, full_name
 from attncli.gather.lists import check_labels
+from attncli.layout import LAYOUTS
 from attncli.loading.contents import LoadedArray, LoadedMapping
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ class Finished(NamedTuple):
     query_labels, key_labels : tuple of str or None
     bfloat16 : bool
         Whether they are of this dtype.
+    batched : bool
+        Three axes are (B, L, S), not (H, L, S).
     """
 
     weights: npt.NDArray[Any]
@@ -40,6 +44,16 @@ class Finished(NamedTuple):
     query_labels: tuple[str, ...] | None = None
     key_labels: tuple[str, ...] | None = None
     bfloat16: bool = False
+    batched: bool = False
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many batch entries and heads there are."""
+        lead = self.weights.shape[:-2]
+        if len(lead) == 1 and self.batched:
+            return lead[0], 1
+        batch, heads = (1, 1, *lead)[-2:]
+        return batch, heads
 
 
 def is_finished(document: LoadedMapping) -> bool:
@@ -72,6 +86,7 @@ def _with_labels(
     columns: tuple[str, ...] | None,
 ) -> Finished:
     given = {name: value for name, value in options.items() if value is not None}
+    batched = _is_batched(given.pop("layout", None), array)
     strange = [name for name in given if name not in LABELS]
     if strange:
         raise UsageError(
@@ -95,4 +110,20 @@ def _with_labels(
         rows,
         columns,
         reader.gathered.bfloat16,
+        batched,
     )
+
+
+def _is_batched(layout: object, array: LoadedArray) -> bool:
+    """Return whether a layout says that three axes of weights begin with the batch."""
+    if layout is None:
+        return False
+    axes = choice("layout", layout, tuple(LAYOUTS))
+    if LAYOUTS[axes] != array.values.ndim:
+        raise UsageError(
+            f"layout {axes!r} is for {LAYOUTS[axes]} axes; {array.name} has {array.values.ndim}",
+            hint="of weights (B, L, S) say bsd, of (H, L, S) hsd"
+            if array.values.ndim == 3
+            else None,
+        )
+    return axes in ("bsd", "sbd")

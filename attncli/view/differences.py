@@ -30,7 +30,6 @@ def minus_picture(
     batch: int | None = None,
     head: int | None = None,
     picked: bool = False,
-    names: tuple[str, str] = ("batch", "head"),
 ) -> Picture:
     """Return the picture of first − second, symmetric around 0.
 
@@ -42,8 +41,6 @@ def minus_picture(
         One batch entry or head of both; a second that holds only one is taken to be this one.
     picked : bool
         The first holds only the chosen ones already.
-    names : (str, str)
-        The names of the two leading axes; an array of three axes has only the second.
 
     Raises
     ------
@@ -59,14 +56,14 @@ def minus_picture(
         )
     title = wish.title or "Attention weights: difference"
     labels = first.query_labels, first.key_labels
-    return _difference_of(np.subtract(minuend, subtrahend), wish, title, *labels, names=names)
+    return _difference_of(np.subtract(minuend, subtrahend), wish, title, *labels)
 
 
 def _among_several(
     finished: Finished, batch: int | None, head: int | None
 ) -> tuple[int | None, int | None]:
     """Return only the choices for which there is an axis."""
-    batches, heads = (1, 1, *finished.weights.shape[:-2])[-2:]
+    batches, heads = finished.counts
     return batch if batches > 1 else None, head if heads > 1 else None
 
 
@@ -120,7 +117,6 @@ def _difference_of(
     key_labels: tuple[str, ...] | None = None,
     columns_are: str = "Keys",
     hidden: Bools | None = None,
-    names: tuple[str, str] = ("batch", "head"),
 ) -> Picture:
     rows = chosen("--rows", wish.rows, difference.shape[2])
     columns = chosen("--cols", wish.columns, difference.shape[3])
@@ -128,7 +124,7 @@ def _difference_of(
     shown, vmax = _with_an_end(difference[window], wish.vmax)
     masked = None if hidden is None else hidden[window]
     return make_picture(
-        split(shown, masked, names=names),
+        split(shown, masked, names=("batch", "head")),
         what="difference",
         query_labels=query_labels and query_labels[slice(*rows)],
         key_labels=key_labels and key_labels[slice(*columns)],

@@ -139,7 +139,10 @@ def finished_picture(
     """
     weights = four_axes(finished, batch, head)
     if wish.average:
-        _check_average(wish, "h" if finished.weights.ndim > 2 and head is None else "")
+        several = finished.weights.ndim > 2 and not (
+            finished.weights.ndim == 3 and finished.batched
+        )
+        _check_average(wish, "h" if several and head is None else "")
         weights = weights.mean(axis=1, keepdims=True)
     counts = weights.shape[:2]
     frame = _Frame.of(wish, weights.shape[2:], counts)
@@ -267,7 +270,7 @@ def chosen(
 
 
 def four_axes(finished: Finished, batch: int | None, head: int | None) -> Array:
-    """Return finished weights as (B, H, L, S); three axes are (H, L, S)."""
+    """Return finished weights as (B, H, L, S)."""
     weights = finished.weights
     if weights.dtype == BFLOAT16:
         weights = widen(weights, np.float32)
@@ -277,7 +280,7 @@ def four_axes(finished: Finished, batch: int | None, head: int | None) -> Array:
         weights = weights.astype(np.float64)
     if not 2 <= weights.ndim <= 4:
         raise ShapeError(f"{finished.name}: expected weights (…, queries, keys) of 2 to 4 axes")
-    weights = weights.reshape((1,) * (4 - weights.ndim) + weights.shape)
+    weights = weights.reshape(*finished.counts, *weights.shape[-2:])
     for axis, option, index in ((0, "--batch", batch), (1, "--head", head)):
         if index is not None:
             if not 0 <= index < weights.shape[axis]:
