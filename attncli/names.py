@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["LABELS", "OUTPUTS", "SCORE_STAGES", "SQUARE", "SUMMARIES"]
+__all__ = ["INPUTS", "LABELS", "OUTPUTS", "SCORE_STAGES", "SQUARE", "SUMMARIES"]
 
 # Stages of the scores: each L × S, as the weights.
 SCORE_STAGES = ("scores", "raw", "capped")
 SQUARE = ("weights", *SCORE_STAGES)
 # What attention gives, in the order in which it is shown.
 OUTPUTS = ("weights", "context", *SCORE_STAGES, "lse")
+# What attention begins with, given or projected.
+INPUTS = ("query", "key", "value")
 # What the weights come to: a list of figures, or of the strongest keys.
 SUMMARIES = ("stats", "top")
 # Lists of words: of queries and keys both, of queries, of keys.

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from attncli.dtypes import widen
+from attncli.errors import UsageError
 from attncli.positions import rope_frequencies
 
 if TYPE_CHECKING:
@@ -157,6 +159,19 @@ class Problem:
             return self
         key, value = self.unread()
         return replace(self, key=key, value=value, unread=None)
+
+    def input(self, name: str) -> Array:
+        """Return query, key or value in the user's axes and the computing dtype, not rotated.
+
+        Raises
+        ------
+        UsageError
+            The problem has no value.
+        """
+        array = getattr(self, name)
+        if array is None:
+            raise UsageError(f"there is no {name}")
+        return self.layout.join(widen(array, self.dtype))
 
     def projected(self, context: Array) -> Array:
         """Return the context, in the user's axes, after the output projection if there is one.

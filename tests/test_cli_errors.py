@@ -171,7 +171,8 @@ CASES = {
     ),
     # outputs
     f"compute {QKV} --show Weight": (
-        ("--show: expected names of weights, context, scores, raw, capped, lse, stats, top; found "
+        ("--show: expected names of weights, context, scores, raw, capped, lse, stats, top, query, "
+        "key, value; found "
         "'Weight'"),
         "did you mean weights?",
     ),
@@ -265,7 +266,8 @@ CASES = {
         "for a file of that name write ./=w.csv",
     ),
     "compute q.csv k.csv --show weights --show wieghts": (
-        ("--show: expected names of weights, context, scores, raw, capped, lse, stats, top; found "
+        ("--show: expected names of weights, context, scores, raw, capped, lse, stats, top, query, "
+        "key, value; found "
         "'wieghts'"),
         "did you mean weights?",
     ),

@@ -417,3 +417,47 @@ def test_embeddings_with_the_sequence_first_come_back_so(folder):
             )
     with pytest.raises(UsageError, match="does not fit embeddings"):
         load("x.npy", wq=wq, wk=wk, wv=wv, layout="sbhd")
+
+
+def test_query_key_and_value_are_shown_as_they_were_projected(matrices, attncli):
+    made = {
+        name: linear(matrices["x"], matrices[f"w{name[0]}"], matrices[f"b{name[0]}"])
+        for name in ("query", "key", "value")
+    }
+    line = ["compute", "x.csv", *WEIGHTS, *BIASES, "--heads", "2", "--rope", "interleaved"]
+    shown = attncli(
+        *line, "--rope-frequencies", "1", "--show", "key,query,value", "-f", "json"
+    ).good()
+    for name, array in made.items():
+        np.testing.assert_allclose(shown.json[name], array, rtol=0, atol=1e-12)
+    line = ["compute", "x.csv", *WEIGHTS, "--tokens", "a,b,c,d,e"]
+    table = attncli(*line, "--show", "key,weights", "--save", "value=v.npy").good().text
+    title, heading, _rule, first = table.splitlines()[:4]
+    assert (title, heading.split()) == ("key", ["0", "1", "2", "3", "4", "5"])
+    expected = linear(matrices["x"], matrices["wk"], None)[0]
+    assert first.split() == ["a", *(f"{number:.4f}" for number in expected)]
+    assert "weights" in table
+    value = linear(matrices["x"], matrices["wv"], None)
+    np.testing.assert_allclose(np.load("v.npy"), value, rtol=0, atol=1e-12)
+
+
+def test_inputs_are_shown_head_by_head_in_the_axes_that_they_have(folder, attncli):
+    q, k = drawn(1, 2, 4, 3, 6), drawn(2, 2, 2, 5, 6)
+    np.save("q.npy", q)
+    np.save("k.npy", k)
+    text = attncli("compute", "q.npy", "k.npy", "--show", "key").good().text
+    titles = [line for line in text.splitlines() if line.startswith("key")]
+    assert titles == [f"key · batch {b} · head {g}" for b in range(2) for g in range(2)]
+    assert f"{k[1, 1, 4, 5]:.4f}" in text
+    ran = attncli("compute", "q.npy", "k.npy", "--show", "value")
+    assert (ran.code, ran.messages[0]) == (2, "error: there is no value")
+    one = attncli("compute", "q.npy", "k.npy", "--show", "query", "--batch", "1").good().text
+    assert one.splitlines()[0] == "query · batch 1 · head 0"
+
+
+def test_what_compute_writes_with_its_inputs_is_finished(folder, attncli):
+    line = ["compute", str(SAMPLES / "sentence.yaml"), "--show", "query,key,weights", "-f", "json"]
+    Path("all.json").write_bytes(attncli(*line).good().out)
+    # Computed again, it would not be causal.
+    assert "0.58" in attncli("heatmap", "all.json").good().text
+    assert json.loads(Path("all.json").read_text())["weights"][0] == [1, 0, 0]

@@ -36,7 +36,7 @@ from attncli.cli.terminal import (
     width,
 )
 from attncli.errors import UsageError
-from attncli.names import OUTPUTS, SUMMARIES
+from attncli.names import INPUTS, OUTPUTS, SUMMARIES
 from attncli.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _names(show: Sequence[str] | None, problem: Problem) -> tuple[str, ...]:
     if not show:
         return OUTPUTS[:2] if problem.value is not None else OUTPUTS[:1]
     names = tuple(dict.fromkeys(name.strip() for names in show for name in names.split(",")))
-    known = (*OUTPUTS, *SUMMARIES)
+    known = (*OUTPUTS, *SUMMARIES, *INPUTS)
     for name in names:
         if name not in known:
             raise UsageError(
@@ -220,8 +220,14 @@ def _print_tables(
     pick: PickOptions,
     average: AverageOptions,
 ) -> None:
+    from attncli.view.answer import input_parts
+
     screen = console(run.color)
     limits = _limits(output, run)
+    for part in input_parts(
+        problem, [name for name in names if name in INPUTS], limits, pick.batch
+    ):
+        screen.print(part)
     arrays = [name for name in names if name in OUTPUTS]
     for part in _array_parts(problem, answer, arrays, limits, pick, average, run):
         screen.print(part)

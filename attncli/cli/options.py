@@ -397,8 +397,8 @@ class OutputOptions:
         list[str] | None,
         Option(
             metavar="NAMES",
-            help="Which of weights, context, scores, raw, capped, lse, stats, top, separated by "
-            "commas. Default: weights,context. Repeatable.",
+            help="Which of weights, context, scores, raw, capped, lse, stats, top, query, key, "
+            "value, separated by commas. Default: weights,context. Repeatable.",
             rich_help_panel=MOST_USED,
         ),
     ] = None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.errors import UsageError
-from attncli.names import OUTPUTS, SQUARE, SUMMARIES
+from attncli.names import INPUTS, OUTPUTS, SQUARE, SUMMARIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ def parse_save(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
     """
     from attncli.save.formats import format_of
 
-    known = (*OUTPUTS, *SUMMARIES)
+    known = (*OUTPUTS, *SUMMARIES, *INPUTS)
     name, separator, path = text.partition("=")
     if not path and (separator or not text):
         raise UsageError(f"--save {text}".rstrip() + ": expected [NAME=]PATH; found no path")
@@ -97,7 +97,8 @@ def results(
     """Return the outputs of these names, as files and machine formats take them."""
     from attncli.save.formats import Results
 
-    arrays = {name: getattr(answer, name) for name in OUTPUTS if name in names}
+    arrays = {name: problem.input(name) for name in INPUTS if name in names}
+    arrays |= {name: getattr(answer, name) for name in OUTPUTS if name in names}
     extra = {name: summaries[name] for name in SUMMARIES if name in names}
     return Results(arrays, problem.query_labels, problem.key_labels, extra)
 

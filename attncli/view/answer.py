@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.result import Attention
 
-__all__ = ["answer_parts", "average_parts"]
+__all__ = ["answer_parts", "average_parts", "input_parts"]
 
 Array = npt.NDArray[Any]
 
@@ -111,6 +111,47 @@ def average_parts(
         sheet = _sheet(problem, "weights", values[:rows], f"{title} · mean of the heads")
         yield from sheet_parts(sheet, limits)
     yield from _more(places, limits)
+
+
+def input_parts(
+    problem: Problem, names: Sequence[str], limits: Limits, batch: int | None = None
+) -> Iterator[RenderableType]:
+    """Yield the tables of query, key and value, batch entry by batch entry and head by head.
+
+    Parameters
+    ----------
+    problem : Problem
+    names : sequence of str
+        Those to show, in this order.
+    limits : Limits
+    batch : int or None
+        What was chosen of a larger problem, for the titles.
+    """
+    layout = problem.layout
+    for name in names:
+        # Packed heads stay side by side, as they were given or projected.
+        array = Layout(layout.axes).split(problem.input(name), 1, name)
+        axes = ("b" if "b" in layout.axes else "") + ("h" if "h" in layout.axes else "")
+        places = _places(axes, (array.shape[0], array.shape[1]))
+        for place in places[: limits.heads]:
+            values = array[place.batch or 0, place.head or 0]
+            title = _Place(*_first(place, (batch, None))).title(name)
+            yield from sheet_parts(_input_sheet(problem, name, values, title), limits)
+        yield from _more(places, limits)
+
+
+def _input_sheet(problem: Problem, name: str, values: Array, title: str) -> Sheet:
+    of_queries = name == "query"
+    return Sheet(
+        title=title,
+        values=values,
+        row_count=len(values),
+        row_labels=problem.query_labels if of_queries else problem.key_labels,
+        column_labels=None,
+        rows_are="queries" if of_queries else "keys",
+        columns_are="columns",
+        shaded=False,
+    )
 
 
 def _more(places: list[_Place], limits: Limits) -> Iterator[RenderableType]:
