@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +14,6 @@ from referee_numpy import plain, softmax
 
 import attncli
 from attncli.view.differences import difference_picture
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Run = Callable[..., Ran]
 QKV = ("q.csv", "k.csv", "v.csv")
@@ -356,3 +354,17 @@ def test_what_a_picture_of_several_wrong_outputs_leaves_out_is_told(
     words = ["--expect", "weights=w.npy", "--expect", "unscaled.npy", "--no-diagnose"]
     ran = attncli("check", *QKV, *words, "--diff", "d.svg")
     assert ran.messages == ["note: the picture shows weights, and not context"]
+
+
+def test_wrong_elements_are_0_only_if_all_of_them_are(tutorial, attncli):
+    Path("wrong.csv").write_text("0,2\n9,4\n")
+    ran = attncli("check", "q.csv", "k.csv", "v.csv", "--expect", "wrong.csv", "--time-limit", "1")
+    assert (ran.code, "every wrong element" in ran.text) == (1, False)
+
+
+def test_the_plain_formula_errs_beside_a_tolerance_that_is_given(tutorial, attncli):
+    Path("near.csv").write_text("2.58684,3.58684\n3.41316,4.41316\n")
+    line = ["check", "q.csv", "k.csv", "v.csv", "--expect", "near.csv", "--atol", "1e-3"]
+    ran = attncli(*line).good()
+    (error,) = re.findall(r"errs by ([^;]+);", ran.text)
+    assert 0 < float(error) < 1e-5

@@ -74,6 +74,10 @@ CASES = {
         "heatmap draws finished weights",
     ),
     "compute q.csv#x k.csv": ("q.csv is one array, it has no member 'x'", ""),
+    f"compute {QKV} --positions sinusoidal": (
+        "positions are added to embeddings, and there are none",
+        "--wq, --wk and --wv",
+    ),
     # shapes
     "compute v.csv k.csv q.csv": (
         ("query (v.csv) has shape (3, 2) and key (k.csv) (3, 3): expected the same width, "

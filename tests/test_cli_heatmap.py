@@ -293,3 +293,14 @@ def test_three_axes_of_finished_weights_are_heads_or_batch_entries(attncli, fold
     assert "of weights (B, L, S) say bsd" in ran.messages[1]
     ran = attncli("heatmap", "w.npy", "--layout", "bsd", "--average-heads")
     assert ran.code == 2
+
+
+def test_a_part_of_a_difference_keeps_its_numbers(folder, attncli):
+    weights = np.full((4, 4), 0.25)
+    np.save("a.npy", weights)
+    np.save("b.npy", np.eye(4))
+    heading = attncli("heatmap", "a.npy", "--minus", "b.npy", "--cols", "1:3").good().text
+    assert [line.split() for line in heading.splitlines() if line.split() == ["1", "2"]]
+    # From the end, too: all three of three rows.
+    rows = attncli("heatmap", "a.npy", "--rows=-4:").good().text
+    assert rows == attncli("heatmap", "a.npy").good().text

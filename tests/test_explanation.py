@@ -162,6 +162,13 @@ def test_the_tutorial_by_hand():
             "key 3 is 3 to the right of position 0, at most 1",
         ),
         (
+            {"window": (0, 0), "query_offset": 0},
+            1,
+            2,
+            "window",
+            "key 2 is 1 to the right of position 1, at most 0",
+        ),
+        (
             {"window": (1, -1), "query_offset": 3},
             0,
             0,

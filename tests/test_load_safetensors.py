@@ -4,6 +4,7 @@ import io
 import json
 import mmap
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -147,3 +148,18 @@ def test_what_the_safetensors_package_writes_is_read(tmp_path):
     numpy.save_file({"q": Q, "k": Q.astype(np.float16)}, path, metadata={"by": "test"})
     np.testing.assert_array_equal(read_array(f"{path}#q").values, Q)
     np.testing.assert_array_equal(read_array(f"{path}#k").values, Q.astype(np.float16))
+
+
+def test_sinks_in_bfloat16_are_numbers(folder, attncli):
+    """As gpt-oss stores them: one logit for each head."""
+    header = {"s": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}
+    words = json.dumps(header).encode()
+    data = np.array([0x3F80, 0x4000], "<u2").tobytes()  # 1 and 2
+    Path("s.safetensors").write_bytes(len(words).to_bytes(8, "little") + words + data)
+    Path("q.csv").write_text("1,0,1,0\n0,1,1,0\n")
+    line = ["compute", "q.csv", "q.csv", "q.csv", "--heads", "2", "--sinks", "s.safetensors#s"]
+    lse = attncli(*line, "--show", "lse", "-f", "json").good().json["lse"]
+    # Head 0 reads (1, 0) and (0, 1), head 1 twice (1, 0).
+    one = np.exp(1 / np.sqrt(2))
+    np.testing.assert_allclose(lse[0], np.log([one + 1 + np.e] * 2), atol=1e-12)
+    np.testing.assert_allclose(lse[1], np.log([2 * one + np.e**2] * 2), atol=1e-12)

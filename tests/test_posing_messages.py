@@ -91,6 +91,13 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Shape", "query has shape (2, 3) and key (3, 2): expected the same width, found 3 and 2",
      "one of them looks transposed (one query or key a row), or the second holds no keys",
      {"query": X, "key": X.T, "value": None}),
+    ("Shape", ("query has shape (2, 6) and key (3, 8): expected the same width of a head, found 3 "
+     "and 4"), None,
+     {"query": np.ones((2, 6)), "key": np.ones((3, 8)), "value": np.ones((3, 4)), "heads": 2}),
+    ("Data", ("alibi_slopes: expected numbers up to 8.50705e+31 in float32, for keys lie up to "
+     "1000001 away; found 1e+35"), None,
+     {"query": np.ones((2, 2, 3)), "key": np.ones((2, 3, 3)), "value": None, "precision": "float32",
+      "alibi_slopes": [1e35], "query_offset": [0, 10**6]}),
     # heads and layout
     ("Usage", "kv_heads cuts packed keys and values; it needs heads beside it", None,
      {"kv_heads": 1}),
@@ -400,3 +407,14 @@ def test_a_mask_whose_opposite_leaves_no_query_without_keys(means: str, read: st
     with pytest.warns(attncli.AttnWarning) as caught:
         attncli.attention(square, square, square, mask=both)
     assert "inverted" not in str(caught[0].message)
+
+
+@pytest.mark.parametrize(("kept", "warned"), [(1, True), (2, False)])
+def test_a_mask_that_keeps_a_tenth_is_doubted(kept: int, warned: bool) -> None:
+    square, mask = np.ones((10, 3)), np.zeros((10, 10), bool)
+    mask[:, :kept] = True
+    if warned:
+        (message,) = advice(query=square, key=square, mask=mask)
+        assert message.startswith("mask lets only 10 % of the pairs attend: is it inverted?")
+    else:
+        pose(square, square, mask=mask)

@@ -22,6 +22,7 @@ from attncli import (
 )
 from attncli.dtypes import as_bfloat16
 from attncli.positions import sinusoidal
+from attncli.projection import as_heads
 
 
 def drawn(seed, *shape):
@@ -210,3 +211,17 @@ def test_blind_queries_have_the_bias_of_the_output_alone():
     problem = pose(np.eye(2), np.eye(2), np.eye(2), wo=np.eye(2), bo=[7, 8], kv_lengths=0)
     with pytest.warns(AttnWarning, match="are 0 there, not NaN; the output projection adds its"):
         assert solve(problem).context.tolist() == [[7, 8]] * 2
+
+
+def test_an_output_projection_that_is_transposed_gets_a_hint():
+    with pytest.raises(ShapeError) as caught:
+        pose(*[np.ones((3, 6))] * 3, heads=2, wo=np.ones((2, 6)))
+    assert caught.value.hint == "wo looks transposed: attncli wants (in, out), as in X · W"
+
+
+def test_heads_are_only_those_that_fit():
+    own = np.zeros((2, 2, 3, 4))
+    assert as_heads(np.ones((2, 3, 8)), own).shape == own.shape
+    assert as_heads(np.ones((3, 3, 8)), own) is None
+    assert as_heads(np.ones((2, 3, 6)), own) is None
+    assert as_heads(None, own) is None

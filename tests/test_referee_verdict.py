@@ -15,6 +15,7 @@ from strategies import problems
 from attncli import AttnError, pose
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.referee import check, comparison, judge
+from attncli.referee.rounding import PRECISIONS, narrowest
 
 
 def test_it_says_where_the_largest_error_is():
@@ -597,3 +598,19 @@ def test_numbers_of_one_decade_are_judged_by_their_significant_digits(form):
         assert check({"weights": weights}, pose(q, k), diagnose=False).passed
         weights[3, 5] *= 1.001
         assert not check({"weights": weights}, pose(q, k), diagnose=False).passed
+
+
+def test_eighths_do_not_tell_a_format_of_16_bits():
+    single = PRECISIONS["float32"]
+    assert narrowest(np.array([0.125, 0.25, 0.5, 0.375]), single) == single
+    # The nearest bfloat16 numbers of 0.1, 0.3, 0.7 and 0.9.
+    near = np.array([0.10009765625, 0.30078125, 0.69921875, 0.8984375])
+    assert narrowest(near, single).name == "bfloat16"
+
+
+def test_one_output_that_has_anothers_shape_ends_the_search_for_names():
+    q, k, v = draw(0, (3, 4), (5, 4), (5, 4))
+    right = plain(q, k, v).astype("f4")
+    report = check({"weights": right, "context": right}, pose(q, k, v), time_limit=1)
+    assert report.told_diagnosis is None
+    assert "no known convention" not in str(report)

@@ -482,3 +482,30 @@ def test_the_rotation_of_the_first_pair_is_worked_out():
     assert f"\\sin 2 = {first:.4f}" in markdown
     assert as_dict(way)["query"]["angles"] == pytest.approx([2, 0.02])
     assert "angles" not in as_text(explain(pose(query, key), query=2))
+
+
+def test_alibi_is_in_the_rule_of_markdown():
+    problem = pose(*[np.eye(3)] * 3, alibi_slopes=True)
+    text = as_markdown(explain(problem, query=1))
+    # One head has the slope 2^-8.
+    assert r"- 0.0039 \, \lvert i + \mathrm{offset} - j \rvert" in text
+
+
+def test_a_product_that_is_only_capped_is_raw():
+    text = str(explain(pose([[1.0, 0, 1]], [[0.0, 1, 1]], [[1.0]], softcap=5), query=0))
+    raw = 1 / math.sqrt(3)
+    assert f"= {raw:.4f}" in text
+    assert "raw(q0 → k0)" in text
+    assert f"score = 5 · tanh({raw:.4f} / 5) = {5 * math.tanh(raw / 5):.4f}" in text
+
+
+def test_numbers_of_embeddings_keep_their_digits_beside_float32():
+    x = np.full((2, 2), 0.1)
+    given = {"wq": np.full((2, 2), 0.3), "wk": np.eye(2), "wv": np.eye(2)}
+    problem = load(x=x, **given, precision="float32")
+    made = as_dict(explain(problem, query=0))["query"]["made"]
+    assert made["embedding"] == [0.1, 0.1]
+
+
+def test_a_query_one_of_whose_keys_is_hidden_is_not_blind():
+    assert explain(pose(*[np.eye(3)] * 3, causal=True), query=0).blind is False
