@@ -348,6 +348,14 @@ def test_a_pooled_map_whose_cells_are_pale_ends_below_its_largest():
     assert make_picture([bright], block=(2, 2), shape=(40, 40)).vmax == bright.values.max()
 
 
+def test_a_few_hundred_cells_are_never_saturated():
+    values = np.full((30, 30), 0.004)
+    values[0, 0], values[1, :9] = 1, 0.1
+    assert make_picture([make_panel(values)]).vmax == 1
+    many = np.tile(values, (2, 2))
+    assert make_picture([make_panel(many)]).vmax < 0.2
+
+
 def test_a_title_may_have_lines_of_its_own():
     panel = make_panel([[0.5, 0.5]])
     assert make_picture([panel], title="one\ntwo\x1b").title == "one\ntwo\\x1b"

@@ -21,6 +21,8 @@ _FEW = 0.05
 # (for cells that show the largest of many weights: fewer than this)
 _FEW_POOLED = 0.5
 _MUCH = 0.1
+# Of fewer cells a reader compares each with each: none is saturated.
+_MANY = 1000
 # ... this share is saturated, so that the others get colours.
 _SATURATED = 0.02
 
@@ -32,7 +34,8 @@ def ceiling(panels: Sequence[Panel], *, pooled: bool = False) -> float:
     and the other cells hold more than a tenth of the attention. A scale up to
     the largest would then leave the picture white, as with a long causal map, whose first
     rows have weights near 1. There the scale ends at the weight that 1 cell in 50 exceeds,
-    rounded up to two digits. Cells of weight 0 do not count. In a pooled map, whose cells
+    rounded up to two digits. Cells of weight 0 do not count, and of fewer than 1,000 cells,
+    each a weight, the scale ends at the largest. In a pooled map, whose cells
     show the largest of many weights, half of the cells must lie above a twentieth.
 
     Parameters
@@ -51,6 +54,8 @@ def ceiling(panels: Sequence[Panel], *, pooled: bool = False) -> float:
     if not seen.size:
         return 1.0
     largest = float(seen.max())
+    if seen.size < _MANY and not pooled:
+        return largest
     # Shares of the largest cannot overflow when they are added.
     shares = np.asarray(seen / largest, dtype=np.float64)
     pale = shares < _PALE
