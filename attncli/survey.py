@@ -24,17 +24,24 @@ class Survey:
     ----------
     minimum, maximum : float, int or bool, or None
         Of the finite numbers; None where there are none.
-    nonfinite : int
-        How many are NaN, inf or −inf.
+    nan, inf, minus_inf : int
+        How many are none.
     """
 
     minimum: float | None
     maximum: float | None
-    nonfinite: int
+    nan: int = 0
+    inf: int = 0
+    minus_inf: int = 0
+
+    @property
+    def nonfinite(self) -> int:
+        """How many are NaN, inf or −inf."""
+        return self.nan + self.inf + self.minus_inf
 
 
 def survey(array: npt.NDArray[Any]) -> Survey:
-    """Return the range of an array and the count of its non-finite numbers.
+    """Return the range of an array and the counts of its non-finite numbers.
 
     Parameters
     ----------
@@ -44,19 +51,20 @@ def survey(array: npt.NDArray[Any]) -> Survey:
     Examples
     --------
     >>> survey(np.array([1.0, -np.inf, 3.0]))
-    Survey(minimum=1.0, maximum=3.0, nonfinite=1)
+    Survey(minimum=1.0, maximum=3.0, nan=0, inf=0, minus_inf=1)
     """
     flat = array.ravel(order="K")
-    minima, maxima, nonfinite = [], [], 0
+    minima, maxima, odd = [], [], np.zeros(3, np.int64)
     for start in range(0, flat.size, _BLOCK):
         block = flat[start : start + _BLOCK]
         wide = readable(block)
         finite = _finite(wide)
-        nonfinite += wide.size - finite.size
+        if finite.size < wide.size:
+            odd += [np.count_nonzero(test(wide)) for test in (np.isnan, np.isposinf, np.isneginf)]
         if finite.size:
             minima.append(finite.min().item())
             maxima.append(finite.max().item())
-    return Survey(min(minima, default=None), max(maxima, default=None), nonfinite)
+    return Survey(min(minima, default=None), max(maxima, default=None), *odd.tolist())
 
 
 def _finite(block: npt.NDArray[Any]) -> npt.NDArray[Any]:

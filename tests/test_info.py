@@ -42,6 +42,8 @@ def test_survey_is_what_a_loop_finds(array):
     finite = [number for number in numbers if math.isfinite(number)]
     found = survey(array)
     assert found.nonfinite == len(numbers) - len(finite)
+    assert found.nan == sum(math.isnan(number) for number in numbers)
+    assert found.inf == numbers.count(math.inf)
     assert found.minimum == (min(finite) if finite else None)
     assert found.maximum == (max(finite) if finite else None)
 
@@ -50,17 +52,17 @@ def test_survey_goes_block_by_block(monkeypatch):
     monkeypatch.setattr("attncli.survey._BLOCK", 7)
     array = np.arange(100.0).reshape(10, 10)
     array[3, 3], array[9, 9] = np.nan, np.inf
-    assert survey(array) == Survey(0.0, 98.0, 2)
-    assert survey(np.asfortranarray(array)) == Survey(0.0, 98.0, 2)
-    assert survey(array[:, ::2]) == Survey(0.0, 98.0, 0)
+    assert survey(array) == Survey(0.0, 98.0, nan=1, inf=1)
+    assert survey(np.asfortranarray(array)) == Survey(0.0, 98.0, nan=1, inf=1)
+    assert survey(array[:, ::2]) == Survey(0.0, 98.0)
 
 
 def test_survey_of_bfloat16_integers_and_booleans():
     bits = np.array([0x3F80, 0xC000, 0x7F80], np.uint16)  # 1, −2, inf
-    assert survey(as_bfloat16(bits)) == Survey(-2.0, 1.0, 1)
+    assert survey(as_bfloat16(bits)) == Survey(-2.0, 1.0, inf=1)
     large = np.array([2**62 + 1, -(2**62) - 1])
-    assert survey(large) == Survey(-(2**62) - 1, 2**62 + 1, 0)
-    assert survey(np.array([True, False])) == Survey(minimum=False, maximum=True, nonfinite=0)
+    assert survey(large) == Survey(-(2**62) - 1, 2**62 + 1)
+    assert survey(np.array([True, False])) == Survey(minimum=False, maximum=True)
 
 
 def test_one_array_of_each_format(attncli, folder):
@@ -132,7 +134,7 @@ def test_headers_are_enough_without_numbers(attncli, folder):
     (entry,) = told(attncli, "a.npy", "--no-numbers")
     assert entry["members"] == [
         {"name": "", "shape": [2, 2], "dtype": "float64", "min": None, "max": None,
-         "nonfinite": None, "note": None}
+         "nonfinite": None, "nan": None, "inf": None, "minus_inf": None, "note": None}
     ]  # fmt: skip
 
 
@@ -245,7 +247,7 @@ def test_labels_are_told_alike_of_every_kind_and_whole_in_a_pipe(attncli, folder
 def test_a_narrow_terminal_loses_no_number(folder, width):
     np.savez("p.npz", query=np.array([[0.25, np.nan], [-1.5, 3.0]]), in_proj_weight=np.eye(2))
     words = printed("p.npz", width).replace("\n", "")
-    for text in ("in_proj_weight", "2×2", "float64", "-1.5", "NaN/inf"):
+    for text in ("in_proj_weight", "2×2", "float64", "-1.5", "1 NaN"):
         assert text in words
     assert ("dtype" in words) is (width > 56)
 
@@ -255,3 +257,16 @@ def test_structures_are_named_in_a_word(attncli, folder):
     (entry,) = told(attncli, "s.npy")
     assert entry["members"][0]["dtype"] == "structured"
     assert "fortran_order" not in attncli("info", "s.npy").text
+
+
+def test_what_is_not_finite_is_told_apart(attncli, folder):
+    mask = np.zeros((6, 6))
+    mask[np.triu_indices(6, 1)] = -np.inf
+    np.save("mask.npy", mask)
+    row = attncli("info", "mask.npy").good().text.splitlines()[3].split()
+    assert row == ["6×6", "float64", "0", "0", "15", "-inf"]
+    np.save("odd.npy", np.array([[np.nan, np.inf, 2.0], [np.nan, 1.0, 0.0]]))
+    assert "2 NaN, 1 inf" in attncli("info", "odd.npy").good().text
+    (entry,) = told(attncli, "odd.npy")
+    counts = ("nonfinite", "nan", "inf", "minus_inf")
+    assert [entry["members"][0][name] for name in counts] == [3, 2, 1, 0]

@@ -125,7 +125,9 @@ def _in_words(shape: str, dtype: str, least: str, most: str, nonfinite: str) -> 
     words = " ".join(part for part in (shape, dtype) if part)
     if least:
         words += f", {least} to {most}"
-    return f"{words}, NaN/inf {nonfinite}" if nonfinite else words
+    if nonfinite == "0":
+        nonfinite = "all finite"
+    return f"{words}, {nonfinite}" if nonfinite else words
 
 
 def _note(text: str) -> str:
@@ -143,7 +145,9 @@ def _numbers(member: MemberInfo) -> tuple[str, str, str]:
         return "", "", ""
     ends = (member.numbers.minimum, member.numbers.maximum)
     least, most = ("" if end is None else _number(end) for end in ends)
-    return least, most, str(member.numbers.nonfinite)
+    odd = member.numbers
+    counts = (("NaN", odd.nan), ("inf", odd.inf), ("-inf", odd.minus_inf))
+    return least, most, ", ".join(f"{count:,} {kind}" for kind, count in counts if count) or "0"
 
 
 def _number(value: float) -> str:
@@ -188,6 +192,9 @@ def _member_dict(member: MemberInfo) -> dict[str, Any]:
         "min": None if numbers is None else numbers.minimum,
         "max": None if numbers is None else numbers.maximum,
         "nonfinite": None if numbers is None else numbers.nonfinite,
+        "nan": None if numbers is None else numbers.nan,
+        "inf": None if numbers is None else numbers.inf,
+        "minus_inf": None if numbers is None else numbers.minus_inf,
         "note": member.note,
     }
 
