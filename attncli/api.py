@@ -13,13 +13,14 @@ from attncli.engine import Progress, attend, result_shapes
 from attncli.errors import UsageError
 from attncli.names import OUTPUTS
 from attncli.posing import pose
+from attncli.positions import BASE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     import numpy.typing as npt
 
-    from attncli.positions import Pairing
+    from attncli.names import Align, MaskMeans, Pairing
     from attncli.problem import Problem, Score
     from attncli.result import Attention
 
@@ -33,20 +34,20 @@ def attention(
     *,
     scale: float | None = None,
     mask: npt.ArrayLike | None = None,
-    mask_means: Literal["keep", "drop"] = "keep",
+    mask_means: MaskMeans = "keep",
     bias: npt.ArrayLike | None = None,
     key_padding_mask: npt.ArrayLike | None = None,
     kv_lengths: npt.ArrayLike | None = None,
     query_lengths: npt.ArrayLike | None = None,
     causal: bool = False,
-    causal_align: Literal["top-left", "bottom-right"] | None = None,
+    causal_align: Align | None = None,
     query_offset: npt.ArrayLike | None = None,
     window: int | Sequence[int | None] | None = None,
     softcap: float | None = None,
     alibi_slopes: bool | npt.ArrayLike | None = None,
     sinks: npt.ArrayLike | None = None,
     rope: Pairing | None = None,
-    rope_base: float = 10000.0,
+    rope_base: float = BASE,
     rope_frequencies: npt.ArrayLike | None = None,
     score: Score = "dot",
     score_weight: npt.ArrayLike | None = None,

@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
-__all__ = ["INPUTS", "LABELS", "OUTPUTS", "SCORE_STAGES", "SQUARE", "SUMMARIES"]
+from typing import Literal
+
+__all__ = [
+    "INPUTS",
+    "LABELS",
+    "OUTPUTS",
+    "SCHEMA",
+    "SCORE_STAGES",
+    "SQUARE",
+    "SUMMARIES",
+    "Align",
+    "MaskMeans",
+    "Pairing",
+]
+
+# Where the first query stands, and what true means in a mask.
+Align = Literal["top-left", "bottom-right"]
+MaskMeans = Literal["keep", "drop"]
+# Which components of query and key are rotated together.
+Pairing = Literal["half", "interleaved"]
+# Of JSON and YAML: another number where a reader has to be changed.
+SCHEMA = 1
 
 # Stages of the scores: each L × S, as the weights.
 SCORE_STAGES = ("scores", "raw", "capped")

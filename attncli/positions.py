@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+if TYPE_CHECKING:
+    from attncli.names import Pairing
+
 __all__ = [
-    "Pairing",
+    "BASE",
     "alibi_slopes",
     "rope_frequencies",
     "rotate",
@@ -17,7 +20,8 @@ __all__ = [
     "sinusoidal",
 ]
 
-Pairing = Literal["half", "interleaved"]
+# The base of the frequencies in both papers.
+BASE = 10000.0
 
 
 def sinusoidal(length: int, width: int, *, first: int = 0) -> npt.NDArray[np.float64]:
@@ -50,7 +54,7 @@ def sinusoidal(length: int, width: int, *, first: int = 0) -> npt.NDArray[np.flo
     array([[0.    , 1.    , 0.    , 1.    ],
            [0.8415, 0.5403, 0.01  , 1.    ]])
     """
-    frequency = 10000.0 ** (-np.arange(0, width, 2, dtype=np.float64) / width)
+    frequency = BASE ** (-np.arange(0, width, 2, dtype=np.float64) / width)
     position = np.arange(first, first + length, dtype=np.float64)
     angle = np.multiply.outer(position, frequency)
     encoding = np.empty((length, width))

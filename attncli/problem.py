@@ -15,13 +15,13 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.errors import UsageError
-from attncli.positions import rope_frequencies
+from attncli.positions import BASE, rope_frequencies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attncli.layout import Layout
-    from attncli.positions import Pairing
+    from attncli.names import MaskMeans, Pairing
     from attncli.projection import OutputProjection, Projected
     from attncli.visibility import Visibility
 
@@ -49,7 +49,7 @@ class Rope(NamedTuple):
     """
 
     pairing: Pairing
-    base: float = 10000.0
+    base: float = BASE
     frequencies: tuple[float, ...] | None = None
 
     def of_width(self, width: int) -> npt.NDArray[np.float64]:
@@ -123,7 +123,7 @@ class Problem:
     sinks: Array | None = None
     rope: Rope | None = None
     output: OutputProjection | None = None
-    mask_means: Literal["keep", "drop"] = "keep"
+    mask_means: MaskMeans = "keep"
     query_labels: tuple[str, ...] | None = None
     key_labels: tuple[str, ...] | None = None
     unread: Callable[[], tuple[Array, Array | None]] | None = None

@@ -13,6 +13,7 @@ from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import SHOWN, Bfloat16, Color
 from attncli.cli.terminal import advice, console, is_terminal, piped_in, print_text, say_error
 from attncli.errors import AttnError, UsageError
+from attncli.names import SCHEMA
 from attncli.text import json_text
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _inspected(files: list[str], options: InfoOptions) -> tuple[list[FileInfo], 
 def _print_json(found: list[FileInfo]) -> None:
     from attncli.view.info import info_dict
 
-    print_text(json_text({"schema": 1, "files": [info_dict(each) for each in found]}))
+    print_text(json_text({"schema": SCHEMA, "files": [info_dict(each) for each in found]}))
 
 
 def _print_tables(found: list[FileInfo], color: str) -> None:

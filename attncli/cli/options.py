@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from attncli.errors import UsageError
+from attncli.names import Align, MaskMeans, Pairing
 
 __all__ = [
     "JUDGING",
@@ -116,7 +117,7 @@ class ProblemOptions:
         ),
     ] = None
     rope: Annotated[
-        Literal["half", "interleaved"] | None,
+        Pairing | None,
         Option(
             help="Apply rotary embeddings to query and key first; queries start at the offset.",
             rich_help_panel=SCORES,
@@ -159,7 +160,7 @@ class ProblemOptions:
         ),
     ] = None
     mask_means: Annotated[
-        Literal["keep", "drop"] | None,
+        MaskMeans | None,
         Option(
             help="keep: true may attend (PyTorch SDPA, JAX, Keras, ONNX). drop: true is hidden "
             "(nn.MultiheadAttention). Default: keep.",
@@ -191,7 +192,7 @@ class ProblemOptions:
         ),
     ] = None
     causal_align: Annotated[
-        Literal["top-left", "bottom-right"] | None,
+        Align | None,
         Option(
             help="top-left aligns the first query with the first key (PyTorch, JAX, ONNX without a "
             "cache), bottom-right the last query with the last key (FlashAttention, decoding with "

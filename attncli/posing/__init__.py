@@ -7,10 +7,11 @@ behind it.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from attncli import arguments
 from attncli.arguments import Names
+from attncli.names import MaskMeans
 from attncli.padding import check_query, without_padding
 from attncli.posing.inputs import advise_on_axes, inputs, output_projection
 from attncli.posing.rules import labels_of, rules_of, standing
@@ -25,6 +26,7 @@ from attncli.posing.scores import (
     slopes_of,
     softcap_of,
 )
+from attncli.positions import BASE
 from attncli.problem import Problem
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from attncli.positions import Pairing
+    from attncli.names import Align, Pairing
     from attncli.problem import Score
 
 __all__ = ["pose"]
@@ -48,20 +50,20 @@ def pose(
     *,
     scale: float | None = None,
     mask: ArrayLike | None = None,
-    mask_means: Literal["keep", "drop"] = "keep",
+    mask_means: MaskMeans = "keep",
     bias: ArrayLike | None = None,
     key_padding_mask: ArrayLike | None = None,
     kv_lengths: ArrayLike | None = None,
     query_lengths: ArrayLike | None = None,
     causal: bool = False,
-    causal_align: Literal["top-left", "bottom-right"] | None = None,
+    causal_align: Align | None = None,
     query_offset: ArrayLike | None = None,
     window: int | Sequence[int | None] | None = None,
     softcap: float | None = None,
     alibi_slopes: bool | ArrayLike | None = None,
     sinks: ArrayLike | None = None,
     rope: Pairing | None = None,
-    rope_base: float = 10000.0,
+    rope_base: float = BASE,
     rope_frequencies: ArrayLike | None = None,
     score: Score = "dot",
     score_weight: ArrayLike | None = None,
@@ -113,7 +115,7 @@ def pose(
     q, k, v, form = inputs(say, query, key, value, heads=heads, kv_heads=kv_heads, layout=layout)
     shape = (*q.shape[:3], k.shape[2])
     # Before they are compared with words: an array compares item by item.
-    arguments.choice("mask_means", mask_means, ("keep", "drop"))
+    arguments.choice("mask_means", mask_means, get_args(MaskMeans))
     arguments.choice("score", score, _SCORES)
     visible = rules_of(
         say,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from attncli import arguments
 from attncli.arguments import shape_text, warn
 from attncli.errors import ShapeError, UsageError
+from attncli.names import Align
 from attncli.polarity import inverted, leaves_little
 from attncli.text import counted
 from attncli.visibility import Visibility
@@ -112,7 +113,7 @@ def _placed(
         if moves and visible.queries != visible.keys:
             _advise_on_alignment(visible)
         return visible
-    if arguments.choice("causal_align", align, ("top-left", "bottom-right")) == "top-left":
+    if arguments.choice("causal_align", align, get_args(Align)) == "top-left":
         return visible
     _advise_on_padded_queries(visible)
     return visible._replace(offsets=visible.bottom_right)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,9 @@ from attncli.arguments import shape_text
 from attncli.array_likes import as_ndarray
 from attncli.dtypes import readable
 from attncli.errors import DataError, ShapeError, UsageError
+from attncli.names import Pairing
 from attncli.posing.rules import to_weights
+from attncli.positions import BASE
 from attncli.positions import alibi_slopes as paper_slopes
 from attncli.problem import Rope
 from attncli.text import counted
@@ -21,7 +23,6 @@ from attncli.text import counted
 if TYPE_CHECKING:
     from attncli.arguments import Names
     from attncli.layout import Layout
-    from attncli.positions import Pairing
     from attncli.visibility import Visibility
 
 __all__ = [
@@ -38,8 +39,6 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, int, int, int]
-
-_ROPE_BASE = 10000.0
 
 
 def scale_of(scale: object, score: str, width: int, dtype: np.dtype[Any]) -> float:
@@ -105,13 +104,13 @@ def rope_of(say: Names, rope: object, base: object, frequencies: object, width: 
     """Return the checked rotary embedding, or None."""
     base = arguments.positive_number("rope_base", base)
     if rope is None:
-        for name, given in (("rope_base", base != _ROPE_BASE), ("rope_frequencies", frequencies)):
+        for name, given in (("rope_base", base != BASE), ("rope_frequencies", frequencies)):
             if given is not None and given is not False:
                 raise UsageError(f"{name} is only for rope", hint="give rope half or interleaved")
         return None
-    pairing = cast("Pairing", arguments.choice("rope", rope, ("half", "interleaved")))
+    pairing = cast("Pairing", arguments.choice("rope", rope, get_args(Pairing)))
     if frequencies is not None:
-        if base != _ROPE_BASE:
+        if base != BASE:
             raise UsageError("rope_base and rope_frequencies both say how fast pairs turn")
         return Rope(pairing, base, _frequencies(say("rope_frequencies"), frequencies, width))
     if width % 2:

@@ -6,15 +6,16 @@ where no option does the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.positions import alibi_slopes
+from attncli.positions import BASE, alibi_slopes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from attncli.names import Align
     from attncli.problem import Problem
 
 __all__ = [
@@ -32,7 +33,6 @@ __all__ = [
     "without_rope",
 ]
 
-Align = Literal["top-left", "bottom-right"]
 _MASKS = {"mask": "--mask", "key_padding_mask": "--key-padding-mask"}
 
 
@@ -132,7 +132,7 @@ def without_rope(problem: Problem) -> str:
     words = "--rope"
     if problem.rope is not None and problem.rope.frequencies is not None:
         words += " and --rope-frequencies"
-    elif problem.rope is not None and problem.rope.base != 10000:
+    elif problem.rope is not None and problem.rope.base != BASE:
         words += " and --rope-base"
     return without_placed("--rope", words)(problem)
 

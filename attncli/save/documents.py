@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from attncli.errors import OutputError
+from attncli.names import SCHEMA
 from attncli.save.numbers import number_lines
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from attncli.save.results import Results
 
 __all__ = ["write_json", "write_yaml"]
-
-_SCHEMA = 1
 
 
 class _Notation(NamedTuple):
@@ -50,7 +49,7 @@ def write_yaml(stream: BinaryIO, results: Results) -> None:
 
 
 def _entries(results: Results) -> Iterator[tuple[str, object]]:
-    yield "schema", _SCHEMA
+    yield "schema", SCHEMA
     yield from results.arrays.items()
     for name in ("query_labels", "key_labels"):
         labels = getattr(results, name)

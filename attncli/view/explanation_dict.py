@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attncli.names import SCHEMA
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -14,8 +16,6 @@ if TYPE_CHECKING:
     from attncli.problem import Rope
 
 __all__ = ["as_dict"]
-
-_SCHEMA = 1
 
 
 def as_dict(explanation: Explanation) -> dict[str, object]:
@@ -35,7 +35,7 @@ def as_dict(explanation: Explanation) -> dict[str, object]:
     """
     exact = _Exact(explanation.dtype)
     return {
-        "schema": _SCHEMA,
+        "schema": SCHEMA,
         "query": {
             "index": explanation.query,
             "label": explanation.query_label,

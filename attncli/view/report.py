@@ -6,6 +6,7 @@ import math
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+from attncli.names import SCHEMA
 from attncli.referee.wording import diagnosis_lines, place_text, verdict_lines
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def as_dict(report: CheckReport) -> dict[str, Any]:
     """
     diagnosis = report.diagnosis
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "passed": report.passed,
         "outputs": [_plain(verdict) for verdict in report.verdicts],
         "unjudged": report.unjudged,

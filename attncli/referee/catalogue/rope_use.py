@@ -22,7 +22,7 @@ from attncli.referee.recipe import Recipe, vary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.positions import Pairing
+    from attncli.names import Pairing
     from attncli.problem import Problem
 
 __all__ = ["ROPE_USE"]
