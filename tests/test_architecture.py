@@ -205,3 +205,15 @@ def test_what_is_handed_out_is_taken() -> None:
         word for path in every for word in set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
     )
     assert {name for path in FILES for name in handed_out(path) if files[name] == 1} == set()
+
+
+def test_the_map_for_contributors_names_every_part():
+    guide = ROOT / ".github/CONTRIBUTING.md"
+    if not guide.exists():
+        pytest.skip("a copy without it")
+    text = guide.read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    named = Counter(name for row in rows for name in re.findall(r"`(\w+)`", row))
+    parts = {part_of(path) for path in FILES} - {"__init__", "__main__", "_version"}
+    assert set(named) == parts
+    assert max(named.values()) == 1
