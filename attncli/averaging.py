@@ -18,6 +18,7 @@ from attncli.result import Attention
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from attncli.engine import Progress
     from attncli.problem import Problem
 
 __all__ = ["average_weights", "refuse_without_heads", "solve_averaged"]
@@ -33,7 +34,7 @@ def refuse_without_heads(axes: str) -> None:
 
 
 def average_weights(
-    problem: Problem, *, threads: int | None = None
+    problem: Problem, *, threads: int | None = None, progress: Progress | None = None
 ) -> tuple[npt.NDArray[Any], int]:
     """Return the mean of the weights over the heads, holding at most two heads at once.
 
@@ -42,6 +43,8 @@ def average_weights(
     problem : Problem
         With a head axis.
     threads : int, optional
+    progress : callable, optional
+        Called with the heads done and the heads in all.
 
     Returns
     -------
@@ -57,13 +60,27 @@ def average_weights(
         weights = np.asarray(answer.weights)
         total = weights if total is None else np.add(total, weights, out=total)
         fully_masked += masked
+        if progress is not None:
+            progress(head + 1, heads)
     return np.asarray(total) / heads, fully_masked
 
 
 def solve_averaged(
-    problem: Problem, outputs: Collection[str], *, threads: int | None = None
+    problem: Problem,
+    outputs: Collection[str],
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
 ) -> Attention:
     """Return the same as `attncli.solve`, but with weights averaged over the heads.
+
+    Parameters
+    ----------
+    problem : Problem
+    outputs : collection of str
+    threads : int, optional
+    progress : callable, optional
+        As for `average_weights`.
 
     Raises
     ------
@@ -82,7 +99,7 @@ def solve_averaged(
     answer = solve(problem, others, threads=threads) if others else Attention()
     if not others:
         advise(problem)
-    weights, fully_masked = average_weights(problem, threads=threads)
+    weights, fully_masked = average_weights(problem, threads=threads, progress=progress)
     if fully_masked and not others:
         warn(blind_advice(problem, fully_masked))
     return replace(answer, weights=weights)

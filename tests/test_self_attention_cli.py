@@ -11,7 +11,8 @@ from linear_oracle import linear, positions
 from oracle import attention_oracle
 from process import ROOT, run
 
-from attncli import UsageError, solve
+from attncli import UsageError, pose, solve
+from attncli.averaging import solve_averaged
 from attncli.loaded import load
 
 SAMPLES = ROOT / "samples"
@@ -461,3 +462,13 @@ def test_what_compute_writes_with_its_inputs_is_finished(folder, attncli):
     # Computed again, it would not be causal.
     assert "0.58" in attncli("heatmap", "all.json").good().text
     assert json.loads(Path("all.json").read_text())["weights"][0] == [1, 0, 0]
+
+
+def test_averages_say_how_far_they_are():
+    x, told = drawn(1, 3, 5, 4), []
+    answer = solve_averaged(
+        pose(x, x, x, layout="hsd"), ("weights",), progress=lambda *done: told.append(done)
+    )
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    each = [attention_oracle(x[h], x[h], x[h])["weights"] for h in range(3)]
+    np.testing.assert_allclose(answer.weights, np.mean(each, axis=0), atol=1e-12)

@@ -187,11 +187,11 @@ def _solve(
     from attncli.api import solve
     from attncli.cli.progress import progress_bar
 
-    if average.average_heads:
-        from attncli.averaging import solve_averaged
-
-        return solve_averaged(problem, names, threads=run.threads)
     with progress_bar(quiet=run.quiet) as progress:
+        if average.average_heads:
+            from attncli.averaging import solve_averaged
+
+            return solve_averaged(problem, names, threads=run.threads, progress=progress)
         return solve(problem, names, threads=run.threads, into=into, progress=progress)
 
 
