@@ -92,7 +92,8 @@ def formulas(text):
     joined = []
     for line in text.splitlines():
         # What is wrapped goes on below the first equals sign.
-        if line.startswith("   ") and not NAMED.match(line):
+        key = re.match(r"\s*k(\d+|\(.*\)) = ", line)
+        if line.startswith("   ") and not NAMED.match(line) and not key:
             joined[-1] += " " + line.strip()
         else:
             joined.append(line)
@@ -482,6 +483,18 @@ def test_the_rotation_of_the_first_pair_is_worked_out():
     assert f"\\sin 2 = {first:.4f}" in markdown
     assert as_dict(way)["query"]["angles"] == pytest.approx([2, 0.02])
     assert "angles" not in as_text(explain(pose(query, key), query=2))
+    # At position 1 a key of ones turns by 1 and by 0.01.
+    turned = [
+        math.cos(1) - math.sin(1),
+        math.cos(0.01) - math.sin(0.01),
+        math.cos(1) + math.sin(1),
+        math.cos(0.01) + math.sin(0.01),
+    ]
+    rounded = ", ".join(f"{number:.4f}".rstrip("0") for number in turned)
+    assert f"k1 = (1, 1, 1, 1) rotated ({rounded})" in text
+    assert rf"\tilde k_{{1}} = \left({rounded}\right)" in markdown
+    assert as_dict(way)["keys"][1]["given"] == [1, 1, 1, 1]
+    assert as_dict(way)["keys"][1]["vector"] == pytest.approx(turned)
 
 
 def test_alibi_is_in_the_rule_of_markdown():

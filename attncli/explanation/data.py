@@ -76,8 +76,8 @@ class KeyStep:
     ----------
     index : int
     label : str or None
-    key : ndarray (D,)
-        As it is compared: rotated where there is rope.
+    given, key : ndarray (D,)
+        The key as stored, and as it is compared: rotated if there is rope.
     products : ndarray (D,) of float64
         q_d · k_d; v_d · tanh(q_d + k_d) for the additive score.
     dot : float
@@ -102,6 +102,7 @@ class KeyStep:
 
     index: int
     label: str | None
+    given: Array
     key: Array
     products: Array
     dot: float

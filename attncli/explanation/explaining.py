@@ -205,6 +205,7 @@ def _step(row: QueryRow, index: int) -> KeyStep:
     return KeyStep(
         index=index,
         label=None if problem.key_labels is None else problem.key_labels[index],
+        given=widen(problem.key[0, 0, index], problem.dtype),
         key=key,
         products=products,
         dot=_sum(products),

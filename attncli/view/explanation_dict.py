@@ -125,6 +125,7 @@ def _key(step: KeyStep, exact: _Exact) -> dict[str, object]:
     return {
         "index": step.index,
         "label": step.label,
+        "given": exact.row(step.given),
         "vector": exact.row(step.key),
         "products": exact.row(step.products),
         "dot": exact.number(step.dot),

@@ -186,6 +186,10 @@ def score_lines(
         why = "; ".join(f"{reason.rule}: {reason.words}" for reason in step.hidden)
         yield Line(f"score{arrow}", (f"−inf, hidden by {why}",), note=True)
         return
+    if explanation.rope is not None:
+        given, turned = (vector_pieces(notation, v, room // 2) for v in (step.given, step.key))
+        key = name if step.label is None else f"k({name})"
+        yield Line(key, (*given, "rotated", *turned))
     yield Line(
         score_names(explanation)[0] + arrow, tuple(_raw_pieces(explanation, step, notation, room))
     )

@@ -190,6 +190,11 @@ def _seen_key(explanation: Explanation, step: KeyStep, arrow: str, latex: Latex)
     number = latex.number
     added = _added(explanation, step, latex)
     first, second = score_names(explanation)
+    if explanation.rope is not None:
+        name = _key_name(explanation, step)
+        key = name if step.label is None else f"k_{{{name}}}"
+        turned = rf"\tilde {key} = {latex.vector(step.key)}"
+        yield rf"{key} = {latex.vector(step.given)}, \quad {turned}"
     raw = _scaled(explanation, _products(explanation, step, latex), latex)
     yield rf"\mathrm{{{first}}}{arrow} = {raw} = {number(step.raw)}"
     if explanation.softcap is not None:
