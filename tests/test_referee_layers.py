@@ -86,6 +86,24 @@ def test_all_biases_and_all_weights(seed):
     }
 
 
+def test_heads_that_are_not_joined():
+    layer = Layer(0)
+    q, k, v = (layer.x @ layer.given[f"w{n}"] + layer.given[f"b{n}"] for n in "qkv")
+    heads = attend(q, k, v).reshape(BATCH, TOKENS, HEADS, -1).transpose(0, 2, 1, 3)
+    packed = pose(q, k, v, heads=HEADS)
+    assert named(check(heads.astype("f4"), packed)) == {"heads_not_joined"}
+    one = pose(q[:1], k[:1], v[:1], heads=HEADS)
+    assert named(check(heads[0].astype("f4"), one)) == {"heads_not_joined"}
+
+
+def test_another_number_of_heads_is_told():
+    layer = Layer(0)
+    q, k, v = (layer.x @ layer.given[f"w{n}"] for n in "qkv")
+    weights = np.full((BATCH, 2 * HEADS, TOKENS, TOKENS), 1 / TOKENS, "f4")
+    report = check({"weights": weights}, pose(q, k, v, heads=HEADS), time_limit=1)
+    assert "the file has 8 heads, the answer 4 heads" in str(report)
+
+
 @pytest.mark.parametrize("times", [2, 4, 8])
 def test_the_output_bias_is_added_on_every_device(times):
     layer = Layer(0)

@@ -614,3 +614,14 @@ def test_one_output_that_has_anothers_shape_ends_the_search_for_names():
     report = check({"weights": right, "context": right}, pose(q, k, v), time_limit=1)
     assert report.told_diagnosis is None
     assert "no known convention" not in str(report)
+
+
+def test_products_that_cancel_may_err_as_their_terms_do():
+    """The plain formula may be exact by luck where another right one is not."""
+    q, k = np.array([[-0.544, -0.3296, 0.904, -1.228]]), np.array([[-1.107, -0.4204, 1.112, 1.435]])
+    exact = attention_oracle(q, k, [[1.0]], scale=0.3)["raw"]
+    terms = 0.3 * np.abs(q * k).sum()
+    for step in (-1, 1):
+        near = exact + step * np.finfo("f8").eps * terms
+        assert check({"raw": near}, pose(q, k, scale=0.3)).passed
+    assert not check({"raw": exact + 1e-14}, pose(q, k, scale=0.3), time_limit=0).passed

@@ -89,8 +89,9 @@ def _left(cases: Sequence[Case], recipes: Sequence[Recipe]) -> float:
         outputs = _outputs(case, recipe)
         for name, found in case.files.items():
             made = case.shaped(recipe, outputs, name)
-            error = found - made if made.shape == found.shape else np.array([np.inf])
-            total += root_mean_square(error[np.isfinite(error)])
+            if made.shape == found.shape:
+                both = np.isfinite(found) & np.isfinite(made)
+                total += root_mean_square(found[both] - made[both])
     return total
 
 

@@ -203,6 +203,8 @@ def _sizes(recipe: Recipe, exact: Outputs, names: Iterable[str]) -> dict[str, fl
         if name == "context":
             # Values of either sign may cancel; what is rounded is the sum of their sizes.
             array = _context_sizes(recipe.problem, exact["weights"])
+        elif name in SCORE_STAGES and recipe.problem.score == "dot":
+            array = np.maximum(array, _product_sizes(recipe.problem))
         array = array[np.isfinite(array)]
         sizes[name] = _typical(name, array) if array.size else 0.0
         if name == "lse":  # the logarithm of a sum near 1 carries the error of the sum
@@ -213,6 +215,12 @@ def _sizes(recipe: Recipe, exact: Outputs, names: Iterable[str]) -> dict[str, fl
 def _typical(name: str, sizes: Array) -> float:
     """Return the size of a typical element: of scores, which a bias makes huge, the median."""
     return float(np.median(sizes) if name in SCORE_STAGES else np.max(sizes))
+
+
+def _product_sizes(problem: Problem) -> Array:
+    """Return the sums of the sizes of what is added up in each product, scaled."""
+    query, key = (np.abs(widen(array, np.float64)) for array in (problem.query, problem.key))
+    return np.asarray(abs(problem.scale) * (query @ shared(problem, key).swapaxes(-1, -2)))
 
 
 def _context_sizes(problem: Problem, weights: Array) -> Array:

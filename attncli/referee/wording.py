@@ -25,6 +25,12 @@ _ONE_NUMBER = "every number in the file is the same, so no mistake can be identi
 _NOTHING_KNOWN = "no known convention explains the numbers ({} tried)"
 # More explanations than this would help nobody.
 _SHOWN = 5
+_WEIGHT_AXES = (
+    ("batch entry", "batch entries"),
+    ("head", "heads"),
+    ("query", "queries"),
+    ("key", "keys"),
+)
 _COUNTS = ("none", "one", "two", "three")
 
 
@@ -65,11 +71,26 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
 
 def _misshapen_lines(verdict: Verdict) -> Iterator[str]:
     yield f"  the answer has shape {shape_text(verdict.expected_shape)}"
+    if (counts := _one_axis(verdict)) is not None:
+        yield f"  {counts}"
     if verdict.shape_of == verdict.name:
         yield "  these are the weights of each head: leave --average-heads out"
     elif verdict.shape_of is not None:
         name = verdict.shape_of
         yield f"  this is the shape of {name}: --expect {name}=FILE"
+
+
+def _one_axis(verdict: Verdict) -> str | None:
+    """Return which axis of the weights has another length, if it is only one."""
+    found, right = verdict.shape, verdict.expected_shape
+    if verdict.name != "weights" or len(found) != len(right) or len(right) != len(_WEIGHT_AXES):
+        return None
+    other = [place for place in range(len(right)) if found[place] != right[place]]
+    if len(other) != 1:
+        return None
+    (place,) = other
+    axis = _WEIGHT_AXES[place]
+    return f"the file has {counted(found[place], *axis)}, the answer {counted(right[place], *axis)}"
 
 
 def _tolerance_lines(verdict: Verdict, tolerance: Tolerance) -> Iterator[str]:

@@ -145,7 +145,7 @@ ATTENDED = (
         meaning="the first two axes are exchanged: at every position batch entries attend "
         "to batch entries, as in nn.MultiheadAttention without batch_first=True, or where "
         "(L, H, D) is read as (B, L, D)",
-        fix=f"set batch_first=True, or {_ALONG}",
+        fix=f"set batch_first=True; or {_ALONG}; or, if the inputs are (L, B, ·), say --layout sbd",
         shows="more than one batch entry",
         apply=_along(2, 1, 0, 3),
         option=_heads_first,

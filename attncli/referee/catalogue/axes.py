@@ -24,6 +24,7 @@ __all__ = ["AXES"]
 
 Array = npt.NDArray[Any]
 
+_SEQUENCE_FIRST = ("shd", "bshd", "sbd", "sbhd")
 _WHOLE: frozenset[Need] = frozenset({"batch", "heads", "rows"})
 # What only changes how a result is written.
 _axes_as = partial(Convention, topic=topics.AXES, needs=_WHOLE, late=True)
@@ -45,7 +46,7 @@ def _permuted(order: tuple[int, ...]) -> Apply:
         if set(recipe.file_shapes) == {"lse"}:
             absent.add(3)
         # Where the sequence comes before the heads, or these lie in the width, it is a mistake.
-        idle = order == (0, 1, 2, 3) and not layout.packed and layout.axes not in ("shd", "bshd")
+        idle = order == (0, 1, 2, 3) and (layout.packed or layout.axes not in _SEQUENCE_FIRST)
         # An axis that is not there cannot be misplaced: one entry an order is enough.
         stray = any(order[axis] != axis for axis in absent)
         return None if idle or stray else replace(recipe, shape=shape)
@@ -85,6 +86,21 @@ def _average(recipe: Recipe) -> Recipe | None:
             return present(problem, name, array)
         averaged: Array = array.mean(axis=1)
         return averaged if "b" in problem.layout.weight_axes else averaged[0]
+
+    return replace(recipe, shape=shape)
+
+
+def _unjoined(recipe: Recipe) -> Recipe | None:
+    """Keep the heads of a packed context in an axis of their own."""
+    problem, found = recipe.problem, recipe.file_shapes.get("context", ())
+    packed = problem.layout.packed and problem.output is None
+    if not packed or problem.shape[1] == 1 or len(found) not in (3, 4):
+        return None
+
+    def shape(problem: Problem, name: str, array: Array) -> Array:
+        if name != "context":
+            return present(problem, name, array)
+        return array if len(found) == 4 else array[0]
 
     return replace(recipe, shape=shape)
 
@@ -172,7 +188,7 @@ AXES = (
         name="sequence_first",
         meaning="the numbers are right, but the sequence comes before the batch: (L, B, ·), as "
         "nn.MultiheadAttention gives it without batch_first",
-        fix="transpose the first two axes, or set batch_first=True",
+        fix="transpose the first two axes, or set batch_first=True; --layout sbd reads such inputs",
         shows="more than one batch entry",
         apply=_sequence_first,
     ),
@@ -183,6 +199,14 @@ AXES = (
         "packed inputs (B, L, H·D) and --heads",
         shows="more than one head",
         apply=_packed,
+        reshapes=True,
+    ),
+    _axes_as(
+        name="heads_not_joined",
+        meaning="the numbers are right, but the heads are not joined: (B, H, L, E)",
+        fix="join the heads by context.transpose(0, 2, 1, 3).reshape(B, L, H·E)",
+        shows="more than one head",
+        apply=_unjoined,
         reshapes=True,
     ),
     _axes_as(
