@@ -45,7 +45,6 @@ def test_the_separator_is_found_by_looking(separator, newline, bom):
         (",1,2\n1,5,6\n2,7,8\n", [[5, 6], [7, 8]], ("1", "2"), ("1", "2")),
         ("\t:\n:\t0.5\n", [[0.5]], (":",), (":",)),
         # pandas' own corner, written again; an index by name; R's row names without a corner.
-        ("Unnamed: 0,a\n0,5\n1,6\n", [[5], [6]], ("0", "1"), ("a",)),
         ('"Unnamed: 0","0","1"\n0,5,6\n1,7,8\n', [[5, 6], [7, 8]], ("0", "1"), ("0", "1")),
         ("V1\tV2\n1\t5\t6\n2\t7\t8\n", [[5, 6], [7, 8]], ("1", "2"), ("V1", "V2")),
         (",the,2\nthe,1,2\n2,3,4\n", [[1, 2], [3, 4]], ("the", "2"), ("the", "2")),
@@ -74,6 +73,9 @@ def test_names_are_told_from_numbers(text, values, rows, columns):
         ("1,2\n\n3,x\n", "line 3, column 2", "'x'"),
         ("1,x\n2,3\n", "line 1, column 2", "'x'"),
         ("1,2\n3\n", "line 2, column 2", "1 cell, expected 2"),
+        ("a,b\n0.5,2,3\n0.7,5,6\n", "line 2, column 3", "3 cells, expected 2"),
+        ("x,y\n1,1,2\n3,4,5\n", "line 2, column 3", "3 cells, expected 2"),
+        ("true,false\nr1,true,false\n", "line 2, column 3", "3 cells, expected 2"),
         ("a,b\n1,2\n3,4,5\n", "line 3, column 3", "3 cells, expected 2"),
         ("1,2\n3,4#5\n", "line 2, column 2", "'4#5'"),
         ("1,2\n#3,4\n", "line 2, column 1", "'#3'"),
@@ -108,7 +110,7 @@ def test_refusals_say_line_and_column(text, place, what):
 
 
 @pytest.mark.parametrize("start", [0, 1])
-@pytest.mark.parametrize("name", ["index", "Idx", "id", "row"])
+@pytest.mark.parametrize("name", ["index", "Idx", "id", "row", "Unnamed: 0"])
 def test_a_column_named_as_an_index_that_counts_is_labels(name, start):
     rows = [[start + row, 0.5, row] for row in range(3)]
     text = f"{name},a,b\n" + "".join(f"{i},{x},{y}\n" for i, x, y in rows)
@@ -123,6 +125,7 @@ def test_a_column_named_as_an_index_that_counts_is_labels(name, start):
 @pytest.mark.parametrize(
     "text",
     [
+        "Unnamed: 0,a\n0.1,5\n0.3,6\n",
         "id,a\n0,5\n2,6\n",  # does not count
         "id,a\n0,5\n",  # one row does not count
         "id\n0\n1\n",  # it is all there is
@@ -132,7 +135,7 @@ def test_a_column_named_as_an_index_that_counts_is_labels(name, start):
 )
 def test_other_columns_of_numbers_are_data(text):
     found = table(text)
-    lines = text.split()
+    lines = text.splitlines()
     np.testing.assert_array_equal(found.values, np.loadtxt(lines[1:], delimiter=",", ndmin=2))
     assert found.column_labels == tuple(lines[0].split(","))
 
@@ -147,6 +150,8 @@ def test_other_columns_of_numbers_are_data(text):
         ("the,1\n2,3\n", "first cell is empty"),
         ("# my query\n1,2\n", "# does not start a comment"),
         ("sep=;\n1;2;3\n", "only Excel"),
+        ("# exported, run 3\n0.1,0.2,0.3\n", "# does not start a comment"),
+        ("sep=,x\n1,2,3\n", "only Excel"),
         ('"1,234.5",2\n3,4\n', "plain digits"),
         ("\u22121.5,2\n3,4\n", "plain digits"),
         ("1\u00a0000,2\n3,4\n", "plain digits"),

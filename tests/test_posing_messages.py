@@ -121,6 +121,8 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      {"rope": "half", "rope_base": 10, "rope_frequencies": [1.0]}),
     ("Shape", ("rope_frequencies: expected a number for each pair of components, at most 1 of the "
      "width 3; found 2"), None, {"rope": "half", "rope_frequencies": [1.0, 0.5]}),
+    ("Data", ("rope_frequencies: expected numbers up to 1e+06, in radians; found 1e+308 at index "
+     "(0,)"), None, {"rope": "half", "rope_frequencies": [1e308]}),
     ("Data", "rope_frequencies: expected finite numbers; found inf at index (0,)", None,
      {"rope": "half", "rope_frequencies": [np.inf]}),
     ("Usage", "rope: expected one of half, interleaved; found 'full'", None, {"rope": "full"}),

@@ -95,6 +95,18 @@ def test_weights_that_were_lost_behind_the_softmax():
         assert convention.meaning.startswith("17 % of the weights are 0")
 
 
+def test_rows_of_one_key_tell_no_mask():
+    """A key that is seen alone has the weight 1, whatever it is: any one-hot rows would do."""
+    q, k, v = draw(0, *[SHAPE] * 3)
+    random = np.random.default_rng(0)
+    one_hot = np.eye(12)[random.integers(0, 12, (1, 2, 12))]
+    right = softmax(scores_of(q, k))
+    mixed = np.where(random.random((1, 2, 12, 1)) < 0.5, right, one_hot)
+    for weights in (one_hot, mixed):
+        for given in outputs(weights, v):
+            assert named(ask((q, k, v), given)) == set()
+
+
 def test_what_a_context_does_not_show_gets_no_name():
     q, k, v = draw(0, *[SHAPE] * 3)
     kept = np.random.default_rng(0).random((1, 2, 12, 12)) >= 0.2

@@ -57,12 +57,9 @@ class Finished(NamedTuple):
 
 
 def is_finished(document: LoadedMapping) -> bool:
-    """Return whether a document holds weights and nothing that they could be computed from.
-
-    What `attncli compute` wrote is finished, also where it holds the query.
-    """
+    """Return whether a document holds weights and nothing that they could be computed from."""
     names = {full_name(name) for name in document.entries}
-    return "weights" in names and ("schema" in names or not {"query", "x"} & names)
+    return "weights" in names and not {"query", "x"} & names
 
 
 def finished_array(array: LoadedArray, options: Mapping[str, object], reader: Reader) -> Finished:

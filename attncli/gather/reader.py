@@ -89,7 +89,12 @@ class Reader:
         self.gathered.inputs.append(split_member(file)[0])
 
     def take_document(self, document: LoadedMapping) -> None:
-        """Note every entry of a problem file."""
+        """Note every entry of a problem file; results that stand beside them are passed over."""
+        if {"schema", "weights"} <= set(document.entries):
+            warn(
+                f"{document.name}: its weights are ignored, and computed again without the rules "
+                "that they were computed with, which the file does not hold"
+            )
         taken: dict[str, str] = {}
         strange = []
         for name in document.entries:

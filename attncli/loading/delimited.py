@@ -19,7 +19,7 @@ from attncli.errors import InputError
 from attncli.loading.cells import read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import Headings, find_headings, is_meant_as_numbers
-from attncli.loading.number import has_decimal_comma, is_numeric
+from attncli.loading.number import has_decimal_comma, is_numeric, is_truth
 from attncli.text import counted, quoted
 
 if TYPE_CHECKING:
@@ -81,11 +81,15 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
         raise InputError(f"{source.name} holds no numbers")
     if not "".join(head[0][1]).isascii():
         source.text()  # says where it is not UTF-8
+    as_read = head[0]
     head[0] = _with_corner(*head)
     headings = find_headings(head[0][1], head[1][1] if len(head) > 1 else None)
     found = _at_once(table, headings, head[0])
     if found is None:
         found = _careful(table, headings, head[0])
+    if head[0] is not as_read and not _count_alike(["1"], list(found.row_labels or ())):
+        what = f"found {len(head[1][1])} cells, expected {len(as_read[1])} as in the first row"
+        raise table.refusal(what, head[1][0], len(as_read[1]) + 1)
     if not headings.row and not headings.column:
         _advise_on_header(source.name, head[0][1], found.values)
     return _without_index(found) if headings.row and not headings.column else found
@@ -94,11 +98,14 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
 def _with_corner(first: Row, second: Row | None = None) -> Row:
     """Return the first row with the corner that R's `write.table` leaves out above row names."""
     line, cells = first
-    short = second is not None and len(second[1]) == len(cells) + 1
-    named = all(cell.strip() and not is_meant_as_numbers(cell) for cell in cells)
-    if short and named and len(cells) > 1:
-        return line, ["", *cells]
-    return first
+    if second is None or len(second[1]) != len(cells) + 1 or len(cells) < 2:
+        return first
+    named = not any(is_meant_as_numbers(cell) or is_truth(cell) for cell in cells)
+    # R counts rows without a name from 1.
+    label = second[1][0]
+    labelled = label == "1" or not (is_meant_as_numbers(label) or is_truth(label))
+    commented = _first_hint(cells) is not None
+    return (line, ["", *cells]) if named and labelled and not commented else first
 
 
 def _without_index(table: LoadedArray) -> LoadedArray:

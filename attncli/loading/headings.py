@@ -8,8 +8,8 @@ from attncli.loading.number import has_decimal_comma, is_decorated, is_numeric, 
 
 __all__ = ["Headings", "find_headings", "is_meant_as_numbers", "is_spaced"]
 
-# What pandas makes of an empty corner, read and written again, is one.
-_NO_CORNERS = {"", "Unnamed: 0"}
+# What pandas makes of an empty corner that it reads, and writes again.
+_UNNAMED = "Unnamed: 0"
 
 
 class Headings(NamedTuple):
@@ -65,7 +65,7 @@ def find_headings(first: list[str], second: list[str] | None) -> Headings:
 
 def _names(first: list[str], second: list[str] | None) -> Headings:
     wide = len(first) > 1
-    if wide and first[0].strip() in _NO_CORNERS:
+    if wide and _is_corner(first):
         named = _are_names(first[1:], second[0] if second else "")
         return Headings(row=named, column=named, certain=named)
     if _are_truths(first):
@@ -75,6 +75,12 @@ def _names(first: list[str], second: list[str] | None) -> Headings:
     if second is not None and not any(map(is_meant_as_numbers, first)):
         return Headings(row=True, column=wide and _is_word(second[0]))
     return Headings(row=False, column=wide and _is_word(first[0]))
+
+
+def _is_corner(first: list[str]) -> bool:
+    """Return whether a first row begins with an empty corner, or one that pandas gave a name."""
+    corner = first[0].strip()
+    return not corner or (corner == _UNNAMED and any(map(is_numeric, first[1:])))
 
 
 def is_spaced(cell: str) -> bool:

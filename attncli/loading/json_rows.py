@@ -20,7 +20,7 @@ from attncli.loading.tree import MAX_DEPTH, Document, Event, at_most, build
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["events", "in_range", "read_rows", "some_events"]
+__all__ = ["events", "in_range", "nearly_json", "read_rows", "some_events"]
 
 # Shorter documents are parsed at once.
 _LONG = 4 * 2**20
@@ -29,6 +29,26 @@ _PART = 2**20
 _MOST_ITEMS, _MOST_LISTS = 8_000_000, 2_100_000
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]|[^\s\[\]{},:"]++', re.DOTALL)
 _COMMA = re.compile(r"\s*,")
+# [[1. 0.] and [[1., 0.]: numbers that end with a point, or with blanks between them.
+_PRINTED = re.compile(r"\s*\[[\s\[]*[-+\d][\d.e+-]*(?:\.\s*,|\s+[-+\d])")
+
+
+def nearly_json(text: str, message: str, place: int) -> str | None:
+    """Return a hint on a text that is nearly JSON, or None.
+
+    Parameters
+    ----------
+    text : str
+    message : str
+        What the parser says.
+    place : int
+        Where it says so.
+    """
+    if message == "Extra data" and text[place] in "[{":
+        return "JSON lines are not read: put all into one document"
+    if _PRINTED.match(text):
+        return 'this is a printed array: save it, in Python: numpy.save("q.npy", q)'
+    return None
 
 
 def events(text: str, start: int = 0, end: int | None = None) -> Iterator[Event]:
@@ -128,8 +148,9 @@ def _part(document: Document, start: int, end: int) -> npt.NDArray[Any] | None:
         if isinstance(part, np.ndarray) and np.isinf(part).any():
             json.loads(text, parse_float=in_range)
     except json.JSONDecodeError as error:
-        what = f"this is not JSON: {error.msg}"
-        raise document.refusal(what, start + error.pos - 1) from error
+        what, place = f"this is not JSON: {error.msg}", start + error.pos - 1
+        hint = nearly_json(document.text, error.msg, place)
+        raise document.refusal(what, place, hint=hint) from error
     except (Unpackable, ValueError):  # ValueError: an integer of thousands of digits
         return None
     return part if isinstance(part, np.ndarray) else None

@@ -10,7 +10,7 @@ import numpy as np
 
 from attncli.errors import InputError
 from attncli.loading.contents import Contents, LoadedArray, LoadedMapping
-from attncli.loading.json_rows import events, in_range, read_rows, some_events
+from attncli.loading.json_rows import events, in_range, nearly_json, read_rows, some_events
 from attncli.loading.pack import Unpackable, contents
 from attncli.loading.shapes import check_shape
 from attncli.loading.tree import (
@@ -31,8 +31,6 @@ __all__ = ["bounded_json", "read_json"]
 _MOST_ITEMS, _MOST_LISTS = 5_000_000, 1_500_000
 _WORDS = {True: "true", False: "false", None: "null"}
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
-# [[1. 0.] and [[1., 0.]: numbers that end with a point, or with blanks between them.
-_PRINTED = re.compile(r"\s*\[[\s\[]*[-+\d][\d.e+-]*(?:\.\s*,|\s+[-+\d])")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 # Possessive, and matching at the end too, so that no text makes the search quadratic.
 _NESTING = re.compile(r'[^"\[\]{}]*+("(?:[^"\\]|\\.)*+"?|[\[\]{}]|\Z)', re.DOTALL)
@@ -85,15 +83,6 @@ def _contents(document: Document) -> Contents:
     return found
 
 
-def _hint(text: str, error: json.JSONDecodeError) -> str | None:
-    """Return what a text is that is nearly JSON."""
-    if error.msg == "Extra data" and text[error.pos] in "[{":
-        return "JSON lines are not read: put all into one document"
-    if _PRINTED.match(text):
-        return 'this is a printed array: save it, in Python: numpy.save("q.npy", q)'
-    return None
-
-
 def bounded_json(document: Document) -> Any:
     """Parse JSON of bounded depth; None where `build` must look at it instead.
 
@@ -107,7 +96,9 @@ def bounded_json(document: Document) -> Any:
         root = json.loads(document.text, object_pairs_hook=_without_twins)
     except json.JSONDecodeError as error:
         what = f"this is not JSON: {error.msg}"
-        raise document.refusal(what, error.pos, hint=_hint(document.text, error)) from error
+        raise document.refusal(
+            what, error.pos, hint=nearly_json(document.text, error.msg, error.pos)
+        ) from error
     except (Unpackable, ValueError):  # a key twice, or an integer of thousands of digits
         return None
     return root if isinstance(root, list | dict) else None

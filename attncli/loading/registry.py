@@ -23,7 +23,7 @@ _FOREIGN = {
     b"\x89HDF": ("HDF5", "save the arrays as NPZ or safetensors"),
     b"\x89PNG": ("PNG", None),
     b"%PDF": ("PDF", None),
-    **dict.fromkeys((b"tensor(", b"array("), ("printed array", _SAVED)),
+    **dict.fromkeys((b"tensor([", b"array(["), ("printed array", _SAVED)),
     **{
         bytes([0x80, protocol]): ("pickle", "pickles are never read; save NPY or safetensors")
         for protocol in range(2, 6)

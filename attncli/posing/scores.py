@@ -40,6 +40,9 @@ __all__ = [
 Array = npt.NDArray[Any]
 Shape = tuple[int, int, int, int]
 
+# By more radians nothing turns at each position.
+_FASTEST = 1e6
+
 
 def scale_of(scale: object, score: str, width: int, dtype: np.dtype[Any]) -> float:
     """Return the scale: 1/√D for the dot product unless given."""
@@ -121,6 +124,9 @@ def rope_of(say: Names, rope: object, base: object, frequencies: object, width: 
 def _frequencies(name: str, value: object, width: int) -> tuple[float, ...]:
     """Return the frequencies of as many pairs of components as there are, or fewer."""
     array = _all_finite(name, arguments.vector(name, value))
+    far = np.abs(array) > _FASTEST
+    if far.any():
+        arguments.refuse_first(name, array, far, f"numbers up to {_FASTEST:g}, in radians")
     if not 1 <= len(array) <= width // 2:
         raise ShapeError(
             f"{name}: expected a number for each pair of components, at most {width // 2} of the "
