@@ -16,7 +16,7 @@ import numpy.typing as npt
 from attncli.arguments import shape_text
 from attncli.checkpoint_names import find_layers
 from attncli.errors import InputError, ShapeError, UsageError
-from attncli.text import counted, printable
+from attncli.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -87,9 +87,9 @@ def choose_layer(names: Collection[str], prefix: str | None, file: str) -> Layer
             f"{file} has no attention layer {printable(wanted)!r}", hint=_choices(layers, file)
         )
     raise UsageError(
-        f"{file} holds {counted(len(chosen), 'attention layer')}"
-        + (f" that begin with {printable(wanted)!r}" if wanted else "")
-        + "; expected one",
+        f"{file}: expected one attention layer"
+        + (f" within {printable(wanted)!r}" if wanted else "")
+        + f"; found {len(chosen)}",
         hint=_choices(chosen, file),
     )
 

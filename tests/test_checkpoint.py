@@ -224,7 +224,7 @@ def test_prefix_chooses_a_layer():
     for prefix in ("encoder.layer.1", "encoder.layer.1.", "encoder.layer.1.attention.self"):
         answer = solve(load("x.npy", checkpoint=f"m.safetensors#{prefix}", heads=HEADS))
         np.testing.assert_allclose(answer.context, second.answer(X)[1], rtol=0, atol=5e-5)
-    with pytest.raises(UsageError, match="holds 2 attention layers; expected one") as caught:
+    with pytest.raises(UsageError, match="expected one attention layer; found 2") as caught:
         load("x.npy", checkpoint="m.safetensors", heads=HEADS)
     assert caught.value.hint == (
         "choose one: m.safetensors#encoder.layer.0.attention.self, "

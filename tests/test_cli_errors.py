@@ -51,18 +51,18 @@ def wrong(tutorial: Path) -> Path:
 CASES = {
     # files
     "compute nope.csv k.csv v.csv": ("nope.csv does not exist", None),
-    "compute folder k.csv v.csv": ("folder is a folder, expected a file", ""),
+    "compute folder k.csv v.csv": ("folder: expected a file; found a folder", ""),
     "compute empty.csv k.csv v.csv": ("empty.csv is empty", ""),
     "compute ragged.csv k.csv v.csv": (
-        "ragged.csv: line 2, column 3: found 2 cells, expected 3 as in the first row",
+        "ragged.csv: line 2, column 3: expected 3 cells, as in the first row; found 2",
         "",
     ),
     "compute words.csv k.csv v.csv": (
-        "words.csv: line 2, column 3: found 'six', expected a number",
+        "words.csv: line 2, column 3: expected a number; found 'six'",
         "",
     ),
     "compute spaces.csv k.csv v.csv": (
-        "spaces.csv: line 1, column 1: found '1 0 1', expected a number",
+        "spaces.csv: line 1, column 1: expected a number; found '1 0 1'",
         "separate the columns",
     ),
     f"compute {QKV} q.csv": (
@@ -70,27 +70,27 @@ CASES = {
         "a problem file",
     ),
     "compute q.csv": (
-        "q.csv holds a single array (finished weights?); expected query, key and value",
+        "q.csv: expected query, key and value; found a single array (finished weights?)",
         "heatmap draws finished weights",
     ),
-    "compute q.csv#x k.csv": ("q.csv is one array, it has no member 'x'", ""),
+    "compute q.csv#x k.csv": ("q.csv is one array; it has no member 'x'", ""),
     f"compute {QKV} --positions sinusoidal": (
         "positions are added to embeddings, and there are none",
         "--wq, --wk and --wv",
     ),
     # shapes
     "compute v.csv k.csv q.csv": (
-        ("query (v.csv) has shape (3, 2) and key (k.csv) (3, 3): expected the same width, "
+        ("query (v.csv) has shape (3, 2) and key (k.csv) (3, 3): expected the same width; "
         "found 2 and 3"),
         "query and value look exchanged: the order is query, key, value",
     ),
     "compute q.csv v.csv k.csv": (
-        ("query (q.csv) has shape (2, 3) and key (v.csv) (3, 2): expected the same width, "
+        ("query (q.csv) has shape (2, 3) and key (v.csv) (3, 2): expected the same width; "
         "found 3 and 2"),
         "key and value look exchanged",
     ),
     "compute q.csv k.csv q.csv": (
-        ("key (k.csv) has shape (3, 3) and value (q.csv) (2, 3): expected a value for each key, "
+        ("key (k.csv) has shape (3, 3) and value (q.csv) (2, 3): expected a value for each key; "
         "found 3 keys and 2 values"),
         "query and key look exchanged",
     ),
@@ -113,7 +113,7 @@ CASES = {
     "compute typo.yaml": ("typo.yaml: unknown entry 'cuasal'", "did you mean causal?"),
     "compute twice.yaml": ("twice.yaml: both query and q are given", ""),
     "compute no_key.yaml": (
-        "no_key.yaml: expected query, key and value; key is missing, found query, value",
+        "no_key.yaml: expected query, key and value; key is missing (found query, value)",
         "",
     ),
     "compute plain_scale.yaml": (
@@ -358,7 +358,7 @@ def test_a_real_process_says_the_same(tutorial: Path) -> None:
     assert ran.messages == [
         (
             "error: query (v.csv) has shape (3, 2) and key (k.csv) (3, 3): "
-            "expected the same width, found 2 and 3"
+            "expected the same width; found 2 and 3"
         ),
         "hint: query and value look exchanged: the order is query, key, value",
     ]

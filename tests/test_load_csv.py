@@ -73,8 +73,8 @@ def test_names_are_told_from_numbers(text, values, rows, columns):
         ("1,2\n3,x\n", "line 2, column 2", "'x'"),
         ("1,2\n\n3,x\n", "line 3, column 2", "'x'"),
         ("1,x\n2,3\n", "line 1, column 2", "'x'"),
-        ("1,2\n3\n", "line 2, column 2", "1 cell, expected 2"),
-        ("a,b\n1,2\n3,4,5\n", "line 3, column 3", "3 cells, expected 2"),
+        ("1,2\n3\n", "line 2, column 2", "expected 2 cells, as in the first row; found 1"),
+        ("a,b\n1,2\n3,4,5\n", "line 3, column 3", "expected 2 cells, as in the first row; found 3"),
         ("1,2\n3,4#5\n", "line 2, column 2", "'4#5'"),
         ("1,2\n#3,4\n", "line 2, column 1", "'#3'"),
         ("1,2\n3,x" + "9" * 200_000 + "\n", "line 2, column 2", "field larger"),
@@ -92,7 +92,7 @@ def test_names_are_told_from_numbers(text, values, rows, columns):
         ("１,2\n", "line 1, column 1", "'１'"),
         ("1,٢\n", "line 1, column 2", "'٢'"),
         ("1,2\u00a0\n", "line 1, column 2", "expected a number"),
-        ("0x10,2\n3,4\n", "line 2, column 1", "'3' in a column that began with words"),
+        ("0x10,2\n3,4\n", "line 2, column 1", "expected a word, as above; found the number '3'"),
         ("the,1\n2,3\n", "line 2, column 1", "'2'"),
         ("x\n", "line 1, column 1", "'x'"),
         ("1,\x1b[31m\n", "line 1, column 2", r"'\x1b[31m'"),
@@ -140,7 +140,7 @@ def test_other_columns_of_numbers_are_data(text):
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("1 2 3\n4 5 6\n", "not by spaces"),
+        ("1 2 3\n4 5 6\n", "not with spaces"),
         ("0,5;0,25\n1,5;2,5\n", "decimal point"),
         ("1,5;2\n0,5;3\n", "decimal point"),
         ("a;b\n1,5;2\n0,5;3\n", "decimal point"),
@@ -165,11 +165,17 @@ def test_common_mistakes_get_a_hint(text, hint):
     [
         (b"\xff\xfe1\x00,\x002\x00", "UTF-16"),
         ("1,2\n3,4\n".encode("utf-16"), "UTF-16"),
-        ("1,2\n3,4\n".encode("utf-16-le"), "line 1 holds a NUL"),
-        (b"1,2\n3,\x004\n", "line 2 holds a NUL byte (byte 3 of the line)"),
-        (b"a,b\n1,2\n\xe9,4\n", "line 3 holds the byte 0xe9 (byte 1 of the line)"),
-        (b"caf\xe9,b\n1,2\n", "line 1 holds the byte 0xe9 (byte 4 of the line)"),
-        (b"1,2\xa0\n", "line 1 holds the byte 0xa0 (byte 4 of the line)"),
+        ("1,2\n3,4\n".encode("utf-16-le"), "line 1: expected text; found a NUL"),
+        (b"1,2\n3,\x004\n", "line 2: expected text; found a NUL byte (byte 3 of the line)"),
+        (
+            b"a,b\n1,2\n\xe9,4\n",
+            "line 3: expected UTF-8 text; found the byte 0xe9 (byte 1",
+        ),
+        (
+            b"caf\xe9,b\n1,2\n",
+            "line 1: expected UTF-8 text; found the byte 0xe9 (byte 4",
+        ),
+        (b"1,2\xa0\n", "line 1: expected UTF-8 text; found the byte 0xa0 (byte 4"),
         (b"", "is empty"),
         (b" \n\r\n", "is empty"),
     ],
@@ -258,13 +264,13 @@ def test_true_among_other_names_is_a_name(text):
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("TRUE,FALSE\nTRUE,1\n", "line 2, column 2: found '1', expected true or false"),
-        ("true,fales\nfalse,true\n", "line 1, column 2: found 'fales', expected true or false"),
-        ("yes,true,no\nfalse,true,true\n", "line 1, column 1: found 'yes', expected true or false"),
-        ("TRUE,FALSE\nyes,TRUE\n", "line 2, column 1: found 'yes', expected true or false"),
-        ("TRUE,1\nFALSE,0\n", "line 1, column 1: found 'TRUE', expected a number"),
-        ("1,0\nTRUE,0\n", "line 2, column 1: found 'TRUE', expected a number"),
-        ("yes,no\nno,yes\n", "line 2, column 2: found 'yes', expected a number"),
+        ("TRUE,FALSE\nTRUE,1\n", "line 2, column 2: expected true or false; found '1'"),
+        ("true,fales\nfalse,true\n", "line 1, column 2: expected true or false; found 'fales'"),
+        ("yes,true,no\nfalse,true,true\n", "line 1, column 1: expected true or false; found 'yes'"),
+        ("TRUE,FALSE\nyes,TRUE\n", "line 2, column 1: expected true or false; found 'yes'"),
+        ("TRUE,1\nFALSE,0\n", "line 1, column 1: expected a number; found 'TRUE'"),
+        ("1,0\nTRUE,0\n", "line 2, column 1: expected a number; found 'TRUE'"),
+        ("yes,no\nno,yes\n", "line 2, column 2: expected a number; found 'yes'"),
     ],
 )
 def test_mixed_truths_are_refused_with_what_to_write(text, place):

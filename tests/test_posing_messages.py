@@ -31,11 +31,11 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Shape", "key: shape (0, 3) holds no numbers", None, {"key": np.ones((0, 3))}),
     ("Shape", "query has shape (2, 3) and key (1, 2, 3): expected the same number of axes", None,
      {"key": X[None]}),
-    ("Shape", "query has shape (2, 3) and key (3, 2): expected the same width, found 3 and 2",
+    ("Shape", "query has shape (2, 3) and key (3, 2): expected the same width; found 3 and 2",
      "key looks transposed: attncli wants one key a row, (S, D)", {"key": X.T}),
-    ("Shape", "query has shape (2, 3) and key (4, 5): expected the same width, found 3 and 5", None,
+    ("Shape", "query has shape (2, 3) and key (4, 5): expected the same width; found 3 and 5", None,
      {"key": np.ones((4, 5))}),
-    ("Shape", ("key has shape (2, 3) and value (3, 2): expected a value for each key, "
+    ("Shape", ("key has shape (2, 3) and value (3, 2): expected a value for each key; "
      "found 2 keys and 3 values"), "value looks transposed: attncli wants one value a row, (S, E)",
      {"value": X.T}),
     ("Shape", ("query has shape (2, 4, 5, 6) and key (3, 4, 5, 6): expected the same batch, "
@@ -70,28 +70,28 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "only keys that no query sees (padding behind a mask) may hold NaN or inf",
      {"query": np.ones((2, 5, 4, 6)), "layout": "bshd", "value": None,
       "key": with_value(np.ones((2, 5, 4, 6)), (1, 3, 2, 5), np.inf)}),
-    ("Shape", "query has shape (2, 3) and key (4, 2): expected the same width, found 3 and 2",
+    ("Shape", "query has shape (2, 3) and key (4, 2): expected the same width; found 3 and 2",
      "key and value look exchanged: the order is query, key, value",
      {"key": np.ones((4, 2)), "value": np.ones((4, 3))}),
-    ("Shape", "query has shape (3, 2) and key (4, 3): expected the same width, found 2 and 3",
+    ("Shape", "query has shape (3, 2) and key (4, 3): expected the same width; found 2 and 3",
      "query looks transposed: attncli wants one query a row, (L, D)",
      {"query": X.T, "key": np.ones((4, 3)), "value": np.ones((4, 5))}),
-    ("Shape", ("key has shape (4, 3) and value (2, 5): expected a value for each key, found 4 keys "
+    ("Shape", ("key has shape (4, 3) and value (2, 5): expected a value for each key; found 4 keys "
      "and 2 values"), "query and key look exchanged: the order is query, key, value",
      {"key": np.ones((4, 3)), "value": np.ones((2, 5))}),
-    ("Shape", ("key has shape (2, 3) and value (4, 5): expected a value for each key, found 2 keys "
+    ("Shape", ("key has shape (2, 3) and value (4, 5): expected a value for each key; found 2 keys "
      "and 4 values"), "query and key look exchanged: the order is query, key, value",
      {"query": np.ones((4, 3)), "key": X, "value": np.ones((4, 5))}),
-    ("Shape", "query has shape (4, 5) and key (4, 3): expected the same width, found 5 and 3",
+    ("Shape", "query has shape (4, 5) and key (4, 3): expected the same width; found 5 and 3",
      "query and value look exchanged: the order is query, key, value",
      {"query": np.ones((4, 5)), "key": np.ones((4, 3)), "value": X}),
-    ("Shape", "query has shape (4, 5) and key (2, 3): expected the same width, found 5 and 3",
+    ("Shape", "query has shape (4, 5) and key (2, 3): expected the same width; found 5 and 3",
      "all three look exchanged: the order is query, key, value",
      {"query": np.ones((4, 5)), "key": X, "value": np.ones((4, 3))}),
-    ("Shape", "query has shape (2, 3) and key (3, 2): expected the same width, found 3 and 2",
+    ("Shape", "query has shape (2, 3) and key (3, 2): expected the same width; found 3 and 2",
      "one of them looks transposed (one query or key a row), or the second holds no keys",
      {"query": X, "key": X.T, "value": None}),
-    ("Shape", ("query has shape (2, 6) and key (3, 8): expected the same width of a head, found 3 "
+    ("Shape", ("query has shape (2, 6) and key (3, 8): expected the same width of a head; found 3 "
      "and 4"), None,
      {"query": np.ones((2, 6)), "key": np.ones((3, 8)), "value": np.ones((3, 4)), "heads": 2}),
     ("Data", ("alibi_slopes: expected numbers up to 8.50705e+31 in float32, for keys lie up to "
@@ -124,7 +124,7 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Data", "rope_frequencies: expected finite numbers; found inf at index (0,)", None,
      {"rope": "half", "rope_frequencies": [np.inf]}),
     ("Usage", "rope: expected one of half, interleaved; found 'full'", None, {"rope": "full"}),
-    ("Shape", "rope turns pairs of components: expected an even width, found 3", None,
+    ("Shape", "rope turns pairs of components: expected an even width; found 3", None,
      {"rope": "half"}),
     ("Usage", "precision: expected one of float32, float64; found 'float16'", None,
      {"precision": "float16"}),
@@ -268,7 +268,7 @@ def test_an_error_names_the_file_of_its_argument() -> None:
     with pytest.raises(attncli.ShapeError) as caught:
         pose(X, X.T, sources={"query": "q.csv", "key": "dump.npz#k"})
     assert caught.value.message == (
-        "query (q.csv) has shape (2, 3) and key (dump.npz#k) (3, 2): expected the same width, "
+        "query (q.csv) has shape (2, 3) and key (dump.npz#k) (3, 2): expected the same width; "
         "found 3 and 2"
     )
 

@@ -269,7 +269,7 @@ def test_averaged_weights_in_pictures(matrices):
         (["compute", "x.csv", *WEIGHTS, "--layout", "hsd"], "layout 'hsd' does not fit embeddings"),
         (
             ["compute", "x.csv", "--checkpoint", "x.csv"],
-            "x.csv holds one array; expected a checkpoint",
+            "x.csv: expected a checkpoint of named weights; found",
         ),
         (["compute", "x.csv", "--checkpoint", "no.npz"], "no.npz does not exist"),
         (["compute", "x.csv", "--positions", "sinusoidal"], "x.csv"),
@@ -303,7 +303,7 @@ def test_load_takes_arrays_paths_and_labels(matrices):
     problem = load(Path("x.csv"), **weights, tokens=("a", "b", "c", "d", "e"))
     close(vars(solve(problem)), expected(matrices, bias=False))
     assert problem.query_labels == problem.key_labels == ("a", "b", "c", "d", "e")
-    with pytest.raises(UsageError, match="holds a single array"):
+    with pytest.raises(UsageError, match="found a single array"):
         load("x.csv")
 
 

@@ -137,8 +137,8 @@ def missing_input(missing: str, document: LoadedMapping) -> AttnError:
     strange = [name for name in names if full_name(name) not in KNOWN]
     files = " ".join(f"{document.name}#{printable(name)}" for name in strange[:3])
     return _checkpoint(document) or InputError(
-        f"{document.name}: expected query, key and value; {missing} is missing, "
-        f"found {found or 'nothing'}",
+        f"{document.name}: expected query, key and value; {missing} is missing "
+        f"(found {found or 'nothing'})",
         hint=f"say which they are: {files}" if len(strange) > 1 and document.dump else None,
     )
 

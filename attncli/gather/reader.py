@@ -110,7 +110,7 @@ class Reader:
             if document.dump and isinstance(value, str) and full not in WORDS:
                 # What a program dumped names no files.
                 raise InputError(
-                    f"{document.name}#{printable(name)} holds text, expected real numbers"
+                    f"{document.name}#{printable(name)}: expected real numbers; found text"
                 )
             self.take(full, value, document.folder)
         self._check_complete(document, strange)
@@ -198,7 +198,7 @@ class Reader:
         contents = self.read(file)
         if isinstance(contents, LoadedArray):
             raise InputError(
-                f"{contents.name} holds one array; expected a checkpoint of named weights",
+                f"{contents.name}: expected a checkpoint of named weights; found one array",
                 hint="give single matrices with --wq, --wk and --wv",
             )
         members = contents.entries

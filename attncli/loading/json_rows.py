@@ -46,10 +46,12 @@ def events(text: str, start: int = 0, end: int | None = None) -> Iterator[Event]
 def some_events(document: Document, found: Iterator[Event]) -> Iterator[Event]:
     """Yield the events of a document that has a mistake, as far as it is worth looking."""
     what = (
-        "behind this is a list of another length or kind, a number beyond the range of float64, "
-        "or a key that stands twice"
+        "after this comes a list of another length or kind, a number beyond the range of float64, "
+        "or a duplicate key"
     )
-    return at_most(document, found, what, hint="its place is not looked for in so long a file")
+    return at_most(
+        document, found, what, hint="the exact place is not searched for in so long a file"
+    )
 
 
 def in_range(text: str) -> float:

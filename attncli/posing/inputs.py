@@ -101,7 +101,7 @@ def _check_shapes(
         packed = q.shape[3] != arrays["query"].shape[-1] or k.shape[3] != arrays["key"].shape[-1]
         of_a_head = " of a head" if packed else ""
         raise ShapeError(
-            f"{between()}: expected the same width{of_a_head}, found {q.shape[3]} and {k.shape[3]}",
+            f"{between()}: expected the same width{of_a_head}; found {q.shape[3]} and {k.shape[3]}",
             hint=_width_hint(q, k, v),
         )
     if k.shape[0] not in (1, q.shape[0]):
@@ -120,8 +120,8 @@ def _check_shapes(
     between = partial(_shapes, say, arrays, "key", "value")
     if k.shape[2] != v.shape[2]:
         raise ShapeError(
-            f"{between()}: expected a value for each key, found {k.shape[2]} keys and "
-            f"{v.shape[2]} values",
+            f"{between()}: expected a value for each key; found {counted(k.shape[2], 'key')} and "
+            f"{counted(v.shape[2], 'value')}",
             hint=_value_hint(q, k, v),
         )
     if k.shape[:2] != v.shape[:2]:

@@ -114,7 +114,7 @@ def rope_of(say: Names, rope: object, base: object, frequencies: object, width: 
             raise UsageError("rope_base and rope_frequencies both say how fast pairs turn")
         return Rope(pairing, base, _frequencies(say("rope_frequencies"), frequencies, width))
     if width % 2:
-        raise ShapeError(f"rope turns pairs of components: expected an even width, found {width}")
+        raise ShapeError(f"rope turns pairs of components: expected an even width; found {width}")
     return Rope(pairing, base)
 
 

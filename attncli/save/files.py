@@ -99,7 +99,7 @@ def is_direct(path: str) -> bool:
     status = _status(path)
     if path.endswith("/") or (status is not None and stat.S_ISDIR(status.st_mode)):
         raise OutputError(
-            f"cannot write {path}: it is a folder, expected a file",
+            f"cannot write {path}: expected a file; found a folder",
             hint=f"name a file in it, such as {path.rstrip('/')}/weights.csv",
         )
     regular = status is None or stat.S_ISREG(status.st_mode)

@@ -70,7 +70,7 @@ def format_of(path: str, default: str | None = None) -> str:
         return default
     known = ", ".join(suffix for kind in FORMATS.values() for suffix in kind.suffixes)
     raise OutputError(
-        f"cannot tell the format of {path} from its name, expected one of {known}",
+        f"cannot tell the format of {path} from its name: expected one of {known}",
         hint="give the file one of these suffixes",
     )
 
