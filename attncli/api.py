@@ -282,5 +282,5 @@ def _check_outputs(problem: Problem, outputs: Collection[str]) -> None:
     if "context" in outputs and problem.value is None:
         raise UsageError(
             "the context needs a value",
-            hint="give value, or ask for weights alone (outputs, --show)",
+            hint="give value, or ask for weights only (outputs, --show)",
         )

@@ -304,7 +304,7 @@ def test_bart_names_do_not():
 def test_checkpoint_and_single_weights_exclude_each_other():
     parts, store, _ = FAMILIES["plain"]
     write(Path("m.safetensors"), store(parts))
-    with pytest.raises(UsageError, match="brings the projections: leave out wq"):
+    with pytest.raises(UsageError, match="supplies the projections: leave out wq"):
         load("x.npy", checkpoint="m.safetensors", wq=parts.w["q"])
 
 

@@ -75,7 +75,7 @@ CASES = {
     ),
     "compute q.csv#x k.csv": ("q.csv is one array; it has no member 'x'", ""),
     f"compute {QKV} --positions sinusoidal": (
-        "positions are added to embeddings, and there are none",
+        "positions are added to embeddings, but there are none",
         "--wq, --wk and --wv",
     ),
     # shapes
@@ -152,7 +152,7 @@ CASES = {
         "",
     ),
     f"compute {QKV} --causal-align top-left": (
-        "causal_align says where the queries stand among the keys, but no rule asks for it",
+        "causal_align says where the queries stand among the keys, but no rule depends on it",
         "causal",
     ),
     f"compute {QKV} --mask-means drop": (
@@ -229,14 +229,14 @@ CASES = {
     ),
     "heatmap q.csv k.csv --rows x": ("--rows: expected a:b, as in 0:64; found 'x'", ""),
     "heatmap q.csv k.csv --vmax x": ("--vmax: expected auto or a number; found 'x'", ""),
-    "heatmap q.csv k.csv --cmap Blues": ("--cmap is for files: give --out", ""),
+    "heatmap q.csv k.csv --cmap Blues": ("--cmap is only for files: give --out", ""),
     "heatmap q.csv k.csv --out= --cmap Blues": (
         "--out: expected a .png, .svg or .pdf file; found ''",
         "",
     ),
     "compute q.csv k.csv v.csv --bias seen.npy": (
         "bias (seen.npy): expected numbers, which are added to the scores; found booleans",
-        "what says which keys are seen is a mask (--mask)",
+        "what says which keys are seen are a mask (--mask)",
     ),
     "compute q.csv k.csv v.csv --bias far.npy --precision float32": (
         (
@@ -249,7 +249,7 @@ CASES = {
         "the scores exceed the range of float64: query and key are too large",
         "give a smaller scale",
     ),
-    "heatmap q.csv k.csv --dpi 150": ("--dpi is for files: give --out", ""),
+    "heatmap q.csv k.csv --dpi 150": ("--dpi is only for files: give --out", ""),
     "heatmap heads.npy heads.npy --annotate": (
         "--annotate: the cells here have no room for numbers",
         "choose one head with --head, a part with --rows and --cols, or give --out",
@@ -322,7 +322,7 @@ def test_a_wrong_name_before_a_path_makes_no_file(tutorial: Path, attncli: Run) 
 def test_a_wrong_option_is_answered_with_a_likely_one(tutorial: Path, attncli: Run) -> None:
     error, hint = attncli("compute", "q.csv", "k.csv", "--cuasal").messages
     assert "--causal" in error
-    assert hint == "hint: attncli compute --help lists what there is"
+    assert hint == "hint: attncli compute --help shows what there is"
 
 
 def test_a_missing_file_is_answered_with_a_similar_one(tutorial: Path, attncli: Run) -> None:

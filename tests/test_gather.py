@@ -187,7 +187,7 @@ def test_what_a_dump_holds_beside_the_inputs_need_not_be_readable(folder: Path) 
     ("name", "meant"),
     [
         ("masks", "did you mean mask?"),
-        ("attn_mask", "here it is mask, or bias where its numbers are added to the scores"),
+        ("attn_mask", "here it is mask, or bias if its numbers are added to the scores"),
     ],
 )
 def test_what_is_nearly_an_option_in_a_dump_is_told(folder: Path, name: str, meant: str) -> None:
@@ -195,7 +195,7 @@ def test_what_is_nearly_an_option_in_a_dump_is_told(folder: Path, name: str, mea
     with pytest.warns(AttnWarning) as caught:
         gather(["d.npz"])
     assert [str(warning.message) for warning in caught] == [
-        f"d.npz: the entry {name!r} is left out; {meant}"
+        f"d.npz: the entry {name!r} is ignored; {meant}"
     ]
 
 
@@ -238,8 +238,8 @@ def test_arrays_without_names_are_to_be_named(folder: Path) -> None:
         (
             "zzz",
             (
-                "a problem holds query, key, value, and what bears on the answer under its name in "
-                "Python: mask, causal, scale, …"
+                "a problem holds query, key, value, and any option under its Python name: "
+                "mask, causal, scale, …"
             ),
         ),
         ("alibi", "here it is alibi_slopes: true for those of the paper, or a list of them"),
@@ -285,7 +285,7 @@ def test_an_option_under_another_name_in_a_dump_is_an_error(folder: Path) -> Non
 @pytest.mark.parametrize("name", ["attention_bias", "src_mask", "my_special_mask", "slopes"])
 def test_what_a_dump_names_as_a_mask_is_not_left_out_in_silence(folder: Path, name: str) -> None:
     np.savez("d.npz", q=np.ones((2, 2)), k=np.ones((2, 2)), loss=np.ones(3), **{name: np.eye(2)})
-    with pytest.warns(AttnWarning, match=f"the entry '{name}' is left out") as caught:
+    with pytest.warns(AttnWarning, match=f"the entry '{name}' is ignored") as caught:
         gather(["d.npz"])
     assert len(caught) == 1
 

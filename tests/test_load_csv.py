@@ -112,7 +112,7 @@ def test_refusals_say_line_and_column(text, place, what):
 def test_a_column_named_as_an_index_that_counts_is_labels(name, start):
     rows = [[start + row, 0.5, row] for row in range(3)]
     text = f"{name},a,b\n" + "".join(f"{i},{x},{y}\n" for i, x, y in rows)
-    with pytest.warns(AttnWarning, match="is read as labels of the rows") as caught:
+    with pytest.warns(AttnWarning, match="is read as row labels") as caught:
         found = table(text)
     assert name in str(caught[0].message)
     np.testing.assert_array_equal(found.values, [row[1:] for row in rows])

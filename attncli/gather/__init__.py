@@ -121,7 +121,7 @@ def _projections(options: Mapping[str, object]) -> list[str]:
 def _refuse_projections(options: Mapping[str, object]) -> None:
     for name in _projections(options):
         raise UsageError(
-            f"{name} is for embeddings, and no file of embeddings is given",
+            f"{name} is for embeddings, but no file of embeddings is given",
             hint="name the file: attncli compute x.csv --wq wq.csv --wk wk.csv --wv wv.csv",
         )
 
@@ -138,4 +138,6 @@ def _refuse_two_streams(files: Sequence[str], options: Mapping[str, object]) -> 
     words = [word for word in (*files, *options.values()) if isinstance(word, str)]
     streams = [word for word in words if split_member(word)[0] == "-"]
     if len(streams) > 1:
-        raise UsageError("standard input (-) can be read once only", hint="put one into a file")
+        raise UsageError(
+            "standard input (-) can be read only once", hint="read one of them from a file"
+        )

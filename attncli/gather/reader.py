@@ -260,8 +260,8 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
     if meant is None:
         if "mask" in name.lower():
             warn(
-                f"{document.name}: the entry {printable(name)!r} is left out; what hides keys is "
-                "here mask or key_padding_mask"
+                f"{document.name}: the entry {printable(name)!r} is ignored; the entries that hide "
+                "keys are mask and key_padding_mask"
             )
         return
     try:
@@ -270,7 +270,7 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
         single = False
     if single:  # a rule under another name
         raise unknown_entry(name, document)
-    warn(f"{document.name}: the entry {printable(name)!r} is left out; {meant}")
+    warn(f"{document.name}: the entry {printable(name)!r} is ignored; {meant}")
 
 
 def _file_name(name: str, value: object) -> str:

@@ -111,7 +111,7 @@ def _without_index(table: LoadedArray) -> LoadedArray:
         return table
     warn(
         f"{table.name}: the column {quoted(columns[0])} counts {start}, {start + 1}, … and is read "
-        "as labels of the rows. If it is data, give it another name"
+        "as row labels. If it is data, give it another name"
     )
     labels = tuple(str(number) for number in range(start, len(values) + start))
     return LoadedArray(values[:, 1:], table.name, labels, columns[1:])
@@ -138,8 +138,8 @@ def _advise_on_header(name: str, first: list[str], values: npt.NDArray[np.float6
     may_be_mask = len(first) == 2 and np.isin(values[1:], (0, 1)).all()
     if not goes_on and not may_be_mask:
         warn(
-            f"{name}: the first row counts 0 to {len(first) - 1} as a header may; it is read as "
-            "numbers. Where it is a header, write the file without it (pandas: header=False)"
+            f"{name}: the first row counts 0 to {len(first) - 1} as a header might; it is read as "
+            "numbers. If it is a header, write the file without it (pandas: header=False)"
         )
 
 

@@ -160,7 +160,7 @@ def _status(path: str) -> os.stat_result | None:
     except OSError as error:
         raise _refusal(path, error) from error
     except ValueError as error:
-        raise OutputError(f"cannot write {path!r}: that can be no file name ({error})") from error
+        raise OutputError(f"cannot write {path!r}: this cannot be a file name ({error})") from error
 
 
 def _own_descriptor(path: str) -> int | None:
