@@ -101,8 +101,8 @@ def read_layer(layer: Layer, fetch: Callable[[str], Array]) -> dict[str, Array]:
     ----------
     layer : Layer
     fetch : callable
-        Takes the name of a member and returns its array; called for the members of this
-        layer alone, once each.
+        Takes the name of a member and returns its array; called once for each member
+        of this layer, and for no other.
 
     Returns
     -------

@@ -21,7 +21,7 @@ _INPUTS = ("query", "key", "value", "x")
 
 
 def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: object) -> Problem:
-    """Return the problem that the command line would see.
+    """Return the problem that the command line would read.
 
     Parameters
     ----------

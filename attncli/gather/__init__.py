@@ -32,15 +32,15 @@ def gather(
     ----------
     files : sequence of str
         One problem file, or Q K V, or Q K; with projections one embedding file X, or the
-        sources of cross-attention. One array alone is finished weights.
+        sources of cross-attention. A single array is finished weights.
     options : mapping, optional
         Options of `attncli.pose` under their Python names; they win over the same
-        option in a problem file. A str in the place of an array names a file, or is a
+        option in a problem file. A str in place of an array names a file, or is a
         list such as ``"3,5"``.
     dtype : str, optional
         ``"bfloat16"`` for NPY files of bare 2-byte elements.
     example : bool
-        Take the built-in example in the place of files.
+        Take the built-in example instead of files.
 
     Raises
     ------

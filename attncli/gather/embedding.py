@@ -53,7 +53,7 @@ def add_layer(
     names : collection of str
         The names of its members.
     fetch : callable
-        Takes a name and returns the array; called for members of the chosen layer alone.
+        Takes a name and returns the array; called only for members of the chosen layer.
     prefix : str or None
         Which layer.
 

@@ -107,7 +107,7 @@ def read_array(
 
 
 def describe(source: str, *, stdin: BinaryIO | None = None) -> list[Member]:
-    """Say what a file holds; NPY, NPZ and safetensors are not read for it.
+    """Return what a file holds; of NPY, NPZ and safetensors only the headers are read.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def describe(source: str, *, stdin: BinaryIO | None = None) -> list[Member]:
 
 
 def headers(source: str) -> list[Member]:
-    """Say what the headers of a file tell; nothing where its format has none.
+    """Return what the headers of a file say; nothing if its format has none.
 
     Unlike `describe` this never reads the numbers.
 

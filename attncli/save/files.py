@@ -60,7 +60,7 @@ def whole_file(path: str) -> Iterator[BinaryIO]:
     Raises
     ------
     OutputError
-        Where the file cannot be written: missing or closed folder, a folder under
+        If the file cannot be written: missing or closed folder, a folder under
         that name, write-protected, disk full. A reader that goes away
         stays a `BrokenPipeError`.
     """
@@ -94,7 +94,7 @@ def is_direct(path: str) -> bool:
     Raises
     ------
     OutputError
-        Where `path` is a folder or can be no file.
+        If `path` is a folder or can be no file.
     """
     status = _status(path)
     if path.endswith("/") or (status is not None and stat.S_ISDIR(status.st_mode)):

@@ -49,7 +49,7 @@ class Results(NamedTuple):
         Raises
         ------
         OutputError
-            Where there is more than arrays, or no array.
+            If there is more than arrays, or no array.
         """
         if self.extra or not self.arrays:
             found = ", ".join(self.extra) or "none"
@@ -74,7 +74,7 @@ class Results(NamedTuple):
         Raises
         ------
         OutputError
-            Where there is more or less than one array.
+            If there is more or less than one array.
         """
         names = list(self.only_arrays(kind))
         if len(names) > 1:
