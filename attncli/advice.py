@@ -38,8 +38,8 @@ def advise(problem: Problem) -> None:
         largest = _largest_product(problem.read())
         if largest > _LARGEST_FLOAT16:
             warn(
-                f"products of query and key reach {largest:.3g}, beyond float16's 65504: what "
-                "multiplies these inputs in float16 gets inf. Here they are computed in "
+                f"products of query and key reach {largest:.3g}, beyond float16's 65504: code "
+                "that multiplies these inputs in float16 gets inf. Here they are computed in "
                 f"{problem.dtype.name}; scale the queries before the product"
             )
 
@@ -61,7 +61,7 @@ def _of_polarity(problem: Problem) -> str:
     if mask is None or leaves_little(mask) or not would_show_all(mask):
         return ""
     question = inverted(problem.mask_means)
-    return f". The mask hides all keys of some queries, and its opposite of none: {question}"
+    return f". The mask hides all keys from some queries, its opposite from none: {question}"
 
 
 def _largest_product(problem: Problem) -> float:

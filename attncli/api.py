@@ -102,7 +102,7 @@ def attention(
         offset = 0 (PyTorch, JAX, ONNX; the default), or S − L, or kv_length − L
         (FlashAttention, KV-cache decoding).
     query_offset : int or array_like (B,), optional
-        The offset outright.
+        The offset itself.
     window : int or (left, right), optional
         Query i sees keys i + offset − left to i + offset + right; −1 or None is
         unbounded; n is (n, n).
@@ -110,7 +110,7 @@ def attention(
     alibi_slopes : True or array_like (H,), optional
         True takes the slopes of the paper.
     sinks : array_like (H,), optional
-        A logit a head that counts in the denominator only (gpt-oss).
+        One logit per head that counts in the denominator only (gpt-oss).
     rope : {"half", "interleaved"}, optional
         Rotate query and key first; the first query stands at the offset.
     rope_base : float
@@ -125,7 +125,7 @@ def attention(
     score_vector : array_like (D,), optional
         v of ``"additive"``; ones unless given.
     heads, kv_heads : int, optional
-        Cut the width of 2-D or 3-D inputs into so many heads.
+        Split the width of 2-D or 3-D inputs into so many heads.
     layout : {"sd", "bsd", "hsd", "sbd", "shd", "bhsd", "bshd", "sbhd"}, optional
         The axes, s being the sequence; ``"bsd"`` and ``"bhsd"`` unless given.
     precision : {"float32", "float64"}, optional
@@ -146,7 +146,7 @@ def attention(
     Raises
     ------
     AttnError
-        An argument is wrong, by itself or beside another. It is a `ValueError` too.
+        An argument is wrong, by itself or together with another. It is a `ValueError`, too.
 
     Warns
     -----
@@ -216,8 +216,8 @@ def solve(
     outputs, threads
         As in `attention`.
     into : mapping of str to ndarray, optional
-        Arrays to compute outputs into, memory-mapped files say: (B, H, L, S), of context
-        (B, H, L, E), of lse (B, H, L), in the computing dtype.
+        Arrays to compute outputs into, such as memory-mapped files: (B, H, L, S), for context
+        (B, H, L, E), for lse (B, H, L), in the computing dtype.
     progress : callable, optional
         Called from any thread with blocks done and blocks in all.
 
@@ -282,5 +282,5 @@ def _check_outputs(problem: Problem, outputs: Collection[str]) -> None:
     if "context" in outputs and problem.value is None:
         raise UsageError(
             "the context needs a value",
-            hint="give value, or ask for weights alone (outputs, --show)",
+            hint="give value, or ask for weights only (outputs, --show)",
         )

@@ -310,7 +310,7 @@ def label_list(name: str, value: object, count: int, *, of: str) -> tuple[str, .
 def _label_hint(labels: list[str], count: int) -> str | None:
     """Return what is probably wrong with too few or too many labels."""
     if len(labels) == 1 < count:
-        return "labels are a,b,c, or the lines of a file"
+        return "give labels as a,b,c or as the lines of a file"
     if len(labels) > count and not any(labels[count:]):
         return "the last label is empty: delete the empty line at the end of the file"
     return None
@@ -328,7 +328,7 @@ def _shown(value: object) -> str:
     try:
         text = repr(value.tolist() if isinstance(value, np.ndarray) else value)
     except ValueError:  # Python writes no integers of more than 4,300 digits
-        return "one of thousands of digits"
+        return "a number of thousands of digits"
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from attncli.arguments import shape_text
 from attncli.checkpoint_names import find_layers
 from attncli.errors import InputError, ShapeError, UsageError
-from attncli.text import counted, printable
+from attncli.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -87,9 +87,9 @@ def choose_layer(names: Collection[str], prefix: str | None, file: str) -> Layer
             f"{file} has no attention layer {printable(wanted)!r}", hint=_choices(layers, file)
         )
     raise UsageError(
-        f"{file} holds {counted(len(chosen), 'attention layer')}"
-        + (f" that begin with {printable(wanted)!r}" if wanted else "")
-        + "; expected one",
+        f"{file}: expected one attention layer"
+        + (f" within {printable(wanted)!r}" if wanted else "")
+        + f"; found {len(chosen)}",
         hint=_choices(chosen, file),
     )
 
@@ -101,8 +101,8 @@ def read_layer(layer: Layer, fetch: Callable[[str], Array]) -> dict[str, Array]:
     ----------
     layer : Layer
     fetch : callable
-        Takes the name of a member and returns its array; called for the members of this
-        layer alone, once each.
+        Takes the name of a member and returns its array; called once for each member
+        of this layer, and for no other.
 
     Returns
     -------

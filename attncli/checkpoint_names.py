@@ -1,4 +1,4 @@
-"""Attention layers in checkpoints, found by the names of their members alone."""
+"""Attention layers in checkpoints, found only by the names of their members."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _INPUTS = ("query", "key", "value", "x")
 
 
 def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: object) -> Problem:
-    """Return the problem that the command line would see.
+    """Return the problem that the command line would read.
 
     Parameters
     ----------
@@ -73,8 +73,8 @@ def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: ob
     gathered = gather(names, given, dtype=dtype, example=example)
     if isinstance(gathered, Finished):
         raise UsageError(
-            f"{gathered.name} holds a single array (finished weights?); "
-            "expected query, key and value",
+            f"{gathered.name}: expected query, key and value; "
+            "found a single array (finished weights?)",
             hint="embeddings need wq, wk and wv, or a checkpoint",
         )
     advise_on_dtype(dtype, bfloat16=gathered.bfloat16)

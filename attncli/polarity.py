@@ -43,7 +43,7 @@ def inverted(means: str) -> str:
     """
     read, other = "may attend", "drop"
     if means == "drop":
-        read, other = "is hidden, for mask_means is drop", "keep"
+        read, other = "is hidden, because mask_means is drop", "keep"
     return (
         f"is it inverted? Here true means {read}; mask_means {other} (--mask-means {other}) reads "
         "the opposite"

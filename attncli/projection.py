@@ -280,7 +280,7 @@ def _check_fit(source: _Source, weight: str, matrix: Array) -> None:
 def _transposed(name: str, matrix: Array, width: int) -> str | None:
     if matrix.shape[1] != width:
         return None
-    return f"{name} looks transposed: attncli wants (in, out), as in X · W"
+    return f"{name} looks transposed: expected (in, out), as in X · W"
 
 
 def _placed(x: Array, positions: str | None, dtype: np.dtype[Any]) -> Array:

@@ -224,7 +224,7 @@ def test_prefix_chooses_a_layer():
     for prefix in ("encoder.layer.1", "encoder.layer.1.", "encoder.layer.1.attention.self"):
         answer = solve(load("x.npy", checkpoint=f"m.safetensors#{prefix}", heads=HEADS))
         np.testing.assert_allclose(answer.context, second.answer(X)[1], rtol=0, atol=5e-5)
-    with pytest.raises(UsageError, match="holds 2 attention layers; expected one") as caught:
+    with pytest.raises(UsageError, match="expected one attention layer; found 2") as caught:
         load("x.npy", checkpoint="m.safetensors", heads=HEADS)
     assert caught.value.hint == (
         "choose one: m.safetensors#encoder.layer.0.attention.self, "
@@ -304,7 +304,7 @@ def test_bart_names_do_not():
 def test_checkpoint_and_single_weights_exclude_each_other():
     parts, store, _ = FAMILIES["plain"]
     write(Path("m.safetensors"), store(parts))
-    with pytest.raises(UsageError, match="brings the projections: leave out wq"):
+    with pytest.raises(UsageError, match="supplies the projections: leave out wq"):
         load("x.npy", checkpoint="m.safetensors", wq=parts.w["q"])
 
 

@@ -310,7 +310,7 @@ def test_what_is_no_number_is_seen_in_the_picture_of_the_difference(
     np.save("wrong.npy", wrong)
     ran = attncli("check", *QKV, "--expect", "wrong.npy", "--diff", "d.png")
     assert ran.code == 1
-    assert ran.messages == ["note: 1 element is NaN or infinite: drawn as the strongest"]
+    assert ran.messages == ["note: 1 element is NaN or infinite, drawn as the strongest"]
     told = " ".join(attncli("info", "d.png").good().text.split())
     assert "what difference" in told
     assert "files q.csv k.csv v.csv" in told
@@ -353,7 +353,7 @@ def test_what_a_picture_of_several_wrong_outputs_leaves_out_is_told(
     np.save("w.npy", np.full((2, 3), 1 / 3))
     words = ["--expect", "weights=w.npy", "--expect", "unscaled.npy", "--no-diagnose"]
     ran = attncli("check", *QKV, *words, "--diff", "d.svg")
-    assert ran.messages == ["note: the picture shows weights, and not context"]
+    assert ran.messages == ["note: the picture shows weights, not context"]
 
 
 def test_wrong_elements_are_0_only_if_all_of_them_are(tutorial, attncli):

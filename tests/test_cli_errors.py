@@ -51,18 +51,18 @@ def wrong(tutorial: Path) -> Path:
 CASES = {
     # files
     "compute nope.csv k.csv v.csv": ("nope.csv does not exist", None),
-    "compute folder k.csv v.csv": ("folder is a folder, expected a file", ""),
+    "compute folder k.csv v.csv": ("folder: expected a file; found a folder", ""),
     "compute empty.csv k.csv v.csv": ("empty.csv is empty", ""),
     "compute ragged.csv k.csv v.csv": (
-        "ragged.csv: line 2, column 3: found 2 cells, expected 3 as in the first row",
+        "ragged.csv: line 2, column 3: expected 3 cells, as in the first row; found 2",
         "",
     ),
     "compute words.csv k.csv v.csv": (
-        "words.csv: line 2, column 3: found 'six', expected a number",
+        "words.csv: line 2, column 3: expected a number; found 'six'",
         "",
     ),
     "compute spaces.csv k.csv v.csv": (
-        "spaces.csv: line 1, column 1: found '1 0 1', expected a number",
+        "spaces.csv: line 1, column 1: expected a number; found '1 0 1'",
         "separate the columns",
     ),
     f"compute {QKV} q.csv": (
@@ -70,27 +70,27 @@ CASES = {
         "a problem file",
     ),
     "compute q.csv": (
-        "q.csv holds a single array (finished weights?); expected query, key and value",
+        "q.csv: expected query, key and value; found a single array (finished weights?)",
         "heatmap draws finished weights",
     ),
-    "compute q.csv#x k.csv": ("q.csv is one array, it has no member 'x'", ""),
+    "compute q.csv#x k.csv": ("q.csv is one array; it has no member 'x'", ""),
     f"compute {QKV} --positions sinusoidal": (
-        "positions are added to embeddings, and there are none",
+        "positions are added to embeddings, but there are none",
         "--wq, --wk and --wv",
     ),
     # shapes
     "compute v.csv k.csv q.csv": (
-        ("query (v.csv) has shape (3, 2) and key (k.csv) (3, 3): expected the same width, "
+        ("query (v.csv) has shape (3, 2) and key (k.csv) (3, 3): expected the same width; "
         "found 2 and 3"),
         "query and value look exchanged: the order is query, key, value",
     ),
     "compute q.csv v.csv k.csv": (
-        ("query (q.csv) has shape (2, 3) and key (v.csv) (3, 2): expected the same width, "
+        ("query (q.csv) has shape (2, 3) and key (v.csv) (3, 2): expected the same width; "
         "found 3 and 2"),
         "key and value look exchanged",
     ),
     "compute q.csv k.csv q.csv": (
-        ("key (k.csv) has shape (3, 3) and value (q.csv) (2, 3): expected a value for each key, "
+        ("key (k.csv) has shape (3, 3) and value (q.csv) (2, 3): expected a value for each key; "
         "found 3 keys and 2 values"),
         "query and key look exchanged",
     ),
@@ -113,7 +113,7 @@ CASES = {
     "compute typo.yaml": ("typo.yaml: unknown entry 'cuasal'", "did you mean causal?"),
     "compute twice.yaml": ("twice.yaml: both query and q are given", ""),
     "compute no_key.yaml": (
-        "no_key.yaml: expected query, key and value; key is missing, found query, value",
+        "no_key.yaml: expected query, key and value; key is missing (found query, value)",
         "",
     ),
     "compute plain_scale.yaml": (
@@ -152,7 +152,7 @@ CASES = {
         "",
     ),
     f"compute {QKV} --causal-align top-left": (
-        "causal_align says where the queries stand among the keys, but no rule asks for it",
+        "causal_align says where the queries stand among the keys, but no rule depends on it",
         "causal",
     ),
     f"compute {QKV} --mask-means drop": (
@@ -229,14 +229,14 @@ CASES = {
     ),
     "heatmap q.csv k.csv --rows x": ("--rows: expected a:b, as in 0:64; found 'x'", ""),
     "heatmap q.csv k.csv --vmax x": ("--vmax: expected auto or a number; found 'x'", ""),
-    "heatmap q.csv k.csv --cmap Blues": ("--cmap is for files: give --out", ""),
+    "heatmap q.csv k.csv --cmap Blues": ("--cmap is only for files: give --out", ""),
     "heatmap q.csv k.csv --out= --cmap Blues": (
         "--out: expected a .png, .svg or .pdf file; found ''",
         "",
     ),
     "compute q.csv k.csv v.csv --bias seen.npy": (
         "bias (seen.npy): expected numbers, which are added to the scores; found booleans",
-        "what says which keys are seen is a mask (--mask)",
+        "what says which keys are seen are a mask (--mask)",
     ),
     "compute q.csv k.csv v.csv --bias far.npy --precision float32": (
         (
@@ -249,7 +249,7 @@ CASES = {
         "the scores exceed the range of float64: query and key are too large",
         "give a smaller scale",
     ),
-    "heatmap q.csv k.csv --dpi 150": ("--dpi is for files: give --out", ""),
+    "heatmap q.csv k.csv --dpi 150": ("--dpi is only for files: give --out", ""),
     "heatmap heads.npy heads.npy --annotate": (
         "--annotate: the cells here have no room for numbers",
         "choose one head with --head, a part with --rows and --cols, or give --out",
@@ -322,7 +322,7 @@ def test_a_wrong_name_before_a_path_makes_no_file(tutorial: Path, attncli: Run) 
 def test_a_wrong_option_is_answered_with_a_likely_one(tutorial: Path, attncli: Run) -> None:
     error, hint = attncli("compute", "q.csv", "k.csv", "--cuasal").messages
     assert "--causal" in error
-    assert hint == "hint: attncli compute --help lists what there is"
+    assert hint == "hint: attncli compute --help shows what there is"
 
 
 def test_a_missing_file_is_answered_with_a_similar_one(tutorial: Path, attncli: Run) -> None:
@@ -358,7 +358,7 @@ def test_a_real_process_says_the_same(tutorial: Path) -> None:
     assert ran.messages == [
         (
             "error: query (v.csv) has shape (3, 2) and key (k.csv) (3, 3): "
-            "expected the same width, found 2 and 3"
+            "expected the same width; found 2 and 3"
         ),
         "hint: query and value look exchanged: the order is query, key, value",
     ]

@@ -251,7 +251,7 @@ def test_integers_are_subtracted_as_numbers_and_batch_entries_are_called_so(
 def test_letters_that_no_font_has_are_told(tutorial: Path, attncli: Run) -> None:
     line = ["heatmap", "q.csv", "k.csv", "--query-labels", "\U00013000,b", "--out"]
     assert attncli(*line, "w.png").good().messages == [
-        "note: no font here has \U00013000: boxes are drawn; a .svg file keeps the letters"
+        "note: no font here has \U00013000: boxes are drawn; a .svg file keeps the characters"
     ]
     assert attncli(*line, "w.svg").good().messages == []
 
@@ -290,7 +290,7 @@ def test_three_axes_of_finished_weights_are_heads_or_batch_entries(attncli, fold
     ran = attncli("heatmap", "w.npy", "--layout", "bhsd")
     assert ran.code == 2
     assert ran.messages[0] == "error: layout 'bhsd' is for 4 axes; w.npy has 3"
-    assert "of weights (B, L, S) say bsd" in ran.messages[1]
+    assert "for weights (B, L, S) give bsd" in ran.messages[1]
     ran = attncli("heatmap", "w.npy", "--layout", "bsd", "--average-heads")
     assert ran.code == 2
 

@@ -138,8 +138,8 @@ def test_standard_input_is_read_once(tutorial: Path, attncli: Run) -> None:
         ran = attncli("compute", *words)
         assert ran.code == 2
         assert ran.messages == [
-            "error: standard input (-) can be read once only",
-            "hint: put one into a file",
+            "error: standard input (-) can be read only once",
+            "hint: read one of them from a file",
         ]
 
 
@@ -261,7 +261,7 @@ def test_a_mask_of_true_and_false_hides_as_one_of_ones(tutorial: Path, attncli: 
 def test_a_row_that_may_be_a_header_is_told_once(command: str, folder: Path, attncli: Run) -> None:
     Path("x.csv").write_text("0,1\n0.5,0.25\n")
     (message,) = attncli(*command.split()).good().messages
-    assert message.startswith("warning: x.csv: the first row counts 0 to 1 as a header may")
+    assert message.startswith("warning: x.csv: the first row counts 0 to 1 as a header might")
 
 
 def test_labels_of_a_mask_are_names_where_no_other_are(tutorial: Path, attncli: Run) -> None:

@@ -72,11 +72,11 @@ def test_names_are_told_from_numbers(text, values, rows, columns):
         ("1,2\n3,x\n", "line 2, column 2", "'x'"),
         ("1,2\n\n3,x\n", "line 3, column 2", "'x'"),
         ("1,x\n2,3\n", "line 1, column 2", "'x'"),
-        ("1,2\n3\n", "line 2, column 2", "1 cell, expected 2"),
-        ("a,b\n0.5,2,3\n0.7,5,6\n", "line 2, column 3", "3 cells, expected 2"),
-        ("x,y\n1,1,2\n3,4,5\n", "line 2, column 3", "3 cells, expected 2"),
-        ("true,false\nr1,true,false\n", "line 2, column 3", "3 cells, expected 2"),
-        ("a,b\n1,2\n3,4,5\n", "line 3, column 3", "3 cells, expected 2"),
+        ("1,2\n3\n", "line 2, column 2", "expected 2 cells, as in the first row; found 1"),
+        ("a,b\n0.5,2,3\n0.7,5,6\n", "line 2, column 3", "expected 2 cells, as in the first row"),
+        ("x,y\n1,1,2\n3,4,5\n", "line 2, column 3", "expected 2 cells, as in the first row"),
+        ("true,false\nr1,true,false\n", "line 2, column 3", "expected 2 cells, as in the first"),
+        ("a,b\n1,2\n3,4,5\n", "line 3, column 3", "expected 2 cells, as in the first row; found 3"),
         ("1,2\n3,4#5\n", "line 2, column 2", "'4#5'"),
         ("1,2\n#3,4\n", "line 2, column 1", "'#3'"),
         ("1,2\n3,x" + "9" * 200_000 + "\n", "line 2, column 2", "field larger"),
@@ -94,7 +94,7 @@ def test_names_are_told_from_numbers(text, values, rows, columns):
         ("１,2\n", "line 1, column 1", "'１'"),
         ("1,٢\n", "line 1, column 2", "'٢'"),
         ("1,2\u00a0\n", "line 1, column 2", "expected a number"),
-        ("0x10,2\n3,4\n", "line 2, column 1", "'3' in a column that began with words"),
+        ("0x10,2\n3,4\n", "line 2, column 1", "expected a word, as above; found the number '3'"),
         ("the,1\n2,3\n", "line 2, column 1", "'2'"),
         ("x\n", "line 1, column 1", "'x'"),
         ("1,\x1b[31m\n", "line 1, column 2", r"'\x1b[31m'"),
@@ -114,7 +114,7 @@ def test_refusals_say_line_and_column(text, place, what):
 def test_a_column_named_as_an_index_that_counts_is_labels(name, start):
     rows = [[start + row, 0.5, row] for row in range(3)]
     text = f"{name},a,b\n" + "".join(f"{i},{x},{y}\n" for i, x, y in rows)
-    with pytest.warns(AttnWarning, match="is read as labels of the rows") as caught:
+    with pytest.warns(AttnWarning, match="is read as row labels") as caught:
         found = table(text)
     assert name in str(caught[0].message)
     np.testing.assert_array_equal(found.values, [row[1:] for row in rows])
@@ -143,7 +143,7 @@ def test_other_columns_of_numbers_are_data(text):
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("1 2 3\n4 5 6\n", "not by spaces"),
+        ("1 2 3\n4 5 6\n", "not with spaces"),
         ("0,5;0,25\n1,5;2,5\n", "decimal point"),
         ("1,5;2\n0,5;3\n", "decimal point"),
         ("a;b\n1,5;2\n0,5;3\n", "decimal point"),
@@ -170,11 +170,17 @@ def test_common_mistakes_get_a_hint(text, hint):
     [
         (b"\xff\xfe1\x00,\x002\x00", "UTF-16"),
         ("1,2\n3,4\n".encode("utf-16"), "UTF-16"),
-        ("1,2\n3,4\n".encode("utf-16-le"), "line 1 holds a NUL"),
-        (b"1,2\n3,\x004\n", "line 2 holds a NUL byte (byte 3 of the line)"),
-        (b"a,b\n1,2\n\xe9,4\n", "line 3 holds the byte 0xe9 (byte 1 of the line)"),
-        (b"caf\xe9,b\n1,2\n", "line 1 holds the byte 0xe9 (byte 4 of the line)"),
-        (b"1,2\xa0\n", "line 1 holds the byte 0xa0 (byte 4 of the line)"),
+        ("1,2\n3,4\n".encode("utf-16-le"), "line 1: expected text; found a NUL"),
+        (b"1,2\n3,\x004\n", "line 2: expected text; found a NUL byte (byte 3 of the line)"),
+        (
+            b"a,b\n1,2\n\xe9,4\n",
+            "line 3: expected UTF-8 text; found the byte 0xe9 (byte 1",
+        ),
+        (
+            b"caf\xe9,b\n1,2\n",
+            "line 1: expected UTF-8 text; found the byte 0xe9 (byte 4",
+        ),
+        (b"1,2\xa0\n", "line 1: expected UTF-8 text; found the byte 0xa0 (byte 4"),
         (b"", "is empty"),
         (b" \n\r\n", "is empty"),
     ],
@@ -263,13 +269,13 @@ def test_true_among_other_names_is_a_name(text):
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("TRUE,FALSE\nTRUE,1\n", "line 2, column 2: found '1', expected true or false"),
-        ("true,fales\nfalse,true\n", "line 1, column 2: found 'fales', expected true or false"),
-        ("yes,true,no\nfalse,true,true\n", "line 1, column 1: found 'yes', expected true or false"),
-        ("TRUE,FALSE\nyes,TRUE\n", "line 2, column 1: found 'yes', expected true or false"),
-        ("TRUE,1\nFALSE,0\n", "line 1, column 1: found 'TRUE', expected a number"),
-        ("1,0\nTRUE,0\n", "line 2, column 1: found 'TRUE', expected a number"),
-        ("yes,no\nno,yes\n", "line 2, column 2: found 'yes', expected a number"),
+        ("TRUE,FALSE\nTRUE,1\n", "line 2, column 2: expected true or false; found '1'"),
+        ("true,fales\nfalse,true\n", "line 1, column 2: expected true or false; found 'fales'"),
+        ("yes,true,no\nfalse,true,true\n", "line 1, column 1: expected true or false; found 'yes'"),
+        ("TRUE,FALSE\nyes,TRUE\n", "line 2, column 1: expected true or false; found 'yes'"),
+        ("TRUE,1\nFALSE,0\n", "line 1, column 1: expected a number; found 'TRUE'"),
+        ("1,0\nTRUE,0\n", "line 2, column 1: expected a number; found 'TRUE'"),
+        ("yes,no\nno,yes\n", "line 2, column 2: expected a number; found 'yes'"),
     ],
 )
 def test_mixed_truths_are_refused_with_what_to_write(text, place):

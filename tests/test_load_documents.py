@@ -116,21 +116,25 @@ def test_labels_are_words_as_they_stand(document, name):
 
 
 EITHER = [
-    ("[[1, 2], [3]]", "line 1, column 10", "1 item, expected 2"),
-    ("[[1, 2],\n [3, 4, 5]]", "line 2, column 2", "3 items, expected 2"),
+    ("[[1, 2], [3]]", "line 1, column 10", "2 items, as in the first list; found 1"),
+    (
+        "[[1, 2],\n [3, 4, 5]]",
+        "line 2, column 2",
+        "2 items, as in the first list; found 3",
+    ),
     ("[1, [2]]", "line 1, column 5", "found a list"),
     ("[[1], 2]", "line 1, column 7", "expected a list of 1 item"),
     ("[]", "line 1, column 1", "empty list"),
     ("[[], []]", "line 1, column 2", "empty list"),
-    ('[[1, "2"]]', "line 1, column 6", "'2', expected a number"),
-    ("[[true, 1]]", "line 1, column 9", "1, expected true or false"),
-    ("[1, true]", "line 1, column 5", "true, expected a number"),
-    ('[["a", "b"]]', "line 1, column 3", "'a', expected a number"),
+    ('[[1, "2"]]', "line 1, column 6", "expected a number; found '2'"),
+    ("[[true, 1]]", "line 1, column 9", "expected true or false; found 1"),
+    ("[1, true]", "line 1, column 5", "expected a number; found true"),
+    ('[["a", "b"]]', "line 1, column 3", "expected a number; found 'a'"),
     ("[1, 1e400]", "line 1, column 5", "'1e400'"),
     ("[1" + "0" * 400 + ", 1]", "line 1, column 2", "beyond the range"),
     ("[1" + "0" * 5000 + ", 1]", "line 1, column 2", "beyond the range"),
     ('{"a": 1e400}', "line 1, column 7", "'1e400'"),
-    ('{"a": 1,\n "a": 2}', "line 2, column 2", "'a' stands here a second time"),
+    ('{"a": 1,\n "a": 2}', "line 2, column 2", "'a' appears here a second time"),
     ('{"a": {"b": 1}}', "line 1, column 7", "found a mapping"),
     ('[{"a": 1}]', "line 1, column 2", "found a mapping"),
     ('{"\\u001b[31m": [1, "x"]}', "line 1, column 20", "'x'"),
@@ -141,15 +145,15 @@ YAML_ONLY = [
     ("a: *x", "line 1, column 4", "'*x'"),
     ("a: !!python/object/apply:os.system ['true']", "line 1, column 4", "tags"),
     ("a: !%1b%5b31m x", "line 1, column 4", r"\x1b"),
-    ("a: 1\n---\nb: 2", "line 2, column 1", "second document"),
+    ("a: 1\n---\nb: 2", "line 2, column 1", "found a second"),
     ("- 1\n-\n- 2", "line 2, column 2", "found nothing"),
-    ("[1, x]", "line 1, column 5", "'x', expected a number"),
-    ("é: [1, x]", "line 1, column 8", "'x', expected a number"),
+    ("[1, x]", "line 1, column 5", "expected a number; found 'x'"),
+    ("é: [1, x]", "line 1, column 8", "expected a number; found 'x'"),
     ("[1, 1_0]", "line 1, column 5", "'1_0'"),
     ("[٣]", "line 1, column 2", "'٣'"),
-    ("[1, 1:30]", "line 1, column 5", "'1:30', expected a number"),
+    ("[1, 1:30]", "line 1, column 5", "expected a number; found '1:30'"),
     ("[1, 2", "line 1, column 6", "not YAML"),
-    ("? [1]\n: 2", "line 1, column 3", "as a key"),
+    ("? [1]\n: 2", "line 1, column 3", "a word as the key"),
     ("# nothing", "line 1, column 1", "only comments"),
     ("a: \x07", "line 1, column 4", "not YAML"),
 ]
@@ -200,7 +204,7 @@ def test_refusals_say_line_and_column(document, suffix, text, place, what):
 
 def test_the_shape_of_five_axes_is_named(document):
     for suffix in (".json", ".yaml"):
-        with pytest.raises(InputError, match=r"5 axes \(shape \(1, 1, 1, 1, 2\)\)"):
+        with pytest.raises(InputError, match=r"found 5 \(shape \(1, 1, 1, 1, 2\)\)"):
             document("[[[[[1, 2]]]]]", suffix)
 
 
@@ -307,8 +311,14 @@ def test_arrays_of_these_names_are_read(document, suffix):
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ('{"other": [{"a": 1}]}', "line 1, column 12: found a mapping inside"),
-        ('{"stats": [[1], {"a": 1}]}', "line 1, column 17: found a mapping inside"),
+        (
+            '{"other": [{"a": 1}]}',
+            "line 1, column 12: expected numbers, words or lists",
+        ),
+        (
+            '{"stats": [[1], {"a": 1}]}',
+            "line 1, column 17: expected numbers, words or lists",
+        ),
         (f'{{"stats": [{{"a": {"[" * 40}1{"]" * 40}}}]}}', "deeper than 32 levels"),
     ],
 )

@@ -122,8 +122,8 @@ def test_elements_that_are_no_real_numbers_are_named(load, array, what):
 @pytest.mark.parametrize(
     ("array", "what"),
     [
-        (np.array(3.0), "0 axes"),
-        (np.zeros((1, 1, 1, 1, 2)), r"5 axes \(shape \(1, 1, 1, 1, 2\)\)"),
+        (np.array(3.0), "found 0"),
+        (np.zeros((1, 1, 1, 1, 2)), r"found 5 \(shape \(1, 1, 1, 1, 2\)\)"),
         (np.zeros((0, 3)), r"\(0, 3\)"),
         (np.zeros((2, 3, 0)), r"\(2, 3, 0\)"),
     ],
@@ -137,7 +137,7 @@ GOOD = npy(np.arange(12.0).reshape(3, 4))
 TERABYTES = "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000, 1000000), }"
 HUGE = "{'descr': '<f8', 'fortran_order': False, 'shape': (999999999999999999,) , }"
 FORGED = {
-    "truncated data": (GOOD[:-1], r"truncated: the shape \(3, 4\)"),
+    "truncated data": (GOOD[:-1], r"truncated: .*shape \(3, 4\)"),
     "longer than it says": (GOOD + b"\0", r"longer .* \(3, 4\)"),
     "truncated header": (GOOD[:50], "ends within"),
     "truncated length": (GOOD[:9], "ends within"),
@@ -147,13 +147,13 @@ FORGED = {
     "too many digits": (forged(HUGE.replace("99,", "99" * 9 + ",")), "shape"),
     "negative": (forged(HUGE.replace("9" * 18, "-1")), "does not give"),
     "no number": (forged(HUGE.replace("9" * 18, "L")), "shape"),
-    "unknown version": (GOOD[:6] + b"\x04" + GOOD[7:], "version 4"),
+    "unknown version": (GOOD[:6] + b"\x04" + GOOD[7:], "found 4"),
     "no keys": (forged("{}"), "does not give"),
     "not a literal": (forged("__import__('os').system('true')"), "does not give"),
     "deep literal": (forged("(" * 9000), "does not give"),
     "deep minus": (forged("-" * 9000 + "1"), "does not give"),
-    "long header": (forged(" " * 60_000), "60000 bytes"),
-    "length of gigabytes": (b"\x93NUMPY\x02\x00\xff\xff\xff\xff", "4294967295 bytes"),
+    "long header": (forged(" " * 60_000), "found 60000"),
+    "length of gigabytes": (b"\x93NUMPY\x02\x00\xff\xff\xff\xff", "found 4294967295"),
     "control characters": (forged(HUGE.replace("<f8", "<\x1b[31m")), r"\\x1b"),
     "text": (b"1,2\n3,4\n", "does not begin"),
     "wild booleans": (npy(np.frombuffer(b"\0\1\7", np.bool_)), "neither 0 nor 1"),

@@ -134,9 +134,9 @@ def test_what_is_not_a_file_is_refused(here):
     assert refusal("dangling.csv").message.endswith("a link to gone.csv, which does not exist")
     assert refusal("circle.csv").message.startswith("circle.csv cannot be read: ")
     assert refusal("empty.csv").message == "empty.csv is empty"
-    assert refusal("folder.csv").message == "folder.csv is a folder, expected a file"
+    assert refusal("folder.csv").message == "folder.csv: expected a file; found a folder"
     for device in ("/dev/null", "/dev/zero"):
-        assert refusal(device).message == f"{device} is a device, expected a file"
+        assert refusal(device).message == f"{device}: expected a file; found a device"
     assert refusal("").message == "'' is not a file name"
     assert refusal("a\0b").message == r"'a\x00b' is not a file name"
     assert "cannot be read: " in refusal("x" * 5000).message
@@ -193,15 +193,18 @@ def test_members_are_named_behind_a_hash(here):
     assert read("p.yaml#q").values.tolist() == [[1, 2]]
     assert read("p.yaml#a#b").values.tolist() == [3]
     assert read("p.yaml#q").name == "p.yaml#q"
-    assert refusal("p.yaml#tokens").message == "p.yaml#tokens is a list of words, expected an array"
+    assert (
+        refusal("p.yaml#tokens").message
+        == "p.yaml#tokens: expected an array; found a list of words"
+    )
     assert refusal("p.yaml#heads").message == (
-        "p.yaml#heads is the single value 4, expected an array"
+        "p.yaml#heads: expected an array; found the single value 4"
     )
     error = refusal("p.yaml#k")
     assert error.message == "p.yaml has no member 'k'"
     assert error.hint == "it holds p.yaml#q, p.yaml#a#b, p.yaml#tokens, p.yaml#heads"
     (here / "q.csv").write_text("1,2\n")
-    assert refusal("q.csv#k").message == "q.csv is one array, it has no member 'k'"
+    assert refusal("q.csv#k").message == "q.csv is one array; it has no member 'k'"
     assert refusal("gone.npz#q").message == "gone.npz does not exist"
 
 
@@ -218,7 +221,7 @@ def test_a_file_whose_own_name_holds_a_hash_comes_first(here):
 
 def test_an_array_is_asked_for_by_its_member(here):
     (here / "p.yaml").write_text("q: [1]\nk: [2]\n")
-    with pytest.raises(InputError, match=r"p\.yaml holds 2 entries, expected one array") as caught:
+    with pytest.raises(InputError, match=r"p\.yaml: expected one array; found 2 entries") as caught:
         read_array("p.yaml")
     assert caught.value.hint == "choose one: p.yaml#q, p.yaml#k"
 

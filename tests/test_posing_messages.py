@@ -31,26 +31,27 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Shape", "key: shape (0, 3) holds no numbers", None, {"key": np.ones((0, 3))}),
     ("Shape", "query has shape (2, 3) and key (1, 2, 3): expected the same number of axes", None,
      {"key": X[None]}),
-    ("Shape", "query has shape (2, 3) and key (3, 2): expected the same width, found 3 and 2",
-     "key looks transposed: attncli wants one key a row, (S, D)", {"key": X.T}),
-    ("Shape", "query has shape (2, 3) and key (4, 5): expected the same width, found 3 and 5", None,
+    ("Shape", "query has shape (2, 3) and key (3, 2): expected the same width; found 3 and 2",
+     "key looks transposed: expected one key per row, (S, D)", {"key": X.T}),
+    ("Shape", "query has shape (2, 3) and key (4, 5): expected the same width; found 3 and 5", None,
      {"key": np.ones((4, 5))}),
-    ("Shape", ("key has shape (2, 3) and value (3, 2): expected a value for each key, "
-     "found 2 keys and 3 values"), "value looks transposed: attncli wants one value a row, (S, E)",
+    ("Shape", ("key has shape (2, 3) and value (3, 2): expected a value for each key; "
+     "found 2 keys and 3 values"), "value looks transposed: expected one value per row, (S, E)",
      {"value": X.T}),
-    ("Shape", ("query has shape (2, 4, 5, 6) and key (3, 4, 5, 6): expected the same batch, "
+    ("Shape", ("query has shape (2, 4, 5, 6) and key (3, 4, 5, 6): expected the same batch size, "
      "or 1 for keys and values"), None, {"query": HEADS, "key": np.ones((3, 4, 5, 6))}),
-    ("Shape", ("query has shape (5, 2, 6) and key (7, 2, 6): expected the same batch, or 1 for "
-     "keys and values"), "say what the first axis is with layout (--layout bsd, hsd, sbd or shd)",
+    ("Shape", ("query has shape (5, 2, 6) and key (7, 2, 6): expected the same batch size, or "
+     "1 for keys and values"),
+     "say what the first axis is with layout (--layout bsd, hsd, sbd or shd)",
      {"query": np.ones((5, 2, 6)), "key": np.ones((7, 2, 6))}),
     ("Shape", ("query has shape (2, 4, 5, 6) and key (2, 3, 5, 6): 4 query heads cannot share "
-     "3 key/value heads evenly"), ("where the sequence comes before the heads, (B, L, H, D), say "
+     "3 key/value heads evenly"), ("if the sequence comes before the heads, (B, L, H, D), give "
      "layout bshd (--layout)"), {"query": HEADS, "key": np.ones((2, 3, 5, 6))}),
     ("Shape", ("query has shape (2, 4, 5, 6) and key (2, 4, 3, 6): 5 query heads cannot share "
      "3 key/value heads evenly"), None,
      {"query": HEADS, "key": np.ones((2, 4, 3, 6)), "layout": "bshd"}),
-    ("Shape", ("key has shape (2, 4, 5, 6) and value (2, 2, 5, 6): expected the same batch and "
-     "heads"), None, {"query": HEADS, "key": HEADS, "value": np.ones((2, 2, 5, 6))}),
+    ("Shape", ("key has shape (2, 4, 5, 6) and value (2, 2, 5, 6): expected the same batch size "
+     "and heads"), None, {"query": HEADS, "key": HEADS, "value": np.ones((2, 2, 5, 6))}),
     # their values
     ("Data", ("query: expected real numbers (float16, bfloat16, float32, float64 or integers); "
      "found words"), None, {"query": [["a"]]}),
@@ -70,36 +71,36 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "only keys that no query sees (padding behind a mask) may hold NaN or inf",
      {"query": np.ones((2, 5, 4, 6)), "layout": "bshd", "value": None,
       "key": with_value(np.ones((2, 5, 4, 6)), (1, 3, 2, 5), np.inf)}),
-    ("Shape", "query has shape (2, 3) and key (4, 2): expected the same width, found 3 and 2",
+    ("Shape", "query has shape (2, 3) and key (4, 2): expected the same width; found 3 and 2",
      "key and value look exchanged: the order is query, key, value",
      {"key": np.ones((4, 2)), "value": np.ones((4, 3))}),
-    ("Shape", "query has shape (3, 2) and key (4, 3): expected the same width, found 2 and 3",
-     "query looks transposed: attncli wants one query a row, (L, D)",
+    ("Shape", "query has shape (3, 2) and key (4, 3): expected the same width; found 2 and 3",
+     "query looks transposed: expected one query per row, (L, D)",
      {"query": X.T, "key": np.ones((4, 3)), "value": np.ones((4, 5))}),
-    ("Shape", ("key has shape (4, 3) and value (2, 5): expected a value for each key, found 4 keys "
+    ("Shape", ("key has shape (4, 3) and value (2, 5): expected a value for each key; found 4 keys "
      "and 2 values"), "query and key look exchanged: the order is query, key, value",
      {"key": np.ones((4, 3)), "value": np.ones((2, 5))}),
-    ("Shape", ("key has shape (2, 3) and value (4, 5): expected a value for each key, found 2 keys "
+    ("Shape", ("key has shape (2, 3) and value (4, 5): expected a value for each key; found 2 keys "
      "and 4 values"), "query and key look exchanged: the order is query, key, value",
      {"query": np.ones((4, 3)), "key": X, "value": np.ones((4, 5))}),
-    ("Shape", "query has shape (4, 5) and key (4, 3): expected the same width, found 5 and 3",
+    ("Shape", "query has shape (4, 5) and key (4, 3): expected the same width; found 5 and 3",
      "query and value look exchanged: the order is query, key, value",
      {"query": np.ones((4, 5)), "key": np.ones((4, 3)), "value": X}),
-    ("Shape", "query has shape (4, 5) and key (2, 3): expected the same width, found 5 and 3",
+    ("Shape", "query has shape (4, 5) and key (2, 3): expected the same width; found 5 and 3",
      "all three look exchanged: the order is query, key, value",
      {"query": np.ones((4, 5)), "key": X, "value": np.ones((4, 3))}),
-    ("Shape", "query has shape (2, 3) and key (3, 2): expected the same width, found 3 and 2",
-     "one of them looks transposed (one query or key a row), or the second holds no keys",
+    ("Shape", "query has shape (2, 3) and key (3, 2): expected the same width; found 3 and 2",
+     "one of them looks transposed (one query or key per row), or the second holds no keys",
      {"query": X, "key": X.T, "value": None}),
-    ("Shape", ("query has shape (2, 6) and key (3, 8): expected the same width of a head, found 3 "
+    ("Shape", ("query has shape (2, 6) and key (3, 8): expected the same width of a head; found 3 "
      "and 4"), None,
      {"query": np.ones((2, 6)), "key": np.ones((3, 8)), "value": np.ones((3, 4)), "heads": 2}),
-    ("Data", ("alibi_slopes: expected numbers up to 8.50705e+31 in float32, for keys lie up to "
-     "1000001 away; found 1e+35"), None,
+    ("Data", ("alibi_slopes: expected numbers up to 8.50705e+31 in float32, because keys lie "
+     "up to 1000001 away; found 1e+35"), None,
      {"query": np.ones((2, 2, 3)), "key": np.ones((2, 3, 3)), "value": None, "precision": "float32",
       "alibi_slopes": [1e35], "query_offset": [0, 10**6]}),
     # heads and layout
-    ("Usage", "kv_heads cuts packed keys and values; it needs heads beside it", None,
+    ("Usage", "kv_heads splits packed keys and values: give heads, too", None,
      {"kv_heads": 1}),
     ("Usage", "heads: expected a whole number of at least 1; found 0", None, {"heads": 0}),
     ("Usage", "heads: expected a whole number of at least 1; found 1.5", None, {"heads": 1.5}),
@@ -117,16 +118,16 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Usage", "rope_base is only for rope", "give rope half or interleaved", {"rope_base": 100}),
     ("Usage", "rope_frequencies is only for rope", "give rope half or interleaved",
      {"rope_frequencies": [1.0]}),
-    ("Usage", "rope_base and rope_frequencies both say how fast pairs turn", None,
+    ("Usage", "rope_base and rope_frequencies both say how fast pairs turn: give one", None,
      {"rope": "half", "rope_base": 10, "rope_frequencies": [1.0]}),
-    ("Shape", ("rope_frequencies: expected a number for each pair of components, at most 1 of the "
+    ("Shape", ("rope_frequencies: expected a number for each pair of components, at most 1 for "
      "width 3; found 2"), None, {"rope": "half", "rope_frequencies": [1.0, 0.5]}),
     ("Data", ("rope_frequencies: expected numbers up to 1e+06, in radians; found 1e+308 at index "
      "(0,)"), None, {"rope": "half", "rope_frequencies": [1e308]}),
     ("Data", "rope_frequencies: expected finite numbers; found inf at index (0,)", None,
      {"rope": "half", "rope_frequencies": [np.inf]}),
     ("Usage", "rope: expected one of half, interleaved; found 'full'", None, {"rope": "full"}),
-    ("Shape", "rope turns pairs of components: expected an even width, found 3", None,
+    ("Shape", "rope turns pairs of components: expected an even width; found 3", None,
      {"rope": "half"}),
     ("Usage", "precision: expected one of float32, float64; found 'float16'", None,
      {"precision": "float16"}),
@@ -140,14 +141,15 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      None, {"score": "general", "score_weight": np.eye(2)}),
     ("Data", "score_weight: expected finite numbers; found nan at index (0, 0)", None,
      {"score": "general", "score_weight": np.full((3, 3), np.nan)}),
-    ("Usage", "score_weight is for score general alone", None, {"score_weight": np.eye(3)}),
-    ("Usage", "score_vector is for score additive alone", None, {"score_vector": [1, 2, 3]}),
+    ("Usage", "score_weight is only for score general", None, {"score_weight": np.eye(3)}),
+    ("Usage", "score_vector is only for score additive", None, {"score_vector": [1, 2, 3]}),
     ("Shape", "score_vector: expected 3 numbers, the width of query and key; found 2", None,
      {"score": "additive", "score_vector": [1, 2]}),
     ("Data", "score_vector: expected finite numbers; found nan at index (1,)", None,
      {"score": "additive", "score_vector": [1, np.nan, 2]}),
     # one number a head
-    ("Shape", "sinks: expected one number a query head (1); found 2", None, {"sinks": [1, 2]}),
+    ("Shape", "sinks: expected one number for each query head (1); found 2", None,
+     {"sinks": [1, 2]}),
     ("Data", "sinks: expected finite numbers; found nan at index (0,)", None, {"sinks": np.nan}),
     ("Data", "sinks: expected numbers; found words", None, {"sinks": ["a"]}),
     ("Data", ("sinks: expected numbers up to 8.50706e+37, a quarter of the range of float32; "
@@ -156,25 +158,26 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "found 1e+38"), None, {"softcap": 1e38, "precision": "float32"}),
     ("Data", ("softcap: expected a number from 2.22507e-308 to 4.49423e+307 for float64; "
      "found 1e-310"), None, {"softcap": 1e-310}),
-    ("Data", ("alibi_slopes: expected numbers up to 4.99359e+306 in float64, for keys lie up to "
-     "9 away; found -1e+307"), None,
+    ("Data", ("alibi_slopes: expected numbers up to 4.99359e+306 in float64, because keys lie "
+     "up to 9 away; found -1e+307"), None,
      {"alibi_slopes": [-1e307], "query_offset": 8}),
     ("Shape", "alibi_slopes: expected a list of numbers; found an array of shape (2, 2)", None,
      {"alibi_slopes": np.eye(2)}),
     ("Data", "bias: expected numbers, which are added to the scores; found booleans",
-     "what says which keys are seen is a mask (--mask)", {"bias": [[True, False]]}),
+     "what says which keys are seen are a mask (--mask)", {"bias": [[True, False]]}),
     ("Data", "query: expected an array of numbers; found a masked array",
      "give its data, and say which keys are hidden with mask or key_padding_mask",
      {"query": np.ma.masked_array(X, X > 1)}),
     ("Data", "query: expected an array of numbers; found a masked array",
      "give its data, and say which keys are hidden with mask or key_padding_mask",
      {"query": [np.ma.masked_array(X, X > 1)] * 2}),
-    ("Usage", "scale: expected a finite number; found one of thousands of digits", None,
+    ("Usage", "scale: expected a finite number; found a number of thousands of digits", None,
      {"scale": 10**5000}),
-    ("Usage", "heads: expected a whole number of at least 1; found one of thousands of digits",
+    ("Usage", ("heads: expected a whole number of at least 1; "
+     "found a number of thousands of digits"),
      None, {"heads": -(10**5000)}),
-    ("Usage", ("window: expected whole numbers of at least 0, or −1 for unbounded; found one of "
-     "thousands of digits"), None, {"window": (-(10**5000), 1)}),
+    ("Usage", ("window: expected whole numbers of at least 0, or −1 for unbounded; found a "
+     "number of thousands of digits"), None, {"window": (-(10**5000), 1)}),
     ("Data", ("scale: expected 0, or a size from 1.17549e-38 to 3.40282e+38 for float32; "
      "found 1e-50"), "compute in float64: precision float64 (--precision float64)",
      {"scale": 1e-50, "precision": "float32"}),
@@ -192,7 +195,8 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "found (4, 2)"), "it looks transposed: rows are queries, columns are keys",
      {"key": np.ones((4, 3)), "value": None, "mask": np.ones((4, 2))}),
     ("Shape", ("mask: expected a shape that broadcasts to the weights' (5, 2, 4), (…, queries, "
-     "keys); found (5, 4)"), "one row a batch entry is a key_padding_mask (--key-padding-mask)",
+     "keys); found (5, 4)"), ("a mask with one row for each batch entry is a "
+     "key_padding_mask (--key-padding-mask)"),
      {"query": np.ones((5, 2, 3)), "key": np.ones((5, 4, 3)), "value": None,
       "mask": np.ones((5, 4))}),
     ("Shape", ("mask: expected a shape that broadcasts to the weights' (2, 4, 5, 5), (…, queries, "
@@ -201,7 +205,7 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      {"query": HEADS, "mask": np.ones((2, 5, 5))}),
     ("Shape", ("mask: expected a shape that broadcasts to the weights' (2, 4, 5, 5), (…, queries, "
      "keys); found (8, 5, 5)"),
-     "cut its first axis, as nn.MultiheadAttention takes it: reshape to (B, H, L, S)",
+     "split its first axis, as nn.MultiheadAttention does: reshape to (B, H, L, S)",
      {"query": HEADS, "mask": np.ones((8, 5, 5))}),
     ("Usage", "mask_means: expected one of keep, drop; found 'hide'", None,
      {"mask": np.ones((2, 2)), "mask_means": "hide"}),
@@ -228,15 +232,15 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      {"window": (-2, 1)}),
     ("Usage", "causal_align: expected one of top-left, bottom-right; found 'left'", None,
      {"causal": True, "causal_align": "left"}),
-    ("Usage", "causal_align says where the queries stand among the keys, but no rule asks for it",
+    ("Usage", "causal_align says where the queries stand among the keys, but no rule depends on it",
      "it goes with causal, window, alibi_slopes or rope", {"causal_align": "top-left"}),
-    ("Usage", "query_offset says where the queries stand among the keys, but no rule asks for it",
+    ("Usage", "query_offset says where the queries stand among the keys, but no rule depends on it",
      "it goes with causal, window, alibi_slopes or rope", {"query_offset": 1}),
     ("Usage", "causal_align and query_offset both say where the queries stand",
      "give one of the two", {"causal": True, "causal_align": "top-left", "query_offset": 1}),
     # labels
     ("Shape", "key_labels: expected 2 labels, one for each key; found 1",
-     "labels are a,b,c, or the lines of a file", {"key_labels": ["a"]}),
+     "give labels as a,b,c or as the lines of a file", {"key_labels": ["a"]}),
     ("Shape", "key_labels: expected 2 labels, one for each key; found 3",
      "the last label is empty: delete the empty line at the end of the file",
      {"key_labels": ["a", "b", ""]}),
@@ -270,7 +274,7 @@ def test_an_error_names_the_file_of_its_argument() -> None:
     with pytest.raises(attncli.ShapeError) as caught:
         pose(X, X.T, sources={"query": "q.csv", "key": "dump.npz#k"})
     assert caught.value.message == (
-        "query (q.csv) has shape (2, 3) and key (dump.npz#k) (3, 2): expected the same width, "
+        "query (q.csv) has shape (2, 3) and key (dump.npz#k) (3, 2): expected the same width; "
         "found 3 and 2"
     )
 
@@ -330,7 +334,7 @@ def test_an_inverted_mask_is_suspected() -> None:
 def test_a_mask_whose_polarity_was_stated_is_told_the_other_one() -> None:
     given = {"query": np.ones((1, 2)), "key": np.ones((30, 2)), "mask_means": "drop"}
     (message,) = advice(**given, mask=np.ones((1, 30)))
-    assert "Here true means is hidden, for mask_means is drop" in message
+    assert "Here true means is hidden, because mask_means is drop" in message
     assert message.endswith("mask_means keep (--mask-means keep) reads the opposite")
 
 
@@ -350,8 +354,8 @@ def test_an_inverted_padding_mask_is_suspected() -> None:
 def test_an_ambiguous_matrix_of_three_axes_is_said_how_it_is_read(name: str) -> None:
     (message,) = advice(query=SQUARE, key=SQUARE, **{name: np.ones((2, 3, 3))})
     message = message.replace(name, "mask")
-    assert message.startswith("mask of shape (2, 3, 3) is read as one matrix a head, (H, L, S)")
-    assert message.endswith("four axes: (1, H, L, S), or (B, 1, L, S) for one a batch entry")
+    assert message.startswith("mask of shape (2, 3, 3) is read as one matrix per head, (H, L, S)")
+    assert message.endswith("four axes: (1, H, L, S), or (B, 1, L, S) for one per batch entry")
     pose(SQUARE, SQUARE, **{name: np.ones((1, 2, 3, 3))})
 
 
@@ -359,7 +363,7 @@ def test_exchanged_head_and_sequence_axes_are_suspected() -> None:
     array = np.ones((1, 100, 8, 4))
     (message,) = advice(query=array, key=array)
     assert message.startswith("layout bhsd reads 100 heads of 8 keys each")
-    assert "layout bshd (--layout bshd) reads the other way" in message
+    assert "layout bshd (--layout bshd) reads them the other way" in message
 
 
 def test_what_is_clear_gets_no_advice() -> None:

@@ -216,7 +216,7 @@ def test_blind_queries_have_the_bias_of_the_output_alone():
 def test_an_output_projection_that_is_transposed_gets_a_hint():
     with pytest.raises(ShapeError) as caught:
         pose(*[np.ones((3, 6))] * 3, heads=2, wo=np.ones((2, 6)))
-    assert caught.value.hint == "wo looks transposed: attncli wants (in, out), as in X · W"
+    assert caught.value.hint == "wo looks transposed: expected (in, out), as in X · W"
 
 
 def test_heads_are_only_those_that_fit():

@@ -42,11 +42,11 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "sizes.safetensors": (long_integers, "at most 64 axes"),
     "large.safetensors": (
         lambda: tensors(b'{"q":{"dtype":"F32","shape":[1' + b"0" * 4000 + b"]}}", 4),
-        "without dtype, shape of at most",
+        "with dtype, shape of at most",
     ),
     "many.safetensors": (
         lambda: tensors({f"t{at}": tensor([1], 4 * at) for at in range(70_000)}, 280_000),
-        "query is missing, found t0, t1",
+        "query is missing (found t0, t1",
     ),
     "name.safetensors": (lambda: tensors({"q" * 7 * MILLION: tensor([1, 1])}, 4), "is missing"),
     "tags.yaml": (
@@ -57,7 +57,7 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "text.yaml": (lambda: b"q: |\n" + b" x\n" * (5 * MILLION), "is not a file name"),
     "rows.json": (
         lambda: b'{"q":[' + b"[1]," * (2 * MILLION) + b"[1,2]]}",
-        "holds 2,000,002 items in 2,000,003 lists",
+        "found 2,000,002 in 2,000,003",
     ),
     "flat.json": (lambda: b"[" + b"1," * (4 * MILLION) + b'"x"]', "line 1, column 1500000: behind"),
     "key.json": (lambda: b'{"' + b"x" * (20 * MILLION) + b'":1}', "unknown entry 'xxxx"),
@@ -67,11 +67,11 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "label.json": (
         lambda: b'{"q":[[1]],"k":[[1]],"tokens":["' + b"x" * (20 * MILLION) + b'"]}',
-        "query_labels: label 0 has 20,000,000 letters",
+        "found 20,000,000 in label 0",
     ),
     "labels.csv": (lambda: b"a,1\n" * (3 * MILLION) + b"a,x\n", "line 500001, column 1"),
     "blank.csv": (lambda: b"\n" * (10 * MILLION) + b"x", "line 500001, column 1"),
-    "holes.csv": (lambda: b",\n" * (50 * MILLION), "holds about 100,000,000 cells"),
+    "holes.csv": (lambda: b",\n" * (50 * MILLION), "found about 100,000,000"),
     "long.csv": (lambda: b"1,2\n" * (40 * MILLION), "is longer than 128 MiB"),
 }
 
@@ -132,7 +132,7 @@ def test_cells_that_become_many_are_counted_on_the_way(
     Path("x.csv").write_text(start + body * 100_000)
     assert read("x.csv").values.shape[0] > 100_000
     Path("x.csv").write_text(start + body * 320_000)
-    with pytest.raises(InputError, match=r"x.csv holds more than 300,000 cells, expected at most"):
+    with pytest.raises(InputError, match=r"x.csv: expected at most 300,000 cells; found more"):
         read("x.csv")
 
 
@@ -190,7 +190,7 @@ def test_members_that_lie_on_each_other_are_refused(folder: Path) -> None:
             for name in ("compress_type", "CRC", "compress_size", "file_size", "header_offset"):
                 setattr(copy, name, getattr(info, name))
             archive.filelist.append(copy)
-    with pytest.raises(InputError, match="packed bytes, the file has"):
+    with pytest.raises(InputError, match="packed bytes; the file has"):
         read("o.npz")
 
 
@@ -200,12 +200,12 @@ def test_members_that_lie_on_each_other_are_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"a\n" * (9 * MILLION), "18,000,000 bytes of labels, expected at most 16,777,216"),
-        (b"a" * 1001 + b"\nb\nc\n", "key_labels: label 0 has 1,001 letters, expected at most"),
-        (b"a\0\nb\nc", "line 1 holds a NUL byte"),
-        ("a\nb\nc".encode("utf-16-le"), "line 1 holds a NUL byte"),
+        (b"a\n" * (9 * MILLION), "at most 16,777,216 bytes of labels; found 18,000,000"),
+        (b"a" * 1001 + b"\nb\nc\n", "at most 1,000 characters; found 1,001 in label 0"),
+        (b"a\0\nb\nc", "line 1: expected text; found a NUL byte"),
+        ("a\nb\nc".encode("utf-16-le"), "line 1: expected text; found a NUL byte"),
         (b"", "labels.txt is empty"),
-        (b"a\n\xe9\nc", "line 2 holds the byte 0xe9"),
+        (b"a\n\xe9\nc", "line 2: expected UTF-8 text; found the byte 0xe9"),
     ],
 )
 def test_a_file_of_labels_has_bounds(data: bytes, words: str, tutorial: Path, attncli: Run) -> None:
@@ -218,7 +218,7 @@ def test_a_file_of_labels_has_bounds(data: bytes, words: str, tutorial: Path, at
 def test_a_device_is_no_file_of_labels(tutorial: Path, attncli: Run) -> None:
     Path("zero.txt").symlink_to("/dev/zero")
     ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--key-labels", "zero.txt")
-    assert (ran.code, ran.messages) == (2, ["error: zero.txt is a device, expected a file"])
+    assert (ran.code, ran.messages) == (2, ["error: zero.txt: expected a file; found a device"])
 
 
 def test_labels_in_a_table_and_of_finished_weights_have_bounds(folder: Path, attncli: Run) -> None:
@@ -227,11 +227,11 @@ def test_labels_in_a_table_and_of_finished_weights_have_bounds(folder: Path, att
     for line in ("compute q.csv k.csv", "heatmap k.csv", "explain q.csv k.csv"):
         ran = attncli(*line.split())
         assert ran.code == 2
-        assert "label 0 has 1,001 letters" in ran.messages[0]
+        assert "found 1,001 in label 0" in ran.messages[0]
 
 
 def test_a_title_has_a_bound(tutorial: Path, attncli: Run) -> None:
     ran = attncli("heatmap", "q.csv", "k.csv", "--out", "w.png", "--title", "x" * 2001)
     assert ran.code == 2
-    assert ran.messages == ["error: --title: expected at most 2,000 letters; found 2,001"]
+    assert ran.messages == ["error: --title: expected at most 2,000 characters; found 2,001"]
     assert attncli("heatmap", "q.csv", "k.csv", "--title", "x" * 2000).code == 0

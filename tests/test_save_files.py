@@ -138,12 +138,12 @@ def test_the_bytes_are_on_the_disk_before_the_move(tmp_path, monkeypatch):
     [
         ("missing/w.csv", "the folder .*missing does not exist", "mkdir -p"),
         ("file/w.csv", "not a directory", "folder"),
-        ("folder", "it is a folder", "folder/weights.csv"),
-        ("new/", "it is a folder", "new/weights.csv"),
+        ("folder", "found a folder", "folder/weights.csv"),
+        ("new/", "found a folder", "new/weights.csv"),
         ("loop", "too many levels of symbolic links", None),
         ("n" * 256, "file name too long", None),
-        ("nul\0.csv", "can be no file name", None),
-        ("sur\ud800.csv", "can be no file name", None),
+        ("nul\0.csv", "cannot be a file name", None),
+        ("sur\ud800.csv", "cannot be a file name", None),
     ],
 )
 def test_a_name_that_cannot_be_written_is_refused(tmp_path, name, words, hint):

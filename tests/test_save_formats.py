@@ -249,7 +249,7 @@ def test_more_than_a_matrix_in_csv_is_refused(name, shape):
 @pytest.mark.parametrize("name", ["csv", "tsv", "npy"])
 def test_more_than_one_array_is_refused_where_one_fits(name):
     two = Results({"weights": np.zeros((1, 1)), "context": np.zeros((1, 1))})
-    with pytest.raises(OutputError, match="holds one array, found 2: weights, context") as caught:
+    with pytest.raises(OutputError, match="holds one array; found 2: weights, context") as caught:
         encoded(two, name)
     assert "--show" in caught.value.hint
 
@@ -257,7 +257,7 @@ def test_more_than_one_array_is_refused_where_one_fits(name):
 @pytest.mark.parametrize("name", ["csv", "tsv", "npy", "npz"])
 @pytest.mark.parametrize("arrays", [{}, {"weights": np.zeros((1, 1))}])
 def test_statistics_are_refused_where_only_arrays_fit(name, arrays):
-    with pytest.raises(OutputError, match="arrays only, found stats"):
+    with pytest.raises(OutputError, match="only arrays; found stats"):
         encoded(Results(arrays, extra={"stats": {}}), name)
 
 

@@ -269,7 +269,7 @@ def test_averaged_weights_in_pictures(matrices):
         (["compute", "x.csv", *WEIGHTS, "--layout", "hsd"], "layout 'hsd' does not fit embeddings"),
         (
             ["compute", "x.csv", "--checkpoint", "x.csv"],
-            "x.csv holds one array; expected a checkpoint",
+            "x.csv: expected a checkpoint of named weights; found",
         ),
         (["compute", "x.csv", "--checkpoint", "no.npz"], "no.npz does not exist"),
         (["compute", "x.csv", "--positions", "sinusoidal"], "x.csv"),
@@ -287,7 +287,7 @@ def test_errors(matrices, attncli, monkeypatch, arguments, words):
 def test_a_checkpoint_alone_is_no_problem(attncli):
     ran = attncli("compute", CHECKPOINT)
     assert ran.code == 2
-    assert "is a checkpoint: it holds weights and no embeddings" in ran.messages[0]
+    assert "is a checkpoint: it holds weights but no embeddings" in ran.messages[0]
     assert f"--checkpoint {CHECKPOINT}" in ran.messages[1]
 
 
@@ -295,7 +295,7 @@ def test_embeddings_without_weights_in_a_problem_file(matrices, attncli):
     Path("p.yaml").write_text("x: x.csv\n")
     ran = attncli("compute", "p.yaml")
     assert ran.code == 2
-    assert "wq, wk and wv: they are missing" in ran.messages[0]
+    assert "wq, wk and wv, which are missing" in ran.messages[0]
 
 
 def test_load_takes_arrays_paths_and_labels(matrices):
@@ -303,7 +303,7 @@ def test_load_takes_arrays_paths_and_labels(matrices):
     problem = load(Path("x.csv"), **weights, tokens=("a", "b", "c", "d", "e"))
     close(vars(solve(problem)), expected(matrices, bias=False))
     assert problem.query_labels == problem.key_labels == ("a", "b", "c", "d", "e")
-    with pytest.raises(UsageError, match="holds a single array"):
+    with pytest.raises(UsageError, match="found a single array"):
         load("x.csv")
 
 
@@ -380,7 +380,7 @@ def test_weights_have_no_output_projection(words, narrow, attncli):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--show lse", "--average-heads is about the weights, and they are not asked for"),
+        ("--show lse", "--average-heads averages the weights, which are not asked for"),
         (
             "--show weights,top",
             "top is computed for each head: leave out either it or --average-heads",

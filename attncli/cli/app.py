@@ -49,8 +49,8 @@ def _program(
 ) -> None:
     """Calculate attention: weights and context for these queries, keys and values.
 
-    attncli compute q.csv k.csv v.csv prints them as tables, attncli heatmap q.csv k.csv
-    --out weights.png draws the weights. Without files both show a built-in example.
+    attncli compute q.csv k.csv v.csv prints them as tables; attncli heatmap q.csv k.csv
+    --out weights.png draws the weights. Without files, both show a built-in example.
     """
     if context.invoked_subcommand is None:
         print_text(context.get_help())

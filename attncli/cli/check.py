@@ -91,7 +91,9 @@ class CheckOptions:
     ] = None
     time_limit: Annotated[
         float,
-        Option(metavar="SECONDS", min=0, help="Limit of the diagnosis.", rich_help_panel=JUDGING),
+        Option(
+            metavar="SECONDS", min=0, help="Time limit of the diagnosis.", rich_help_panel=JUDGING
+        ),
     ] = 10.0
 
 
@@ -105,9 +107,9 @@ def check(
 ) -> None:
     """Judge another implementation's output, and name the mistake.
 
-    Computes the answer in float64 and compares. The exit code is 0 if the output is right
-    and 1 if it is not; then the mistakes that are often made are tried, to name the one that
-    makes the numbers agree.
+    The answer is computed in float64 and compared. The exit code is 0 if the output is right
+    and 1 if it is wrong; then common mistakes are tried, to name the one that makes the
+    numbers agree.
 
     attncli check q.npy k.npy v.npy --expect out.npy
     """
@@ -233,7 +235,7 @@ def _draw(
     name = verdict.name
     if len(wrong) > 1:
         others = " and ".join(other.name for other in wrong[1:])
-        note(f"the picture shows {name}, and not {others}", quiet=run.quiet)
+        note(f"the picture shows {name}, not {others}", quiet=run.quiet)
     try:
         difference = report.difference(name)
     except ShapeError as error:  # a mismatch that was told; there is nothing to draw
@@ -243,7 +245,7 @@ def _draw(
     strange = int(np.count_nonzero(~np.isfinite(difference)))
     if strange:
         are = "element is" if strange == 1 else "elements are"
-        note(f"{strange} {are} NaN or infinite: drawn as the strongest", quiet=run.quiet)
+        note(f"{strange} {are} NaN or infinite, drawn as the strongest", quiet=run.quiet)
     ends = _ends(verdict)
     if strange:
         ends["title"] += f" ({strange} NaN or infinite, drawn as the strongest)"

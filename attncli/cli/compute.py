@@ -71,7 +71,7 @@ def compute(
 ) -> None:
     """Print attention weights and context.
 
-    Computes softmax(scale · QKᵀ) V for the queries, keys and values in the files.
+    The context is softmax(scale · QKᵀ) V, for the queries, keys and values in the files.
 
     attncli compute q.csv k.csv v.csv
     """
@@ -141,7 +141,7 @@ def _refuse_average(asked: set[str]) -> None:
         )
     if "weights" not in asked:
         raise UsageError(
-            "--average-heads is about the weights, and they are not asked for",
+            "--average-heads averages the weights, which are not asked for",
             hint="add weights to --show",
         )
 

@@ -95,5 +95,5 @@ def write_figure(
     boxes = "" if kind == "svg" else missing_characters(picture)
     if boxes:
         shown = boxes if len(boxes) <= _MOST_BOXES else f"{boxes[:_MOST_BOXES]} …"
-        notes.append(f"no font here has {shown}: boxes are drawn; a .svg file keeps the letters")
+        notes.append(f"no font here has {shown}: boxes are drawn; a .svg file keeps the characters")
     return tuple(notes)

@@ -73,9 +73,9 @@ def explain(
 ) -> None:
     """Explain one query, with every number on its way.
 
-    Shows the products, the scores, why a key is hidden, the exponentials, the weights, the
-    weighted sum of the values, and what an output projection makes of it, for head 0 of batch
-    entry 0 unless --head or --batch is given.
+    The explanation shows the products, the scores, why a key is hidden, the exponentials, the
+    weights, the weighted sum of the values, and what an output projection makes of it, for head
+    0 of batch entry 0 unless --head or --batch is given.
 
     attncli explain q.csv k.csv v.csv --query 0
     """

@@ -59,7 +59,7 @@ class PictureOptions:
         str | None,
         Option(
             metavar="NAME",
-            help="Colour map of matplotlib. Default: Blues.",
+            help="matplotlib colour map. Default: Blues.",
             rich_help_panel=PICTURE,
         ),
     ] = None
@@ -143,7 +143,7 @@ def heatmap(
 ) -> None:
     """Draw the weights: darker blue is stronger attention.
 
-    Takes the same problems as compute, and finished weights: one CSV or NPY file, or
+    It takes the same problems as compute, or finished weights: one CSV or NPY file, or
     what "attncli compute --format json" writes.
 
     attncli heatmap q.csv k.csv --out weights.png
@@ -173,7 +173,7 @@ def heatmap(
 def _refuse_for_files_alone(drawing: PictureOptions) -> None:
     for option, given in (("--cmap", drawing.cmap), ("--dpi", drawing.dpi)):
         if given is not None:
-            raise UsageError(f"{option} is for files: give --out")
+            raise UsageError(f"{option} is only for files: give --out")
 
 
 def _picture(
@@ -188,7 +188,7 @@ def _picture(
 
     if drawing.title is not None and len(drawing.title) > _LONGEST_TITLE:
         raise UsageError(
-            f"--title: expected at most {_LONGEST_TITLE:,} letters; found {len(drawing.title):,}"
+            f"--title: expected at most {_LONGEST_TITLE:,} characters; found {len(drawing.title):,}"
         )
     wish = Wish(
         what=drawing.what,

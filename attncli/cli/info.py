@@ -43,8 +43,8 @@ class InfoOptions:
         bool,
         Option(
             "--numbers/--no-numbers",
-            help="Show the range and the non-finite numbers, which reads the whole file. Without "
-            "them, the headers of NPY, NPZ and safetensors are enough.",
+            help="Show the range and the non-finite numbers. This reads the whole file; without "
+            "it, the headers of NPY, NPZ and safetensors are enough.",
             rich_help_panel=SHOWN,
         ),
     ] = True
@@ -60,8 +60,8 @@ def add_to(app: typer.Typer) -> None:
 def info(options: InfoOptions) -> None:
     """Show shape, dtype, range and members of files.
 
-    Also lists the attention layers of a checkpoint, each with what to give to --checkpoint,
-    and how a picture that attncli drew was made.
+    It also lists the attention layers of a checkpoint, each with the --checkpoint argument to
+    give, and the options that a picture by attncli was drawn with.
 
     attncli info model.safetensors
     """
@@ -69,7 +69,7 @@ def info(options: InfoOptions) -> None:
     if not files:
         raise UsageError("info needs a file", hint="attncli info model.safetensors")
     if files.count("-") > 1:
-        raise UsageError("standard input (-) can be read once only")
+        raise UsageError("standard input (-) can be read only once")
     with advice(quiet=False):
         found, errors = _inspected(files, options)
     if options.format == "json":

@@ -39,7 +39,7 @@ Bfloat16 = Annotated[
 Color = Annotated[
     Literal["auto", "always", "never"],
     Option(
-        help="Colours in terminals; the variable NO_COLOR turns them off, too.",
+        help="Colours in terminals; the variable NO_COLOR also turns them off.",
         rich_help_panel=RUN,
     ),
 ]
@@ -135,8 +135,8 @@ class ProblemOptions:
         str | None,
         Option(
             metavar=LIST,
-            help="Radians by which each pair turns for each position, instead of a base (inv_freq "
-            "in Transformers); components without a pair are not rotated.",
+            help="Radians by which each pair turns per position, instead of a base (inv_freq in "
+            "Transformers); components without a pair are not rotated.",
             rich_help_panel=SCORES,
         ),
     ] = None
@@ -149,13 +149,13 @@ class ProblemOptions:
     ] = None
     score_weight: Annotated[
         str | None,
-        Option(metavar="FILE", help="W (D, D) of score general.", rich_help_panel=SCORES),
+        Option(metavar="FILE", help="W (D, D) for score general.", rich_help_panel=SCORES),
     ] = None
     score_vector: Annotated[
         str | None,
         Option(
             metavar=LIST,
-            help="v (D,) of score additive. Default: ones.",
+            help="v (D,) for score additive. Default: ones.",
             rich_help_panel=SCORES,
         ),
     ] = None
@@ -221,7 +221,7 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="FILE",
-            help="query = X · W + b, with W (in, out): the transpose of nn.Linear's.",
+            help="query = X · W + b, with W (in, out): the transpose of nn.Linear's weight.",
             rich_help_panel=SELF,
         ),
     ] = None
@@ -331,7 +331,7 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="LABELS",
-            help="Names of both queries and keys: a file with one on each line, or a,b,c.",
+            help="Names of both queries and keys: a file with one per line, or a,b,c.",
             rich_help_panel=LABELS,
         ),
     ] = None

@@ -47,8 +47,8 @@ def ask(
     answer = ask_or_read(options, pick, run, more=more)
     if not isinstance(answer, Question):
         raise UsageError(
-            f"{answer.name} holds a single array (finished weights?); "
-            "expected query, key and value",
+            f"{answer.name}: expected query, key and value; "
+            "found a single array (finished weights?)",
             hint="give three files, or one problem file; embeddings need --wq, --wk and --wv, or "
             "--checkpoint; heatmap draws finished weights",
         )

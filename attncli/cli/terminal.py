@@ -97,14 +97,14 @@ def say_system(error: OSError | MemoryError) -> None:
         say("error", f"{error.filename or 'standard output'}: {error.strerror or error}")
     else:
         say("error", "there is not enough memory for this problem")
-        say("hint", "a part of it needs less: fewer queries, one batch entry, one head")
+        say("hint", "a part of it needs less: fewer queries, one batch entry or one head")
 
 
 def say_usage(message: str, command: str | None) -> None:
     """Write what Typer found wrong with the command line, in our words."""
     words = message.rstrip(".").replace("\n", " ")
     meant = next((name for name in _TO_FILES if f"option: {name} " in f"{words} "), None)
-    hint = f"{command or 'attncli'} --help lists what there is"
+    hint = f"{command or 'attncli'} --help shows what there is"
     if meant is not None:  # options of like letters are no help
         words = f"No such option: {meant}"
         hint = "compute writes numbers into files with --save, heatmap a picture with --out; the "

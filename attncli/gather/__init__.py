@@ -32,15 +32,15 @@ def gather(
     ----------
     files : sequence of str
         One problem file, or Q K V, or Q K; with projections one embedding file X, or the
-        sources of cross-attention. One array alone is finished weights.
+        sources of cross-attention. A single array is finished weights.
     options : mapping, optional
         Options of `attncli.pose` under their Python names; they win over the same
-        option in a problem file. A str in the place of an array names a file, or is a
+        option in a problem file. A str in place of an array names a file, or is a
         list such as ``"3,5"``.
     dtype : str, optional
         ``"bfloat16"`` for NPY files of bare 2-byte elements.
     example : bool
-        Take the built-in example in the place of files.
+        Take the built-in example instead of files.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def _projections(options: Mapping[str, object]) -> list[str]:
 def _refuse_projections(options: Mapping[str, object]) -> None:
     for name in _projections(options):
         raise UsageError(
-            f"{name} is for embeddings, and no file of embeddings is given",
+            f"{name} is for embeddings, but no file of embeddings is given",
             hint="name the file: attncli compute x.csv --wq wq.csv --wk wk.csv --wv wv.csv",
         )
 
@@ -138,4 +138,6 @@ def _refuse_two_streams(files: Sequence[str], options: Mapping[str, object]) -> 
     words = [word for word in (*files, *options.values()) if isinstance(word, str)]
     streams = [word for word in words if split_member(word)[0] == "-"]
     if len(streams) > 1:
-        raise UsageError("standard input (-) can be read once only", hint="put one into a file")
+        raise UsageError(
+            "standard input (-) can be read only once", hint="read one of them from a file"
+        )

@@ -53,7 +53,7 @@ def add_layer(
     names : collection of str
         The names of its members.
     fetch : callable
-        Takes a name and returns the array; called for members of the chosen layer alone.
+        Takes a name and returns the array; called only for members of the chosen layer.
     prefix : str or None
         Which layer.
 
@@ -69,7 +69,7 @@ def add_layer(
     """
     given = [name for name in _OWN if name in arguments]
     if given:
-        raise UsageError(f"{file} brings the projections: leave out {', '.join(given)}")
+        raise UsageError(f"{file} supplies the projections: leave out {', '.join(given)}")
     layer = choose_layer(names, prefix, file)
     try:
         arrays = read_layer(layer, fetch)
@@ -171,12 +171,12 @@ def _batch_second(array: Any) -> Any:
 def _refuse_without_weights(arguments: Arguments, positions: object) -> None:
     if "x" in arguments:
         raise UsageError(
-            "x is made into query, key and value by wq, wk and wv: they are missing",
+            "x is made into query, key and value by wq, wk and wv, which are missing",
             hint="give --wq, --wk and --wv, or --checkpoint; or give query, key and value",
         )
     if positions is not None:
         raise UsageError(
-            "positions are added to embeddings, and there are none",
+            "positions are added to embeddings, but there are none",
             hint="give --wq, --wk and --wv, or --checkpoint",
         )
 
@@ -216,6 +216,6 @@ def _heads_missing(file: str, width: int) -> UsageError:
     return UsageError(
         f"{file}: its shapes do not say how many heads share the width {width}: give heads "
         "(--heads)",
-        hint="the model's configuration says num_attention_heads, n_head or nhead"
+        hint="see num_attention_heads, n_head or nhead in the model's configuration"
         + (f"; {' or '.join(likely)} would fit" if likely else ""),
     )

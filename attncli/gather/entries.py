@@ -73,8 +73,8 @@ RESULTS = ("schema", *OUTPUTS, *SUMMARIES)
 _SYMBOLS = {"query", "key", "value", "x", *PROJECTIONS, "wo", "bo"}
 # What other libraries call it, and what serves here.
 _ELSEWHERE = {
-    "attn_mask": "mask, or bias where its numbers are added to the scores",
-    "attention_mask": "mask, or key_padding_mask where it is (B, S)",
+    "attn_mask": "mask, or bias if its numbers are added to the scores",
+    "attention_mask": "mask, or key_padding_mask if it is (B, S)",
     "src_mask": "mask",
     "tgt_mask": "mask",
     "key_mask": "key_padding_mask",
@@ -118,8 +118,8 @@ def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
     return _checkpoint(document) or UsageError(
         f"{document.name}: unknown entry {quoted(name)}",
         hint=meant
-        or "a problem holds query, key, value, and what bears on the answer under its name in "
-        "Python: mask, causal, scale, …",
+        or "a problem holds query, key, value, and any option under its Python name: "
+        "mask, causal, scale, …",
     )
 
 
@@ -137,8 +137,8 @@ def missing_input(missing: str, document: LoadedMapping) -> AttnError:
     strange = [name for name in names if full_name(name) not in KNOWN]
     files = " ".join(f"{document.name}#{printable(name)}" for name in strange[:3])
     return _checkpoint(document) or InputError(
-        f"{document.name}: expected query, key and value; {missing} is missing, "
-        f"found {found or 'nothing'}",
+        f"{document.name}: expected query, key and value; {missing} is missing "
+        f"(found {found or 'nothing'})",
         hint=f"say which they are: {files}" if len(strange) > 1 and document.dump else None,
     )
 
@@ -149,6 +149,6 @@ def _checkpoint(document: LoadedMapping) -> UsageError | None:
     if not find_layers(document.entries):
         return None
     return UsageError(
-        f"{document.name} is a checkpoint: it holds weights and no embeddings",
+        f"{document.name} is a checkpoint: it holds weights but no embeddings",
         hint=f"attncli compute x.npy --checkpoint {document.name}",
     )

@@ -122,7 +122,7 @@ def _is_batched(layout: object, array: LoadedArray) -> bool:
     if LAYOUTS[axes] != array.values.ndim:
         raise UsageError(
             f"layout {axes!r} is for {LAYOUTS[axes]} axes; {array.name} has {array.values.ndim}",
-            hint="of weights (B, L, S) say bsd, of (H, L, S) hsd"
+            hint="for weights (B, L, S) give bsd, for (H, L, S) hsd"
             if array.values.ndim == 3
             else None,
         )

@@ -32,8 +32,10 @@ def label_file(path: str) -> tuple[str, ...]:
     """
     source = open_source(path)
     if source.size > _MOST_BYTES:
-        msg = f"{source.name} is {source.size:,} bytes of labels, expected at most {_MOST_BYTES:,}"
-        raise InputError(msg)
+        raise InputError(
+            f"{source.name}: expected at most {_MOST_BYTES:,} bytes of labels; "
+            f"found {source.size:,}"
+        )
     text = source.text().replace("\r\n", "\n").replace("\r", "\n")
     return _listed(text) or tuple(text.removesuffix("\n").split("\n"))
 
@@ -62,8 +64,10 @@ def check_labels(name: str, labels: Iterable[str] | None) -> None:
     """
     for at, label in enumerate(labels or ()):
         if len(label) > _LONGEST:
-            msg = f"{name}: label {at} has {len(label):,} letters, expected at most {_LONGEST:,}"
-            raise InputError(msg)
+            raise InputError(
+                f"{name}: expected labels of at most {_LONGEST:,} characters; "
+                f"found {len(label):,} in label {at}"
+            )
 
 
 def number_list(name: str, text: str) -> list[float] | None:

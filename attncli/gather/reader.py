@@ -115,7 +115,7 @@ class Reader:
             if document.dump and isinstance(value, str) and full not in WORDS:
                 # What a program dumped names no files.
                 raise InputError(
-                    f"{document.name}#{printable(name)} holds text, expected real numbers"
+                    f"{document.name}#{printable(name)}: expected real numbers; found text"
                 )
             self.take(full, value, document.folder)
         self._check_complete(document, strange)
@@ -203,7 +203,7 @@ class Reader:
         contents = self.read(file)
         if isinstance(contents, LoadedArray):
             raise InputError(
-                f"{contents.name} holds one array; expected a checkpoint of named weights",
+                f"{contents.name}: expected a checkpoint of named weights; found one array",
                 hint="give single matrices with --wq, --wk and --wv",
             )
         members = contents.entries
@@ -265,8 +265,8 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
     if meant is None:
         if "mask" in name.lower():
             warn(
-                f"{document.name}: the entry {printable(name)!r} is left out; what hides keys is "
-                "here mask or key_padding_mask"
+                f"{document.name}: the entry {printable(name)!r} is ignored; the entries that hide "
+                "keys are mask and key_padding_mask"
             )
         return
     try:
@@ -275,7 +275,7 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
         single = False
     if single:  # a rule under another name
         raise unknown_entry(name, document)
-    warn(f"{document.name}: the entry {printable(name)!r} is left out; {meant}")
+    warn(f"{document.name}: the entry {printable(name)!r} is ignored; {meant}")
 
 
 def _file_name(name: str, value: object) -> str:

@@ -61,7 +61,7 @@ def read(source: str, *, dtype: str | None = None, stdin: BinaryIO | None = None
         If `dtype` is not known.
     """
     if dtype not in {None, "bfloat16"}:
-        raise UsageError(f"dtype is {quoted(str(dtype))}, expected 'bfloat16' or nothing")
+        raise UsageError(f"dtype: expected 'bfloat16' or nothing; found {quoted(str(dtype))}")
     path, member = split_member(source)
     opened = open_source(path, stdin)
     with refusals(opened.name):
@@ -102,12 +102,12 @@ def read_array(
         if isinstance(held, LoadedArray):
             return held
     size = counted(len(contents.entries), "entry", "entries")
-    msg = f"{contents.name} holds {size}, expected one array"
+    msg = f"{contents.name}: expected one array; found {size}"
     raise InputError(msg, hint=f"choose one: {_listed(contents, _arrays(contents))}")
 
 
 def describe(source: str, *, stdin: BinaryIO | None = None) -> list[Member]:
-    """Say what a file holds; NPY, NPZ and safetensors are not read for it.
+    """Return what a file holds; of NPY, NPZ and safetensors only the headers are read.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def describe(source: str, *, stdin: BinaryIO | None = None) -> list[Member]:
 
 
 def headers(source: str) -> list[Member]:
-    """Say what the headers of a file tell; nothing where its format has none.
+    """Return what the headers of a file say; nothing if its format has none.
 
     Unlike `describe` this never reads the numbers.
 
@@ -188,14 +188,14 @@ def _exists(path: str) -> bool:
 
 def _member(contents: Contents, name: str) -> LoadedArray:
     if isinstance(contents, LoadedArray):
-        raise InputError(f"{contents.name} is one array, it has no member {quoted(name)}")
+        raise InputError(f"{contents.name} is one array; it has no member {quoted(name)}")
     if name not in contents.entries:
         msg = f"{contents.name} has no member {quoted(name)}"
         raise InputError(msg, hint=f"it holds {_listed(contents, contents.entries, near=name)}")
     entry = contents.entries[name]
     if not isinstance(entry, LoadedArray):
         kind = _described_as(entry)
-        raise InputError(f"{contents.name}#{printable(name)} is {kind}, expected an array")
+        raise InputError(f"{contents.name}#{printable(name)}: expected an array; found {kind}")
     return entry
 
 

@@ -36,7 +36,7 @@ def read_truths(cells: list[str], start: int, refusal: Refusal) -> list[float]:
     """
     for at, cell in enumerate(cells[start:], start + 1):
         if not is_truth(cell):
-            what = f"found {quoted(cell)}, expected true or false"
+            what = f"expected true or false; found {quoted(cell)}"
             raise refusal(what, column=at, hint=_ONE_ZERO)
     return [float(cell.strip().lower() == "true") for cell in cells[start:]]
 
@@ -70,14 +70,14 @@ def _number(cell: str, column: int, refusal: Refusal) -> float:
     if value is not None:
         return value
     if not cell.strip():
-        raise refusal("this cell is empty, expected a number", column=column)
+        raise refusal("expected a number; found an empty cell", column=column)
     hint = None
     if is_decorated(cell):
-        hint = "write numbers in plain digits, as in -1234.5, without separators of thousands"
+        hint = "write numbers in plain digits, as in -1234.5, without thousands separators"
     elif is_spaced(cell):
-        hint = "separate the columns by commas, semicolons or tabs, not by spaces"
+        hint = "separate the columns with commas, semicolons or tabs, not with spaces"
     elif has_decimal_comma(cell) or re.fullmatch(_SEMICOLONS, cell):
-        hint = "write a decimal point where there is a decimal comma"
+        hint = "write decimal points instead of decimal commas"
     elif cell.strip().lower() in _TRUTHS:
         hint = _ONE_ZERO
-    raise refusal(f"found {quoted(cell)}, expected a number", column=column, hint=hint)
+    raise refusal(f"expected a number; found {quoted(cell)}", column=column, hint=hint)

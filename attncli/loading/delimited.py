@@ -88,7 +88,7 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
     if found is None:
         found = _careful(table, headings, head[0])
     if head[0] is not as_read and not _count_alike(["1"], list(found.row_labels or ())):
-        what = f"found {len(head[1][1])} cells, expected {len(as_read[1])} as in the first row"
+        what = f"expected {len(as_read[1])} cells, as in the first row; found {len(head[1][1])}"
         raise table.refusal(what, head[1][0], len(as_read[1]) + 1)
     if not headings.row and not headings.column:
         _advise_on_header(source.name, head[0][1], found.values)
@@ -118,7 +118,7 @@ def _without_index(table: LoadedArray) -> LoadedArray:
         return table
     warn(
         f"{table.name}: the column {quoted(columns[0])} counts {start}, {start + 1}, … and is read "
-        "as labels of the rows. If it is data, give it another name"
+        "as row labels. If it is data, give it another name"
     )
     labels = tuple(str(number) for number in range(start, len(values) + start))
     return LoadedArray(values[:, 1:], table.name, labels, columns[1:])
@@ -145,8 +145,8 @@ def _advise_on_header(name: str, first: list[str], values: npt.NDArray[np.float6
     may_be_mask = len(first) == 2 and np.isin(values[1:], (0, 1)).all()
     if not goes_on and not may_be_mask:
         warn(
-            f"{name}: the first row counts 0 to {len(first) - 1} as a header may; it is read as "
-            "numbers. Where it is a header, write the file without it (pandas: header=False)"
+            f"{name}: the first row counts 0 to {len(first) - 1} as a header might; it is read as "
+            "numbers. If it is a header, write the file without it (pandas: header=False)"
         )
 
 
@@ -177,7 +177,7 @@ def _refuse_many(table: _Table) -> None:
         return
     cells = _about_cells(table, size)
     if cells > _MOST_NUMBERS:
-        raise _too_many_cells(table, f"about {cells:,} cells")
+        raise _too_many_cells(table, f"about {cells:,}")
 
 
 def _about_cells(table: _Table, size: int) -> int:
@@ -189,7 +189,7 @@ def _about_cells(table: _Table, size: int) -> int:
 
 
 def _too_many_cells(table: _Table, found: str) -> InputError:
-    msg = f"{table.source.name} holds {found}, expected at most {_MOST_NUMBERS:,}"
+    msg = f"{table.source.name}: expected at most {_MOST_NUMBERS:,} cells; found {found}"
     return InputError(msg, hint=_AS_NPY)
 
 
@@ -203,7 +203,7 @@ def _refuse_wide(table: _Table) -> None:
             end = data.find(b"\n", start) % (len(data) + 1)
             cells = data.count(table.delimiter.encode(), start, end) + 1
             if cells > _MOST_CELLS:
-                what = f"found {counted(cells, 'cell')}, expected at most {_MOST_CELLS:,}"
+                what = f"expected at most {_MOST_CELLS:,} cells; found {cells:,}"
                 line = data.count(b"\n", 0, start) + 1
                 raise table.refusal(what, line, _MOST_CELLS + 1, _AS_NPY)
         start = end + 1
@@ -264,7 +264,7 @@ class _Table(NamedTuple):
         return lengths.index(max(lengths)) + 1
 
     def _too_many(self, line: int) -> InputError:
-        what = f"found more than {_MOST_ROWS:,} rows with labels, quotation marks or nothing"
+        what = f"expected at most {_MOST_ROWS:,} rows, in a table of more than plain numbers"
         return self.refusal(what, line, 1, "save the numbers as an NPY file")
 
     def refusal(self, what: str, line: int, column: int, hint: str | None = None) -> InputError:
@@ -283,7 +283,7 @@ class _Body:
     def refuse_many(self) -> None:
         """Refuse what turns out to be more than `_refuse_many` saw."""
         if len(self.numbers) > _MOST_NUMBERS:
-            raise _too_many_cells(self.table, f"more than {_MOST_NUMBERS:,} cells")
+            raise _too_many_cells(self.table, "more")
 
 
 def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
@@ -298,7 +298,8 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
         rows = _skim(table, body, first_line if headings.row else 0, len(first))
     for line, cells in rows:
         if len(cells) != len(first):
-            what = f"found {counted(len(cells), 'cell')}, expected {len(first)} as in the first row"
+            expected = counted(len(first), "cell")
+            what = f"expected {expected}, as in the first row; found {len(cells)}"
             raise table.refusal(what, line, min(len(cells), len(first)) + 1, _first_hint(first))
         if headings.column:
             _check_label(table, headings, line, cells[0])
@@ -306,10 +307,10 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
         body.numbers.extend(read(cells, start, partial(table.refusal, line=line)))
         body.refuse_many()
     if headings.certain and not _count_alike(first[start:], body.labels):
-        what = "this cell is empty, expected a number"
-        raise table.refusal(what, first_line, 1, "labels that are numbers count 0, 1, 2, …")
+        what = "expected a number; found an empty cell"
+        raise table.refusal(what, first_line, 1, "labels that are numbers must count 0, 1, 2, …")
     if not body.numbers:
-        raise table.refusal(f"found only {quoted(first[0])}, expected numbers", first_line, 1)
+        raise table.refusal(f"expected numbers; found only {quoted(first[0])}", first_line, 1)
     width = len(first) - start
     # Not a copy: the numbers may be half of what memory there is.
     numbers = np.frombuffer(body.numbers)
@@ -368,6 +369,6 @@ def _slowly(table: _Table, data: bytes, before: int) -> Iterator[Row]:
 def _check_label(table: _Table, headings: Headings, line: int, cell: str) -> None:
     if headings.certain or not is_numeric(cell):
         return
-    what = f"found the number {quoted(cell)} in a column that began with words"
-    hint = "where the first column is labels, give a header row whose first cell is empty"
+    what = f"expected a word, as above; found the number {quoted(cell)}"
+    hint = "if the first column holds labels, add a header row whose first cell is empty"
     raise table.refusal(what, line, 1, hint)

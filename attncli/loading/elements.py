@@ -55,8 +55,8 @@ def _unreadable(descr: str, name: str) -> InputError:
         word = f"complex{8 * int(descr[2:4])}"
     hint = None
     if descr.endswith("V2"):
-        hint = "if these are bfloat16, say so with --dtype bfloat16"
-    return InputError(f"{name} holds {what} (dtype {word}), expected real numbers", hint=hint)
+        hint = "if these are bfloat16, give --dtype bfloat16"
+    return InputError(f"{name}: expected real numbers; found {what} (dtype {word})", hint=hint)
 
 
 def finished(values: npt.NDArray[Any], name: str, dtype: str | None = None) -> npt.NDArray[Any]:
@@ -73,8 +73,8 @@ def finished(values: npt.NDArray[Any], name: str, dtype: str | None = None) -> n
         return as_bfloat16(values)
     if values.dtype.str[1:] in {"u2", "i2"} and looks_like_bfloat16(values):
         warn(
-            f"{name} holds 16-bit integers with the bits of usual bfloat16 numbers; if they are "
-            "such numbers, say so with --dtype bfloat16"
+            f"{name} holds 16-bit integers whose bits look like ordinary bfloat16 numbers; if they "
+            "are bfloat16, give --dtype bfloat16"
         )
     # NumPy counts such a byte as many times true, and writes past the end of results.
     if values.dtype == np.bool_ and np.max(values.view(np.uint8)) > 1:

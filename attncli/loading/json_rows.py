@@ -45,7 +45,7 @@ def nearly_json(text: str, message: str, place: int) -> str | None:
         Where it says so.
     """
     if message == "Extra data" and text[place] in "[{":
-        return "JSON lines are not read: put all into one document"
+        return "JSON lines are not read: put everything into one document"
     if _PRINTED.match(text):
         return 'this is a printed array: save it, in Python: numpy.save("q.npy", q)'
     return None
@@ -66,10 +66,12 @@ def events(text: str, start: int = 0, end: int | None = None) -> Iterator[Event]
 def some_events(document: Document, found: Iterator[Event]) -> Iterator[Event]:
     """Yield the events of a document that has a mistake, as far as it is worth looking."""
     what = (
-        "behind this is a list of another length or kind, a number beyond the range of float64, "
-        "or a key that stands twice"
+        "after this comes a list of another length or kind, a number beyond the range of float64, "
+        "or a duplicate key"
     )
-    return at_most(document, found, what, hint="its place is not looked for in so long a file")
+    return at_most(
+        document, found, what, hint="the exact place is not searched for in so long a file"
+    )
 
 
 def in_range(text: str) -> float:

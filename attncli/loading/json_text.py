@@ -110,8 +110,8 @@ def _check_counts(document: Document) -> None:
     items, lists = text.count(",") + 1, text.count("[") + text.count("{")
     if items > _MOST_ITEMS or lists > _MOST_LISTS:
         msg = (
-            f"{document.source.name} holds {items:,} items in {lists:,} lists, expected at most "
-            f"{_MOST_ITEMS:,} in {_MOST_LISTS:,} where they are no single matrix"
+            f"{document.source.name}: expected at most {_MOST_ITEMS:,} items in "
+            f"{_MOST_LISTS:,} lists, unless they are a single matrix; found {items:,} in {lists:,}"
         )
         hint = "save large arrays as NPY or NPZ, which a problem in JSON may name"
         raise InputError(msg, hint=hint)

@@ -87,10 +87,10 @@ def read_header(stream: BinaryIO, name: str) -> Header:
     """
     magic = stream.read(len(NPY_MAGIC) + 2)
     if not magic.startswith(NPY_MAGIC) or len(magic) < len(NPY_MAGIC) + 2:
-        raise InputError(f"{name} does not begin as an NPY file does")
+        raise InputError(f"{name} does not begin like an NPY file")
     version = magic[-2]
     if version not in _VERSIONS:
-        raise InputError(f"{name} is NPY version {version}, expected 1 to 3")
+        raise InputError(f"{name}: expected NPY version 1 to 3; found {version}")
     code, encoding = _VERSIONS[version]
     prefix = stream.read(struct.calcsize(code))
     if len(prefix) < struct.calcsize(code):
@@ -98,7 +98,7 @@ def read_header(stream: BinaryIO, name: str) -> Header:
     length: int = struct.unpack(code, prefix)[0]
     if length > _HEADER_LIMIT:
         raise InputError(
-            f"{name} has an NPY header of {length} bytes, expected at most {_HEADER_LIMIT}"
+            f"{name}: expected an NPY header of at most {_HEADER_LIMIT} bytes; found {length}"
         )
     raw = stream.read(length)
     if len(raw) < length:
@@ -131,7 +131,7 @@ def check_size(header: Header, size: int, name: str) -> None:
     if claimed != size:
         problem = "truncated" if claimed > size else "longer than its header says"
         msg = (
-            f"{name} is {problem}: the shape {header.shape} of dtype {header.descr} takes "
-            f"{claimed} bytes, found {size}"
+            f"{name} is {problem}: expected {claimed} bytes for shape {header.shape} of dtype "
+            f"{header.descr}; found {size}"
         )
         raise InputError(msg)

@@ -148,15 +148,15 @@ def _check_sizes(infos: list[zipfile.ZipInfo], source: Source) -> None:
     """Refuse bombs, also those that hide behind what does not compress, or in each other."""
     packed = sum(info.compress_size for info in infos)
     if packed > source.size:
-        what = f"claims members of {packed} packed bytes, the file has {source.size}"
+        what = f"claims members of {packed} packed bytes; the file has {source.size}"
         raise InputError(f"{source.name} {what}")
     dense = [info for info in infos if info.file_size > _BOMB_RATIO * info.compress_size]
     total = sum(info.file_size for info in dense)
     if total > _BOMB_SIZE:
         packed = sum(info.compress_size for info in dense)
         msg = (
-            f"{source.name} holds {packed} bytes that would unpack to {total}, "
-            "as no arrays of numbers do"
+            f"{source.name} holds {packed} bytes that would unpack to {total}: "
+            "no arrays of numbers compress so well"
         )
         raise InputError(msg)
 
@@ -175,7 +175,7 @@ def _check_member(info: zipfile.ZipInfo, source: Source) -> None:
     if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
         raise InputError(f"{what} is compressed in a way that NumPy does not write")
     if info.compress_type == zipfile.ZIP_STORED and info.file_size > source.size:
-        raise InputError(f"{what} claims {info.file_size} bytes, the file has {source.size}")
+        raise InputError(f"{what} claims {info.file_size} bytes; the file has {source.size}")
 
 
 def _read_member(source: Source, archive: zipfile.ZipFile, name: str, dtype: str | None) -> object:

@@ -85,7 +85,7 @@ def contents(document: Document, root: list[Any] | dict[str, Any]) -> Contents:
         return LoadedMapping(entries, source.name, source.folder)
     packed = _packed(root, source.name)
     if isinstance(packed, list):
-        raise InputError(f"{source.name} is a list of words, expected numbers")
+        raise InputError(f"{source.name}: expected numbers; found a list of words")
     return LoadedArray(packed, source.name)
 
 

@@ -41,7 +41,7 @@ class Regularity:
     def opened(self, depth: int, offset: int) -> None:
         """Take note of a list that begins."""
         if self._leaf_depth and depth > self._leaf_depth:
-            raise self._document.refusal(f"found a list, expected {self._kind}", offset)
+            raise self._document.refusal(f"expected {self._kind}; found a list", offset)
 
     def item(self, item: object, depth: int, offset: int) -> None:
         """Take note of an item in a list of this depth."""
@@ -50,27 +50,27 @@ class Regularity:
             self._leaf_depth, self._kind, self._first = depth, kind, (_shown(item), offset)
         if depth < self._leaf_depth:
             expected = counted(self._lengths[depth + 1], "item")
-            what = f"found {_shown(item)}, expected a list of {expected}"
+            what = f"expected a list of {expected}; found {_shown(item)}"
             raise self._document.refusal(what, offset)
         if depth > 1 and kind == _WORDS:
-            raise self._document.refusal(f"found {_shown(item)}, expected a number", offset)
+            raise self._document.refusal(f"expected a number; found {_shown(item)}", offset)
         if kind != self._kind:
             raise self._mixed(item, offset)
 
     def closed(self, count: int, depth: int, offset: int) -> None:
         """Take note of a list that ends, and began at `offset`."""
         if not count:
-            raise self._document.refusal("found an empty list, expected numbers", offset)
+            raise self._document.refusal("expected numbers; found an empty list", offset)
         expected = self._lengths.setdefault(depth, count)
         if count != expected:
-            what = f"found {counted(count, 'item')}, expected {expected} as in the first list"
+            what = f"expected {counted(expected, 'item')}, as in the first list; found {count}"
             raise self._document.refusal(what, offset)
 
     def _mixed(self, item: object, offset: int) -> Exception:
         shown, expected = _shown(item), self._kind
         if expected == _WORDS:  # one word among numbers is the likelier mistake
             (shown, offset), expected = self._first, _NUMBERS
-        return self._document.refusal(f"found {shown}, expected {expected}", offset)
+        return self._document.refusal(f"expected {expected}; found {shown}", offset)
 
 
 def _kind(item: object) -> str:

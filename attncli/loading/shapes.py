@@ -24,7 +24,7 @@ def check_shape(shape: tuple[int, ...], name: str) -> None:
         If there is no axis, more than `MAX_AXES`, or one of length zero.
     """
     if not 1 <= len(shape) <= MAX_AXES:
-        msg = f"{name} has {len(shape)} axes (shape {shape}), expected 1 to {MAX_AXES}"
+        msg = f"{name}: expected 1 to {MAX_AXES} axes; found {len(shape)} (shape {shape})"
         raise InputError(msg)
     if 0 in shape:
         raise InputError(f"{name} holds no numbers: its shape is {shape}")

@@ -104,7 +104,7 @@ class Source(NamedTuple):
         try:
             return np.asarray(np.memmap(self.path, dtype, "r", start, shape, order))
         except ValueError as error:
-            raise InputError(f"{self.name} changed while it was read") from error
+            raise InputError(f"{self.name} changed while it was being read") from error
 
 
 def open_source(path: str, stdin: BinaryIO | None = None) -> Source:
@@ -142,7 +142,7 @@ def refusals(name: str) -> Iterator[None]:
         msg = f"{name} cannot be read: {error.strerror or error}"
         raise InputError(msg) from error
     except UnicodeError as error:
-        raise InputError(f"{name} is not a file name this system can hold") from error
+        raise InputError(f"{name} is not a file name that this system can hold") from error
     except MemoryError as error:
         hint = "give part of it, or an NPY file, which is read as needed"
         raise InputError(f"{name} does not fit in memory", hint=hint) from error
@@ -153,7 +153,7 @@ def _standard_input(stdin: BinaryIO | None) -> Source:
     if stream is None and sys.stdin is not None:  # None where the parent closed it
         stream = sys.stdin.buffer
     if stream is None:
-        raise InputError("standard input is closed, expected data", hint="name a file")
+        raise InputError("standard input is closed", hint="name a file")
     with refusals("standard input"):
         data = _drained(stream, "standard input")
     return Source("standard input", "", len(data), data=data)
@@ -175,7 +175,7 @@ def _file(path: str) -> Source:
         return Source(name, suffix, len(data), folder, data=data)
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device"
-        raise InputError(f"{name} is {kind}, expected a file")
+        raise InputError(f"{name}: expected a file; found {kind}")
     with found.open("rb"):  # says now, not when a member is read, that it may not be read
         return Source(name, suffix, status.st_size, folder, path=found)
 
@@ -222,12 +222,12 @@ def _nearest(path: Path) -> str | None:
 
 def _refuse_binary(data: bytes, name: str) -> None:
     if data.startswith(_UTF16):
-        msg = f"{name} is UTF-16 or UTF-32 text, expected UTF-8"
+        msg = f"{name}: expected UTF-8 text; found UTF-16 or UTF-32"
         raise InputError(msg, hint="save it as UTF-8")
     at = data.find(b"\0")
     if at >= 0:
         line, byte = _place(data, at)
-        msg = f"{name}: line {line} holds a NUL byte (byte {byte} of the line), expected text"
+        msg = f"{name}: line {line}: expected text; found a NUL byte (byte {byte} of the line)"
         raise InputError(msg)
 
 
@@ -237,7 +237,7 @@ def _decoded(data: bytes, name: str) -> str:
     except UnicodeDecodeError as error:
         line, byte = _place(data, error.start)
         wrong = f"the byte 0x{data[error.start]:02x} (byte {byte} of the line)"
-        msg = f"{name}: line {line} holds {wrong}, expected UTF-8 text"
+        msg = f"{name}: line {line}: expected UTF-8 text; found {wrong}"
         raise InputError(msg, hint="save it as UTF-8") from error
 
 

@@ -101,7 +101,7 @@ def _read_tensor(source: Source, name: str, tensor: _Tensor, dtype: str | None) 
     stored = _DTYPES.get(tensor.dtype)
     if stored is None:
         known = ", ".join(_DTYPES)
-        raise InputError(f"{full} has the dtype {quoted(tensor.dtype)}, expected one of {known}")
+        raise InputError(f"{full}: expected a dtype of {known}; found {quoted(tensor.dtype)}")
     if tensor.shape:
         check_shape(tensor.shape, full)
     values = source.array(stored, tensor.shape, start=tensor.start)
@@ -116,7 +116,7 @@ def _tensors(source: Source) -> dict[str, _Tensor]:
         msg = f"{source.name} is not a safetensors file, or is truncated within its header"
         raise InputError(msg)
     if length > _HEADER_LIMIT:
-        msg = f"{source.name} has a header of {length} bytes, expected at most {_HEADER_LIMIT}"
+        msg = f"{source.name}: expected a header of at most {_HEADER_LIMIT} bytes; found {length}"
         raise InputError(msg)
     try:
         text = source.part(8, length).decode("utf-8")
@@ -124,7 +124,7 @@ def _tensors(source: Source) -> dict[str, _Tensor]:
         raise InputError(f"{source.name} has a header that is not UTF-8") from error
     entries = bounded_json(Document(source, text))
     if not isinstance(entries, dict):
-        raise InputError(f"{source.name} has a header that is not a mapping of different names")
+        raise InputError(f"{source.name} has a header that is not a mapping of distinct names")
     entries.pop("__metadata__", None)
     if not entries:
         raise InputError(f"{source.name} holds no arrays")
@@ -140,7 +140,7 @@ def _tensor(source: Source, name: str, entry: object, base: int) -> _Tensor:
     full = f"{source.name}#{printable(name)}"
     if not (isinstance(dtype, str) and _sizes(shape) and _sizes(ends) and len(ends) == 2):
         msg = (
-            f"{full} has a header without dtype, shape of at most {_MOST_AXES} axes and "
+            f"{full}: expected a header with dtype, shape of at most {_MOST_AXES} axes and "
             "two data_offsets"
         )
         raise InputError(msg)
@@ -148,8 +148,8 @@ def _tensor(source: Source, name: str, entry: object, base: int) -> _Tensor:
         claimed = math.prod(shape) * _DTYPES[dtype].itemsize
         if claimed != ends[1] - ends[0]:
             msg = (
-                f"{full} has a header that lies: {dtype} of the shape {tuple(shape)} takes "
-                f"{claimed} bytes, its data_offsets {ends} span {ends[1] - ends[0]}"
+                f"{full} has an inconsistent header: {dtype} of shape {tuple(shape)} takes "
+                f"{claimed} bytes; its data_offsets {ends} span {ends[1] - ends[0]}"
             )
             raise InputError(msg)
     return _Tensor(dtype, tuple(shape), base + ends[0], base + ends[1])
@@ -173,4 +173,4 @@ def _check_layout(source: Source, tensors: list[_Tensor], start: int) -> None:
         start = tensor.end
     if start != source.size:
         problem = "is truncated" if start > source.size else "is longer than its header says"
-        raise InputError(f"{source.name} {problem}: expected {start} bytes, found {source.size}")
+        raise InputError(f"{source.name} {problem}: expected {start} bytes; found {source.size}")

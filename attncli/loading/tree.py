@@ -46,7 +46,7 @@ _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _WORDS |= {"True": True, "False": False, "TRUE": True, "FALSE": False, "Null": None, "NULL": None}
 _DOTTED = re.compile(r"[-+]?\.(?:inf|nan)", re.IGNORECASE)
 
-_MAPPING_INSIDE = "found a mapping inside, expected numbers, words or lists"
+_MAPPING_INSIDE = "expected numbers, words or lists; found a mapping"
 
 # What a parser found: one of ``[ ] { } value``, its text, whether that was plain
 # (not quoted, so that it may be a number), and its offset in the document.
@@ -108,7 +108,7 @@ def build(document: Document, events: Iterator[Event]) -> list[Any] | dict[str, 
         return _List(document, events, labels=False).read(offset)
     if kind == "{":
         return _mapping(document, events)
-    what = f"found the single value {quoted(text)}, expected a list or a mapping"
+    what = f"expected a list or a mapping; found the single value {quoted(text)}"
     raise document.refusal(what, offset)
 
 
@@ -118,11 +118,11 @@ def _mapping(document: Document, events: Iterator[Event]) -> dict[str, Any]:
         if kind == "}":
             break
         if kind != "value":
-            raise document.refusal("found a list or mapping as a key, expected a word", offset)
+            raise document.refusal("expected a word as the key; found a list or a mapping", offset)
         if len(entries) >= MAX_ENTRIES:
-            raise document.refusal(f"found more than {MAX_ENTRIES:,} entries", offset)
+            raise document.refusal(f"expected at most {MAX_ENTRIES:,} entries; found more", offset)
         if name in entries:
-            raise document.refusal(f"the key {quoted(name)} stands here a second time", offset)
+            raise document.refusal(f"the key {quoted(name)} appears here a second time", offset)
         read = _summary if name in SUMMARIES else partial(_entry, labels=name in LABELS)
         entries[name] = read(document, events)
     return entries
@@ -181,7 +181,7 @@ class _List:
 
     def _item(self, text: str, offset: int, depth: int, *, plain: bool) -> object:
         if plain and not text:  # YAML's empty item: as null it would be read as −inf
-            raise self._document.refusal("found nothing, expected a number or a word", offset)
+            raise self._document.refusal("expected a number or a word; found nothing", offset)
         word = self._labels or not plain
         item = text if word else _scalar(self._document, text, offset)
         self._regular.item(item, depth, offset)
@@ -201,6 +201,6 @@ def _scalar(document: Document, text: str, offset: int) -> object:
     if _DOTTED.fullmatch(text):
         return float(text.replace(".", "", 1))
     if is_numeric(text):
-        what = f"found {quoted(text)}, expected a number of digits 0 to 9 without underscores"
+        what = f"expected a number in digits 0 to 9, without underscores; found {quoted(text)}"
         raise document.refusal(what, offset, hint="if it is a word, put it in quotes")
     return text

@@ -47,7 +47,7 @@ def read_yaml(source: Source, dtype: str | None = None) -> Contents:  # noqa: AR
     """
     document = Document(source, source.text())
     _refuse_tag_lines(document)
-    what = f"found more than {MAX_EVENTS:,} numbers and lists, the most that YAML may hold"
+    what = f"expected at most {MAX_EVENTS:,} numbers and lists in YAML; found more"
     hint = "save large arrays as NPY or NPZ, which a problem in YAML may name"
     events = at_most(document, _events(document), what, hint=hint)
     with no_collection():
@@ -77,10 +77,10 @@ def _events(document: Document) -> Iterator[Event]:
             yield brackets[type(event)], "", False, offset
         elif isinstance(event, yaml.DocumentStartEvent):
             if started:
-                raise document.refusal("a second document begins here, expected one", offset)
+                raise document.refusal("expected one document; found a second", offset)
             started = True
     if not started:
-        raise document.refusal("found only comments, expected a list or a mapping", 0)
+        raise document.refusal("expected a list or a mapping; found only comments", 0)
 
 
 def _parsed(document: Document) -> Iterator[yaml.Event]:

@@ -93,8 +93,8 @@ def pose(
     sources : mapping of str to str, optional
         Argument name to the file it came from, for errors.
     unread : bool
-        Leave it to the engine to notice where key or value is not finite: to look at
-        them beforehand would take a single query as long as its answer.
+        Leave it to the engine to notice if key or value is not finite: for a single query,
+        looking at them beforehand would take as long as the answer.
 
     Returns
     -------

@@ -80,7 +80,7 @@ def _shapes(say: Names, arrays: Mapping[str, Array], one: str, other: str) -> st
 def _head_counts(heads: int | None, kv_heads: int | None) -> tuple[int, int] | None:
     if heads is None:
         if kv_heads is not None:
-            raise UsageError("kv_heads cuts packed keys and values; it needs heads beside it")
+            raise UsageError("kv_heads splits packed keys and values: give heads, too")
         return None
     query_heads = arguments.positive_int("heads", heads)
     key_heads = query_heads if kv_heads is None else arguments.positive_int("kv_heads", kv_heads)
@@ -101,12 +101,12 @@ def _check_shapes(
         packed = q.shape[3] != arrays["query"].shape[-1] or k.shape[3] != arrays["key"].shape[-1]
         of_a_head = " of a head" if packed else ""
         raise ShapeError(
-            f"{between()}: expected the same width{of_a_head}, found {q.shape[3]} and {k.shape[3]}",
+            f"{between()}: expected the same width{of_a_head}; found {q.shape[3]} and {k.shape[3]}",
             hint=_width_hint(q, k, v),
         )
     if k.shape[0] not in (1, q.shape[0]):
         raise ShapeError(
-            f"{between()}: expected the same batch, or 1 for keys and values",
+            f"{between()}: expected the same batch size, or 1 for keys and values",
             hint=_layout_hint(3) if arrays["query"].ndim == 3 and not layout else None,
         )
     if q.shape[1] % k.shape[1]:
@@ -120,12 +120,12 @@ def _check_shapes(
     between = partial(_shapes, say, arrays, "key", "value")
     if k.shape[2] != v.shape[2]:
         raise ShapeError(
-            f"{between()}: expected a value for each key, found {k.shape[2]} keys and "
-            f"{v.shape[2]} values",
+            f"{between()}: expected a value for each key; found {counted(k.shape[2], 'key')} and "
+            f"{counted(v.shape[2], 'value')}",
             hint=_value_hint(q, k, v),
         )
     if k.shape[:2] != v.shape[:2]:
-        raise ShapeError(f"{between()}: expected the same batch and heads")
+        raise ShapeError(f"{between()}: expected the same batch size and heads")
 
 
 def _width_hint(q: Array, k: Array, v: Array | None) -> str | None:
@@ -137,7 +137,9 @@ def _width_hint(q: Array, k: Array, v: Array | None) -> str | None:
     query_turned = as_many and width == q.shape[2]
     key_turned = rows == q.shape[3] and (v is None or v.shape[2] == width)
     if query_turned and key_turned:
-        return "one of them looks transposed (one query or key a row), or the second holds no keys"
+        return (
+            "one of them looks transposed (one query or key per row), or the second holds no keys"
+        )
     if query_turned:
         return _transposed("query")
     return _transposed("key") if key_turned else None
@@ -170,12 +172,12 @@ def _fits(q: Array, k: Array, v: Array) -> bool:
 
 def _transposed(name: str) -> str:
     shape = {"query": "(L, D)", "key": "(S, D)", "value": "(S, E)"}[name]
-    return f"{name} looks transposed: attncli wants one {name} a row, {shape}"
+    return f"{name} looks transposed: expected one {name} per row, {shape}"
 
 
 def _layout_hint(ndim: int) -> str | None:
     if ndim == 4:
-        return "where the sequence comes before the heads, (B, L, H, D), say layout bshd (--layout)"
+        return "if the sequence comes before the heads, (B, L, H, D), give layout bshd (--layout)"
     if ndim == 3:
         return "say what the first axis is with layout (--layout bsd, hsd, sbd or shd)"
     return None
@@ -187,8 +189,8 @@ def advise_on_axes(form: Layout, q: Array, k: Array) -> None:
     other = form.exchanged
     if other is not None and heads > _MANY_HEADS and heads > keys:
         warn(
-            f"layout {form.axes} reads {heads} heads of {keys} keys each: are the head and the "
-            f"sequence axis exchanged? layout {other} (--layout {other}) reads the other way"
+            f"layout {form.axes} reads {heads} heads of {keys} keys each: are the head and "
+            f"sequence axes exchanged? layout {other} (--layout {other}) reads them the other way"
         )
 
 
@@ -210,7 +212,7 @@ def output_projection(
     if "h" in form.axes:
         raise UsageError(
             f"wo projects heads that lie side by side; layout {form.axes!r} has a head axis",
-            hint="give packed inputs, and cut them with heads (--heads)",
+            hint="give packed inputs, and split them with heads (--heads)",
         )
     # Each query head brings the width of its value, also where heads share values.
     return make_output(say, wo, bo, heads * v.shape[3])

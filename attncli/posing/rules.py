@@ -128,7 +128,7 @@ def _advise_on_padded_queries(visible: Visibility) -> None:
     offsets = [visible.length(b) - lengths[b % len(lengths)] for b in range(count)]
     listed = ", ".join(map(str, offsets))
     warn(
-        "bottom-right aligns the last query with the last real key, padding or not: the offset is "
+        "bottom-right aligns the last query, padding or not, with the last real key: the offset is "
         "kv_length - L. FlashAttention with sequence lengths aligns the last real query, "
         f"kv_length - query_length: query_offset [{listed}] (--query-offset "
         f"{listed.replace(' ', '')})"
@@ -154,7 +154,7 @@ def _refuse_unused(**given: object) -> None:
     for name, value in given.items():
         if value is not None:
             raise UsageError(
-                f"{name} says where the queries stand among the keys, but no rule asks for it",
+                f"{name} says where the queries stand among the keys, but no rule depends on it",
                 hint="it goes with causal, window, alibi_slopes or rope",
             )
 
@@ -212,9 +212,9 @@ def to_weights(name: str, array: Array, form: Layout, shape: Shape) -> Array:
         )
     if array.ndim == 3 and len(target) == 4 and 1 < len(array) == shape[0] == shape[1]:
         warn(
-            f"{name} of shape {shape_text(array.shape)} is read as one matrix a head, (H, L, S), "
-            "by NumPy's rules; batch and heads are equally many, so (B, L, S) would fit too. Say "
-            "which with four axes: (1, H, L, S), or (B, 1, L, S) for one a batch entry"
+            f"{name} of shape {shape_text(array.shape)} is read as one matrix per head, (H, L, S), "
+            "by NumPy's rules; there are as many batch entries as heads, so (B, L, S) would fit, "
+            "too. Say which with four axes: (1, H, L, S), or (B, 1, L, S) for one per batch entry"
         )
     return form.broadcastable(array)
 
@@ -222,13 +222,13 @@ def to_weights(name: str, array: Array, form: Layout, shape: Shape) -> Array:
 def _mask_hint(found: tuple[int, ...], shape: Shape) -> str | None:
     batch, heads, queries, keys = shape
     if found == (batch, keys):
-        return "one row a batch entry is a key_padding_mask (--key-padding-mask)"
+        return "a mask with one row for each batch entry is a key_padding_mask (--key-padding-mask)"
     if queries != keys and found[-2:] == (keys, queries):
         return "it looks transposed: rows are queries, columns are keys"
     if heads > 1 and found == (batch, queries, keys):
         return "one matrix for each batch entry needs an axis for the heads: (B, 1, L, S)"
     if heads > 1 and found == (batch * heads, queries, keys):
-        return "cut its first axis, as nn.MultiheadAttention takes it: reshape to (B, H, L, S)"
+        return "split its first axis, as nn.MultiheadAttention does: reshape to (B, H, L, S)"
     return None
 
 

@@ -100,7 +100,7 @@ def score_vector_of(say: Names, score: str, vector: object, width: int) -> Array
 def _refuse_without(needed: str, **given: object) -> None:
     for name, value in given.items():
         if value is not None:
-            raise UsageError(f"{name} is for {needed} alone")
+            raise UsageError(f"{name} is only for {needed}")
 
 
 def rope_of(say: Names, rope: object, base: object, frequencies: object, width: int) -> Rope | None:
@@ -114,10 +114,12 @@ def rope_of(say: Names, rope: object, base: object, frequencies: object, width: 
     pairing = cast("Pairing", arguments.choice("rope", rope, get_args(Pairing)))
     if frequencies is not None:
         if base != BASE:
-            raise UsageError("rope_base and rope_frequencies both say how fast pairs turn")
+            raise UsageError(
+                "rope_base and rope_frequencies both say how fast pairs turn: give one"
+            )
         return Rope(pairing, base, _frequencies(say("rope_frequencies"), frequencies, width))
     if width % 2:
-        raise ShapeError(f"rope turns pairs of components: expected an even width, found {width}")
+        raise ShapeError(f"rope turns pairs of components: expected an even width; found {width}")
     return Rope(pairing, base)
 
 
@@ -129,7 +131,7 @@ def _frequencies(name: str, value: object, width: int) -> tuple[float, ...]:
         arguments.refuse_first(name, array, far, f"numbers up to {_FASTEST:g}, in radians")
     if not 1 <= len(array) <= width // 2:
         raise ShapeError(
-            f"{name}: expected a number for each pair of components, at most {width // 2} of the "
+            f"{name}: expected a number for each pair of components, at most {width // 2} for "
             f"width {width}; found {len(array)}"
         )
     return tuple(array.tolist())
@@ -145,7 +147,7 @@ def bias_of(
     if given.dtype == np.bool_:
         raise DataError(
             f"{say('bias')}: expected numbers, which are added to the scores; found booleans",
-            hint="what says which keys are seen is a mask (--mask)",
+            hint="what says which keys are seen are a mask (--mask)",
         )
     array = arguments.real_array(say("bias"), given)
     wide = readable(array)
@@ -161,7 +163,7 @@ def bias_of(
     if wide.dtype.itemsize > dtype.itemsize:
         lost = np.isfinite(wide) & (wide < np.finfo(dtype).min)
         if lost.any():
-            expected = f"numbers that {dtype.name}, which is computed in, can hold, or −inf"
+            expected = f"−inf, or numbers that {dtype.name}, the computing dtype, can hold"
             arguments.refuse_first(say("bias"), wide, lost, expected)
     return to_weights(say("bias"), wide, form, shape)
 
@@ -184,8 +186,8 @@ def refuse_steep(
     steepest, most = float(slopes[np.argmax(np.abs(slopes))]), _most(dtype)
     if abs(steepest) * far > most:
         raise DataError(
-            f"{say('alibi_slopes')}: expected numbers up to {most / far:g} in {dtype.name}, for "
-            f"keys lie up to {far} away; found {steepest:g}"
+            f"{say('alibi_slopes')}: expected numbers up to {most / far:g} in {dtype.name}, "
+            f"because keys lie up to {far} away; found {steepest:g}"
         )
 
 
@@ -225,7 +227,9 @@ def _up_to(most: float, dtype: np.dtype[Any]) -> str:
 def _one_a_head(name: str, value: object, heads: int) -> Array:
     array = arguments.vector(name, value)
     if len(array) != heads:
-        raise ShapeError(f"{name}: expected one number a query head ({heads}); found {len(array)}")
+        raise ShapeError(
+            f"{name}: expected one number for each query head ({heads}); found {len(array)}"
+        )
     return _all_finite(name, array)
 
 

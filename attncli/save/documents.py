@@ -131,7 +131,7 @@ def _json_numbers(line: str) -> str:
     line = line.replace("-inf", "null")
     if "inf" in line or "nan" in line:
         raise OutputError(
-            "JSON has no number for inf or nan, and the results hold one",
+            "JSON has no number for inf or nan, but the results hold one",
             hint="use .npy, .csv or .yaml, or keep the scores in range",
         )
     return line

@@ -60,7 +60,7 @@ def whole_file(path: str) -> Iterator[BinaryIO]:
     Raises
     ------
     OutputError
-        Where the file cannot be written: missing or closed folder, a folder under
+        If the file cannot be written: missing or closed folder, a folder under
         that name, write-protected, disk full. A reader that goes away
         stays a `BrokenPipeError`.
     """
@@ -94,12 +94,12 @@ def is_direct(path: str) -> bool:
     Raises
     ------
     OutputError
-        Where `path` is a folder or can be no file.
+        If `path` is a folder or can be no file.
     """
     status = _status(path)
     if path.endswith("/") or (status is not None and stat.S_ISDIR(status.st_mode)):
         raise OutputError(
-            f"cannot write {path}: it is a folder, expected a file",
+            f"cannot write {path}: expected a file; found a folder",
             hint=f"name a file in it, such as {path.rstrip('/')}/weights.csv",
         )
     regular = status is None or stat.S_ISREG(status.st_mode)
@@ -160,7 +160,7 @@ def _status(path: str) -> os.stat_result | None:
     except OSError as error:
         raise _refusal(path, error) from error
     except ValueError as error:
-        raise OutputError(f"cannot write {path!r}: that can be no file name ({error})") from error
+        raise OutputError(f"cannot write {path!r}: this cannot be a file name ({error})") from error
 
 
 def _own_descriptor(path: str) -> int | None:

@@ -60,7 +60,7 @@ def format_of(path: str, default: str | None = None) -> str:
     Raises
     ------
     OutputError
-        Where the suffix is none of a format.
+        If the suffix is that of no known format.
     """
     suffix = Path(path).suffix.lower()
     for name, kind in FORMATS.items():
@@ -70,7 +70,7 @@ def format_of(path: str, default: str | None = None) -> str:
         return default
     known = ", ".join(suffix for kind in FORMATS.values() for suffix in kind.suffixes)
     raise OutputError(
-        f"cannot tell the format of {path} from its name, expected one of {known}",
+        f"cannot tell the format of {path} from its name: expected one of {known}",
         hint="give the file one of these suffixes",
     )
 
@@ -94,7 +94,7 @@ def write(stream: BinaryIO, results: Results, name: str) -> None:
     Raises
     ------
     OutputError
-        Where the format cannot hold the results. CSV and TSV take a matrix or a vector
+        If the format cannot hold the results. CSV and TSV take a matrix or a vector
         (as one column), after leading axes of length 1 are dropped.
     """
     FORMATS[name].write(stream, results)
@@ -110,12 +110,12 @@ def save(path: str, results: Results, name: str | None = None) -> None:
     results : Results
         What to write.
     name : str, optional
-        A key of `FORMATS`; by default what the suffix says.
+        A key of `FORMATS`; by default the one of the suffix.
 
     Raises
     ------
     OutputError
-        Where the format cannot hold the results or the file cannot be written.
+        If the format cannot hold the results or the file cannot be written.
     """
     kind = format_of(path) if name is None else name
     with whole_file(path) as stream:

@@ -49,12 +49,12 @@ class Results(NamedTuple):
         Raises
         ------
         OutputError
-            Where there is more than arrays, or no array.
+            If there is more than arrays, or no array.
         """
         if self.extra or not self.arrays:
             found = ", ".join(self.extra) or "none"
             raise OutputError(
-                f"{kind} holds arrays only, found {found}",
+                f"{kind} holds only arrays; found {found}",
                 hint="use JSON or YAML for it, or choose arrays",
             )
         return self.arrays
@@ -74,12 +74,12 @@ class Results(NamedTuple):
         Raises
         ------
         OutputError
-            Where there is more or less than one array.
+            If there is more or less than one array.
         """
         names = list(self.only_arrays(kind))
         if len(names) > 1:
             raise OutputError(
-                f"{kind} holds one array, found {len(names)}: {', '.join(names)}",
+                f"{kind} holds one array; found {len(names)}: {', '.join(names)}",
                 hint="choose one (--show NAME, --save NAME=PATH), or use NPZ, JSON or YAML",
             )
         return names[0], self.arrays[names[0]]

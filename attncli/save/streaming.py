@@ -49,7 +49,7 @@ def open_npy(path: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iterato
     Raises
     ------
     OutputError
-        Where there is no room for the array, or the file cannot be written.
+        If there is no room for the array, or the file cannot be written.
     """
     with whole_file(path) as stream:
         if is_direct(path):
