@@ -27,7 +27,8 @@ TEXTS = st.text(st.characters() | st.sampled_from("".join(SEQUENCES)), max_size=
 
 
 def test_every_character_is_as_wide_as_rich_makes_it() -> None:
-    every = [chr(code) for code in range(0x110000)]
+    # Beyond the second plane there are only blocks of one width.
+    every = [chr(code) for code in (*range(0x20000), *range(0x20000, 0x110000, 53))]
     assert [text for text in every if text_width(text) != cell_len(text)] == []
 
 

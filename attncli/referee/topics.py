@@ -22,6 +22,7 @@ __all__ = [
     "BLOCKS",
     "CAUSAL",
     "CAUSAL_BLOCKS",
+    "COPIES",
     "DROPOUT",
     "EMBEDDING_NORM",
     "FACTOR",
@@ -55,6 +56,7 @@ __all__ = [
     "SOFTCAP",
     "SOFTMAX",
     "SPLITS",
+    "STORED_SCORES",
     "STRIDES",
     "STRONGEST_KEYS",
     "UNWRITTEN",
@@ -120,6 +122,7 @@ FUSED_PROJECTION = Topic()
 POSITIONS = Topic()
 KEY_SOURCE = Topic()
 INPUTS = Topic()
+COPIES = Topic(part_of=INPUTS, alone=True)
 HEADS = Topic()
 # There are many ways to go wrong, and each is enough.
 NUMBER_OF_HEADS = Topic(outputs=_CONTEXT, alone=True)
@@ -130,6 +133,7 @@ SCALE = Topic(like_a_scale=True)
 # Each of its conventions says which scale goes with it.
 SCORE_FUNCTION = Topic(part_of=SCALE)
 PRODUCTS = Topic(only_rounds=True)
+STORED_SCORES = Topic(part_of=PRODUCTS, alone=True)
 ROPE = Topic()
 SOFTCAP = Topic()
 BIAS = Topic(absent=lambda problem: problem.bias is None)

@@ -90,7 +90,7 @@ INPUTS = (
     *(
         Convention(
             name=f"{source}_as_{target}",
-            topic=topics.INPUTS,
+            topic=topics.COPIES if source != "key" or target != "value" else topics.INPUTS,
             meaning=f"the {_WORDS[source]} are {what} instead of the {_WORDS[target]}",
             fix=f"{fix} the {_WORDS[target]}",
             shows=f"{target} ≠ {source}",

@@ -134,7 +134,7 @@ def _stored(fmt: str) -> Iterator[Convention]:
 
     yield Convention(
         name=f"scores_in_{fmt}",
-        topic=topics.PRODUCTS,
+        topic=topics.STORED_SCORES,
         meaning=f"the scores are rounded to {fmt} before the softmax, and all else is float32",
         fix="keep the scores in float32",
         shows="almost any input",
