@@ -84,7 +84,7 @@ def explain(
 
     with advice(quiet=run.quiet):
         problem = ask_whole(options, pick, run).problem
-        way = explained(
+        explanation = explained(
             problem,
             query=query_index(problem, telling.query),
             batch=pick.batch or 0,
@@ -92,23 +92,23 @@ def explain(
             keys=telling.keys or None,
             threads=run.threads,
         )
-    _print(way, telling, run)
+    _print(explanation, telling, run)
 
 
-def _print(way: Explanation, telling: ExplainOptions, run: RunOptions) -> None:
+def _print(explanation: Explanation, telling: ExplainOptions, run: RunOptions) -> None:
     if telling.format == "json":
         from attncli.view.explanation_dict import as_dict
 
-        print_text(json_text(as_dict(way)))
+        print_text(json_text(as_dict(explanation)))
     elif telling.format == "markdown":
         from attncli.view.explanation_markdown import as_markdown
 
-        print_text(as_markdown(way, digits=telling.digits).rstrip("\n"))
+        print_text(as_markdown(explanation, digits=telling.digits).rstrip("\n"))
     else:
         from attncli.view.explanation import renderable
 
         part = renderable(
-            way,
+            explanation,
             width=width(),
             digits=telling.digits,
             unicode=shows_unicode(),
