@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 from pairs import beyond_pairs
 from process import Ran
 from threadpoolctl import threadpool_limits
@@ -42,8 +43,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def pytest_configure() -> None:
+# Hypothesis draws the same examples of the same code, so that a failure can be repeated; the
+# long run draws others each time.
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Let tests press Ctrl-C, which a shell lets its background jobs ignore, and their children."""
+    if config.getoption("markexpr") != "long":
+        settings.load_profile("repeatable")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
