@@ -47,6 +47,7 @@ def test_the_separator_is_found_by_looking(separator, newline, bom):
         # pandas' own corner, written again; an index by name; R's row names without a corner.
         ('"Unnamed: 0","0","1"\n0,5,6\n1,7,8\n', [[5, 6], [7, 8]], ("0", "1"), ("0", "1")),
         ("V1\tV2\n1\t5\t6\n2\t7\t8\n", [[5, 6], [7, 8]], ("1", "2"), ("V1", "V2")),
+        ("V1\tV2\nthe\t5\t6\ncat\t7\t8\n", [[5, 6], [7, 8]], ("the", "cat"), ("V1", "V2")),
         (",the,2\nthe,1,2\n2,3,4\n", [[1, 2], [3, 4]], ("the", "2"), ("the", "2")),
         ("[CLS],1\n[SEP],2\n", [[1], [2]], ("[CLS]", "[SEP]"), None),
         ("#,1\n#no comment,2\n", [[1], [2]], ("#", "#no comment"), None),

@@ -454,6 +454,9 @@ def test_inputs_are_shown_head_by_head_in_the_axes_that_they_have(folder, attncl
     assert (ran.code, ran.messages[0]) == (2, "error: there is no value")
     one = attncli("compute", "q.npy", "k.npy", "--show", "query", "--batch", "1").good().text
     assert one.splitlines()[0] == "query · batch 1 · head 0"
+    one = attncli("compute", "q.npy", "k.npy", "--show", "key", "--head", "3").good().text
+    assert one.splitlines()[0] == "key · batch 0 · head 3"
+    assert f"{k[0, 1, 4, 5]:.4f}" in one
 
 
 def test_what_compute_writes_with_its_inputs_is_computed_again_with_a_warning(folder, attncli):

@@ -224,9 +224,8 @@ def _print_tables(
 
     screen = console(run.color)
     limits = _limits(output, run)
-    for part in input_parts(
-        problem, [name for name in names if name in INPUTS], limits, pick.batch
-    ):
+    inputs = [name for name in names if name in INPUTS]
+    for part in input_parts(problem, inputs, limits, (pick.batch, pick.head)):
         screen.print(part)
     arrays = [name for name in names if name in OUTPUTS]
     for part in _array_parts(problem, answer, arrays, limits, pick, average, run):

@@ -132,8 +132,8 @@ def project_arguments(arguments: Arguments, sources: dict[str, str]) -> Projecte
         raise UsageError(f"self-attention needs x, wq, wk and wv: {missing[0]} is missing")
     turned = _turned(arguments.get("layout"))
     names = sources | {own: sources[name] for name, own in _ROLES.items() if name in sources}
-    sources_first = {name: turned(array) for name, array in embeddings.items()}
-    options: dict[str, Any] = sources_first | given | {"positions": positions}
+    batch_first = {name: turned(array) for name, array in embeddings.items()}
+    options: dict[str, Any] = batch_first | given | {"positions": positions}
     made = project(**options, precision=cast("Any", arguments.get("precision")), sources=names)
     arguments |= {"query": turned(made.query), "key": turned(made.key)}
     if made.value is not None:

@@ -47,13 +47,15 @@ class Finished(NamedTuple):
     batched: bool = False
 
     @property
+    def axes(self) -> str:
+        """The axes before (L, S): ``""``, ``"b"``, ``"h"`` or ``"bh"``."""
+        return {2: "", 3: "b" if self.batched else "h"}.get(self.weights.ndim, "bh")
+
+    @property
     def counts(self) -> tuple[int, int]:
         """How many batch entries and heads there are."""
-        lead = self.weights.shape[:-2]
-        if len(lead) == 1 and self.batched:
-            return lead[0], 1
-        batch, heads = (1, 1, *lead)[-2:]
-        return batch, heads
+        sizes = dict(zip(self.axes, self.weights.shape, strict=False))
+        return sizes.get("b", 1), sizes.get("h", 1)
 
 
 def is_finished(document: LoadedMapping) -> bool:

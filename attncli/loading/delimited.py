@@ -81,17 +81,15 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
         raise InputError(f"{source.name} holds no numbers")
     if not "".join(head[0][1]).isascii():
         source.text()  # says where it is not UTF-8
-    as_read = head[0]
-    head[0] = _with_corner(*head)
-    headings = find_headings(head[0][1], head[1][1] if len(head) > 1 else None)
-    found = _at_once(table, headings, head[0])
+    first = _with_corner(*head)
+    headings = find_headings(first[1], head[1][1] if len(head) > 1 else None)
+    found = _at_once(table, headings, first)
     if found is None:
-        found = _careful(table, headings, head[0])
-    if head[0] is not as_read and not _count_alike(["1"], list(found.row_labels or ())):
-        what = f"expected {len(as_read[1])} cells, as in the first row; found {len(head[1][1])}"
-        raise table.refusal(what, head[1][0], len(as_read[1]) + 1)
+        found = _careful(table, headings, first)
+    if first is not head[0]:
+        _refuse_numbers_as_names(table, found, *head)
     if not headings.row and not headings.column:
-        _advise_on_header(source.name, head[0][1], found.values)
+        _advise_on_header(source.name, first[1], found.values)
     return _without_index(found) if headings.row and not headings.column else found
 
 
@@ -106,6 +104,14 @@ def _with_corner(first: Row, second: Row | None = None) -> Row:
     labelled = label == "1" or not (is_meant_as_numbers(label) or is_truth(label))
     commented = _first_hint(cells) is not None
     return (line, ["", *cells]) if named and labelled and not commented else first
+
+
+def _refuse_numbers_as_names(table: _Table, found: LoadedArray, first: Row, second: Row) -> None:
+    """Refuse a first row that is one cell short above numbers that do not count from 1."""
+    names = list(found.row_labels or ())
+    if names[:1] == ["1"] and not _count_alike(["1"], names):
+        what = f"expected {len(first[1])} cells, as in the first row; found {len(second[1])}"
+        raise table.refusal(what, second[0], len(first[1]) + 1)
 
 
 def _without_index(table: LoadedArray) -> LoadedArray:

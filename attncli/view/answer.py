@@ -11,6 +11,7 @@ from rich.text import Text
 from attncli.averaging import average_weights
 from attncli.engine import attend
 from attncli.layout import Layout
+from attncli.names import SQUARE
 from attncli.view.tables import Limits, Sheet, sheet_parts
 
 if TYPE_CHECKING:
@@ -73,10 +74,9 @@ def answer_parts(
     if per_head:
         yield from _more(places, limits)
     if len(per_head) < len(names) and answer.context is not None:
-        yield from _packed_context(problem, answer.context, limits, picked)
-        if not per_head:
-            batches = _places(problem.layout.weight_axes.replace("h", ""), problem.shape[:2])
-            yield from _more(batches, limits)
+        yield from _in_user_axes(
+            problem, "context", answer.context, limits, picked, counted=not per_head
+        )
 
 
 def average_parts(
@@ -114,7 +114,10 @@ def average_parts(
 
 
 def input_parts(
-    problem: Problem, names: Sequence[str], limits: Limits, batch: int | None = None
+    problem: Problem,
+    names: Sequence[str],
+    limits: Limits,
+    picked: tuple[int | None, int | None] = (None, None),
 ) -> Iterator[RenderableType]:
     """Yield the tables of query, key and value, batch entry by batch entry and head by head.
 
@@ -124,34 +127,35 @@ def input_parts(
     names : sequence of str
         Those to show, in this order.
     limits : Limits
-    batch : int or None
+    picked : (batch, head)
         What was chosen of a larger problem, for the titles.
     """
-    layout = problem.layout
     for name in names:
-        # Packed heads stay side by side, as they were given or projected.
-        array = Layout(layout.axes).split(problem.input(name), 1, name)
-        axes = ("b" if "b" in layout.axes else "") + ("h" if "h" in layout.axes else "")
-        places = _places(axes, (array.shape[0], array.shape[1]))
-        for place in places[: limits.heads]:
-            values = array[place.batch or 0, place.head or 0]
-            title = _Place(*_first(place, (batch, None))).title(name)
-            yield from sheet_parts(_input_sheet(problem, name, values, title), limits)
+        yield from _in_user_axes(problem, name, problem.input(name), limits, picked)
+
+
+def _in_user_axes(
+    problem: Problem,
+    name: str,
+    array: Array,
+    limits: Limits,
+    picked: tuple[int | None, int | None],
+    *,
+    counted: bool = True,
+) -> Iterator[RenderableType]:
+    """Yield the tables of an array in the user's axes, where packed heads lie side by side.
+
+    What is left out is counted unless it has been already.
+    """
+    axes = problem.layout.axes
+    whole = Layout(axes).split(np.asarray(array), 1, name)
+    places = _places(axes, (whole.shape[0], whole.shape[1]))
+    for place in places[: limits.heads]:
+        values = whole[place.batch or 0, place.head or 0]
+        title = _Place(*_first(place, picked)).title(name)
+        yield from sheet_parts(_sheet(problem, name, values, title), limits)
+    if counted:
         yield from _more(places, limits)
-
-
-def _input_sheet(problem: Problem, name: str, values: Array, title: str) -> Sheet:
-    of_queries = name == "query"
-    return Sheet(
-        title=title,
-        values=values,
-        row_count=len(values),
-        row_labels=problem.query_labels if of_queries else problem.key_labels,
-        column_labels=None,
-        rows_are="queries" if of_queries else "keys",
-        columns_are="columns",
-        shaded=False,
-    )
 
 
 def _more(places: list[_Place], limits: Limits) -> Iterator[RenderableType]:
@@ -212,27 +216,15 @@ def _matrix(problem: Problem, name: str, array: Array, place: _Place) -> Array:
 
 
 def _sheet(problem: Problem, name: str, values: Array, title: str) -> Sheet:
-    over_keys = name not in ("context", "lse")
+    over_keys, of_keys = name in SQUARE, name in ("key", "value")
+    columns = problem.key_labels if over_keys else ["lse"] if name == "lse" else None
     return Sheet(
         title=title,
         values=values,
-        row_count=problem.shape[2],
-        row_labels=problem.query_labels,
-        column_labels=problem.key_labels if over_keys else ["lse"] if name == "lse" else None,
-        rows_are="queries",
+        row_count=problem.shape[3 if of_keys else 2],
+        row_labels=problem.key_labels if of_keys else problem.query_labels,
+        column_labels=columns,
+        rows_are="keys" if of_keys else "queries",
         columns_are="keys" if over_keys else "columns",
         shaded=name == "weights",
     )
-
-
-def _packed_context(
-    problem: Problem,
-    context: Array,
-    limits: Limits,
-    picked: tuple[int | None, int | None],
-) -> Iterator[RenderableType]:
-    """Yield the context, with its heads side by side as in the query."""
-    whole = Layout(problem.layout.axes).split(np.asarray(context), 1, "context")[:, 0]
-    for batch, values in enumerate(whole[: limits.heads]):
-        title = _Place(batch if "b" in problem.layout.axes else picked[0], None).title("context")
-        yield from sheet_parts(_sheet(problem, "context", values, title), limits)

@@ -139,10 +139,7 @@ def finished_picture(
     """
     weights = four_axes(finished, batch, head)
     if wish.average:
-        several = finished.weights.ndim > 2 and not (
-            finished.weights.ndim == 3 and finished.batched
-        )
-        _check_average(wish, "h" if several and head is None else "")
+        _check_average(wish, finished.axes if head is None else "")
         weights = weights.mean(axis=1, keepdims=True)
     counts = weights.shape[:2]
     frame = _Frame.of(wish, weights.shape[2:], counts)

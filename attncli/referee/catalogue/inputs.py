@@ -20,23 +20,16 @@ __all__ = ["INPUTS"]
 _WORDS = {"query": "queries", "key": "keys", "value": "values"}
 
 
-def _exchange_query_key(recipe: Recipe) -> Recipe | None:
-    query, key = recipe.problem.query, recipe.problem.key
-    return vary(recipe, query=key, key=query) if query.shape == key.shape else None
+def _exchanged(one: str, other: str) -> Apply:
+    """Make an `apply` that exchanges two of query, key and value."""
 
+    def apply(recipe: Recipe) -> Recipe | None:
+        first, second = getattr(recipe.problem, one), getattr(recipe.problem, other)
+        if first is None or second is None or first.shape != second.shape:
+            return None
+        return vary(recipe, **{one: second, other: first})
 
-def _exchange_key_value(recipe: Recipe) -> Recipe | None:
-    key, value = recipe.problem.key, recipe.problem.value
-    if value is None or key.shape != value.shape:
-        return None
-    return vary(recipe, key=value, value=key)
-
-
-def _exchange_query_value(recipe: Recipe) -> Recipe | None:
-    query, value = recipe.problem.query, recipe.problem.value
-    if value is None or query.shape != value.shape:
-        return None
-    return vary(recipe, query=value, value=query)
+    return apply
 
 
 def _copied(target: str, source: str) -> Apply:
@@ -64,7 +57,7 @@ INPUTS = (
         meaning="query and key are exchanged: the softmax runs over K·Qᵀ",
         fix="compute query · keyᵀ, a row for each query",
         shows="query ≠ key",
-        apply=_exchange_query_key,
+        apply=_exchanged("query", "key"),
         option=_in_the_order("K Q V"),
         needs=frozenset({"rows"}),
     ),
@@ -74,7 +67,7 @@ INPUTS = (
         meaning="key and value are exchanged",
         fix="score with the keys and sum the values",
         shows="key ≠ value",
-        apply=_exchange_key_value,
+        apply=_exchanged("key", "value"),
         option=_in_the_order("Q V K"),
     ),
     Convention(
@@ -83,14 +76,14 @@ INPUTS = (
         meaning="query and value are exchanged",
         fix="score query against key and sum the values",
         shows="query ≠ value",
-        apply=_exchange_query_value,
+        apply=_exchanged("query", "value"),
         option=_in_the_order("V K Q"),
         needs=frozenset({"rows"}),
     ),
     *(
         Convention(
             name=f"{source}_as_{target}",
-            topic=topics.COPIES if source != "key" or target != "value" else topics.INPUTS,
+            topic=topics.COPIES,
             meaning=f"the {_WORDS[source]} are {what} instead of the {_WORDS[target]}",
             fix=f"{fix} the {_WORDS[target]}",
             shows=f"{target} ≠ {source}",

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.convention import Convention
 from attncli.referee.evaluation import evaluate
-from attncli.referee.fitted.found_weights import FoundWeights, Patterns, patterns_of
+from attncli.referee.fitted.found_weights import FoundWeights, Patterns, by_part, patterns_of
 from attncli.text import counted
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def another_mask(cases: Sequence[Case]) -> Convention | None:
         meaning=f"the numbers are right for another mask: {_difference(masks, right)}",
         fix="let each query see the keys that the problem lets it see, and no others",
         shows="masked or longer inputs",
-        apply=lambda recipe: _masked(recipe, masks),
+        apply=by_part(masks, _masked),
     )
 
 
@@ -141,12 +141,10 @@ def _mask_of(case: Case, found: FoundWeights) -> Bools:
     return ~blind & np.where(expected > found.least, ~found.zero(expected), _seen(case))
 
 
-def _masked(recipe: Recipe, masks: Patterns) -> Recipe | None:
-    if recipe.part not in masks:  # the weights of this part of a large problem were not read
-        return None
+def _masked(recipe: Recipe, mask: Bools) -> Recipe:
     # An output projection knows padded queries by their rule.
     kept = {name: rule for name, rule in recipe.rules.items() if name == "query_lengths"}
-    return replace(recipe, rules={**kept, "mask": masks[recipe.part]})
+    return replace(recipe, rules={**kept, "mask": mask})
 
 
 def _difference(masks: Patterns, right: Patterns) -> str:

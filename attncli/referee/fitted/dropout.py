@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from attncli.referee.convention import Convention
 from attncli.referee.fitted.another_number import comparable, fewest_digits
 from attncli.referee.fitted.found_weights import (
     Patterns,
+    by_part,
     canonical_file,
-    found_weights,
     patterns_of,
+    shown_by,
 )
 from attncli.referee.verdict import root_mean_square
 
@@ -54,8 +56,8 @@ def dropout(cases: Sequence[Case], _: float) -> Convention | None:
     zeros = _zeros(cases)
     if zeros is None:
         return None
-    found, right = _others(cases)
-    share = _share(found, right)
+    files = [shown.weights for shown in shown_by(cases) or ()]
+    share = _share(zeros, cases, files, "weights")
     if share is None:
         return None
     return Convention(
@@ -65,7 +67,7 @@ def dropout(cases: Sequence[Case], _: float) -> Convention | None:
         f"others are divided by 1 − {share:.6g}",
         fix="switch dropout off: dropout_p=0, or eval() before the output is computed",
         shows="almost any input",
-        apply=lambda recipe: _zeroed(recipe, zeros, 1 / (1 - share)),
+        apply=by_part(zeros, partial(_zeroed, 1 / (1 - share))),
     )
 
 
@@ -82,20 +84,14 @@ def output_dropout(cases: Sequence[Case], _: float) -> Convention | None:
         None where there is no context, or none of its numbers is 0 beside others that are
         1/(1 − p) times what is right.
     """
-    zeros: Patterns = {}
-    found, right = [], []
-    for case in cases:
-        if "context" not in case.files or not comparable(case):
-            return None
-        file, made = canonical_file(case, "context"), case.right["context"]
-        if file.shape != made.shape:
-            return None
-        zero = (file == 0) & (np.abs(made) > case.recipe.resolution)
-        zeros[case.recipe.part] = zero
-        kept = ~zero & np.isfinite(file)
-        found.append(file[kept])
-        right.append(made[kept])
-    share = _share(np.concatenate(found), np.concatenate(right))
+    if not all("context" in case.files and comparable(case) for case in cases):
+        return None
+    files = [canonical_file(case, "context") for case in cases]
+    zeros = {
+        case.recipe.part: (file == 0) & (np.abs(case.right["context"]) > case.recipe.resolution)
+        for case, file in zip(cases, files, strict=True)
+    }
+    share = _share(zeros, cases, files, "context")
     if share is None or not any(zero.any() for zero in zeros.values()):
         return None
     return Convention(
@@ -105,15 +101,12 @@ def output_dropout(cases: Sequence[Case], _: float) -> Convention | None:
         f"others are divided by 1 − {share:.6g}",
         fix="switch dropout off: eval() before the output is computed",
         shows="almost any input",
-        apply=lambda recipe: _dropped_out(recipe, zeros, 1 / (1 - share)),
+        apply=by_part(zeros, partial(_dropped_out, 1 / (1 - share))),
     )
 
 
-def _dropped_out(recipe: Recipe, zeros: Patterns, factor: float) -> Recipe | None:
-    pattern = zeros.get(recipe.part)
-    if pattern is None:  # another part of a large problem
-        return None
-    drop = of_context(lambda _, context: np.where(pattern, 0, context * factor))
+def _dropped_out(factor: float, recipe: Recipe, zeros: Bools) -> Recipe:
+    drop = of_context(lambda _, context: np.where(zeros, 0, context * factor))
     return replace(recipe, behind=(*recipe.behind, drop))
 
 
@@ -139,7 +132,7 @@ def zeroed_weights(cases: Sequence[Case]) -> Convention | None:
         "should be, so the rows do not sum to 1",
         fix="hide keys before the softmax, with scores of −inf, and sum the values of all keys",
         shows="almost any input",
-        apply=lambda recipe: _zeroed(recipe, zeros, 1.0),
+        apply=by_part(zeros, partial(_zeroed, 1.0)),
     )
 
 
@@ -149,21 +142,26 @@ def _zeros(cases: Sequence[Case]) -> Patterns | None:
     return zeros if zeros and any(pattern.any() for pattern in zeros.values()) else None
 
 
-def _others(cases: Sequence[Case]) -> tuple[Array, Array]:
-    """Return the weights that are not 0, and what is right in their places."""
-    found, right = [], []
-    for case in cases:
-        shown = found_weights(case)
-        if shown is not None:
-            expected = case.right["weights"]
-            kept = ~shown.zero(expected) & np.isfinite(shown.weights)
-            found.append(shown.weights[kept])
-            right.append(expected[kept])
-    return np.concatenate(found), np.concatenate(right)
+def _share(
+    zeros: Patterns, cases: Sequence[Case], files: Sequence[Array], name: str
+) -> float | None:
+    """Return the p with which right / (1 − p) comes nearest to what is not 0; None below 0.
 
-
-def _share(found: Array, right: Array) -> float | None:
-    """Return the p with which right / (1 − p) comes nearest to what was found; None below 0."""
+    Parameters
+    ----------
+    zeros : mapping of Part to ndarray of bool
+    cases : sequence of Case
+    files : sequence of ndarray
+        What each holds of an output.
+    name : str
+        Of the output.
+    """
+    kept = [
+        ~zeros[case.recipe.part] & np.isfinite(file)
+        for case, file in zip(cases, files, strict=True)
+    ]
+    found = np.concatenate([file[at] for file, at in zip(files, kept, strict=True)])
+    right = np.concatenate([c.right[name][at] for c, at in zip(cases, kept, strict=True)])
     if not right.any():
         return None
     factor = float(np.dot(found, right) / np.dot(right, right))
@@ -175,13 +173,9 @@ def _share(found: Array, right: Array) -> float | None:
     return share if _LEAST <= share < 1 else None
 
 
-def _zeroed(recipe: Recipe, zeros: Patterns, factor: float) -> Recipe | None:
-    pattern = zeros.get(recipe.part)
-    if pattern is None:  # the weights of this part of a large problem were not read
-        return None
+def _zeroed(factor: float, recipe: Recipe, zeros: Bools) -> Recipe:
     return replace(
-        recipe,
-        after=(*recipe.after, lambda _, weights: np.where(pattern, 0, weights * factor)),
+        recipe, after=(*recipe.after, lambda _, weights: np.where(zeros, 0, weights * factor))
     )
 
 

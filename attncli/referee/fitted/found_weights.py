@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +13,17 @@ from attncli.referee.stages import shared
 from attncli.referee.verdict import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from attncli.referee.case import Case
+    from attncli.referee.convention import Apply
+    from attncli.referee.recipe import Recipe
 
-__all__ = ["FoundWeights", "Patterns", "canonical_file", "found_weights", "patterns_of"]
+__all__ = ["FoundWeights", "Patterns", "by_part", "canonical_file", "patterns_of", "shown_by"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
+Found = TypeVar("Found")
 # Of each part of a problem, (B, H, L, S).
 Patterns = dict[Part, Bools]
 # Where values are nearly linearly dependent, the context no longer determines the weights.
@@ -49,20 +52,40 @@ class FoundWeights(NamedTuple):
         return np.asarray((expected > self.least) & (np.abs(self.weights) <= expected / 2))
 
 
+def by_part(found: Mapping[Part, Found], change: Callable[[Recipe, Found], Recipe]) -> Apply:
+    """Make an `apply` of what was found in each part of a problem; None for other parts.
+
+    Parameters
+    ----------
+    found : mapping of Part
+    change : callable
+        A recipe and what was found in its part, to the deviating recipe.
+    """
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        return change(recipe, found[recipe.part]) if recipe.part in found else None
+
+    return apply
+
+
 def patterns_of(
     cases: Sequence[Case], pattern: Callable[[Case, FoundWeights], Bools]
 ) -> Patterns | None:
     """Return a pattern of each case; None where the files of one show no weights."""
-    patterns = {}
-    for case in cases:
-        found = found_weights(case)
-        if found is None:
-            return None
-        patterns[case.recipe.part] = pattern(case, found)
-    return patterns
+    shown = shown_by(cases)
+    if shown is None:
+        return None
+    pairs = zip(cases, shown, strict=True)
+    return {case.recipe.part: pattern(case, found) for case, found in pairs}
 
 
-def found_weights(case: Case) -> FoundWeights | None:
+def shown_by(cases: Sequence[Case]) -> list[FoundWeights] | None:
+    """Return the weights that the files of each case show; None where those of one show none."""
+    shown = [found for case in cases if (found := _found_weights(case)) is not None]
+    return shown if len(shown) == len(cases) else None
+
+
+def _found_weights(case: Case) -> FoundWeights | None:
     """Return the weights that the files of a case show.
 
     Parameters

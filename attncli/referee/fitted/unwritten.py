@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,20 +11,18 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.convention import Convention
 from attncli.referee.fitted.another_number import comparable
-from attncli.referee.fitted.found_weights import canonical_file
+from attncli.referee.fitted.found_weights import by_part, canonical_file
 from attncli.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from attncli.referee.case import Case
-    from attncli.referee.recipe import Outputs, Part, Recipe
+    from attncli.referee.recipe import Outputs, Recipe
 
 __all__ = ["unwritten"]
 
 Bools = npt.NDArray[np.bool_]
-# Of each part of a problem: of each output, which rows are empty (B, H, L, 1).
-Rows = dict["Part", dict[str, Bools]]
 # A row of one number may be 0 by chance.
 _OUTPUTS = ("context", "weights")
 
@@ -43,7 +41,7 @@ def unwritten(cases: Sequence[Case], _: float) -> Convention | None:
     """
     if not all(comparable(case) for case in cases):
         return None
-    rows: Rows = {case.recipe.part: _empty_rows(case) for case in cases}
+    rows = {case.recipe.part: _empty_rows(case) for case in cases}
     empty = [mask for masks in rows.values() for mask in masks.values()]
     count = sum(int(np.count_nonzero(mask)) for mask in empty)
     if count == 0:
@@ -57,11 +55,12 @@ def unwritten(cases: Sequence[Case], _: float) -> Convention | None:
         "and the others are right",
         fix="write every block of queries, the last one too where it is not full",
         shows="other numbers of queries",
-        apply=lambda recipe: _emptied(recipe, rows),
+        apply=by_part(rows, _emptied),
     )
 
 
 def _empty_rows(case: Case) -> dict[str, Bools]:
+    """Return which rows of each output are empty and should not be, (B, H, L, 1)."""
     return {
         name: (canonical_file(case, name) == 0).all(-1, keepdims=True)
         & (case.right[name] != 0).any(-1, keepdims=True)
@@ -70,13 +69,8 @@ def _empty_rows(case: Case) -> dict[str, Bools]:
     }
 
 
-def _emptied(recipe: Recipe, rows: Rows) -> Recipe | None:
-    empty = rows.get(recipe.part)
-    if empty is None:  # another part of a large problem
-        return None
-
+def _emptied(recipe: Recipe, empty: Mapping[str, Bools]) -> Recipe:
     def finish(_: Recipe, outputs: Outputs) -> Outputs:
-        made: dict[str, Any] = {n: np.where(mask, 0, outputs[n]) for n, mask in empty.items()}
-        return {**outputs, **made}
+        return {**outputs, **{n: np.where(rows, 0, outputs[n]) for n, rows in empty.items()}}
 
     return replace(recipe, behind=(*recipe.behind, finish))
