@@ -467,6 +467,11 @@ def test_what_compute_writes_with_its_inputs_is_computed_again_with_a_warning(fo
         "all.json: its weights are ignored, and computed again without the rules" in ran.messages[0]
     )
     assert json.loads(Path("all.json").read_text())["weights"][0] == [1, 0, 0]
+    # Without the keys nothing else can be meant than the weights.
+    line[line.index("query,key,weights")] = "query,weights"
+    Path("some.json").write_bytes(attncli(*line).good().out)
+    ran = attncli("heatmap", "some.json").good()
+    assert (ran.messages, "0.58" in ran.text, "0.14" in ran.text) == ([], True, True)
 
 
 def test_averages_say_how_far_they_are():

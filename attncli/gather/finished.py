@@ -61,7 +61,7 @@ class Finished(NamedTuple):
 def is_finished(document: LoadedMapping) -> bool:
     """Return whether a document holds weights and nothing that they could be computed from."""
     names = {full_name(name) for name in document.entries}
-    return "weights" in names and not {"query", "x"} & names
+    return "weights" in names and not ({"query", "key"} <= names or "x" in names)
 
 
 def finished_array(array: LoadedArray, options: Mapping[str, object], reader: Reader) -> Finished:
