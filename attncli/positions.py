@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BASE",
     "alibi_slopes",
+    "pair_lengths",
     "rope_frequencies",
     "rotate",
     "rotation_angles",
@@ -193,6 +194,24 @@ def rotation_angles(
     """
     angles: npt.NDArray[Any] = np.multiply.outer(positions.astype(dtype), frequencies.astype(dtype))
     return angles
+
+
+def pair_lengths(rows: npt.NDArray[Any], count: int, pairing: Pairing) -> npt.NDArray[Any]:
+    """Return the lengths of the pairs that are rotated, which no rotation changes.
+
+    Parameters
+    ----------
+    rows : ndarray (..., S, D), floating
+    count : int
+        How many pairs are rotated, n.
+    pairing : {"half", "interleaved"}
+
+    Returns
+    -------
+    ndarray (..., S, n)
+    """
+    first, second = _pairs(count, pairing)
+    return np.asarray(np.hypot(rows[..., first], rows[..., second]))
 
 
 def _pairs(count: int, pairing: Pairing) -> tuple[slice, slice]:

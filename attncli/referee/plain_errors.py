@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
-from attncli.names import SCORE_STAGES
 from attncli.referee.evaluation import evaluate
 from attncli.referee.recipe import Outputs, Recipe, recipe_of
 from attncli.referee.rounding import PRECISIONS, Precision
-from attncli.referee.stages import shared
+from attncli.referee.score_rounding import effects_of_rounding
+from attncli.referee.sizes import typical_sizes
 from attncli.referee.verdict import root_mean_square
 
 if TYPE_CHECKING:
@@ -34,6 +33,9 @@ Array = npt.NDArray[Any]
 
 _CHUNK_CELLS = 2**18
 _CHUNKS = 12
+# Of these formats, scores are rounded no more coarsely than the outputs.
+_WIDE = ("float32", "float64")
+_NOTHING = np.zeros(0)
 
 
 class Plain(NamedTuple):
@@ -51,6 +53,10 @@ class Plain(NamedTuple):
         A typical element.
     rms_answer : float
         The root mean square of the answer itself.
+    rounded : float
+        How far the roundings of scores and angles may move an element.
+    rms_rounded : float
+        The root mean square of that.
     rows : int
         How many rows were measured together.
     """
@@ -60,6 +66,8 @@ class Plain(NamedTuple):
     rms: float = 0.0
     size: float = 0.0
     rms_answer: float = 0.0
+    rounded: float = 0.0
+    rms_rounded: float = 0.0
     rows: int = 0
 
     def __or__(self, other: Plain) -> Plain:
@@ -69,6 +77,8 @@ class Plain(NamedTuple):
             rms=max(self.rms, other.rms),
             size=max(self.size, other.size),
             rms_answer=max(self.rms_answer, other.rms_answer),
+            rounded=max(self.rounded, other.rounded),
+            rms_rounded=max(self.rms_rounded, other.rms_rounded),
             rows=self.rows + other.rows,
         )
 
@@ -120,9 +130,11 @@ def plain_errors_in(
     queries, rows = problem.shape[2], _rows_a_chunk(problem)
     for place in places:
         for name, plain in _plain_errors_at(place, place.query, 1, problem, precisions).items():
-            largest = max(total[name].largest, plain.largest)
-            excess = max(total[name].excess, plain.excess)
-            total[name] = total[name]._replace(largest=largest, excess=excess)
+            total[name] = total[name]._replace(
+                largest=max(total[name].largest, plain.largest),
+                excess=max(total[name].excess, plain.excess),
+                rounded=max(total[name].rounded, plain.rounded),
+            )
     for place in {(place.batch, place.head): place for place in places}.values():
         far = (place.query + queries // 2) % max(1, queries - rows)
         for name, plain in _plain_errors_at(place, far, rows, problem, precisions).items():
@@ -152,7 +164,9 @@ def plain_errors(
         What `evaluate` gives for it.
     """
     exact = evaluate(recipe) if exact is None else exact
-    sizes = _sizes(recipe, exact, precisions)
+    sizes = typical_sizes(recipe, exact, precisions)
+    wide = [name for name, precision in precisions.items() if precision.name in _WIDE]
+    moved = effects_of_rounding(recipe, exact, wide)
     made: dict[Precision, list[Outputs]] = {}
     errors = {}
     for name, precision in precisions.items():
@@ -163,10 +177,18 @@ def plain_errors(
         ratio = precision.eps / tried.eps
         plains = [plain[name] for plain in made[tried]]
         largest, excess, rms = (ratio * size for size in _errors(plains, exact[name], tried))
-        answer = exact[name]
-        own = root_mean_square(answer[np.isfinite(answer)])
-        rows = answer[..., 0].size
-        errors[name] = Plain(largest, excess, rms, sizes[name], own, rows)
+        answer = _finite(exact[name])
+        effects = precision.eps * _finite(moved.get(name, _NOTHING))
+        errors[name] = Plain(
+            largest=largest,
+            excess=excess,
+            rms=rms,
+            size=sizes[name],
+            rms_answer=root_mean_square(answer),
+            rounded=float(effects.max(initial=0)),
+            rms_rounded=root_mean_square(effects),
+            rows=exact[name][..., 0].size,
+        )
     return errors
 
 
@@ -196,48 +218,8 @@ def _errors(plains: list[Array], exact: Array, precision: Precision) -> tuple[fl
     return largest, excess, rms
 
 
-def _sizes(recipe: Recipe, exact: Outputs, names: Iterable[str]) -> dict[str, float]:
-    sizes = {}
-    for name in names:
-        array = np.abs(exact[name])
-        if name == "context":
-            # Values of either sign may cancel; what is rounded is the sum of their sizes.
-            array = _context_sizes(recipe.problem, exact["weights"])
-        elif name in SCORE_STAGES and recipe.problem.score == "dot":
-            array = np.maximum(array, _product_sizes(recipe.problem))
-        array = array[np.isfinite(array)]
-        sizes[name] = _typical(name, array) if array.size else 0.0
-        if name == "lse":  # the logarithm of a sum near 1 carries the error of the sum
-            sizes[name] = max(1.0, sizes[name])
-    return sizes
-
-
-def _typical(name: str, sizes: Array) -> float:
-    """Return the size of a typical element: of scores, which a bias makes huge, the median."""
-    return float(np.median(sizes) if name in SCORE_STAGES else np.max(sizes))
-
-
-def _product_sizes(problem: Problem) -> Array:
-    """Return the sums of the sizes of what is added up in each product, scaled."""
-    query, key = (np.abs(widen(array, np.float64)) for array in (problem.query, problem.key))
-    return np.asarray(abs(problem.scale) * (query @ shared(problem, key).swapaxes(-1, -2)))
-
-
-def _context_sizes(problem: Problem, weights: Array) -> Array:
-    array = np.abs(weights) @ _value_sizes(problem)
-    if problem.output is None:
-        return array
-    batch, heads, rows, width = array.shape
-    if heads * width != len(problem.output.weight):  # a convention that changes the width
-        return array
-    joined = array.transpose(0, 2, 1, 3).reshape(batch, rows, heads * width)
-    return np.asarray(joined @ np.abs(widen(problem.output.weight, np.float64)))
-
-
-def _value_sizes(problem: Problem) -> Array:
-    if problem.value is None:
-        return np.zeros((problem.key.shape[2], 0))
-    return np.abs(shared(problem, widen(problem.value, np.float64)))
+def _finite(array: Array) -> Array:
+    return np.asarray(array[np.isfinite(array)])
 
 
 def _is_small(problem: Problem) -> bool:

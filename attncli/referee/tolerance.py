@@ -7,7 +7,9 @@ times that, plus two units in the last place of a typical element and four of it
 This is the rule of FlashAttention's tests, which take a factor of 2 and the last
 place of numbers around 1; but the largest of many errors is a matter of luck. Of a large
 problem it is measured on a sample of its rows, and on those that look wrong by it: rows of
-hot scores that nearly tie err by far more than others, whoever computes them.
+hot scores that nearly tie err by far more than others, whoever computes them. Where the plain
+formula is exact by luck, what one rounding of each score and each rotary angle may do
+(`attncli.referee.score_rounding`) is tolerated.
 
 In a 16-bit format that is large compared with a context whose values nearly cancel: a lost
 key would pass. Rounding errors have either sign and are rarely at their largest; so their
@@ -51,7 +53,9 @@ def earned(plain: Plain, precision: Precision, digits: Digits) -> Tolerance:
         What printing took away.
     """
     return Tolerance(
-        absolute=FACTOR * plain.excess + 2 * precision.eps * plain.size + digits.absolute,
+        absolute=max(FACTOR * plain.excess, plain.rounded)
+        + 2 * precision.eps * plain.size
+        + digits.absolute,
         relative=4 * precision.eps + digits.relative,
         earned=True,
         plain_error=plain.largest,
@@ -70,4 +74,4 @@ def _earned_rms(plain: Plain, precision: Precision, digits: Digits) -> float:
     printed = digits.absolute + digits.relative * plain.rms_answer
     # The root mean square of a few rows is unreliable.
     factor = _RMS_FACTOR * (1 + 2 / math.sqrt(max(plain.rows, 1)))
-    return factor * plain.rms + stored + summed + printed
+    return max(factor * plain.rms, plain.rms_rounded) + stored + summed + printed
