@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import (
@@ -75,34 +76,82 @@ def compute(
 
     attncli compute q.csv k.csv v.csv
     """
+    with advice(quiet=run.quiet):
+        request = _request(options, output, pick, average, run)
+        answer = _solve_and_save(request)
+    if output.format == "table":
+        _print_tables(request, answer)
+    else:
+        _write_stdout(output.format, request.results(request.names, answer))
+
+
+class _Request(NamedTuple):
+    """What is asked of a problem.
+
+    Attributes
+    ----------
+    problem : Problem
+    names : tuple of str
+        What is shown, in this order.
+    saves : tuple of Save
+    summaries : Summaries
+    averaged : bool
+        The weights are the mean of the heads.
+    output : OutputOptions
+    pick : PickOptions
+    run : RunOptions
+    """
+
+    problem: Problem
+    names: tuple[str, ...]
+    saves: tuple[Save, ...]
+    summaries: Summaries
+    averaged: bool
+    output: OutputOptions
+    pick: PickOptions
+    run: RunOptions
+
+    @property
+    def asked(self) -> set[str]:
+        """What is shown or saved."""
+        return {*self.names, *(name for save in self.saves for name in save.names)}
+
+    def results(self, names: Sequence[str], answer: Attention) -> Results:
+        """Return some of it as files and machine formats take it."""
+        return results(names, self.problem, answer, self.summaries.among(names))
+
+
+def _request(
+    options: ProblemOptions,
+    output: OutputOptions,
+    pick: PickOptions,
+    average: AverageOptions,
+    run: RunOptions,
+) -> _Request:
+    """Read the problem, and check what is asked of it."""
     from attncli.save.files import refuse_inputs
 
-    with advice(quiet=run.quiet):
-        question = ask(options, pick, run)
-        problem = question.problem
-        names = _names(output.show, problem)
-        chosen = bool(output.show)
-        saves = [parse_save(text, names, chosen=chosen) for text in output.save or []]
-        refuse_inputs([save.path for save in saves], question.inputs)
-        for text, save in zip(output.save or [], saves, strict=True):
-            _tell_of_another_name(text, save, run)
-        asked = {*names, *(name for save in saves for name in save.names)}
-        if average.average_heads:
-            _refuse_average(asked)
-        if output.top is not None and "top" not in asked:
-            raise UsageError("--top says how many keys --show top lists: add top to --show")
-        if question.unprojected and "context" in asked:
-            _warn_unprojected()
-        if output.format != "table":
-            names = held(names, output.format, chosen=chosen)
-            _refuse_binary(output.format)
-        summaries = Summaries(problem, output.top_keys, pick, run)
-        answer = _solve_and_save(problem, names, saves, summaries, output, average, run)
-    if output.format != "table":
-        found = results(names, problem, answer, summaries.among(names))
-        _write_stdout(output.format, found)
-    else:
-        _print_tables(problem, answer, names, summaries, output, run, pick, average)
+    question = ask(options, pick, run)
+    problem = question.problem
+    names = _names(output.show, problem)
+    chosen = bool(output.show)
+    saves = tuple(parse_save(text, names, chosen=chosen) for text in output.save or ())
+    refuse_inputs([save.path for save in saves], question.inputs)
+    for text, save in zip(output.save or (), saves, strict=True):
+        _tell_of_another_name(text, save, run)
+    summaries = Summaries(problem, output.top_keys, pick, run)
+    averaged = average.average_heads
+    request = _Request(problem, names, saves, summaries, averaged, output, pick, run)
+    if averaged:
+        _refuse_average(request.asked)
+    if output.top is not None and "top" not in request.asked:
+        raise UsageError("--top says how many keys --show top lists: add top to --show")
+    if question.unprojected and "context" in request.asked:
+        _warn_unprojected()
+    if output.format == "table":
+        return request
+    _refuse_binary(output.format)
+    return request._replace(names=held(names, output.format, chosen=chosen))
 
 
 def _tell_of_another_name(text: str, save: Save, run: RunOptions) -> None:
@@ -146,53 +195,43 @@ def _refuse_average(asked: set[str]) -> None:
         )
 
 
-def _solve_and_save(
-    problem: Problem,
-    names: tuple[str, ...],
-    saves: Sequence[Save],
-    summaries: Summaries,
-    output: OutputOptions,
-    average: AverageOptions,
-    run: RunOptions,
-) -> Attention:
+def _solve_and_save(request: _Request) -> Attention:
     """Compute what is shown and saved, and write the files; return what is held."""
-    shown = _shown_whole(names, output.format, problem)
-    with streamed(problem, () if average.average_heads else saves, shown) as maps:
+    problem, saves = request.problem, request.saves
+    shown = _shown_whole(request)
+    with streamed(problem, () if request.averaged else saves, shown) as maps:
         into = {save.names[0]: array for save, array in maps.items()}
         asked = {name for save in saves for name in save.names}.union(shown)
         needed = tuple(name for name in OUTPUTS if name in asked)
-        answer = _solve(problem, needed, into, average, run)
+        answer = _solve(request, needed, into)
     for save in saves:
         if save not in maps:
-            write_save(save, results(save.names, problem, answer, summaries.among(save.names)))
+            write_save(save, request.results(save.names, answer))
     return replace(answer, **dict.fromkeys(into))
 
 
-def _shown_whole(names: tuple[str, ...], kind: str, problem: Problem) -> tuple[str, ...]:
+def _shown_whole(request: _Request) -> tuple[str, ...]:
     """Return which of the outputs to show must be computed whole."""
-    batch, heads, queries, keys = problem.shape
-    arrays = tuple(name for name in names if name in OUTPUTS)
-    if kind != "table" or batch * heads * queries * keys <= _WHOLE_CELLS:
+    batch, heads, queries, keys = request.problem.shape
+    arrays = tuple(name for name in request.names if name in OUTPUTS)
+    if request.output.format != "table" or batch * heads * queries * keys <= _WHOLE_CELLS:
         return arrays
     return tuple(name for name in arrays if name in ("context", "lse"))
 
 
 def _solve(
-    problem: Problem,
-    names: Sequence[str],
-    into: Mapping[str, npt.NDArray[Any]],
-    average: AverageOptions,
-    run: RunOptions,
+    request: _Request, names: Sequence[str], into: Mapping[str, npt.NDArray[Any]]
 ) -> Attention:
     from attncli.api import solve
     from attncli.cli.progress import progress_bar
 
-    with progress_bar(quiet=run.quiet) as progress:
-        if average.average_heads:
+    problem, threads = request.problem, request.run.threads
+    with progress_bar(quiet=request.run.quiet) as progress:
+        if request.averaged:
             from attncli.averaging import solve_averaged
 
-            return solve_averaged(problem, names, threads=run.threads, progress=progress)
-        return solve(problem, names, threads=run.threads, into=into, progress=progress)
+            return solve_averaged(problem, names, threads=threads, progress=progress)
+        return solve(problem, names, threads=threads, into=into, progress=progress)
 
 
 def _write_stdout(kind: str, outputs: Results) -> None:
@@ -210,55 +249,39 @@ def _refuse_binary(kind: str) -> None:
         )
 
 
-def _print_tables(
-    problem: Problem,
-    answer: Attention,
-    names: tuple[str, ...],
-    summaries: Summaries,
-    output: OutputOptions,
-    run: RunOptions,
-    pick: PickOptions,
-    average: AverageOptions,
-) -> None:
+def _print_tables(request: _Request, answer: Attention) -> None:
+    screen = console(request.run.color)
+    limits = _limits(request.output, request.run)
+    for part in _parts(request, answer, limits):
+        screen.print(part)
+
+
+def _parts(request: _Request, answer: Attention, limits: Limits) -> Iterator[RenderableType]:
+    """Yield the tables: of the inputs, of the outputs, and of the summaries."""
     from attncli.view.answer import input_parts
 
-    screen = console(run.color)
-    limits = _limits(output, run)
+    names = request.names
     inputs = [name for name in names if name in INPUTS]
-    for part in input_parts(problem, inputs, limits, (pick.batch, pick.head)):
-        screen.print(part)
-    arrays = [name for name in names if name in OUTPUTS]
-    for part in _array_parts(problem, answer, arrays, limits, pick, average, run):
-        screen.print(part)
+    picked = request.pick.batch, request.pick.head
+    yield from input_parts(request.problem, inputs, limits, picked)
+    yield from _array_parts(request, answer, limits)
     for name in names:
         if name in SUMMARIES:
-            for line in summaries.parts(name, limits):
-                screen.print(line)
+            yield from request.summaries.parts(name, limits)
 
 
-def _array_parts(
-    problem: Problem,
-    answer: Attention,
-    names: list[str],
-    limits: Limits,
-    pick: PickOptions,
-    average: AverageOptions,
-    run: RunOptions,
-) -> Iterator[RenderableType]:
+def _array_parts(request: _Request, answer: Attention, limits: Limits) -> Iterator[RenderableType]:
     """Yield the tables of the outputs; the mean of the heads is one of its own, in its place."""
     from attncli.view.answer import answer_parts, average_parts
 
-    averaged = average.average_heads and "weights" in names
-    place = names.index("weights") if averaged else len(names)
-    picked = pick.batch, pick.head
-    if names[:place]:
-        yield from answer_parts(problem, answer, names[:place], limits, picked, threads=run.threads)
-    if averaged:
-        yield from average_parts(problem, answer.weights, limits, pick.batch, threads=run.threads)
-    if names[place + 1 :]:
-        yield from answer_parts(
-            problem, answer, names[place + 1 :], limits, picked, threads=run.threads
-        )
+    problem, pick, threads = request.problem, request.pick, request.run.threads
+    names = [name for name in request.names if name in OUTPUTS]
+    for averaged, group in groupby(names, lambda name: request.averaged and name == "weights"):
+        if averaged:
+            yield from average_parts(problem, answer.weights, limits, pick.batch, threads=threads)
+        else:
+            picked = pick.batch, pick.head
+            yield from answer_parts(problem, answer, [*group], limits, picked, threads=threads)
 
 
 def _limits(output: OutputOptions, run: RunOptions) -> Limits:
