@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attncli.names import Align, MaskMeans, Pairing
-    from attncli.problem import Problem, Score
+    from attncli.names import Align, MaskMeans, Pairing, Score
+    from attncli.problem import Problem
     from attncli.result import Attention
 
 __all__ = ["attention", "solve"]

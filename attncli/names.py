@@ -15,6 +15,7 @@ __all__ = [
     "Align",
     "MaskMeans",
     "Pairing",
+    "Score",
 ]
 
 # Where the first query stands, and what true means in a mask.
@@ -22,6 +23,8 @@ Align = Literal["top-left", "bottom-right"]
 MaskMeans = Literal["keep", "drop"]
 # Which components of query and key are rotated together.
 Pairing = Literal["half", "interleaved"]
+# How query and key are compared.
+Score = Literal["dot", "cosine", "general", "additive"]
 # Of JSON and YAML: another number where a reader has to be changed.
 SCHEMA = 1
 

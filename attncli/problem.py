@@ -6,9 +6,10 @@ All its arrays have four axes (`attncli.layout`).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attncli.layout import Layout
-    from attncli.names import MaskMeans, Pairing
+    from attncli.names import MaskMeans, Pairing, Score
     from attncli.projection import OutputProjection, Projected
     from attncli.visibility import Visibility
 
-__all__ = ["Problem", "Rope", "Score"]
+__all__ = ["Problem", "Rope", "default_scale"]
 
 Array = npt.NDArray[Any]
 _INPUTS = ("query", "key", "value")
@@ -33,7 +34,6 @@ _RULES = (
     *("mask", "key_padding", "kv_lengths", "query_lengths", "causal", "window"),
     *("bias", "slopes", "softcap", "sinks", "rope", "score_weight", "score_vector", "output"),
 )
-Score = Literal["dot", "cosine", "general", "additive"]
 
 
 class Rope(NamedTuple):
@@ -57,6 +57,11 @@ class Rope(NamedTuple):
         if self.frequencies is not None:
             return np.array(self.frequencies)
         return rope_frequencies(width, self.base)
+
+
+def default_scale(score: Score, width: int) -> float:
+    """Return the scale unless one is given: 1/√D for the dot product, 1 for other scores."""
+    return 1.0 / math.sqrt(width) if score == "dot" else 1.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -146,6 +151,11 @@ class Problem:
         """(B, H, L, S): the shape of the weights before axes are dropped."""
         batch, heads, queries, _ = self.query.shape
         return batch, heads, queries, self.key.shape[2]
+
+    @property
+    def is_product(self) -> bool:
+        """Whether scores are products Q Kᵀ; additive ones are sums over tanh(q + k)."""
+        return self.score != "additive"
 
     def read(self) -> Problem:
         """Return the problem with key and value checked, and their padding set to zero.

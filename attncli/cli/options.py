@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from attncli.errors import UsageError
-from attncli.names import Align, MaskMeans, Pairing
+from attncli.names import Align, MaskMeans, Pairing, Score
 
 __all__ = [
     "JUDGING",
@@ -141,7 +141,7 @@ class ProblemOptions:
         ),
     ] = None
     score: Annotated[
-        Literal["dot", "cosine", "general", "additive"] | None,
+        Score | None,
         Option(
             help="Score function: q·k, their cosine, q W k, or v·tanh(q + k). Default: dot.",
             rich_help_panel=SCORES,

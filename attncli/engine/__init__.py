@@ -98,7 +98,7 @@ def result_shapes(problem: Problem, outputs: Collection[str]) -> dict[str, tuple
 def _may_hide(problem: Problem, outputs: Collection[str]) -> bool:
     """Return whether NaN or inf in key or value might not show in any result."""
     # tanh(inf) is 1, and values only show in the context.
-    return problem.score == "additive" or (problem.value is not None and "context" not in outputs)
+    return not problem.is_product or (problem.value is not None and "context" not in outputs)
 
 
 def _compute(

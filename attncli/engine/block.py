@@ -147,7 +147,7 @@ def _make_rows(operands: Operands, block: Block, scratch: Scratch, safeguards: S
     strategy = choose_strategy(operands, block, safeguards, keeps_stages=bool(keep))
     own = operands.query[block.batch, slice(*block.heads), block.start : block.stop]
     query = as_panels(widen(own, problem.dtype), block.panel)
-    if problem.score != "additive":
+    if problem.is_product:
         room = allocate(partial(scratch.buffer, "query"), query.shape, block.layout)
         query = np.multiply(query, problem.scale * strategy.unit, room)
     if block.layout.chunk:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attncli.engine.scratch import Scratch
     from attncli.problem import Problem
 
-__all__ = ["Operands", "largest_length", "prepare"]
+__all__ = ["Operands", "largest_length", "prepare", "rotated"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
@@ -136,6 +136,11 @@ def prepare(problem: Problem, angles: npt.DTypeLike = np.float64) -> Operands:
     if problem.score_weight is not None:
         query = widen(query, problem.dtype) @ widen(problem.score_weight, problem.dtype)
     return Operands(problem, query, key)
+
+
+def rotated(problem: Problem) -> Operands:
+    """Apply rotary embedding alone, whatever the score function."""
+    return prepare(replace(problem, score="dot", score_weight=None))
 
 
 def _rotated(problem: Problem, angles: npt.DTypeLike) -> tuple[Array, Array]:

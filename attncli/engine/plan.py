@@ -180,7 +180,7 @@ def _sizes_of_weights(problem: Problem, results: Collection[str]) -> _Sizes:
 
 def _chunk(problem: Problem) -> int:
     """Return how many keys a product for weights takes; 0 where cutting them does not pay."""
-    worth_a_copy = problem.shape[2] >= _WORTH_TRANSPOSING and problem.score != "additive"
+    worth_a_copy = problem.shape[2] >= _WORTH_TRANSPOSING and problem.is_product
     if not (worth_a_copy and multiplies_unpacked()):
         return 0
     return max(16, _CHUNK_BYTES // (_width(problem) * problem.dtype.itemsize) // 16 * 16)
@@ -245,7 +245,7 @@ def _treats_heads_alike(problem: Problem, results: Collection[str]) -> bool:
         return False
     given = problem.slopes, problem.sinks
     kept = any(name in results for name in SCORE_STAGES)
-    return problem.score != "additive" and not kept and all(rule is None for rule in given)
+    return problem.is_product and not kept and all(rule is None for rule in given)
 
 
 def _is_wide(rule: Array | None) -> bool:

@@ -41,7 +41,7 @@ def schedule_blocks(
     """
     operands = prepare(problem)
     small = is_small(problem)
-    if problem.score != "additive" and not small:
+    if problem.is_product and not small:
         operands.bound_all()
     parts, columns = plan_blocks(problem, results, small=small)
 

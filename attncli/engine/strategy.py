@@ -103,7 +103,7 @@ def choose_strategy(
 def _raw_bound(operands: Operands, block: Block) -> float:
     """Return a bound on the magnitude of the block's raw scores; inf if unknown."""
     problem = operands.problem
-    if problem.score == "additive":
+    if not problem.is_product:
         return float(np.abs(np.asarray(problem.score_vector)).sum()) * abs(problem.scale)
     if block.skip_bounds or block.stop - block.start < _FEW_QUERIES:
         return math.inf

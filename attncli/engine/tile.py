@@ -140,7 +140,7 @@ def fill(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
         The same, while key and value are still unread.
     """
     keys = widen(rows.key[:, slice(*columns)], rows.query.dtype)
-    if rows.operands.problem.score == "additive":
+    if not rows.operands.problem.is_product:
         each = len(out) // len(keys)
         for head, scores in enumerate(out):
             _additive(rows, rows.query[head], keys[head // each], scores)

@@ -15,7 +15,8 @@ from attncli.positions import rotation_angles
 
 if TYPE_CHECKING:
     from attncli.explanation.reasons import Reason
-    from attncli.problem import Rope, Score
+    from attncli.names import Score
+    from attncli.problem import Rope
 
 __all__ = ["Explanation", "KeyStep", "OutputShare", "QueryMade", "Rest"]
 

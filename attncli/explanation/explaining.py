@@ -229,7 +229,7 @@ def _products(row: QueryRow, key: Array) -> Floats:
     query, key = row.compared.astype(np.float64), key.astype(np.float64)
     # Only hidden keys overflow here: the engine refuses that for visible ones.
     with np.errstate(over="ignore"):
-        if row.problem.score != "additive":
+        if row.problem.is_product:
             return query * key
         vector = widen(np.asarray(row.problem.score_vector), row.problem.dtype)
         return vector.astype(np.float64) * np.tanh(query + key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.engine import attend
-from attncli.engine.operands import prepare
+from attncli.engine.operands import prepare, rotated
 from attncli.names import OUTPUTS
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def follow(problem: Problem, query: int, *, threads: int | None = None) -> Query
     answer, _ = attend(problem, names, threads=threads)
     found = {name: np.reshape(getattr(answer, name), -1) for name in names}
     # Unit length and W are shown apart from the vectors on which they act.
-    plain = prepare(replace(problem, score="dot", score_weight=None))
+    plain = rotated(problem)
     turned = widen(plain.query[0, 0, 0], problem.dtype)
     whole = prepare(problem).query[0, 0, 0] if problem.score == "general" else turned
     sink = None if problem.sinks is None else float(problem.sinks[0])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from attncli import arguments
 from attncli.arguments import Names
-from attncli.names import MaskMeans
+from attncli.names import MaskMeans, Score
 from attncli.padding import check_query, without_padding
 from attncli.posing.inputs import advise_on_axes, inputs, output_projection
 from attncli.posing.rules import labels_of, rules_of, standing
@@ -35,12 +35,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from attncli.names import Align, Pairing
-    from attncli.problem import Score
 
 __all__ = ["pose"]
-
-
-_SCORES = ("dot", "cosine", "general", "additive")
 
 
 def pose(
@@ -116,7 +112,7 @@ def pose(
     shape = (*q.shape[:3], k.shape[2])
     # Before they are compared with words: an array compares item by item.
     arguments.choice("mask_means", mask_means, get_args(MaskMeans))
-    arguments.choice("score", score, _SCORES)
+    arguments.choice("score", score, get_args(Score))
     visible = rules_of(
         say,
         form,

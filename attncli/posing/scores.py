@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
@@ -13,11 +12,11 @@ from attncli.arguments import shape_text
 from attncli.array_likes import as_ndarray
 from attncli.dtypes import readable
 from attncli.errors import DataError, ShapeError, UsageError
-from attncli.names import Pairing
+from attncli.names import Pairing, Score
 from attncli.posing.rules import to_weights
 from attncli.positions import BASE
 from attncli.positions import alibi_slopes as paper_slopes
-from attncli.problem import Rope
+from attncli.problem import Rope, default_scale
 from attncli.text import counted
 
 if TYPE_CHECKING:
@@ -44,10 +43,10 @@ Shape = tuple[int, int, int, int]
 _FASTEST = 1e6
 
 
-def scale_of(scale: object, score: str, width: int, dtype: np.dtype[Any]) -> float:
+def scale_of(scale: object, score: Score, width: int, dtype: np.dtype[Any]) -> float:
     """Return the scale: 1/√D for the dot product unless given."""
     if scale is None:
-        return 1.0 / math.sqrt(width) if score == "dot" else 1.0
+        return default_scale(score, width)
     number = arguments.finite_number("scale", scale)
     least, most = float(np.finfo(dtype).tiny), float(np.finfo(dtype).max)
     # The limit as it is printed is within it.

@@ -54,7 +54,7 @@ def evaluate(
     """
     problem = recipe.problem
     with np.errstate(all="ignore"):
-        fold = fold and recipe.order[0] == "scale" and problem.score != "additive"
+        fold = fold and recipe.order[0] == "scale" and problem.is_product
         if products is None:
             scores = _product(problem, precision, fold=fold, one_by_one=recipe.one_by_one)
         else:
@@ -122,7 +122,7 @@ def _product(
     operands = prepare(rounded, angles=precision.computing)
     query = precision.rounded(operands.query)
     key = shared(problem, precision.rounded(operands.key))
-    if problem.score == "additive":
+    if not problem.is_product:
         vector = widen(np.asarray(problem.score_vector), precision.computing)
         return precision.score(np.tanh(query[..., None, :] + key[..., None, :, :]) @ vector)
     if fold:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.operands import prepare
+from attncli.engine.operands import rotated
 from attncli.referee import topics
 from attncli.referee.convention import Convention
 from attncli.referee.recipe import vary
@@ -32,7 +32,7 @@ _MOST_NUMBERS = 2**21
 
 def _factors(problem: Problem) -> dict[str, Array]:
     """Return what is multiplied with something, in float64: query and key are turned already."""
-    operands = prepare(replace(problem, score="dot", score_weight=None))
+    operands = rotated(problem)
     given = {"query": operands.query, "key": operands.key, "value": problem.value}
     return {name: widen(a, np.float64) for name, a in given.items() if a is not None}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.operands import prepare
+from attncli.engine.operands import rotated
 from attncli.positions import rotate
 from attncli.problem import Rope
 from attncli.referee import topics
@@ -119,7 +118,7 @@ def _again(*sides: str) -> Apply:
     def apply(recipe: Recipe) -> Recipe | None:
         if recipe.problem.rope is None:
             return None
-        turned = prepare(replace(recipe.problem, score="dot", score_weight=None))
+        turned = rotated(recipe.problem)
         return vary(recipe, **{side: getattr(turned, side) for side in sides})
 
     return apply
@@ -143,7 +142,7 @@ def _one_side(side: str) -> Apply:
     def apply(recipe: Recipe) -> Recipe | None:
         if recipe.problem.rope is None:
             return None
-        turned = getattr(prepare(replace(recipe.problem, score="dot", score_weight=None)), side)
+        turned = getattr(rotated(recipe.problem), side)
         return vary(recipe, rope=None, **{side: turned})
 
     return apply

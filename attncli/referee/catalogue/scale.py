@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from attncli.problem import default_scale
 from attncli.referee import topics
 from attncli.referee.convention import Convention
 from attncli.referee.options import scaled
@@ -100,7 +101,7 @@ SCALES = (
     ),
     _scale(
         "scale_ignored",
-        lambda p: 1 / math.sqrt(_width(p)) if p.score == "dot" else 1.0,
+        lambda p: default_scale(p.score, _width(p)),
         "the scale that was given is ignored",
         shows="a scale other than 1/√D",
         fix="multiply Q·Kᵀ by the scale that the problem states",
