@@ -297,6 +297,8 @@ def _window_side(name: str, side: object) -> int | None:
 
 def label_list(name: str, value: object, count: int, *, of: str) -> tuple[str, ...]:
     """Return ``count`` labels."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = value.tolist()
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise UsageError(f"{name}: expected a list of labels; found {_shown(value)}")
     if len(value) != count:

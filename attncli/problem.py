@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.errors import UsageError
+from attncli.indices import index_of
 from attncli.positions import BASE, rope_frequencies
 
 if TYPE_CHECKING:
@@ -212,16 +213,29 @@ class Problem:
         Parameters
         ----------
         batch, head : int, optional
-            Non-negative and within the shape.
+            Negative ones count from the end.
         rows : (start, stop), optional
             Queries to keep.
+
+        Raises
+        ------
+        UsageError
+            There is no such batch entry, head or query.
         """
         problem = self.read()
+        batches, heads, queries, _ = self.shape
         if batch is not None:
-            problem = _one_batch(problem, batch)
+            problem = _one_batch(problem, index_of("batch", batch, batches))
         if head is not None:
-            problem = _one_head(problem, head)
-        return problem if rows is None else _some_rows(problem, *rows)
+            problem = _one_head(problem, index_of("head", head, heads))
+        if rows is None:
+            return problem
+        start, stop = rows
+        if not 0 <= start < stop <= queries:
+            raise UsageError(
+                f"rows: expected (start, stop) between 0 and {queries}, start first; found {rows}"
+            )
+        return _some_rows(problem, start, stop)
 
 
 def _one_batch(problem: Problem, batch: int) -> Problem:

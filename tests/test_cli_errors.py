@@ -160,9 +160,9 @@ CASES = {
         "",
     ),
     f"compute {QKV} --head 0": ("--head 0: the inputs have no such axis", "see --layout"),
-    "compute heads.npy heads.npy --head 3": ("--head: expected a number from 0 to 2; found 3", ""),
+    "compute heads.npy heads.npy --head 3": ("--head: expected an index from 0 to 2; found 3", ""),
     "compute heads.npy heads.npy --batch -1": (
-        "--batch: expected a number from 0 to 1; found -1",
+        "--batch: expected an index from 0 to 1; found -1",
         "",
     ),
     f"compute {QKV} --tokens a,b": (

@@ -160,6 +160,23 @@ def test_ascii_output_escapes_what_it_cannot_show(command: str, tutorial: Path) 
     assert b"0.47" in ran.out
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("info heads.npy", "1x2x3x4"),
+        ("check q.csv k.csv v.csv --expect plain.npy", "fix: multiply Q*K^T by 1/sqrt D"),
+        ("compute q.csv k.csv v.csv --show top,stats", "exp(entropy)"),
+        ("explain q.csv k.csv v.csv --query 0", "/ sqrt 3"),
+    ],
+)
+def test_signs_are_written_in_ascii(words: str, expected: str, tutorial: Path) -> None:
+    np.save("heads.npy", np.zeros((1, 2, 3, 4)))
+    run("compute", "q.csv", "k.csv", "v.csv", "--plain", "--save", "plain.npy").good()
+    out = run(*words.split(), env=environment(**POOR)).out.decode("ascii")
+    assert expected in out
+    assert "\\" not in out
+
+
 def test_ascii_errors_escape_what_they_cannot_show(tutorial: Path) -> None:
     ran = run("compute", "é.csv", "k.csv", env=environment(**POOR))
     assert ran.code == 2

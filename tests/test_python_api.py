@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,46 @@ def test_a_problem_is_printed_in_one_line() -> None:
         "<Problem: query (2, 3, 4, 2), key (2, 3, 4, 2); "
         "layout bsd, float32, scale 2, mask, kv_lengths, softcap>"
     )
+
+
+def test_a_report_and_an_explanation_have_one_line_each() -> None:
+    q, k, v = np.random.default_rng(0).normal(size=(3, 3, 4))
+    problem = attncli.pose(q, k, v, query_labels=["The", "cat", "sat"])
+    assert repr(attncli.explain(problem, query=1)) == "<Explanation: query 1 (cat), 3 keys>"
+    unscaled = attention_oracle(q, k, v, scale=1)["context"]
+    report = attncli.check({"context": unscaled}, problem)
+    assert repr(report) == "<CheckReport: context MISMATCH; unscaled>"
+    right = attention_oracle(q, k, v, scale=0.5)
+    report = attncli.check({"context": right["context"], "lse": right["lse"]}, problem)
+    assert repr(report) == "<CheckReport: context ok, lse ok>"
+
+
+def test_labels_may_be_an_array() -> None:
+    problem = attncli.pose(np.eye(2), np.eye(2), query_labels=np.array(["a", "b"]))
+    assert problem.query_labels == ("a", "b")
+    assert all(type(label) is str for label in problem.query_labels)
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"head": 2}, "head: expected an index from 0 to 1; found 2"),
+        ({"batch": -2}, "batch: expected an index from 0 to 0; found -2"),
+        ({"rows": (2, 2)}, "rows: expected (start, stop) between 0 and 3, start first"),
+        ({"rows": (0, 4)}, "rows: expected (start, stop) between 0 and 3, start first"),
+        ({"head": 0.5}, "head: expected a whole number; found 0.5"),
+    ],
+)
+def test_a_part_of_a_problem_is_within_it(part: dict[str, Any], message: str) -> None:
+    problem = attncli.pose(*np.zeros((3, 1, 2, 3, 4)))
+    with pytest.raises(UsageError, match=re.escape(message)):
+        problem.select(**part)
+
+
+def test_the_last_head_may_be_counted_from_the_end() -> None:
+    query = np.arange(6.0).reshape(1, 2, 1, 3)
+    part = attncli.pose(query, query, query).select(head=-1)
+    np.testing.assert_array_equal(part.query, query[:, 1:])
 
 
 # --- names ----------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def test_a_base_of_rotary_embeddings(base):
     assert "where 10000 is right" in text
 
 
-@pytest.mark.parametrize("left", [5, 7])
+@pytest.mark.parametrize("left", [0, 5, 7])
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_a_window(left, symmetric):
     q, k, v = draw(0, *[SHAPE] * 3)
@@ -99,7 +99,7 @@ def test_a_softcap_that_nobody_asked_for(cap):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("reach", [1, 4])
+@pytest.mark.parametrize("reach", [0, 1, 4])
 def test_a_window_that_nobody_asked_for(reach, causal):
     q, k, v = draw(0, *[SHAPE] * 3)
     seen = (reach >= I - J) & ((0 if causal else reach) >= J - I)

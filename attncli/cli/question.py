@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.cli.terminal import note, piped_in
 from attncli.errors import UsageError
+from attncli.indices import index_of
 
 if TYPE_CHECKING:
     from attncli.cli.options import PickOptions, ProblemOptions, RunOptions
@@ -108,5 +109,4 @@ def _check_pick(option: str, index: int | None, count: int, *, exists: bool) -> 
         raise UsageError(
             f"{option} {index}: the inputs have no such axis", hint="see --layout and --heads"
         )
-    if not 0 <= index < count:
-        raise UsageError(f"{option}: expected a number from 0 to {count - 1}; found {index}")
+    index_of(option, index, count, from_end=False)

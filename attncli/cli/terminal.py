@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from attncli.errors import AttnError, AttnWarning, OutputError
 from attncli.text import printable
@@ -171,7 +171,7 @@ def console(color: str) -> Console:
 
     depth = color_depth(color)
     return Piped(
-        file=_stdout(),
+        file=_stdout() if shows_unicode() else cast("TextIO", _InAscii(_stdout())),
         width=width() or _NO_WIDTH,
         force_terminal=depth != "none",
         color_system=None if depth == "none" else depth,
@@ -200,6 +200,21 @@ def shows_unicode() -> bool:
     """Return whether stdout takes more than ASCII."""
     encoding = (_stdout().encoding or "ascii").lower()
     return encoding.replace("-", "") in ("utf8", "utf16", "utf32", "gb18030")
+
+
+class _InAscii:
+    """A stream for text whose signs are no part of its layout: they are written in ASCII."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        from attncli.view.signs import FORMULA_SIGNS, known
+
+        return self._stream.write(known(text, unicode=False, signs=FORMULA_SIGNS))
 
 
 def print_text(text: str) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.positions import rotation_angles
+from attncli.text import counted
 
 if TYPE_CHECKING:
     from attncli.explanation.reasons import Reason
@@ -252,6 +253,10 @@ class Explanation:
         return all(step.hidden for step in self.steps) and (
             rest is None or rest.hidden == rest.count
         )
+
+    def __repr__(self) -> str:
+        label = "" if self.query_label is None else f" ({self.query_label})"
+        return f"<Explanation: query {self.query}{label}, {counted(self.keys, 'key')}>"
 
     def __str__(self) -> str:
         """Return what ``attncli explain`` prints."""

@@ -9,8 +9,7 @@ the rounding of the computing dtype.
 from __future__ import annotations
 
 import math
-import operator
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from attncli.explanation.data import Explanation, KeyStep, OutputShare, Rest
 from attncli.explanation.origin import made_query
 from attncli.explanation.reasons import reasons, tally
 from attncli.explanation.row import follow
+from attncli.indices import index_of
 from attncli.text import did_you_mean, quoted, whole_number
 
 if TYPE_CHECKING:
@@ -87,9 +87,9 @@ def explain(
     groups = problem.key.shape[1]
     if isinstance(query, str):
         query = query_index(problem, query)
-    query = _index("query", query, queries)
-    batch = _index("batch", batch, batches)
-    head = _index("head", head, heads)
+    query = index_of("query", query, queries)
+    batch = index_of("batch", batch, batches)
+    head = index_of("head", head, heads)
     if keys is not None:
         keys = positive_int("keys", keys)
     threads = thread_count(threads)
@@ -270,13 +270,3 @@ def _weighted_sum(problem: Problem, weights: Array) -> Floats | None:
         part = slice(start, start + _TILE)
         total += weights[part].astype(np.float64) @ widen(value[part], np.float64)
     return total
-
-
-def _index(name: str, value: SupportsIndex, count: int) -> int:
-    try:
-        index = operator.index(value)
-    except TypeError:
-        raise UsageError(f"{name}: expected a whole number; found {value!r}") from None
-    if not -count <= index < count:
-        raise UsageError(f"{name}: expected an index from 0 to {count - 1}; found {index}")
-    return index % count

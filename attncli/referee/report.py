@@ -119,6 +119,11 @@ class Verdict:
     nonfinite_rows: int = 0
     worst_rows: tuple[Place, ...] = ()
 
+    @property
+    def word(self) -> str:
+        """``"ok"`` or ``"MISMATCH"``."""
+        return "ok" if self.passed else "MISMATCH"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
@@ -247,6 +252,13 @@ class CheckReport:
         found = self.diagnosis
         meant = any(verdict.shape_of for verdict in self.verdicts)
         return None if found is not None and meant and not found.explanations else found
+
+    def __repr__(self) -> str:
+        """Name the outputs and what explains them; ``print(report)`` says it in words."""
+        words = ", ".join(f"{each.name} {each.word}" for each in self.verdicts)
+        causes = self.diagnosis.explanations if self.diagnosis else ()
+        found = f"; {' or '.join(cause.name for cause in causes)}" if causes else ""
+        return f"<CheckReport: {words}{found}>"
 
     def __str__(self) -> str:
         from attncli.referee.wording import report_lines  # noqa: PLC0415 - it needs this module

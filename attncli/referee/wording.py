@@ -48,8 +48,7 @@ def report_lines(report: CheckReport) -> Iterator[str]:
 
 def verdict_lines(verdict: Verdict) -> Iterator[str]:
     """Yield what was measured for one output: a headline, then indented lines."""
-    word = "ok" if verdict.passed else "MISMATCH"
-    yield f"{verdict.name}: {word} ({verdict.format}, shape {shape_text(verdict.shape)})"
+    yield f"{verdict.name}: {verdict.word} ({verdict.format}, shape {shape_text(verdict.shape)})"
     if verdict.tolerance is None:
         yield from _misshapen_lines(verdict)
         return

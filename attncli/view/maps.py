@@ -14,6 +14,7 @@ from attncli.arguments import warn
 from attncli.averaging import refuse_without_heads
 from attncli.dtypes import BFLOAT16, widen
 from attncli.errors import DataError, ShapeError, UsageError
+from attncli.indices import index_of
 from attncli.row_blocks import RowBlock, count_blocks, row_blocks
 from attncli.view.figure_layout import cell_limit
 from attncli.view.picture import Picture, make_picture
@@ -280,12 +281,8 @@ def four_axes(finished: Finished, batch: int | None, head: int | None) -> Array:
     weights = weights.reshape(*finished.counts, *weights.shape[-2:])
     for axis, option, index in ((0, "--batch", batch), (1, "--head", head)):
         if index is not None:
-            if not 0 <= index < weights.shape[axis]:
-                raise UsageError(
-                    f"{option}: expected a number from 0 to {weights.shape[axis] - 1}; "
-                    f"found {index}"
-                )
-            weights = weights.take([index], axis)
+            one = index_of(option, index, weights.shape[axis], from_end=False)
+            weights = weights.take([one], axis)
     if weights.size and not are_weights(float(np.min(weights)), float(np.max(weights))):
         raise DataError(
             f"{finished.name}: expected finished weights, finite and not negative",

@@ -70,8 +70,8 @@ def another(quantity: Quantity, case: Case, deadline: float = math.inf) -> Conve
     if found is None:
         return None
     best = right * found
-    near = (float(round(best) + step) for step in (-1, 0, 1))
-    number = min(near, key=distance) if quantity.whole else fewest_digits(best, distance)
+    near = {max(0.0, float(round(best) + step)) for step in (-1, 0, 1)}
+    number = min(sorted(near), key=distance) if quantity.whole else fewest_digits(best, distance)
     return Convention(
         name=quantity.name,
         topic=quantity.topic,
