@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from attncli.referee.recipe import Recipe
@@ -22,7 +22,7 @@ Need = Literal["batch", "heads", "rows"]
 Apply = Callable[[Recipe], Recipe | None]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Convention:
     """One deviation from the definition.
 
@@ -30,16 +30,16 @@ class Convention:
     ----------
     name : str
         For machines: ``unscaled``.
-    topic : Topic
-        The step it changes; it also says which conventions exclude each other.
     meaning : str
         What the other implementation did, as a sentence without its full stop.
+    apply : callable
+        The right recipe in, the deviating one out; None where it makes no sense.
+    topic : Topic
+        The step it changes; it also says which conventions exclude each other.
     fix : str
         What to change in its code.
     shows : str
         Inputs on which it gives other numbers than the definition.
-    apply : callable
-        The right recipe in, the deviating one out; None where it makes no sense.
     option : callable
         The option with which attncli computes the same; empty where there is none.
     needs : frozenset of str
@@ -56,11 +56,12 @@ class Convention:
     """
 
     name: str
-    topic: Topic
     meaning: str
+    apply: Apply
+    _: KW_ONLY
+    topic: Topic
     fix: str
     shows: str
-    apply: Apply
     option: Callable[[Problem], str] = lambda _: ""
     needs: frozenset[Need] = frozenset()
     late: bool = False

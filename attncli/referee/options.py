@@ -25,6 +25,7 @@ __all__ = [
     "padded_queries",
     "scaled",
     "shortest",
+    "stated",
     "together",
     "windowed",
     "without_alibi",
@@ -66,6 +67,11 @@ def without_mask(rule: str) -> Callable[[Problem], str]:
         return f"leave {_MASKS[rule]}{' and --mask-means' if idle else ''} out"
 
     return option
+
+
+def stated(option: str) -> Callable[[Problem], str]:
+    """Make the option that is the same for any problem."""
+    return lambda _: option
 
 
 def scaled(factor: float, problem: Problem) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,12 +55,12 @@ def _slopes(of: Callable[[Array, int], Array]) -> Apply:
     return apply
 
 
-def _alibi(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
-    fix = more.pop("fix", "subtract slope · |i + offset − j| from the scaled scores")
-    shows = more.pop("shows", "more than one key")
-    return Convention(
-        name=name, topic=topics.ALIBI, meaning=meaning, fix=fix, shows=shows, apply=apply, **more
-    )
+_alibi = partial(
+    Convention,
+    topic=topics.ALIBI,
+    fix="subtract slope · |i + offset − j| from the scaled scores",
+    shows="more than one key",
+)
 
 
 ALIBI = (

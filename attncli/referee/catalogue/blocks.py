@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,10 +58,7 @@ def _zeros_counted(block: int) -> Apply:
     return apply
 
 
-def _block(name: str, meaning: str, apply: Apply, *, fix: str, shows: str) -> Convention:
-    return Convention(
-        name=name, topic=topics.BLOCKS, meaning=meaning, fix=fix, shows=shows, apply=apply
-    )
+_block = partial(Convention, topic=topics.BLOCKS)
 
 
 def _of_each_size(

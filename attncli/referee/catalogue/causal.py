@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -137,16 +138,15 @@ def _far_corner(recipe: Recipe) -> Offsets | None:
     return there if any(there) else None
 
 
-def _causal(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
-    fix = more.pop("fix", "hide key j from query i where j > i + offset, and only there")
-    shows = more.pop("shows", "more than one key")
-    topic = more.pop("topic", topics.CAUSAL)
-    return Convention(
-        name=name, topic=topic, meaning=meaning, fix=fix, shows=shows, apply=apply, **more
-    )
+_causal = partial(
+    Convention,
+    topic=topics.CAUSAL,
+    fix="hide key j from query i where j > i + offset, and only there",
+    shows="more than one key",
+)
 
 
-_ALIGNED = {"shows": "different numbers of queries and keys"}
+_aligned = partial(_causal, shows="different numbers of queries and keys")
 
 CAUSAL = (
     _causal(
@@ -169,54 +169,48 @@ CAUSAL = (
         _causal_at(lambda _: (-1,), given=False),
         fix="leave the causal mask out; where there is one, a query sees its own key",
     ),
-    _causal(
+    _aligned(
         "causal_unasked_bottom_right",
         "a causal mask aligned with the last key is applied, but the problem is not causal",
         _causal_at(_far_corner, given=False),
         fix="leave the causal mask out, or state that the problem is causal",
         option=also_causal("bottom-right"),
-        **_ALIGNED,
     ),
-    _causal(
+    _aligned(
         "causal_top_left",
         "the causal mask is aligned top-left: query 0 stands at key 0",
         _causal_at(lambda _: (0,)),
         fix="add the offset, S − L or the length of the cache, to the query's index",
         option=aligned("top-left"),
-        **_ALIGNED,
     ),
-    _causal(
+    _aligned(
         "causal_bottom_right",
         "the causal mask is aligned bottom-right: the last query stands at the last key",
         _causal_at(_far_corner),
         fix="compare key j with query i itself, without adding S − L",
         option=aligned("bottom-right"),
-        **_ALIGNED,
     ),
-    _causal(
+    _aligned(
         "positions_top_left",
         "all positions are aligned top-left, those of ALiBi or the rotary embedding too: query 0 "
         "stands at key 0",
         _all_at(lambda _: (0,)),
         fix="add the offset, S − L or the length of the cache, to the query's index",
         option=aligned("top-left", positions=True),
-        **_ALIGNED,
     ),
-    _causal(
+    _aligned(
         "positions_bottom_right",
         "all positions are aligned bottom-right, those of ALiBi or the rotary embedding too: the "
         "last query stands at the last key",
         _all_at(_far_corner),
         fix="take the query's index itself for its position, without adding S − L",
         option=aligned("bottom-right", positions=True),
-        **_ALIGNED,
     ),
-    _causal(
+    _aligned(
         "causal_bottom_right_of_padding",
         "the causal mask is aligned with the last padded key, not with the last real one",
         _causal_at(_corner_of_all),
         fix="align with kv_length − L of each batch entry",
-        **_ALIGNED,
     ),
     _causal(
         "diagonal_hidden",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -122,11 +123,7 @@ def _averaged(recipe: Recipe) -> Recipe | None:
     return replace(recipe, after=(*recipe.after, average))
 
 
-def _head(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
-    shows = more.pop("shows", "more than one head")
-    return Convention(
-        name=name, topic=topics.HEADS, meaning=meaning, shows=shows, apply=apply, **more
-    )
+_head = partial(Convention, topic=topics.HEADS, shows="more than one head")
 
 
 _REPEAT_FIX = "repeat each key/value head H/G times in place (repeat_interleave, not repeat)"

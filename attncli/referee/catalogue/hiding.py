@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -99,16 +100,12 @@ def _positive(recipe: Recipe) -> Recipe | None:
     return replace(recipe, fill=-recipe.file_fill) if _of_keys(recipe) else None
 
 
-def _hiding(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
-    return Convention(
-        name=name,
-        topic=more.pop("topic", topics.HIDING),
-        meaning=meaning,
-        fix=more.pop("fix", "hide a key by setting its score to −inf, before the softmax"),
-        shows="any hidden key",
-        apply=apply,
-        **more,
-    )
+_hiding = partial(
+    Convention,
+    topic=topics.HIDING,
+    fix="hide a key by setting its score to −inf, before the softmax",
+    shows="any hidden key",
+)
 
 
 def _added(rule: str, what: str, apply: Apply) -> Convention:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import changed, dropped
-from attncli.referee.convention import Apply, Convention, Need, with_rule
+from attncli.referee.convention import Convention, Need, with_rule
 from attncli.referee.options import inverted, without_mask
 
 if TYPE_CHECKING:
@@ -62,12 +63,12 @@ _BATCH: frozenset[Need] = frozenset({"batch"})
 _ROWS: frozenset[Need] = frozenset({"rows"})
 
 
-def _mask(name: str, meaning: str, apply: Apply, *, fix: str = "", **more: Any) -> Convention:
-    fix = fix or "hide a key by setting its score to −inf where the mask is false"
-    shows = more.pop("shows", "a mask that hides some keys")
-    return Convention(
-        name=name, topic=topics.MASK, meaning=meaning, fix=fix, shows=shows, apply=apply, **more
-    )
+_mask = partial(
+    Convention,
+    topic=topics.MASK,
+    fix="hide a key by setting its score to −inf where the mask is false",
+    shows="a mask that hides some keys",
+)
 
 
 MASKS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,16 +42,12 @@ def _without_maximum(_: Recipe, outputs: Outputs) -> Array:
     return outputs["lse"] - np.where(np.isneginf(top), 0, top)
 
 
-def _lse(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
-    return Convention(
-        name=name,
-        topic=topics.LSE,
-        meaning=meaning,
-        fix="write ln Σ exp(score) over the seen keys, sink included",
-        shows=more.pop("shows", "almost any input"),
-        apply=apply,
-        **more,
-    )
+_lse = partial(
+    Convention,
+    topic=topics.LSE,
+    fix="write ln Σ exp(score) over the seen keys, sink included",
+    shows="almost any input",
+)
 
 
 LSE = (
@@ -122,15 +119,7 @@ def _unscaled_scores(recipe: Recipe, outputs: Outputs) -> Outputs:
     return {**outputs, **{name: changed[name] for name in SCORE_STAGES}}
 
 
-def _score(name: str, meaning: str, apply: Apply, *, shows: str) -> Convention:
-    return Convention(
-        name=name,
-        topic=topics.SCORES,
-        meaning=meaning,
-        fix="write the scores that the softmax gets",
-        shows=shows,
-        apply=apply,
-    )
+_score = partial(Convention, topic=topics.SCORES, fix="write the scores that the softmax gets")
 
 
 SCORES = (

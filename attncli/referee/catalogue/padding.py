@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,12 +26,12 @@ Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 
 
-def _padding(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
-    fix = more.pop("fix", "hide the padded keys from every query")
-    shows = more.pop("shows", "a batch entry with padding")
-    return Convention(
-        name=name, topic=topics.PADDING, meaning=meaning, fix=fix, shows=shows, apply=apply, **more
-    )
+_padding = partial(
+    Convention,
+    topic=topics.PADDING,
+    fix="hide the padded keys from every query",
+    shows="a batch entry with padding",
+)
 
 
 def _on_queries(rule: str, *, too: bool) -> Apply:
@@ -250,20 +251,12 @@ def _unhidden(recipe: Recipe) -> Recipe:
     return replace(recipe, rules={**recipe.rules, **rules})
 
 
-def _row(
-    name: str,
-    meaning: str,
-    apply: Apply,
-    fix: str = "write zeros where a query sees no key",
-) -> Convention:
-    return Convention(
-        name=name,
-        topic=topics.BLIND_ROWS,
-        meaning=meaning,
-        fix=fix,
-        shows="a query that sees no key",
-        apply=apply,
-    )
+_row = partial(
+    Convention,
+    topic=topics.BLIND_ROWS,
+    fix="write zeros where a query sees no key",
+    shows="a query that sees no key",
+)
 
 
 BLIND_ROWS = (
@@ -277,7 +270,7 @@ BLIND_ROWS = (
         "hidden scores are a large negative number like −1e9, not −inf, so that a query that sees "
         "no key gives the mean of all values",
         _finite,
-        "write −inf into scores, and zeros where a query sees no key",
+        fix="write −inf into scores, and zeros where a query sees no key",
     ),
     _row(
         "blind_rows_unmasked",

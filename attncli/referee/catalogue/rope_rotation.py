@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,11 @@ Turn = Callable[[Array, Array, "Rope"], Array]
 Sense = Callable[[int, int], bool]
 
 
-def _turned_by(turn: Turn, sense: Sense) -> Apply:
+def _any(_: int, __: int) -> bool:
+    return True
+
+
+def _turned_by(turn: Turn, sense: Sense = _any) -> Apply:
     """Make an `apply` that turns query and key in another way."""
 
     def apply(recipe: Recipe) -> Recipe | None:
@@ -95,10 +100,6 @@ def _first(share: int) -> Turn:
     return turn
 
 
-def _any(_: int, __: int) -> bool:
-    return True
-
-
 def _several_pairs(_: int, width: int) -> bool:
     return width > 2
 
@@ -111,42 +112,30 @@ def _cut_evenly(share: int) -> Sense:
     return lambda _, width: width % (2 * share) == 0
 
 
-def _turn(name: str, meaning: str, fix: str, turn: Turn, **more: Any) -> Convention:
-    shows = more.pop("shows", "more than one position")
-    sense = more.pop("sense", _any)
-    return Convention(
-        name=name,
-        topic=topics.ROPE,
-        meaning=meaning,
-        fix=fix,
-        shows=shows,
-        apply=_turned_by(turn, sense),
-        **more,
-    )
+_turn = partial(Convention, topic=topics.ROPE, shows="more than one position")
 
 
 ROPE_ROTATION = (
     _turn(
         "rope_angles_misplaced",
         "the angles of the rotary embedding are laid out for the other pairing",
-        "repeat the angles as the pairs lie: (a, b, a, b) for half, (a, a, b, b) for interleaved",
-        _other_order,
-        sense=_several_pairs,
+        _turned_by(_other_order, _several_pairs),
+        fix="repeat the angles as the pairs lie: (a, b, a, b) for half, (a, a, b, b) for "
+        "interleaved",
         shows="a width above 2",
     ),
     _turn(
         "rope_sign_lost",
         "the rotary embedding adds the sine to both components of a pair, instead of subtracting "
         "it from the first",
-        "the first component becomes x₁ cos − x₂ sin, the second x₂ cos + x₁ sin",
-        _sign_lost,
+        _turned_by(_sign_lost),
+        fix="the first component becomes x₁ cos − x₂ sin, the second x₂ cos + x₁ sin",
     ),
     _turn(
         "rope_across_heads",
         "the rotary embedding turns the heads together, as one row of H·D components",
-        "cut the heads first, and turn the D components of each with the same D/2 frequencies",
-        _across_heads,
-        sense=_several_heads,
+        _turned_by(_across_heads, _several_heads),
+        fix="cut the heads first, and turn the D components of each with the same D/2 frequencies",
         shows="more than one head",
         needs=frozenset({"heads"}),
     ),
@@ -154,9 +143,8 @@ ROPE_ROTATION = (
         _turn(
             f"rope_first_{name}",
             f"the rotary embedding turns only the first {name} of the components",
-            "turn all of the components",
-            _first(share),
-            sense=_cut_evenly(share),
+            _turned_by(_first(share), _cut_evenly(share)),
+            fix="turn all of the components",
         )
         for name, share in (("half", 2), ("quarter", 4))
     ),

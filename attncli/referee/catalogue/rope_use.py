@@ -15,7 +15,7 @@ from attncli.positions import rotate
 from attncli.problem import Rope
 from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention
-from attncli.referee.options import shortest, without_rope
+from attncli.referee.options import shortest, stated, without_rope
 from attncli.referee.recipe import Recipe, vary
 
 if TYPE_CHECKING:
@@ -166,12 +166,12 @@ def _backwards(recipe: Recipe) -> Recipe | None:
     )
 
 
-def _rope(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
-    fix = more.pop("fix", "rotate query and key, each by its own position, before the product")
-    shows = more.pop("shows", "more than one position")
-    return Convention(
-        name=name, topic=topics.ROPE, meaning=meaning, fix=fix, shows=shows, apply=apply, **more
-    )
+_rope = partial(
+    Convention,
+    topic=topics.ROPE,
+    fix="rotate query and key, each by its own position, before the product",
+    shows="more than one position",
+)
 
 
 ROPE_USE = (
@@ -197,7 +197,7 @@ ROPE_USE = (
             "base 10000)",
             _rope_added(pairing),
             fix="leave the rotation out, or state it",
-            option=lambda _, pairing=pairing: f"--rope {pairing}",
+            option=stated(f"--rope {pairing}"),
         )
         for pairing in _PAIRINGS
     ),
@@ -247,7 +247,7 @@ ROPE_USE = (
             _rope_as(partial(_with_base, float(base))),
             fix="take the base that the problem states",
             shows=f"a base other than {base}",
-            option=lambda _, base=base: f"--rope-base {base}",
+            option=stated(f"--rope-base {base}"),
         )
         for base in (_PAPER, 100_000, 500_000, 1_000_000)
     ),

@@ -101,18 +101,8 @@ def _asking_for(score: str, scale: Callable[[Problem], float]) -> Callable[[Prob
     return option
 
 
-def _function(name: str, meaning: str, fix: str, apply: Apply, **more: Any) -> Convention:
-    shows = more.pop("shows", "almost any input")
-    # Each states its scale, so no mistake of the scale is reported beside it.
-    return Convention(
-        name=name,
-        topic=topics.SCORE_FUNCTION,
-        meaning=meaning,
-        fix=fix,
-        shows=shows,
-        apply=apply,
-        **more,
-    )
+# Each states its scale, so no mistake of the scale is reported beside it.
+_function = partial(Convention, topic=topics.SCORE_FUNCTION, shows="almost any input")
 
 
 def _norms() -> Iterator[Convention]:
@@ -129,8 +119,8 @@ def _norms() -> Iterator[Convention]:
                 name,
                 "query and key are divided by the root of their mean square, as models with an "
                 f"RMSNorm of queries and keys do{words}{scale_words}",
-                "multiply query and key as they are, or give them normalised",
                 partial(_normed, epsilon=epsilon, scale=scale),
+                fix="multiply query and key as they are, or give them normalised",
                 variant_of=tuple(before),
             )
             before.append(name)
@@ -141,8 +131,8 @@ FUNCTION = (
         _function(
             f"cosine_unasked{ending}",
             f"query and key are divided by their lengths: the scores are cosines{words}",
-            "multiply query and key as they are, or state the score cosine",
             _instead("dot", "cosine", scale),
+            fix="multiply query and key as they are, or state the score cosine",
             option=_asking_for("cosine", scale),
         )
         for scale, ending, words in (
@@ -156,8 +146,8 @@ FUNCTION = (
             f"dot_for_cosine{ending}",
             "query and key are not divided by their lengths: the scores are "
             f"{words}dot products, not cosines",
-            "divide query and key by their lengths before the product",
             _instead("cosine", "dot", scale),
+            fix="divide query and key by their lengths before the product",
             option=_asking_for("dot", scale),
         )
         for scale, ending, words in ((_kept, "", ""), (_of_width, "_scaled", "scaled "))
@@ -166,8 +156,8 @@ FUNCTION = (
         _function(
             f"{side}_alone_divided",
             f"only the {side} is divided by its length",
-            "divide query and key, each by its own length, before the product",
             _one_side(side),
+            fix="divide query and key, each by its own length, before the product",
         )
         for side in ("query", "key")
     ),
@@ -175,8 +165,8 @@ FUNCTION = (
         _function(
             f"score_weight_missing{ending}",
             f"the matrix W between query and key is left out{words}",
-            "multiply q · W · k",
             _instead("general", "dot", scale, score_weight=None),
+            fix="multiply q · W · k",
             shows="W ≠ 1",
         )
         for scale, ending, words in (
@@ -187,8 +177,8 @@ FUNCTION = (
     _function(
         "score_weight_transposed",
         "the matrix W between query and key is transposed: k · W · q",
-        "multiply q · W · k: rows of W belong to the query",
         _transposed,
+        fix="multiply q · W · k: rows of W belong to the query",
         shows="a W that is not symmetric",
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,12 +41,12 @@ def _cap_before(step: str | None) -> Apply:
     return apply
 
 
-def _softcap(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
-    fix = more.pop("fix", "cap the scaled scores: softcap · tanh(scores / softcap)")
-    shows = more.pop("shows", "scores that are not small compared with the softcap")
-    return Convention(
-        name=name, topic=topics.SOFTCAP, meaning=meaning, fix=fix, shows=shows, apply=apply, **more
-    )
+_softcap = partial(
+    Convention,
+    topic=topics.SOFTCAP,
+    fix="cap the scaled scores: softcap · tanh(scores / softcap)",
+    shows="scores that are not small compared with the softcap",
+)
 
 
 SOFTCAP = (
@@ -117,12 +118,12 @@ def _before_cap(recipe: Recipe) -> Recipe | None:
     return moved(recipe, "bias", before="cap")
 
 
-def _bias(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
-    fix = more.pop("fix", "add the bias to the scaled scores, once")
-    shows = more.pop("shows", "a bias that differs from key to key")
-    return Convention(
-        name=name, topic=topics.BIAS, meaning=meaning, fix=fix, shows=shows, apply=apply, **more
-    )
+_bias = partial(
+    Convention,
+    topic=topics.BIAS,
+    fix="add the bias to the scaled scores, once",
+    shows="a bias that differs from key to key",
+)
 
 
 BIAS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,18 +96,12 @@ def _zero_sink(recipe: Recipe) -> Recipe | None:
     return vary(recipe, sinks=np.zeros(recipe.problem.shape[1]))
 
 
-def _sinks(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
-    return Convention(
-        name=name,
-        topic=topics.SINKS,
-        meaning=meaning,
-        fix=more.pop(
-            "fix", "add exp(sink − maximum) to the denominator, and nothing to the values"
-        ),
-        shows=more.pop("shows", "a sink that is not small compared with the scores"),
-        apply=apply,
-        **more,
-    )
+_sinks = partial(
+    Convention,
+    topic=topics.SINKS,
+    fix="add exp(sink − maximum) to the denominator, and nothing to the values",
+    shows="a sink that is not small compared with the scores",
+)
 
 
 SINKS = (

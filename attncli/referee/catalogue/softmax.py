@@ -156,12 +156,12 @@ def _limited(array: Array, largest: float) -> Array:
     return np.where(np.abs(array) > largest, np.copysign(np.inf, array), array)
 
 
-def _softmax(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
-    fix = more.pop("fix", "normalise over the keys, the last axis of the scores")
-    shows = more.pop("shows", "more than one key")
-    return Convention(
-        name=name, topic=topics.SOFTMAX, meaning=meaning, fix=fix, shows=shows, apply=apply, **more
-    )
+_softmax = partial(
+    Convention,
+    topic=topics.SOFTMAX,
+    fix="normalise over the keys, the last axis of the scores",
+    shows="more than one key",
+)
 
 
 def _without_maximum() -> Iterator[Convention]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -64,16 +65,12 @@ def _with_first_keys(count: int) -> Apply:
     return apply
 
 
-def _window(name: str, meaning: str, apply: Apply, **more: Any) -> Convention:
-    return Convention(
-        name=name,
-        topic=topics.WINDOW,
-        meaning=meaning,
-        fix="see key j where i + offset − left ≤ j ≤ i + offset + right, itself included",
-        shows="more keys than the window holds",
-        apply=apply,
-        **more,
-    )
+_window = partial(
+    Convention,
+    topic=topics.WINDOW,
+    fix="see key j where i + offset − left ≤ j ≤ i + offset + right, itself included",
+    shows="more keys than the window holds",
+)
 
 
 def _other_window(name: str, meaning: str, change: Change) -> Convention:
