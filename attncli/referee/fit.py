@@ -11,7 +11,7 @@ import numpy.typing as npt
 from attncli.referee.evaluation import evaluate
 from attncli.referee.plain_errors import plain_errors
 from attncli.referee.tolerance import earned
-from attncli.referee.verdict import Errors, root_mean_square
+from attncli.referee.verdict import Errors, finite_in_both, root_mean_square
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,8 +90,8 @@ def _left(cases: Sequence[Case], recipes: Sequence[Recipe]) -> float:
         for name, found in case.files.items():
             made = case.shaped(recipe, outputs, name)
             if made.shape == found.shape:
-                both = np.isfinite(found) & np.isfinite(made)
-                total += root_mean_square(found[both] - made[both])
+                known, numbers = finite_in_both(found, made)
+                total += root_mean_square(known - numbers)
     return total
 
 
@@ -204,8 +204,8 @@ def _shares(errors: Errors) -> Array:
 
 def _finite_errors(found: Array, made: Array, tolerance: Tolerance) -> Errors:
     """Return the errors of the elements that are finite in both."""
-    finite = np.isfinite(found) & np.isfinite(made)
-    return Errors(np.abs(found[finite] - made[finite]), made[finite], tolerance)
+    known, numbers = finite_in_both(found, made)
+    return Errors(np.abs(known - numbers), numbers, tolerance)
 
 
 def _before(question: Question, case: Case, name: str) -> Errors | None:

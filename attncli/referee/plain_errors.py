@@ -19,7 +19,7 @@ from attncli.referee.recipe import Outputs, Recipe, recipe_of
 from attncli.referee.rounding import PRECISIONS, Precision
 from attncli.referee.score_rounding import effects_of_rounding
 from attncli.referee.sizes import typical_sizes
-from attncli.referee.verdict import root_mean_square
+from attncli.referee.verdict import finite_in_both, root_mean_square
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -209,11 +209,11 @@ def _errors(plains: list[Array], exact: Array, precision: Precision) -> tuple[fl
     """Return largest error, excess and rms over several orders of the same steps."""
     largest = excess = rms = 0.0
     for plain in plains:
-        both = np.isfinite(plain) & np.isfinite(exact)
-        error = np.abs(plain[both].astype(np.float64) - exact[both])
+        made, right = finite_in_both(plain, exact)
+        error = np.abs(made - right)
         if error.size:
             largest = max(largest, float(error.max()))
-            excess = max(excess, float(np.max(error - precision.eps * np.abs(exact[both]))))
+            excess = max(excess, float(np.max(error - precision.eps * np.abs(right))))
             rms = max(rms, root_mean_square(error))
     return largest, excess, rms
 

@@ -15,7 +15,7 @@ from attncli.referee.report import Place, Tolerance, Verdict
 if TYPE_CHECKING:
     from attncli.problem import Problem
 
-__all__ = ["Errors", "canonical", "distance", "measure", "root_mean_square"]
+__all__ = ["Errors", "canonical", "distance", "finite_in_both", "measure", "root_mean_square"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -134,6 +134,12 @@ def _relative(error: Array, answer: Array) -> Array:
         relative = error / np.abs(answer)
     relative[(answer == 0) | ~np.isfinite(answer)] = 0
     return relative
+
+
+def finite_in_both(found: Array, made: Array) -> tuple[Array, Array]:
+    """Return those numbers of two arrays of one shape that are finite in both."""
+    both = np.isfinite(found) & np.isfinite(made)
+    return found[both], made[both]
 
 
 def root_mean_square(numbers: Array) -> float:

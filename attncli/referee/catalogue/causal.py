@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import SIZES, changed
-from attncli.referee.convention import Apply, Convention, with_rule, without
+from attncli.referee.catalogue.helpers import SIZES, changed, dropped
+from attncli.referee.convention import Apply, Convention, with_rule
 from attncli.referee.options import aligned, also_causal, without_placed
 from attncli.referee.recipe import Recipe, band, distance, recipe_of, vary
 
@@ -152,7 +152,7 @@ CAUSAL = (
     _causal(
         "causal_missing",
         "the causal mask is missing: queries see later keys",
-        lambda recipe: without(recipe, "causal") if "causal" in recipe.rules else None,
+        dropped("causal"),
         option=without_placed("--causal"),
     ),
     _causal(

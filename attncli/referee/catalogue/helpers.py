@@ -14,7 +14,7 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.errors import AttnError
 from attncli.projection import as_heads, project
-from attncli.referee.convention import Apply, Convention, without
+from attncli.referee.convention import Apply, Convention, with_rule, without
 from attncli.referee.recipe import Outputs, Part, Recipe, vary
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def changed(rule: str, change: Callable[[Bools], Bools | None]) -> Apply:
         if rule not in recipe.rules:
             return None
         new = change(recipe.rules[rule])
-        return None if new is None else replace(recipe, rules={**recipe.rules, rule: new})
+        return None if new is None else with_rule(recipe, rule, new)
 
     return apply
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import changed, dropped
-from attncli.referee.convention import Apply, Convention, without
+from attncli.referee.convention import Apply, Convention, with_rule, without
 from attncli.referee.options import inverted, padded_queries, without_mask
 from attncli.referee.recipe import Recipe, band
 
@@ -44,8 +44,7 @@ def _on_queries(rule: str, *, too: bool) -> Apply:
         keys_rule = recipe.rules[rule]
         rows = slice(recipe.start, recipe.start + recipe.problem.shape[2])
         query_rule = keys_rule[:, :, :1].swapaxes(2, 3)[:, :, rows]
-        rules = {**recipe.rules, rule: keys_rule & query_rule if too else query_rule}
-        return replace(recipe, rules=rules)
+        return with_rule(recipe, rule, keys_rule & query_rule if too else query_rule)
 
     return apply
 
@@ -56,49 +55,28 @@ def _lengths_by(step: int) -> Apply:
         if visible.kv_lengths is None:
             return None
         lengths = tuple(min(max(n + step, 0), visible.keys) for n in visible.kv_lengths)
-        rules = {**recipe.rules, "kv_lengths": band(recipe.problem, kv_lengths=lengths)}
-        return replace(recipe, rules=rules)
+        return with_rule(recipe, "kv_lengths", band(recipe.problem, kv_lengths=lengths))
 
     return apply
 
 
-def _of_first_entry(rule: str) -> Apply:
-    """Make an `apply` in which every batch entry takes the padding of the first."""
-
-    def apply(recipe: Recipe) -> Recipe | None:
-        visible = recipe.whole.visible
-        lengths, mask = visible.kv_lengths, visible.key_padding
-        if rule == "kv_lengths" and lengths is not None and len(set(lengths)) > 1:
-            first = band(recipe.problem, kv_lengths=lengths[:1])
-        elif rule == "key_padding_mask" and mask is not None and len(mask) > 1:
-            first = mask[:1, None, None, :]
-        else:
-            return None
-        return replace(recipe, rules={**recipe.rules, rule: first})
-
-    return apply
-
-
-def _of_next_entry(rule: str) -> Apply:
-    """Make an `apply` in which each batch entry takes the padding of the next one."""
+def _of_entry(rule: str, other: Callable[[int, int], int]) -> Apply:
+    """Make an `apply` in which a batch entry takes the padding of another: of how many, which."""
 
     def apply(recipe: Recipe) -> Recipe | None:
         visible, batch = recipe.whole.visible, recipe.part[0]
         lengths, mask = visible.kv_lengths, visible.key_padding
+        count = recipe.whole.shape[0]
+        others = [other(entry, count) for entry in (range(count) if batch is None else [batch])]
         if rule == "kv_lengths" and lengths is not None and len(set(lengths)) > 1:
-            moved = band(recipe.problem, kv_lengths=_picked((*lengths[1:], lengths[0]), batch))
+            new = band(recipe.problem, kv_lengths=tuple(lengths[entry] for entry in others))
         elif rule == "key_padding_mask" and mask is not None and len(mask) > 1:
-            rolled = np.roll(mask, -1, axis=0)
-            moved = (rolled if batch is None else rolled[batch : batch + 1])[:, None, None, :]
+            new = mask[others][:, None, None, :]
         else:
             return None
-        return replace(recipe, rules={**recipe.rules, rule: moved})
+        return with_rule(recipe, rule, new)
 
     return apply
-
-
-def _picked(lengths: tuple[int, ...], batch: int | None) -> tuple[int, ...]:
-    return lengths if batch is None else (lengths[batch],)
 
 
 def _mirrored(mask: Bools) -> Bools | None:
@@ -114,8 +92,7 @@ def _of_longest(recipe: Recipe) -> Recipe | None:
     longest = max(visible.kv_lengths or (visible.keys,))
     if longest == visible.keys or longest == min(visible.kv_lengths or ()):
         return None
-    rules = {**recipe.rules, "kv_lengths": band(recipe.problem, kv_lengths=(longest,))}
-    return replace(recipe, rules=rules)
+    return with_rule(recipe, "kv_lengths", band(recipe.problem, kv_lengths=(longest,)))
 
 
 def _on_the_left(recipe: Recipe) -> Recipe | None:
@@ -123,8 +100,7 @@ def _on_the_left(recipe: Recipe) -> Recipe | None:
     if visible.kv_lengths is None:
         return None
     first = visible.keys - np.array(visible.kv_lengths)[:, None, None, None]
-    rules = {**recipe.rules, "kv_lengths": np.arange(visible.keys) >= first}
-    return replace(recipe, rules=rules)
+    return with_rule(recipe, "kv_lengths", np.arange(visible.keys) >= first)
 
 
 _LEFT_OUT: dict[str, Callable[[Problem], str]] = {
@@ -158,7 +134,7 @@ PADDING = (
             _padding(
                 f"{rule}_of_first_entry",
                 f"every batch entry takes the {rule} of the first",
-                _of_first_entry(rule),
+                _of_entry(rule, lambda _, __: 0),
                 fix="give each batch entry its own padding",
                 shows="batch entries that are padded differently",
             ),
@@ -166,7 +142,7 @@ PADDING = (
                 f"{rule}_of_next_entry",
                 f"each batch entry takes the {rule} of the next one, and the last that of the "
                 "first",
-                _of_next_entry(rule),
+                _of_entry(rule, lambda entry, count: (entry + 1) % count),
                 fix="give each batch entry its own padding",
                 shows="batch entries that are padded differently",
             ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import changed
+from attncli.referee.catalogue.helpers import changed, dropped
 from attncli.referee.convention import Apply, Convention, with_rule, without
 from attncli.referee.options import windowed, without_placed
 from attncli.referee.recipe import Recipe, band
@@ -96,7 +96,7 @@ WINDOW = (
     _window(
         "window_ignored",
         "the window is ignored",
-        lambda recipe: without(recipe, "window") if "window" in recipe.rules else None,
+        dropped("window"),
         option=without_placed("--window"),
     ),
     _window(

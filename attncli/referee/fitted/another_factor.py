@@ -14,7 +14,7 @@ from attncli.referee import topics
 from attncli.referee.convention import Convention
 from attncli.referee.fitted.another_number import comparable, fewest_digits
 from attncli.referee.options import shortest
-from attncli.referee.verdict import root_mean_square
+from attncli.referee.verdict import finite_in_both, root_mean_square
 
 if TYPE_CHECKING:
     from attncli.referee.case import Case
@@ -72,8 +72,7 @@ def _finite_numbers(case: Case) -> tuple[Array, Array]:
     """Return what is finite in both: the numbers of all files, and of the right outputs."""
     found, right = [], []
     for name, file in case.files.items():
-        made = case.shaped(case.recipe, case.right, name)
-        both = np.isfinite(file) & np.isfinite(made)
-        found.append(file[both])
-        right.append(made[both])
+        known, made = finite_in_both(file, case.shaped(case.recipe, case.right, name))
+        found.append(known)
+        right.append(made)
     return np.concatenate(found), np.concatenate(right)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.convention import Convention
+from attncli.referee.convention import Convention, with_rule
 from attncli.referee.evaluation import evaluate
 from attncli.referee.fitted.found_weights import FoundWeights, Patterns, by_part, patterns_of
 from attncli.text import counted
@@ -99,9 +99,7 @@ def strongest_keys(cases: Sequence[Case], _: float) -> Convention | None:
         fix="count every key that the query sees: apply the softmax, not argmax or top-k, "
         "to scores that are not far too large",
         shows=f"queries that see more than {counted(most, 'key')}",
-        apply=lambda recipe: replace(
-            recipe, rules={**recipe.rules, "mask": _strongest(recipe, most)}
-        ),
+        apply=lambda recipe: with_rule(recipe, "mask", _strongest(recipe, most)),
     )
 
 

@@ -13,7 +13,7 @@ from attncli.referee.convention import Convention
 from attncli.referee.evaluation import evaluate
 from attncli.referee.fitted.quantities import STEP
 from attncli.referee.options import shortest
-from attncli.referee.verdict import root_mean_square
+from attncli.referee.verdict import finite_in_both, root_mean_square
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,8 +139,7 @@ def _distance(case: Case, recipe: Recipe) -> float:
     outputs = evaluate(recipe, products=case.products)
     total = 0.0
     for name, file in case.files.items():
-        made = case.shaped(recipe, outputs, name)
-        both = np.isfinite(file) & np.isfinite(made)
-        size = root_mean_square(file[both]) or 1.0
-        total += root_mean_square(file[both] - made[both]) / size if both.any() else math.inf
+        found, made = finite_in_both(file, case.shaped(recipe, outputs, name))
+        size = root_mean_square(found) or 1.0
+        total += root_mean_square(found - made) / size if found.size else math.inf
     return total

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.convention import Convention
 from attncli.referee.stages import present
-from attncli.referee.verdict import root_mean_square
+from attncli.referee.verdict import finite_in_both, root_mean_square
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,6 +88,6 @@ def _distance(case: Case, problem: Problem, pick: Pick) -> float:
         part = _part(problem, name, case.right[name], pick)
         if part.shape != file.shape:
             return math.inf
-        error = (file - part)[np.isfinite(file) & np.isfinite(part)]
-        total += root_mean_square(error) / (root_mean_square(part[np.isfinite(part)]) or 1.0)
+        found, made = finite_in_both(file, part)
+        total += root_mean_square(found - made) / (root_mean_square(made) or 1.0)
     return total
