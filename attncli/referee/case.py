@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,6 +74,20 @@ class Question:
     tolerances: Mapping[str, Tolerance]
     averaged: bool = False
     doubtful: Sequence[Place] = ()
+
+    @cached_property
+    def shaped(self) -> dict[str, Array]:
+        """The files whose shape is right, as (B, H, L, ·)."""
+        return {
+            name: canonical(self.problem, name, file)
+            for name, file in self.files.items()
+            if file.shape == self.answers[name].shape
+        }
+
+    @property
+    def comparable(self) -> dict[str, Array]:
+        """The same; none where a shape is wrong, as only whole files compare then."""
+        return self.shaped if len(self.shaped) == len(self.files) else {}
 
     def about(self, names: tuple[str, ...]) -> Question:
         """Return the same question about only some of the outputs."""
@@ -144,9 +159,9 @@ class Case:
 class Cases:
     """The cases of a question, made when they are asked for."""
 
-    def __init__(self, question: Question, files: Mapping[str, Array]) -> None:
+    def __init__(self, question: Question) -> None:
         self._question = question
-        self._canonical = files
+        self._canonical = question.comparable
         self._known: dict[frozenset[Need], tuple[Case, ...]] = {}
         self._slices: dict[Part, Case] = {}
         self._probes: dict[frozenset[Need], Case | None] = {}

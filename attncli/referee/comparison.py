@@ -86,16 +86,13 @@ class Compared:
     files : dict of str to File
     tolerances : dict of str to Tolerance
     verdicts : tuple of Verdict
-    shaped : dict of str to ndarray
-        The files as (B, H, L, ·), those whose shape is right.
     errors : dict of str to Errors
-        Of the same.
+        Of those whose shape is right.
     """
 
     files: Mapping[str, File]
     tolerances: dict[str, Tolerance]
     verdicts: tuple[Verdict, ...]
-    shaped: dict[str, Array]
     errors: dict[str, Errors]
 
     @property
@@ -133,7 +130,6 @@ def _compare_within(
     answers: Mapping[str, Array],
     tolerances: dict[str, Tolerance],
 ) -> Compared:
-    shaped: dict[str, Array] = {}
     errors: dict[str, Errors] = {}
     verdicts = []
     for name, file in files.items():
@@ -141,12 +137,12 @@ def _compare_within(
         if shape != answer.shape:
             verdicts.append(_misshapen(problem, name, file, answer.shape))
             continue
-        shaped[name] = canonical(problem, name, file.values)
+        found = canonical(problem, name, file.values)
         right = canonical(problem, name, answer)
-        errors[name] = Errors(distance(shaped[name], right), right, tolerances[name])
+        errors[name] = Errors(distance(found, right), right, tolerances[name])
         fmt = file.precision.name
-        verdicts.append(measure(problem, name, shaped[name], errors[name], fmt, shape))
-    return Compared(files, tolerances, tuple(verdicts), shaped, errors)
+        verdicts.append(measure(problem, name, found, errors[name], fmt, shape))
+    return Compared(files, tolerances, tuple(verdicts), errors)
 
 
 def _misshapen(problem: Problem, name: str, file: File, right: tuple[int, ...]) -> Verdict:

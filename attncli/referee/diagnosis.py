@@ -23,8 +23,6 @@ from attncli.referee.tolerance import earned
 from attncli.referee.verdict import Errors, canonical, distance
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from attncli.referee.case import Question
     from attncli.referee.recipe import Outputs
 
@@ -38,28 +36,26 @@ _ALIKE = 0.02
 _FEW_ROWS, _MANY_ROWS = 2, 16
 
 
-def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -> Diagnosis:
+def diagnose(question: Question, deadline: float) -> Diagnosis:
     """Return why the files differ from the answers.
 
     Parameters
     ----------
     question : Question
-    shaped : mapping of str to ndarray
-        The files as (B, H, L, ·), those whose shape is right.
     deadline : float
         On the clock of `time.monotonic`.
     """
     findings = locate(question)
     if all(_says_nothing(found, question.answers[n]) for n, found in question.files.items()):
-        return _of_nothing(question, shaped, findings, deadline)
+        return _of_nothing(question, findings, deadline)
     narrow = _narrowed(question)
     stored = _stored_wider(narrow, _computed_in_half(narrow)) if narrow is not question else None
     if stored is not None:
         return Diagnosis(explanations=(stored,), findings=findings, tried=1)
-    search = Search(narrow, _ready(narrow, shaped), deadline)
+    search = Search(narrow, deadline)
     single = _computed_in_single(question)
     if single is None:
-        searched = _searched_by_output(search, narrow, shaped)
+        searched = _searched_by_output(search, narrow)
     else:  # two mistakes together are far less likely
         searched = search.run(pairs=False).or_else(single)
     return Diagnosis(
@@ -74,24 +70,20 @@ def diagnose(question: Question, shaped: Mapping[str, Array], deadline: float) -
     )
 
 
-def _searched_by_output(
-    search: Search, question: Question, shaped: Mapping[str, Array]
-) -> Searched:
+def _searched_by_output(search: Search, question: Question) -> Searched:
     """Search for what explains all outputs together, or else for what explains each wrong one."""
-    together = _searched(search, question, shaped)
+    together = _searched(search, question)
     if together.causes or len(question.files) == 1:
         return together
-    each = (_searched_alone(name, question, shaped, search.deadline) for name in _wrong(question))
+    each = (_searched_alone(name, question, search.deadline) for name in _wrong(question))
     return sum(each, start=together)
 
 
-def _searched_alone(
-    name: str, question: Question, shaped: Mapping[str, Array], deadline: float
-) -> Searched:
+def _searched_alone(name: str, question: Question, deadline: float) -> Searched:
     """Search for what explains one output, and does not spoil others that are right."""
     alone = question.about((name,))
-    found = _searched(Search(alone, _ready(alone, shaped), deadline), alone, shaped)
-    return replace(found, causes=_not_refuted(question, shaped, found.causes))
+    found = _searched(Search(alone, deadline), alone)
+    return replace(found, causes=_not_refuted(question, found.causes))
 
 
 def _unexplained(question: Question, causes: tuple[Cause, ...]) -> tuple[str, ...]:
@@ -100,9 +92,7 @@ def _unexplained(question: Question, causes: tuple[Cause, ...]) -> tuple[str, ..
     return tuple(n for n in _wrong(question) if n not in explained) if causes else ()
 
 
-def look_beneath(
-    question: Question, shaped: Mapping[str, Array], deadline: float
-) -> Diagnosis | None:
+def look_beneath(question: Question, deadline: float) -> Diagnosis | None:
     """Return which mistake explains errors that are tolerated but larger than they need to be.
 
     In a 16-bit format the plain formula stores its scores; its rounding error hides small
@@ -112,7 +102,7 @@ def look_beneath(
     ----------
     question : Question
         With what such kernels earn as tolerances.
-    shaped, deadline
+    deadline : float
         As in `diagnose`.
 
     Returns
@@ -120,9 +110,9 @@ def look_beneath(
     Diagnosis or None
         None where nothing explains them: then they are rounding errors.
     """
-    if _few_rows(question, shaped):
+    if _few_rows(question):
         return None
-    search = Search(question, _ready(question, shaped), deadline)
+    search = Search(question, deadline)
     searched = search.run(pairs=False)
     if not searched.causes:
         return None
@@ -135,13 +125,13 @@ def look_beneath(
     )
 
 
-def _few_rows(question: Question, shaped: Mapping[str, Array]) -> bool:
+def _few_rows(question: Question) -> bool:
     """Return whether the errors of one or two of many rows are all that is not tolerated.
 
     Where the largest scores of a row are nearly the same, to round one of them moves all of
     its numbers.
     """
-    for name, found in shaped.items():
+    for name, found in question.shaped.items():
         right = canonical(question.problem, name, question.answers[name])
         errors = Errors(distance(found, right), right, question.tolerances[name])
         largest = np.square(errors.error).sum(axis=-1).ravel().argsort()[:-_FEW_ROWS]
@@ -156,12 +146,6 @@ def _wrong(question: Question) -> list[str]:
     """Return the outputs in which a number or the shape is wrong."""
     files, wrong = question.files, question.wrong
     return [name for name in files if name not in wrong or wrong[name].any()]
-
-
-def _ready(question: Question, shaped: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the canonical files; none where a shape is wrong, as only whole files compare then."""
-    names = question.files
-    return {n: shaped[n] for n in names} if all(n in shaped for n in names) else {}
 
 
 def _narrowed(question: Question) -> Question:
@@ -218,13 +202,11 @@ def _says_nothing(found: Array, answer: Array) -> bool:
     return bool(same and not (answer == answer.flat[0]).all())
 
 
-def _of_nothing(
-    question: Question, shaped: Mapping[str, Array], findings: tuple[str, ...], deadline: float
-) -> Diagnosis:
+def _of_nothing(question: Question, findings: tuple[str, ...], deadline: float) -> Diagnosis:
     """Diagnose files whose numbers are all the same: only NaN and infinities say anything."""
     if any(np.isfinite(found).any() for found in question.files.values()):
         return Diagnosis(findings=findings, tried=0)
-    causes = Search(question, _ready(question, shaped), deadline).run(pairs=False).causes
+    causes = Search(question, deadline).run(pairs=False).causes
     return Diagnosis(explanations=causes, findings=findings, tried=len(causes))
 
 
@@ -244,20 +226,18 @@ def _computed_in_single(question: Question) -> Cause | None:
     return None if found is None or found.error < _ALIKE * single.eps * largest else found
 
 
-def _searched(search: Search, question: Question, shaped: Mapping[str, Array]) -> Searched:
+def _searched(search: Search, question: Question) -> Searched:
     """Search in the format of the files, or else in float32 where they may be made in both."""
     mixed = _may_be_mixed(question)
     exact = search.run(pairs=not mixed)
     if exact.causes or not mixed:
         return exact
-    rounder = Search(_as_single(question), _ready(question, shaped), search.deadline).run()
+    rounder = Search(_as_single(question), search.deadline).run()
     causes = tuple(_in_which(search, question, one) for one in rounder.causes)
     return exact + replace(rounder, causes=causes)
 
 
-def _not_refuted(
-    question: Question, shaped: Mapping[str, Array], found: tuple[Cause, ...]
-) -> tuple[Cause, ...]:
+def _not_refuted(question: Question, found: tuple[Cause, ...]) -> tuple[Cause, ...]:
     """Drop explanations of one output that would spoil other outputs, which are right.
 
     What only changes how a file is written spoils no other. Where none would be left, keep all.
@@ -266,7 +246,7 @@ def _not_refuted(
     if not right or len(found) < 2:
         return found
     others = question.about(right)
-    cases = Cases(others, _ready(others, shaped))
+    cases = Cases(others)
     kept = (
         one
         for one in found

@@ -172,7 +172,7 @@ class _Judged(NamedTuple):
     def diagnosed(self, compared: Compared, deadline: float) -> Diagnosis | None:
         """Return what explains wrong files, or what lies beneath right ones; None if nothing."""
         if not compared.passed:
-            return find_out(self._question(compared), compared.shaped, deadline)
+            return find_out(self._question(compared), deadline)
         if self.tolerance is not None:
             return None
         # Files of 16 bits are held to what a fused kernel keeps, which is stricter.
@@ -182,7 +182,7 @@ class _Judged(NamedTuple):
         stricter = compare(self.problem, fused, self.answers, None)
         if stricter.passed:
             return None
-        return look_beneath(self._question(stricter), stricter.shaped, deadline)
+        return look_beneath(self._question(stricter), deadline)
 
     def _question(self, compared: Compared) -> Question:
         """Return all that a diagnosis has to know."""

@@ -17,7 +17,7 @@ from attncli.referee.registry import CONVENTIONS, FITTED, SHOWN
 from attncli.referee.report import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from attncli.referee.recipe import Recipe
 
@@ -82,14 +82,14 @@ class Search:
         On the clock of `time.monotonic`.
     """
 
-    def __init__(self, question: Question, canonical: Mapping[str, Array], deadline: float) -> None:
+    def __init__(self, question: Question, deadline: float) -> None:
         self.tried = 0
         self.complete = True
         self.too_large: tuple[str, ...] = ()
-        self.cases = Cases(question, canonical)
+        self.cases = Cases(question)
         self._question = question
         self.deadline = deadline
-        self._shapes_are_right = bool(canonical)
+        self._shapes_are_right = bool(question.comparable)
         self._firsts: dict[tuple[int, str], Recipe | None] = {}
 
     @property
