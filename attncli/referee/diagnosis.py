@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee import topics
 from attncli.referee.case import Cases
-from attncli.referee.convention import Convention
 from attncli.referee.evaluation import evaluate
 from attncli.referee.fit import agrees
 from attncli.referee.locate import locate
-from attncli.referee.plain_errors import plain_errors_of
 from attncli.referee.report import Cause, Diagnosis
-from attncli.referee.rounding import PRECISIONS, Digits, Precision, narrowest
 from attncli.referee.search import Search, Searched, follow, needs_of
-from attncli.referee.tolerance import earned
+from attncli.referee.stored_wider import (
+    SINGLE,
+    computed_in_half,
+    computed_in_single,
+    in_single,
+    may_be_mixed,
+    narrowed,
+)
 from attncli.referee.verdict import Errors, canonical, distance
 
 if TYPE_CHECKING:
@@ -30,8 +33,6 @@ __all__ = ["diagnose", "look_beneath"]
 
 Array = npt.NDArray[Any]
 _OUTPUTS = ("weights", "lse", "scores", "context")
-# Rounding numbers around 1 to float32 costs at least some hundredths of its eps.
-_ALIKE = 0.02
 # Of so many rows one or two are few.
 _FEW_ROWS, _MANY_ROWS = 2, 16
 
@@ -48,12 +49,12 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
     findings = locate(question)
     if all(_says_nothing(found, question.answers[n]) for n, found in question.files.items()):
         return _of_nothing(question, findings, deadline)
-    narrow = _narrowed(question)
-    stored = _stored_wider(narrow, _computed_in_half(narrow)) if narrow is not question else None
+    narrow = narrowed(question)
+    stored = computed_in_half(question, narrow)
     if stored is not None:
         return Diagnosis(explanations=(stored,), findings=findings, tried=1)
     search = Search(narrow, deadline)
-    single = _computed_in_single(question)
+    single = computed_in_single(question)
     if single is None:
         searched = _searched_by_output(search, narrow)
     else:  # two mistakes together are far less likely
@@ -148,51 +149,6 @@ def _wrong(question: Question) -> list[str]:
     return [name for name in files if name not in wrong or wrong[name].any()]
 
 
-def _narrowed(question: Question) -> Question:
-    """Return the question with the narrowest formats that hold every number of the files."""
-    precisions = {n: narrowest(file, question.precisions[n]) for n, file in question.files.items()}
-    return question if precisions == dict(question.precisions) else _judged_in(question, precisions)
-
-
-def _judged_in(question: Question, precisions: dict[str, Precision]) -> Question:
-    """Return the question with other formats of the files, and what these earn."""
-    plain = plain_errors_of(question.problem, precisions, question.doubtful)
-    tolerances = {
-        name: earned(plain[name], precisions[name], question.digits[name]) if old.earned else old
-        for name, old in question.tolerances.items()
-    }
-    return replace(question, precisions=precisions, tolerances=tolerances)
-
-
-def _rounded(name: str, meaning: str, fix: str) -> Convention:
-    return Convention(
-        name=name,
-        topic=topics.PRECISION,
-        meaning=meaning,
-        fix=fix,
-        shows="almost any input",
-        apply=lambda recipe: recipe,
-    )
-
-
-def _computed_in_half(narrow: Question) -> Convention:
-    names = {precision.name for precision in narrow.precisions.values()} - {"float32", "float64"}
-    formats = " and ".join(sorted(names))
-    return _rounded(
-        "computed_in_half",
-        f"the numbers are {formats} numbers, stored in a wider format",
-        "compute in float32; or give query, key and value rounded to "
-        f"{formats}, so that the file is judged in that format",
-    )
-
-
-SINGLE = _rounded(
-    "computed_in_float32",
-    "the numbers are only as exact as float32, but stored as float64",
-    "convert query, key and value to float64 first, or save the output as float32",
-)
-
-
 def _says_nothing(found: Array, answer: Array) -> bool:
     """Return whether all numbers of a file are the same where those of the answer are not."""
     if found.shape != answer.shape or found.size == 1:
@@ -210,29 +166,13 @@ def _of_nothing(question: Question, findings: tuple[str, ...], deadline: float) 
     return Diagnosis(explanations=causes, findings=findings, tried=len(causes))
 
 
-def _computed_in_single(question: Question) -> Cause | None:
-    """Return the explanation that files of float64 are as exact as float32's, and no more."""
-    single = PRECISIONS["float32"]
-    if any(precision.name != "float64" for precision in question.precisions.values()):
-        return None
-    found = _stored_wider(
-        replace(question, precisions=dict.fromkeys(question.files, single)), SINGLE
-    )
-    largest = max(
-        float(np.abs(answer[np.isfinite(answer)]).max(initial=0))
-        for answer in question.answers.values()
-    )
-    # An error in the last few digits of float64 has another cause.
-    return None if found is None or found.error < _ALIKE * single.eps * largest else found
-
-
 def _searched(search: Search, question: Question) -> Searched:
     """Search in the format of the files, or else in float32 where they may be made in both."""
-    mixed = _may_be_mixed(question)
+    mixed = may_be_mixed(question)
     exact = search.run(pairs=not mixed)
     if exact.causes or not mixed:
         return exact
-    rounder = Search(_as_single(question), search.deadline).run()
+    rounder = Search(in_single(question), search.deadline).run()
     causes = tuple(_in_which(search, question, one) for one in rounder.causes)
     return exact + replace(rounder, causes=causes)
 
@@ -262,47 +202,11 @@ def _fits(explanation: Cause, question: Question, cases: Cases) -> bool:
     return all(recipe is not None and agrees(question, case, recipe) for case, recipe in recipes)
 
 
-def _may_be_mixed(question: Question) -> bool:
-    """Return whether files of float64 may have been made of products in float32.
-
-    NumPy divides an array of float32 by `np.sqrt(8)` in float64.
-    """
-    problem, made = question.problem, question.problem.made_from
-    given: list[Any] = [problem.query, problem.key, problem.value]
-    if made is not None:
-        given = [made.arguments[name] for name in ("x", "wq", "wk")]
-    widths = [array.dtype.itemsize for array in given if array is not None]
-    exact = all(precision.name == "float64" for precision in question.precisions.values())
-    earned_all = all(tolerance.earned for tolerance in question.tolerances.values())
-    return exact and earned_all and max(widths) <= PRECISIONS["float32"].computing.itemsize
-
-
-def _as_single(question: Question) -> Question:
-    """Return the question about files that are no more exact than float32."""
-    return _judged_in(question, dict.fromkeys(question.files, PRECISIONS["float32"]))
-
-
 def _in_which(exact: Search, question: Question, found: Cause) -> Cause:
     """Add to an explanation that only float32 is as exact, where it leaves such errors."""
     if _fits(found, question, exact.cases):
         return found
     return replace(found, conventions=(*found.conventions, SINGLE))
-
-
-def _stored_wider(question: Question, convention: Convention) -> Cause | None:
-    """Return the explanation that all files are right in the narrower format of their numbers."""
-    plain = plain_errors_of(question.problem, question.precisions, question.doubtful)
-    largest = 0.0
-    for name, found in question.files.items():
-        answer = question.answers[name]
-        tolerance = earned(plain[name], question.precisions[name], Digits())
-        if found.shape != answer.shape or not question.tolerances[name].earned:
-            return None
-        errors = Errors(distance(found, answer), answer, tolerance)
-        if not errors.passed:
-            return None
-        largest = max(largest, float(errors.error.max()))
-    return Cause(conventions=(convention,), outputs=tuple(question.files), error=largest)
 
 
 def _apart(search: Search, explanations: tuple[Cause, ...], asked: set[str]) -> str:
