@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from attncli import arguments
 from attncli.advice import advise, blind_advice
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attncli.names import Align, MaskMeans, Pairing, Score
+    from attncli.names import Align, MaskMeans, Pairing, PrecisionName, Score
     from attncli.problem import Problem
     from attncli.result import Attention
 
@@ -55,7 +55,7 @@ def attention(
     heads: int | None = None,
     kv_heads: int | None = None,
     layout: str | None = None,
-    precision: Literal["float32", "float64"] | None = None,
+    precision: PrecisionName | None = None,
     threads: int | None = None,
     outputs: Collection[str] = ("weights", "context"),
 ) -> Attention:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from attncli.array_likes import as_ndarray
 from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, readable, widen
 from attncli.errors import AttnWarning, DataError, ShapeError, UsageError
+from attncli.names import PrecisionName
 from attncli.problem import Problem
 from attncli.text import counted
 
@@ -100,7 +101,7 @@ def real_array(name: str, value: object) -> Array:
 def computing_dtype(precision: object, *arrays: Array | None) -> np.dtype[Any]:
     """Return the widest of the arrays' dtypes, at least float32, or the one asked for."""
     if precision is not None:
-        return np.dtype(choice("precision", precision, ("float32", "float64")))
+        return np.dtype(choice("precision", precision, get_args(PrecisionName)))
     double = any(array is not None and array.dtype == _DOUBLE for array in arrays)
     return _DOUBLE if double else _SINGLE
 
@@ -114,10 +115,14 @@ def finite_array(name: str, value: object) -> Array:
     return array
 
 
-def refuse_first(name: str, array: Array, wrong: npt.NDArray[np.bool_], expected: str) -> NoReturn:
+def refuse_first(
+    name: str, array: Array, wrong: npt.NDArray[np.bool_], expected: str, hint: str | None = None
+) -> NoReturn:
     """Raise a `DataError` that shows the first of the wrong elements and its index."""
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    raise DataError(f"{name}: expected {expected}; found {float(array[index]):g} at index {index}")
+    raise DataError(
+        f"{name}: expected {expected}; found {float(array[index]):g} at index {index}", hint=hint
+    )
 
 
 def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
@@ -132,11 +137,8 @@ def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
     truth: npt.NDArray[np.bool_] = array == 1
     if not np.logical_or(truth, array == 0).all():
         odd = np.logical_and(~truth, array != 0)
-        index = tuple(int(i) for i in np.argwhere(odd)[0])
-        raise DataError(
-            f"{name}: expected booleans, or 0 and 1; found {array[index]:g} at index {index}",
-            hint="numbers that are added to the scores are a bias: give them as bias (--bias)",
-        )
+        hint = "numbers that are added to the scores are a bias: give them as bias (--bias)"
+        refuse_first(name, array, odd, "booleans, or 0 and 1", hint)
     return truth
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "Align",
     "MaskMeans",
     "Pairing",
+    "PrecisionName",
     "Score",
 ]
 
@@ -23,6 +24,8 @@ Align = Literal["top-left", "bottom-right"]
 MaskMeans = Literal["keep", "drop"]
 # Which components of query and key are rotated together.
 Pairing = Literal["half", "interleaved"]
+# What is computed in.
+PrecisionName = Literal["float32", "float64"]
 # How query and key are compared.
 Score = Literal["dot", "cosine", "general", "additive"]
 # Of JSON and YAML: another number where a reader has to be changed.

@@ -22,6 +22,8 @@ from attncli.positions import sinusoidal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from attncli.names import PrecisionName
+
 __all__ = ["OutputProjection", "Projected", "as_heads", "make_output", "project"]
 
 Array = npt.NDArray[Any]
@@ -79,7 +81,7 @@ def project(
     key_source: ArrayLike | None = None,
     value_source: ArrayLike | None = None,
     positions: Literal["sinusoidal"] | None = None,
-    precision: Literal["float32", "float64"] | None = None,
+    precision: PrecisionName | None = None,
     sources: Mapping[str, str] | None = None,
 ) -> Projected:
     """Compute query = X·W_q + b_q, key = X·W_k + b_k and value = X·W_v + b_v.

@@ -10,7 +10,7 @@ from attncli.cli.ending import (
     INTERRUPTED,
     READER_GONE,
     WRONG,
-    StoppedError,
+    SignalError,
     leave,
     open_closed_streams,
     stop_at_once,
@@ -27,7 +27,7 @@ def main() -> None:
     try:
         code = _prepared(sys.argv[1:])
         stop_at_once()
-    except StoppedError as stopped:
+    except SignalError as stopped:
         code = stopped.code
         stop_at_once()
     except Exception:  # noqa: BLE001 - a defect; but Python's exit code 1 would say mismatch

@@ -27,7 +27,7 @@ __all__ = [
     "MISMATCH",
     "READER_GONE",
     "WRONG",
-    "StoppedError",
+    "SignalError",
     "leave",
     "open_closed_streams",
     "stop_at_once",
@@ -46,7 +46,7 @@ _SOON = 0.01
 _TIMERS = hasattr(signal, "setitimer")
 
 
-class StoppedError(BaseException):
+class SignalError(BaseException):
     """A signal asks the program to end: not an error to be caught on the way.
 
     Attributes
@@ -61,7 +61,7 @@ class StoppedError(BaseException):
 
 
 def stop_cleanly() -> Stopper:
-    """Turn Ctrl-C, SIGTERM and SIGHUP into a `StoppedError`, so that files are tidied up."""
+    """Turn Ctrl-C, SIGTERM and SIGHUP into a `SignalError`, so that files are tidied up."""
     stopper = Stopper()
     for number in _SIGNALS:
         # What the parent ignores stays ignored: nohup, and jobs in the background.
@@ -84,7 +84,7 @@ def stop_at_once() -> None:
 
 def _printed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print an error, but a signal's: NumPy's import prints those, and raises an ImportError."""
-    if not isinstance(error, StoppedError):
+    if not isinstance(error, SignalError):
         sys.__excepthook__(kind, error, trace)
 
 
@@ -102,12 +102,12 @@ class Stopper:
         self._last = float("-inf")
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        """Raise the `StoppedError` of a signal, unless it came along with another."""
+        """Raise the `SignalError` of a signal, unless it came along with another."""
         # A closing session sends SIGTERM and SIGHUP at once: the second must not
         # interrupt the tidying up after the first. One that comes later is meant.
         if time.monotonic() - self._last > _PATIENCE:
             self._last = time.monotonic()
-            stopped = StoppedError(number)
+            stopped = SignalError(number)
             self.code = stopped.code
             raise stopped
 
@@ -117,7 +117,7 @@ class Stopper:
         Python prints and forgets what is raised in a destructor or by a weak reference, and
         importing a module is full of those.
         """
-        if not isinstance(ignored.exc_value, StoppedError):
+        if not isinstance(ignored.exc_value, SignalError):
             sys.__unraisablehook__(ignored)
             return
         number, self._last = ignored.exc_value.code - 128, float("-inf")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from attncli.errors import UsageError
-from attncli.names import Align, MaskMeans, Pairing, Score
+from attncli.names import Align, MaskMeans, Pairing, PrecisionName, Score
 
 __all__ = [
     "JUDGING",
@@ -320,7 +320,7 @@ class ProblemOptions:
         ),
     ] = None
     precision: Annotated[
-        Literal["float32", "float64"] | None,
+        PrecisionName | None,
         Option(
             help="Computing dtype. Default: the widest input dtype, at least float32.",
             rich_help_panel=SHAPES,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from attncli.names import Align, Pairing
+    from attncli.names import Align, Pairing, PrecisionName
 
 __all__ = ["pose"]
 
@@ -67,7 +67,7 @@ def pose(
     heads: int | None = None,
     kv_heads: int | None = None,
     layout: str | None = None,
-    precision: Literal["float32", "float64"] | None = None,
+    precision: PrecisionName | None = None,
     wo: ArrayLike | None = None,
     bo: ArrayLike | None = None,
     query_labels: Sequence[str] | None = None,
