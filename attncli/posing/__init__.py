@@ -7,7 +7,7 @@ behind it.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 from attncli import arguments
 from attncli.arguments import Names
