@@ -12,6 +12,7 @@ from attncli.referee import topics
 from attncli.referee.convention import Convention, with_rule
 from attncli.referee.evaluation import evaluate
 from attncli.referee.fitted.found_weights import FoundWeights, Patterns, by_part, patterns_of
+from attncli.referee.fitted.spans import masks_of_spans
 from attncli.text import counted
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ _NO_RULES: dict[str, Any] = {}
 _EVIDENCE = 4
 # At most so many keys are listed.
 _NAMED = 3
+# Of queries.
+_EXAMPLES = 3
 
 
 def another_mask(cases: Sequence[Case]) -> Convention | None:
@@ -41,20 +44,26 @@ def another_mask(cases: Sequence[Case]) -> Convention | None:
     Returns
     -------
     Convention or None
-        None where the files show no weights, or the mask is the problem's.
+        None where the files show no mask, or the problem's.
     """
-    masks = patterns_of(cases, _mask_of)
     right = {case.recipe.part: _seen(case) for case in cases}
-    if not masks or _evidence(masks, right) < _EVIDENCE:
+    masks = _out_of_weights(cases, right) or masks_of_spans(cases)
+    if masks is None:
         return None
     return Convention(
         name="another_mask",
         topic=topics.MASK,
-        meaning=f"the numbers are right for another mask: {_difference(masks, right)}",
+        meaning=f"the numbers are right for another mask: {_difference(masks, right)}"
+        f"{_examples(cases, masks, right)}",
         fix="let each query see the keys that the problem lets it see, and no others",
         shows="masked or longer inputs",
         apply=by_part(masks, _masked),
     )
+
+
+def _out_of_weights(cases: Sequence[Case], right: Patterns) -> Patterns | None:
+    masks = patterns_of(cases, _mask_of)
+    return masks if masks and _evidence(masks, right) >= _EVIDENCE else None
 
 
 def _evidence(masks: Patterns, right: Patterns) -> int:
@@ -157,6 +166,32 @@ def _difference(masks: Patterns, right: Patterns) -> str:
         )
         if any(pattern.any() for pattern in patterns)
     )
+
+
+def _examples(cases: Sequence[Case], masks: Patterns, right: Patterns) -> str:
+    """Say which keys some queries see instead of the right ones, where these lie side by side."""
+    words = []
+    for case in cases:
+        part, start = case.recipe.part, case.recipe.start
+        mask, own = (each.reshape(-1, *each.shape[2:]) for each in (masks[part], right[part]))
+        head = int(np.argmax((mask != own).any(axis=(1, 2))))
+        rows = np.flatnonzero((mask[head] != own[head]).any(axis=-1))
+        for row in rows[sorted({0, len(rows) // 2, len(rows) - 1})] if rows.size else ():
+            spans = _span(mask[head, row]), _span(own[head, row])
+            if None not in spans:
+                words.append(f"query {start + row} sees {spans[0]}, not {spans[1]}")
+    return "".join(f"; {word}" for word in words[:_EXAMPLES])
+
+
+def _span(keys: Bools) -> str | None:
+    """Return the words for keys that lie side by side; None for others."""
+    seen = np.flatnonzero(keys)
+    if seen.size == 0:
+        return "no key"
+    first, last = seen[0], seen[-1]
+    if last - first + 1 > seen.size:
+        return None
+    return f"key {first}" if first == last else f"keys {first} to {last}"
 
 
 def _which(patterns: Sequence[Bools]) -> str:

@@ -1,0 +1,159 @@
+"""Which keys each query sees, inferred from a context that has fewer columns than there are keys.
+
+Of all keys in a row, there are S(S + 1)/2 that a loop, a window or an offset may leave: key a to
+key b. Differences of running sums give the context of each,
+
+    c_ab = Σ_{a ≤ j ≤ b} exp(s_j) v_j / Σ_{a ≤ j ≤ b} exp(s_j)
+
+and the numbers of a row tell which of them it is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import widen
+from attncli.referee.evaluation import evaluate
+from attncli.referee.fitted.another_number import comparable
+from attncli.referee.fitted.found_weights import Patterns, canonical_file
+from attncli.referee.stages import shared
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attncli.referee.case import Case
+
+__all__ = ["masks_of_spans"]
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+_POSITIONAL = {"causal", "window"}
+# Spans of more keys take too much memory.
+_MOST_KEYS = 2048
+# Of so many spans that come near, those most like the right one are looked at.
+_MOST_NEAR = 20_000
+# Most errors are this small a share of what is tolerated; those of a row of few keys may be so
+# large.
+_TYPICAL, _SLACK = 1 / 8, 8.0
+# What differences of running sums lose.
+_LOST = 1e-10
+# Bits that chance does not reach.
+_EVIDENCE = 48.0
+_MOST_BITS = 16.0
+
+
+class _Sums(NamedTuple):
+    """Running sums over the keys of one row: of exp(score), and of exp(score) · value."""
+
+    shares: Array
+    values: Array
+    sink: float
+
+    def contexts(self, first: Array, end: Array) -> Array:
+        """Return the contexts of spans, (n, E)."""
+        shares = self.shares[end] - self.shares[first] + self.sink
+        return np.asarray((self.values[end] - self.values[first]) / shares[:, None])
+
+
+def masks_of_spans(cases: Sequence[Case]) -> Patterns | None:
+    """Return the masks with which each query sees the keys from one to another.
+
+    Parameters
+    ----------
+    cases : sequence of Case
+
+    Returns
+    -------
+    dict of Part to ndarray of bool (B, H, L, S), or None
+        None where a row is that of no span, or chance may have found them.
+    """
+    masks: Patterns = {}
+    bits = 0.0
+    for case in cases:
+        found = _spans(case)
+        if found is None:
+            return None
+        masks[case.recipe.part], more = found
+        bits += more
+    return masks if bits >= _EVIDENCE else None
+
+
+def _spans(case: Case) -> tuple[Bools, float] | None:
+    """Return the mask of a case, and the evidence for it in bits."""
+    recipe = case.recipe
+    problem = recipe.problem
+    able = problem.output is None and problem.value is not None and problem.shape[3] <= _MOST_KEYS
+    if not (able and "context" in case.files and comparable(case)):
+        return None
+    file = canonical_file(case, "context")
+    if not np.isfinite(file).all():
+        return None
+    error = recipe.resolution + _LOST * float(np.abs(file).max())
+    right = case.right["context"]
+    mask = np.broadcast_to(recipe.seen, problem.shape).copy()
+    rules = {name: rule for name, rule in recipe.rules.items() if name not in _POSITIONAL}
+    scores = evaluate(replace(recipe, rules=rules), products=case.products)["scores"]
+    value = shared(problem, widen(np.asarray(problem.value), np.float64))
+    value = np.broadcast_to(value, (*problem.shape[:2], *value.shape[2:]))
+    sinks = np.full(problem.shape[1], -np.inf) if problem.sinks is None else problem.sinks
+    bits = 0.0
+    for row in np.argwhere((np.abs(file - right) > _TYPICAL * error).any(axis=-1)):
+        b, h, i = map(int, row)
+        sums = _running(scores[b, h, i], value[b, h], float(sinks[h]))
+        span = _span(sums, file[b, h, i], error, mask[b, h, i])
+        if span is None:
+            return None
+        mask[b, h, i] = False
+        mask[b, h, i, slice(*span)] = np.isfinite(scores[b, h, i, slice(*span)])
+        if span[1] - span[0] == 1:  # its weight is 1, whatever its score: any copy of a value is
+            continue
+        told = np.log2(np.abs(file[b, h, i] - right[b, h, i]) / (_TYPICAL * error))
+        bits += float(np.clip(told, 0, _MOST_BITS).sum()) - 2 * math.log2(problem.shape[3])
+    return mask, bits
+
+
+def _running(scores: Array, value: Array, sink: float) -> _Sums:
+    top = max(float(scores.max()), sink)
+    shares = np.exp(scores - top) if top > -math.inf else np.zeros(len(scores))
+    return _Sums(
+        np.concatenate([[0.0], np.cumsum(shares)]),
+        np.concatenate([np.zeros((1, value.shape[1])), np.cumsum(shares[:, None] * value, axis=0)]),
+        math.exp(sink - top) if sink > -math.inf else 0.0,
+    )
+
+
+def _span(sums: _Sums, context: Array, error: float, right: Bools) -> tuple[int, int] | None:
+    """Return the keys, first and end, whose context a row is; the most like the right one.
+
+    Nothing is left of a row of zeros. Where many keys have no weight, many spans are the same.
+    """
+    if (np.abs(context) <= error).all():
+        return 0, 0
+    first, end = _near(sums, context, error)
+    seen = np.flatnonzero(right)
+    ends = (seen[0], seen[-1] + 1) if seen.size else (0, 0)
+    unlike = np.abs(first - ends[0]) + np.abs(end - ends[1])
+    order = np.argsort(unlike, kind="stable")[:_MOST_NEAR]
+    first, end = first[order], end[order]
+    errors = np.abs(sums.contexts(first, end) - context).max(axis=1, initial=0.0)
+    least = float(errors.min(initial=math.inf))
+    if least > _SLACK * error:
+        return None
+    one = np.flatnonzero(errors <= max(2 * least, _TYPICAL * error))[0]
+    return int(first[one]), int(end[one])
+
+
+def _near(sums: _Sums, context: Array, error: float) -> tuple[Array, Array]:
+    """Return the spans whose context comes near along one direction, which is quickly seen."""
+    along = np.random.default_rng(0).choice([-1.0, 1.0], len(context))
+    apart = sums.values @ along - (context @ along) * sums.shares
+    apart_by = np.abs(apart[None, :] - apart[:, None] - sums.sink * (context @ along))
+    shares = sums.shares[None, :] - sums.shares[:, None] + sums.sink
+    near = (apart_by <= _SLACK * math.sqrt(len(context)) * error * shares) & (shares > 0)
+    first, end = np.nonzero(np.triu(near, 1))
+    return first, end

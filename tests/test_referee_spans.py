@@ -1,0 +1,66 @@
+"""Masks that leave each query the keys from one to another are read off the context alone."""
+
+import numpy as np
+import pytest
+from process import long_but
+from referee_numpy import SEEDS, ask, draw, named, plain
+
+# More keys than columns, so that many weights make the same context.
+SHAPE = (1, 2, 24, 8)
+I, J = np.arange(24)[:, None], np.arange(24)
+
+
+def told(report):
+    (explanation,) = report.diagnosis.explanations
+    (convention,) = explanation.conventions
+    return convention
+
+
+@pytest.mark.parametrize(
+    ("keep", "options", "words"),
+    [
+        (J <= I // 4 * 4 + 3, {}, "query 0 sees keys 0 to 3, not key 0; query 12"),
+        (J <= I % 16, {}, "query 16 sees key 0, not keys 0 to 16"),
+        (J < I // 8 * 8, {}, "query 0 sees no key, not key 0; query 12 sees keys 0 to 7"),
+        (J <= I + 2, {}, "query 22 sees keys 0 to 23, not keys 0 to 22"),
+        (
+            (J <= I) & (J >= I // 8 * 8 - 2),
+            {"window": (2, 0)},
+            "query 3 sees keys 0 to 3, not keys 1 to 3",
+        ),
+        (J >= 23 - I, {"causal": False}, "query 0 sees key 23, not keys 0 to 23"),
+    ],
+)
+@pytest.mark.parametrize("dtype", long_but(["float32", "float16", "float64"], "float32", "float16"))
+def test_keys_from_one_to_another(keep, options, words, dtype):
+    q, k, v = (array.astype("f2").astype(dtype) for array in draw(0, *[SHAPE] * 3))
+    convention = told(ask((q, k, v), plain(q, k, v, keep), dtype, **{"causal": True, **options}))
+    assert convention.name == "another_mask"
+    assert words in convention.meaning
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_beside_a_mask_sinks_and_a_softcap(seed):
+    q, k, v = draw(seed, *[SHAPE] * 3)
+    mask, sinks = np.random.default_rng(seed).random((24, 24)) < 0.8, np.array([0.3, -1.0])
+    scores = 2 * np.tanh(q.astype("f8") @ k.swapaxes(-1, -2) * 8**-0.5 / 2)
+    exponentials = np.where(mask & (J <= I // 4 * 4 + 3), np.exp(scores), 0)
+    total = exponentials.sum(-1, keepdims=True) + np.exp(sinks)[:, None, None]
+    report = ask(
+        (q, k, v), exponentials / total @ v, mask=mask, sinks=sinks, softcap=2, causal=True
+    )
+    assert told(report).name == "another_mask"
+
+
+def test_masks_with_holes_are_not_told_of_a_context():
+    q, k, v = draw(0, *[SHAPE] * 3)
+    holes = np.random.default_rng(0).random((24, 24)) < 0.5
+    assert named(ask((q, k, v), plain(q, k, v, holes))) == set()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_noise_is_no_mask(seed):
+    q, k, v = draw(seed, *[SHAPE] * 3)
+    noise = np.random.default_rng(seed).normal(size=SHAPE)
+    report = ask((q, k, v), plain(q, k, v, J <= I) + noise / 10, causal=True)
+    assert named(report) == set()
