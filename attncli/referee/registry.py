@@ -36,6 +36,7 @@ from attncli.referee.catalogue.window import WINDOW
 from attncli.referee.fitted.another_factor import another_factor
 from attncli.referee.fitted.another_mask import another_mask, strongest_keys
 from attncli.referee.fitted.another_number import another
+from attncli.referee.fitted.counted_keys import counted_keys
 from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weights
 from attncli.referee.fitted.one_part import one_part
 from attncli.referee.fitted.quantities import QUANTITIES
@@ -106,7 +107,7 @@ def _of_first(fitted: Callable[[Case, float], Convention | None]) -> Fitted:
 # Made for the files.
 FITTED: tuple[Fitted, ...] = (
     *(_of_first(partial(another, quantity)) for quantity in QUANTITIES),
-    *map(_of_first, (another_factor, zeros_counted, one_part)),
+    *map(_of_first, (another_factor, zeros_counted, counted_keys, one_part)),
     dropout,
     output_dropout,
     strongest_keys,

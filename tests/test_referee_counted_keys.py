@@ -1,0 +1,72 @@
+"""Keys that are counted more than once, or not at all, are told from contexts and weights."""
+
+import numpy as np
+import pytest
+from process import long_but
+from referee_numpy import SEEDS, ask, draw, named
+
+SHAPE = (1, 2, 24, 8)
+CAUSAL = np.tri(24, dtype=bool)
+
+
+def told(report):
+    (explanation,) = report.diagnosis.explanations
+    (convention,) = explanation.conventions
+    return convention
+
+
+def counting(counts, keep=CAUSAL, sinks=None, seed=0):
+    """Return inputs, and the exponentials and their sums where keys count so often."""
+    q, k, v = (array.astype("f2").astype("f8") for array in draw(seed, *[SHAPE] * 3))
+    shares = np.where(keep, np.exp(q @ k.swapaxes(-1, -2) * 8**-0.5), 0) * counts
+    total = shares.sum(-1, keepdims=True)
+    return (q, k, v), shares, total if sinks is None else total + sinks[:, None, None]
+
+
+def often(**times):
+    counts = np.ones(24)
+    for keys, count in times.items():
+        first, end = map(int, keys[1:].split("_"))
+        counts[first:end] = count
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        (often(k0_6=2), "keys 0 to 5 count twice"),  # a prefix in two parts that overlap
+        (often(k0_20=2), "keys 0 to 19 count twice"),
+        (often(k5_6=9), "key 5 counts 9 times"),  # an index beyond the last key, clamped
+        (often(k3_5=0, k7_8=3), "keys 3 to 4 do not count and key 7 counts 3 times"),
+    ],
+)
+@pytest.mark.parametrize("dtype", long_but(["float32", "float16", "float64"], "float32", "float16"))
+def test_keys_count_so_often(counts, words, dtype):
+    inputs, shares, total = counting(counts)
+    given = [array.astype(dtype) for array in inputs]
+    for expected in (shares / total @ inputs[2], {"weights": shares / total}):
+        convention = told(ask(given, expected, dtype, causal=True))
+        assert convention.name == "counted_keys"
+        assert convention.meaning == f"the numbers are right if {words}"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_sink_counts_once_for_each_part_of_the_keys(seed):
+    sinks = np.array([0.3, -1.0])
+    inputs, shares, total = counting(np.ones(24), sinks=4 * np.exp(sinks), seed=seed)
+    convention = told(ask(inputs, shares / total @ inputs[2], causal=True, sinks=sinks))
+    assert convention.meaning == "the numbers are right if the sink counts 4 times"
+
+
+def test_keys_that_no_query_sees_count_as_they_may():
+    keep = CAUSAL.copy()
+    keep[:, 11] = False
+    inputs, shares, total = counting(often(k2_3=2), keep)
+    report = ask(inputs, shares / total @ inputs[2], causal=True, mask=keep)
+    assert told(report).meaning == "the numbers are right if key 2 counts twice"
+
+
+@pytest.mark.parametrize("count", [0.7, 1.3, 70])
+def test_counts_that_are_not_whole_have_no_name(count):
+    inputs, shares, total = counting(often(k2_3=count))
+    assert named(ask(inputs, shares / total @ inputs[2], causal=True)) == set()
