@@ -360,7 +360,10 @@ def test_a_real_process_says_the_same(tutorial: Path) -> None:
             "error: query (v.csv) has shape (3, 2) and key (k.csv) (3, 3): "
             "expected the same width; found 2 and 3"
         ),
-        "hint: query and value look exchanged: the order is query, key, value",
+        (
+            "hint: all three look transposed: expected one query, key or value per row; or query "
+            "and value look exchanged: the order is query, key, value"
+        ),
     ]
 
 

@@ -142,13 +142,29 @@ def test_other_columns_of_numbers_are_data(text):
 
 
 @pytest.mark.parametrize(
+    "text", ["1, 2, 3, 4\n5, 6, 7, 8\n", "1,2, 3.5,4\n5,6, 7,8\n", "1,2\n3,4\n"]
+)
+def test_spaces_after_commas_are_no_decimals(text):
+    np.testing.assert_array_equal(table(text).values, np.loadtxt(text.splitlines(), delimiter=","))
+
+
+def test_a_label_may_hold_a_semicolon():
+    found = table("a;b,0.1,0.2\nc;d,0.3,0.4\n")
+    assert (found.row_labels, found.values.tolist()) == (("a;b", "c;d"), [[0.1, 0.2], [0.3, 0.4]])
+
+
+@pytest.mark.parametrize(
     ("text", "hint"),
     [
         ("1 2 3\n4 5 6\n", "not with spaces"),
         ("0,5;0,25\n1,5;2,5\n", "decimal point"),
         ("1,5;2\n0,5;3\n", "decimal point"),
         ("a;b\n1,5;2\n0,5;3\n", "decimal point"),
+        ("the;1,5\ncat;2,5\n", "decimal point"),
+        ("the\t1,5\ncat\t2,5\n", "decimal point"),
+        ("1,50, -2,00, 3,1\n0,5, 1,25, 2,0\n", "decimal point"),
         ("the,1\n2,3\n", "first cell is empty"),
+        ("1/2,1\n2,3\n", "mend '1/2' in the first row"),
         ("# my query\n1,2\n", "# does not start a comment"),
         ("sep=;\n1;2;3\n", "only Excel"),
         ("# exported, run 3\n0.1,0.2,0.3\n", "# does not start a comment"),

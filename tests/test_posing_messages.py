@@ -84,8 +84,12 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "and 4 values"), "query and key look exchanged: the order is query, key, value",
      {"query": np.ones((4, 3)), "key": X, "value": np.ones((4, 5))}),
     ("Shape", "query has shape (4, 5) and key (4, 3): expected the same width; found 5 and 3",
-     "query and value look exchanged: the order is query, key, value",
+     ("all three look transposed: expected one query, key or value per row; or "
+      "query and value look exchanged: the order is query, key, value"),
      {"query": np.ones((4, 5)), "key": np.ones((4, 3)), "value": X}),
+    ("Shape", ("key has shape (3, 4) and value (4, 2): expected a value for each key; found 3 keys "
+     "and 4 values"), "query and key look transposed: expected one query, key or value per row",
+     {"query": np.ones((3, 4)), "key": np.ones((3, 4)), "value": np.ones((4, 2))}),
     ("Shape", "query has shape (4, 5) and key (2, 3): expected the same width; found 5 and 3",
      "all three look exchanged: the order is query, key, value",
      {"query": np.ones((4, 5)), "key": X, "value": np.ones((4, 3))}),

@@ -81,6 +81,7 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
         raise InputError(f"{source.name} holds no numbers")
     if not "".join(head[0][1]).isascii():
         source.text()  # says where it is not UTF-8
+    _refuse_spaced_pairs(table, head)
     first = _with_corner(*head)
     headings = find_headings(first[1], head[1][1] if len(head) > 1 else None)
     found = _at_once(table, headings, first)
@@ -91,6 +92,23 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
     if not headings.row and not headings.column:
         _advise_on_header(source.name, first[1], found.values)
     return _without_index(found) if headings.row and not headings.column else found
+
+
+def _refuse_spaced_pairs(table: _Table, rows: list[Row]) -> None:
+    """Refuse numbers like ``1,50, -2,00``: what has no space before it is decimals."""
+    line, cells = rows[0]
+    if table.delimiter == "," and all(_are_spaced_pairs(cells) for _, cells in rows):
+        what = f"expected a number; found {quoted(','.join(cells[:2]))}"
+        raise table.refusal(what, line, 1, "write decimal points instead of decimal commas")
+
+
+def _are_spaced_pairs(cells: list[str]) -> bool:
+    whole, decimals = cells[::2], cells[1::2]
+    return (
+        len(whole) == len(decimals) > 1
+        and all(cell.isdigit() for cell in decimals)
+        and all(cell.startswith(" ") and is_numeric(cell) and "." not in cell for cell in whole[1:])
+    )
 
 
 def _with_corner(first: Row, second: Row | None = None) -> Row:
@@ -167,8 +185,11 @@ def _delimiter(data: bytes) -> str:
         except csv.Error:  # a cell of absurd length
             return 0, 0
         # Where a comma is the decimal point it separates nothing: that is refused later.
-        commas = 0 if delimiter == "," else sum(map(has_decimal_comma, cells))
-        return commas + sum(map(is_numeric, cells)), len(cells)
+        if delimiter == ",":
+            others = -sum(";" in cell or "\t" in cell for cell in cells)
+        else:
+            others = sum(map(has_decimal_comma, cells))
+        return others + sum(map(is_numeric, cells)), len(cells)
 
     return max(_DELIMITERS, key=merit)
 
@@ -308,7 +329,7 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
             what = f"expected {expected}, as in the first row; found {len(cells)}"
             raise table.refusal(what, line, min(len(cells), len(first)) + 1, _first_hint(first))
         if headings.column:
-            _check_label(table, headings, line, cells[0])
+            _check_label(table, headings, body.labels, (line, cells))
             body.labels.append(cells[0])
         body.numbers.extend(read(cells, start, partial(table.refusal, line=line)))
         body.refuse_many()
@@ -372,9 +393,12 @@ def _slowly(table: _Table, data: bytes, before: int) -> Iterator[Row]:
     return _Table(table.source, data, table.delimiter, before).rows()
 
 
-def _check_label(table: _Table, headings: Headings, line: int, cell: str) -> None:
-    if headings.certain or not is_numeric(cell):
+def _check_label(table: _Table, headings: Headings, above: list[str], row: Row) -> None:
+    line, cells = row
+    if headings.certain or not is_numeric(cells[0]):
         return
-    what = f"expected a word, as above; found the number {quoted(cell)}"
+    what = f"expected a word, as above; found the number {quoted(cells[0])}"
     hint = "if the first column holds labels, add a header row whose first cell is empty"
+    if above:
+        hint += f"; if not, mend {quoted(above[0])} in the first row, which is no number"
     raise table.refusal(what, line, 1, hint)

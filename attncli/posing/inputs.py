@@ -25,6 +25,9 @@ Array = npt.NDArray[Any]
 
 # Other orders of query, key and value: first those in which two of them are exchanged.
 _ORDERS = ((0, 2, 1), (1, 0, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1))
+_NAMES = ("query", "key", "value")
+# Which of them may be transposed.
+_ONE, _TWO, _ALL = ((0,), (1,), (2,)), ((0, 1), (1, 2), (0, 2)), (0, 1, 2)
 # Models have at most about so many heads; a longer axis is rather the sequence.
 _MANY_HEADS = 64
 
@@ -122,7 +125,7 @@ def _check_shapes(
         raise ShapeError(
             f"{between()}: expected a value for each key; found {counted(k.shape[2], 'key')} and "
             f"{counted(v.shape[2], 'value')}",
-            hint=_value_hint(q, k, v),
+            hint=_reading_hint(q, k, v),
         )
     if k.shape[:2] != v.shape[:2]:
         raise ShapeError(f"{between()}: expected the same batch size and heads")
@@ -130,34 +133,33 @@ def _check_shapes(
 
 def _width_hint(q: Array, k: Array, v: Array | None) -> str | None:
     """Return which of them is probably not what it is given as, or how it should be."""
-    if v is not None and (order := _order_hint(q, k, v)):
-        return order
-    rows, width = k.shape[2:]
-    as_many = v is None or v.shape[2] == rows
-    query_turned = as_many and width == q.shape[2]
-    key_turned = rows == q.shape[3] and (v is None or v.shape[2] == width)
+    if v is not None:
+        return _reading_hint(q, k, v)
+    query_turned, key_turned = k.shape[3] == q.shape[2], k.shape[2] == q.shape[3]
     if query_turned and key_turned:
         return (
             "one of them looks transposed (one query or key per row), or the second holds no keys"
         )
     if query_turned:
-        return _transposed("query")
-    return _transposed("key") if key_turned else None
+        return _transposed(0)
+    return _transposed(1) if key_turned else None
 
 
-def _value_hint(q: Array, k: Array, v: Array) -> str | None:
-    return _order_hint(q, k, v) or (_transposed("value") if v.shape[3] == k.shape[2] else None)
+def _reading_hint(q: Array, k: Array, v: Array) -> str | None:
+    """Return how query, key and value would fit: in another order, or transposed."""
+    order = next((each for each in _ORDERS if _fits(*((q, k, v)[i] for i in each))), None)
+    if order is None:
+        fits = (_transposed(*turned) for turned in (*_ONE, _ALL, *_TWO) if _fit(q, k, v, turned))
+        return next(fits, None)
+    moved = [name for place, name in enumerate(_NAMES) if order[place] != place]
+    which = " and ".join(moved) if len(moved) == 2 else "all three"
+    exchanged = f"{which} look exchanged: the order is query, key, value"
+    return f"{_transposed(*_ALL)}; or {exchanged}" if _fit(q, k, v, _ALL) else exchanged
 
 
-def _order_hint(*given: Array) -> str | None:
-    """Return which of query, key and value are exchanged where another order of them fits."""
-    names = "query", "key", "value"
-    for order in _ORDERS:
-        if _fits(*(given[place] for place in order)):
-            moved = [name for place, name in enumerate(names) if order[place] != place]
-            which = " and ".join(moved) if len(moved) == 2 else "all three"
-            return f"{which} look exchanged: the order is query, key, value"
-    return None
+def _fit(q: Array, k: Array, v: Array, turned: tuple[int, ...]) -> bool:
+    """Return whether three arrays fit if some of them are transposed."""
+    return _fits(*(a.swapaxes(2, 3) if i in turned else a for i, a in enumerate((q, k, v))))
 
 
 def _fits(q: Array, k: Array, v: Array) -> bool:
@@ -170,7 +172,12 @@ def _fits(q: Array, k: Array, v: Array) -> bool:
     )
 
 
-def _transposed(name: str) -> str:
+def _transposed(*places: int) -> str:
+    names = [_NAMES[place] for place in places]
+    if len(names) > 1:
+        which = " and ".join(names) if len(names) == 2 else "all three"
+        return f"{which} look transposed: expected one query, key or value per row"
+    (name,) = names
     shape = {"query": "(L, D)", "key": "(S, D)", "value": "(S, E)"}[name]
     return f"{name} looks transposed: expected one {name} per row, {shape}"
 
