@@ -38,6 +38,7 @@ from attncli.referee.fitted.another_mask import another_mask, strongest_keys
 from attncli.referee.fitted.another_number import another
 from attncli.referee.fitted.counted_keys import counted_keys
 from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weights
+from attncli.referee.fitted.misplaced import misplaced_inputs, misplaced_outputs
 from attncli.referee.fitted.one_part import one_part
 from attncli.referee.fitted.quantities import QUANTITIES
 from attncli.referee.fitted.unwritten import unwritten
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     # Cases and a deadline in, a convention out, or None.
     Fitted = Callable[[Sequence[Case], float], Convention | None]
 
-__all__ = ["CONVENTIONS", "FITTED", "SHOWN"]
+__all__ = ["CONVENTIONS", "FITTED", "FITTED_WHOLE", "SHOWN"]
 
 # Inputs first, because some build the recipe anew; then from the product to the files.
 # What happens to fully masked rows is decided when every rule is known.
@@ -113,6 +114,9 @@ FITTED: tuple[Fitted, ...] = (
     strongest_keys,
     unwritten,
 )
+
+# Made for files that hold all batch entries and heads.
+FITTED_WHOLE = (misplaced_outputs, misplaced_inputs)
 
 # Made of everything that the weights of the files show: they explain much, but say little.
 SHOWN: tuple[Callable[[Sequence[Case]], Convention | None], ...] = (another_mask, zeroed_weights)

@@ -13,7 +13,7 @@ from attncli.referee.case import Case, Cases, Question
 from attncli.referee.convention import Convention, Need
 from attncli.referee.fit import Fit, agrees, fit, leaves_less, may_agree
 from attncli.referee.options import together
-from attncli.referee.registry import CONVENTIONS, FITTED, SHOWN
+from attncli.referee.registry import CONVENTIONS, FITTED, FITTED_WHOLE, SHOWN
 from attncli.referee.report import Cause
 
 if TYPE_CHECKING:
@@ -134,6 +134,8 @@ class Search:
         if time.monotonic() > self.deadline or not cases:
             return []
         made = [fitted(cases, self.deadline) for fitted in FITTED]
+        whole = self.cases.of(frozenset({"batch", "heads"}))
+        made += [fitted(whole[0]) for fitted in FITTED_WHOLE if whole]
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
     def _shown(self) -> list[tuple[Fit, Group]]:

@@ -1,0 +1,70 @@
+"""Heads and batch entries in the places of others are found, in outputs, keys and values."""
+
+import numpy as np
+import pytest
+from process import long_but
+from referee_numpy import SEEDS, ask, draw, named, plain
+
+SHAPE = (3, 4, 10, 8)
+
+
+def told(report):
+    (explanation,) = report.diagnosis.explanations
+    (convention,) = explanation.conventions
+    return convention
+
+
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [
+        ([0, 2, 1, 3], "in the file head 1 is head 2; head 2 is head 1 of the answer"),
+        ([0, 0, 0, 0], "head 1 is head 0; head 2 is head 0; head 3 is head 0 of the answer"),
+    ],
+)
+@pytest.mark.parametrize("dtype", long_but(["float32", "float64", "float16"], "float32", "float16"))
+def test_heads_of_the_output(order, words, dtype):
+    inputs = [array.astype(dtype) for array in draw(0, *[SHAPE] * 3)]
+    convention = told(ask(inputs, plain(*inputs)[:, order], dtype))
+    assert convention.name == "outputs_misplaced"
+    assert words in convention.meaning
+
+
+def test_batch_entries_of_the_output():
+    inputs = draw(0, *[SHAPE] * 3)
+    convention = told(ask(inputs, plain(*inputs)[[2, 1, 0]]))
+    assert "batch entry 0 is batch entry 2; batch entry 2 is batch entry 0" in convention.meaning
+
+
+def test_heads_and_batch_entries_that_are_exchanged_in_memory():
+    inputs = draw(0, *[SHAPE] * 3)
+    wrong = plain(*inputs).reshape(4, 3, 10, 8).swapaxes(0, 1)
+    convention = told(ask(inputs, wrong))
+    assert "head 1 of batch entry 0 is head 3 of entry 0" in convention.meaning
+    assert "; and " in convention.meaning
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_keys_and_values_of_another_entry(seed):
+    q, k, v = draw(seed, *[SHAPE] * 3)
+    order = [1, 2, 0]
+    both = told(ask((q, k, v), plain(q, k[order], v[order])))
+    assert both.name == "inputs_misplaced"
+    assert "batch entry 0 reads the keys and values of batch entry 1" in both.meaning
+    assert "reads the keys of" in told(ask((q, k, v), plain(q, k[order], v))).meaning
+    assert "reads the values of" in told(ask((q, k, v), plain(q, k, v[order]))).meaning
+
+
+def test_a_group_of_heads_reads_another_head_of_the_keys():
+    q, k, v = draw(0, SHAPE, (3, 2, 10, 8), (3, 2, 10, 8))
+    read = [1, 0, 0, 1]
+    convention = told(ask((q, k, v), plain(q, k[:, read], v[:, read])))
+    assert "head 0 reads the keys and values of head 1; head 3 reads" not in convention.meaning
+    assert "head 0 reads the keys and values of head 1; head 2" in convention.meaning
+    assert convention.meaning.endswith("(counted in heads of the keys)")
+
+
+def test_heads_of_nobody_have_no_name():
+    inputs = draw(0, *[SHAPE] * 3)
+    wrong = plain(*inputs)
+    wrong[1, 2] = np.random.default_rng(0).normal(size=(10, 8))
+    assert named(ask(inputs, wrong)) == set()
