@@ -8,6 +8,7 @@ from attncli.referee import topics
 from attncli.referee.registry import CONVENTIONS
 
 SIZES = [8, 16, 32, 64, 128]
+ONLINE_SIZES = [1, 4, *SIZES]
 KEYS = 300
 
 
@@ -15,7 +16,9 @@ def inputs(seed, keys=KEYS, dtype="float32"):
     return draw(seed, (1, 2, 12, 16), (1, 2, keys, 16), (1, 2, keys, 16), dtype=dtype)
 
 
-def kernel(q, k, v, size, *, rescale_context=True, rescale_total=True):
+def kernel(
+    q, k, v, size, *, rescale_context=True, rescale_total=True, own=False, divide=False, last=False
+):
     """Return context and lse of one query after the other, one block of keys after the other."""
     q, k, v = (array.astype(np.float64) for array in (q, k, v))
     context, lse = np.zeros((*q.shape[:3], v.shape[3])), np.zeros(q.shape[:3])
@@ -25,12 +28,15 @@ def kernel(q, k, v, size, *, rescale_context=True, rescale_total=True):
             part = slice(start, start + size)
             scores = k[b, h, part] @ q[b, h, i] / np.sqrt(q.shape[3])
             higher = max(top, scores.max())
-            powers = np.exp(scores - higher)
+            powers = np.exp(scores - (scores.max() if own else higher))
             factor = np.exp(top - higher)
-            total = total * (factor if rescale_total else 1) + powers.sum()
+            total = 0 if last else total * (factor if rescale_total else 1)
+            total += powers.sum()
             added = added * (factor if rescale_context else 1) + powers @ v[b, h, part]
+            added /= total if divide else 1
             top = higher
-        context[b, h, i], lse[b, h, i] = added / total, np.log(total) + top
+        context[b, h, i] = added / (1 if divide else total)
+        lse[b, h, i] = np.log(total) + top
     return context, lse
 
 
@@ -56,6 +62,25 @@ def test_sums_that_are_not_rescaled(name, mistake, size):
     alone = ask((q, k, v), context)
     assert named(alone) == {f"online_{name}_stale_{size}"}
     assert named(ask((q, k, v), {"context": context, "lse": lse})) == named(alone)
+
+
+@pytest.mark.parametrize("size", ONLINE_SIZES)
+@pytest.mark.parametrize(
+    ("name", "mistake"),
+    [("own_maxima", "own"), ("divided_each_time", "divide"), ("last_denominator", "last")],
+)
+def test_maxima_and_denominators_of_an_online_softmax(name, mistake, size):
+    # Of two sizes that leave as many keys, the last block is the same.
+    q, k, v = inputs(size, keys=4 * size + 3 if size > 4 else 30)
+    context, _ = kernel(q, k, v, size, **{mistake: True})
+    assert f"online_{name}_{size}" in named(ask((q, k, v), context))
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_an_online_softmax_of_single_keys(size):
+    q, k, v = inputs(size, keys=30)
+    context, _ = kernel(q, k, v, size, rescale_context=False)
+    assert named(ask((q, k, v), context)) == {f"online_context_stale_{size}"}
 
 
 def test_sinks_take_part_in_an_online_softmax():
@@ -110,6 +135,8 @@ def test_keys_of_zeros_that_count(keys, size, sinks):
 def test_every_size_has_its_names():
     names = {c.name for c in CONVENTIONS if c.topic in (topics.BLOCKS, topics.ONLINE_SOFTMAX)}
     kinds = ["last_block_of_{}_lost", "first_block_of_{}_lost", "zeros_to_{}_counted"]
-    kinds += [f"online_{what}_stale_{{}}" for what in ("sums", "context", "denominator")]
     sized = {kind.format(size) for kind in kinds for size in SIZES}
+    online = [f"online_{what}_stale_{{}}" for what in ("sums", "context", "denominator")]
+    online += ["online_own_maxima_{}", "online_divided_each_time_{}", "online_last_denominator_{}"]
+    sized |= {kind.format(size) for kind in online for size in ONLINE_SIZES}
     assert names == sized | {"last_key_lost", "first_key_lost"}

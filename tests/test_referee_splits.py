@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from referee_numpy import SEEDS, ask, draw, named, plain
 
-PARTS = [2, 4, 8]
+PARTS = [2, 3, 4, 8]
 
 
 def inputs(seed, keys=48):
@@ -14,7 +14,8 @@ def inputs(seed, keys=48):
 def parts_of(q, k, v, parts, keep=True):
     """Return the context and the lse of each part of the keys."""
     contexts, sums = [], []
-    for keys, values in zip(np.split(k, parts, 2), np.split(v, parts, 2), strict=True):
+    cuts = range(-(-k.shape[2] // parts), k.shape[2], -(-k.shape[2] // parts))
+    for keys, values in zip(np.split(k, cuts, 2), np.split(v, cuts, 2), strict=True):
         scores = q.astype("f8") @ keys.swapaxes(-1, -2) / np.sqrt(16)
         contexts.append(plain(q, keys, values))
         sums.append(np.log(np.exp(scores).sum(-1, keepdims=True)))
@@ -40,6 +41,12 @@ def test_parts_that_are_merged_by_their_lse_are_right(parts):
             "merged_in_base_2",
             lambda contexts, sums: (contexts * 2**sums).sum(0) / (2**sums).sum(0),
         ),
+        (
+            "merged_by_lse_of_base_2",
+            lambda contexts, sums: (
+                (contexts * np.exp(sums / np.log(2))).sum(0) / np.exp(sums / np.log(2)).sum(0)
+            ),
+        ),
         ("first_kept", lambda contexts, _: contexts[0]),
         ("last_kept", lambda contexts, _: contexts[-1]),
     ],
@@ -48,6 +55,15 @@ def test_parts_that_are_put_together_wrongly(seed, parts, name, merge):
     q, k, v = inputs(seed, keys=56)
     wrong = merge(*parts_of(q, k, v, parts))
     assert named(ask((q, k, v), wrong)) == {f"splits_of_{parts}_{name}"}
+
+
+@pytest.mark.parametrize("size", [8, 16])
+def test_blocks_that_are_averaged(size):
+    q, k, v = inputs(0, keys=9 * size + 1)
+    blocks = range(0, 9 * size + 1, size)
+    made = [plain(q, k[:, :, a : a + size], v[:, :, a : a + size]) for a in blocks]
+    wrong = np.mean(made, axis=0)
+    assert named(ask((q, k, v), wrong)) == {f"splits_of_blocks_of_{size}_averaged"}
 
 
 def longer(array, count):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attncli.referee.catalogue.alibi import ALIBI
 from attncli.referee.catalogue.attended import ATTENDED
 from attncli.referee.catalogue.axes import AXES
-from attncli.referee.catalogue.blocks import BLOCKS, ONLINE
+from attncli.referee.catalogue.blocks import BLOCKS
 from attncli.referee.catalogue.causal import CAUSAL
 from attncli.referee.catalogue.embeddings import EMBEDDINGS
 from attncli.referee.catalogue.fused_projection import FUSED
@@ -17,6 +17,7 @@ from attncli.referee.catalogue.hiding import HIDING, TOGETHER
 from attncli.referee.catalogue.inputs import INPUTS
 from attncli.referee.catalogue.mask import MASKS
 from attncli.referee.catalogue.norms import EMBEDDING_NORMS, OUTPUT_NORMS
+from attncli.referee.catalogue.online import ONLINE
 from attncli.referee.catalogue.output_projection import OUTPUT
 from attncli.referee.catalogue.outputs import LSE, SCORES, WEIGHTS
 from attncli.referee.catalogue.padding import BLIND_ROWS, PADDING

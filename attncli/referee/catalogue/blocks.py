@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +11,13 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import SIZES, with_zeros
 from attncli.referee.convention import Apply, Convention, with_rule
-from attncli.referee.stages import over_heads, softmax_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attncli.referee.recipe import Recipe
 
-__all__ = ["BLOCKS", "ONLINE"]
+__all__ = ["BLOCKS"]
 
 Array = npt.NDArray[Any]
 
@@ -113,75 +111,4 @@ BLOCKS = (
         fix="begin with key 0",
         shows="more than one key",
     ),
-)
-
-
-def _online(block: int, *, context: bool, total: bool) -> Apply:
-    """Make an `apply` that adds blocks up without rescaling what was added up before.
-
-    Parameters
-    ----------
-    block : int
-    context, total : bool
-        What is not rescaled: the sum of the values, the sum of the exponentials.
-    """
-
-    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
-        starts = np.arange(0, scores.shape[-1], block)
-        tops = np.maximum.accumulate(np.maximum.reduceat(scores, starts, axis=-1), axis=-1)
-        then = np.repeat(tops, block, axis=-1)[..., : scores.shape[-1]]
-        at_last = tops[..., -1:]
-        fresh, stale = _exponentials(scores, at_last), _exponentials(scores, then)
-        sum_ = (stale if total else fresh).sum(-1, keepdims=True)
-        if recipe.problem.sinks is not None:
-            sum_ = sum_ + _exponentials(over_heads(recipe.problem.sinks), at_last)
-        weights = (stale if context else fresh) / np.where(sum_ == 0, 1, sum_)
-        lse = np.log(sum_) + at_last if total else softmax_over(recipe, scores)[1][..., None]
-        return weights, lse[..., 0]
-
-    def apply(recipe: Recipe) -> Recipe | None:
-        return replace(recipe, softmax=softmax) if recipe.problem.shape[3] > block else None
-
-    return apply
-
-
-def _exponentials(scores: Array, shift: Array) -> Array:
-    powers: Array = np.exp(scores - np.where(np.isneginf(shift), 0, shift))
-    return powers
-
-
-def _rescaled(name: str, what: str, apply: Apply, size: int) -> Convention:
-    return Convention(
-        name=name,
-        topic=topics.ONLINE_SOFTMAX,
-        meaning=f"where a block of {size} keys raises the row's maximum, {what} not rescaled",
-        fix="multiply both sums with exp(old maximum − new maximum) before a block is added",
-        shows=f"rows whose largest score is not among the first {size} keys",
-        apply=apply,
-    )
-
-
-ONLINE = tuple(
-    convention
-    for size in SIZES
-    for convention in (
-        _rescaled(
-            f"online_sums_stale_{size}",
-            "what was added up before is",
-            _online(size, context=True, total=True),
-            size,
-        ),
-        _rescaled(
-            f"online_context_stale_{size}",
-            "the sum of the values is",
-            _online(size, context=True, total=False),
-            size,
-        ),
-        _rescaled(
-            f"online_denominator_stale_{size}",
-            "the denominator is",
-            _online(size, context=False, total=True),
-            size,
-        ),
-    )
 )
