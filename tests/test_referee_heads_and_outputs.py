@@ -266,3 +266,16 @@ def test_contexts_of_packed_heads_in_another_shape(seed, name, shaped):
     assert not report.passed
     assert named(report) == {name}
     assert named(check(shaped(right) + 1, problem, time_limit=0.5)) == set()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_strides_that_are_ignored(seed):
+    """As kernels do that take the pointer of a transposed tensor."""
+    q, k, v = draw(seed)
+
+    def misread(array):
+        return np.ascontiguousarray(array.transpose(0, 2, 1, 3)).reshape(array.shape)
+
+    wrong = plain(misread(q), misread(k), misread(v))
+    assert named(ask((q, k, v), wrong)) == {"strides_ignored"}
+    assert named(ask((q, k, v), plain(q, misread(k), misread(v)))) == {"strides_of_keys_ignored"}

@@ -111,3 +111,27 @@ def test_a_large_causal_problem_is_diagnosed_on_slices():
     assert named(ask((q, k, v), np.nan_to_num(wrong), causal=True)) == {"causal_inverted"}
     wrong = softmax(product(q, k) * (j <= i)) @ v
     assert named(ask((q, k, v), wrong, causal=True)) == {"causal_multiplied"}
+
+
+@pytest.mark.parametrize("number", [-3, -10])
+def test_hidden_scores_that_are_not_low_enough(number):
+    q, k, v = draw(0, *[(2, 2, L, 8)] * 3)
+    scores = q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8)
+    for rule in ("mask", "causal", "kv_lengths"):
+        options, seen = RULES[rule]
+        lowered = ask((q, k, v), softmax(np.where(seen, scores, scores + number)) @ v, **options)
+        assert named(lowered) == {"hidden_scores_lowered"}
+        assert f"adds about {number} to" in str(lowered)
+        put = ask((q, k, v), softmax(np.where(seen, scores, number)) @ v, **options)
+        assert named(put) == {"hidden_scores_set"}
+        assert f"set to about {number}, not" in str(put)
+
+
+def test_masks_that_are_added_one_by_one_leave_scores_in_rows_without_keys():
+    """−10,000 for each: what both hide lies lower than what only one does."""
+    q, k, v = draw(0, *[(2, 2, L, 8)] * 3)
+    pads = np.arange(L) >= np.array([0, 3])[:, None]
+    scores = q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8)
+    wrong = softmax(scores + np.where(TRIL, 0, -1e4) + np.where(pads[:, None, None], 0, -1e4)) @ v
+    report = ask((q, k, v), wrong, causal=True, key_padding_mask=pads)
+    assert named(report) == {"hidden_scores_lowered"}

@@ -136,3 +136,50 @@ def test_two_components_have_one_angle():
     q, k, v = draw(0, *[(1, 2, 6, 2)] * 3)
     wrong = plain(swapped_halves(q.astype("f8"), 0), swapped_halves(k.astype("f8"), 0), v)
     assert named(ask((q, k, v), wrong, rope="half")) == {"rope_sign_lost"}
+
+
+def stored(array, fmt):
+    """Round to a 16-bit format: float16 by NumPy, bfloat16 by the bits of float32."""
+    if fmt == "float16":
+        return np.asarray(array).astype("f2").astype("f8")
+    bits = np.asarray(array).astype("f4").view("u4")
+    near = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+    return near.view("f4").astype("f8")
+
+
+@pytest.mark.parametrize("fmt", ["bfloat16", "float16"])
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("rope_frequencies_in_bfloat16", "rope_frequencies_in_float16"),
+        ("rope_positions_in_bfloat16", "rope_positions_in_float16"),
+        ("rope_angles_in_bfloat16", "rope_angles_in_float16"),
+        ("rope_cosines_and_sines_in_bfloat16", "rope_cosines_and_sines_in_float16"),
+    ],
+)
+def test_what_a_rotation_is_made_of_is_rounded(names, pairing, fmt):
+    (name,) = (name for name in names if name.endswith(f"_{fmt}"))
+    first = 5001 if "positions" in name else 40
+    q, k, v = draw(0, *[(1, 2, 24, 16)] * 3)
+
+    def turned(x, start):
+        x = x.astype("f8")
+        frequencies, places = 10000.0 ** (-np.arange(8) / 8), np.arange(24.0) + start
+        if "frequencies" in name:
+            frequencies = stored(frequencies, fmt)
+        if "positions" in name:
+            places = stored(places, fmt)
+        angles = np.outer(places, frequencies)
+        angles = stored(angles, fmt) if "angles" in name else angles
+        parts = np.cos(angles), np.sin(angles)
+        cosine, sine = (stored(part, fmt) for part in parts) if "cosines" in name else parts
+        one, other = (x[..., :8], x[..., 8:]) if pairing == "half" else (x[..., ::2], x[..., 1::2])
+        made = one * cosine - other * sine, other * cosine + one * sine
+        if pairing == "half":
+            return np.concatenate(made, -1)
+        return np.stack(made, -1).reshape(x.shape)
+
+    wrong = plain(turned(q, first), turned(k, 0), v)
+    report = ask((q, k, v), wrong, rope=pairing, query_offset=first)
+    assert named(report) == {name}

@@ -42,6 +42,7 @@ from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weigh
 from attncli.referee.fitted.misplaced import misplaced_inputs, misplaced_outputs
 from attncli.referee.fitted.one_part import one_part
 from attncli.referee.fitted.quantities import QUANTITIES
+from attncli.referee.fitted.some_components import some_components
 from attncli.referee.fitted.unwritten import unwritten
 from attncli.referee.fitted.zeros_counted import zeros_counted
 
@@ -106,10 +107,18 @@ def _of_first(fitted: Callable[[Case, float], Convention | None]) -> Fitted:
     return lambda cases, deadline: fitted(cases[0], deadline)
 
 
+_OF_ONE: tuple[Callable[[Case, float], Convention | None], ...] = (
+    another_factor,
+    zeros_counted,
+    counted_keys,
+    some_components,
+    one_part,
+)
+
 # Made for the files.
 FITTED: tuple[Fitted, ...] = (
     *(_of_first(partial(another, quantity)) for quantity in QUANTITIES),
-    *map(_of_first, (another_factor, zeros_counted, counted_keys, one_part)),
+    *map(_of_first, _OF_ONE),
     dropout,
     output_dropout,
     strongest_keys,

@@ -48,10 +48,10 @@ def _flip(array: Array) -> Array:
     return array.transpose(0, 2, 1, 3)
 
 
-def _reread(problem: Problem, array: Array) -> Array:
+def _reread(problem: Problem, array: Array, *, back: bool = False) -> Array:
     """Reshape (…, sequence, heads, …) in memory as (…, heads, sequence, …), or the other way."""
     batch, heads, rows, width = array.shape
-    if _sequence_first(problem):
+    if _sequence_first(problem) is not back:
         return _flip(array).reshape(batch, heads, rows, width)
     return _flip(array.reshape(batch, rows, heads, width))
 
@@ -80,6 +80,19 @@ def _reshaped(where: Literal["in", "out", "both"]) -> Apply:
         if where != "out":
             recipe = vary(recipe, **of_inputs(problem, lambda array: _reread(problem, array)))
         return recipe if where == "in" else replace(recipe, finish=(*recipe.finish, _WRITE))
+
+    return apply
+
+
+def _strides_ignored(*names: str) -> Apply:
+    """Make an `apply` that reads transposed inputs in the order of their memory."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        if problem.shape[1] == 1 or problem.shape[2:] == (1, 1):
+            return None
+        made = of_inputs(problem, lambda array: _reread(problem, array, back=True))
+        return vary(recipe, **{name: made[name] for name in names})
 
     return apply
 
@@ -177,6 +190,22 @@ HEADS = (
         "inputs and context are reshaped between (L, H, D) and (H, L, D) instead of transposed",
         _reshaped("both"),
         fix=_CUT_FIX,
+        needs=_ALL,
+    ),
+    _head(
+        "strides_ignored",
+        "query, key and value, transposed between (L, H, D) and (H, L, D), are read in the order "
+        "of their memory: their strides are ignored",
+        _strides_ignored("query", "key", "value"),
+        fix="make them contiguous, or go by their strides",
+        needs=_ALL,
+    ),
+    _head(
+        "strides_of_keys_ignored",
+        "key and value, transposed between (S, G, D) and (G, S, D), are read in the order of "
+        "their memory: their strides are ignored",
+        _strides_ignored("key", "value"),
+        fix="make them contiguous, or go by their strides",
         needs=_ALL,
     ),
     _head(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from attncli.positions import rotate, rotation_angles
 from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.recipe import Recipe, vary
+from attncli.referee.rounding import PRECISIONS, Precision
 
 if TYPE_CHECKING:
     from attncli.problem import Rope
@@ -23,6 +24,7 @@ __all__ = ["ROPE_ROTATION"]
 Array = npt.NDArray[Any]
 # Rows (H, S, D), the position of each, and the rotary embedding.
 Turn = Callable[[Array, Array, "Rope"], Array]
+Rounded = Literal["frequencies", "positions", "angles", "cosines and sines"]
 # Whether a turn says anything of so many heads, of such a width.
 Sense = Callable[[int, int], bool]
 
@@ -112,10 +114,43 @@ def _cut_evenly(share: int) -> Sense:
     return lambda _, width: width % (2 * share) == 0
 
 
+def _rounded(what: Rounded, precision: Precision) -> Turn:
+    """Rotate by frequencies, positions, angles, or cosines and sines of a 16-bit format."""
+
+    def turn(rows: Array, positions: Array, rope: Rope) -> Array:
+        def stored(name: Rounded, array: Array) -> Array:
+            if name != what:
+                return array
+            with np.errstate(over="ignore"):  # far positions are beyond float16: NaN, as there
+                return precision.rounded(array).astype(np.float64)
+
+        frequencies = stored("frequencies", rope.of_width(rows.shape[-1]))
+        places = stored("positions", positions.astype(np.float64))
+        angles = stored("angles", np.multiply.outer(places, frequencies))
+        with np.errstate(invalid="ignore"):
+            cosine, sine = (stored("cosines and sines", f(angles)) for f in (np.cos, np.sin))
+        spread = _in_halves if rope.pairing == "half" else _in_turns
+        partners = _partners(rows, rope, -1)
+        return np.asarray(rows * spread(cosine, cosine) + partners * spread(sine, sine))
+
+    return turn
+
+
 _turn = partial(Convention, topic=topics.ROPE, shows="more than one position")
 
 
 ROPE_ROTATION = (
+    *(
+        _turn(
+            f"rope_{what.replace(' ', '_')}_in_{name}",
+            f"the {what} of the rotary embedding are rounded to {name}",
+            _turned_by(_rounded(what, PRECISIONS[name])),
+            fix="compute positions, frequencies and angles in float32, and round what is rotated",
+            shows="positions in the hundreds" if what == "positions" else "more than one position",
+        )
+        for name in ("bfloat16", "float16")
+        for what in get_args(Rounded)
+    ),
     _turn(
         "rope_angles_misplaced",
         "the angles of the rotary embedding are laid out for the other pairing",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attncli.referee.fitted.quantities import Quantity
     from attncli.referee.recipe import Recipe
 
-__all__ = ["another", "comparable", "fewest_digits"]
+__all__ = ["another", "comparable", "distance_of", "fewest_digits"]
 
 Array = npt.NDArray[Any]
 # The error falls to the right number on a straight line from either side: so far as float64 goes.
@@ -56,10 +56,10 @@ def another(quantity: Quantity, case: Case, deadline: float = math.inf) -> Conve
         return None
 
     def distance(number: float) -> float:
-        return _distance(case, quantity.put(case.recipe, number))
+        return distance_of(case, quantity.put(case.recipe, number))
 
     started = time.monotonic()
-    before = _distance(case, case.recipe)
+    before = distance_of(case, case.recipe)
     now = time.monotonic()
     # So often about is a case evaluated.
     times = len(quantity.multiples) + _NARROWED + 10
@@ -134,7 +134,7 @@ def _narrowed(distance: Callable[[float], float], multiple: float, before: float
     return (low + high) / 2
 
 
-def _distance(case: Case, recipe: Recipe) -> float:
+def distance_of(case: Case, recipe: Recipe) -> float:
     """Return how far the files lie from what a recipe makes, relative to their own size."""
     outputs = evaluate(recipe, products=case.products)
     total = 0.0

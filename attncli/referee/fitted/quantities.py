@@ -116,6 +116,22 @@ def _with_left(recipe: Recipe, left: float) -> Recipe:
     return with_rule(recipe, "window", band(problem, window=both))
 
 
+def _lowered(recipe: Recipe, score: float) -> Recipe:
+    """Return the recipe in which each rule adds a number to the scores that it hides."""
+    rules = {name: rule for name, rule in recipe.rules.items() if name != "query_lengths"}
+    lower = sum((np.where(rule, 0.0, score) for rule in rules.values()), np.zeros((1, 1, 1, 1)))
+    kept = {name: rule for name, rule in recipe.rules.items() if name not in rules}
+    terms = {**recipe.terms, "lower": lower}
+    return replace(recipe, rules=kept, terms=terms, order=(*recipe.order, "lower"))
+
+
+def _hides(problem: Problem) -> float | None:
+    """Return a number to begin with, where a rule may hide keys."""
+    visible = problem.visible
+    rules = (visible.mask, visible.key_padding, visible.kv_lengths, visible.window)
+    return -10.0 if visible.causal or any(rule is not None for rule in rules) else None
+
+
 def _times(term: str) -> Callable[[Recipe, float], Recipe]:
     def put(recipe: Recipe, factor: float) -> Recipe:
         return replace(recipe, terms={**recipe.terms, term: recipe.terms[term] * factor})
@@ -240,6 +256,26 @@ QUANTITIES = (
         shows="more keys than the window holds",
         option=lambda reach, _: f"--window {shortest(reach)}",
         whole=True,
+    ),
+    Quantity(
+        name="hidden_scores_lowered",
+        topic=topics.HIDING,
+        right=_hides,
+        put=_lowered,
+        meaning=lambda found, _: (
+            f"each mask adds about {found} to the scores that it hides, which is not enough"
+        ),
+        fix="set hidden scores to −inf, before the softmax",
+        shows="any hidden key",
+    ),
+    Quantity(
+        name="hidden_scores_set",
+        topic=topics.HIDING,
+        right=_hides,
+        put=lambda recipe, score: replace(recipe, fill=score),
+        meaning=lambda found, _: f"hidden scores are set to about {found}, not to −inf",
+        fix="set hidden scores to −inf, before the softmax",
+        shows="any hidden key",
     ),
     Quantity(
         name="another_alibi_factor",
