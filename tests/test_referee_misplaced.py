@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from process import long_but
-from referee_numpy import SEEDS, ask, draw, named, plain
+from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 
 SHAPE = (3, 4, 10, 8)
 
@@ -39,7 +39,7 @@ def test_heads_and_batch_entries_that_are_exchanged_in_memory():
     inputs = draw(0, *[SHAPE] * 3)
     wrong = plain(*inputs).reshape(4, 3, 10, 8).swapaxes(0, 1)
     convention = told(ask(inputs, wrong))
-    assert "head 1 of batch entry 0 is head 3 of entry 0" in convention.meaning
+    assert "head 1 of batch entry 0 is head 3 of batch entry 0" in convention.meaning
     assert "; and " in convention.meaning
 
 
@@ -68,3 +68,26 @@ def test_heads_of_nobody_have_no_name():
     wrong = plain(*inputs)
     wrong[1, 2] = np.random.default_rng(0).normal(size=(10, 8))
     assert named(ask(inputs, wrong)) == set()
+
+
+def test_masks_of_another_entry():
+    """Heads come first in memory, and each entry's mask is repeated for neighbours instead."""
+    inputs = draw(0, *[SHAPE] * 3)
+    mask = np.random.default_rng(0).random((3, 1, 10, 10)) < 0.7
+    wrong = plain(*inputs, np.repeat(mask[:, 0], 4, 0).reshape(4, 3, 10, 10).swapaxes(0, 1))
+    convention = told(ask(inputs, wrong, mask=mask))
+    assert convention.name == "inputs_misplaced"
+    assert "head 2 of batch entry 0 reads the mask of batch entry 1;" in convention.meaning
+
+
+def test_biases_and_slopes_of_other_heads():
+    q, k, v = inputs = draw(0, *[SHAPE] * 3)
+    bias = np.random.default_rng(0).normal(size=(4, 10, 10))
+    scores = q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8)
+    order = [0, 3, 2, 1]
+    words = "head 1 reads the bias of head 3; head 3 reads the bias of head 1"
+    assert words in told(ask(inputs, softmax(scores + bias[order]) @ v, bias=bias)).meaning
+    slopes = np.array([0.1, 0.7, 0.3, 0.2])
+    apart = np.abs(np.arange(10)[:, None] - np.arange(10))
+    wrong = softmax(scores - slopes[order][:, None, None] * apart) @ v
+    assert words.replace("bias", "slopes") in told(ask(inputs, wrong, alibi_slopes=slopes)).meaning

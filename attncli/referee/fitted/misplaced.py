@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.referee import topics
-from attncli.referee.convention import Convention
+from attncli.referee.convention import Convention, with_rule
 from attncli.referee.evaluation import evaluate
 from attncli.referee.fitted.another_number import comparable
 from attncli.referee.fitted.found_weights import canonical_file
@@ -19,7 +20,7 @@ from attncli.referee.recipe import vary
 from attncli.referee.stages import shared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from attncli.problem import Problem
     from attncli.referee.case import Case
@@ -35,7 +36,6 @@ _WHOLE: frozenset[Need] = frozenset({"batch", "heads"})
 _MOST_HEADS, _MOST_NUMBERS = 128, 64
 # Evaluations of a problem: one for each way to move batch entries and heads.
 _MOST_MOVES = 64
-_SIDES = (("key", "value"), ("key",), ("value",))
 _NAMED = 4
 
 
@@ -55,7 +55,9 @@ class _Places(NamedTuple):
             yield from ((f"batch entry {b}", f"batch entry {self.batch[b, 0]}") for b in moved)
         else:
             for b, h in np.argwhere((self.batch != own.batch) | (self.head != own.head)):
-                there = f"head {self.head[b, h]} of entry {self.batch[b, h]}"
+                there = f"batch entry {self.batch[b, h]}"
+                if own.head.any():
+                    there = f"head {self.head[b, h]} of {there}"
                 yield f"head {h} of batch entry {b}", there
 
 
@@ -125,7 +127,7 @@ def _nearest(file: Array, right: Array, error: float) -> _Places | None:
 
 
 def misplaced_inputs(case: Case) -> Convention | None:
-    """Return the convention that heads read keys or values of others.
+    """Return the convention that heads read keys, values, masks or terms of others.
 
     Parameters
     ----------
@@ -135,80 +137,117 @@ def misplaced_inputs(case: Case) -> Convention | None:
     Returns
     -------
     Convention or None
-        None where all read their own, or what one reads are no keys and values of the problem.
+        None where all read their own, or what one reads is nothing of the problem.
     """
-    name, problem = _judged(case), case.recipe.problem
-    moves = problem.key.shape[0] * problem.key.shape[1]
-    if name is None or not 1 < moves <= _MOST_MOVES:
+    name = _judged(case)
+    if name is None or canonical_file(case, name).shape != case.right[name].shape:
         return None
-    for sides in _SIDES:
-        if problem.value is None and "value" in sides:
-            continue
-        convention = _misplaced(case, name, sides)
-        if convention is not None:
-            return convention
-    return None
+    found = (_misplaced(case, name, source) for source in _sources(case.recipe))
+    return next((convention for convention in found if convention is not None), None)
 
 
-def _misplaced(case: Case, name: str, sides: tuple[str, ...]) -> Convention | None:
-    problem = case.recipe.problem
-    file = canonical_file(case, name)
-    if file.shape != case.right[name].shape:
-        return None
-    batch, heads = problem.shape[:2]
-    own = _own(problem)
-    best = np.full((batch, heads), np.inf)
+class _Source(NamedTuple):
+    """Something that each head of each batch entry reads.
+
+    Attributes
+    ----------
+    name : str
+    shape : (int, int)
+        Of how many batch entries and heads there is one.
+    read : callable
+        The recipe in which each reads that of another.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    read: Callable[[Recipe, _Places], Recipe]
+
+    def own(self, problem: Problem) -> _Places:
+        """Return what each head should read."""
+        batches, heads = np.indices(problem.shape[:2])
+        entries, groups = self.shape
+        return _Places(batches % entries, heads // (problem.shape[1] // groups))
+
+
+def _sources(recipe: Recipe) -> Iterator[_Source]:
+    problem = recipe.problem
+    sides = (("key", "value"), ("key",), ("value",)) if problem.value is not None else (("key",),)
+    given = [
+        *(
+            _Source(" and ".join(f"{n}s" for n in names), problem.key.shape[:2], _read_of(*names))
+            for names in sides
+        ),
+        *(_Source(n, r.shape[:2], _read_rule(n)) for n, r in recipe.rules.items() if n == "mask"),
+        *(
+            _Source({"alibi": "slopes"}.get(n, n), term.shape[:2], _read_term(n))
+            for n, term in recipe.terms.items()
+        ),
+    ]
+    return (source for source in given if 1 < math.prod(source.shape) <= _MOST_MOVES)
+
+
+def _misplaced(case: Case, name: str, source: _Source) -> Convention | None:
+    problem, file = case.recipe.problem, canonical_file(case, name)
+    own = source.own(problem)
+    best = np.full(problem.shape[:2], np.inf)
     places = _Places(own.batch.copy(), own.head.copy())
-    entries, groups = problem.key.shape[:2]
+    entries, groups = source.shape
     for by, over in product(range(entries), range(groups)):
         tried = _Places((own.batch + by) % entries, (own.head + over) % groups)
-        made = evaluate(_reading(case.recipe, tried, sides))[name]
+        made = evaluate(source.read(case.recipe, tried))[name]
         with np.errstate(invalid="ignore"):
             apart = np.abs(made - file).max(axis=(2, 3))
         nearer = apart < best
         best = np.where(nearer, apart, best)
         for mine, other in zip(places, tried, strict=True):
             np.copyto(mine, other, where=nearer)
-    words = _told(places.pairs(own), f"reads the {' and '.join(f'{s}s' for s in sides)} of")
+    words = _told(places.pairs(own), f"reads the {source.name} of")
     if not words or (best > case.recipe.resolution).any():
         return None
+    shared_by_heads = 1 < groups < problem.shape[1]
     return Convention(
         "inputs_misplaced",
         f"heads or batch entries read what belongs to others: {words}"
-        + (" (counted in heads of the keys)" if problem.key.shape[1] < heads else ""),
-        lambda recipe: _reading(recipe, places, sides),
+        + (" (counted in heads of the keys)" if shared_by_heads else ""),
+        lambda recipe: source.read(recipe, places),
         topic=topics.HEADS,
-        fix="give each batch entry its own keys and values, and each group of heads its own head "
-        "of them",
+        fix=f"let each head of each batch entry read its own {source.name}",
         shows="more than one batch entry or head",
         needs=_WHOLE,
     )
 
 
-def _own(problem: Problem) -> _Places:
-    """Return the batch entry and the head of the keys that each head reads."""
-    batches, heads = np.indices(problem.shape[:2])
-    entries, groups = problem.key.shape[:2]
-    return _Places(batches % entries, heads // (problem.shape[1] // groups))
+def _read_of(*sides: str) -> Callable[[Recipe, _Places], Recipe]:
+    """Make the recipe in which each head reads the keys or values of another."""
 
+    def read(recipe: Recipe, places: _Places) -> Recipe:
+        problem = recipe.problem
+        changed = {}
+        for name, array in (("key", problem.key), ("value", problem.value)):
+            if array is None:
+                continue
+            wide = widen(array, np.float64)
+            # All heads have their own now.
+            changed[name] = wide[places] if name in sides else _each(problem, wide)
+        return vary(recipe, **changed)
 
-def _reading(recipe: Recipe, places: _Places, sides: tuple[str, ...]) -> Recipe:
-    """Return the recipe in which each head reads the keys or values of another."""
-    problem = recipe.problem
-    changed = {}
-    for name, array in (("key", problem.key), ("value", problem.value)):
-        if array is None:
-            continue
-        wide = widen(array, np.float64)
-        # All heads have their own now.
-        changed[name] = wide[places] if name in sides else _each(problem, wide)
-    return vary(recipe, **changed)
+    return read
 
 
 def _each(problem: Problem, array: Array) -> Array:
     batch = problem.shape[0]
     each = shared(problem, array)
     return np.broadcast_to(each, (batch, *each.shape[1:]))
+
+
+def _read_rule(name: str) -> Callable[[Recipe, _Places], Recipe]:
+    return lambda recipe, places: with_rule(recipe, name, recipe.rules[name][places])
+
+
+def _read_term(name: str) -> Callable[[Recipe, _Places], Recipe]:
+    return lambda recipe, places: replace(
+        recipe, terms={**recipe.terms, name: recipe.terms[name][places]}
+    )
 
 
 def _judged(case: Case) -> str | None:
