@@ -91,3 +91,24 @@ def test_biases_and_slopes_of_other_heads():
     apart = np.abs(np.arange(10)[:, None] - np.arange(10))
     wrong = softmax(scores - slopes[order][:, None, None] * apart) @ v
     assert words.replace("bias", "slopes") in told(ask(inputs, wrong, alibi_slopes=slopes)).meaning
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_rows_of_the_output(causal):
+    inputs = draw(0, *[SHAPE] * 3)
+    right = plain(*inputs, np.tri(10, dtype=bool) if causal else True)
+    late = told(ask(inputs, np.roll(right, 1, axis=2), causal=causal))
+    assert late.name == "rows_misplaced"
+    assert late.meaning.endswith("each is that of the query 1 before it, the ends joined")
+    early = told(ask(inputs, np.roll(right, -2, axis=2), causal=causal))
+    assert early.meaning.endswith("each is that of the query 2 after it, the ends joined")
+    striped = right.reshape(3, 4, 2, 5, 8).swapaxes(2, 3).reshape(right.shape)
+    words = "in the file row 1 is row 5; row 2 is row 1; row 3 is row 6; row 4 is row 2; and 4 more"
+    assert words in told(ask(inputs, striped, causal=causal)).meaning
+
+
+def test_rows_that_move_by_head_have_no_common_name():
+    inputs = draw(0, *[SHAPE] * 3)
+    wrong = plain(*inputs)
+    wrong[0, 1] = wrong[0, 1, ::-1]
+    assert named(ask(inputs, wrong)) == set()

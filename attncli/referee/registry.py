@@ -39,7 +39,8 @@ from attncli.referee.fitted.another_mask import another_mask, strongest_keys
 from attncli.referee.fitted.another_number import another
 from attncli.referee.fitted.counted_keys import counted_keys
 from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weights
-from attncli.referee.fitted.misplaced import misplaced_inputs, misplaced_outputs
+from attncli.referee.fitted.misplaced_inputs import misplaced_inputs
+from attncli.referee.fitted.misplaced_outputs import misplaced_outputs, misplaced_rows
 from attncli.referee.fitted.one_part import one_part
 from attncli.referee.fitted.quantities import QUANTITIES
 from attncli.referee.fitted.some_components import some_components
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from attncli.referee.case import Case
-    from attncli.referee.convention import Convention
+    from attncli.referee.convention import Convention, Need
 
     # Cases and a deadline in, a convention out, or None.
     Fitted = Callable[[Sequence[Case], float], Convention | None]
@@ -125,8 +126,12 @@ FITTED: tuple[Fitted, ...] = (
     unwritten,
 )
 
-# Made for files that hold all batch entries and heads.
-FITTED_WHOLE = (misplaced_outputs, misplaced_inputs)
+# Made for files that hold some axes whole.
+FITTED_WHOLE: tuple[tuple[frozenset[Need], Callable[[Case], Convention | None]], ...] = (
+    (frozenset({"batch", "heads"}), misplaced_outputs),
+    (frozenset({"batch", "heads"}), misplaced_inputs),
+    (frozenset({"rows"}), misplaced_rows),
+)
 
 # Made of everything that the weights of the files show: they explain much, but say little.
 SHOWN: tuple[Callable[[Sequence[Case]], Convention | None], ...] = (another_mask, zeroed_weights)

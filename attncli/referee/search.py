@@ -134,8 +134,8 @@ class Search:
         if time.monotonic() > self.deadline or not cases:
             return []
         made = [fitted(cases, self.deadline) for fitted in FITTED]
-        whole = self.cases.of(frozenset({"batch", "heads"}))
-        made += [fitted(whole[0]) for fitted in FITTED_WHOLE if whole]
+        for needs, fitted in FITTED_WHOLE:
+            made += [fitted(case) for case in self.cases.of(needs)[:1]]
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
     def _shown(self) -> list[tuple[Fit, Group]]:

@@ -1,0 +1,157 @@
+"""Keys, values, masks and terms of one head or batch entry that another one reads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import widen
+from attncli.referee import topics
+from attncli.referee.convention import Convention, with_rule
+from attncli.referee.evaluation import evaluate
+from attncli.referee.fitted.found_weights import canonical_file
+from attncli.referee.fitted.places import Places, judged, told
+from attncli.referee.recipe import vary
+from attncli.referee.stages import shared
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from attncli.problem import Problem
+    from attncli.referee.case import Case
+    from attncli.referee.recipe import Recipe
+
+__all__ = ["misplaced_inputs"]
+
+Array = npt.NDArray[Any]
+# Evaluations of a problem: one for each way to move batch entries and heads.
+_MOST_MOVES = 64
+
+
+def misplaced_inputs(case: Case) -> Convention | None:
+    """Return the convention that heads read keys, values, masks or terms of others.
+
+    Parameters
+    ----------
+    case : Case
+        With all batch entries and heads, small enough to be evaluated.
+
+    Returns
+    -------
+    Convention or None
+        None where all read their own, or what one reads is nothing of the problem.
+    """
+    name = judged(case)
+    if name is None or canonical_file(case, name).shape != case.right[name].shape:
+        return None
+    found = (_misplaced(case, name, source) for source in _sources(case.recipe))
+    return next((convention for convention in found if convention is not None), None)
+
+
+class _Source(NamedTuple):
+    """Something that each head of each batch entry reads.
+
+    Attributes
+    ----------
+    name : str
+    shape : (int, int)
+        Of how many batch entries and heads there is one.
+    read : callable
+        The recipe in which each reads that of another.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    read: Callable[[Recipe, Places], Recipe]
+
+    def own(self, problem: Problem) -> Places:
+        """Return what each head should read."""
+        batches, heads = np.indices(problem.shape[:2])
+        entries, groups = self.shape
+        return Places(batches % entries, heads // (problem.shape[1] // groups))
+
+
+def _sources(recipe: Recipe) -> Iterator[_Source]:
+    problem = recipe.problem
+    sides = (("key", "value"), ("key",), ("value",)) if problem.value is not None else (("key",),)
+    given = [
+        *(
+            _Source(" and ".join(f"{n}s" for n in names), problem.key.shape[:2], _read_of(*names))
+            for names in sides
+        ),
+        *(_Source(n, r.shape[:2], _read_rule(n)) for n, r in recipe.rules.items() if n == "mask"),
+        *(
+            _Source({"alibi": "slopes"}.get(n, n), term.shape[:2], _read_term(n))
+            for n, term in recipe.terms.items()
+        ),
+    ]
+    return (source for source in given if 1 < math.prod(source.shape) <= _MOST_MOVES)
+
+
+def _misplaced(case: Case, name: str, source: _Source) -> Convention | None:
+    problem, file = case.recipe.problem, canonical_file(case, name)
+    own = source.own(problem)
+    best = np.full(problem.shape[:2], np.inf)
+    places = Places(own.batch.copy(), own.head.copy())
+    entries, groups = source.shape
+    for by, over in product(range(entries), range(groups)):
+        tried = Places((own.batch + by) % entries, (own.head + over) % groups)
+        made = evaluate(source.read(case.recipe, tried))[name]
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(made - file).max(axis=(2, 3))
+        nearer = apart < best
+        best = np.where(nearer, apart, best)
+        for mine, other in zip(places, tried, strict=True):
+            np.copyto(mine, other, where=nearer)
+    words = told(places.pairs(own), f"reads the {source.name} of")
+    if not words or (best > case.recipe.resolution).any():
+        return None
+    shared_by_heads = 1 < groups < problem.shape[1]
+    return Convention(
+        "inputs_misplaced",
+        f"heads or batch entries read what belongs to others: {words}"
+        + (" (counted in heads of the keys)" if shared_by_heads else ""),
+        lambda recipe: source.read(recipe, places),
+        topic=topics.HEADS,
+        fix=f"let each head of each batch entry read its own {source.name}",
+        shows="more than one batch entry or head",
+        needs=frozenset({"batch", "heads"}),
+    )
+
+
+def _read_of(*sides: str) -> Callable[[Recipe, Places], Recipe]:
+    """Make the recipe in which each head reads the keys or values of another."""
+
+    def read(recipe: Recipe, places: Places) -> Recipe:
+        problem = recipe.problem
+        changed = {}
+        for name, array in (("key", problem.key), ("value", problem.value)):
+            if array is None:
+                continue
+            wide = widen(array, np.float64)
+            # All heads have their own now.
+            changed[name] = wide[places] if name in sides else _each(problem, wide)
+        return vary(recipe, **changed)
+
+    return read
+
+
+def _each(problem: Problem, array: Array) -> Array:
+    batch = problem.shape[0]
+    each = shared(problem, array)
+    return np.broadcast_to(each, (batch, *each.shape[1:]))
+
+
+def _read_rule(name: str) -> Callable[[Recipe, Places], Recipe]:
+    return lambda recipe, places: with_rule(recipe, name, recipe.rules[name][places])
+
+
+def _read_term(name: str) -> Callable[[Recipe, Places], Recipe]:
+    return lambda recipe, places: replace(
+        recipe, terms={**recipe.terms, name: recipe.terms[name][places]}
+    )
