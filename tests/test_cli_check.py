@@ -48,7 +48,7 @@ def test_a_wrong_file_is_exit_code_1_and_named(judged: Path) -> None:
     lines = ran.text.splitlines()
     assert lines[0] == "context: MISMATCH (float64, shape (2, 2))"
     assert "diagnosis: one explanation makes the numbers agree" in lines
-    assert "    attncli reproduces the mistake with: --scale 1" in lines
+    assert "    to reproduce the mistake with attncli: --scale 1" in lines
     assert all(line == line.rstrip() for line in lines)
 
 

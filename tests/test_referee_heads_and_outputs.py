@@ -279,3 +279,31 @@ def test_strides_that_are_ignored(seed):
     wrong = plain(misread(q), misread(k), misread(v))
     assert named(ask((q, k, v), wrong)) == {"strides_ignored"}
     assert named(ask((q, k, v), plain(q, misread(k), misread(v)))) == {"strides_of_keys_ignored"}
+
+
+def test_an_input_given_as_the_output():
+    q, k, v = draw(0)
+    for name, array in (("query", q), ("key", k), ("value", v)):
+        report = ask((q, k, v), array)
+        assert named(report) == {f"context_is_{name}"}
+        assert f"the file holds the {name}, which was given" in str(report)
+    assert {f"context_is_{name}" for name in ("query", "key", "value")} == {
+        "context_is_query",
+        "context_is_key",
+        "context_is_value",
+    }
+
+
+def test_a_transposed_matrix_is_called_so():
+    q, k, v = draw(0, *[(5, 3)] * 3)
+    report = ask((q, k, v), plain(q, k, v).T)
+    assert "each matrix in the file is transposed" in str(report)
+
+
+def test_what_anybody_may_do_comes_before_what_kernels_do():
+    """Of four keys, each a part of its own, merged by 2^lse: a softmax of powers of 2."""
+    q, k, v = draw(0, *[(4, 3)] * 3)
+    powers = np.exp2(scaled(q, k))
+    report = ask((q, k, v), powers / powers.sum(-1, keepdims=True) @ v)
+    assert report.diagnosis.explanations[0].name == "softmax_base_2"
+    assert "splits_of_4_merged_in_base_2" in named(report)

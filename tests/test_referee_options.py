@@ -187,8 +187,8 @@ def test_two_options_that_contradict_each_other_are_none():
 @pytest.mark.parametrize(
     ("keep", "words"),
     [
-        (True, "attncli reproduces both mistakes with: --scale 1; leave --causal out\n"),
-        (J <= I + 1, "attncli reproduces one of the two mistakes with: --scale 1\n"),
+        (True, "to reproduce both mistakes with attncli: --scale 1; leave --causal out\n"),
+        (J <= I + 1, "to reproduce one of the two mistakes with attncli: --scale 1\n"),
     ],
 )
 def test_how_much_the_options_reproduce_is_said(keep, words):

@@ -67,7 +67,7 @@ def test_an_empty_line_parts_the_diagnosis_from_a_wrong_shape():
 
 
 def test_an_option_that_reproduces_a_mistake_does_not_read_as_its_repair(mismatch):
-    assert "attncli reproduces the mistake with: --scale 1\n" in str(mismatch)
+    assert "to reproduce the mistake with attncli: --scale 1\n" in str(mismatch)
 
 
 def test_labels_are_text_not_markup(mismatch):

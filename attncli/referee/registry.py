@@ -19,7 +19,7 @@ from attncli.referee.catalogue.mask import MASKS
 from attncli.referee.catalogue.norms import EMBEDDING_NORMS, OUTPUT_NORMS
 from attncli.referee.catalogue.online import ONLINE
 from attncli.referee.catalogue.output_projection import OUTPUT
-from attncli.referee.catalogue.outputs import LSE, SCORES, WEIGHTS
+from attncli.referee.catalogue.outputs import GIVEN, LSE, SCORES, WEIGHTS
 from attncli.referee.catalogue.padding import BLIND_ROWS, PADDING
 from attncli.referee.catalogue.positions import POSITIONS
 from attncli.referee.catalogue.products import PRODUCTS
@@ -96,6 +96,7 @@ CONVENTIONS = (
     *OUTPUT,
     *RESIDUAL,
     *OUTPUT_NORMS,
+    *GIVEN,
     *LSE,
     *WEIGHTS,
     *SCORES,

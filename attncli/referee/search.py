@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from attncli.referee import topics
 from attncli.referee.case import Case, Cases, Question
 from attncli.referee.convention import Convention, Need
 from attncli.referee.fit import Fit, agrees, fit, leaves_less, may_agree
@@ -35,6 +36,7 @@ _BITS_FOR_FITTED = 100.0
 # An explanation this many times worse than the best is not equally good.
 _EQUALLY_GOOD = 1.5
 _ROUNDING = 0.05
+_OF_KERNELS = {topics.BLOCKS, topics.ONLINE_SOFTMAX, topics.SPLITS}
 
 
 @dataclass(frozen=True)
@@ -298,4 +300,6 @@ def _best(found: list[tuple[Fit, Group]]) -> list[tuple[Fit, Group]]:
     if not found:
         return []
     most = _EQUALLY_GOOD * found[0][0].rms + _ROUNDING
-    return [item for item in found if item[0].rms <= most]
+    best = [item for item in found if item[0].rms <= most]
+    # Of those about as good, kernels' mistakes come after those that anybody may make.
+    return sorted(best, key=lambda item: any(c.topic in _OF_KERNELS for c in item[1]))

@@ -27,6 +27,7 @@ __all__ = [
     "EMBEDDING_NORM",
     "FACTOR",
     "FUSED_PROJECTION",
+    "GIVEN",
     "HEADS",
     "HIDING",
     "INPUTS",
@@ -167,6 +168,8 @@ RESIDUAL = Topic()
 OUTPUT_NORM = Topic(part_of=RESIDUAL, outputs=_CONTEXT, alone=True)
 
 # How the outputs are written.
+# The file is no output at all.
+GIVEN = Topic(outputs=_CONTEXT, alone=True)
 LSE = Topic(outputs=frozenset({"lse"}))
 WEIGHTS = Topic(outputs=frozenset({"weights"}))
 SCORES = Topic(outputs=frozenset({"scores", "raw", "capped"}))

@@ -32,6 +32,8 @@ _WEIGHT_AXES = (
     ("key", "keys"),
 )
 _COUNTS = ("none", "one", "two", "three")
+# What is left beside these is what a narrower format rounds by.
+_ROUNDED = ("computed_in_half", "computed_in_float32")
 
 
 def report_lines(report: CheckReport) -> Iterator[str]:
@@ -196,10 +198,11 @@ def _explanation_lines(explanation: Cause) -> Iterator[str]:
         yield f"    fix: {convention.fix}"
     if explanation.options:
         which = _reproduced(explanation)
-        yield f"    attncli reproduces {which} with: {'; '.join(explanation.options)}"
+        yield f"    to reproduce {which} with attncli: {'; '.join(explanation.options)}"
     if explanation.fails_at:
         yield f"    it does not explain everything: it fails at {explanation.fails_at}"
-    yield f"    remaining error in {', '.join(explanation.outputs)}: {explanation.error:.3g}"
+    left = f"    remaining error in {', '.join(explanation.outputs)}: {explanation.error:.3g}"
+    yield left + (", by rounding" if explanation.conventions[-1].name in _ROUNDED else "")
 
 
 def _reproduced(explanation: Cause) -> str:

@@ -65,15 +65,23 @@ def _name(order: tuple[int, ...]) -> str:
 
 def _permutations() -> Iterator[Convention]:
     for order in permutations(range(4)):
-        words = ", ".join("BHL·"[axis] for axis in order)
         yield _axes_as(
-            name=_name(order),
-            meaning=f"the numbers are right, but the file has its axes in the order ({words}), "
-            "· being the width, or the keys; B and H where there are such",
+            _name(order),
+            _order_words(order),
+            _permuted(order),
             fix="transpose the result before it is written",
             shows="axes of different length",
-            apply=_permuted(order),
         )
+
+
+def _order_words(order: tuple[int, ...]) -> str:
+    if order == (0, 1, 3, 2):
+        return "the numbers are right, but each matrix in the file is transposed"
+    words = ", ".join("BHL·"[axis] for axis in order)
+    return (
+        f"the numbers are right, but the file has its axes in the order ({words}), "
+        "· being the width, or the keys; B and H where there are such"
+    )
 
 
 def _average(recipe: Recipe) -> Recipe | None:

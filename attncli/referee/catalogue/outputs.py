@@ -19,7 +19,7 @@ from attncli.referee.recipe import Outputs, Recipe, vary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LSE", "SCORES", "WEIGHTS"]
+__all__ = ["GIVEN", "LSE", "SCORES", "WEIGHTS"]
 
 Array = npt.NDArray[Any]
 
@@ -90,6 +90,35 @@ LSE = (
         "the lse has the wrong sign",
         _lse_as(lambda _, outputs: -outputs["lse"]),
     ),
+)
+
+
+def _of_input(name: str) -> Apply:
+    """Make an `apply` that gives an input out as the context, where it has its shape."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem, whole = recipe.problem, getattr(recipe.whole, name)
+        shape = None if whole is None else (*recipe.whole.shape[:3], whole.shape[3])
+        if whole is None or whole.shape != shape or problem.output is not None:
+            return None
+        rows = slice(None) if name == "query" else slice(recipe.start, None)
+        given = getattr(problem, name)[:, :, rows][:, :, : problem.shape[2]]
+        return _finished(lambda _, outputs: {**outputs, "context": given})(recipe)
+
+    return apply
+
+
+GIVEN = tuple(
+    Convention(
+        f"context_is_{name}",
+        f"the file holds the {name}, which was given, not the context",
+        _of_input(name),
+        topic=topics.GIVEN,
+        fix="give the file with the output (--expect)",
+        shows="almost any input",
+        late=True,
+    )
+    for name in ("query", "key", "value")
 )
 
 
