@@ -210,6 +210,18 @@ def test_two_outputs_that_were_named_are_not_cut_to_one(
     assert not Path("c.tsv").exists()
 
 
+def test_figures_go_into_csv_and_tsv(tutorial: Path, attncli: Run) -> None:
+    lines = attncli("compute", *FILES, "--show", "stats", "-f", "csv").good().text.splitlines()
+    assert lines[0].startswith("queries,left_out,entropy")
+    assert lines[1].startswith("2,0,")
+    attncli("compute", *FILES, "--show", "weights", "--save", "top=top.tsv").good()
+    rows = [line.split("\t") for line in Path("top.tsv").read_text().splitlines()]
+    assert rows[0] == ["query", "rank", "key_index", "key_weight"]
+    assert [row[:3] for row in rows[1:4]] == [["0", "1", "0"], ["0", "2", "1"], ["0", "3", "2"]]
+    ran = attncli("compute", *FILES, "--show", "stats,top", "-f", "csv")
+    assert (ran.code, ran.messages[1]) == (2, "hint: name one, or use json or yaml")
+
+
 def test_packed_contexts_that_are_left_out_are_told(folder: Path, attncli: Run) -> None:
     np.save("x.npy", np.ones((20, 3, 8)))
     line = ["compute", "x.npy", "x.npy", "x.npy", "--heads", "2", "--show", "context"]

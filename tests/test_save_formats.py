@@ -1,5 +1,6 @@
 """Every format gives back the very numbers that were saved."""
 
+import csv
 import io
 import json
 import struct
@@ -378,3 +379,39 @@ def test_a_refused_result_leaves_the_old_file(name, tmp_path):
         save(str(target), bad)
     assert target.read_bytes() == b"old"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+# --- lists of figures -----------------------------------------------------------------------
+
+
+def test_figures_are_a_table_with_a_header():
+    figures = [
+        {"batch": None, "head": 0, "entropy": 0.1 + 0.2, "distance": None},
+        {"batch": None, "head": 1, "entropy": None, "distance": 1e-300},
+    ]
+    text = encoded(Results({}, extra={"stats": figures}), "csv").decode()
+    assert text == "head,entropy,distance\n0,0.30000000000000004,\n1,,1e-300\n"
+
+
+def test_a_list_in_a_figure_has_a_line_for_each_of_its_items():
+    rows = [
+        {
+            "query": 0,
+            "label": "a\tb",
+            "keys": [{"index": 2, "weight": 0.75}, {"index": 0, "weight": 0.25}],
+        },
+        {"query": 1, "label": 'say "c"', "keys": []},
+    ]
+    text = encoded(Results({}, extra={"top": rows}), "tsv").decode()
+    assert list(csv.reader(text.splitlines(), delimiter="\t")) == [
+        ["query", "label", "rank", "key_index", "key_weight"],
+        ["0", "a\tb", "1", "2", "0.75"],
+        ["0", "a\tb", "2", "0", "0.25"],
+        ["1", 'say "c"', "", "", ""],
+    ]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_figures_and_an_array_do_not_go_into_one_table(kind):
+    with pytest.raises(OutputError, match="holds only arrays; found stats"):
+        encoded(Results({"lse": np.zeros(2)}, extra={"stats": [{"head": 0}]}), kind)

@@ -82,9 +82,10 @@ def held(names: tuple[str, ...], kind: str, *, chosen: bool) -> tuple[str, ...]:
         return names
     if not chosen:
         return ("context",)
+    several = "json or yaml" if set(SUMMARIES).intersection(names) else "json, yaml or npz"
     raise UsageError(
         f"{kind} holds one array; --show names {', '.join(names[:-1])} and {names[-1]}",
-        hint="name one, or use json, yaml or npz",
+        hint=f"name one, or use {several}",
     )
 
 

@@ -79,8 +79,8 @@ def write(stream: BinaryIO, results: Results, name: str) -> None:
     """Write results to a stream.
 
     Every number is written so that reading gives it back exactly. CSV, TSV and NPY
-    hold one array, NPZ arrays and labels, JSON and YAML everything; in JSON, −inf
-    is null.
+    hold one array, CSV and TSV also one list of figures, NPZ arrays and labels, JSON
+    and YAML everything; in JSON, −inf is null.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""One matrix as CSV or TSV: a row a line, numbers only."""
+"""One matrix as CSV or TSV, a row a line, numbers only; or one list of figures."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from attncli.errors import OutputError
 from attncli.save.numbers import number_lines
+from attncli.save.records import write_records
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -19,16 +20,20 @@ __all__ = ["write_csv", "write_tsv"]
 
 def write_csv(stream: BinaryIO, results: Results) -> None:
     """Write the one array as comma-separated lines, see `attncli.save.formats.write`."""
-    _write_lines(stream, _matrix(results, "CSV"), ",")
+    _write(stream, results, "CSV", ",")
 
 
 def write_tsv(stream: BinaryIO, results: Results) -> None:
     """Write the one array as tab-separated lines, see `attncli.save.formats.write`."""
-    _write_lines(stream, _matrix(results, "TSV"), "\t")
+    _write(stream, results, "TSV", "\t")
 
 
-def _write_lines(stream: BinaryIO, matrix: npt.NDArray[Any], separator: str) -> None:
-    lines = number_lines(matrix, separator)
+def _write(stream: BinaryIO, results: Results, kind: str, separator: str) -> None:
+    records = results.one_list()
+    if records is not None:
+        write_records(stream, records, separator)
+        return
+    lines = number_lines(_matrix(results, kind), separator)
     stream.writelines(f"{line}\n".encode("ascii") for line in lines)
 
 

@@ -59,6 +59,13 @@ class Results(NamedTuple):
             )
         return self.arrays
 
+    def one_list(self) -> list[Mapping[str, Any]] | None:
+        """Return the list of mappings that is all there is; None where it is not so."""
+        lists = list(self.extra.values())
+        if self.arrays or len(lists) != 1 or not isinstance(lists[0], list):
+            return None
+        return lists[0]
+
     def one_array(self, kind: str) -> tuple[str, npt.NDArray[Any]]:
         """Return the name and the values of the array, for a format that holds one.
 

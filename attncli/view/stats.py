@@ -37,9 +37,9 @@ _FIGURES = {
     "negligible": "< 1e-3",
 }
 _LEGEND = (
-    "mean entropy in nats; eff. keys = exp(entropy); mean weight of the first key and of the "
-    "diagonal; mean distance in tokens; share of the weights of visible keys below 1e-3. "
-    "Queries that see no key are left out"
+    "mean entropy in nats; eff. keys = exp(entropy); largest weight of all; mean weight of the "
+    "first key and of the diagonal; mean distance in tokens; share of the weights of visible keys "
+    "below 1e-3. Queries that see no key are left out"
 )
 
 
