@@ -138,8 +138,8 @@ def test_the_bytes_are_on_the_disk_before_the_move(tmp_path, monkeypatch):
     [
         ("missing/w.csv", "the folder .*missing does not exist", "mkdir -p"),
         ("file/w.csv", "not a directory", "folder"),
-        ("folder", "found a folder", "folder/weights.csv"),
-        ("new/", "found a folder", "new/weights.csv"),
+        ("folder", "found a folder", "folder/NAME"),
+        ("new/", "found a folder", "new/NAME"),
         ("loop", "too many levels of symbolic links", None),
         ("n" * 256, "file name too long", None),
         ("nul\0.csv", "cannot be a file name", None),

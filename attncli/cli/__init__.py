@@ -78,10 +78,11 @@ def _call(argv: list[str]) -> int:
     try:
         code = build(argv)(argv, prog_name="attncli", standalone_mode=False)
     except typer.TyperException as error:
-        from attncli.cli.terminal import say_usage
+        from attncli.cli.terminal import say_error
+        from attncli.cli.usage import usage_error
 
         context = getattr(error, "ctx", None)
-        say_usage(error.format_message(), context and context.command_path)
+        say_error(usage_error(error.format_message(), context and context.command_path))
         return WRONG
     except typer.Abort:
         return INTERRUPTED

@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from attncli.cli.ending import WRONG
 from attncli.cli.groups import GroupedCommand, grouped
-from attncli.cli.options import SHOWN, Bfloat16, Color
+from attncli.cli.options import SHOWN, Bfloat16, Color, Quiet
 from attncli.cli.terminal import advice, console, is_terminal, piped_in, print_text, say_error
 from attncli.errors import AttnError, UsageError
 from attncli.names import SCHEMA
@@ -49,6 +49,7 @@ class InfoOptions:
         ),
     ] = True
     dtype: Bfloat16 = None
+    quiet: Quiet = False
     color: Color = "auto"
 
 
@@ -70,7 +71,7 @@ def info(options: InfoOptions) -> None:
         raise UsageError("info needs a file", hint="attncli info model.safetensors")
     if files.count("-") > 1:
         raise UsageError("standard input (-) can be read only once")
-    with advice(quiet=False):
+    with advice(quiet=options.quiet):
         found, errors = _inspected(files, options)
     if options.format == "json":
         _print_json(found)

@@ -18,6 +18,7 @@ __all__ = [
     "OutputOptions",
     "PickOptions",
     "ProblemOptions",
+    "Quiet",
     "RunOptions",
 ]
 
@@ -35,6 +36,9 @@ LIST = "LIST or FILE"
 Bfloat16 = Annotated[
     Literal["bfloat16"] | None,
     Option(help="Read 2-byte elements of NPY files as bfloat16.", rich_help_panel=SHAPES),
+]
+Quiet = Annotated[
+    bool, Option("--quiet", "-q", help="Print no notes and no warnings.", rich_help_panel=RUN)
 ]
 Color = Annotated[
     Literal["auto", "always", "never"],
@@ -477,8 +481,5 @@ class RunOptions:
             rich_help_panel=RUN,
         ),
     ] = None
-    quiet: Annotated[
-        bool,
-        Option("--quiet", "-q", help="Print no notes and no warnings.", rich_help_panel=RUN),
-    ] = False
+    quiet: Quiet = False
     color: Color = "auto"

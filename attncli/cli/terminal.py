@@ -34,15 +34,12 @@ __all__ = [
     "say",
     "say_error",
     "say_system",
-    "say_usage",
     "shows_unicode",
     "width",
 ]
 
 # Rich folds at the console's width; a pipe has none.
 _NO_WIDTH = 1_000_000
-# Each command has one of them.
-_TO_FILES = ("--out", "--save", "--output", "-o")
 # A name in a file may have millions of letters; two paths and a sentence have not.
 _LONGEST = 10_000
 # Narrower terminals say no size, or have no room for words.
@@ -98,19 +95,6 @@ def say_system(error: OSError | MemoryError) -> None:
     else:
         say("error", "there is not enough memory for this problem")
         say("hint", "a part of it needs less: fewer queries, one batch entry or one head")
-
-
-def say_usage(message: str, command: str | None) -> None:
-    """Write what Typer found wrong with the command line, in our words."""
-    words = message.rstrip(".").replace("\n", " ")
-    meant = next((name for name in _TO_FILES if f"option: {name} " in f"{words} "), None)
-    hint = f"{command or 'attncli'} --help shows what there is"
-    if meant is not None:  # options of like letters are no help
-        words = f"No such option: {meant}"
-        hint = "compute writes numbers into files with --save, heatmap a picture with --out; the "
-        hint += "text of any command goes into a file with > FILE"
-    say("error", words)
-    say("hint", hint)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 import stat
 import sys
 from contextlib import contextmanager, suppress
@@ -31,6 +32,12 @@ _CANDIDATES, _ALIKE = 5, 0.65
 # No system takes longer ones; a text of a million letters is no name at all.
 _LONGEST_PATH = 2**16
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+# Numbers where the name of a file should be.
+_NUMBERS = re.compile(r"[-+\d.,;\s]*\d[\d.,;\s]*")
+_NUMBERS_HINT = (
+    "this is read as the name of a file: write the numbers into one; in YAML a list stands in "
+    "brackets, [1, 2, 3]"
+)
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -199,7 +206,8 @@ def missing(path: Path, name: str) -> InputError:
     if path.is_symlink():
         target = printable(str(path.readlink()))
         return InputError(f"{name} is a link to {target}, which does not exist")
-    return InputError(f"{name} does not exist", hint=_nearest(path))
+    hint = _NUMBERS_HINT if _NUMBERS.fullmatch(path.name) else _nearest(path)
+    return InputError(f"{name} does not exist", hint=hint)
 
 
 def _nearest(path: Path) -> str | None:

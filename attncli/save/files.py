@@ -100,7 +100,7 @@ def is_direct(path: str) -> bool:
     if path.endswith("/") or (status is not None and stat.S_ISDIR(status.st_mode)):
         raise OutputError(
             f"cannot write {path}: expected a file; found a folder",
-            hint=f"name a file in it, such as {path.rstrip('/')}/weights.csv",
+            hint=f"name a file in it: {path.rstrip('/')}/NAME",
         )
     regular = status is None or stat.S_ISREG(status.st_mode)
     return not regular or _own_descriptor(path) is not None

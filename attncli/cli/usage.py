@@ -1,0 +1,66 @@
+"""What Typer found wrong with a command line, in the words of all other errors."""
+
+from __future__ import annotations
+
+import re
+
+from attncli.errors import UsageError
+from attncli.text import did_you_mean, quoted
+
+__all__ = ["usage_error"]
+
+# Each command has one of them.
+_TO_FILES = ("--out", "--save", "--output", "-o")
+_VALUE = re.compile(
+    r"Invalid value for '(?P<option>[^']+)'(?: / '[^']+')*: (?P<what>.+)", re.DOTALL
+)
+_CHOICE = re.compile(r"'(?P<found>.*)' is not one of (?P<known>'.+')", re.DOTALL)
+_KIND = re.compile(
+    r"'(?P<found>.*)' is not a valid (?P<kind>int|integer|float)(?: range)?", re.DOTALL
+)
+_RANGE = re.compile(
+    r"(?P<found>\S+) is not in the range (?:(?P<least>\S+?)<=)?x(?:[<>]=(?P<end>\S+))?"
+)
+
+
+def usage_error(message: str, command: str | None) -> UsageError:
+    """Return the error that a message of Typer's says, with its hint.
+
+    Parameters
+    ----------
+    message : str
+    command : str or None
+        ``attncli compute``, as far as it is known.
+    """
+    words = message.rstrip(".").replace("\n", " ")
+    hint = f"{command or 'attncli'} --help shows what there is"
+    if words == "No such option: -":
+        return UsageError(words, hint="a file whose name begins with - is given as ./-name")
+    meant = next((name for name in _TO_FILES if f"option: {name} " in f"{words} "), None)
+    if meant is not None:  # options of like letters are no help
+        return UsageError(
+            f"No such option: {meant}",
+            hint="compute writes numbers into files with --save, heatmap a picture with --out; the "
+            "text of any command goes into a file with > FILE",
+        )
+    value = _VALUE.fullmatch(words)
+    if value is None:
+        return UsageError(words, hint=hint)
+    expected, better = _expected(value["what"])
+    return UsageError(f"{value['option']}: {expected}", hint=better or hint)
+
+
+def _expected(what: str) -> tuple[str, str | None]:
+    """Return what was expected and found, and a hint if a word is nearly known."""
+    if choice := _CHOICE.fullmatch(what):
+        known = re.findall(r"'([^']*)'", choice["known"])
+        meant = did_you_mean(choice["found"], known)
+        return f"expected one of {', '.join(known)}; found {quoted(choice['found'])}", meant
+    if kind := _KIND.fullmatch(what):
+        number = "a number" if kind["kind"] == "float" else "a whole number"
+        return f"expected {number}; found {quoted(kind['found'])}", None
+    if found := _RANGE.fullmatch(what):
+        ends = found["least"], found["end"]
+        limits = f"from {ends[0]} to {ends[1]}" if all(ends) else f"of at least {ends[1]}"
+        return f"expected a number {limits}; found {found['found']}", None
+    return what, None
