@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from oracle import attention_oracle
-from process import Ran, run
+from process import ROOT, Ran, run
 
 Run = Callable[..., Ran]
 Q, K = [[1.0, 0, 1], [0, 1, 1]], [[1.0, 0, 1], [1, 1, 0], [0, 1, 1]]
@@ -304,3 +304,29 @@ def test_a_part_of_a_difference_keeps_its_numbers(folder, attncli):
     # From the end, too: all three of three rows.
     rows = attncli("heatmap", "a.npy", "--rows=-4:").good().text
     assert rows == attncli("heatmap", "a.npy").good().text
+
+
+SENTENCE = ROOT / "samples" / "sentence.yaml"
+
+
+@pytest.mark.parametrize("name", ["all.json", "all.yaml", "all.npz"])
+def test_keys_that_saved_scores_hide_are_drawn_hidden(
+    name: str, attncli: Run, folder: Path
+) -> None:
+    direct = attncli("heatmap", str(SENTENCE)).good().text
+    attncli("compute", str(SENTENCE), "--show", "weights,scores", "--save", name).good()
+    assert "·· hidden" in direct
+    assert attncli("heatmap", name).good().text == direct
+    attncli("compute", str(SENTENCE), "--show", "weights", "--save", name).good()
+    assert "hidden" not in attncli("heatmap", name).good().text
+
+
+def test_keys_are_hidden_in_a_mean_if_no_head_sees_them(attncli: Run, folder: Path) -> None:
+    np.save("q.npy", np.zeros((2, 3, 2)))
+    np.save("mask.npy", np.array([np.tri(3), np.tri(3, k=1)]))
+    line = ["q.npy", "q.npy", "--layout", "hsd", "--mask", "mask.npy"]
+    attncli("compute", *line, "--show", "weights,scores", "--save", "all.npz").good()
+    drawn = attncli("heatmap", "all.npz", "--average-heads").good().text
+    assert drawn == attncli("heatmap", *line, "--average-heads").good().text
+    alone = attncli("heatmap", "all.npz", "--head", "0").good().text
+    assert alone.count("··") > drawn.count("··") > 2

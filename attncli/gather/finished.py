@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from attncli.arguments import choice
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import LABELS, full_name
@@ -36,6 +38,8 @@ class Finished(NamedTuple):
         Whether they are of this dtype.
     batched : bool
         Three axes are (B, L, S), not (H, L, S).
+    hidden : ndarray of bool (…, L, S) or None
+        Which keys are hidden, where the scores beside the weights say so.
     """
 
     weights: npt.NDArray[Any]
@@ -45,6 +49,7 @@ class Finished(NamedTuple):
     key_labels: tuple[str, ...] | None = None
     bfloat16: bool = False
     batched: bool = False
+    hidden: npt.NDArray[np.bool_] | None = None
 
     @property
     def axes(self) -> str:
@@ -76,7 +81,16 @@ def finished_document(
     weights = document.entries["weights"]
     if not isinstance(weights, LoadedArray):
         raise InputError(f"{document.name}: expected weights to be an array of numbers")
-    return _with_labels(weights, document.entries, options, reader, None, None)
+    found = _with_labels(weights, document.entries, options, reader, None, None)
+    return found._replace(hidden=_hidden(document.entries.get("scores"), found.weights.shape))
+
+
+def _hidden(scores: object, shape: tuple[int, ...]) -> npt.NDArray[np.bool_] | None:
+    """Return which scores are −inf; None where there are none for these weights."""
+    if not isinstance(scores, LoadedArray) or scores.values.shape != shape:
+        return None
+    hidden: npt.NDArray[np.bool_] = np.equal(scores.values, -np.inf)
+    return hidden
 
 
 def _with_labels(

@@ -138,19 +138,18 @@ def finished_picture(
     DataError
         A weight is negative or not finite.
     """
-    weights = four_axes(finished, batch, head)
+    weights, hidden = four_axes(finished, batch, head), _hidden_cells(finished, batch, head)
     if wish.average:
         _check_average(wish, finished.axes if head is None else "")
         weights = weights.mean(axis=1, keepdims=True)
+        hidden = None if hidden is None else np.all(hidden, axis=1, keepdims=True)
     counts = weights.shape[:2]
     frame = _Frame.of(wish, weights.shape[2:], counts)
-    panels = [
-        frame.panel(
-            [(0, weights[b, h, slice(*frame.rows), slice(*frame.columns)], None)],
-            _title("bh", counts, b, h),
-        )
-        for b, h in np.ndindex(counts)
-    ]
+    panels = []
+    for b, h in np.ndindex(counts):
+        part = b, h, slice(*frame.rows), slice(*frame.columns)
+        unseen = None if hidden is None else hidden[part]
+        panels.append(frame.panel([(0, weights[part], unseen)], _title("bh", counts, b, h)))
     return frame.picture(panels, finished.query_labels, finished.key_labels)
 
 
@@ -267,6 +266,24 @@ def chosen(
     return start, stop
 
 
+def _hidden_cells(
+    finished: Finished, batch: int | None, head: int | None
+) -> npt.NDArray[np.bool_] | None:
+    """Return which cells of finished weights are hidden, (B, H, L, S), where that is known."""
+    if finished.hidden is None:
+        return None
+    return _picked(finished.hidden, finished.counts, batch, head)
+
+
+def _picked(array: Array, counts: tuple[int, int], batch: int | None, head: int | None) -> Array:
+    """Return an array (…, L, S) as (B, H, L, S), with one batch entry and head where asked for."""
+    array = array.reshape(*counts, *array.shape[-2:])
+    for axis, option, index in ((0, "--batch", batch), (1, "--head", head)):
+        if index is not None:
+            array = array.take([index_of(option, index, array.shape[axis], from_end=False)], axis)
+    return array
+
+
 def four_axes(finished: Finished, batch: int | None, head: int | None) -> Array:
     """Return finished weights as (B, H, L, S)."""
     weights = finished.weights
@@ -278,11 +295,7 @@ def four_axes(finished: Finished, batch: int | None, head: int | None) -> Array:
         weights = weights.astype(np.float64)
     if not 2 <= weights.ndim <= 4:
         raise ShapeError(f"{finished.name}: expected weights (…, queries, keys) of 2 to 4 axes")
-    weights = weights.reshape(*finished.counts, *weights.shape[-2:])
-    for axis, option, index in ((0, "--batch", batch), (1, "--head", head)):
-        if index is not None:
-            one = index_of(option, index, weights.shape[axis], from_end=False)
-            weights = weights.take([one], axis)
+    weights = _picked(weights, finished.counts, batch, head)
     if weights.size and not are_weights(float(np.min(weights)), float(np.max(weights))):
         raise DataError(
             f"{finished.name}: expected finished weights, finite and not negative",
