@@ -335,6 +335,16 @@ def test_a_logarithmic_scale_tells_of_cells_below_it():
     assert hidden.saturated == (False, False)
 
 
+def test_one_causal_map_and_a_grid_of_them_end_their_scales_alike():
+    """Of 64 tokens a seventh of the cells have a colour, but the others hold most attention."""
+    seen = np.tri(64, dtype=bool)
+    shares = np.exp(np.random.default_rng(0).normal(size=(6, 64, 64))) * seen
+    maps = [make_panel(each, ~seen) for each in shares / shares.sum(-1, keepdims=True)]
+    whole = make_picture(maps).vmax
+    assert whole < 0.3
+    assert all(make_picture([one]).vmax == pytest.approx(whole, rel=0.25) for one in maps)
+
+
 def test_a_pooled_map_whose_cells_are_pale_ends_below_its_largest():
     rng = np.random.default_rng(0)
     values = rng.uniform(0.001, 0.02, (20, 20))

@@ -21,6 +21,8 @@ _FEW = 0.05
 # (for cells that show the largest of many weights: fewer than this)
 _FEW_POOLED = 0.5
 _MUCH = 0.1
+# or fewer than this, and the others hold even this much, ...
+_SOME, _MOST = 0.25, 1 / 3
 # Of fewer cells a reader compares each with each: none is saturated.
 _MANY = 1000
 # ... this share is saturated, so that the others get colours.
@@ -31,12 +33,13 @@ def ceiling(panels: Sequence[Panel], *, pooled: bool = False) -> float:
     """Return the weight that gets the darkest colour.
 
     It is the largest weight, unless fewer than 1 cell in 20 lies above a twentieth of it
-    and the other cells hold more than a tenth of the attention. A scale up to
-    the largest would then leave the picture white, as with a long causal map, whose first
-    rows have weights near 1. There the scale ends at the weight that 1 cell in 50 exceeds,
-    rounded up to two digits. Cells of weight 0 do not count, and of fewer than 1,000 cells,
-    each a weight, the scale ends at the largest. In a pooled map, whose cells
-    show the largest of many weights, half of the cells must lie above a twentieth.
+    and the other cells hold more than a tenth of the attention, or fewer than 1 in 4 and the
+    others hold more than a third. A scale up to the largest would then leave the picture
+    white, as with a long causal map, whose first rows have weights near 1. There the scale
+    ends at the weight that 1 cell in 50 exceeds, rounded up to two digits. Cells of weight 0
+    do not count, and of fewer than 1,000 cells, each a weight, the scale ends at the largest.
+    In a pooled map, whose cells show the largest of many weights, half of the cells must lie
+    above a twentieth.
 
     Parameters
     ----------
@@ -60,7 +63,9 @@ def ceiling(panels: Sequence[Panel], *, pooled: bool = False) -> float:
     shares = np.asarray(seen / largest, dtype=np.float64)
     pale = shares < _PALE
     few = _FEW_POOLED if pooled else _FEW
-    if pale.mean() <= 1 - few or shares[pale].sum() <= _MUCH * shares.sum():
+    coloured, faint = 1 - pale.mean(), shares[pale].sum() / shares.sum()
+    white = (coloured < few and faint > _MUCH) or (coloured < _SOME and faint > _MOST)
+    if not white:
         return largest
     end = float(np.quantile(shares, 1 - _SATURATED))
     return min(largest, _rounded_up(end * largest))

@@ -77,7 +77,9 @@ def weight_table(
             words = shorten(notation.known(row.words), room, ellipsis=notation.known("…"))
             yield line.append(words, style="italic")
         else:
-            yield line.append(_bar(row.weight if row.bar else 0.0, largest, bar, notation, depth))
+            line.append(_bar(row.weight if row.bar else 0.0, largest, bar, notation, depth))
+            line.rstrip()
+            yield line
 
 
 def _widths(rows: list[_Row]) -> dict[str, int]:
