@@ -104,6 +104,17 @@ def test_rows_that_no_block_wrote():
     assert named(ask((q, k, v), context)) == set()
 
 
+def test_columns_that_no_block_wrote():
+    q, k, v = draw(0, *[(1, 2, 30, 20)] * 3)
+    context = plain(q, k, v)
+    context[..., 16:] = 0
+    (found,) = ask((q, k, v), context).diagnosis.explanations
+    assert found.name == "columns_not_written"
+    assert "8 of 40 columns are 0" in found.conventions[0].meaning
+    context[0, 0, 3] *= 1.5  # and something else is wrong
+    assert named(ask((q, k, v), context)) == set()
+
+
 def test_sinks_of_0_and_twice():
     q, k, v = draw(0, *[SHAPE] * 3)
     sinks = np.array([1.0, -0.5, 2.0])

@@ -183,3 +183,19 @@ def test_what_a_rotation_is_made_of_is_rounded(names, pairing, fmt):
     wrong = plain(turned(q, first), turned(k, 0), v)
     report = ask((q, k, v), wrong, rope=pairing, query_offset=first)
     assert named(report) == {name}
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize("side", ["rope_key_permuted", "rope_query_permuted"])
+def test_components_of_one_side_are_ordered_for_the_other_pairing(side, pairing):
+    """As where only one of two projections was permuted for another format."""
+    q, k, v = draw(0, *[(1, 2, 9, 8)] * 3)
+    order = [0, 2, 4, 6, 1, 3, 5, 7] if pairing == "half" else [0, 4, 1, 5, 2, 6, 3, 7]
+    turn = RIGHT[pairing]
+    queries, keys = (array.astype("f8") for array in (q, k))
+    if side == "rope_key_permuted":
+        keys = keys[..., order]
+    else:
+        queries = queries[..., order]
+    wrong = plain(turn(queries, 0), turn(keys, 0), v)
+    assert named(ask((q, k, v), wrong, rope=pairing)) == {side}

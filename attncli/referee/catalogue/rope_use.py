@@ -29,6 +29,8 @@ __all__ = ["ROPE_USE"]
 Array = npt.NDArray[Any]
 # That of the paper; models for long texts take others.
 _PAPER = 10_000
+# Of two components there is only one order of pairs.
+_TWO_PAIRS = 4
 _PAIRINGS: tuple[Pairing, ...] = ("half", "interleaved")
 
 
@@ -148,6 +150,20 @@ def _one_side(side: str) -> Apply:
     return apply
 
 
+def _permuted(side: str) -> Apply:
+    """Make an `apply` that orders the components of one side as the other pairing has them."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        rope, rows = recipe.problem.rope, getattr(recipe.problem, side)
+        width = rows.shape[3]
+        if rope is None or width < _TWO_PAIRS or 2 * len(rope.of_width(width)) != width:
+            return None
+        order = np.arange(width).reshape((-1, 2) if rope.pairing == "half" else (2, -1)).T
+        return vary(recipe, **{side: widen(rows, np.float64)[..., order.ravel()]})
+
+    return apply
+
+
 def _backwards(recipe: Recipe) -> Recipe | None:
     """Turn by negative angles: exchange the two components of each pair before and after."""
     rope = recipe.problem.rope
@@ -207,6 +223,17 @@ ROPE_USE = (
         _rope_from_zero,
         fix="rotate query i by the angle of position i + offset",
         shows="an offset other than 0",
+    ),
+    *(
+        _rope(
+            f"rope_{side}_permuted",
+            f"the components of the {side} are ordered for the other pairing, those of the "
+            f"{other} are not",
+            _permuted(side),
+            fix="permute the rows of both projections, of query and key, or of neither",
+            shows="a width above 2",
+        )
+        for side, other in (("key", "query"), ("query", "key"))
     ),
     _rope("rope_query_only", "only the query is rotated", _one_side("query")),
     _rope("rope_key_only", "only the key is rotated", _one_side("key")),

@@ -1,4 +1,4 @@
-"""Rows of a file that hold nothing but zeros, as if no block of the kernel had written them."""
+"""Rows and columns of nothing but zeros, as if no block of the kernel had written them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["unwritten"]
 
 Bools = npt.NDArray[np.bool_]
-# A row of one number may be 0 by chance.
 _OUTPUTS = ("context", "weights")
+_LINES = {
+    -1: ("row", "write every block of queries, the last one too where it is not full"),
+    -2: ("column", "write the whole width, the last block of it too where it is not full"),
+}
 
 
 def unwritten(cases: Sequence[Case], _: float) -> Convention | None:
-    """Return the convention that some rows were not written.
+    """Return the convention that some rows were not written, or else some columns.
 
     Parameters
     ----------
@@ -37,36 +40,49 @@ def unwritten(cases: Sequence[Case], _: float) -> Convention | None:
     Returns
     -------
     Convention or None
-        None where no row is 0 that should not be.
+        None where no row and no column is 0 that should not be.
     """
     if not all(comparable(case) for case in cases):
         return None
-    rows = {case.recipe.part: _empty_rows(case) for case in cases}
-    empty = [mask for masks in rows.values() for mask in masks.values()]
-    count = sum(int(np.count_nonzero(mask)) for mask in empty)
+    return _told(cases, axis=-1) or _told(cases, axis=-2)
+
+
+def _told(cases: Sequence[Case], axis: int) -> Convention | None:
+    """Return the convention of the rows (−1) or columns (−2) that are empty along an axis."""
+    empty = {case.recipe.part: _empty(case, axis) for case in cases}
+    masks = [mask for each in empty.values() for mask in each.values()]
+    count = sum(int(np.count_nonzero(mask)) for mask in masks)
     if count == 0:
         return None
-    of = sum(mask.size for mask in empty)
+    of = sum(mask.size for mask in masks)
     verb = "is" if count == 1 else "are"
+    noun, fix = _LINES[axis]
     return Convention(
-        name="rows_not_written",
+        f"{noun}s_not_written",
+        f"{count:,} of {counted(of, noun)} {verb} 0, as if nothing had been written, and the "
+        "others are right",
+        by_part(empty, _emptied),
         topic=topics.UNWRITTEN,
-        meaning=f"{count:,} of {counted(of, 'row')} {verb} 0, as if nothing had been written, "
-        "and the others are right",
-        fix="write every block of queries, the last one too where it is not full",
-        shows="other numbers of queries",
-        apply=by_part(rows, _emptied),
+        fix=fix,
+        shows="other numbers of queries" if noun == "row" else "other widths",
     )
 
 
-def _empty_rows(case: Case) -> dict[str, Bools]:
-    """Return which rows of each output are empty and should not be, (B, H, L, 1)."""
-    return {
-        name: (canonical_file(case, name) == 0).all(-1, keepdims=True)
-        & (case.right[name] != 0).any(-1, keepdims=True)
-        for name in _OUTPUTS
-        if name in case.files and canonical_file(case, name).shape == case.right[name].shape
-    }
+def _empty(case: Case, axis: int) -> dict[str, Bools]:
+    """Return which rows or columns of each output are empty and should not be.
+
+    They are (B, H, L, 1) or (B, H, 1, ·); of one number they may be 0 by chance.
+    """
+    found = {}
+    # Columns of weights are keys: those without weight are lost, not unwritten.
+    for name in _OUTPUTS if axis == -1 else _OUTPUTS[:1]:
+        if name not in case.files:
+            continue
+        file, right = canonical_file(case, name), case.right[name]
+        if file.shape == right.shape and (axis == -1 or file.shape[axis] > 1):
+            empty: Bools = (file == 0).all(axis, keepdims=True)
+            found[name] = empty & (right != 0).any(axis, keepdims=True)
+    return found
 
 
 def _emptied(recipe: Recipe, empty: Mapping[str, Bools]) -> Recipe:
