@@ -37,6 +37,7 @@ from attncli.referee.catalogue.window import WINDOW
 from attncli.referee.fitted.another_factor import another_factor
 from attncli.referee.fitted.another_mask import another_mask, strongest_keys
 from attncli.referee.fitted.another_number import another
+from attncli.referee.fitted.by_head import scale_by_head, slopes_by_head
 from attncli.referee.fitted.counted_keys import counted_keys
 from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weights
 from attncli.referee.fitted.misplaced_inputs import misplaced_inputs
@@ -132,6 +133,8 @@ FITTED_WHOLE: tuple[tuple[frozenset[Need], Callable[[Case], Convention | None]],
     (frozenset({"batch", "heads"}), misplaced_outputs),
     (frozenset({"batch", "heads"}), misplaced_inputs),
     (frozenset({"rows"}), misplaced_rows),
+    (frozenset({"heads"}), slopes_by_head),
+    (frozenset({"heads"}), scale_by_head),
 )
 
 # Made of everything that the weights of the files show: they explain much, but say little.

@@ -1,0 +1,58 @@
+"""Slopes and scales that differ from head to head are told, each head's factor for itself."""
+
+import numpy as np
+import pytest
+from process import long_but
+from referee_numpy import SEEDS, ask, draw, named, softmax
+
+SHAPE = (2, 4, 10, 8)
+SLOPES = np.array([0.5, 0.25, 0.125, 0.0625])
+APART = np.abs(np.arange(10)[:, None] - np.arange(10))
+TRIL = np.tri(10, dtype=bool)
+
+
+def told(report):
+    (explanation,) = report.diagnosis.explanations
+    (convention,) = explanation.conventions
+    return convention
+
+
+def product(q, k):
+    return q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8)
+
+
+@pytest.mark.parametrize("dtype", long_but(["float32", "float64", "float16"], "float32"))
+@pytest.mark.parametrize(
+    ("factors", "words"),
+    [
+        ([2, 1, 0, 0], "head 0 times 2; head 2 times 0; head 3 times 0"),
+        ([1, 1, 0.3, 1], "head to head: head 2 times 0.3"),
+    ],
+)
+def test_slopes(factors, words, dtype):
+    q, k, v = (array.astype(dtype) for array in draw(0, *[SHAPE] * 3))
+    slopes = SLOPES * np.array(factors)
+    scores = np.where(TRIL, product(q, k) - slopes[:, None, None] * APART, -np.inf)
+    convention = told(ask((q, k, v), softmax(scores) @ v, dtype, causal=True, alibi_slopes=SLOPES))
+    assert convention.name == "slopes_by_head"
+    assert words in convention.meaning
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_scales(seed):
+    """As where one head's scale of quantized keys stands for those of the others."""
+    q, k, v = draw(seed, *[SHAPE] * 3)
+    factors = np.array([1, 1.25, 0.8, 1.1])[:, None, None]
+    weights = softmax(product(q, k) * factors)
+    for given in ({"weights": weights}, {"context": weights @ v}):
+        convention = told(ask((q, k, v), given))
+        assert convention.name == "scale_by_head"
+        assert "head 1 times 1.25; head 2 times 0.8; head 3 times 1.1" in convention.meaning
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_noise_of_one_head_is_no_scale(seed):
+    q, k, v = draw(seed, *[SHAPE] * 3)
+    weights = softmax(product(q, k) * np.array([1, 1.25, 0.8, 1.1])[:, None, None])
+    weights[:, 2] = np.random.default_rng(seed).dirichlet(np.ones(10), (2, 10))
+    assert named(ask((q, k, v), weights @ v)) == set()
