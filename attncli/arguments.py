@@ -33,6 +33,7 @@ __all__ = [
     "finite_number",
     "flag",
     "label_list",
+    "not_negative",
     "posed_problem",
     "positive_int",
     "positive_number",
@@ -154,6 +155,14 @@ def finite_number(name: str, value: object) -> float:
 def _in_range(value: Any) -> bool:
     # Not math.isfinite: it cannot take an integer of more than 308 digits.
     return bool(abs(value) <= sys.float_info.max)
+
+
+def not_negative(name: str, value: object) -> float:
+    """Return a finite float of at least 0."""
+    number = finite_number(name, value)
+    if number < 0:
+        raise UsageError(f"{name}: expected a number of at least 0; found {number:g}")
+    return number
 
 
 def positive_number(name: str, value: object) -> float:

@@ -31,10 +31,14 @@ __all__ = ["Problem", "Rope", "default_scale"]
 
 Array = npt.NDArray[Any]
 _INPUTS = ("query", "key", "value")
-_RULES = (
-    *("mask", "key_padding", "kv_lengths", "query_lengths", "causal", "window"),
-    *("bias", "slopes", "softcap", "sinks", "rope", "score_weight", "score_vector", "output"),
-)
+# Fields of a problem, or of who sees what, and the options that give them.
+_RULES = {
+    name: name
+    for name in (
+        *("mask", "key_padding", "kv_lengths", "query_lengths", "causal", "window"),
+        *("bias", "slopes", "softcap", "sinks", "rope", "score_weight", "score_vector", "output"),
+    )
+} | {"key_padding": "key_padding_mask", "slopes": "alibi_slopes", "output": "wo"}
 
 
 class Rope(NamedTuple):
@@ -138,7 +142,7 @@ class Problem:
     def __repr__(self) -> str:
         parts = [f"{name} {getattr(self, name).shape}" for name in _INPUTS if self._has(name)]
         facts = [f"layout {self.layout.axes}", self.dtype.name, f"scale {self.scale:.4g}"]
-        rules = [name for name in _RULES if self._has(name)]
+        rules = [option for name, option in _RULES.items() if self._has(name)]
         return f"<Problem: {', '.join(parts)}; {', '.join(facts + rules)}>"
 
     def _has(self, name: str) -> bool:

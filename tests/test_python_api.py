@@ -130,6 +130,21 @@ def test_the_last_head_may_be_counted_from_the_end() -> None:
     np.testing.assert_array_equal(part.query, query[:, 1:])
 
 
+def test_a_problem_names_its_options() -> None:
+    x = np.ones((2, 4, 6))
+    given = {"key_padding_mask": np.ones((2, 4)), "alibi_slopes": True, "heads": 2}
+    assert repr(attncli.pose(x, x, x, wo=np.eye(6), **given)).endswith(
+        "scale 0.5774, key_padding_mask, alibi_slopes, wo>"
+    )
+
+
+@pytest.mark.parametrize("name", ["rtol", "atol", "time_limit"])
+def test_limits_of_a_check_are_not_negative(name: str) -> None:
+    problem = attncli.pose(np.eye(2), np.eye(2), np.eye(2))
+    with pytest.raises(UsageError, match=f"^{name}: expected a number of at least 0; found -1$"):
+        attncli.check(np.eye(2), problem, **{name: -1})
+
+
 # --- names ----------------------------------------------------------------------------------
 
 

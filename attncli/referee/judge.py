@@ -100,7 +100,7 @@ def check(
     True
     """
     arguments.posed_problem(problem)
-    time_limit = arguments.finite_number("time_limit", time_limit)
+    time_limit = arguments.not_negative("time_limit", time_limit)
     threads = arguments.thread_count(threads)
     if projected is not None and not isinstance(projected, Projected):
         raise UsageError(
@@ -281,10 +281,7 @@ def _answers(
 def _given(rtol: object, atol: object) -> Tolerance | None:
     """Return the user's tolerance; None where the file must earn it."""
     sizes = {"rtol": rtol, "atol": atol}
-    numbers = {n: arguments.finite_number(n, v) for n, v in sizes.items() if v is not None}
-    for name, number in numbers.items():
-        if number < 0:
-            raise UsageError(f"{name}: expected a number of at least 0; found {number:g}")
+    numbers = {n: arguments.not_negative(n, v) for n, v in sizes.items() if v is not None}
     if not numbers:
         return None
     return Tolerance(
