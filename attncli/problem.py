@@ -7,6 +7,7 @@ All its arrays have four axes (`attncli.layout`).
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
@@ -198,8 +199,10 @@ class Problem:
         made = self.output(context)
         padded = self.visible.padded_queries
         if padded is not None:
-            each = made.reshape(-1, *made.shape[-2:])
-            each[np.broadcast_to(padded, each.shape[:2])] = 0
+            each = np.broadcast_to(padded, (self.shape[0], self.shape[2]))
+            if self.layout.axes.startswith("sb"):
+                each = each.T
+            made[each.reshape(made.shape[:-1])] = 0
         return made
 
     def select(
@@ -234,12 +237,19 @@ class Problem:
             problem = _one_head(problem, index_of("head", head, heads))
         if rows is None:
             return problem
-        start, stop = rows
-        if not 0 <= start < stop <= queries:
-            raise UsageError(
-                f"rows: expected (start, stop) between 0 and {queries}, start first; found {rows}"
-            )
-        return _some_rows(problem, start, stop)
+        return _some_rows(problem, *_range_of(rows, queries))
+
+
+def _range_of(rows: tuple[int, int], queries: int) -> tuple[int, int]:
+    try:
+        start, stop = map(operator.index, rows)
+    except (TypeError, ValueError):
+        start, stop = 0, 0
+    if not 0 <= start < stop <= queries:
+        raise UsageError(
+            f"rows: expected (start, stop) between 0 and {queries}, start first; found {rows!r}"
+        )
+    return start, stop
 
 
 def _one_batch(problem: Problem, batch: int) -> Problem:

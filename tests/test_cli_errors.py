@@ -134,6 +134,7 @@ CASES = {
         "this is read as the name of a file: write the numbers into one",
     ),
     "compute -q.csv k.csv": ("No such option: -", "given as ./-name"),
+    f"compute {QKV} --max-rows 'x'": ("--max-rows: expected a whole number; found ''x''", None),
     f"compute {QKV} --max-rows 1.5": ("--max-rows: expected a whole number; found '1.5'", None),
     f"compute {QKV} --max-rows -4": ("--max-rows: expected a number of at least 0; found -4", None),
     "heatmap --dpi 5": ("--dpi: expected a number from 10 to 2400; found 5", None),

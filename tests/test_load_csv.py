@@ -163,6 +163,8 @@ def test_a_label_may_hold_a_semicolon():
         ("the;1,5\ncat;2,5\n", "decimal point"),
         ("the\t1,5\ncat\t2,5\n", "decimal point"),
         ("1,50, -2,00, 3,1\n0,5, 1,25, 2,0\n", "decimal point"),
+        ("a, 1,5, 2,5\nb, 3,5, 4,5\n", "decimal point"),
+        ("1,5e3, 2,5e3\n3,5e1, 4,5e2\n", "decimal point"),
         ("the,1\n2,3\n", "first cell is empty"),
         ("1/2,1\n2,3\n", "mend '1/2' in the first row"),
         ("# my query\n1,2\n", "# does not start a comment"),

@@ -225,3 +225,18 @@ def test_heads_are_only_those_that_fit():
     assert as_heads(np.ones((3, 3, 8)), own) is None
     assert as_heads(np.ones((2, 3, 6)), own) is None
     assert as_heads(None, own) is None
+
+
+@pytest.mark.parametrize("lengths", [[3, 5], [1, 2]])
+def test_padded_queries_stay_zero_where_the_sequence_comes_first(lengths):
+    length = max(lengths)
+    x, wo = drawn(1, length, 2, 4), drawn(2, 4, 4)
+    given = {"heads": 2, "wo": wo, "bo": np.ones(4), "query_lengths": lengths}
+    first = solve(pose(x, x, x, layout="sbd", **given)).context
+    batched = x.swapaxes(0, 1)
+    np.testing.assert_array_equal(
+        first.swapaxes(0, 1), solve(pose(batched, batched, batched, **given)).context
+    )
+    for entry, count in enumerate(lengths):
+        assert (first[count:, entry] == 0).all()
+        assert (first[:count, entry] != 0).all()

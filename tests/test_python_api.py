@@ -116,6 +116,9 @@ def test_labels_may_be_an_array() -> None:
         ({"rows": (2, 2)}, "rows: expected (start, stop) between 0 and 3, start first"),
         ({"rows": (0, 4)}, "rows: expected (start, stop) between 0 and 3, start first"),
         ({"head": 0.5}, "head: expected a whole number; found 0.5"),
+        ({"rows": 3}, "rows: expected (start, stop) between 0 and 3, start first; found 3"),
+        ({"rows": (0, 1, 2)}, "rows: expected (start, stop) between 0 and 3"),
+        ({"rows": (0.0, 2.0)}, "rows: expected (start, stop) between 0 and 3"),
     ],
 )
 def test_a_part_of_a_problem_is_within_it(part: dict[str, Any], message: str) -> None:

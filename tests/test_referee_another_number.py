@@ -69,7 +69,7 @@ def test_a_window(left, symmetric):
 @pytest.mark.parametrize(
     ("options", "meaning", "asked"),
     [
-        ({}, "a window of 0 keys is applied", ("--window 0",)),
+        ({}, "a window that reaches 0 keys far is applied", ("--window 0",)),
         ({"window": (3, 0)}, "the window reaches 0 keys back", ()),
     ],
 )
@@ -123,7 +123,7 @@ def test_a_window_that_nobody_asked_for(reach, causal):
     wrong = np.where(seen, product(q, k), -np.inf)
     found, text = told(wrong, v, q, k, causal=causal)
     assert found.name == "window_unasked"
-    assert f"a window of {reach} keys" in text
+    assert f"a window that reaches {reach} keys far" in text
     assert found.options == (f"--window {reach}",)
 
 

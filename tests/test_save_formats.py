@@ -400,14 +400,14 @@ def test_a_list_in_a_figure_has_a_line_for_each_of_its_items():
             "label": "a\tb",
             "keys": [{"index": 2, "weight": 0.75}, {"index": 0, "weight": 0.25}],
         },
-        {"query": 1, "label": 'say "c"', "keys": []},
+        {"query": 1, "label": 'say "c"\r', "keys": []},
     ]
     text = encoded(Results({}, extra={"top": rows}), "tsv").decode()
-    assert list(csv.reader(text.splitlines(), delimiter="\t")) == [
+    assert list(csv.reader(io.StringIO(text, newline=""), delimiter="\t")) == [
         ["query", "label", "rank", "key_index", "key_weight"],
         ["0", "a\tb", "1", "2", "0.75"],
         ["0", "a\tb", "2", "0", "0.25"],
-        ["1", 'say "c"', "", "", ""],
+        ["1", 'say "c"\r', "", "", ""],
     ]
 
 

@@ -209,7 +209,7 @@ def _picture(
         with progress_bar(quiet=run.quiet) as progress:
             return problem_picture(asked.problem, wish, threads=run.threads, progress=progress)
     if drawing.what != "weights":
-        raise UsageError("finished weights hold no scores: leave out --what")
+        raise UsageError("scores are drawn of a problem, not of saved results: leave out --what")
     return finished_picture(asked, wish, batch=pick.batch, head=pick.head)
 
 

@@ -14,10 +14,9 @@ _TO_FILES = ("--out", "--save", "--output", "-o")
 _VALUE = re.compile(
     r"Invalid value for '(?P<option>[^']+)'(?: / '[^']+')*: (?P<what>.+)", re.DOTALL
 )
-_CHOICE = re.compile(r"'(?P<found>.*)' is not one of (?P<known>'.+')", re.DOTALL)
-_KIND = re.compile(
-    r"'(?P<found>.*)' is not a valid (?P<kind>int|integer|float)(?: range)?", re.DOTALL
-)
+_FOUND = r"(?P<quote>['\"])(?P<found>.*)(?P=quote)"
+_CHOICE = re.compile(_FOUND + r" is not one of (?P<known>'.+')", re.DOTALL)
+_KIND = re.compile(_FOUND + r" is not a valid (?P<kind>int|integer|float)(?: range)?", re.DOTALL)
 _RANGE = re.compile(
     r"(?P<found>\S+) is not in the range (?:(?P<least>\S+?)<=)?x(?:[<>]=(?P<end>\S+))?"
 )

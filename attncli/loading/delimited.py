@@ -42,6 +42,8 @@ _LONG = 4 * 2**20
 _AS_NPY = "save it as an NPY file"
 _INDEX_NAMES = {"index", "idx", "id", "row", "unnamed: 0"}
 _INFINITIES = re.compile(rb"inf(?:inity)?", re.IGNORECASE)
+# What stands behind a decimal comma.
+_DECIMALS = re.compile(r"\d+(?:[eE][-+]?\d+)?")
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 
 Row = tuple[int, list[str]]  # the line it ends on, and its cells
@@ -97,16 +99,19 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
 def _refuse_spaced_pairs(table: _Table, rows: list[Row]) -> None:
     """Refuse numbers like ``1,50, -2,00``: what has no space before it is decimals."""
     line, cells = rows[0]
-    if table.delimiter == "," and all(_are_spaced_pairs(cells) for _, cells in rows):
-        what = f"expected a number; found {quoted(','.join(cells[:2]))}"
-        raise table.refusal(what, line, 1, "write decimal points instead of decimal commas")
+    for start in (0, 1):  # behind a label, too
+        if table.delimiter == "," and all(_are_spaced_pairs(row[start:]) for _, row in rows):
+            what = f"expected a number; found {quoted(','.join(cells[start : start + 2]).strip())}"
+            hint = "write decimal points instead of decimal commas"
+            raise table.refusal(what, line, start + 1, hint)
 
 
 def _are_spaced_pairs(cells: list[str]) -> bool:
     whole, decimals = cells[::2], cells[1::2]
     return (
         len(whole) == len(decimals) > 1
-        and all(cell.isdigit() for cell in decimals)
+        and all(_DECIMALS.fullmatch(cell) for cell in decimals)
+        and is_numeric(whole[0])
         and all(cell.startswith(" ") and is_numeric(cell) and "." not in cell for cell in whole[1:])
     )
 

@@ -259,7 +259,8 @@ def _bits(
     right = case.shaped(case.recipe, case.right, name)
     if right.shape != found.shape:
         # The shape itself says that something is different; ask how little of it is chance.
-        right = np.full_like(found, np.mean(found, where=np.isfinite(found)))
+        finite_ones = found[np.isfinite(found)]
+        right = np.full_like(found, finite_ones.mean() if finite_ones.size else 0.0)
     wrong = ~((found == right) | (np.isnan(found) & np.isnan(right)))
     odd = wrong & (np.isfinite(found) != np.isfinite(right))
     finite = wrong & np.isfinite(found) & np.isfinite(right) & np.isfinite(made)

@@ -65,7 +65,8 @@ def _context_sizes(problem: Problem, weights: Array) -> Array:
     if problem.value is None:
         return np.zeros((*weights.shape[:3], 0))
     values = np.abs(shared(problem, widen(problem.value, np.float64)))
-    return through_the_output(problem, np.abs(weights) @ values)
+    with np.errstate(invalid="ignore"):  # mistakes may make weights infinite
+        return through_the_output(problem, np.abs(weights) @ values)
 
 
 def through_the_output(problem: Problem, sizes: Array) -> Array:

@@ -31,6 +31,8 @@ __all__ = [
 
 # Rounding numbers around 1 to float32 costs at least some hundredths of its eps.
 _ALIKE = 0.02
+# As a share of the largest number of the answer.
+_SAYS_NOTHING = 0.25
 
 
 def narrowed(question: Question) -> Question:
@@ -117,7 +119,10 @@ def _stored_wider(question: Question, convention: Convention) -> Cause | None:
         if found.shape != answer.shape or not question.tolerances[name].earned:
             return None
         errors = Errors(distance(found, answer), answer, tolerance)
-        if not errors.passed:
+        finite = answer[np.isfinite(answer)]
+        # A few rows that round by their own size would let any numbers pass in the others.
+        lax = tolerance.absolute > _SAYS_NOTHING * float(np.abs(finite).max(initial=0))
+        if lax or not errors.passed:
             return None
         largest = max(largest, float(errors.error.max()))
     return Cause(conventions=(convention,), outputs=tuple(question.files), error=largest)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,11 +28,21 @@ def write_records(
     rows = [row for record in records for row in _flat(record)]
     names = dict.fromkeys(name for row in rows for name in row)
     told = [name for name in names if any(row.get(name) is not None for row in rows)]
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, delimiter=separator, lineterminator="\n")
-    writer.writerow(told)
-    writer.writerows([row.get(name) for name in told] for row in rows)
-    stream.write(text.getvalue().encode("utf-8", "backslashreplace"))
+    lines: list[list[Any]] = [told, *([row.get(name) for name in told] for row in rows)]
+    for line in lines:
+        text = separator.join(_cell(value, separator) for value in line)
+        stream.write(f"{text}\n".encode("utf-8", "backslashreplace"))
+
+
+def _cell(value: Any, separator: str) -> str:
+    """Return the text of a value, quoted where it has to be.
+
+    Not by the module csv, which leaves a carriage return as it is in Python 3.11.
+    """
+    text = "" if value is None else str(value)
+    if not set(text).intersection(f'{separator}"\r\n'):
+        return text
+    return '"' + text.replace('"', '""') + '"'
 
 
 def _flat(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -128,7 +128,7 @@ def _products(shares: Array, value: Array, file: Array) -> Array:
 
 def _whole(products: Array, error: float) -> npt.NDArray[np.int64] | None:
     """Return the whole numbers that solve the equations; 1 where they say nothing."""
-    lengths = np.sqrt(np.diagonal(products))
+    lengths = np.sqrt(np.maximum(np.diagonal(products), 0))
     telling = lengths > max(_TELLING * error, _LOST * float(lengths.max()))
     if not telling.any():
         return None

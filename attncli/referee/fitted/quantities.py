@@ -250,7 +250,7 @@ QUANTITIES = (
         right=_windowless,
         put=_with_window,
         meaning=lambda found, _: (
-            f"a window of {found} keys is applied, but the problem states none"
+            f"a window that reaches {found} keys far is applied, but the problem states none"
         ),
         fix="leave the window out, or state it",
         shows="more keys than the window holds",
