@@ -56,3 +56,13 @@ def test_noise_of_one_head_is_no_scale(seed):
     weights = softmax(product(q, k) * np.array([1, 1.25, 0.8, 1.1])[:, None, None])
     weights[:, 2] = np.random.default_rng(seed).dirichlet(np.ones(10), (2, 10))
     assert named(ask((q, k, v), weights @ v)) == set()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_slopes_that_nobody_asked_for(seed):
+    q, k, v = draw(seed, *[SHAPE] * 3)
+    slopes = 2.0 ** -(2 * np.arange(1, 5))  # the paper's for 4 heads
+    wrong = softmax(product(q, k) - slopes[:, None, None] * APART) @ v
+    report = ask((q, k, v), wrong)
+    assert named(report) == {"alibi_unasked"}
+    assert report.diagnosis.explanations[0].options == ("--alibi",)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.positions import alibi_slopes
 from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention, moved
-from attncli.referee.options import without_alibi
+from attncli.referee.options import stated, without_alibi
 from attncli.referee.recipe import Recipe, distance
 
 if TYPE_CHECKING:
@@ -34,6 +35,15 @@ def _bias_by(term: Callable[[Array, Array], Array], *, from_zero: bool = False) 
         return replace(recipe, terms={**recipe.terms, "alibi": new})
 
     return apply
+
+
+def _unasked(recipe: Recipe) -> Recipe | None:
+    problem = recipe.problem
+    if problem.slopes is not None:
+        return None
+    slopes = np.array(alibi_slopes(problem.shape[1]))[:, None, None]
+    term = -slopes * np.abs(distance(problem))
+    return replace(recipe, terms={**recipe.terms, "alibi": term})
 
 
 def _keys_only(recipe: Recipe) -> Recipe | None:
@@ -69,6 +79,14 @@ ALIBI = (
         "ALiBi is ignored",
         _bias_by(lambda _, far: np.zeros_like(far)),
         option=without_alibi,
+    ),
+    _alibi(
+        "alibi_unasked",
+        "ALiBi is applied, with the slopes of the paper, but the problem states none",
+        _unasked,
+        fix="leave ALiBi out, or state it",
+        option=stated("--alibi"),
+        needs=frozenset({"heads"}),
     ),
     _alibi(
         "alibi_signed",
