@@ -52,6 +52,17 @@ def test_beside_a_mask_sinks_and_a_softcap(seed):
     assert told(report).name == "another_mask"
 
 
+def test_borders_of_documents_that_are_one_late():
+    """Three documents in a row, told apart by a mask; each border stands one key too late."""
+    q, k, v = draw(0, *[SHAPE] * 3)
+    right, wrong = (np.searchsorted(np.add([9, 17], late), J, side="right") for late in (0, 1))
+    mask = right[:, None] == right
+    seen = (wrong[:, None] == wrong) & (J <= I)
+    convention = told(ask((q, k, v), plain(q, k, v, seen), mask=mask, causal=True))
+    assert convention.name == "another_mask"
+    assert "query 9 sees keys 0 to 9, not key 9" in convention.meaning
+
+
 def test_masks_with_holes_are_not_told_of_a_context():
     q, k, v = draw(0, *[SHAPE] * 3)
     holes = np.random.default_rng(0).random((24, 24)) < 0.5

@@ -32,7 +32,8 @@ __all__ = ["masks_of_spans"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
-_POSITIONAL = {"causal", "window"}
+# Rules that the spans may stand for: those by position; and masks, as of documents in a row.
+_STOOD_FOR = (frozenset({"causal", "window"}), frozenset({"causal", "window", "mask"}))
 # Spans of more keys take too much memory.
 _MOST_KEYS = 2048
 # Of so many spans that come near, those most like the right one are looked at.
@@ -72,10 +73,15 @@ def masks_of_spans(cases: Sequence[Case]) -> Patterns | None:
     dict of Part to ndarray of bool (B, H, L, S), or None
         None where a row is that of no span, or chance may have found them.
     """
+    found = (_masks_in_place_of(rules, cases) for rules in _STOOD_FOR)
+    return next((masks for masks in found if masks is not None), None)
+
+
+def _masks_in_place_of(rules: frozenset[str], cases: Sequence[Case]) -> Patterns | None:
     masks: Patterns = {}
     bits = 0.0
     for case in cases:
-        found = _spans(case)
+        found = _spans(case, rules)
         if found is None:
             return None
         masks[case.recipe.part], more = found
@@ -83,8 +89,8 @@ def masks_of_spans(cases: Sequence[Case]) -> Patterns | None:
     return masks if bits >= _EVIDENCE else None
 
 
-def _spans(case: Case) -> tuple[Bools, float] | None:
-    """Return the mask of a case, and the evidence for it in bits."""
+def _spans(case: Case, instead: frozenset[str]) -> tuple[Bools, float] | None:
+    """Return the mask of a case in the place of some rules, and the evidence for it in bits."""
     recipe = case.recipe
     problem = recipe.problem
     able = problem.output is None and problem.value is not None and problem.shape[3] <= _MOST_KEYS
@@ -96,7 +102,7 @@ def _spans(case: Case) -> tuple[Bools, float] | None:
     error = recipe.resolution + _LOST * float(np.abs(file).max())
     right = case.right["context"]
     mask = np.broadcast_to(recipe.seen, problem.shape).copy()
-    rules = {name: rule for name, rule in recipe.rules.items() if name not in _POSITIONAL}
+    rules = {name: rule for name, rule in recipe.rules.items() if name not in instead}
     scores = evaluate(replace(recipe, rules=rules), products=case.products)["scores"]
     value = shared(problem, widen(np.asarray(problem.value), np.float64))
     value = np.broadcast_to(value, (*problem.shape[:2], *value.shape[2:]))
