@@ -75,3 +75,11 @@ def test_noise_is_no_mask(seed):
     noise = np.random.default_rng(seed).normal(size=SHAPE)
     report = ask((q, k, v), plain(q, k, v, J <= I) + noise / 10, causal=True)
     assert named(report) == set()
+
+
+def test_a_number_that_is_right_by_chance_tells_nothing():
+    """A column of values that are all the same is right whatever is seen."""
+    q, k, v = draw(0, *[SHAPE] * 3)
+    v[..., 3] = 0
+    convention = told(ask((q, k, v), plain(q, k, v, J <= I // 4 * 4 + 3), causal=True))
+    assert convention.name == "another_mask"

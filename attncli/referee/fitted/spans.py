@@ -118,7 +118,8 @@ def _spans(case: Case, instead: frozenset[str]) -> tuple[Bools, float] | None:
         mask[b, h, i, slice(*span)] = np.isfinite(scores[b, h, i, slice(*span)])
         if span[1] - span[0] == 1:  # its weight is 1, whatever its score: any copy of a value is
             continue
-        told = np.log2(np.abs(file[b, h, i] - right[b, h, i]) / (_TYPICAL * error))
+        with np.errstate(divide="ignore"):  # what was right says nothing
+            told = np.log2(np.abs(file[b, h, i] - right[b, h, i]) / (_TYPICAL * error))
         bits += float(np.clip(told, 0, _MOST_BITS).sum()) - 2 * math.log2(problem.shape[3])
     return mask, bits
 
