@@ -200,9 +200,7 @@ class Problem:
         padded = self.visible.padded_queries
         if padded is not None:
             each = np.broadcast_to(padded, (self.shape[0], self.shape[2]))
-            if self.layout.axes.startswith("sb"):
-                each = each.T
-            made[each.reshape(made.shape[:-1])] = 0
+            made[self.layout.join(each[:, None, :, None])[..., 0]] = 0
         return made
 
     def select(

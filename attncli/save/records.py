@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,20 +31,16 @@ def write_records(
     names = dict.fromkeys(name for row in rows for name in row)
     told = [name for name in names if any(row.get(name) is not None for row in rows)]
     lines: list[list[Any]] = [told, *([row.get(name) for name in told] for row in rows)]
-    for line in lines:
-        text = separator.join(_cell(value, separator) for value in line)
-        stream.write(f"{text}\n".encode("utf-8", "backslashreplace"))
+    texts = (f"{_text(line, separator)}\n" for line in lines)
+    stream.writelines(text.encode("utf-8", "backslashreplace") for text in texts)
 
 
-def _cell(value: Any, separator: str) -> str:
-    """Return the text of a value, quoted where it has to be.
-
-    Not by the module csv, which leaves a carriage return as it is in Python 3.11.
-    """
-    text = "" if value is None else str(value)
-    if not set(text).intersection(f'{separator}"\r\n'):
-        return text
-    return '"' + text.replace('"', '""') + '"'
+def _text(cells: Sequence[Any], separator: str) -> str:
+    """Return a line without its end, whose two signs are those that the csv module quotes."""
+    end = "\r\n"
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter=separator, lineterminator=end).writerow(cells)
+    return text.getvalue().removesuffix(end)
 
 
 def _flat(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -121,61 +121,57 @@ def _exponentials(scores: Array, shift: Array) -> Array:
     return powers
 
 
-_rescaled = partial(
-    Convention,
-    topic=topics.ONLINE_SOFTMAX,
-    fix="multiply both sums with exp(old maximum − new maximum) before a block is added",
+_RESCALE = "multiply both sums with exp(old maximum − new maximum) before a block is added"
+_LARGEST = "rows whose largest score is not in the first {block}"
+_MORE = "more keys than one {block} has"
+# Name, meaning, how it is made, fix, and where it shows.
+_MISTAKES: tuple[tuple[str, str, Callable[[int], Apply], str, str], ...] = (
+    *(
+        (
+            f"{name}_stale",
+            f"where a {{block}} raises the row's maximum, {what} is not rescaled",
+            partial(_online, context=context, total=total),
+            _RESCALE,
+            _LARGEST,
+        )
+        for name, what, context, total in (
+            ("sums", "what was added up before", True, True),
+            ("context", "the sum of the values", True, False),
+            ("denominator", "the denominator", False, True),
+        )
+    ),
+    (
+        "own_maxima",
+        "each {block} is exponentiated beside its own maximum, not beside the row's so far",
+        _own_maxima,
+        "subtract the largest score so far, that of the block included, from its scores",
+        "rows whose largest scores fall from one {block} to another",
+    ),
+    (
+        "divided_each_time",
+        "the sum of the values is divided by the denominator after each {block}",
+        _divided_each_time,
+        "divide once, after the last block; or multiply by the old denominator first",
+        _MORE,
+    ),
+    (
+        "last_denominator",
+        "the denominator is that of the last {block} alone",
+        _last_denominator,
+        "add the exponentials of all blocks to the denominator",
+        _MORE,
+    ),
 )
 
-
-def _online_of(size: int) -> tuple[Convention, ...]:
-    """Return the mistakes of an online softmax that goes over blocks of a size."""
-    block, first = ("key", "key") if size == 1 else (f"block of {size} keys", f"{size} keys")
-    raised = f"where a {block} raises the row's maximum"
-    shows = (
-        f"rows whose largest score is not {'that of' if size == 1 else 'among'} the first {first}"
+ONLINE = tuple(
+    Convention(
+        f"online_{name}_{size}",
+        meaning.format(block=block),
+        make(size),
+        topic=topics.ONLINE_SOFTMAX,
+        fix=fix,
+        shows=shows.format(block=block),
     )
-    return (
-        _rescaled(
-            f"online_sums_stale_{size}",
-            f"{raised}, what was added up before is not rescaled",
-            _online(size, context=True, total=True),
-            shows=shows,
-        ),
-        _rescaled(
-            f"online_context_stale_{size}",
-            f"{raised}, the sum of the values is not rescaled",
-            _online(size, context=True, total=False),
-            shows=shows,
-        ),
-        _rescaled(
-            f"online_denominator_stale_{size}",
-            f"{raised}, the denominator is not rescaled",
-            _online(size, context=False, total=True),
-            shows=shows,
-        ),
-        _rescaled(
-            f"online_own_maxima_{size}",
-            f"each {block} is exponentiated beside its own maximum, not beside the row's so far",
-            _own_maxima(size),
-            fix="subtract the largest score so far, that of the block included, from its scores",
-            shows=f"rows whose largest scores fall from one {block} to another",
-        ),
-        _rescaled(
-            f"online_divided_each_time_{size}",
-            f"the sum of the values is divided by the denominator after each {block}",
-            _divided_each_time(size),
-            fix="divide once, after the last block; or multiply by the old denominator first",
-            shows=f"more keys than one {block} has",
-        ),
-        _rescaled(
-            f"online_last_denominator_{size}",
-            f"the denominator is that of the last {block} alone",
-            _last_denominator(size),
-            fix="add the exponentials of all blocks to the denominator",
-            shows=f"more keys than one {block} has",
-        ),
-    )
-
-
-ONLINE = tuple(convention for size in (1, 4, *SIZES) for convention in _online_of(size))
+    for size, block in ((1, "key"), *((n, f"block of {n} keys") for n in (4, *SIZES)))
+    for name, meaning, make, fix, shows in _MISTAKES
+)

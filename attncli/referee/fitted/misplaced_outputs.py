@@ -118,7 +118,7 @@ def misplaced_rows(case: Case) -> Convention | None:
         "rows_misplaced",
         f"the numbers are right, but rows stand in the places of others: {_moved(places)}",
         lambda recipe: replace(recipe, behind=(*recipe.behind, finish)),
-        topic=topics.UNWRITTEN,
+        topic=topics.AXES,
         fix="write the row of each query in its own place",
         shows="more than one query",
         needs=frozenset({"rows"}),

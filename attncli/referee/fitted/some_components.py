@@ -59,7 +59,7 @@ def some_components(case: Case, deadline: float) -> Convention | None:
         "some_components",
         f"the scores are made of the {which} of the {width} components of query and key alone",
         lambda recipe: _of(recipe, best),
-        topic=topics.COPIES,
+        topic=topics.SCORE_FUNCTION,
         fix="add up the products of all D components, of every block and every thread",
         shows="components that are not 0",
     )
