@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.referee.catalogue.alibi import ALIBI
 from attncli.referee.catalogue.attended import ATTENDED
@@ -54,10 +54,7 @@ if TYPE_CHECKING:
     from attncli.referee.case import Case
     from attncli.referee.convention import Convention, Need
 
-    # Cases and a deadline in, a convention out, or None.
-    Fitted = Callable[[Sequence[Case], float], Convention | None]
-
-__all__ = ["CONVENTIONS", "FITTED", "FITTED_WHOLE", "SHOWN"]
+__all__ = ["CONVENTIONS", "FITTED", "SHOWN"]
 
 # Inputs first, because some build the recipe anew; then from the product to the files.
 # What happens to fully masked rows is decided when every rule is known.
@@ -105,36 +102,43 @@ CONVENTIONS = (
 )
 
 
-def _of_first(fitted: Callable[[Case, float], Convention | None]) -> Fitted:
+class Fitting(NamedTuple):
+    """A way to read a mistake off the numbers of the files.
+
+    Attributes
+    ----------
+    look : callable
+        Cases and a deadline in, a convention out, or None.
+    needs : frozenset of str
+        The axes that must be whole: ``batch``, ``heads``, ``rows``.
+    """
+
+    look: Callable[[Sequence[Case], float], Convention | None]
+    needs: frozenset[Need] = frozenset()
+
+
+def _at_first(look: Callable[[Case, float], Convention | None], *needs: Need) -> Fitting:
     """Look only at the first case, which is enough."""
-    return lambda cases, deadline: fitted(cases[0], deadline)
+    return Fitting(lambda cases, deadline: look(cases[0], deadline), frozenset(needs))
 
-
-_OF_ONE: tuple[Callable[[Case, float], Convention | None], ...] = (
-    another_factor,
-    zeros_counted,
-    counted_keys,
-    some_components,
-    one_part,
-)
 
 # Made for the files.
-FITTED: tuple[Fitted, ...] = (
-    *(_of_first(partial(another, quantity)) for quantity in QUANTITIES),
-    *map(_of_first, _OF_ONE),
-    dropout,
-    output_dropout,
-    strongest_keys,
-    unwritten,
-)
-
-# Made for files that hold some axes whole.
-FITTED_WHOLE: tuple[tuple[frozenset[Need], Callable[[Case], Convention | None]], ...] = (
-    (frozenset({"batch", "heads"}), misplaced_outputs),
-    (frozenset({"batch", "heads"}), misplaced_inputs),
-    (frozenset({"rows"}), misplaced_rows),
-    (frozenset({"heads"}), slopes_by_head),
-    (frozenset({"heads"}), scale_by_head),
+FITTED = (
+    *(_at_first(partial(another, quantity)) for quantity in QUANTITIES),
+    _at_first(another_factor),
+    _at_first(zeros_counted),
+    _at_first(counted_keys),
+    _at_first(some_components),
+    _at_first(one_part),
+    Fitting(dropout),
+    Fitting(output_dropout),
+    Fitting(strongest_keys),
+    Fitting(unwritten),
+    _at_first(misplaced_outputs, "batch", "heads"),
+    _at_first(misplaced_inputs, "batch", "heads"),
+    _at_first(misplaced_rows, "rows"),
+    _at_first(slopes_by_head, "heads"),
+    _at_first(scale_by_head, "heads"),
 )
 
 # Made of everything that the weights of the files show: they explain much, but say little.

@@ -14,7 +14,7 @@ from attncli.referee.case import Case, Cases, Question
 from attncli.referee.convention import Convention, Need
 from attncli.referee.fit import Fit, agrees, fit, leaves_less, may_agree
 from attncli.referee.options import together
-from attncli.referee.registry import CONVENTIONS, FITTED, FITTED_WHOLE, SHOWN
+from attncli.referee.registry import CONVENTIONS, FITTED, SHOWN
 from attncli.referee.report import Cause
 
 if TYPE_CHECKING:
@@ -131,13 +131,13 @@ class Search:
         return self._explain(tried, _BITS_FOR_TWO) or fitted or shown
 
     def _fitted(self) -> list[tuple[Fit, Group]]:
-        """Explain by a scale, a factor or a number of zeros of any size."""
-        cases = self.cases.of(frozenset())
-        if time.monotonic() > self.deadline or not cases:
-            return []
-        made = [fitted(cases, self.deadline) for fitted in FITTED]
-        for needs, fitted in FITTED_WHOLE:
-            made += [fitted(case) for case in self.cases.of(needs)[:1]]
+        """Explain by what can be read off the numbers: a scale, counts, places of any kind."""
+        made = []
+        for look, needs in FITTED:
+            if time.monotonic() > self.deadline:
+                break
+            if cases := self.cases.of(needs):
+                made.append(look(cases, self.deadline))
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
     def _shown(self) -> list[tuple[Fit, Group]]:

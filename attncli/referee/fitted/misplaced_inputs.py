@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,13 +34,15 @@ Array = npt.NDArray[Any]
 _MOST_MOVES = 64
 
 
-def misplaced_inputs(case: Case) -> Convention | None:
+def misplaced_inputs(case: Case, deadline: float) -> Convention | None:
     """Return the convention that heads read keys, values, masks or terms of others.
 
     Parameters
     ----------
     case : Case
         With all batch entries and heads, small enough to be evaluated.
+    deadline : float
+        On the clock of `time.monotonic`.
 
     Returns
     -------
@@ -49,8 +52,13 @@ def misplaced_inputs(case: Case) -> Convention | None:
     name = judged(case)
     if name is None or canonical_file(case, name).shape != case.right[name].shape:
         return None
-    found = (_misplaced(case, name, source) for source in _sources(case.recipe))
-    return next((convention for convention in found if convention is not None), None)
+    for source in _sources(case.recipe):
+        if time.monotonic() > deadline:
+            break
+        convention = _misplaced(case, name, source)
+        if convention is not None:
+            return convention
+    return None
 
 
 class _Source(NamedTuple):
