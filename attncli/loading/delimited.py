@@ -19,7 +19,8 @@ from attncli.errors import InputError
 from attncli.loading.cells import read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import Headings, find_headings, is_meant_as_numbers
-from attncli.loading.number import has_decimal_comma, is_numeric, is_truth
+from attncli.loading.number import is_numeric, is_truth
+from attncli.loading.separator import column_of_pairs, find_separator
 from attncli.text import counted, quoted
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["read_delimited"]
 
-_DELIMITERS = ",;\t"
-_SAMPLE = 64 * 2**10
 # What NumPy reads or counts at once; small enough for the cache.
 _BLOCK = 2**18
 # Each cell of a row is an object of its own while the row is looked at.
@@ -42,8 +41,6 @@ _LONG = 4 * 2**20
 _AS_NPY = "save it as an NPY file"
 _INDEX_NAMES = {"index", "idx", "id", "row", "unnamed: 0"}
 _INFINITIES = re.compile(rb"inf(?:inity)?", re.IGNORECASE)
-# What stands behind a decimal comma.
-_DECIMALS = re.compile(r"\d+(?:[eE][-+]?\d+)?")
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 
 Row = tuple[int, list[str]]  # the line it ends on, and its cells
@@ -75,7 +72,7 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
         The first row may be meant as a header.
     """
     data = source.text_bytes()
-    table = _Table(source, data, _delimiter(data))
+    table = _Table(source, data, find_separator(data))
     _refuse_wide(table)
     _refuse_many(table)
     head = list(itertools.islice(table.rows(errors="replace"), 2))
@@ -83,7 +80,7 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
         raise InputError(f"{source.name} holds no numbers")
     if not "".join(head[0][1]).isascii():
         source.text()  # says where it is not UTF-8
-    _refuse_spaced_pairs(table, head)
+    _refuse_decimal_commas(table, head)
     first = _with_corner(*head)
     headings = find_headings(first[1], head[1][1] if len(head) > 1 else None)
     found = _at_once(table, headings, first)
@@ -96,24 +93,14 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
     return _without_index(found) if headings.row and not headings.column else found
 
 
-def _refuse_spaced_pairs(table: _Table, rows: list[Row]) -> None:
-    """Refuse numbers like ``1,50, -2,00``: what has no space before it is decimals."""
+def _refuse_decimal_commas(table: _Table, rows: list[Row]) -> None:
+    """Refuse numbers like ``1,50, -2,00``, which would be read as twice as many."""
     line, cells = rows[0]
-    for start in (0, 1):  # behind a label, too
-        if table.delimiter == "," and all(_are_spaced_pairs(row[start:]) for _, row in rows):
-            what = f"expected a number; found {quoted(','.join(cells[start : start + 2]).strip())}"
-            hint = "write decimal points instead of decimal commas"
-            raise table.refusal(what, line, start + 1, hint)
-
-
-def _are_spaced_pairs(cells: list[str]) -> bool:
-    whole, decimals = cells[::2], cells[1::2]
-    return (
-        len(whole) == len(decimals) > 1
-        and all(_DECIMALS.fullmatch(cell) for cell in decimals)
-        and is_numeric(whole[0])
-        and all(cell.startswith(" ") and is_numeric(cell) and "." not in cell for cell in whole[1:])
-    )
+    start = column_of_pairs([row for _, row in rows]) if table.delimiter == "," else None
+    if start is not None:
+        what = f"expected a number; found {quoted(','.join(cells[start : start + 2]).strip())}"
+        hint = "write decimal points instead of decimal commas"
+        raise table.refusal(what, line, start + 1, hint)
 
 
 def _with_corner(first: Row, second: Row | None = None) -> Row:
@@ -177,26 +164,6 @@ def _advise_on_header(name: str, first: list[str], values: npt.NDArray[np.float6
             f"{name}: the first row counts 0 to {len(first) - 1} as a header might; it is read as "
             "numbers. If it is a header, write the file without it (pandas: header=False)"
         )
-
-
-def _delimiter(data: bytes) -> str:
-    """The separator that makes the most numbers of the first lines, then the most cells."""
-    sample = data[:_SAMPLE].decode("utf-8", "replace")
-    lines = [line for line in sample.splitlines()[:20] if line.strip()]
-
-    def merit(delimiter: str) -> tuple[int, int]:
-        try:
-            cells = list(itertools.chain(*csv.reader(lines, delimiter=delimiter)))
-        except csv.Error:  # a cell of absurd length
-            return 0, 0
-        # Where a comma is the decimal point it separates nothing: that is refused later.
-        if delimiter == ",":
-            others = -sum(";" in cell or "\t" in cell for cell in cells)
-        else:
-            others = sum(map(has_decimal_comma, cells))
-        return others + sum(map(is_numeric, cells)), len(cells)
-
-    return max(_DELIMITERS, key=merit)
 
 
 def _refuse_many(table: _Table) -> None:
