@@ -412,8 +412,8 @@ class OutputOptions:
         Option(
             "--format",
             "-f",
-            help="csv, tsv and npy hold one array: the context, unless --show names another; csv and "
-            "tsv also stats or top.",
+            help="csv, tsv and npy hold one array: the context, unless --show names another; csv "
+            "and tsv also stats or top.",
             rich_help_panel=MOST_USED,
         ),
     ] = "table"
