@@ -23,6 +23,7 @@ from attncli.referee.catalogue.outputs import GIVEN, LSE, SCORES, WEIGHTS
 from attncli.referee.catalogue.padding import BLIND_ROWS, PADDING
 from attncli.referee.catalogue.positions import POSITIONS
 from attncli.referee.catalogue.products import PRODUCTS
+from attncli.referee.catalogue.quantized import QUANTIZED
 from attncli.referee.catalogue.residual import RESIDUAL
 from attncli.referee.catalogue.rope_rotation import ROPE_ROTATION
 from attncli.referee.catalogue.rope_use import ROPE_USE
@@ -69,6 +70,7 @@ CONVENTIONS = (
     *INPUTS,
     *FUNCTION,
     *PRODUCTS,
+    *QUANTIZED,
     *SCALES,
     *ROPE_USE,
     *ROPE_ROTATION,

@@ -111,8 +111,17 @@ class Search:
         return Searched(causes, self.tried, self.complete)
 
     def _causes(self, *, pairs: bool) -> tuple[Cause, ...]:
-        causes = tuple(self._cause(*item) for item in _best(self._explained(pairs=pairs)))
-        return tuple(cause for cause in causes if not cause.fails_at) or causes
+        """Return the best causes; those next to them where these fail elsewhere in the problem."""
+        found = self._explained(pairs=pairs)
+        first: tuple[Cause, ...] = ()
+        while found:
+            best = _best(found)
+            causes = tuple(self._cause(*item) for item in best)
+            if whole := tuple(cause for cause in causes if not cause.fails_at):
+                return whole
+            first = first or causes
+            found = [item for item in found if item not in best]
+        return first
 
     def _explained(self, *, pairs: bool) -> list[tuple[Fit, Group]]:
         """Return the groups of the first kind that explains anything, and how well each does."""
@@ -244,7 +253,9 @@ class Search:
         return leaves_less(cases, recipes, [recipe for recipe in others if recipe is not None])
 
     def _follow(self, case: Case, group: Group) -> Recipe | None:
-        """Do as `follow` does, and remember the recipe of the first convention."""
+        """Do as `follow` does, and remember the recipe of the first convention of pairs."""
+        if group[0].topic.alone:
+            return follow(case, group)
         place = id(case), group[0].name
         if place not in self._firsts:
             self._firsts[place] = group[0].apply(case.recipe)

@@ -46,6 +46,7 @@ __all__ = [
     "PRODUCTS",
     "PROJECTED_BIAS",
     "PROJECTION",
+    "QUANTIZED",
     "QUERY_PADDING",
     "QUERY_PROJECTION",
     "RESIDUAL",
@@ -135,6 +136,8 @@ SCALE = Topic(like_a_scale=True)
 SCORE_FUNCTION = Topic(part_of=SCALE)
 PRODUCTS = Topic(only_rounds=True)
 STORED_SCORES = Topic(part_of=PRODUCTS, alone=True)
+# There are as many ways as all others together have.
+QUANTIZED = Topic(part_of=PRODUCTS, alone=True)
 ROPE = Topic()
 SOFTCAP = Topic()
 BIAS = Topic(absent=lambda problem: problem.bias is None)

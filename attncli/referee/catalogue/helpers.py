@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
+from attncli.engine.operands import rotated
 from attncli.errors import AttnError
 from attncli.projection import as_heads, project
 from attncli.referee.convention import Apply, Convention, with_rule, without
@@ -27,6 +28,7 @@ __all__ = [
     "Given",
     "changed",
     "dropped",
+    "factors_of",
     "made_again",
     "of_context",
     "of_embeddings",
@@ -67,6 +69,13 @@ def of_inputs(problem: Problem, change: Callable[[Array], Array]) -> dict[str, A
     """Return query, key and value, in float64 and changed."""
     given = {"query": problem.query, "key": problem.key, "value": problem.value}
     return {n: None if a is None else change(widen(a, np.float64)) for n, a in given.items()}
+
+
+def factors_of(problem: Problem) -> dict[str, Array]:
+    """Return what is multiplied with something, in float64: query and key are turned already."""
+    operands = rotated(problem)
+    given = {"query": operands.query, "key": operands.key, "value": problem.value}
+    return {name: widen(a, np.float64) for name, a in given.items() if a is not None}
 
 
 def of_context(

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
-from attncli.engine.operands import rotated
 from attncli.referee import topics
+from attncli.referee.catalogue.helpers import factors_of
 from attncli.referee.convention import Convention
 from attncli.referee.recipe import vary
 from attncli.referee.rounding import PRECISIONS, TF32, Precision, truncated_to_tf32
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
     from attncli.referee.recipe import Recipe
 
 __all__ = ["PRODUCTS"]
@@ -30,19 +28,12 @@ _SHORT = ("bfloat16", "float16")
 _MOST_NUMBERS = 2**21
 
 
-def _factors(problem: Problem) -> dict[str, Array]:
-    """Return what is multiplied with something, in float64: query and key are turned already."""
-    operands = rotated(problem)
-    given = {"query": operands.query, "key": operands.key, "value": problem.value}
-    return {name: widen(a, np.float64) for name, a in given.items() if a is not None}
-
-
 def _rounded_factors(precision: Precision, rounding: Rounding, recipe: Recipe) -> Recipe | None:
     """Round query, key and value; the weights too where these have no more bits."""
     problem = recipe.problem
     if not _is_tried(recipe):
         return None
-    factors = _factors(problem)
+    factors = factors_of(problem)
     rounded = {name: _short(rounding, array) for name, array in factors.items()}
     if not all(np.isfinite(array).all() for array in rounded.values()):
         return None
@@ -57,7 +48,7 @@ def _rounded_cache(rounding: Rounding, recipe: Recipe) -> Recipe | None:
     problem = recipe.problem
     if problem.value is None or not _is_tried(recipe):
         return None
-    turned = _factors(problem)
+    turned = factors_of(problem)
     cache = {name: _short(rounding, turned[name]) for name in ("key", "value")}
     if all(np.array_equal(cache[name], turned[name]) for name in cache):
         return None

@@ -1,0 +1,133 @@
+"""Inputs of 8 bits and fewer, rounded by tables of all the numbers that a format has."""
+
+import numpy as np
+import pytest
+from process import long_but
+from referee_numpy import SEEDS, ask, draw, named, plain
+from test_referee_products import turned
+
+
+def floats(exponents, mantissa, largest):
+    """Return all numbers of a format of 8 bits, written out one by one."""
+    bias = 2 ** (exponents - 1) - 1
+    numbers = {0.0}
+    for exponent in range(2**exponents):
+        for part in range(2**mantissa):
+            first, power = (1, exponent - bias) if exponent else (0, 1 - bias)
+            numbers.add((first + part / 2**mantissa) * 2.0**power)
+    positive = sorted(number for number in numbers if number <= largest)
+    return np.array([-number for number in reversed(positive[1:])] + positive)
+
+
+TABLES = {
+    "int8": np.arange(-127.0, 128.0),
+    "int4": np.arange(-7.0, 8.0),
+    "float8_e4m3fn": floats(4, 3, 448.0),
+    "float8_e5m2": floats(5, 2, 57344.0),
+}
+AXES = {
+    "_scaled": (0, 1, 2, 3),
+    "_by_head": (0, 2, 3),
+    "_by_entry": (2, 3),
+    "_by_token": (3,),
+    "_by_channel": (2,),
+}
+
+
+def nearest(table, array):
+    """Return the nearest numbers of a table; no random number lies between two."""
+    above = np.clip(np.searchsorted(table, array), 1, len(table) - 1)
+    low, high = table[above - 1], table[above]
+    return np.where(array - low < high - array, low, high)
+
+
+def quantized(array, table, axes):
+    if axes is None:
+        return nearest(table, array)
+    unit = np.abs(array).max(axes, keepdims=True) / table[-1]
+    return nearest(table, array / unit) * unit
+
+
+def inputs(seed, scale=1.0):
+    """Heads and batch entries of other sizes, so that it matters who shares a scale."""
+    q, k, v = draw(seed, (2, 4, 20, 16), (2, 2, 30, 16), (2, 2, 30, 8))
+    sizes = np.float32(scale) * np.array([[1, 0.7], [0.8, 0.6]], "f4")[..., None, None]
+    return q, k * sizes, v * sizes
+
+
+def attended(q, k, v):
+    return plain(q, np.repeat(k, 2, axis=1), np.repeat(v, 2, axis=1))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("sharing", AXES)
+@pytest.mark.parametrize("name", TABLES)
+def test_a_cache_with_scales(seed, name, sharing):
+    q, k, v = inputs(seed)
+    short = [quantized(array, TABLES[name], AXES[sharing]) for array in (k, v)]
+    report = ask((q, k, v), attended(q, *short))
+    assert named(report) == {f"cache_in_{name}{sharing}"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("scale", [1, 300])
+def test_a_cache_of_floats_without_scales(seed, name, scale):
+    q, k, v = inputs(seed, scale)
+    q = q / scale
+    short = [quantized(array, TABLES[name], None) for array in (k, v)]
+    assert named(ask((q, k, v), attended(q, *short))) == {f"cache_in_{name}"}
+
+
+PARTS = {
+    "key": [False, True, False],
+    "value": [False, False, True],
+    "query_key": [True, True, False],
+    "inputs": [True, True, True],
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("sharing", long_but(["_scaled", "_by_head", "_by_token"], "_by_token"))
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_which_inputs_are_quantized(part, sharing, dtype):
+    given = [array.astype(dtype) for array in inputs(0)]
+    wide = [array.astype("f8") for array in given]
+    short = [quantized(array, TABLES["int8"], AXES[sharing]) for array in wide]
+    made = [b if is_short else a for a, b, is_short in zip(wide, short, PARTS[part], strict=True)]
+    assert named(ask(given, attended(*made), dtype)) == {f"{part}_in_int8{sharing}"}
+
+
+def test_of_weights_alone_only_the_keys_can_be_told():
+    q, k, v = inputs(0)
+    short = quantized(k, TABLES["int8"], AXES["_by_token"])
+    eye = np.broadcast_to(np.eye(30), (2, 4, 30, 30))
+    weights = plain(q, np.repeat(short, 2, axis=1), eye)
+    assert named(ask((q, k, v), {"weights": weights})) == {"key_in_int8_by_token"}
+
+
+def test_keys_are_quantized_as_the_cache_holds_them_behind_the_rotation():
+    q, k, v = draw(0, *[(1, 2, 20, 16)] * 3)
+    short = quantized(turned(k), TABLES["int8"], AXES["_by_token"])
+    report = ask((q, k, v), plain(turned(q), short, v), rope="half")
+    assert named(report) == {"key_in_int8_by_token"}
+
+
+@pytest.mark.parametrize("sharing", AXES)
+def test_scales_of_a_problem_so_large_that_slices_are_tried(sharing):
+    q, k, v = draw(0, (2, 4, 150, 16), (2, 2, 160, 16), (2, 2, 160, 16))
+    sizes = np.array([[1, 0.6], [0.8, 0.5]], "f4")[..., None, None]
+    # The largest of all stand where no slice of others has them.
+    k, v = k * sizes, v * sizes
+    short = [quantized(array, TABLES["int8"], AXES[sharing]) for array in (k, v)]
+    report = ask((q, k, v), attended(q, *short))
+    assert report.diagnosis.scope == "slices"
+    assert named(report) == {f"cache_in_int8{sharing}"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_another_way_to_lose_bits_has_none_of_these_names(seed):
+    q, k, v = inputs(seed)
+    random = np.random.default_rng(seed)
+    noisy = [array + random.uniform(-0.5, 0.5, array.shape) / 40 for array in (k, v)]
+    assert named(ask((q, k, v), attended(q, *noisy))) == set()
