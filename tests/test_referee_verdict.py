@@ -17,6 +17,21 @@ from attncli.errors import DataError, ShapeError, UsageError
 from attncli.referee import check, comparison, judge
 from attncli.referee.rounding import PRECISIONS, narrowest
 
+# What float16 has least, most and no more.
+EDGES = [0.0, -0.0, 2.0**-25, 2.0**-24, 3 * 2.0**-25, 2.0**-14, 65504.0, 65519.99, 65520.0, -1e9]
+EDGES += [np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.parametrize("scale", [1, 1e-3, 1e-6, 1e3, 1e5])
+def test_rounding_to_float16_is_that_of_numpy(scale):
+    random = np.random.default_rng(0)
+    ties = random.integers(-(2**13), 2**13, 1000) * 2.0 ** random.integers(-28, 4, 1000)
+    array = np.concatenate([random.normal(0, scale, 10_000), scale * ties, EDGES]).astype("f4")
+    with np.errstate(over="ignore"):
+        expected = array.astype("f2").astype("f4")
+    np.testing.assert_array_equal(PRECISIONS["float16"].rounded(array), expected)
+    np.testing.assert_array_equal(PRECISIONS["float16"].rounded(array[::2]), expected[::2])
+
 
 def test_it_says_where_the_largest_error_is():
     q, k, v = draw(0)

