@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import NARROW, is_finite
 
-__all__ = ["all_finite"]
+__all__ = ["all_finite", "finite_in"]
 
 _SHORT = 4096
 
@@ -31,3 +31,20 @@ def all_finite(array: npt.NDArray[Any]) -> bool:
         return True
     # NaN makes both comparisons false.
     return bool(array.min() > -np.inf and array.max() < np.inf)
+
+
+def finite_in(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Return whether all elements are finite, and stay so in a computing dtype.
+
+    Parameters
+    ----------
+    array : ndarray
+        As for `all_finite`.
+    dtype : dtype
+        float32 or float64.
+    """
+    if array.dtype.itemsize <= dtype.itemsize:
+        return all_finite(array)
+    with np.errstate(over="ignore"):
+        ends = np.array([array.min(), array.max()]).astype(dtype)
+    return bool(np.isfinite(ends).all())

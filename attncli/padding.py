@@ -1,4 +1,4 @@
-"""Query, key and value must be finite, but for keys that no query sees.
+"""Query, key and value must be finite, also in the computing dtype, but for keys nobody sees.
 
 Padding may hold anything, NaN included. It counts as absent: its rows are set to
 zero here, so that nothing behind the door needs to think of them.
@@ -6,14 +6,15 @@ zero here, so that nothing behind the door needs to think of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import readable
 from attncli.errors import DataError
-from attncli.finite import all_finite
+from attncli.finite import finite_in
 
 if TYPE_CHECKING:
     from attncli.arguments import Names
@@ -27,14 +28,20 @@ Shape = tuple[int, ...]
 _ROWS_AT_A_TIME = 1024
 
 
-def check_query(say: Names, form: Layout, query: Array) -> None:
+def check_query(say: Names, form: Layout, query: Array, dtype: np.dtype[Any]) -> None:
     """Raise the error that names the first element of the query (B, H, L, D) that is not finite."""
-    if not all_finite(query):
-        _refuse(say("query"), form, query, ~_finite_rows(query))
+    if not finite_in(query, dtype):
+        _refuse(say("query"), form, query, ~_finite_rows(query, dtype), dtype)
 
 
 def without_padding(
-    say: Names, form: Layout, query: Shape, key: Array, value: Array | None, visible: Visibility
+    say: Names,
+    form: Layout,
+    query: Shape,
+    key: Array,
+    value: Array | None,
+    visible: Visibility,
+    dtype: np.dtype[Any],
 ) -> tuple[Array, Array | None]:
     """Return key and value with the rows that no query sees set to zero where they are not finite.
 
@@ -48,6 +55,8 @@ def without_padding(
     key, value : ndarray (B or 1, G, S, ·)
         Value may be None.
     visible : Visibility
+    dtype : dtype
+        What is computed in: what it cannot hold is not finite, either.
 
     Raises
     ------
@@ -58,13 +67,13 @@ def without_padding(
     cleaned: dict[str, Array | None] = {}
     for name, array in (("key", key), ("value", value)):
         cleaned[name] = array
-        if array is None or all_finite(array):
+        if array is None or finite_in(array, dtype):
             continue
         if seen is None:
             seen = _seen_keys(visible, query, key.shape)
-        broken = ~_finite_rows(array)
+        broken = ~_finite_rows(array, dtype)
         if (broken & seen).any():
-            _refuse(say(name), form, array, broken & seen)
+            _refuse(say(name), form, array, broken & seen, dtype)
         zeroed = array.copy()
         zeroed[broken] = np.zeros((), array.dtype)
         cleaned[name] = zeroed
@@ -72,11 +81,16 @@ def without_padding(
     return key if cleaned_key is None else cleaned_key, cleaned["value"]
 
 
-def _finite_rows(array: Array) -> npt.NDArray[np.bool_]:
+def _finite_rows(array: Array, dtype: np.dtype[Any]) -> npt.NDArray[np.bool_]:
     """Return which rows (B, H, S) hold finite numbers only."""
-    wide = readable(array)
-    rows: npt.NDArray[np.bool_] = np.isfinite(wide).all(axis=-1)
+    rows: npt.NDArray[np.bool_] = _finite(array, dtype).all(axis=-1)
     return rows
+
+
+def _finite(array: Array, dtype: np.dtype[Any]) -> npt.NDArray[np.bool_]:
+    """Return which numbers are finite in the computing dtype."""
+    with np.errstate(over="ignore"):
+        return np.isfinite(readable(array).astype(dtype, copy=False))
 
 
 def _seen_keys(visible: Visibility, query: Shape, key: Shape) -> npt.NDArray[np.bool_]:
@@ -93,12 +107,19 @@ def _seen_keys(visible: Visibility, query: Shape, key: Shape) -> npt.NDArray[np.
     return seen
 
 
-def _refuse(name: str, form: Layout, array: Array, rows: npt.NDArray[np.bool_]) -> None:
+def _refuse(
+    name: str, form: Layout, array: Array, rows: npt.NDArray[np.bool_], dtype: np.dtype[Any]
+) -> NoReturn:
     """Raise the error that names the first element of the broken rows, in the user's axes."""
-    wide = readable(array)
-    wrong = form.join(~np.isfinite(wide) & rows[..., None])
+    wrong = form.join(~_finite(array, dtype) & rows[..., None])
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    found = float(form.join(wide)[index])
+    found = float(form.join(readable(array))[index])
+    if math.isfinite(found):
+        raise DataError(
+            f"{name}: expected numbers that {dtype.name}, the computing dtype, can hold; "
+            f"found {found:g} at index {index}",
+            hint="compute in float64 (--precision float64)",
+        )
     raise DataError(
         f"{name}: expected finite numbers; found {found:g} at index {index}",
         hint="only keys that no query sees (padding behind a mask) may hold NaN or inf",

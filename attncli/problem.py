@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.errors import UsageError
+from attncli.errors import DataError, UsageError
+from attncli.finite import all_finite
 from attncli.indices import index_of
 from attncli.positions import BASE, rope_frequencies
 
@@ -193,10 +194,21 @@ class Problem:
         """Return the context, in the user's axes, after the output projection if there is one.
 
         The rows of padded queries stay 0, even if the projection has a bias.
+
+        Raises
+        ------
+        DataError
+            The projection exceeds the range of the computing dtype.
         """
         if self.output is None:
             return context
-        made = self.output(context)
+        with np.errstate(over="ignore", invalid="ignore"):
+            made = self.output(context)
+        if not all_finite(made):
+            raise DataError(
+                f"the context exceeds the range of {self.dtype.name} after its projection: value "
+                "and wo are too large"
+            )
         padded = self.visible.padded_queries
         if padded is not None:
             each = np.broadcast_to(padded, (self.shape[0], self.shape[2]))
@@ -302,7 +314,7 @@ def _some_rows(problem: Problem, start: int, stop: int) -> Problem:
             # The first query kept was the start-th, and keeps its position.
             offsets=tuple(offset + start for offset in visible.offsets),
             mask=_slice_rows(visible.mask, start, stop),
-            query_lengths=lengths and tuple(max(0, length - start) for length in lengths),
+            query_lengths=lengths and tuple(min(max(0, n - start), stop - start) for n in lengths),
         ),
     )
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from oracle import attention_oracle
 from strategies import problems
 
-from attncli import attention
+from attncli import attention, pose, solve
 from attncli.errors import AttnWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
@@ -356,3 +356,18 @@ def test_rows_that_see_nothing_are_counted_once_without_padded_queries(outputs, 
     counts = [re.findall(r"\d+", str(w.message))[0] for w in caught]
     assert counts == [str(blind)] * (blind > 0)
     assert all(w.category is AttnWarning for w in caught)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 8])
+@pytest.mark.parametrize("rows", [(0, 2), (2, 6), (6, 8), (3, 4)])
+def test_a_part_counts_the_rows_of_its_own_that_see_nothing(length, rows):
+    q, k, v = np.ones((8, 2)), np.ones((4, 2)), np.ones((4, 1))
+    blind = np.array([1, 0, 0, 1, 1, 0, 1, 1], bool)
+    problem = pose(q, k, v, mask=~blind[:, None], query_lengths=length)
+    part = problem.select(rows=rows)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        solve(part)
+    expected = int(blind[:length][slice(*rows)].sum())
+    counts = [int(re.findall(r"\d+", str(w.message))[0]) for w in caught]
+    assert counts == [expected] * (expected > 0)

@@ -71,6 +71,14 @@ def test_twice_as_long_takes_twice_the_memory_not_four_times():
     assert long - short < 5
 
 
+def test_looking_for_products_beyond_float16_holds_a_few_rows_of_them():
+    # All of them would take 144 MB.
+    setup = "import warnings; warnings.simplefilter('ignore'); q = normal(1, 6000, 8) * 300"
+    setup += "; q = q.astype(np.float16)"
+    work = "attention(q, q, q, layout='hsd', outputs=('context',), threads=2)"
+    assert grown(setup, work) < 20
+
+
 def test_half_precision_is_widened_tile_by_tile():
     # Made of a few rows: 200,000 in float32 would already be a peak to hide behind.
     setup = "q = normal(1, 300, 64); k = np.tile(q[:, :200].astype(np.float16), (1, 1000, 1))"

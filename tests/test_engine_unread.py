@@ -77,6 +77,39 @@ def test_a_key_that_nobody_sees_counts_as_absent(queries, keys, broken, rule):
         np.testing.assert_array_equal(arrays[name], copy)
 
 
+@pytest.mark.parametrize(("queries", "keys"), SIZES[:3])
+@pytest.mark.parametrize("name", ["query", "key", "value"])
+@pytest.mark.parametrize("ask", [pose, attention])
+def test_what_the_computing_dtype_cannot_hold_is_refused(queries, keys, name, ask):
+    arrays = inputs(queries, keys, dtype="float64")
+    arrays[name][1, 0, 3] = -1e300
+    with pytest.raises(DataError) as caught:
+        ask(**arrays, layout="hsd", precision="float32")
+    assert str(caught.value).startswith(
+        f"{name}: expected numbers that float32, the computing dtype, can hold; "
+        "found -1e+300 at index (1, 0, 3)"
+    )
+    assert "float64" in caught.value.hint
+
+
+@pytest.mark.parametrize(("queries", "keys"), SIZES)
+@pytest.mark.parametrize("ask", [pose, attention])
+def test_unless_no_query_sees_it(queries, keys, ask):
+    arrays = inputs(queries, keys, dtype="float64")
+    rules = {"mask": np.arange(keys)[None] < keys - 1, "layout": "hsd", "precision": "float32"}
+    expected = attention(**arrays, **rules).context
+    arrays["key"][:, -1] = arrays["value"][:, -1] = 1e300
+    found = ask(**arrays, **rules)
+    found = solve(found).context if ask is pose else found.context
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_context_whose_projection_is_too_large_is_refused():
+    one = [[1e200]]
+    with pytest.raises(DataError, match="context exceeds the range of float64 after its proj"):
+        solve(pose(one, one, one, scale=0, wo=one))
+
+
 def test_pose_alone_reads_everything():
     arrays = inputs(2, 3)
     arrays["value"][0, 1, 2] = np.nan

@@ -130,12 +130,12 @@ def pose(
     positional = slopes is not None or turn is not None
     visible = standing(say, visible, causal_align, query_offset, shape[0], positional=positional)
     advise_on_axes(form, q, k)
-    check_query(say, form, q)
-    look = partial(without_padding, say, form, q.shape, k, v, visible)
-    if not unread:
-        k, v = look()
     output = output_projection(say, wo, bo, form, shape[1], v)
     dtype = arguments.computing_dtype(precision, q, k, v, None if output is None else output.weight)
+    check_query(say, form, q, dtype)
+    look = partial(without_padding, say, form, q.shape, k, v, visible, dtype)
+    if not unread:
+        k, v = look()
     if slopes is not None:
         refuse_steep(say, slopes, visible, shape, dtype)
     return Problem(
