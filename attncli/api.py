@@ -276,7 +276,7 @@ def _check_outputs(problem: Problem, outputs: Collection[str]) -> None:
     several = isinstance(outputs, (tuple, Sequence, AbstractSet)) and not isinstance(outputs, str)
     if not several or not all(isinstance(name, str) and name in OUTPUTS for name in outputs):
         raise UsageError(
-            f"outputs: expected names of {', '.join(OUTPUTS)}; found {outputs!r}",
+            f"outputs: expected names of {', '.join(OUTPUTS)}; found {arguments.shown(outputs)}",
             hint=f"names come in a tuple: ({outputs!r},)" if isinstance(outputs, str) else None,
         )
     if "context" in outputs and problem.value is None:

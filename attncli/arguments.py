@@ -23,7 +23,7 @@ from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, readable, widen
 from attncli.errors import AttnWarning, DataError, ShapeError, UsageError
 from attncli.names import PrecisionName
 from attncli.problem import Problem
-from attncli.text import counted
+from attncli.text import counted, did_you_mean
 
 __all__ = [
     "Names",
@@ -40,6 +40,7 @@ __all__ = [
     "real_array",
     "refuse_first",
     "shape_text",
+    "shown",
     "thread_count",
     "truth_array",
     "vector",
@@ -99,10 +100,10 @@ def real_array(name: str, value: object) -> Array:
     )
 
 
-def computing_dtype(precision: object, *arrays: Array | None) -> np.dtype[Any]:
+def computing_dtype(name: str, precision: object, *arrays: Array | None) -> np.dtype[Any]:
     """Return the widest of the arrays' dtypes, at least float32, or the one asked for."""
     if precision is not None:
-        return np.dtype(choice("precision", precision, get_args(PrecisionName)))
+        return np.dtype(choice(name, precision, get_args(PrecisionName)))
     double = any(array is not None and array.dtype == _DOUBLE for array in arrays)
     return _DOUBLE if double else _SINGLE
 
@@ -148,7 +149,7 @@ def finite_number(name: str, value: object) -> float:
     value = _unwrap(value)
     # A float is a Real, too; but asking an abstract class takes ten times as long.
     if isinstance(value, bool) or not isinstance(value, (float, Real)) or not _in_range(value):
-        raise UsageError(f"{name}: expected a finite number; found {_shown(value)}")
+        raise UsageError(f"{name}: expected a finite number; found {shown(value)}")
     return float(value)
 
 
@@ -177,7 +178,7 @@ def positive_int(name: str, value: object) -> int:
     """Return an int of at least 1."""
     value = _unwrap(value)
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise UsageError(f"{name}: expected a whole number of at least 1; found {_shown(value)}")
+        raise UsageError(f"{name}: expected a whole number of at least 1; found {shown(value)}")
     return int(value)
 
 
@@ -190,7 +191,7 @@ def flag(name: str, value: object) -> bool:
     """Return a bool."""
     value = _unwrap(value)
     if not isinstance(value, (bool, np.bool_)):
-        raise UsageError(f"{name}: expected true or false; found {_shown(value)}")
+        raise UsageError(f"{name}: expected true or false; found {shown(value)}")
     return bool(value)
 
 
@@ -208,7 +209,10 @@ def choice(name: str, value: object, allowed: Sequence[str]) -> str:
     """Return one of a few words."""
     if not isinstance(value, str) or value not in allowed:
         words = ", ".join(allowed)
-        raise UsageError(f"{name}: expected one of {words}; found {_shown(value)}")
+        # Another number of bits is no slip of the pen.
+        is_word = isinstance(value, str) and not value[-1:].isdigit()
+        meant = did_you_mean(str(value), allowed) if is_word else None
+        raise UsageError(f"{name}: expected one of {words}; found {shown(value)}", hint=meant)
     return value
 
 
@@ -277,6 +281,8 @@ def _as_float(number: int) -> float:
 def window_pair(name: str, value: object) -> tuple[int | None, int | None]:
     """Return (left, right) from one number n for (n, n) or a pair; −1 or None is unbounded."""
     value = _unwrap(value)
+    if isinstance(value, (bytes, bytearray)):
+        raise UsageError(f"{name}: expected one number or a pair (left, right); found bytes")
     if not isinstance(value, (str, Sequence, int, float, type(None))):
         value = as_ndarray(name, value)
     if isinstance(value, np.ndarray):  # of a table, one row or one column
@@ -285,7 +291,7 @@ def window_pair(name: str, value: object) -> tuple[int | None, int | None]:
     if len(sides) == 1:
         sides *= 2
     if isinstance(value, str) or len(sides) != 2:
-        found = _shown(value) if isinstance(value, str) else counted(len(sides), "number")
+        found = shown(value) if isinstance(value, str) else counted(len(sides), "number")
         raise UsageError(f"{name}: expected one number or a pair (left, right); found {found}")
     left, right = (_window_side(name, side) for side in sides)
     return left, right
@@ -301,7 +307,7 @@ def _window_side(name: str, side: object) -> int | None:
     if isinstance(side, bool) or not isinstance(side, (int, float)) or side < 0 or side % 1:
         raise UsageError(
             f"{name}: expected whole numbers of at least 0, or −1 for unbounded; "
-            f"found {_shown(side)}"
+            f"found {shown(side)}"
         )
     return int(side)
 
@@ -311,7 +317,7 @@ def label_list(name: str, value: object, count: int, *, of: str) -> tuple[str, .
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise UsageError(f"{name}: expected a list of labels; found {_shown(value)}")
+        raise UsageError(f"{name}: expected a list of labels; found {shown(value)}")
     if len(value) != count:
         raise ShapeError(
             f"{name}: expected {counted(count, 'label')}, one for each {of}; found {len(value)}",
@@ -336,7 +342,7 @@ def _kind(array: Array) -> str:
     )
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Return a wrong value as a user would write it, cut where it is long."""
     try:
         text = repr(value.tolist() if isinstance(value, np.ndarray) else value)

@@ -83,14 +83,15 @@ def without_padding(
 
 def _finite_rows(array: Array, dtype: np.dtype[Any]) -> npt.NDArray[np.bool_]:
     """Return which rows (B, H, S) hold finite numbers only."""
-    rows: npt.NDArray[np.bool_] = _finite(array, dtype).all(axis=-1)
+    rows: npt.NDArray[np.bool_] = np.logical_and.reduce(_finite(array, dtype), axis=-1)
     return rows
 
 
 def _finite(array: Array, dtype: np.dtype[Any]) -> npt.NDArray[np.bool_]:
     """Return which numbers are finite in the computing dtype."""
     with np.errstate(over="ignore"):
-        return np.isfinite(readable(array).astype(dtype, copy=False))
+        finite: npt.NDArray[np.bool_] = np.isfinite(readable(array).astype(dtype, copy=False))
+    return finite
 
 
 def _seen_keys(visible: Visibility, query: Shape, key: Shape) -> npt.NDArray[np.bool_]:

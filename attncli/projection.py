@@ -138,7 +138,7 @@ def project(
     values = keys if value_source is None else _source(say, "value_source", value_source)
     weights = {name: _weight(say, name, w) for name, w in (("wq", wq), ("wk", wk), ("wv", wv))}
     arrays = [embeddings.array, keys.array, values.array, *weights.values()]
-    dtype = arguments.computing_dtype(precision, *arrays)
+    dtype = arguments.computing_dtype(say("precision"), precision, *arrays)
     ready = {
         source: _placed(source.array, positions, dtype)
         for source in dict.fromkeys((embeddings, keys, values))

@@ -121,7 +121,7 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
-    """Return the known word that a wrong one probably means, as a hint; None where none is near.
+    """Return the known word that a wrong one probably means, as a hint; None where none is nearest.
 
     Parameters
     ----------
@@ -136,14 +136,17 @@ def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> s
     'did you mean weights?'
     """
     # Made here, not at the top: only an error pays for the import.
-    from difflib import get_close_matches  # noqa: PLC0415
+    from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415
 
     # A single letter is as near to any name of two, and a long text takes long to compare.
     if not 1 < len(word) <= _QUOTED:
         return None
     spelt = {name.lower(): name for name in known}
-    close = get_close_matches(word.lower(), spelt, n=1, cutoff=likeness)
-    return f"did you mean {printable(spelt[close[0]])}?" if close else None
+    close = get_close_matches(word.lower(), spelt, n=2, cutoff=likeness)
+    alike = [SequenceMatcher(None, name, word.lower()).ratio() for name in close]
+    if not close or alike[1:] == alike[:1]:  # none, or two that are as near
+        return None
+    return f"did you mean {printable(spelt[close[0]])}?"
 
 
 def whole_number(text: str) -> int | None:

@@ -120,9 +120,15 @@ CASES = {
         "plain_scale.yaml: both plain and scale are given",
         "plain is scale 1",
     ),
-    "compute plain_maybe.yaml": ("plain: expected true or false; found 'maybe'", ""),
+    "compute plain_maybe.yaml": (
+        "plain (plain_maybe.yaml#plain): expected true or false; found 'maybe'",
+        "",
+    ),
     "compute words.yaml": None,
-    "compute scales.yaml": ("scale: expected a finite number; found [1.0, 2.0]", ""),
+    "compute scales.yaml": (
+        "scale (scales.yaml#scale): expected a finite number; found [1.0, 2.0]",
+        "",
+    ),
     "compute weights.yaml": None,
     # options
     f"compute {QKV} --cuasal": None,

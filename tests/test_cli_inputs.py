@@ -143,6 +143,26 @@ def test_standard_input_is_read_once(tutorial: Path, attncli: Run) -> None:
         ]
 
 
+def test_a_member_of_standard_input(tutorial: Path, attncli: Run) -> None:
+    masks = b'{"m": [[1, 0, 1], [1, 1, 1]], "n": [[0, 0, 1]]}'
+    ran = run("compute", "q.csv", "k.csv", "--mask", "-#m", "-f", "json", stdin=masks)
+    assert weights(ran)[0, 1] == 0
+    refused = run("compute", "q.csv", "k.csv", "--mask", "-", stdin=masks)
+    assert refused.messages[1] == "hint: choose one: -#m, -#n"
+    behind = run("info", "--", "-#n", stdin=masks).good()
+    assert "1×3" in behind.text
+    option = run("info", "-#n", stdin=masks)
+    assert option.messages[1] == "hint: a member of standard input is given behind --: -- '-#name'"
+
+
+def test_standard_input_is_read_once_by_a_problem_file_too(tutorial: Path) -> None:
+    Path("twice.yaml").write_text('q: "-"\nk: "-"\n')
+    ran = run("compute", "twice.yaml", stdin=b"1,2\n")
+    assert ran.messages[0] == "error: standard input (-) can be read only once"
+    ran = run("compute", stdin=b'{"q": "-", "k": [[1]]}')
+    assert ran.messages[0] == "error: standard input (-) can be read only once"
+
+
 def test_a_closed_stdin_gives_the_example() -> None:
     command = [*COMMAND, "compute", "-f", "csv"]
     shell = ["sh", "-c", '"$@" <&-', "sh", *command]

@@ -177,6 +177,22 @@ def test_signs_are_written_in_ascii(words: str, expected: str, tutorial: Path) -
     assert "\\" not in out
 
 
+@pytest.mark.parametrize(
+    "words", ["info k.csv", "check q.csv k.csv v.csv --expect plain.npy", "compute q.csv k.csv"]
+)
+def test_tables_look_the_same_in_ascii(words: str, tutorial: Path) -> None:
+    run("compute", "q.csv", "k.csv", "v.csv", "--plain", "--save", "plain.npy").good()
+    signs = {"─": "-", "×": "x", "·": ","}
+
+    def table(**variables: str) -> list[str]:
+        text = run(*words.split(), env=environment(**variables)).text
+        lines = ["".join(signs.get(letter, letter) for letter in line) for line in text.split("\n")]
+        (rule,) = (place for place, line in enumerate(lines) if set(line) == {"-"})
+        return lines[rule - 1 : rule + 3]
+
+    assert table(**POOR) == table()
+
+
 def test_ascii_errors_escape_what_they_cannot_show(tutorial: Path) -> None:
     ran = run("compute", "é.csv", "k.csv", env=environment(**POOR))
     assert ran.code == 2

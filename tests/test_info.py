@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,17 @@ def told(attncli, *arguments):
     answer = attncli("info", *arguments, "--format", "json").good().json
     assert answer["schema"] == 1
     return answer["files"]
+
+
+def test_a_pipe_is_read_once(folder):
+    os.mkfifo("pipe")
+    for text in ("a,b\n1,x\n", "a,b\n1,2\n"):
+        writer = threading.Thread(target=Path("pipe").write_text, args=(text,))
+        writer.start()
+        ran = run("info", "pipe")
+        writer.join()
+        assert (ran.code == 0) == ("x" not in text)
+        assert ran.code == 0 or "line 2, column 2" in ran.messages[0]
 
 
 @settings(max_examples=30, deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -137,8 +138,10 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      {"precision": "float16"}),
     ("Usage", "causal: expected true or false; found 'yes'", None, {"causal": "yes"}),
     ("Usage", "causal: expected true or false; found 1", None, {"causal": 1}),
-    ("Usage", "score: expected one of dot, cosine, general, additive; found 'cos'", None,
-     {"score": "cos"}),
+    ("Usage", "score: expected one of dot, cosine, general, additive; found 'cos'",
+     "did you mean cosine?", {"score": "cos"}),
+    ("Usage", "layout: expected one of sd, bsd, hsd, sbd, shd, bhsd, bshd, sbhd; found 'bhds'",
+     None, {"layout": "bhds"}),
     ("Usage", ("score general needs its matrix W, of shape (3, 3): give score_weight "
      "(--score-weight)"), None, {"score": "general"}),
     ("Shape", "score_weight: expected shape (3, 3), the width of query and key; found (2, 2)",
@@ -234,8 +237,12 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      {"causal": True, "query_offset": 10**400}),
     ("Usage", "window: expected whole numbers of at least 0, or −1 for unbounded; found -2", None,
      {"window": (-2, 1)}),
-    ("Usage", "causal_align: expected one of top-left, bottom-right; found 'left'", None,
-     {"causal": True, "causal_align": "left"}),
+    ("Usage", "causal_align: expected one of top-left, bottom-right; found 'left'",
+     "did you mean top-left?", {"causal": True, "causal_align": "left"}),
+    ("Usage", "window: expected one number or a pair (left, right); found bytes", None,
+     {"window": b"xy"}),
+    ("Usage", "rope_frequencies is only for rope", "give rope half or interleaved",
+     {"rope_frequencies": False}),
     ("Usage", "causal_align says where the queries stand among the keys, but no rule depends on it",
      "it goes with causal, window, alibi_slopes or rope", {"causal_align": "top-left"}),
     ("Usage", "query_offset says where the queries stand among the keys, but no rule depends on it",
@@ -378,6 +385,28 @@ def test_what_is_clear_gets_no_advice() -> None:
     pose(SQUARE, SQUARE, mask=np.ones((2, 1, 3, 3)))
     pose(X, X, mask=[[1, 0], [0, 1]])
     pose(X, with_value(X, (1, 0), np.nan), key_padding_mask=[1, 0])
+
+
+def of_the_authors(heads: int) -> list[float]:
+    """The slopes as the recursion in the authors' repository gives them."""
+    if math.log2(heads).is_integer():
+        first = 2 ** (-(2 ** -(math.log2(heads) - 3)))
+        return [first * first**i for i in range(heads)]
+    closest = 2 ** math.floor(math.log2(heads))
+    return of_the_authors(closest) + of_the_authors(2 * closest)[0::2][: heads - closest]
+
+
+@pytest.mark.parametrize("asked", [True, np.True_])
+def test_slopes_of_the_paper_for_any_number_of_heads(asked: object) -> None:
+    for heads in range(1, 40):
+        inputs = np.ones((2, heads, 2, 3))
+        slopes = pose(inputs, inputs, alibi_slopes=asked).slopes
+        np.testing.assert_allclose(slopes, of_the_authors(heads), rtol=1e-14)
+
+
+def test_no_slopes() -> None:
+    for given in (None, False, np.False_):
+        assert pose(X, X, alibi_slopes=given).slopes is None
 
 
 def test_what_scalars_and_windows_may_be() -> None:

@@ -36,10 +36,13 @@ def sheet(values: Any, rows: int | None = None, **more: Any) -> Sheet:
 
 def lines(one: Sheet, limits: Limits = ALL) -> list[str]:
     """The lines of a plain table."""
-    screen = Console(file=io.StringIO(), width=limits.width or 10**6, color_system=None)
+    encoding = "utf-8" if limits.unicode else "ascii"
+    stream = io.TextIOWrapper(io.BytesIO(), encoding)
+    screen = Console(file=stream, width=limits.width or 10**6, color_system=None)
     for part in sheet_parts(one, limits):
         screen.print(part, highlight=False)
-    return screen.file.getvalue().splitlines()
+    stream.flush()
+    return stream.buffer.getvalue().decode().splitlines()
 
 
 def cells(one: Sheet, limits: Limits = ALL) -> list[list[str]]:

@@ -66,11 +66,13 @@ def info(options: InfoOptions) -> None:
 
     attncli info model.safetensors
     """
+    from attncli.loading import is_stream, two_streams
+
     files = options.files or (["-"] if piped_in() else [])
     if not files:
         raise UsageError("info needs a file", hint="attncli info model.safetensors")
-    if files.count("-") > 1:
-        raise UsageError("standard input (-) can be read only once")
+    if sum(map(is_stream, files)) > 1:
+        raise two_streams()
     with advice(quiet=options.quiet):
         found, errors = _inspected(files, options)
     if options.format == "json":

@@ -74,10 +74,11 @@ def ask_or_read(
     """
     from attncli.gather import Finished, advise_on_dtype, gather
     from attncli.gather.posed import posed
+    from attncli.loading import is_stream
 
     given = options.given()
     files = options.files or []
-    if not files and piped_in() and "-" not in given.values():
+    if not files and piped_in() and not any(map(is_stream, given.values())):
         files = ["-"]
     if not files:
         note("no files given: this is the built-in example", quiet=run.quiet)

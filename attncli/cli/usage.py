@@ -33,6 +33,8 @@ def usage_error(message: str, command: str | None) -> UsageError:
     """
     words = message.rstrip(".").replace("\n", " ")
     hint = f"{command or 'attncli'} --help shows what there is"
+    if words == "No such option: -#":
+        return UsageError(words, hint="a member of standard input is given behind --: -- '-#name'")
     if words == "No such option: -":
         return UsageError(words, hint="a file whose name begins with - is given as ./-name")
     meant = next((name for name in _TO_FILES if f"option: {name} " in f"{words} "), None)

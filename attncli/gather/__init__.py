@@ -10,7 +10,7 @@ from attncli.example import EXAMPLE
 from attncli.gather.entries import PROJECTIONS
 from attncli.gather.finished import Finished, finished_array, finished_document, is_finished
 from attncli.gather.reader import Gathered, Reader
-from attncli.loading import split_member
+from attncli.loading import is_stream, two_streams
 from attncli.loading.contents import LoadedArray
 
 if TYPE_CHECKING:
@@ -135,9 +135,5 @@ def _refuse_incomplete(gathered: Gathered) -> None:
 
 
 def _refuse_two_streams(files: Sequence[str], options: Mapping[str, object]) -> None:
-    words = [word for word in (*files, *options.values()) if isinstance(word, str)]
-    streams = [word for word in words if split_member(word)[0] == "-"]
-    if len(streams) > 1:
-        raise UsageError(
-            "standard input (-) can be read only once", hint="read one of them from a file"
-        )
+    if sum(map(is_stream, (*files, *options.values()))) > 1:
+        raise two_streams()

@@ -25,7 +25,7 @@ from attncli.gather.entries import (
     unknown_entry,
 )
 from attncli.gather.lists import check_labels, label_file, number_list
-from attncli.loading import read, read_array, split_member
+from attncli.loading import is_stream, read, read_array, split_member, two_streams
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.text import printable
 
@@ -86,6 +86,8 @@ class Reader:
         return read_array(file, dtype=self._dtype)
 
     def _note_input(self, file: str) -> None:
+        if is_stream(file) and "-" in self.gathered.inputs:
+            raise two_streams()
         self.gathered.inputs.append(split_member(file)[0])
 
     def take_document(self, document: LoadedMapping) -> None:
@@ -117,7 +119,7 @@ class Reader:
                 raise InputError(
                     f"{document.name}#{printable(name)}: expected real numbers; found text"
                 )
-            self.take(full, value, document.folder)
+            self.take(full, value, document.folder, f"{document.name}#{printable(name)}")
         self._check_complete(document, strange)
 
     def _check_complete(self, document: LoadedMapping, strange: list[str]) -> None:
@@ -134,14 +136,14 @@ class Reader:
         if missing:
             raise missing_input(missing[0], document)
 
-    def take(self, name: str, value: object, folder: str) -> None:
-        """Note one option, from a problem file or from the command line."""
+    def take(self, name: str, value: object, folder: str, source: str | None = None) -> None:
+        """Note one option, from the place in a problem file or from the command line."""
         if value is None:
             return
         if name in LABELS:
             self.gathered.arguments[name] = self._labels(value, folder)
         elif name == "plain":
-            self._take_plain(value)
+            self._take_plain(value, source)
         elif name == "checkpoint":
             self.gathered.arguments[name] = _inside(folder, _file_name(name, value))
         elif isinstance(value, LoadedArray):
@@ -152,17 +154,20 @@ class Reader:
             if numbers is None:
                 self.take_array(name, self.read_array(_inside(folder, value)))
             else:
-                self._take_value(name, numbers)
+                self._take_value(name, numbers, source)
         else:
-            self._take_value(name, value)
+            self._take_value(name, value, source)
 
-    def _take_value(self, name: str, value: object) -> None:
+    def _take_value(self, name: str, value: object, source: str | None) -> None:
         self.gathered.arguments[name] = value
         # What stood in a file before must not be blamed for it.
         self.gathered.sources.pop(name, None)
+        if source is not None:
+            self.gathered.sources[name] = source
 
-    def _take_plain(self, value: object) -> None:
-        if flag("plain", value.values if isinstance(value, LoadedArray) else value):
+    def _take_plain(self, value: object, source: str | None) -> None:
+        name = "plain" if source is None else f"plain ({source})"
+        if flag(name, value.values if isinstance(value, LoadedArray) else value):
             self.gathered.arguments["scale"] = 1.0
 
     def take_array(self, name: str, array: LoadedArray) -> None:
@@ -244,7 +249,7 @@ class Reader:
         path = _inside(folder, text)
         # A lone name.txt is meant as a file even where there is none.
         if text == "-" or os.path.isfile(path) or ("," not in text and text.endswith(".txt")):  # noqa: PTH113
-            self.gathered.inputs.append(path)
+            self._note_input(path)
             return label_file(path)
         return tuple(label.strip() for label in text.split(","))
 

@@ -14,7 +14,7 @@ from attncli.dtypes import dtype_name
 from attncli.errors import InputError, UsageError
 from attncli.loading.contents import Contents, LoadedArray, LoadedMapping, Member, Unread
 from attncli.loading.registry import format_of
-from attncli.loading.source import open_source, refusals
+from attncli.loading.source import STANDARD_INPUT, is_file, open_source, refusals
 from attncli.text import counted, printable, quoted
 
 if TYPE_CHECKING:
@@ -27,10 +27,12 @@ __all__ = [
     "Member",
     "describe",
     "headers",
+    "is_stream",
     "kind_of",
     "read",
     "read_array",
     "split_member",
+    "two_streams",
 ]
 
 _LISTED = 8
@@ -141,9 +143,9 @@ def describe(source: str, *, stdin: BinaryIO | None = None) -> list[Member]:
 
 
 def headers(source: str) -> list[Member]:
-    """Return what the headers of a file say; nothing if its format has none.
+    """Return what the headers of a file say; nothing if its format has none, or it is a stream.
 
-    Unlike `describe` this never reads the numbers.
+    Unlike `describe` this never reads the numbers. What a stream held has been read by now.
 
     Parameters
     ----------
@@ -155,7 +157,10 @@ def headers(source: str) -> list[Member]:
     InputError
         The headers cannot be read.
     """
-    opened = open_source(split_member(source)[0])
+    path = split_member(source)[0]
+    if not is_file(path):
+        return []
+    opened = open_source(path)
     with refusals(opened.name):
         return describe(source) if format_of(opened).describe is not None else []
 
@@ -177,6 +182,18 @@ def split_member(source: str) -> tuple[str, str | None]:
     cuts = [at for at, letter in enumerate(source) if letter == "#"]
     cut = next((at for at in reversed(cuts) if source[:at] == "-" or _exists(source[:at])), cuts[0])
     return source[:cut], source[cut + 1 :]
+
+
+def is_stream(word: object) -> bool:
+    """Return whether an argument names standard input, or a member of it."""
+    return isinstance(word, str) and split_member(word)[0] == "-"
+
+
+def two_streams() -> UsageError:
+    """Return the error of what names standard input a second time."""
+    return UsageError(
+        "standard input (-) can be read only once", hint="read one of them from a file"
+    )
 
 
 def _exists(path: str) -> bool:
@@ -211,7 +228,8 @@ def _listed(contents: LoadedMapping, names: Collection[str], near: str = "") -> 
     shown = list(names)
     if len(shown) > _LISTED and near:
         shown = difflib.get_close_matches(near, shown, n=_LISTED, cutoff=0.0)
-    words = [f"{contents.name}#{printable(name)}" for name in shown[:_LISTED]]
+    file = "-" if contents.name == STANDARD_INPUT else contents.name
+    words = [f"{file}#{printable(name)}" for name in shown[:_LISTED]]
     return ", ".join(words) + (", …" if len(names) > _LISTED else "")
 
 

@@ -21,7 +21,19 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["STREAM_LIMIT", "TEXT_LIMIT", "Source", "missing", "open_source", "refusals"]
+__all__ = [
+    "STANDARD_INPUT",
+    "STREAM_LIMIT",
+    "TEXT_LIMIT",
+    "Source",
+    "is_file",
+    "missing",
+    "open_source",
+    "refusals",
+]
+
+# What messages call it; on the command line it is -.
+STANDARD_INPUT = "standard input"
 
 # A pipe may never end, so there is a point where waiting for more is wrong.
 STREAM_LIMIT = 256 * 2**20
@@ -140,6 +152,14 @@ def open_source(path: str, stdin: BinaryIO | None = None) -> Source:
     return source
 
 
+def is_file(path: str) -> bool:
+    """Return whether `path` names a regular file: what can be read more than once."""
+    try:
+        return path != "-" and Path(path).is_file()
+    except ValueError:  # with a NUL
+        return False
+
+
 @contextmanager
 def refusals(name: str) -> Iterator[None]:
     """Turn what the system refuses while `name` is read into an `InputError`."""
@@ -161,9 +181,9 @@ def _standard_input(stdin: BinaryIO | None) -> Source:
         stream = sys.stdin.buffer
     if stream is None:
         raise InputError("standard input is closed", hint="name a file")
-    with refusals("standard input"):
-        data = _drained(stream, "standard input")
-    return Source("standard input", "", len(data), data=data)
+    with refusals(STANDARD_INPUT):
+        data = _drained(stream, STANDARD_INPUT)
+    return Source(STANDARD_INPUT, "", len(data), data=data)
 
 
 def _file(path: str) -> Source:

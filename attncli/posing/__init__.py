@@ -111,8 +111,8 @@ def pose(
     q, k, v, form = inputs(say, query, key, value, heads=heads, kv_heads=kv_heads, layout=layout)
     shape = (*q.shape[:3], k.shape[2])
     # Before they are compared with words: an array compares item by item.
-    arguments.choice("mask_means", mask_means, get_args(MaskMeans))
-    arguments.choice("score", score, get_args(Score))
+    arguments.choice(say("mask_means"), mask_means, get_args(MaskMeans))
+    arguments.choice(say("score"), score, get_args(Score))
     visible = rules_of(
         say,
         form,
@@ -131,7 +131,8 @@ def pose(
     visible = standing(say, visible, causal_align, query_offset, shape[0], positional=positional)
     advise_on_axes(form, q, k)
     output = output_projection(say, wo, bo, form, shape[1], v)
-    dtype = arguments.computing_dtype(precision, q, k, v, None if output is None else output.weight)
+    widest = q, k, v, None if output is None else output.weight
+    dtype = arguments.computing_dtype(say("precision"), precision, *widest)
     check_query(say, form, q, dtype)
     look = partial(without_padding, say, form, q.shape, k, v, visible, dtype)
     if not unread:
@@ -145,11 +146,11 @@ def pose(
         dtype=dtype,
         layout=form,
         visible=visible,
-        scale=scale_of(scale, score, q.shape[3], dtype),
+        scale=scale_of(say, scale, score, q.shape[3], dtype),
         score=score,
         score_weight=score_weight_of(say, score, score_weight, q.shape[3]),
         score_vector=score_vector_of(say, score, score_vector, q.shape[3]),
-        softcap=softcap_of(softcap, dtype),
+        softcap=softcap_of(say, softcap, dtype),
         bias=bias_of(say, bias, form, shape, dtype),
         slopes=slopes,
         sinks=sinks_of(say, sinks, shape[1], dtype),

@@ -46,9 +46,9 @@ def inputs(
     given = {"query": query, "key": key} | ({} if value is None else {"value": value})
     arrays = {name: arguments.real_array(say(name), array) for name, array in given.items()}
     _check_ranks(say, arrays)
-    counts = _head_counts(heads, kv_heads)
+    counts = _head_counts(say, heads, kv_heads)
     if layout is not None:
-        arguments.choice("layout", layout, tuple(LAYOUTS))
+        arguments.choice(say("layout"), layout, tuple(LAYOUTS))
     form = Layout.of(arrays["query"].ndim, layout, packed=counts is not None)
     query_heads, key_heads = counts or (1, 1)
     q = form.split(arrays["query"], query_heads, say("query"))
@@ -80,14 +80,15 @@ def _shapes(say: Names, arrays: Mapping[str, Array], one: str, other: str) -> st
     )
 
 
-def _head_counts(heads: int | None, kv_heads: int | None) -> tuple[int, int] | None:
+def _head_counts(say: Names, heads: int | None, kv_heads: int | None) -> tuple[int, int] | None:
     if heads is None:
         if kv_heads is not None:
             raise UsageError("kv_heads splits packed keys and values: give heads, too")
         return None
-    query_heads = arguments.positive_int("heads", heads)
-    key_heads = query_heads if kv_heads is None else arguments.positive_int("kv_heads", kv_heads)
-    return query_heads, key_heads
+    query_heads = arguments.positive_int(say("heads"), heads)
+    if kv_heads is None:
+        return query_heads, query_heads
+    return query_heads, arguments.positive_int(say("kv_heads"), kv_heads)
 
 
 def _check_shapes(

@@ -49,7 +49,7 @@ def rules_of(
         key_padding=_key_padding(say, key_padding_mask, mask_means, shape),
         kv_lengths=_lengths(say, "kv_lengths", kv_lengths, shape[0], shape[3]),
         query_lengths=_lengths(say, "query_lengths", query_lengths, shape[0], shape[2]),
-        causal=arguments.flag("causal", causal),
+        causal=arguments.flag(say("causal"), causal),
         window=None if window is None else arguments.window_pair(say("window"), window),
     )
     if mask_means == "drop" and mask is None and key_padding_mask is None:
@@ -113,7 +113,7 @@ def _placed(
         if moves and visible.queries != visible.keys:
             _advise_on_alignment(visible)
         return visible
-    if arguments.choice("causal_align", align, get_args(Align)) == "top-left":
+    if arguments.choice(say("causal_align"), align, get_args(Align)) == "top-left":
         return visible
     _advise_on_padded_queries(visible)
     return visible._replace(offsets=visible.bottom_right)

@@ -43,16 +43,16 @@ Shape = tuple[int, int, int, int]
 _FASTEST = 1e6
 
 
-def scale_of(scale: object, score: Score, width: int, dtype: np.dtype[Any]) -> float:
+def scale_of(say: Names, scale: object, score: Score, width: int, dtype: np.dtype[Any]) -> float:
     """Return the scale: 1/√D for the dot product unless given."""
     if scale is None:
         return default_scale(score, width)
-    number = arguments.finite_number("scale", scale)
+    number = arguments.finite_number(say("scale"), scale)
     least, most = float(np.finfo(dtype).tiny), float(np.finfo(dtype).max)
     # The limit as it is printed is within it.
     if number and not least * (1 - 1e-6) <= abs(number) <= most:
         raise DataError(
-            f"scale: expected 0, or a size from {least:g} to {most:g} for {dtype.name}; "
+            f"{say('scale')}: expected 0, or a size from {least:g} to {most:g} for {dtype.name}; "
             f"found {number:g}",
             hint="compute in float64: precision float64 (--precision float64)"
             if dtype == np.float32
@@ -93,7 +93,7 @@ def score_vector_of(say: Names, score: str, vector: object, width: int) -> Array
             f"{say('score_vector')}: expected {counted(width, 'number')}, the width of query and "
             f"key; found {len(array)}"
         )
-    return _all_finite(say("score_vector"), array)
+    return _finite(say("score_vector"), array)
 
 
 def _refuse_without(needed: str, **given: object) -> None:
@@ -104,13 +104,14 @@ def _refuse_without(needed: str, **given: object) -> None:
 
 def rope_of(say: Names, rope: object, base: object, frequencies: object, width: int) -> Rope | None:
     """Return the checked rotary embedding, or None."""
-    base = arguments.positive_number("rope_base", base)
+    base = arguments.positive_number(say("rope_base"), base)
     if rope is None:
-        for name, given in (("rope_base", base != BASE), ("rope_frequencies", frequencies)):
-            if given is not None and given is not False:
-                raise UsageError(f"{name} is only for rope", hint="give rope half or interleaved")
+        if base != BASE:
+            raise _only_for_rope("rope_base")
+        if frequencies is not None:
+            raise _only_for_rope("rope_frequencies")
         return None
-    pairing = cast("Pairing", arguments.choice("rope", rope, get_args(Pairing)))
+    pairing = cast("Pairing", arguments.choice(say("rope"), rope, get_args(Pairing)))
     if frequencies is not None:
         if base != BASE:
             raise UsageError(
@@ -122,9 +123,13 @@ def rope_of(say: Names, rope: object, base: object, frequencies: object, width: 
     return Rope(pairing, base)
 
 
+def _only_for_rope(name: str) -> UsageError:
+    return UsageError(f"{name} is only for rope", hint="give rope half or interleaved")
+
+
 def _frequencies(name: str, value: object, width: int) -> tuple[float, ...]:
     """Return the frequencies of as many pairs of components as there are, or fewer."""
-    array = _all_finite(name, arguments.vector(name, value))
+    array = _finite(name, arguments.vector(name, value))
     far = np.abs(array) > _FASTEST
     if far.any():
         arguments.refuse_first(name, array, far, f"numbers up to {_FASTEST:g}, in radians")
@@ -169,10 +174,10 @@ def bias_of(
 
 def slopes_of(say: Names, slopes: object, heads: int) -> Array | None:
     """Return the ALiBi slopes, (H,), or None."""
-    if slopes is None or slopes is False:
+    if isinstance(slopes, (bool, np.bool_)):
+        return np.array(paper_slopes(heads)) if slopes else None
+    if slopes is None:
         return None
-    if slopes is True:
-        return np.array(paper_slopes(heads))
     return _one_a_head(say("alibi_slopes"), slopes, heads)
 
 
@@ -200,15 +205,15 @@ def sinks_of(say: Names, sinks: object, heads: int, dtype: np.dtype[Any]) -> Arr
     return array
 
 
-def softcap_of(softcap: object, dtype: np.dtype[Any]) -> float | None:
+def softcap_of(say: Names, softcap: object, dtype: np.dtype[Any]) -> float | None:
     """Return the softcap, or None: scores are divided and multiplied by it."""
     if softcap is None:
         return None
-    number = arguments.positive_number("softcap", softcap)
+    number = arguments.positive_number(say("softcap"), softcap)
     least, most = float(np.finfo(dtype).tiny), _most(dtype)
     if not least <= number <= most:
         raise DataError(
-            f"softcap: expected a number from {least:g} to {most:g} for {dtype.name}; "
+            f"{say('softcap')}: expected a number from {least:g} to {most:g} for {dtype.name}; "
             f"found {number:g}"
         )
     return number
@@ -229,10 +234,10 @@ def _one_a_head(name: str, value: object, heads: int) -> Array:
         raise ShapeError(
             f"{name}: expected one number for each query head ({heads}); found {len(array)}"
         )
-    return _all_finite(name, array)
+    return _finite(name, array)
 
 
-def _all_finite(name: str, array: Array) -> Array:
+def _finite(name: str, array: Array) -> Array:
     wrong = ~np.isfinite(array)
     if wrong.any():
         arguments.refuse_first(name, array, wrong, "finite numbers")

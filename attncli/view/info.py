@@ -5,23 +5,23 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from attncli.text import counted, printable
 from attncli.view.labels import shorten, text_width
+from attncli.view.lined import lined_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import RenderableType
+    from rich.table import Table
 
     from attncli.describing import FileInfo, LayerInfo, MemberInfo
 
 __all__ = ["info_dict", "info_parts"]
 
-_GAP = 1
+_GAP = 2
 _NOTE_WIDTH, _LONG_NOTE = 60, 10_000
 _NAME_WIDTH = 16
 _HEADINGS = ("member", "shape", "dtype", "min", "max", "NaN/inf")
@@ -77,7 +77,7 @@ def info_dict(info: FileInfo) -> dict[str, Any]:
 
 
 def _table(*headings: str, left: int = 1) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP, 0, 0))
+    table = lined_table(_GAP)
     for place, heading in enumerate(headings):
         # A name is for pasting: in a narrow terminal it is folded, never cut.
         table.add_column(
@@ -117,7 +117,7 @@ def _needed(rows: list[list[str]]) -> int:
     """Return the columns of a terminal that the table needs, its names folded."""
     columns = zip(_HEADINGS, *rows, strict=True)
     name, *others = (max(map(text_width, column)) for column in columns)
-    return min(name, _NAME_WIDTH) + sum(others) + 2 * _GAP * len(others)
+    return min(name, _NAME_WIDTH) + sum(others) + _GAP * len(others)
 
 
 def _in_words(shape: str, dtype: str, least: str, most: str, nonfinite: str) -> str:

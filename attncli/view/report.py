@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["as_dict", "renderables", "worst_rows"]
 
+# Between two columns.
+_GAP = 2
+
 
 def as_dict(report: CheckReport) -> dict[str, Any]:
     """Return the report as data for JSON: lists, mappings, finite numbers and None.
@@ -114,12 +117,11 @@ def worst_rows(verdict: Verdict) -> Iterable[RenderableType]:
     ----------
     verdict : Verdict
     """
-    from rich import box  # noqa: PLC0415 - only a terminal needs it
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415 - only a terminal needs it
 
-    # As in `attncli.view.tables`: without an edge, lines do not end in spaces.
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    from attncli.view.lined import lined_table  # noqa: PLC0415
+
+    table = lined_table(_GAP)
     table.add_column("where", overflow="fold")
     for heading in ("file", "answer", "error"):
         table.add_column(heading, justify="right")

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from attncli.text import printable
 from attncli.view.labels import shorten, text_width
+from attncli.view.lined import lined_table
 from attncli.view.shading import shade
 from attncli.view.signs import known
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.console import RenderableType
+    from rich.table import Table
 
     from attncli.view.shading import Depth
 
@@ -30,8 +30,6 @@ _HEADING_WIDTH = 12
 _GAP = 2
 _MANY_CELLS = 20_000
 _ONE = {"queries": "query", "keys": "key", "columns": "column"}
-# Like Rich's box SIMPLE_HEAD, which Rich replaces by one with edges if there is only ASCII.
-_ASCII_BOX = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 
 
 class Limits(NamedTuple):
@@ -150,8 +148,7 @@ def _fitting(
 def _table(
     sheet: Sheet, names: list[str], headings: list[str], texts: list[list[str]], limits: Limits
 ) -> Table:
-    lines = box.SIMPLE_HEAD if limits.unicode else _ASCII_BOX
-    table = Table(box=lines, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
+    table = lined_table(_GAP)
     table.add_column("", justify="right", style="bold", no_wrap=True)
     for heading in headings:
         table.add_column(Text(heading), justify="right", no_wrap=True)
