@@ -297,3 +297,15 @@ def test_no_line_is_longer_than_the_terminal(
         assert columns(line) <= width
         assert "\x1b" not in line
         assert unicode or line.isascii()
+
+
+@pytest.mark.parametrize("size", [10, 18, 19, 30, 64, 90, 300])
+@pytest.mark.parametrize("height", [24, 30, 40, 60])
+@pytest.mark.parametrize("color", ["truecolor", "none"])
+def test_one_map_and_its_notes_leave_a_line_for_the_prompt(size, height, color):
+    # One key takes nearly all: the scale ends below it, and a note says so.
+    matrix = np.full((size, size), 0.01 / size)
+    matrix[0, 0] = 1
+    picture = make_picture([make_panel(matrix, np.triu(np.ones((size, size), bool), 1))])
+    text = draw_blocks(picture, width=80, height=height, color=color)
+    assert len(text.split("\n")) < height

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.errors import UsageError
 from attncli.view.blocks_axes import (
@@ -88,33 +88,57 @@ def draw_blocks(
     UsageError
         Numbers were asked for but do not fit.
     """
-    edge, width = width, max(width or _PIPE_WIDTH, _NARROWEST)
     painter = Painter(color, unicode, picture.signed)
-    queries = terminal_labels(picture.query_labels, painter)
-    keys = terminal_labels(picture.key_labels, painter)
-    room = width - gutter_width(picture, queries, width)
-    lines = _line_limit(height, keys)
-    numbers = None if annotate is False else digits
-    form = _form(picture, painter, room, lines, numbers)
-    if annotate and form.digits is None:
-        raise UsageError(
-            "--annotate: the cells here have no room for numbers",
-            hint="choose one head with --head, a part with --rows and --cols, or give --out",
-        )
-    limit = (lines * 2 if form.halves else lines, max(1, room // form.width))
-    picture = coarsen(picture, limit)
-    names = gutter(picture, queries, form, width - room, painter)
-    header = key_header(picture, keys, form, painter)
-    return "\n".join(
-        painter.text(line)
-        for line in chain(
-            _heading(picture, edge and width, painter),
-            _panels(picture, form, painter, names, header, edge and room),
-            ([plain(text)] for text in key_list(picture, keys, form, width, painter)),
-            _notes(picture, queries, form, width, painter),
-            _legend(picture, width, painter),
-        )
+    page = _Page(
+        width,
+        painter,
+        terminal_labels(picture.query_labels, painter),
+        terminal_labels(picture.key_labels, painter),
+        None if annotate is False else digits,
+        annotate=annotate is True,
     )
+    limit = _line_limit(height, page.keys)
+    lines = page.drawn(picture, limit)
+    if height is not None and len(picture.panels) == 1:
+        # Titles and notes take lines that are known when it is drawn; one is for the next prompt.
+        while (over := len(lines) + 1 - height) > 0 and limit > _LEAST_LINES:
+            limit = max(_LEAST_LINES, min(limit, picture.cells[0]) - over)
+            lines = page.drawn(picture, limit)
+    return "\n".join(painter.text(line) for line in lines)
+
+
+class _Page(NamedTuple):
+    """What stays the same, whatever number of lines a map may take."""
+
+    edge: int | None
+    painter: Painter
+    queries: Sequence[str] | None
+    keys: Sequence[str] | None
+    digits: int | None
+    annotate: bool
+
+    def drawn(self, picture: Picture, limit: int) -> list[Line]:
+        """Return all lines; the cells of each map take no more than so many."""
+        width = max(self.edge or _PIPE_WIDTH, _NARROWEST)
+        painter = self.painter
+        room = width - gutter_width(picture, self.queries, width)
+        form = _form(picture, painter, room, limit, self.digits)
+        if self.annotate and form.digits is None:
+            raise UsageError(
+                "--annotate: the cells here have no room for numbers",
+                hint="choose one head with --head, a part with --rows and --cols, or give --out",
+            )
+        rows = limit * 2 if form.halves else limit
+        picture = coarsen(picture, (rows, max(1, room // form.width)))
+        names = gutter(picture, self.queries, form, width - room, painter)
+        header = key_header(picture, self.keys, form, painter)
+        return [
+            *_heading(picture, self.edge and width, painter),
+            *_panels(picture, form, painter, names, header, self.edge and room),
+            *([plain(text)] for text in key_list(picture, self.keys, form, width, painter)),
+            *_notes(picture, self.queries, form, width, painter),
+            *_legend(picture, width, painter),
+        ]
 
 
 def _line_limit(height: int | None, keys: Sequence[str] | None) -> int:
