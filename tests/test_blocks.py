@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attncli import pose
 from attncli.view.blocks import draw_blocks
 from attncli.view.blocks_axes import columns
 from attncli.view.color import HIDDEN, blues, diverging
+from attncli.view.maps import Wish, problem_picture
 from attncli.view.panel import make_panel, split
 from attncli.view.picture import make_picture
 
@@ -303,9 +305,9 @@ def test_no_line_is_longer_than_the_terminal(
 @pytest.mark.parametrize("height", [24, 30, 40, 60])
 @pytest.mark.parametrize("color", ["truecolor", "none"])
 def test_one_map_and_its_notes_leave_a_line_for_the_prompt(size, height, color):
-    # One key takes nearly all: the scale ends below it, and a note says so.
-    matrix = np.full((size, size), 0.01 / size)
-    matrix[0, 0] = 1
-    picture = make_picture([make_panel(matrix, np.triu(np.ones((size, size), bool), 1))])
-    text = draw_blocks(picture, width=80, height=height, color=color)
-    assert len(text.split("\n")) < height
+    inputs = np.random.default_rng(0).normal(size=(size, 16))
+    # The first query sees one key: the scale ends below its weight, and a note says so.
+    picture = problem_picture(pose(inputs, inputs, causal=True), Wish())
+    lines = draw_blocks(picture, width=80, height=height, color=color).split("\n")
+    assert len(lines) < height
+    assert size < 64 or any("the scale ends at" in line for line in lines)
