@@ -256,6 +256,16 @@ def test_where_the_error_begins(place, finding):
     assert finding in report.diagnosis.findings
 
 
+@pytest.mark.parametrize(("first", "block"), [(192, 64), (200, 64), (130, 128), (128, 128)])
+def test_which_block_the_error_fills(first, block):
+    q, k, v = draw(0, *[(1, 1, 256, 4)] * 3)
+    wrong = plain(q, k, v)
+    wrong[..., first:, :] += draw(1, (256 - first, 4))[0] + 3
+    report = check(wrong.astype("f4"), pose(q, k, v), time_limit=0.05)
+    text = f"only queries of the last block of {block} are wrong, from {first} on"
+    assert text in report.diagnosis.findings
+
+
 def test_errors_of_one_kind_of_row():
     q, k, v = draw(0, *[(1, 2, 150, 8)] * 3)
     keep = np.ones((150, 150), bool)

@@ -145,8 +145,7 @@ def _kinds_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]
         ("queries from which some key is hidden", count < keys),
         ("queries that see every key", count == keys),
     ]
-    for block in _BLOCKS:
-        start = (keys - 1) // block * block
+    for start, block in _last_blocks(keys):
         if start > 0:
             text = f"queries that see a key of the last block of {block} (from key {start} on)"
             kinds.append((text, last >= start))
@@ -155,6 +154,11 @@ def _kinds_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]
             share = "all" if rows[kind].all() else f"{rows[kind].mean():.0%}"
             yield f"only {text} are wrong, {share} of them"
             return
+
+
+def _last_blocks(length: int) -> list[tuple[int, int]]:
+    """Return where the last block of each size begins, and the size; the shortest block first."""
+    return sorted((((length - 1) // block * block, block) for block in _BLOCKS), reverse=True)
 
 
 def _from_on(what: str, wrong: Any) -> Iterator[str]:
@@ -166,8 +170,8 @@ def _from_on(what: str, wrong: Any) -> Iterator[str]:
     if first == last:
         yield f"only one of the {what} is wrong: {first}"
         return
-    for block in _BLOCKS:
-        if first >= (length - 1) // block * block > 0:
+    for start, block in _last_blocks(length):
+        if first >= start > 0:
             yield f"only {what} of the last block of {block} are wrong, from {first} on"
             return
     if bad.size == last - first + 1:
