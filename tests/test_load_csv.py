@@ -185,6 +185,21 @@ def test_common_mistakes_get_a_hint(text, hint):
 
 
 @pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('1,"2\n3,4\n', "line 1, column 2"),
+        ('1,2\n1,"2\r\n3"\n5,6\n', "line 2, column 2"),
+        ('1,2\n"1\n",x\n5,6\n', "line 3, column 2"),
+        ('1,2\n"3\n4",5\n', "line 2, column 1"),
+        ('a,1\n"b\nc","1\n2"\n', "line 3, column 2"),
+    ],
+)
+def test_a_cell_of_several_lines_is_told_where_it_begins(text, place):
+    with pytest.raises(InputError, match=f": {place}: expected a number; found"):
+        table(text)
+
+
+@pytest.mark.parametrize(
     ("data", "what"),
     [
         (b"\xff\xfe1\x00,\x002\x00", "UTF-16"),

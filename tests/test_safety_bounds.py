@@ -61,6 +61,10 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "flat.json": (lambda: b"[" + b"1," * (4 * MILLION) + b'"x"]', "line 1, column 1500000: behind"),
     "key.json": (lambda: b'{"' + b"x" * (20 * MILLION) + b'":1}', "unknown entry 'xxxx"),
+    "keys.json": (
+        lambda: b'{"q":[[1]],"x":{' + b",".join(b'"%d" : 1' % n for n in range(1_500_000)) + b"}}",
+        "at most 1,000,000 keys in all mappings together; found 1,500,002",
+    ),
     "scale.json": (
         lambda: b'{"q":[[1]],"k":[[1]],"scale":' + b"9" * 4000 + b"}",
         "line 1, column 30: '9999",

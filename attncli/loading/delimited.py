@@ -303,7 +303,7 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
         if headings.column:
             _check_label(table, headings, body.labels, (line, cells))
             body.labels.append(cells[0])
-        body.numbers.extend(read(cells, start, partial(table.refusal, line=line)))
+        body.numbers.extend(read(cells, start, partial(_refused_cell, table, (line, cells))))
         body.refuse_many()
     if headings.certain and not _count_alike(first[start:], body.labels):
         what = "expected a number; found an empty cell"
@@ -319,6 +319,22 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
         tuple(body.labels) if headings.column else None,
         tuple(first[start:]) if headings.row else None,
     )
+
+
+def _refused_cell(
+    table: _Table, row: Row, what: str, *, column: int, hint: str | None = None
+) -> InputError:
+    """Return what is wrong with a cell, at the line where it begins."""
+    line, cells = row
+    # The end of the file closes a quotation; no line follows what ends there.
+    found = [*map(_line_ends, cells[column - 1 : -1]), _line_ends(cells[-1].rstrip("\r\n"))]
+    if found[0]:
+        hint = "is a quotation mark left open?"
+    return table.refusal(what, line - sum(found), column, hint)
+
+
+def _line_ends(cell: str) -> int:
+    return cell.count("\n") + cell.count("\r") - cell.count("\r\n")
 
 
 def _first_hint(first: list[str]) -> str | None:

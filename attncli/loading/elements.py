@@ -43,11 +43,12 @@ def checked_dtype(header: Header, name: str, dtype: str | None) -> np.dtype[Any]
     """
     stored = header.dtype
     if stored is None or (stored.kind == "V" and dtype != "bfloat16"):
-        raise _unreadable(header.descr, name)
+        raise _unreadable(header, name)
     return stored
 
 
-def _unreadable(descr: str, name: str) -> InputError:
+def _unreadable(header: Header, name: str) -> InputError:
+    descr = header.descr
     kind = descr.lstrip("<>|=")[:1]
     what = _REFUSED.get(kind, "elements that attncli does not read")
     word = {"O": "object", "[": "structured"}.get(kind, quoted(descr))
@@ -56,7 +57,10 @@ def _unreadable(descr: str, name: str) -> InputError:
     hint = None
     if descr.endswith("V2"):
         hint = "if these are bfloat16, give --dtype bfloat16"
-    return InputError(f"{name}: expected real numbers; found {what} (dtype {word})", hint=hint)
+    return InputError(
+        f"{name}: expected real numbers; found {what} (dtype {word}, shape {header.shape})",
+        hint=hint,
+    )
 
 
 def finished(values: npt.NDArray[Any], name: str, dtype: str | None = None) -> npt.NDArray[Any]:

@@ -29,6 +29,8 @@ __all__ = ["bounded_json", "read_json"]
 
 # Of numbers in lists: 400 MB as objects of Python's.
 _MOST_ITEMS, _MOST_LISTS = 5_000_000, 1_500_000
+# A problem has some forty, the header of a checkpoint four for each tensor.
+_MOST_KEYS = 1_000_000
 _WORDS = {True: "true", False: "false", None: "null"}
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -84,14 +86,18 @@ def _contents(document: Document) -> Contents:
 
 
 def bounded_json(document: Document) -> Any:
-    """Parse JSON of bounded depth; None where `build` must look at it instead.
+    """Parse JSON of bounded depth and size; None where `build` must look at it instead.
 
     Raises
     ------
     InputError
         With the line and column, if it is not JSON or nested too deeply.
     """
-    _check_depth(document)
+    # The quick count first: without its words, a long document is another one.
+    _check_keys(document, document.text.count('":'))
+    bare = _STRING.sub("", document.text)
+    _check_keys(document, bare.count(":"))
+    _check_depth(document, bare)
     try:
         root = json.loads(document.text, object_pairs_hook=_without_twins)
     except json.JSONDecodeError as error:
@@ -130,9 +136,18 @@ def _has_numbers(root: dict[str, Any], name: str) -> bool:
     return isinstance(value, list) and not any(isinstance(item, list | dict) for item in value)
 
 
-def _check_depth(document: Document) -> None:
+def _check_keys(document: Document, keys: int) -> None:
+    """Refuse more keys than any problem has: each takes as much memory as ten numbers."""
+    if keys > _MOST_KEYS:
+        raise InputError(
+            f"{document.source.name}: expected at most {_MOST_KEYS:,} keys in all mappings "
+            f"together; found {keys:,}"
+        )
+
+
+def _check_depth(document: Document, bare: str) -> None:
     # Only where the quick look finds brackets too deep is their place worth searching.
-    if _deepest(_STRING.sub("", document.text)) <= MAX_DEPTH:
+    if _deepest(bare) <= MAX_DEPTH:
         return
     depth = 0
     for match in _NESTING.finditer(document.text):

@@ -12,7 +12,7 @@ import numpy as np
 from attncli.dtypes import dtype_name
 from attncli.errors import InputError
 from attncli.loading.contents import Member
-from attncli.text import printable
+from attncli.text import printable, quoted
 
 __all__ = ["Header", "check_size", "read_header"]
 
@@ -25,7 +25,7 @@ _ELEMENTS = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "
 # The header is a Python literal; three patterns read it, so nothing is evaluated.
 _DESCR = re.compile(r"""['"]descr['"]\s*:\s*(?:'([^']*)'|"([^"]*)"|([\[(].*[\])]))""", re.DOTALL)
 _ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)\b""")
-_SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(([\d\s,L]*)\)""")
+_SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(([^()]*)\)""")
 _WORDS = re.compile(r"[<>=]U[1-9]\d{0,5}")
 _AXIS = re.compile(r"\s*(\d{1,18})L?\s*")  # L as Python 2 wrote it
 
@@ -113,7 +113,10 @@ def _parsed_header(text: str, start: int, name: str) -> Header:
         raise InputError(f"{name} has an NPY header that does not give dtype, order and shape")
     axes = [_AXIS.fullmatch(axis) for axis in shape[1].rstrip(" ,").split(",") if shape[1].strip()]
     if None in axes:
-        raise InputError(f"{name} has an NPY header with the shape ({printable(shape[1])})")
+        raise InputError(
+            f"{name}: expected an NPY header whose shape is of whole numbers; "
+            f"found {quoted(f'({shape[1]})')}"
+        )
     sizes = tuple(int(axis[1]) for axis in axes if axis is not None)
     word = descr[1] or descr[2] or descr[3] or ""
     return Header(printable(word), sizes, order[1] == "True", start)
