@@ -141,6 +141,36 @@ def test_float16_accumulation(seed):
     assert named(ask((q, k, v), total, dtype="float16")) == {"float16_accumulation"}
 
 
+def added_in_half(terms):
+    """Add up along the keys, one after the other, in float16."""
+    total = np.zeros(np.delete(terms.shape, 3), np.float16)
+    for j in range(terms.shape[3]):
+        total = total + terms[:, :, :, j].astype(np.float16)
+    return total
+
+
+HALF_SUMS = {
+    "float16_accumulation_divided_later": (True, False),
+    "float16_denominator": (False, True),
+    "float16_accumulation_of_both": (True, True),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", HALF_SUMS)
+def test_sums_of_exponentials_in_float16(seed, name):
+    q, k, v = draw(seed, (1, 2, 16, 32), (1, 2, 1500, 32), (1, 2, 1500, 32))
+    v = v + np.float32(3)
+    scores = scaled(q, k)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    halves = powers.astype("f2")[..., None], v.astype("f2")[:, :, None]
+    above, below = HALF_SUMS[name]
+    total = added_in_half(halves[0] * halves[1]) if above else powers @ v
+    sums = added_in_half(halves[0]) if below else powers.sum(-1, keepdims=True)
+    wrong = total.astype("f8") / sums
+    assert named(ask((q, k, v), wrong, dtype="float16")) == {name}
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_computed_in_half_and_stored_as_float32(seed):
     q, k, v = draw(seed)
