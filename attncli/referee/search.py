@@ -129,8 +129,8 @@ class Search:
 
     def _explained(self, *, pairs: bool) -> list[tuple[Fit, Group]]:
         """Return the groups of the first kind that explains anything, and how well each does."""
-        conventions = sorted(self._sensible(), key=lambda convention: self._cost((convention,)))
-        singles = [(convention,) for convention in conventions]
+        conventions = self._sensible()
+        singles = sorted(((convention,) for convention in conventions), key=self._cost)
         least = self._cost(singles[0]) if singles else 0
         quick = [group for group in singles if self._cost(group) <= least]
         soon = self._explain(quick, _BITS_FOR_ONE)
@@ -198,6 +198,7 @@ class Search:
         Parameters
         ----------
         conventions : sequence of Convention
+            In the order in which two are applied.
         like_a_scale : bool
             Only those that may come to one other scale, which was found already.
         """

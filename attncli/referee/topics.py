@@ -41,6 +41,8 @@ __all__ = [
     "OUTPUT_NORM",
     "OUTPUT_PROJECTION",
     "PADDING",
+    "PADDING_INVERTED",
+    "PADDING_ON_QUERIES",
     "POSITIONS",
     "PRECISION",
     "PRODUCTS",
@@ -51,12 +53,17 @@ __all__ = [
     "QUERY_PROJECTION",
     "RESIDUAL",
     "ROPE",
+    "ROPE_FREQUENCIES",
+    "ROPE_PAIRING",
+    "ROPE_PLACE",
     "SCALE",
     "SCORES",
     "SCORE_FUNCTION",
+    "SHARED_HEADS",
     "SINKS",
     "SOFTCAP",
     "SOFTMAX",
+    "SOFTMAX_BASE",
     "SPLITS",
     "STORED_SCORES",
     "STRIDES",
@@ -126,6 +133,8 @@ KEY_SOURCE = Topic()
 INPUTS = Topic()
 COPIES = Topic(part_of=INPUTS, alone=True)
 HEADS = Topic()
+# Which key/value head a query head reads.
+SHARED_HEADS = Topic()
 # There are many ways to go wrong, and each is enough.
 NUMBER_OF_HEADS = Topic(outputs=_CONTEXT, alone=True)
 STRIDES = Topic(alone=True)
@@ -139,6 +148,10 @@ STORED_SCORES = Topic(part_of=PRODUCTS, alone=True)
 # There are as many ways as all others together have.
 QUANTIZED = Topic(part_of=PRODUCTS, alone=True)
 ROPE = Topic()
+# Who mistakes two of these makes two mistakes.
+ROPE_PAIRING = Topic(part_of=ROPE)
+ROPE_FREQUENCIES = Topic(part_of=ROPE)
+ROPE_PLACE = Topic(part_of=ROPE)
 SOFTCAP = Topic()
 BIAS = Topic(absent=lambda problem: problem.bias is None)
 ALIBI = Topic()
@@ -146,6 +159,8 @@ ALIBI = Topic()
 # Which keys a query sees.
 MASK = Topic(absent=lambda problem: problem.visible.mask is None)
 PADDING = Topic()
+PADDING_INVERTED = Topic(part_of=PADDING)
+PADDING_ON_QUERIES = Topic(part_of=PADDING)
 QUERY_PADDING = Topic()
 CAUSAL = Topic()
 CAUSAL_BLOCKS = Topic(part_of=CAUSAL, alone=True)
@@ -156,7 +171,8 @@ STRONGEST_KEYS = Topic()
 BLIND_ROWS = Topic()
 
 # The softmax, and what follows it.
-SOFTMAX = Topic(like_a_scale=True)
+SOFTMAX = Topic()
+SOFTMAX_BASE = Topic(like_a_scale=True)
 SINKS = Topic()
 ONLINE_SOFTMAX = Topic(alone=True)
 SPLITS = Topic(alone=True)

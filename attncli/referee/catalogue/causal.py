@@ -114,6 +114,20 @@ def _first_block_only(size: int) -> Apply:
     return apply
 
 
+def _strictly_at(offsets: Callable[[Recipe], Offsets | None]) -> Apply:
+    """Make an `apply` with the causal rule at other offsets, and its diagonal hidden there."""
+    rules_there = _causal_at(offsets)
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        moved, there = rules_there(recipe), _in_slice(recipe, offsets)
+        if moved is None or there is None or not recipe.problem.visible.causal:
+            return None
+        before = tuple(offset - 1 for offset in there)
+        return with_rule(moved, "causal", band(recipe.problem, causal=True, offsets=before))
+
+    return apply
+
+
 def _reversed(recipe: Recipe) -> Recipe | None:
     if not recipe.problem.visible.causal:
         return None
@@ -189,6 +203,15 @@ CAUSAL = (
         _causal_at(_far_corner),
         fix="compare key j with query i itself, without adding S − L",
         option=aligned("bottom-right"),
+    ),
+    *(
+        _aligned(
+            f"causal_{word.replace('-', '_')}_strict",
+            f"the causal mask is aligned {word}, and hides its diagonal too (j < i instead of "
+            "j ≤ i)",
+            _strictly_at(offsets),
+        )
+        for word, offsets in (("top-left", lambda _: (0,)), ("bottom-right", _far_corner))
     ),
     _aligned(
         "positions_top_left",

@@ -144,33 +144,6 @@ _CUT_FIX = "reshape (B, L, H·D) to (B, L, H, D) and transpose to (B, H, L, D); 
 
 HEADS = (
     _head(
-        "heads_tiled",
-        "key/value heads are tiled (query head h reads head h mod G) instead of repeated (h // "
-        "(H/G))",
-        _tiled("key", "value"),
-        fix=_REPEAT_FIX,
-        shows="1 < G < H",
-        needs=_HEADS,
-    ),
-    _head(
-        "heads_of_keys_tiled",
-        "heads of the keys are tiled (query head h reads head h mod G) instead of repeated, but "
-        "not those of the values",
-        _tiled("key"),
-        fix=_REPEAT_FIX,
-        shows="1 < G < H",
-        needs=_HEADS,
-    ),
-    _head(
-        "heads_of_values_tiled",
-        "heads of the values are tiled (query head h reads head h mod G) instead of repeated, "
-        "but not those of the keys",
-        _tiled("value"),
-        fix=_REPEAT_FIX,
-        shows="1 < G < H",
-        needs=_HEADS,
-    ),
-    _head(
         "heads_reshaped_in",
         "query, key and value are reshaped between (L, H, D) and (H, L, D) instead of transposed",
         _reshaped("in"),
@@ -237,5 +210,36 @@ HEADS = (
         _averaged,
         fix="give each head its own weights, and average only what is shown",
         needs=_HEADS,
+    ),
+    # Behind those that cut the heads.
+    _head(
+        "heads_tiled",
+        "key/value heads are tiled (query head h reads head h mod G) instead of repeated (h // "
+        "(H/G))",
+        _tiled("key", "value"),
+        fix=_REPEAT_FIX,
+        shows="1 < G < H",
+        needs=_HEADS,
+        topic=topics.SHARED_HEADS,
+    ),
+    _head(
+        "heads_of_keys_tiled",
+        "heads of the keys are tiled (query head h reads head h mod G) instead of repeated, but "
+        "not those of the values",
+        _tiled("key"),
+        fix=_REPEAT_FIX,
+        shows="1 < G < H",
+        needs=_HEADS,
+        topic=topics.SHARED_HEADS,
+    ),
+    _head(
+        "heads_of_values_tiled",
+        "heads of the values are tiled (query head h reads head h mod G) instead of repeated, "
+        "but not those of the keys",
+        _tiled("value"),
+        fix=_REPEAT_FIX,
+        shows="1 < G < H",
+        needs=_HEADS,
+        topic=topics.SHARED_HEADS,
     ),
 )

@@ -32,6 +32,18 @@ def _exchanged(one: str, other: str) -> Apply:
     return apply
 
 
+def _in_turn(order: tuple[str, str, str]) -> Apply:
+    """Make an `apply` that takes these for query, key and value."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        given = [getattr(recipe.problem, name) for name in order]
+        if any(array is None or array.shape != given[0].shape for array in given):
+            return None
+        return vary(recipe, **dict(zip(("query", "key", "value"), given, strict=True)))
+
+    return apply
+
+
 def _copied(target: str, source: str) -> Apply:
     """Make an `apply` that takes one of query, key and value for another."""
 
@@ -79,6 +91,20 @@ INPUTS = (
         apply=_exchanged("query", "value"),
         option=_in_the_order("V K Q"),
         needs=frozenset({"rows"}),
+    ),
+    *(
+        Convention(
+            name=f"inputs_in_the_order_{'_'.join(order)}",
+            topic=topics.INPUTS,
+            meaning=f"{', '.join(order[:2])} and {order[2]} are taken for query, key and value, in "
+            "this order",
+            fix="score query against key and sum the values",
+            shows="query, key and value that differ",
+            apply=_in_turn(order),
+            option=_in_the_order(" ".join(name[0].upper() for name in order)),
+            needs=frozenset({"rows"}),
+        )
+        for order in (("key", "value", "query"), ("value", "query", "key"))
     ),
     *(
         Convention(

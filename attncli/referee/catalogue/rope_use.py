@@ -199,6 +199,7 @@ ROPE_USE = (
         "weights were trained",
         shows="a width above 2",
         option=lambda p: "" if p.rope is None else f"--rope {_other_pairing(p.rope).pairing}",
+        topic=topics.ROPE_PAIRING,
     ),
     _rope(
         "rope_missing",
@@ -223,6 +224,7 @@ ROPE_USE = (
         _rope_from_zero,
         fix="rotate query i by the angle of position i + offset",
         shows="an offset other than 0",
+        topic=topics.ROPE_PLACE,
     ),
     *(
         _rope(
@@ -246,6 +248,7 @@ ROPE_USE = (
             fix="rotate query i by the angle of position i + offset: after a cache of n keys, "
             "the first new query and its key stand at n",
             shows="any query",
+            topic=topics.ROPE_PLACE,
         )
         for word, step in (("late", 1), ("early", -1))
     ),
@@ -275,6 +278,7 @@ ROPE_USE = (
             fix="take the base that the problem states",
             shows=f"a base other than {base}",
             option=stated(f"--rope-base {base}"),
+            topic=topics.ROPE_FREQUENCIES,
         )
         for base in (_PAPER, 100_000, 500_000, 1_000_000)
     ),
@@ -285,6 +289,7 @@ ROPE_USE = (
             partial(_as_llama_3, factor),
             fix="leave rope_scaling out, or state the scaled frequencies (rope_frequencies)",
             shows="many positions, or a width of many pairs",
+            topic=topics.ROPE_FREQUENCIES,
         )
         for factor in (8, 32)
     ),
@@ -296,6 +301,7 @@ ROPE_USE = (
             fix="turn pair p by base^(−2p/D) per position, p from 0 to D/2 − 1",
             shows="a width above 2",
             option=partial(_exponents_option, factor),
+            topic=topics.ROPE_FREQUENCIES,
         )
         for word, wrong, factor in (("halved", "−p/D", 0.5), ("doubled", "−4p/D", 2.0))
     ),

@@ -50,9 +50,15 @@ def _over_batch(recipe: Recipe) -> Recipe | None:
     return replace(recipe, softmax=lambda r, scores: softmax_over(r, scores, axis=0))
 
 
-def _base_two(recipe: Recipe, scores: Array) -> Result:
-    weights, lse = softmax_over(scaled_sinks(recipe, _LN2), scores * scores.dtype.type(_LN2))
-    return weights, lse / _LN2
+def _base_two(recipe: Recipe) -> Recipe:
+    """Take powers of 2, along whatever axis the softmax runs."""
+    inner = recipe.softmax
+
+    def softmax(recipe: Recipe, scores: Array) -> Result:
+        weights, lse = inner(scaled_sinks(recipe, _LN2), scores * scores.dtype.type(_LN2))
+        return weights, lse / _LN2
+
+    return replace(recipe, softmax=softmax)
 
 
 def _twice(recipe: Recipe, scores: Array) -> Result:
@@ -211,13 +217,6 @@ SOFTMAX = (
         shows="more than one batch entry",
         needs=frozenset({"batch"}),
     ),
-    _softmax(
-        "softmax_base_2",
-        "the softmax is made of powers of 2, not of e",
-        _softmax_as(_base_two),
-        fix="use exp, or multiply the scores by log2(e) before exp2",
-        option=lambda p: scaled(p.scale * _LN2, p) if _is_plain(p) else "",
-    ),
     *_without_maximum(),
     _softmax(
         "product_overflows_float16",
@@ -270,6 +269,14 @@ SOFTMAX = (
         "the exponentials are not divided by their sum",
         _softmax_as(_undivided),
         fix="divide each row by its sum",
+    ),
+    _softmax(
+        "softmax_base_2",
+        "the softmax is made of powers of 2, not of e",
+        _base_two,
+        fix="use exp, or multiply the scores by log2(e) before exp2",
+        topic=topics.SOFTMAX_BASE,
+        option=lambda p: scaled(p.scale * _LN2, p) if _is_plain(p) else "",
     ),
 )
 
