@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from process import ROOT
 from rich.cells import cell_len
@@ -15,7 +15,7 @@ from rich.console import Console
 
 from attncli.view.blocks_axes import columns
 from attncli.view.blocks_cells import Painter
-from attncli.view.labels import clusters, shorten, text_width
+from attncli.view.labels import clusters, shorten, shorten_all, text_width
 from attncli.view.notation import Notation
 from attncli.view.tables import Limits, Sheet, sheet_parts
 from attncli.view.wrapping import broken
@@ -87,3 +87,28 @@ def test_ascii_stands_for_the_same_signs_everywhere() -> None:
     ways = limits, Painter("none", unicode=False, signed=False), Notation(unicode=False)
     assert {way.known(text) for way in ways} == {'a, b ... -1 x 2 <= 3 >= 4 -> "c"'}
     assert Notation(unicode=False).formula("q · k … −1") == "q * k ... -1"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.text("abc中é ", max_size=4), min_size=1, max_size=6),
+    st.text("xyz中 ", max_size=12),
+    st.text("uvw", max_size=12),
+    st.integers(8, 20),
+)
+def test_shortened_labels_fit_and_differ_where_the_labels_do(middles, before, behind, room):
+    labels = [f"{before}{middle}.{behind}" for middle in middles]
+    made = shorten_all(labels, room)
+    assert all(text_width(short) <= room for short in made)
+    assert all(short == label for short, label in zip(made, labels, strict=True)
+               if text_width(label) <= room)  # fmt: skip
+    if max(map(text_width, middles)) <= room // 4:
+        assert len(set(made)) == len(set(labels))
+
+
+def test_long_labels_that_differ_in_the_middle_are_told_apart() -> None:
+    labels = [f"token number {n} with a very long label that goes on to sixty" for n in range(9)]
+    made = shorten_all(labels, 24)
+    assert made[3] == "token …3 with a very lo…"
+    assert len(set(made)) == 9
+    assert shorten_all(["the", "the", "a label that is too long"], 6) == ["the", "the", "a l…ng"]

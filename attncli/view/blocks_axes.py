@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
-from attncli.view.labels import clusters, shorten
+from attncli.view.labels import clusters, shorten, shorten_all
 from attncli.view.scale import ticks
 from attncli.view.wrapping import wrapped
 
@@ -99,6 +99,8 @@ def gutter(
         named = ticks(picture.rows, None, most, start=picture.row_start)
         for place, text in zip(named.positions, named.texts, strict=True):
             texts[place // per_line] = text
+    ellipsis = painter.known("…")
+    texts = shorten_all(texts, room - 1, ellipsis=ellipsis, measure=columns)
     return [fit_text(text, room - 1, painter, right=True) + " " for text in texts]
 
 
@@ -115,17 +117,13 @@ def key_header(
     if max(map(columns, labels)) < form.width:
         return ["".join(_centered(label, form.width) for label in labels)]
     # Counted in characters, since each takes one line whatever its width.
-    parts = [
-        clusters(
-            shorten(
-                label,
-                LONGEST_UPRIGHT,
-                ellipsis=painter.known("…"),
-                measure=lambda text: len(clusters(text)),
-            )
-        )
-        for label in labels
-    ]
+    short = shorten_all(
+        labels,
+        LONGEST_UPRIGHT,
+        ellipsis=painter.known("…"),
+        measure=lambda text: len(clusters(text)),
+    )
+    parts = list(map(clusters, short))
     depth = max(map(len, parts))
     upright = [[" "] * (depth - len(part)) + part for part in parts]
     return ["".join(_centered(part[line], form.width) for part in upright) for line in range(depth)]

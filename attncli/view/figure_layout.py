@@ -7,7 +7,7 @@ from math import ceil, floor, log
 from typing import TYPE_CHECKING
 
 from attncli.view.heading import note_lines, title_lines
-from attncli.view.labels import shorten
+from attncli.view.labels import shorten_all
 from attncli.view.scale import Ticks, scale_ticks, ticks
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ def _step_of_both(picture: Picture, keys: Ticks) -> int:
 
 
 def _short(labels: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    return None if labels is None else tuple(shorten(text, _LONGEST_LABEL) for text in labels)
+    return None if labels is None else tuple(shorten_all(labels, _LONGEST_LABEL))
 
 
 def _numbers_or(labels: tuple[str, ...] | None, start: int, count: int) -> tuple[str, ...]:

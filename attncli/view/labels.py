@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["brief", "clusters", "shorten", "text_width"]
+__all__ = ["brief", "clusters", "shorten", "shorten_all", "text_width"]
 
 _JOINER = "\u200d"
 _PLACE = re.compile(r"(batch|head) (\d+),?")
@@ -84,6 +84,60 @@ def shorten(
     head, spent = _take(parts, (left + 1) // 2, measure)
     tail, _ = _take(parts[::-1], left - spent, measure)
     return "".join(head) + ellipsis + "".join(tail[::-1])
+
+
+def shorten_all(
+    texts: Sequence[str],
+    room: int,
+    *,
+    ellipsis: str = "…",
+    measure: Callable[[str], int] = text_width,
+) -> list[str]:
+    """Shorten labels that stand beside each other, so that those that differ still do.
+
+    Where the ends that `shorten` leaves are the same, the part is shown in which they differ
+    first.
+
+    Parameters
+    ----------
+    texts : sequence of str
+    room, ellipsis, measure
+        As for `shorten`.
+
+    Examples
+    --------
+    >>> shorten_all(["the first of all my words", "the third of all my words"], 12)
+    ['the fi…words', 'the th…words']
+    >>> shorten_all(["sentence 1 of the chapter", "sentence 2 of the chapter"], 12)
+    ['sen…1 of th…', 'sen…2 of th…']
+    """
+    made = [shorten(text, room, ellipsis=ellipsis, measure=measure) for text in texts]
+    alike: dict[str, set[str]] = {}
+    for short, text in zip(made, texts, strict=True):
+        alike.setdefault(short, set()).add(text)
+    common = {short: _common(group) for short, group in alike.items() if len(group) > 1}
+    return [
+        _around(common[short], text, room, ellipsis, measure) if short in common else short
+        for short, text in zip(made, texts, strict=True)
+    ]
+
+
+def _common(texts: set[str]) -> int:
+    """Return with how many letters all of several texts begin."""
+    first, last = min(texts), max(texts)
+    differ = (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    return next(differ, min(len(first), len(last)))
+
+
+def _around(common: int, text: str, room: int, ellipsis: str, measure: Callable[[str], int]) -> str:
+    """Return the beginning of a text, and as much as fits from where it differs from others."""
+    head, spent = _take(clusters(text), room // 4, measure)
+    left = room - spent - measure(ellipsis)
+    rest, _ = _take(clusters(text[common:]), left, measure)
+    if len("".join(rest)) < len(text) - common:
+        rest, _ = _take(clusters(text[common:]), left - measure(ellipsis), measure)
+        rest.append(ellipsis)
+    return "".join(head) + ellipsis + "".join(rest)
 
 
 def _take(parts: list[str], room: int, measure: Callable[[str], int]) -> tuple[list[str], int]:

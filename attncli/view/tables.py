@@ -9,7 +9,7 @@ import numpy.typing as npt
 from rich.text import Text
 
 from attncli.text import printable
-from attncli.view.labels import shorten, text_width
+from attncli.view.labels import shorten_all, text_width
 from attncli.view.lined import lined_table
 from attncli.view.shading import shade
 from attncli.view.signs import known
@@ -116,11 +116,8 @@ def sheet_parts(sheet: Sheet, limits: Limits) -> Iterator[RenderableType]:
 def _labels(labels: Sequence[str] | None, count: int, longest: int, limits: Limits) -> list[str]:
     if labels is None:
         return [str(index) for index in range(count)]
-    ellipsis = limits.known("…")
-    return [
-        shorten(limits.known(printable(label)), longest, ellipsis=ellipsis)
-        for label in labels[:count]
-    ]
+    names = [limits.known(printable(label)) for label in labels[:count]]
+    return shorten_all(names, longest, ellipsis=limits.known("…"))
 
 
 def _cell_texts(values: npt.NDArray[Any], digits: int) -> list[list[str]]:

@@ -103,6 +103,7 @@ INPUTS = (
             apply=_in_turn(order),
             option=_in_the_order(" ".join(name[0].upper() for name in order)),
             needs=frozenset({"rows"}),
+            variant_of=(f"projections_in_the_order_{''.join(name[0] for name in order)}",),
         )
         for order in (("key", "value", "query"), ("value", "query", "key"))
     ),
