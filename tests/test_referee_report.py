@@ -11,10 +11,10 @@ from rich.console import Console
 from attncli.view.report import as_dict, renderables
 
 
-def rendered(report, width):
+def rendered(report, width, *, unicode=True):
     stream = io.StringIO()
     console = Console(file=stream, width=width, color_system=None, highlight=False)
-    for part in renderables(report):
+    for part in renderables(report, unicode=unicode):
         console.print(part)
     return stream.getvalue()
 
@@ -38,10 +38,12 @@ def test_the_report_prints_both_errors(mismatch):
     assert f"{verdict.tolerance.plain_error:.3g}" in text
 
 
-@pytest.mark.parametrize("width", [60, 80, 200])
-def test_the_rendering_fits_the_terminal(mismatch, width):
-    text = rendered(mismatch, width)
+@pytest.mark.parametrize("width", [40, 45, 50, 60, 80, 200])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_the_rendering_fits_the_terminal(mismatch, width, unicode):
+    text = rendered(mismatch, width, unicode=unicode)
     assert max(map(len, text.splitlines())) <= width
+    assert unicode or "1/sqrt D" in " ".join(text.split())
     assert "worst rows" in text
 
 

@@ -20,7 +20,7 @@ from attncli.cli.options import (
     RunOptions,
 )
 from attncli.cli.question import ask
-from attncli.cli.terminal import advice, console, note, print_text, say
+from attncli.cli.terminal import advice, console, note, print_text, say, shows_unicode
 from attncli.errors import ShapeError, UsageError
 from attncli.names import OUTPUTS
 from attncli.text import json_text
@@ -188,7 +188,7 @@ def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:
         print_text(json_text(as_dict(report)))
         return
     screen = console(run.color)
-    for part in renderables(report):
+    for part in renderables(report, unicode=shows_unicode()):
         screen.print(part)
 
 

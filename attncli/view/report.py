@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attncli.names import SCHEMA
 from attncli.referee.wording import diagnosis_lines, place_text, verdict_lines
+from attncli.view.signs import FORMULA_SIGNS, known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,28 +74,34 @@ def _plain(thing: Any) -> Any:
     return thing
 
 
-def renderables(report: CheckReport) -> Iterable[RenderableType]:
+def renderables(report: CheckReport, *, unicode: bool = True) -> Iterable[RenderableType]:
     """Yield the report for a Rich console: verdicts, worst rows, diagnosis.
 
     Parameters
     ----------
     report : CheckReport
+    unicode : bool
+        Whether the terminal has more than ASCII; where not, lines are as long as what stands
+        for their signs.
     """
     from rich.text import Text  # noqa: PLC0415 - only a terminal needs it
 
+    def shown(lines: Iterable[str]) -> list[str]:
+        return [known(line, unicode=unicode, signs=FORMULA_SIGNS) for line in lines]
+
     blank = True
     for verdict in report.verdicts:
-        headline, *lines = verdict_lines(verdict)
+        headline, *lines = shown(verdict_lines(verdict))
         yield Text(headline, style="bold green" if verdict.passed else "bold red")
         yield from map(_indented, lines)
         blank = bool(verdict.worst_rows)
         if blank:
             yield from worst_rows(verdict)
     if report.unjudged:
-        yield Text(report.unjudged)
+        yield Text(*shown([report.unjudged]))
         blank = False
     if report.told_diagnosis is not None:
-        headline, *lines = diagnosis_lines(report.told_diagnosis)
+        headline, *lines = shown(diagnosis_lines(report.told_diagnosis))
         if not blank:
             yield Text("")
         yield Text(headline, style="bold")
