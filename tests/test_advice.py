@@ -101,3 +101,13 @@ def test_float16_is_advised_on_where_the_mean_of_the_heads_is_all_that_is_asked_
     large = np.full((2, 3, 4), 200, np.float16)
     with pytest.warns(AttnWarning, match="beyond float16's 65504"):
         solve_averaged(pose(large, large, layout="hsd"), ("weights",))
+
+
+@pytest.mark.parametrize("outputs", [("weights",), ("weights", "context"), ("context",)])
+def test_queries_that_see_nothing_are_counted_once_beside_the_mean_of_the_heads(outputs):
+    mask = np.ones((4, 3), bool)
+    mask[1:3] = False
+    heads = np.ones((2, 4, 2)), np.ones((2, 3, 2)), np.ones((2, 3, 1))
+    with pytest.warns(AttnWarning, match="4 of 8 queries see no key") as caught:
+        solve_averaged(pose(*heads, layout="hsd", mask=mask), outputs)
+    assert len(caught) == 1

@@ -522,3 +522,80 @@ def test_numbers_of_embeddings_keep_their_digits_beside_float32():
 
 def test_a_query_one_of_whose_keys_is_hidden_is_not_blind():
     assert explain(pose(*[np.eye(3)] * 3, causal=True), query=0).blind is False
+
+
+KINDS = {
+    "dot": {},
+    "cosine": {"score": "cosine"},
+    "general": {"score": "general", "score_weight": np.arange(16.0).reshape(4, 4) / 9},
+    "additive": {"score": "additive", "score_vector": [1, -0.5, 2, 0.25]},
+}
+
+
+def layer(kind, heads):
+    """Return the explanation of a head of a layer, and what the head adds to its output."""
+    random = np.random.default_rng(2)
+    q, k, v = (random.normal(size=(3, 4 * heads)) for _ in range(3))
+    wo, bo = random.normal(size=(4 * heads, 3)), random.normal(size=3)
+    way = explain(pose(q, k, v, **KINDS[kind], heads=heads, wo=wo, bo=bo), query=1, head=heads - 1)
+    q, k, v = (array[:, -4:] for array in (q, k, v))
+    scores = {
+        "dot": lambda: k @ q[1] / 2,
+        "cosine": lambda: k @ q[1] / np.linalg.norm(k, axis=1) / np.linalg.norm(q[1]),
+        "general": lambda: k @ (q[1] @ KINDS["general"]["score_weight"]),
+        "additive": lambda: np.tanh(k + q[1]) @ KINDS["additive"]["score_vector"],
+    }[kind]()
+    weights = np.exp(scores) / np.exp(scores).sum()
+    return way, scores, weights @ v @ wo[-4:] + (bo if heads == 1 else 0)
+
+
+def numbers_of(text, name, indices):
+    """Return the formulas of some names, each as its sides."""
+    lines = [" ".join(part.split()) for part in re.split(r"\n(?!\s{3})|\n\n", text)]
+    found = {line.split(" = ")[0]: line.split(" = ")[1:] for line in lines if " = " in line}
+    return [found[name.format(index)] for index in indices]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("heads", [1, 2])
+def test_the_output_of_a_layer_and_each_score_in_the_text(kind, heads):
+    way, scores, output = layer(kind, heads)
+    text = as_text(way, width=200, digits=9)
+    name = "output[{}]" if heads == 1 else "share[{}]"
+    for (formula, result), right in zip(numbers_of(text, name, range(3)), output, strict=True):
+        assert float(result) == pytest.approx(right, rel=1e-7)
+        assert value_of(formula) == pytest.approx(right, rel=1e-6)
+    for sides, right in zip(numbers_of(text, "score(q1 → k{})", range(3)), scores, strict=True):
+        assert float(sides[-1]) == pytest.approx(right, rel=1e-7)
+        assert value_of(sides[-2]) == pytest.approx(right, rel=1e-6)
+    if kind == "cosine":
+        ((norm,),) = numbers_of(text, "‖q‖", [0])
+        assert float(norm) == pytest.approx(math.dist(way.given, [0] * 4))
+
+
+def latex_value(formula):
+    """Calculate what a formula in LaTeX says, by itself."""
+    text = re.sub(r"\\left|\\right", "", formula).replace(r"\cdot", "*")
+    text = (
+        re.sub(r"(?<=[\d)]) ?\\tanh", " * tanh", text).replace(r"\tanh", "tanh").replace(r"\,", "")
+    )
+    text = re.sub(r"\\sqrt\{(\d+)\}", r"sqrt(\1)", text)
+    text = re.sub(r"\\frac\{(.*)\}\{(.*)\}", r"((\1) / (\2))", text)
+    names = {name: getattr(math, name) for name in ("tanh", "sqrt")}
+    return eval(text, {"__builtins__": {}}, names)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("heads", [1, 2])
+def test_the_output_of_a_layer_and_each_score_in_markdown(kind, heads):
+    way, scores, output = layer(kind, heads)
+    text = as_markdown(way, digits=9)
+    word = "output" if heads == 1 else "share"
+    name = r"\mathrm{{" + word + "}}_{{{}}}"
+    for (formula, result), right in zip(numbers_of(text, name, range(3)), output, strict=True):
+        assert float(result) == pytest.approx(right, rel=1e-7)
+        assert latex_value(formula) == pytest.approx(right, rel=1e-6)
+    name = r"\mathrm{{score}}(q_{{1}} \to k_{{{}}})"
+    for (formula, *_, result), right in zip(numbers_of(text, name, range(3)), scores, strict=True):
+        assert float(result) == pytest.approx(right, rel=1e-7)
+        assert latex_value(formula) == pytest.approx(right, rel=1e-6)
