@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.arguments import warn
 from attncli.dtypes import magnitude, parts
 from attncli.engine import attend
 from attncli.polarity import inverted, leaves_little, would_show_all
 from attncli.problem import Problem
 from attncli.visibility import Visibility
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -14,6 +14,8 @@ from attncli.errors import UsageError
 from attncli.names import OUTPUTS
 from attncli.posing import pose
 from attncli.positions import BASE
+from attncli.problem import posed_problem
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -240,7 +242,7 @@ def solve(
     AttnWarning
         Some queries see no key, or float16 inputs have products beyond float16.
     """
-    arguments.posed_problem(problem)
+    posed_problem(problem)
     _check_outputs(problem, outputs)
     if into:
         _check_room(problem, outputs, into)
@@ -248,7 +250,7 @@ def solve(
     advise(problem)
     answer, blind = attend(problem, outputs, threads=threads, into=into, progress=progress)
     if blind:
-        arguments.warn(blind_advice(problem, blind))
+        warn(blind_advice(problem, blind))
     if problem.output is None or answer.context is None:
         return answer
     return replace(answer, context=problem.projected(answer.context))

@@ -7,12 +7,9 @@ and returns the value in the one form that the rest of the code knows.
 from __future__ import annotations
 
 import math
-import os
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 import numpy as np
@@ -20,9 +17,8 @@ import numpy.typing as npt
 
 from attncli.array_likes import as_ndarray
 from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, readable, widen
-from attncli.errors import AttnWarning, DataError, ShapeError, UsageError
+from attncli.errors import DataError, ShapeError, UsageError
 from attncli.names import PrecisionName
-from attncli.problem import Problem
 from attncli.text import counted, did_you_mean
 
 __all__ = [
@@ -34,7 +30,6 @@ __all__ = [
     "flag",
     "label_list",
     "not_negative",
-    "posed_problem",
     "positive_int",
     "positive_number",
     "real_array",
@@ -44,7 +39,6 @@ __all__ = [
     "thread_count",
     "truth_array",
     "vector",
-    "warn",
     "whole_numbers",
     "window_pair",
 ]
@@ -52,7 +46,6 @@ __all__ = [
 Array = npt.NDArray[Any]
 _FLOATS = (np.float16, np.float32, np.float64)
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-_PACKAGE = str(Path(__file__).parent) + os.sep
 # Positions are 64-bit integers, and sums of a few of these stay within them.
 _FARTHEST = 2**53
 _LONGEST = 60
@@ -68,14 +61,6 @@ class Names:
         """Return the name of an argument as errors say it."""
         source = self._sources.get(argument)
         return argument if source is None else f"{argument} ({source})"
-
-
-def warn(message: str) -> None:
-    """Issue an `AttnWarning` at the line outside attncli that asked."""
-    level, frame = 2, sys._getframe(1)  # noqa: SLF001 - inspect imports 20 ms of modules
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, AttnWarning, stacklevel=level)
 
 
 def shape_text(shape: Sequence[int]) -> str:
@@ -193,16 +178,6 @@ def flag(name: str, value: object) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise UsageError(f"{name}: expected true or false; found {shown(value)}")
     return bool(value)
-
-
-def posed_problem(value: object) -> None:
-    """Refuse what is no problem: arrays, perhaps, that nobody posed."""
-    if not isinstance(value, Problem):
-        raise UsageError(
-            f"problem: expected what attncli.pose or attncli.load returns; "
-            f"found {type(value).__name__}",
-            hint="attncli.pose(query, key, value) makes one",
-        )
 
 
 def choice(name: str, value: object, allowed: Sequence[str]) -> str:

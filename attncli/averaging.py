@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from attncli.advice import advise, blind_advice
 from attncli.api import solve
-from attncli.arguments import warn
 from attncli.engine import attend
 from attncli.errors import UsageError
 from attncli.result import Attention
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from attncli.projection import OutputProjection, Projected
     from attncli.visibility import Visibility
 
-__all__ = ["Problem", "Rope", "default_scale"]
+__all__ = ["Problem", "Rope", "default_scale", "posed_problem"]
 
 Array = npt.NDArray[Any]
 _INPUTS = ("query", "key", "value")
@@ -341,3 +341,13 @@ def _pick_one(values: tuple[int, ...] | None, index: int) -> tuple[int, ...] | N
 def _slice_rows(array: Array | None, start: int, stop: int) -> Array | None:
     """Keep some rows of an array that broadcasts to (B, H, L, S)."""
     return array if array is None or array.shape[2] == 1 else array[:, :, start:stop]
+
+
+def posed_problem(value: object) -> None:
+    """Refuse what is no problem: arrays, perhaps, that nobody posed."""
+    if not isinstance(value, Problem):
+        raise UsageError(
+            f"problem: expected what attncli.pose or attncli.load returns; "
+            f"found {type(value).__name__}",
+            hint="attncli.pose(query, key, value) makes one",
+        )

@@ -44,7 +44,7 @@ NEVER = {
     "visibility": {"pathlib", "typer", "rich", "loading", "save", "view", "engine", "errors"},
     "positions": {"pathlib", "typer", "rich", "loading", "save", "view", "engine"},
     "engine": {"tempfile", "typer", "rich", "loading", "save", "view", "posing", "gather"},
-    "loading": {"engine", "posing", "rich", "typer", "save", "view"},
+    "loading": {"arguments", "problem", "engine", "posing", "rich", "typer", "save", "view"},
     "save": {"engine", "posing", "rich", "typer", "loading", "view"},
     "posing": {"engine", "typer", "rich", "loading", "save", "view", "gather"},
     "referee": {"typer", "rich", "loading", "save", "view", "gather"},

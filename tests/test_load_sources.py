@@ -224,6 +224,10 @@ def test_an_array_is_asked_for_by_its_member(here):
     with pytest.raises(InputError, match=r"p\.yaml: expected one array; found 2 entries") as caught:
         read_array("p.yaml")
     assert caught.value.hint == "choose one: p.yaml#q, p.yaml#k"
+    np.savez("one.npz", out=[[1.0]])
+    with pytest.raises(InputError, match=r"one\.npz: .* found an entry with a name, out") as caught:
+        read_array("one.npz")
+    assert caught.value.hint == "give it by its name: one.npz#out"
 
 
 def test_describe_says_what_a_text_holds(here):

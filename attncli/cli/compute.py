@@ -178,7 +178,7 @@ def _names(show: Sequence[str] | None, problem: Problem) -> tuple[str, ...]:
 
 def _warn_unprojected() -> None:
     from attncli.advice import UNPROJECTED
-    from attncli.arguments import warn
+    from attncli.warning import warn
 
     warn(UNPROJECTED)
 

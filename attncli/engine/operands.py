@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from attncli.positions import rotate
 
 if TYPE_CHECKING:
     from attncli.engine.scratch import Scratch
-    from attncli.problem import Problem
+    from attncli.problem import Problem, Rope
 
 __all__ = ["Operands", "largest_length", "prepare", "rotated"]
 
@@ -58,24 +58,24 @@ class Operands:
 
     def values(self, batch: int, heads: Span) -> Array:
         """Return the values (G, S, E) that some query heads read, as stored."""
-        value = self.problem.value
-        if value is None:
-            return np.zeros((1, self.key.shape[2], 0), self.problem.dtype)
+        value = self._value
         entry, first, last = self._place(value, batch, heads)
         values: Array = value[entry, first:last]
         return values
 
     def largest_value(self, batch: int, heads: Span) -> float:
         """Return the largest magnitude in the values of some query heads; NaN if one of them is."""
-        value = self.problem.value
-        if value is None:
-            return 0.0
-        place = self._place(value, batch, heads)
+        place = self._place(self._value, batch, heads)
         largest = self._largest_values.get(place)
         if largest is None:
             largest = _largest(self.values(batch, heads), self.problem.dtype)
             self._largest_values[place] = largest
         return largest
+
+    @property
+    def _value(self) -> Array:
+        # Asked for with a context only, which needs one.
+        return cast("Array", self.problem.value)
 
     def _place(self, array: Array, batch: int, heads: Span) -> tuple[int, int, int]:
         share = self.query.shape[1] // array.shape[1]
@@ -130,7 +130,7 @@ def prepare(problem: Problem, angles: npt.DTypeLike = np.float64) -> Operands:
     """
     query, key = problem.query, problem.key
     if problem.rope is not None:
-        query, key = _rotated(problem, angles)
+        query, key = _rotated(problem, problem.rope, angles)
     if problem.score == "cosine":
         query, key = _unit(widen(query, problem.dtype)), _unit(widen(key, problem.dtype))
     if problem.score_weight is not None:
@@ -143,11 +143,8 @@ def rotated(problem: Problem) -> Operands:
     return prepare(replace(problem, score="dot", score_weight=None))
 
 
-def _rotated(problem: Problem, angles: npt.DTypeLike) -> tuple[Array, Array]:
-    rope = problem.rope
+def _rotated(problem: Problem, rope: Rope, angles: npt.DTypeLike) -> tuple[Array, Array]:
     query, key = widen(problem.query, problem.dtype), widen(problem.key, problem.dtype)
-    if rope is None:
-        return query, key
     batch, _, queries, keys = problem.shape
     frequencies = rope.of_width(query.shape[3])
     turn = partial(rotate, pairing=rope.pairing, frequencies=frequencies, angles=angles)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arguments import posed_problem, positive_int, thread_count
+from attncli.arguments import positive_int, thread_count
 from attncli.dtypes import dtype_name, widen
 from attncli.errors import UsageError
 from attncli.explanation.data import Explanation, KeyStep, OutputShare, Rest
@@ -22,6 +22,7 @@ from attncli.explanation.origin import made_query
 from attncli.explanation.reasons import reasons, tally
 from attncli.explanation.row import follow
 from attncli.indices import index_of
+from attncli.problem import posed_problem
 from attncli.text import did_you_mean, quoted, whole_number
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncli.arguments import warn
 from attncli.errors import UsageError
 from attncli.example import EXAMPLE
 from attncli.gather.entries import PROJECTIONS
@@ -12,6 +11,7 @@ from attncli.gather.finished import Finished, finished_array, finished_document,
 from attncli.gather.reader import Gathered, Reader
 from attncli.loading import is_stream, two_streams
 from attncli.loading.contents import LoadedArray
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from attncli.arguments import choice, warn
+from attncli.arguments import choice
 from attncli.array_likes import as_ndarray
 from attncli.checkpoint import choose_layer, read_layer
 from attncli.errors import ShapeError, UsageError
@@ -17,6 +17,7 @@ from attncli.gather.entries import PROJECTIONS
 from attncli.layout import LAYOUTS
 from attncli.projection import project
 from attncli.text import printable
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -140,6 +141,7 @@ def project_arguments(arguments: Arguments, sources: dict[str, str]) -> Projecte
         arguments["value"] = turned(made.value)
     sources |= _made_from(names)
     _count_heads(arguments, made.query.shape[-1], made.key.shape[-1])
+    _refuse_unequal_widths(arguments, made)
     return made
 
 
@@ -209,6 +211,16 @@ def _count_heads(arguments: Arguments, query_width: int, key_width: int) -> None
         count, rest = divmod(kv_heads * query_width, key_width)
         if count and not rest:
             arguments["heads"] = count
+
+
+def _refuse_unequal_widths(arguments: Arguments, made: Projected) -> None:
+    """Ask for the heads where queries are wider than keys, as many of them share each key."""
+    wide, narrow = made.query.shape[-1], made.key.shape[-1]
+    if wide > narrow and wide % narrow == 0 and "heads" not in arguments:
+        raise UsageError(
+            f"wq makes queries of {wide} numbers and wk keys of {narrow}: give heads (--heads) if "
+            "several query heads share each key head"
+        )
 
 
 def _heads_missing(file: str, width: int) -> UsageError:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from attncli.arguments import flag, warn
+from attncli.arguments import flag
 from attncli.dtypes import BFLOAT16
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import (
@@ -28,6 +28,7 @@ from attncli.gather.lists import check_labels, label_file, number_list
 from attncli.loading import is_stream, read, read_array, split_member, two_streams
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.text import printable
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     import numpy.typing as npt

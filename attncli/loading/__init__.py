@@ -103,9 +103,12 @@ def read_array(
         held = contents.entries[entry]
         if isinstance(held, LoadedArray):
             return held
+    names = _arrays(contents)
     size = counted(len(contents.entries), "entry", "entries")
-    msg = f"{contents.name}: expected one array; found {size}"
-    raise InputError(msg, hint=f"choose one: {_listed(contents, _arrays(contents))}")
+    found = f"an entry with a name, {printable(names[0])}" if len(names) == 1 else size
+    hint = f"{'give it by its name' if len(names) == 1 else 'choose one'}: "
+    hint += _listed(contents, names)
+    raise InputError(f"{contents.name}: expected one array; found {found}", hint=hint)
 
 
 def describe(source: str, *, stdin: BinaryIO | None = None) -> list[Member]:

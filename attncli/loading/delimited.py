@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arguments import warn
 from attncli.errors import InputError
 from attncli.loading.cells import read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
@@ -22,6 +21,7 @@ from attncli.loading.headings import Headings, find_headings, is_meant_as_number
 from attncli.loading.number import is_numeric, is_truth
 from attncli.loading.separator import column_of_pairs, find_separator
 from attncli.text import counted, quoted
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arguments import warn
 from attncli.dtypes import BFLOAT16, as_bfloat16, looks_like_bfloat16, widen
 from attncli.errors import InputError
 from attncli.loading.contents import LoadedArray
 from attncli.text import quoted
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     from attncli.loading.npy_header import Header

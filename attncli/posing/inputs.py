@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from attncli import arguments
-from attncli.arguments import shape_text, warn
+from attncli.arguments import shape_text
 from attncli.errors import ShapeError, UsageError
 from attncli.layout import LAYOUTS, Layout
 from attncli.text import counted
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli import arguments
-from attncli.arguments import shape_text, warn
+from attncli.arguments import shape_text
 from attncli.errors import ShapeError, UsageError
 from attncli.names import Align
 from attncli.polarity import inverted, leaves_little
 from attncli.text import counted
 from attncli.visibility import Visibility
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

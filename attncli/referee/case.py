@@ -173,7 +173,7 @@ class Cases:
         return math.prod(self._question.problem.shape) > _SMALL_CELLS
 
     def of(self, needs: frozenset[Need]) -> tuple[Case, ...]:
-        """Return the cases for conventions that need some axes whole; none where that is too much.
+        """Return the cases for conventions that need some axes whole, at least one.
 
         Two slices of a large problem, around the first wrong row and around the worst.
         """

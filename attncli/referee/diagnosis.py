@@ -223,8 +223,8 @@ def _apart(search: Search, explanations: tuple[Cause, ...], asked: set[str]) -> 
 
 
 def _made(search: Search, explanation: Cause) -> Outputs | None:
-    cases = search.cases.of(needs_of(explanation.conventions))
-    recipe = follow(cases[0], explanation.conventions) if cases else None
+    case = search.cases.of(needs_of(explanation.conventions))[0]
+    recipe = follow(case, explanation.conventions)
     return None if recipe is None else evaluate(recipe)
 
 

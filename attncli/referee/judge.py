@@ -16,6 +16,7 @@ from attncli.dtypes import widen
 from attncli.engine import attend
 from attncli.errors import UsageError
 from attncli.names import OUTPUTS
+from attncli.problem import posed_problem
 from attncli.projection import Projected, as_heads, project
 from attncli.referee.case import Question
 from attncli.referee.comparison import Compared, File, compare
@@ -99,7 +100,7 @@ def check(
     >>> attncli.referee.check([[1.3302]], problem).passed
     True
     """
-    arguments.posed_problem(problem)
+    posed_problem(problem)
     time_limit = arguments.not_negative("time_limit", time_limit)
     threads = arguments.thread_count(threads)
     if projected is not None and not isinstance(projected, Projected):

@@ -66,7 +66,7 @@ class Recipe:
         Changes of the outputs behind the output projection.
     shape : callable
         An output (B, H, …) in the axes of the user.
-    fill : float or None
+    fill : float
         The score of a hidden key; −inf unless given.
     largest : float
         What overflows in the format of the file.

@@ -149,16 +149,14 @@ class Search:
         for look, needs in FITTED:
             if time.monotonic() > self.deadline:
                 break
-            if cases := self.cases.of(needs):
-                made.append(look(cases, self.deadline))
+            made.append(look(self.cases.of(needs), self.deadline))
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
     def _shown(self) -> list[tuple[Fit, Group]]:
         """Explain by zeros and masks that the weights of the files show."""
-        cases = self.cases.of(frozenset())
-        if time.monotonic() > self.deadline or not cases:
+        if time.monotonic() > self.deadline:
             return []
-        made = [shown(cases) for shown in SHOWN]
+        made = [shown(self.cases.of(frozenset())) for shown in SHOWN]
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
     def _sensible(self) -> list[Convention]:

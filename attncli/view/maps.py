@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.advice import blind_advice
-from attncli.arguments import warn
 from attncli.averaging import refuse_without_heads
 from attncli.dtypes import BFLOAT16, widen
 from attncli.errors import DataError, ShapeError, UsageError
@@ -20,6 +19,7 @@ from attncli.view.figure_layout import cell_limit
 from attncli.view.picture import Picture, make_picture
 from attncli.view.pooling import Pooler, block_size
 from attncli.view.scale import are_weights
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
