@@ -17,7 +17,7 @@ from attncli.warning import warn
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["UNPROJECTED", "advise", "blind_advice"]
+__all__ = ["UNPROJECTED", "advise", "fully_masked_advice"]
 
 UNPROJECTED = (
     "the output projection (wo) needs all heads: the context of a single head is shown before the "
@@ -44,15 +44,15 @@ def advise(problem: Problem) -> None:
             )
 
 
-def blind_advice(problem: Problem, blind: int) -> str:
+def fully_masked_advice(problem: Problem, fully_masked: int) -> str:
     """Return the warning that counts the queries that see no key."""
     batch, heads, queries, _ = problem.shape
     count = batch * heads * queries
-    rows = ("query" if count == 1 else "queries") + (" sees" if blind == 1 else " see")
+    rows = ("query" if count == 1 else "queries") + (" sees" if fully_masked == 1 else " see")
     zero = "weights and context are 0 there, not NaN"
     if problem.output is not None:
         zero += "; the output projection adds its bias"
-    return f"{blind} of {count} {rows} no key: {zero}{_of_polarity(problem)}"
+    return f"{fully_masked} of {count} {rows} no key: {zero}{_of_polarity(problem)}"
 
 
 def _of_polarity(problem: Problem) -> str:

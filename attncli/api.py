@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from attncli import arguments
-from attncli.advice import advise, blind_advice
+from attncli.advice import advise, fully_masked_advice
 from attncli.engine import Progress, attend, result_shapes
 from attncli.errors import UsageError
 from attncli.names import OUTPUTS
@@ -248,9 +248,9 @@ def solve(
         _check_room(problem, outputs, into)
     threads = arguments.thread_count(threads)
     advise(problem)
-    answer, blind = attend(problem, outputs, threads=threads, into=into, progress=progress)
-    if blind:
-        warn(blind_advice(problem, blind))
+    answer, fully_masked = attend(problem, outputs, threads=threads, into=into, progress=progress)
+    if fully_masked:
+        warn(fully_masked_advice(problem, fully_masked))
     if problem.output is None or answer.context is None:
         return answer
     return replace(answer, context=problem.projected(answer.context))

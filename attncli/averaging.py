@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.advice import advise, blind_advice
+from attncli.advice import advise, fully_masked_advice
 from attncli.api import solve
 from attncli.engine import attend
 from attncli.errors import UsageError
@@ -101,5 +101,5 @@ def solve_averaged(
         advise(problem)
     weights, fully_masked = average_weights(problem, threads=threads, progress=progress)
     if fully_masked and not others:
-        warn(blind_advice(problem, fully_masked))
+        warn(fully_masked_advice(problem, fully_masked))
     return replace(answer, weights=weights)

@@ -33,7 +33,7 @@ class RowBlock:
         Added to an index, it gives the query's position among the keys.
     weights, scores : ndarray (rows, S)
         The scores of hidden keys are −inf.
-    blind : int
+    fully_masked : int
         How many of the queries see no key, not counting padding.
     """
 
@@ -41,7 +41,7 @@ class RowBlock:
     offset: int
     weights: npt.NDArray[Any]
     scores: npt.NDArray[Any]
-    blind: int
+    fully_masked: int
 
 
 def row_blocks(
@@ -49,17 +49,17 @@ def row_blocks(
 ) -> Iterator[RowBlock]:
     """Yield some rows of one head in blocks that take little memory.
 
-    Does not warn of queries that see no key; `RowBlock.blind` counts them.
+    Does not warn of queries that see no key; `RowBlock.fully_masked` counts them.
     """
     step = _step(problem)
     offset = problem.visible.offset(batch)
     for start in range(*rows, step):
         part = problem.select(batch=batch, head=head, rows=(start, min(start + step, rows[1])))
-        answer, blind = attend(part, ("weights", "scores"), threads=threads)
+        answer, fully_masked = attend(part, ("weights", "scores"), threads=threads)
         weights, scores = (
             np.asarray(array).reshape(part.shape[2:]) for array in (answer.weights, answer.scores)
         )
-        yield RowBlock(start, offset, weights, scores, blind)
+        yield RowBlock(start, offset, weights, scores, fully_masked)
 
 
 def count_blocks(problem: Problem, rows: tuple[int, int]) -> int:

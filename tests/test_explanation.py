@@ -232,11 +232,11 @@ def test_long_problems_tell_the_strongest_keys_in_order_and_no_hidden_ones():
 
 def test_a_blind_query_is_all_zeros_and_warns_of_nothing(recwarn):
     way = explain(pose(**TUTORIAL, mask=[[0, 0, 0], [1, 1, 1]]), query=0)
-    assert way.blind
+    assert way.fully_masked
     assert (way.shift, way.denominator, way.lse) == (0, 0, -math.inf)
     assert not way.context.any()
     assert not list(recwarn)
-    assert not explain(pose(**TUTORIAL), query=0).blind
+    assert not explain(pose(**TUTORIAL), query=0).fully_masked
 
 
 def with_sink(sink, **options):
@@ -255,7 +255,7 @@ def test_the_shift_is_the_largest_of_scores_and_sink(sink):
 
 def test_a_sink_alone_is_the_whole_denominator():
     way = with_sink(1.5, mask=np.zeros(5))
-    assert (way.blind, way.shift, way.denominator) == (True, 1.5, 1)
+    assert (way.fully_masked, way.shift, way.denominator) == (True, 1.5, 1)
     assert way.lse == pytest.approx(1.5)
 
 

@@ -521,7 +521,7 @@ def test_numbers_of_embeddings_keep_their_digits_beside_float32():
 
 
 def test_a_query_one_of_whose_keys_is_hidden_is_not_blind():
-    assert explain(pose(*[np.eye(3)] * 3, causal=True), query=0).blind is False
+    assert explain(pose(*[np.eye(3)] * 3, causal=True), query=0).fully_masked is False
 
 
 KINDS = {

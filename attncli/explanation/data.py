@@ -247,7 +247,7 @@ class Explanation:
         return len(self.rope.of_width(len(self.given)))
 
     @property
-    def blind(self) -> bool:
+    def fully_masked(self) -> bool:
         """Whether the query sees no key."""
         rest = self.rest
         return all(step.hidden for step in self.steps) and (

@@ -159,7 +159,7 @@ def _rest_words(explanation: Explanation) -> str:
 
 
 def _softmax_rule(explanation: Explanation, notation: Notation) -> str:
-    if explanation.blind:
+    if explanation.fully_masked:
         sink = "" if explanation.sink is None else "; the sink takes all the attention"
         return f"this query sees no key, so every weight is 0{sink}"
     shift = notation.plus(-explanation.shift)

@@ -231,7 +231,7 @@ def _products(explanation: Explanation, step: KeyStep, latex: Latex) -> str:
 
 
 def _weight_blocks(explanation: Explanation, latex: Latex) -> Iterator[str]:
-    if explanation.blind:
+    if explanation.fully_masked:
         yield "This query sees no key: every weight is 0."
     if explanation.denominator:
         power = rf"e^{{\mathrm{{score}} {latex.plus(-explanation.shift)}}}"

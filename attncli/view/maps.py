@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from attncli.advice import blind_advice
+from attncli.advice import fully_masked_advice
 from attncli.averaging import refuse_without_heads
 from attncli.dtypes import BFLOAT16, widen
 from attncli.errors import DataError, ShapeError, UsageError
@@ -92,38 +92,58 @@ def problem_picture(
         _check_average(wish, axes)
     heads = [range(counts[1])] if wish.average else [[h] for h in range(counts[1])]
     frame = _Frame.of(wish, problem.shape[2:], (counts[0], len(heads)))
-    blocks = count_blocks(problem, frame.rows) * counts[0] * counts[1]
-    done = blind = 0
-
-    def part(block: RowBlock) -> tuple[Array, npt.NDArray[np.bool_]]:
-        nonlocal done, blind
-        done, blind = done + 1, blind + block.blind
-        if progress is not None:
-            progress(done, blocks)
-        scores = block.scores[:, slice(*frame.columns)]
-        weights = block.weights[:, slice(*frame.columns)]
-        return (weights if wish.what == "weights" else scores), np.isneginf(scores)
-
-    def strips(batch: int, together: Sequence[int]) -> Iterator[Strip]:
-        """Yield the rows of one head, or the mean of some, block by block."""
-        first, *others = (row_blocks(problem, batch, h, frame.rows, threads) for h in together)
-        for block in first:
-            total, hidden = part(block)
-            for other in others:  # one block at a time is held
-                values, unseen = part(next(other))
-                total, hidden = total + values, hidden & unseen
-            mean = total / len(together) if others else total
-            yield block.start - frame.rows[0], mean, hidden
-
+    strips = _Strips(problem, frame, threads, progress)
     shown = axes.replace("h", "") if wish.average else axes
     panels = [
-        frame.panel(strips(batch, together), _title(shown, counts, batch, together[0]))
+        frame.panel(strips.of(batch, together), _title(shown, counts, batch, together[0]))
         for batch in range(counts[0])
         for together in heads
     ]
-    if blind:
-        warn(blind_advice(problem, blind))
+    if strips.fully_masked:
+        warn(fully_masked_advice(problem, strips.fully_masked))
     return frame.picture(panels, problem.query_labels, problem.key_labels)
+
+
+class _Strips:
+    """The rows of a problem's maps, computed block by block.
+
+    Attributes
+    ----------
+    fully_masked : int
+        How many of the queries that were computed see no key.
+    """
+
+    def __init__(
+        self, problem: Problem, frame: _Frame, threads: int | None, progress: Progress | None
+    ) -> None:
+        self.fully_masked = 0
+        self._problem, self._frame, self._threads = problem, frame, threads
+        self._progress, self._done = progress, 0
+        self._blocks = count_blocks(problem, frame.rows) * math.prod(problem.shape[:2])
+
+    def of(self, batch: int, together: Sequence[int]) -> Iterator[Strip]:
+        """Yield the rows of one head, or the mean of some, block by block."""
+        rows = self._frame.rows
+        first, *others = (
+            row_blocks(self._problem, batch, head, rows, self._threads) for head in together
+        )
+        for block in first:
+            total, hidden = self._part(block)
+            for other in others:  # one block at a time is held
+                values, unseen = self._part(next(other))
+                total, hidden = total + values, hidden & unseen
+            mean = total / len(together) if others else total
+            yield block.start - rows[0], mean, hidden
+
+    def _part(self, block: RowBlock) -> tuple[Array, npt.NDArray[np.bool_]]:
+        """Count a block; return what is drawn of it, and which cells are hidden."""
+        self._done += 1
+        self.fully_masked += block.fully_masked
+        if self._progress is not None:
+            self._progress(self._done, self._blocks)
+        scores = block.scores[:, slice(*self._frame.columns)]
+        weights = block.weights[:, slice(*self._frame.columns)]
+        return (scores if self._frame.signed else weights), np.isneginf(scores)
 
 
 def finished_picture(
