@@ -52,42 +52,64 @@ def evaluate(
         raw, capped, scores, weights (B, H, L, S); context (B, H, L, E), or (B, 1, L, out) with
         an output projection; lse (B, H, L, 1).
     """
-    problem = recipe.problem
     with np.errstate(all="ignore"):
-        fold = fold and recipe.order[0] == "scale" and problem.is_product
-        if products is None:
-            scores = _product(problem, precision, fold=fold, one_by_one=recipe.one_by_one)
-        else:
-            scores = _known_product(problem, products)
-        stages = {"scale": scores}
-        for step in recipe.order[1:] if fold else recipe.order:
-            scores = precision.score(step_function(step)(recipe, scores))
-            stages["cap" if step in CAPS else step] = scores
-        weights, lse = recipe.softmax(recipe, scores)
-        for change in recipe.after:
-            weights = change(recipe, weights)
-        weights = precision.rounded(weights)
-        raw = stages["scale"]
-        outputs = {
-            "raw": precision.rounded(raw),
-            "capped": precision.rounded(stages.get("cap", raw)),
-            "scores": precision.rounded(scores),
-            "weights": weights,
-            "lse": precision.rounded(lse[..., None]),
-        }
-        if problem.value is not None:
-            value = shared(problem, precision.rounded(widen(problem.value, precision.computing)))
-            outputs["context"] = precision.rounded(_mixed(recipe, weights, value))
+        stages = _stages(recipe, precision, fold=fold, products=products)
+        outputs = _outputs(recipe, precision, stages)
         for finish in recipe.finish:
             outputs = finish(recipe, outputs)
-        if problem.output is not None and "context" in outputs:
-            made = _projected(problem.output, outputs["context"], precision)
-            if "query_lengths" in recipe.rules:
-                made = np.where(recipe.rules["query_lengths"][..., :1], made, 0)
-            outputs = outputs | {"context": made}
+        if "context" in outputs:
+            outputs = outputs | {"context": _after_projection(recipe, precision, outputs)}
         for finish in recipe.behind:
             outputs = finish(recipe, outputs)
     return outputs
+
+
+def _stages(
+    recipe: Recipe, precision: Precision, *, fold: bool, products: Products | None
+) -> dict[str, Array]:
+    """Return what each step from the product to the scores makes, the scores last."""
+    problem = recipe.problem
+    fold = fold and recipe.order[0] == "scale" and problem.is_product
+    if products is None:
+        scores = _product(problem, precision, fold=fold, one_by_one=recipe.one_by_one)
+    else:
+        scores = _known_product(problem, products)
+    stages = {"scale": scores}
+    for step in recipe.order[1:] if fold else recipe.order:
+        scores = precision.score(step_function(step)(recipe, scores))
+        stages["cap" if step in CAPS else step] = scores
+    return stages | {"scores": scores}
+
+
+def _outputs(recipe: Recipe, precision: Precision, stages: dict[str, Array]) -> Outputs:
+    """Return all outputs, the context before its projection."""
+    problem = recipe.problem
+    weights, lse = recipe.softmax(recipe, stages["scores"])
+    for change in recipe.after:
+        weights = change(recipe, weights)
+    weights = precision.rounded(weights)
+    outputs = {
+        "raw": precision.rounded(stages["scale"]),
+        "capped": precision.rounded(stages.get("cap", stages["scale"])),
+        "scores": precision.rounded(stages["scores"]),
+        "weights": weights,
+        "lse": precision.rounded(lse[..., None]),
+    }
+    if problem.value is not None:
+        value = shared(problem, precision.rounded(widen(problem.value, precision.computing)))
+        outputs["context"] = precision.rounded(_mixed(recipe, weights, value))
+    return outputs
+
+
+def _after_projection(recipe: Recipe, precision: Precision, outputs: Outputs) -> Array:
+    """Return the context after its output projection, if there is one; padded queries are 0."""
+    context, output = outputs["context"], recipe.problem.output
+    if output is None:
+        return context
+    made = _projected(output, context, precision)
+    if "query_lengths" in recipe.rules:
+        made = np.where(recipe.rules["query_lengths"][..., :1], made, 0)
+    return made
 
 
 def _mixed(recipe: Recipe, weights: Array, value: Array) -> Array:
