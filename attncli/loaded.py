@@ -9,6 +9,7 @@ from attncli.errors import UsageError
 from attncli.gather import Finished, advise_on_dtype, gather
 from attncli.gather.entries import KNOWN, nearest_name
 from attncli.gather.posed import posed
+from attncli.names import INPUTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +66,7 @@ def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: ob
     if options.get("plain") and options.get("scale") is not None:
         raise UsageError("both plain and scale are given", hint="plain is scale 1")
     names = [_name(file) for file in files]
-    for name in ("query", "key", "value")[: len(names)] if len(names) > 1 else ():
+    for name in INPUTS[: len(names)] if len(names) > 1 else ():
         if options.get(name) is not None:
             raise UsageError(f"{name} is given twice: in the files and as {name}=")
     given = {name: _plain(value) for name, value in options.items()}

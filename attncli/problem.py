@@ -19,6 +19,7 @@ from attncli.dtypes import widen
 from attncli.errors import DataError, UsageError
 from attncli.finite import all_finite
 from attncli.indices import index_of
+from attncli.names import INPUTS
 from attncli.positions import BASE, rope_frequencies
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["Problem", "Rope", "default_scale", "posed_problem"]
 
 Array = npt.NDArray[Any]
-_INPUTS = ("query", "key", "value")
 # Fields of a problem, or of who sees what, and the options that give them.
 _RULES = {
     name: name
@@ -142,7 +142,7 @@ class Problem:
     made_from: Projected | None = None
 
     def __repr__(self) -> str:
-        parts = [f"{name} {getattr(self, name).shape}" for name in _INPUTS if self._has(name)]
+        parts = [f"{name} {getattr(self, name).shape}" for name in INPUTS if self._has(name)]
         facts = [f"layout {self.layout.axes}", self.dtype.name, f"scale {self.scale:.4g}"]
         rules = [option for name, option in _RULES.items() if self._has(name)]
         return f"<Problem: {', '.join(parts)}; {', '.join(facts + rules)}>"

@@ -11,6 +11,7 @@ from attncli.gather.finished import Finished, finished_array, finished_document,
 from attncli.gather.reader import Gathered, Reader
 from attncli.loading import is_stream, two_streams
 from attncli.loading.contents import LoadedArray
+from attncli.names import INPUTS
 from attncli.warning import warn
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def gather(
         if finished is not None:
             return finished
     elif len(files) in (2, 3):
-        for name, file in zip(("query", "key", "value"), files, strict=False):
+        for name, file in zip(INPUTS, files, strict=False):
             reader.take_array(name, reader.read_array(file))
     elif files:
         raise UsageError(

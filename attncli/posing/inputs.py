@@ -11,6 +11,7 @@ from attncli import arguments
 from attncli.arguments import shape_text
 from attncli.errors import ShapeError, UsageError
 from attncli.layout import LAYOUTS, Layout
+from attncli.names import INPUTS
 from attncli.text import counted
 from attncli.warning import warn
 
@@ -26,7 +27,6 @@ Array = npt.NDArray[Any]
 
 # Other orders of query, key and value: first those in which two of them are exchanged.
 _ORDERS = ((0, 2, 1), (1, 0, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1))
-_NAMES = ("query", "key", "value")
 # Which of them may be transposed.
 _ONE, _TWO, _ALL = ((0,), (1,), (2,)), ((0, 1), (1, 2), (0, 2)), (0, 1, 2)
 # Models have at most about so many heads; a longer axis is rather the sequence.
@@ -153,7 +153,7 @@ def _reading_hint(q: Array, k: Array, v: Array) -> str | None:
     if order is None:
         fits = (_transposed(*turned) for turned in (*_ONE, _ALL, *_TWO) if _fit(q, k, v, turned))
         return next(fits, None)
-    moved = [name for place, name in enumerate(_NAMES) if order[place] != place]
+    moved = [name for place, name in enumerate(INPUTS) if order[place] != place]
     which = " and ".join(moved) if len(moved) == 2 else "all three"
     exchanged = f"{which} look exchanged: the order is query, key, value"
     return f"{_transposed(*_ALL)}; or {exchanged}" if _fit(q, k, v, _ALL) else exchanged
@@ -175,7 +175,7 @@ def _fits(q: Array, k: Array, v: Array) -> bool:
 
 
 def _transposed(*places: int) -> str:
-    names = [_NAMES[place] for place in places]
+    names = [INPUTS[place] for place in places]
     if len(names) > 1:
         which = " and ".join(names) if len(names) == 2 else "all three"
         return f"{which} look transposed: expected one query, key or value per row"

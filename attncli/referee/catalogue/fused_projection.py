@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.names import INPUTS
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_inputs
 from attncli.referee.convention import Apply, Convention
@@ -44,7 +45,7 @@ def _fused(cut: Callable[[list[Array]], list[Array]]) -> Apply:
         if not _can_be_fused(problem):
             return None
         given = of_inputs(problem, lambda array: array)
-        names = ("query", "key", "value")
+        names = INPUTS
         made = cut([array for name in names if (array := given[name]) is not None])
         return vary(recipe, **dict(zip(names, made, strict=True)))
 

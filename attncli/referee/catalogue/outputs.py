@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.names import SCORE_STAGES
+from attncli.names import INPUTS, SCORE_STAGES
 from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.evaluation import evaluate
@@ -118,7 +118,7 @@ GIVEN = tuple(
         shows="almost any input",
         late=True,
     )
-    for name in ("query", "key", "value")
+    for name in INPUTS
 )
 
 
