@@ -28,14 +28,14 @@ Shape = tuple[int, ...]
 _ROWS_AT_A_TIME = 1024
 
 
-def check_query(say: Names, form: Layout, query: Array, dtype: np.dtype[Any]) -> None:
+def check_query(named: Names, form: Layout, query: Array, dtype: np.dtype[Any]) -> None:
     """Raise the error that names the first element of the query (B, H, L, D) that is not finite."""
     if not finite_in(query, dtype):
-        _refuse(say("query"), form, query, ~_finite_rows(query, dtype), dtype)
+        _refuse(named("query"), form, query, ~_finite_rows(query, dtype), dtype)
 
 
 def without_padding(
-    say: Names,
+    named: Names,
     form: Layout,
     query: Shape,
     key: Array,
@@ -47,7 +47,7 @@ def without_padding(
 
     Parameters
     ----------
-    say : Names
+    named : Names
     form : Layout
         For errors: the index is that of the user's array.
     query : (B, H, L, D)
@@ -73,7 +73,7 @@ def without_padding(
             seen = _seen_keys(visible, query, key.shape)
         broken = ~_finite_rows(array, dtype)
         if (broken & seen).any():
-            _refuse(say(name), form, array, broken & seen, dtype)
+            _refuse(named(name), form, array, broken & seen, dtype)
         zeroed = array.copy()
         zeroed[broken] = np.zeros((), array.dtype)
         cleaned[name] = zeroed

@@ -129,16 +129,16 @@ def project(
     >>> made.query, made.key
     (array([[1.]]), array([[2.5]]))
     """
-    say = Names(sources)
+    named = Names(sources)
     if positions is not None:
         arguments.choice("positions", positions, ("sinusoidal",))
     _refuse_unused(wv, bv=bv, value_source=value_source)
-    embeddings = _source(say, "x", x)
-    keys = embeddings if key_source is None else _source(say, "key_source", key_source)
-    values = keys if value_source is None else _source(say, "value_source", value_source)
-    weights = {name: _weight(say, name, w) for name, w in (("wq", wq), ("wk", wk), ("wv", wv))}
+    embeddings = _source(named, "x", x)
+    keys = embeddings if key_source is None else _source(named, "key_source", key_source)
+    values = keys if value_source is None else _source(named, "value_source", value_source)
+    weights = {name: _weight(named, name, w) for name, w in (("wq", wq), ("wk", wk), ("wv", wv))}
     arrays = [embeddings.array, keys.array, values.array, *weights.values()]
-    dtype = arguments.computing_dtype(say("precision"), precision, *arrays)
+    dtype = arguments.computing_dtype(named("precision"), precision, *arrays)
     ready = {
         source: _placed(source.array, positions, dtype)
         for source in dict.fromkeys((embeddings, keys, values))
@@ -148,8 +148,8 @@ def project(
         matrix = weights[weight]
         if matrix is None:
             return None
-        _check_fit(source, say(weight), matrix)
-        vector = _bias(say, f"b{weight[1]}", bias, matrix)
+        _check_fit(source, named(weight), matrix)
+        vector = _bias(named, f"b{weight[1]}", bias, matrix)
         return _linear(ready[source], matrix, vector)
 
     query, key = made(embeddings, "wq", bq), made(keys, "wk", bk)
@@ -159,7 +159,9 @@ def project(
     value = made(values, "wv", bv)
     biases = {"bq": bq, "bk": bk, "bv": bv}
     given: dict[str, Any] = {"x": embeddings.array, **weights}
-    given |= {n: None if b is None else arguments.real_array(say(n), b) for n, b in biases.items()}
+    given |= {
+        n: None if b is None else arguments.real_array(named(n), b) for n, b in biases.items()
+    }
     given["key_source"] = None if key_source is None else keys.array
     given["value_source"] = None if value_source is None else values.array
     given |= {"positions": positions, "precision": precision}
@@ -188,12 +190,12 @@ def as_heads(packed: Array | None, own: Array | None) -> Array | None:
     return Layout("sd" if packed.ndim == 2 else "bsd", packed=True).split(packed, heads, "heads")
 
 
-def make_output(say: Names, wo: object, bo: object, width: int) -> OutputProjection | None:
+def make_output(named: Names, wo: object, bo: object, width: int) -> OutputProjection | None:
     """Return the checked output projection, or None where there is none.
 
     Parameters
     ----------
-    say : Names
+    named : Names
     wo : array_like (H·E, out), or None
     bo : array_like (out,), or None
     width : int
@@ -204,18 +206,18 @@ def make_output(say: Names, wo: object, bo: object, width: int) -> OutputProject
     AttnError
         The weight does not fit the context, the bias not the weight, or one is not finite.
     """
-    weight = _weight(say, "wo", wo)
+    weight = _weight(named, "wo", wo)
     if weight is None:
         if bo is not None:
             raise UsageError("bo is added to context · wo, and wo is missing")
         return None
     if weight.shape[0] != width:
         raise ShapeError(
-            f"{say('wo')}: expected {width} rows, the width of the context; "
+            f"{named('wo')}: expected {width} rows, the width of the context; "
             f"found shape {shape_text(weight.shape)}",
-            hint=_transposed(say("wo"), weight, width),
+            hint=_transposed(named("wo"), weight, width),
         )
-    return OutputProjection(weight, _bias(say, "bo", bo, weight))
+    return OutputProjection(weight, _bias(named, "bo", bo, weight))
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,37 +234,39 @@ def _refuse_unused(wv: object, **given: object) -> None:
             raise UsageError(f"{name} is for the value, and wv is missing")
 
 
-def _source(say: Names, name: str, value: object) -> _Source:
-    array = arguments.real_array(say(name), value)
+def _source(named: Names, name: str, value: object) -> _Source:
+    array = arguments.real_array(named(name), value)
     if array.ndim not in (2, 3) or 0 in array.shape:
         raise ShapeError(
-            f"{say(name)}: expected embeddings (tokens, width) or (batch, tokens, width); "
+            f"{named(name)}: expected embeddings (tokens, width) or (batch, tokens, width); "
             f"found shape {shape_text(array.shape)}"
         )
     # Padding in keys and values may hold anything; a later check covers what queries see.
-    return _Source(say(name), arguments.finite_array(say(name), array) if name == "x" else array)
+    return _Source(
+        named(name), arguments.finite_array(named(name), array) if name == "x" else array
+    )
 
 
-def _weight(say: Names, name: str, value: object) -> Array | None:
+def _weight(named: Names, name: str, value: object) -> Array | None:
     if value is None:
         return None
-    array = arguments.real_array(say(name), value)
+    array = arguments.real_array(named(name), value)
     if array.ndim != 2 or 0 in array.shape:
         raise ShapeError(
-            f"{say(name)}: expected a matrix (in, out); found shape {shape_text(array.shape)}"
+            f"{named(name)}: expected a matrix (in, out); found shape {shape_text(array.shape)}"
         )
-    return arguments.finite_array(say(name), array)
+    return arguments.finite_array(named(name), array)
 
 
-def _bias(say: Names, name: str, value: object, weight: Array) -> Array | None:
+def _bias(named: Names, name: str, value: object, weight: Array) -> Array | None:
     if value is None:
         return None
-    array = arguments.finite_array(say(name), value)
+    array = arguments.finite_array(named(name), value)
     width = weight.shape[1]
     # A CSV file with a single row or column is a vector too.
     if array.size != width or array.size != max(array.shape, default=1):
         raise ShapeError(
-            f"{say(name)}: expected {width} numbers, the columns of {say('w' + name[1])}; "
+            f"{named(name)}: expected {width} numbers, the columns of {named('w' + name[1])}; "
             f"found shape {shape_text(array.shape)}"
         )
     return array.reshape(-1)

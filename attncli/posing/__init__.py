@@ -107,14 +107,14 @@ def pose(
     AttnWarning
         The arguments are right but probably not what was meant.
     """
-    say = Names(sources)
-    q, k, v, form = inputs(say, query, key, value, heads=heads, kv_heads=kv_heads, layout=layout)
+    named = Names(sources)
+    q, k, v, form = inputs(named, query, key, value, heads=heads, kv_heads=kv_heads, layout=layout)
     shape = (*q.shape[:3], k.shape[2])
     # Before they are compared with words: an array compares item by item.
-    arguments.choice(say("mask_means"), mask_means, get_args(MaskMeans))
-    arguments.choice(say("score"), score, get_args(Score))
+    arguments.choice(named("mask_means"), mask_means, get_args(MaskMeans))
+    arguments.choice(named("score"), score, get_args(Score))
     visible = rules_of(
-        say,
+        named,
         form,
         shape,
         mask=mask,
@@ -125,20 +125,20 @@ def pose(
         causal=causal,
         window=window,
     )
-    slopes = slopes_of(say, alibi_slopes, shape[1])
-    turn = rope_of(say, rope, rope_base, rope_frequencies, q.shape[3])
+    slopes = slopes_of(named, alibi_slopes, shape[1])
+    turn = rope_of(named, rope, rope_base, rope_frequencies, q.shape[3])
     positional = slopes is not None or turn is not None
-    visible = standing(say, visible, causal_align, query_offset, shape[0], positional=positional)
+    visible = standing(named, visible, causal_align, query_offset, shape[0], positional=positional)
     advise_on_axes(form, q, k)
-    output = output_projection(say, wo, bo, form, shape[1], v)
+    output = output_projection(named, wo, bo, form, shape[1], v)
     widest = q, k, v, None if output is None else output.weight
-    dtype = arguments.computing_dtype(say("precision"), precision, *widest)
-    check_query(say, form, q, dtype)
-    look = partial(without_padding, say, form, q.shape, k, v, visible, dtype)
+    dtype = arguments.computing_dtype(named("precision"), precision, *widest)
+    check_query(named, form, q, dtype)
+    look = partial(without_padding, named, form, q.shape, k, v, visible, dtype)
     if not unread:
         k, v = look()
     if slopes is not None:
-        refuse_steep(say, slopes, visible, shape, dtype)
+        refuse_steep(named, slopes, visible, shape, dtype)
     return Problem(
         query=q,
         key=k,
@@ -146,18 +146,18 @@ def pose(
         dtype=dtype,
         layout=form,
         visible=visible,
-        scale=scale_of(say, scale, score, q.shape[3], dtype),
+        scale=scale_of(named, scale, score, q.shape[3], dtype),
         score=score,
-        score_weight=score_weight_of(say, score, score_weight, q.shape[3]),
-        score_vector=score_vector_of(say, score, score_vector, q.shape[3]),
-        softcap=softcap_of(say, softcap, dtype),
-        bias=bias_of(say, bias, form, shape, dtype),
+        score_weight=score_weight_of(named, score, score_weight, q.shape[3]),
+        score_vector=score_vector_of(named, score, score_vector, q.shape[3]),
+        softcap=softcap_of(named, softcap, dtype),
+        bias=bias_of(named, bias, form, shape, dtype),
         slopes=slopes,
-        sinks=sinks_of(say, sinks, shape[1], dtype),
+        sinks=sinks_of(named, sinks, shape[1], dtype),
         rope=turn,
         output=output,
         mask_means=mask_means,
-        query_labels=labels_of(say("query_labels"), query_labels, shape[2], "query"),
-        key_labels=labels_of(say("key_labels"), key_labels, shape[3], "key"),
+        query_labels=labels_of(named("query_labels"), query_labels, shape[2], "query"),
+        key_labels=labels_of(named("key_labels"), key_labels, shape[3], "key"),
         unread=look if unread else None,
     )

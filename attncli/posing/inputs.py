@@ -34,7 +34,7 @@ _MANY_HEADS = 64
 
 
 def inputs(
-    say: Names,
+    named: Names,
     query: object,
     key: object,
     value: object,
@@ -45,55 +45,55 @@ def inputs(
 ) -> tuple[Array, Array, Array | None, Layout]:
     """Return query, key and value as (B, H, L, D), (B, G, S, D), (B, G, S, E), and their layout."""
     given = {"query": query, "key": key} | ({} if value is None else {"value": value})
-    arrays = {name: arguments.real_array(say(name), array) for name, array in given.items()}
-    _check_ranks(say, arrays)
-    counts = _head_counts(say, heads, kv_heads)
+    arrays = {name: arguments.real_array(named(name), array) for name, array in given.items()}
+    _check_ranks(named, arrays)
+    counts = _head_counts(named, heads, kv_heads)
     if layout is not None:
-        arguments.choice(say("layout"), layout, tuple(LAYOUTS))
+        arguments.choice(named("layout"), layout, tuple(LAYOUTS))
     form = Layout.of(arrays["query"].ndim, layout, packed=counts is not None)
     query_heads, key_heads = counts or (1, 1)
-    q = form.split(arrays["query"], query_heads, say("query"))
-    k = form.split(arrays["key"], key_heads, say("key"))
-    v = form.split(arrays["value"], key_heads, say("value")) if value is not None else None
-    _check_shapes(say, arrays, q, k, v, layout)
+    q = form.split(arrays["query"], query_heads, named("query"))
+    k = form.split(arrays["key"], key_heads, named("key"))
+    v = form.split(arrays["value"], key_heads, named("value")) if value is not None else None
+    _check_shapes(named, arrays, q, k, v, layout)
     return q, k, v, form
 
 
-def _check_ranks(say: Names, arrays: Mapping[str, Array]) -> None:
+def _check_ranks(named: Names, arrays: Mapping[str, Array]) -> None:
     for name, array in arrays.items():
         if not 2 <= array.ndim <= 4:
             raise ShapeError(
-                f"{say(name)}: expected 2, 3 or 4 axes, (…, rows, width); "
+                f"{named(name)}: expected 2, 3 or 4 axes, (…, rows, width); "
                 f"found shape {shape_text(array.shape)}"
             )
         if 0 in array.shape:
-            raise ShapeError(f"{say(name)}: shape {shape_text(array.shape)} holds no numbers")
+            raise ShapeError(f"{named(name)}: shape {shape_text(array.shape)} holds no numbers")
         if array.ndim != arrays["query"].ndim:
             raise ShapeError(
-                f"{_shapes(say, arrays, 'query', name)}: expected the same number of axes"
+                f"{_shapes(named, arrays, 'query', name)}: expected the same number of axes"
             )
 
 
-def _shapes(say: Names, arrays: Mapping[str, Array], one: str, other: str) -> str:
+def _shapes(named: Names, arrays: Mapping[str, Array], one: str, other: str) -> str:
     return (
-        f"{say(one)} has shape {shape_text(arrays[one].shape)} and "
-        f"{say(other)} {shape_text(arrays[other].shape)}"
+        f"{named(one)} has shape {shape_text(arrays[one].shape)} and "
+        f"{named(other)} {shape_text(arrays[other].shape)}"
     )
 
 
-def _head_counts(say: Names, heads: int | None, kv_heads: int | None) -> tuple[int, int] | None:
+def _head_counts(named: Names, heads: int | None, kv_heads: int | None) -> tuple[int, int] | None:
     if heads is None:
         if kv_heads is not None:
             raise UsageError("kv_heads splits packed keys and values: give heads, too")
         return None
-    query_heads = arguments.positive_int(say("heads"), heads)
+    query_heads = arguments.positive_int(named("heads"), heads)
     if kv_heads is None:
         return query_heads, query_heads
-    return query_heads, arguments.positive_int(say("kv_heads"), kv_heads)
+    return query_heads, arguments.positive_int(named("kv_heads"), kv_heads)
 
 
 def _check_shapes(
-    say: Names,
+    named: Names,
     arrays: Mapping[str, Array],
     q: Array,
     k: Array,
@@ -101,7 +101,7 @@ def _check_shapes(
     layout: str | None,
 ) -> None:
     """Check the sizes of the canonical axes against each other."""
-    between = partial(_shapes, say, arrays, "query", "key")
+    between = partial(_shapes, named, arrays, "query", "key")
     if q.shape[3] != k.shape[3]:
         packed = q.shape[3] != arrays["query"].shape[-1] or k.shape[3] != arrays["key"].shape[-1]
         of_a_head = " of a head" if packed else ""
@@ -122,7 +122,7 @@ def _check_shapes(
         )
     if v is None:
         return
-    between = partial(_shapes, say, arrays, "key", "value")
+    between = partial(_shapes, named, arrays, "key", "value")
     if k.shape[2] != v.shape[2]:
         raise ShapeError(
             f"{between()}: expected a value for each key; found {counted(k.shape[2], 'key')} and "
@@ -204,7 +204,7 @@ def advise_on_axes(form: Layout, q: Array, k: Array) -> None:
 
 
 def output_projection(
-    say: Names,
+    named: Names,
     wo: object,
     bo: object,
     form: Layout,
@@ -224,4 +224,4 @@ def output_projection(
             hint="give packed inputs, and split them with heads (--heads)",
         )
     # Each query head brings the width of its value, also where heads share values.
-    return make_output(say, wo, bo, heads * v.shape[3])
+    return make_output(named, wo, bo, heads * v.shape[3])

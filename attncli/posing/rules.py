@@ -30,7 +30,7 @@ Shape = tuple[int, int, int, int]
 
 
 def rules_of(
-    say: Names,
+    named: Names,
     form: Layout,
     shape: Shape,
     *,
@@ -46,12 +46,12 @@ def rules_of(
     visible = Visibility(
         queries=shape[2],
         keys=shape[3],
-        mask=_mask(say, mask, mask_means, form, shape),
-        key_padding=_key_padding(say, key_padding_mask, mask_means, shape),
-        kv_lengths=_lengths(say, "kv_lengths", kv_lengths, shape[0], shape[3]),
-        query_lengths=_lengths(say, "query_lengths", query_lengths, shape[0], shape[2]),
-        causal=arguments.flag(say("causal"), causal),
-        window=None if window is None else arguments.window_pair(say("window"), window),
+        mask=_mask(named, mask, mask_means, form, shape),
+        key_padding=_key_padding(named, key_padding_mask, mask_means, shape),
+        kv_lengths=_lengths(named, "kv_lengths", kv_lengths, shape[0], shape[3]),
+        query_lengths=_lengths(named, "query_lengths", query_lengths, shape[0], shape[2]),
+        causal=arguments.flag(named("causal"), causal),
+        window=None if window is None else arguments.window_pair(named("window"), window),
     )
     if mask_means == "drop" and mask is None and key_padding_mask is None:
         raise UsageError("mask_means says how a mask is read, but there is no mask")
@@ -59,7 +59,7 @@ def rules_of(
 
 
 def standing(
-    say: Names,
+    named: Names,
     visible: Visibility,
     align: object,
     offset: object,
@@ -81,20 +81,20 @@ def standing(
         _refuse_unused(causal_align=align, query_offset=offset)
         return visible
     moves = asked_for or visible.window != (None, None)
-    return _placed(say, visible, align, offset, batch, moves=moves)
+    return _placed(named, visible, align, offset, batch, moves=moves)
 
 
 def _lengths(
-    say: Names, name: str, value: object, batch: int, limit: int
+    named: Names, name: str, value: object, batch: int, limit: int
 ) -> tuple[int, ...] | None:
     """Return how many keys or queries of each batch entry are real."""
     if value is None:
         return None
-    return arguments.whole_numbers(say(name), value, batch, of="batch entry", low=0, high=limit)
+    return arguments.whole_numbers(named(name), value, batch, of="batch entry", low=0, high=limit)
 
 
 def _placed(
-    say: Names,
+    named: Names,
     visible: Visibility,
     align: object,
     offset: object,
@@ -108,13 +108,13 @@ def _placed(
                 "causal_align and query_offset both say where the queries stand",
                 hint="give one of the two",
             )
-        numbers = arguments.whole_numbers(say("query_offset"), offset, batch, of="batch entry")
+        numbers = arguments.whole_numbers(named("query_offset"), offset, batch, of="batch entry")
         return visible._replace(offsets=numbers)
     if align is None:
         if moves and visible.queries != visible.keys:
             _advise_on_alignment(visible)
         return visible
-    if arguments.choice(say("causal_align"), align, get_args(Align)) == "top-left":
+    if arguments.choice(named("causal_align"), align, get_args(Align)) == "top-left":
         return visible
     _advise_on_padded_queries(visible)
     return visible._replace(offsets=visible.bottom_right)
@@ -160,14 +160,14 @@ def _refuse_unused(**given: object) -> None:
             )
 
 
-def _mask(say: Names, mask: object, means: str, form: Layout, shape: Shape) -> Bools | None:
+def _mask(named: Names, mask: object, means: str, form: Layout, shape: Shape) -> Bools | None:
     """Return the mask as what may attend, in four axes."""
     if mask is None:
         return None
-    array = arguments.truth_array(say("mask"), mask)
-    canonical = to_weights(say("mask"), array, form, shape)
+    array = arguments.truth_array(named("mask"), mask)
+    canonical = to_weights(named("mask"), array, form, shape)
     seen = _read_as(means, canonical)
-    _advise_on_polarity(say("mask"), seen, means, "pairs attend")
+    _advise_on_polarity(named("mask"), seen, means, "pairs attend")
     return seen
 
 
@@ -182,22 +182,22 @@ def _advise_on_polarity(name: str, seen: Bools, means: str, what: str) -> None:
         warn(f"{name} lets only {share:.2g} % of the {what}: {inverted(means)}")
 
 
-def _key_padding(say: Names, mask: object, means: str, shape: Shape) -> Bools | None:
+def _key_padding(named: Names, mask: object, means: str, shape: Shape) -> Bools | None:
     """Return the key padding mask as what is real, (B or 1, S)."""
     if mask is None:
         return None
-    array = np.atleast_1d(arguments.truth_array(say("key_padding_mask"), mask))
+    array = np.atleast_1d(arguments.truth_array(named("key_padding_mask"), mask))
     batch, keys = shape[0], shape[3]
     if array.ndim > 2 or array.shape[-1] != keys or len(np.atleast_2d(array)) not in (1, batch):
         raise ShapeError(
-            f"{say('key_padding_mask')}: expected shape {shape_text((batch, keys))} or "
+            f"{named('key_padding_mask')}: expected shape {shape_text((batch, keys))} or "
             f"{shape_text((keys,))}, batch and keys; found {shape_text(array.shape)}"
         )
     seen = _read_as(means, np.atleast_2d(array))
     # A few keys at the beginning are a short text in a long row, and at the end one that is
     # padded on the left; but no padding leaves a text of a batch without any key.
     if not seen[:, 0].any() and (len(seen) == 1 or not seen.any(axis=1).all()):
-        _advise_on_polarity(say("key_padding_mask"), seen, means, "keys be seen")
+        _advise_on_polarity(named("key_padding_mask"), seen, means, "keys be seen")
     return seen
 
 

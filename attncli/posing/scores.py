@@ -43,16 +43,16 @@ Shape = tuple[int, int, int, int]
 _FASTEST = 1e6
 
 
-def scale_of(say: Names, scale: object, score: Score, width: int, dtype: np.dtype[Any]) -> float:
+def scale_of(named: Names, scale: object, score: Score, width: int, dtype: np.dtype[Any]) -> float:
     """Return the scale: 1/√D for the dot product unless given."""
     if scale is None:
         return default_scale(score, width)
-    number = arguments.finite_number(say("scale"), scale)
+    number = arguments.finite_number(named("scale"), scale)
     least, most = float(np.finfo(dtype).tiny), float(np.finfo(dtype).max)
     # The limit as it is printed is within it.
     if number and not least * (1 - 1e-6) <= abs(number) <= most:
         raise DataError(
-            f"{say('scale')}: expected 0, or a size from {least:g} to {most:g} for {dtype.name}; "
+            f"{named('scale')}: expected 0, or a size from {least:g} to {most:g} for {dtype.name}; "
             f"found {number:g}",
             hint="compute in float64: precision float64 (--precision float64)"
             if dtype == np.float32
@@ -61,7 +61,7 @@ def scale_of(say: Names, scale: object, score: Score, width: int, dtype: np.dtyp
     return number
 
 
-def score_weight_of(say: Names, score: str, weight: object, width: int) -> Array | None:
+def score_weight_of(named: Names, score: str, weight: object, width: int) -> Array | None:
     """Return W of score general, (D, D)."""
     if score != "general":
         _refuse_without("score general", score_weight=weight)
@@ -71,29 +71,29 @@ def score_weight_of(say: Names, score: str, weight: object, width: int) -> Array
             "score general needs its matrix W, of shape "
             f"{shape_text((width, width))}: give score_weight (--score-weight)"
         )
-    array = arguments.finite_array(say("score_weight"), weight)
+    array = arguments.finite_array(named("score_weight"), weight)
     if array.shape != (width, width):
         raise ShapeError(
-            f"{say('score_weight')}: expected shape {shape_text((width, width))}, the width of "
+            f"{named('score_weight')}: expected shape {shape_text((width, width))}, the width of "
             f"query and key; found {shape_text(array.shape)}"
         )
     return array
 
 
-def score_vector_of(say: Names, score: str, vector: object, width: int) -> Array | None:
+def score_vector_of(named: Names, score: str, vector: object, width: int) -> Array | None:
     """Return v of score additive, (D,), ones unless given."""
     if score != "additive":
         _refuse_without("score additive", score_vector=vector)
         return None
     if vector is None:
         return np.ones(width)
-    array = arguments.vector(say("score_vector"), vector)
+    array = arguments.vector(named("score_vector"), vector)
     if len(array) != width:
         raise ShapeError(
-            f"{say('score_vector')}: expected {counted(width, 'number')}, the width of query and "
+            f"{named('score_vector')}: expected {counted(width, 'number')}, the width of query and "
             f"key; found {len(array)}"
         )
-    return _finite(say("score_vector"), array)
+    return _finite(named("score_vector"), array)
 
 
 def _refuse_without(needed: str, **given: object) -> None:
@@ -102,22 +102,24 @@ def _refuse_without(needed: str, **given: object) -> None:
             raise UsageError(f"{name} is only for {needed}")
 
 
-def rope_of(say: Names, rope: object, base: object, frequencies: object, width: int) -> Rope | None:
+def rope_of(
+    named: Names, rope: object, base: object, frequencies: object, width: int
+) -> Rope | None:
     """Return the checked rotary embedding, or None."""
-    base = arguments.positive_number(say("rope_base"), base)
+    base = arguments.positive_number(named("rope_base"), base)
     if rope is None:
         if base != BASE:
             raise _only_for_rope("rope_base")
         if frequencies is not None:
             raise _only_for_rope("rope_frequencies")
         return None
-    pairing = cast("Pairing", arguments.choice(say("rope"), rope, get_args(Pairing)))
+    pairing = cast("Pairing", arguments.choice(named("rope"), rope, get_args(Pairing)))
     if frequencies is not None:
         if base != BASE:
             raise UsageError(
                 "rope_base and rope_frequencies both say how fast pairs turn: give one"
             )
-        return Rope(pairing, base, _frequencies(say("rope_frequencies"), frequencies, width))
+        return Rope(pairing, base, _frequencies(named("rope_frequencies"), frequencies, width))
     if width % 2:
         raise ShapeError(f"rope turns pairs of components: expected an even width; found {width}")
     return Rope(pairing, base)
@@ -142,47 +144,47 @@ def _frequencies(name: str, value: object, width: int) -> tuple[float, ...]:
 
 
 def bias_of(
-    say: Names, bias: object, form: Layout, shape: Shape, dtype: np.dtype[Any]
+    named: Names, bias: object, form: Layout, shape: Shape, dtype: np.dtype[Any]
 ) -> Array | None:
     """Return the bias in four axes: −inf, and numbers that leave room for scores in the dtype."""
     if bias is None:
         return None
-    given = as_ndarray(say("bias"), bias)
+    given = as_ndarray(named("bias"), bias)
     if given.dtype == np.bool_:
         raise DataError(
-            f"{say('bias')}: expected numbers, which are added to the scores; found booleans",
+            f"{named('bias')}: expected numbers, which are added to the scores; found booleans",
             hint="what says which keys are seen are a mask (--mask)",
         )
-    array = arguments.real_array(say("bias"), given)
+    array = arguments.real_array(named("bias"), given)
     wide = readable(array)
     # A maximum is NaN where any element is, so one look at the extremes is enough.
     highest = np.max(wide) if wide.size else 0.0
     if not highest < np.inf:
         arguments.refuse_first(
-            say("bias"), wide, np.isnan(wide) | (wide == np.inf), "finite numbers or −inf"
+            named("bias"), wide, np.isnan(wide) | (wide == np.inf), "finite numbers or −inf"
         )
     most = _most(dtype)
     if float(highest) > most:
-        arguments.refuse_first(say("bias"), wide, wide > most, _up_to(most, dtype))
+        arguments.refuse_first(named("bias"), wide, wide > most, _up_to(most, dtype))
     if wide.dtype.itemsize > dtype.itemsize:
         lost = np.isfinite(wide) & (wide < np.finfo(dtype).min)
         if lost.any():
             expected = f"−inf, or numbers that {dtype.name}, the computing dtype, can hold"
-            arguments.refuse_first(say("bias"), wide, lost, expected)
-    return to_weights(say("bias"), wide, form, shape)
+            arguments.refuse_first(named("bias"), wide, lost, expected)
+    return to_weights(named("bias"), wide, form, shape)
 
 
-def slopes_of(say: Names, slopes: object, heads: int) -> Array | None:
+def slopes_of(named: Names, slopes: object, heads: int) -> Array | None:
     """Return the ALiBi slopes, (H,), or None."""
     if isinstance(slopes, (bool, np.bool_)):
         return np.array(paper_slopes(heads)) if slopes else None
     if slopes is None:
         return None
-    return _one_a_head(say("alibi_slopes"), slopes, heads)
+    return _one_a_head(named("alibi_slopes"), slopes, heads)
 
 
 def refuse_steep(
-    say: Names, slopes: Array, visible: Visibility, shape: Shape, dtype: np.dtype[Any]
+    named: Names, slopes: Array, visible: Visibility, shape: Shape, dtype: np.dtype[Any]
 ) -> None:
     """Refuse slopes that leave no room for scores, far from the query."""
     ends = [(offset, offset + shape[2] - 1) for offset in visible.offsets]
@@ -190,30 +192,30 @@ def refuse_steep(
     steepest, most = float(slopes[np.argmax(np.abs(slopes))]), _most(dtype)
     if abs(steepest) * far > most:
         raise DataError(
-            f"{say('alibi_slopes')}: expected numbers up to {most / far:g} in {dtype.name}, "
+            f"{named('alibi_slopes')}: expected numbers up to {most / far:g} in {dtype.name}, "
             f"because keys lie up to {far} away; found {steepest:g}"
         )
 
 
-def sinks_of(say: Names, sinks: object, heads: int, dtype: np.dtype[Any]) -> Array | None:
+def sinks_of(named: Names, sinks: object, heads: int, dtype: np.dtype[Any]) -> Array | None:
     """Return the sinks, (H,), or None."""
     if sinks is None:
         return None
-    array, most = _one_a_head(say("sinks"), sinks, heads), _most(dtype)
+    array, most = _one_a_head(named("sinks"), sinks, heads), _most(dtype)
     if array.max() > most:
-        arguments.refuse_first(say("sinks"), array, array > most, _up_to(most, dtype))
+        arguments.refuse_first(named("sinks"), array, array > most, _up_to(most, dtype))
     return array
 
 
-def softcap_of(say: Names, softcap: object, dtype: np.dtype[Any]) -> float | None:
+def softcap_of(named: Names, softcap: object, dtype: np.dtype[Any]) -> float | None:
     """Return the softcap, or None: scores are divided and multiplied by it."""
     if softcap is None:
         return None
-    number = arguments.positive_number(say("softcap"), softcap)
+    number = arguments.positive_number(named("softcap"), softcap)
     least, most = float(np.finfo(dtype).tiny), _most(dtype)
     if not least <= number <= most:
         raise DataError(
-            f"{say('softcap')}: expected a number from {least:g} to {most:g} for {dtype.name}; "
+            f"{named('softcap')}: expected a number from {least:g} to {most:g} for {dtype.name}; "
             f"found {number:g}"
         )
     return number
