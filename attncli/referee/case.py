@@ -125,6 +125,8 @@ class Case:
         Shared by all recipes that are tried on it.
     place : str
         Which part of the problem it is; empty for all of it.
+    deadline : float
+        When the search ends, on the clock of `time.monotonic`.
     """
 
     recipe: Recipe
@@ -134,6 +136,7 @@ class Case:
     evaluable: bool = True
     products: Products = field(default_factory=dict, repr=False)
     place: str = ""
+    deadline: float = math.inf
 
     @property
     def projectable(self) -> bool:
@@ -159,8 +162,9 @@ class Case:
 class Cases:
     """The cases of a question, made when they are asked for."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: Question, deadline: float = math.inf) -> None:
         self._question = question
+        self._deadline = deadline
         self._canonical = question.comparable
         self._known: dict[frozenset[Need], tuple[Case, ...]] = {}
         self._slices: dict[Part, Case] = {}
@@ -236,7 +240,16 @@ class Cases:
             if small
             else {name: canonical(problem, name, array) for name, array in answers.items()}
         )
-        return [Case(recipe, self._question.files, right, whole=True, evaluable=small)]
+        return [
+            Case(
+                recipe,
+                self._question.files,
+                right,
+                whole=True,
+                evaluable=small,
+                deadline=self._deadline,
+            )
+        ]
 
     def _slice(self, batch: int | None, head: int | None, rows: tuple[int, int] | None) -> Case:
         whole = self._question.problem
@@ -255,7 +268,9 @@ class Cases:
             else {name: canonical(whole, name, answers[name])[index] for name in files}
         )
         place = _words(whole, batch, head, rows)
-        return Case(recipe, files, right, whole=False, evaluable=small, place=place)
+        return Case(
+            recipe, files, right, whole=False, evaluable=small, place=place, deadline=self._deadline
+        )
 
     def _prepared(self, recipe: Recipe) -> Recipe:
         files = self._question.files

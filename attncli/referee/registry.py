@@ -110,18 +110,18 @@ class Fitting(NamedTuple):
     Attributes
     ----------
     look : callable
-        Cases and a deadline in, a convention out, or None.
+        Cases in, a convention out, or None.
     needs : frozenset of str
         The axes that must be whole: ``batch``, ``heads``, ``rows``.
     """
 
-    look: Callable[[Sequence[Case], float], Convention | None]
+    look: Callable[[Sequence[Case]], Convention | None]
     needs: frozenset[Need] = frozenset()
 
 
-def _at_first(look: Callable[[Case, float], Convention | None], *needs: Need) -> Fitting:
+def _at_first(look: Callable[[Case], Convention | None], *needs: Need) -> Fitting:
     """Look only at the first case, which is enough."""
-    return Fitting(lambda cases, deadline: look(cases[0], deadline), frozenset(needs))
+    return Fitting(lambda cases: look(cases[0]), frozenset(needs))
 
 
 # Made for the files.

@@ -91,7 +91,7 @@ class Search:
         self.tried = 0
         self.complete = True
         self.too_large: tuple[str, ...] = ()
-        self.cases = Cases(question)
+        self.cases = Cases(question, deadline)
         self._question = question
         self.deadline = deadline
         self._shapes_are_right = bool(question.comparable)
@@ -149,7 +149,7 @@ class Search:
         for look, needs in FITTED:
             if time.monotonic() > self.deadline:
                 break
-            made.append(look(self.cases.of(needs), self.deadline))
+            made.append(look(self.cases.of(needs)))
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
     def _shown(self) -> list[tuple[Fit, Group]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ Array = npt.NDArray[Any]
 _OUTPUTS = {"context", "weights"}
 
 
-def another_factor(case: Case, _: float = math.inf) -> Convention | None:
+def another_factor(case: Case) -> Convention | None:
     """Return the convention of the factor with which right outputs come nearest to the files.
 
     Parameters

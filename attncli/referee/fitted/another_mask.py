@@ -77,7 +77,7 @@ def _evidence(masks: Patterns, right: Patterns) -> int:
     )
 
 
-def strongest_keys(cases: Sequence[Case], _: float) -> Convention | None:
+def strongest_keys(cases: Sequence[Case]) -> Convention | None:
     """Return the convention that only the strongest keys of each query count.
 
     Parameters

@@ -34,7 +34,7 @@ _AS_NEAR = 1.1
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
-def another(quantity: Quantity, case: Case, deadline: float = math.inf) -> Convention | None:
+def another(quantity: Quantity, case: Case) -> Convention | None:
     """Return the convention of the number with which a case comes nearest to its files.
 
     Parameters
@@ -42,8 +42,6 @@ def another(quantity: Quantity, case: Case, deadline: float = math.inf) -> Conve
     quantity : Quantity
     case : Case
         Small enough to be evaluated.
-    deadline : float
-        On the clock of `time.monotonic`.
 
     Returns
     -------
@@ -63,7 +61,7 @@ def another(quantity: Quantity, case: Case, deadline: float = math.inf) -> Conve
     now = time.monotonic()
     # So often about is a case evaluated.
     times = len(quantity.multiples) + _NARROWED + 10
-    if now + times * (now - started) > deadline:
+    if now + times * (now - started) > case.deadline:
         return None
     multiple = min(quantity.multiples, key=lambda tried: distance(tried * right))
     found = _narrowed(lambda tried: distance(tried * right), multiple, before)

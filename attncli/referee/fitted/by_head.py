@@ -155,11 +155,11 @@ _SCALE = _Factor(
 )
 
 
-def slopes_by_head(case: Case, _: float) -> Convention | None:
+def slopes_by_head(case: Case) -> Convention | None:
     """Return the convention that ALiBi slopes are others, in each head by another factor."""
     return _by_head(_SLOPES, case) if "alibi" in case.recipe.terms else None
 
 
-def scale_by_head(case: Case, _: float) -> Convention | None:
+def scale_by_head(case: Case) -> Convention | None:
     """Return the convention that the scale is another in each head."""
     return _by_head(_SCALE, case) if case.recipe.problem.score == "dot" else None

@@ -47,7 +47,7 @@ _NAMED = 3
 _LOST = 1e-6
 
 
-def counted_keys(case: Case, _: float) -> Convention | None:
+def counted_keys(case: Case) -> Convention | None:
     """Return the convention that some keys, or the sink, count more than once or not at all.
 
     Parameters

@@ -36,7 +36,7 @@ Bools = npt.NDArray[np.bool_]
 _LEAST = 1e-3
 
 
-def dropout(cases: Sequence[Case], _: float) -> Convention | None:
+def dropout(cases: Sequence[Case]) -> Convention | None:
     """Return the convention that weights were dropped out, and the others raised.
 
     Parameters
@@ -71,7 +71,7 @@ def dropout(cases: Sequence[Case], _: float) -> Convention | None:
     )
 
 
-def output_dropout(cases: Sequence[Case], _: float) -> Convention | None:
+def output_dropout(cases: Sequence[Case]) -> Convention | None:
     """Return the convention that numbers of the context were dropped out, and the others raised.
 
     Parameters

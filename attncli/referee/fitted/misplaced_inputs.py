@@ -34,15 +34,13 @@ Array = npt.NDArray[Any]
 _MOST_MOVES = 64
 
 
-def misplaced_inputs(case: Case, deadline: float) -> Convention | None:
+def misplaced_inputs(case: Case) -> Convention | None:
     """Return the convention that heads read keys, values, masks or terms of others.
 
     Parameters
     ----------
     case : Case
         With all batch entries and heads, small enough to be evaluated.
-    deadline : float
-        On the clock of `time.monotonic`.
 
     Returns
     -------
@@ -53,7 +51,7 @@ def misplaced_inputs(case: Case, deadline: float) -> Convention | None:
     if name is None or canonical_file(case, name).shape != case.right[name].shape:
         return None
     for source in _sources(case.recipe):
-        if time.monotonic() > deadline:
+        if time.monotonic() > case.deadline:
             break
         convention = _misplaced(case, name, source)
         if convention is not None:

@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 _MOST_HEADS, _MOST_ROWS, _MOST_NUMBERS = 128, 4096, 64
 
 
-def misplaced_outputs(case: Case, _: float) -> Convention | None:
+def misplaced_outputs(case: Case) -> Convention | None:
     """Return the convention that heads or batch entries of the output stand in others' places.
 
     Parameters
@@ -84,7 +84,7 @@ def _nearest(file: Array, right: Array, error: float) -> Places | None:
     return Places(one, other)
 
 
-def misplaced_rows(case: Case, _: float) -> Convention | None:
+def misplaced_rows(case: Case) -> Convention | None:
     """Return the convention that rows of the output stand in the places of others.
 
     Parameters

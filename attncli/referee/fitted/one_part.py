@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 Pick = tuple[int | None, int | None]
 
 
-def one_part(case: Case, _: float = math.inf) -> Convention | None:
+def one_part(case: Case) -> Convention | None:
     """Return the convention of the part of the answer that comes nearest to the files.
 
     Parameters

@@ -24,15 +24,13 @@ _STEPS = 32
 _COMPARED = ("dot", "cosine")
 
 
-def some_components(case: Case, deadline: float) -> Convention | None:
+def some_components(case: Case) -> Convention | None:
     """Return the convention that scores are made of the first or the last components alone.
 
     Parameters
     ----------
     case : Case
         Small enough to be evaluated.
-    deadline : float
-        On the clock of `time.monotonic`.
 
     Returns
     -------
@@ -47,7 +45,7 @@ def some_components(case: Case, deadline: float) -> Convention | None:
     parts += [slice(start, width) for start in range(step, width, step)]
     nearest, best = distance_of(case, case.recipe), None
     for part in parts:
-        if time.monotonic() > deadline:
+        if time.monotonic() > case.deadline:
             return None
         distance = distance_of(case, _of(case.recipe, part))
         if distance < nearest:

@@ -30,7 +30,7 @@ _LINES = {
 }
 
 
-def unwritten(cases: Sequence[Case], _: float) -> Convention | None:
+def unwritten(cases: Sequence[Case]) -> Convention | None:
     """Return the convention that some rows were not written, or else some columns.
 
     Parameters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +22,7 @@ Array = npt.NDArray[Any]
 _OUTPUTS = ("context", "weights")
 
 
-def zeros_counted(case: Case, _: float = math.inf) -> Convention | None:
+def zeros_counted(case: Case) -> Convention | None:
     """Return the convention that keys of zeros beyond the last one got weight.
 
     n keys of zeros, whose scores are 0 and whose values are 0, make every number of a row
