@@ -28,10 +28,8 @@ from attncli.text import json_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy.typing as npt
-
     from attncli.problem import Problem
-    from attncli.referee.report import CheckReport, Verdict
+    from attncli.referee.report import CheckReport
 
 __all__ = ["add_to"]
 
@@ -192,65 +190,25 @@ def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:
         screen.print(part)
 
 
-def _as_maps(problem: Problem, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an output as (B, H, rows, columns): the lse as rows, for queries go across."""
-    from attncli.referee.verdict import canonical
-
-    four = canonical(problem, name, array)
-    return four.swapaxes(2, 3) if name == "lse" else four
-
-
-def _named_axes(name: str, problem: Problem) -> dict[str, Any]:
-    """Return what rows and columns of an output are."""
-    queries, keys = problem.query_labels, problem.key_labels
-    if name == "context":
-        return {"query_labels": queries, "columns_are": "Columns"}
-    if name == "lse":
-        return {"key_labels": queries, "columns_are": "Queries"}
-    return {"query_labels": queries, "key_labels": keys}
-
-
-def _ends(verdict: Verdict) -> dict[str, Any]:
-    """Return the title, and a scale on which what is tolerated looks harmless."""
-    from attncli.view.scale import number_text
-
-    title = f"{verdict.name}: file − answer"
-    tolerance = verdict.tolerance
-    if not verdict.passed or tolerance is None or tolerance.absolute == 0:
-        return {"title": title}
-    end = tolerance.absolute
-    return {"title": f"{title}, tolerance {number_text(end)}", "vmax": end}
-
-
 def _draw(
     report: CheckReport, problem: Problem, path: str, asked: Mapping[str, str], run: RunOptions
 ) -> None:
     """Draw the first output that is wrong, or the first of all."""
-    import numpy as np
+    from attncli.view.report_picture import report_picture
 
-    from attncli.view.differences import difference_picture
-
-    wrong = [verdict for verdict in report.verdicts if not verdict.passed]
-    verdict = (wrong or report.verdicts)[0]
-    name = verdict.name
+    wrong = [verdict.name for verdict in report.verdicts if not verdict.passed]
+    name = wrong[0] if wrong else report.verdicts[0].name
     if len(wrong) > 1:
-        others = " and ".join(other.name for other in wrong[1:])
-        note(f"the picture shows {name}, not {others}", quiet=run.quiet)
+        note(f"the picture shows {name}, not {' and '.join(wrong[1:])}", quiet=run.quiet)
     try:
-        difference = report.difference(name)
+        picture, strange = report_picture(report, problem, name)
     except ShapeError as error:  # a mismatch that was told; there is nothing to draw
         if not run.quiet:
             say("warning", f"no picture is drawn: {error.message}")
         return
-    strange = int(np.count_nonzero(~np.isfinite(difference)))
     if strange:
         are = "element is" if strange == 1 else "elements are"
         note(f"{strange} {are} NaN or infinite, drawn as the strongest", quiet=run.quiet)
-    ends = _ends(verdict)
-    if strange:
-        ends["title"] += f" ({strange} NaN or infinite, drawn as the strongest)"
-    shown, hidden = (_as_maps(problem, name, array) for array in (difference, report.hidden(name)))
-    picture = difference_picture(shown, hidden=hidden, **_named_axes(name, problem), **ends)
     # They have no number that could be written into their cells.
     look = Look(annotate=False) if strange else None
     for words in write_figure(picture, path, look, asked):
