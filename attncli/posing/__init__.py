@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, get_args
 from attncli import arguments
 from attncli.arguments import Names
 from attncli.names import MaskMeans, Score
-from attncli.padding import check_query, without_padding
 from attncli.posing.inputs import advise_on_axes, inputs, output_projection
+from attncli.posing.padding import check_query, without_padding
 from attncli.posing.rules import labels_of, rules_of, standing
 from attncli.posing.scores import (
     bias_of,
