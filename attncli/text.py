@@ -13,6 +13,7 @@ __all__ = [
     "did_you_mean",
     "in_ascii",
     "json_text",
+    "places",
     "printable",
     "quoted",
     "whole_number",
@@ -118,6 +119,22 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     ('1 cell', '3 cells', '2 entries')
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def places(where: Mapping[str, int | None]) -> list[str]:
+    """Return the words of a place, for the axes that there are.
+
+    Parameters
+    ----------
+    where : mapping of str to int or None
+        The name of each axis, and the index on it; None where there is no such axis.
+
+    Examples
+    --------
+    >>> places({"batch": None, "head": 2})
+    ['head 2']
+    """
+    return [f"{axis} {index}" for axis, index in where.items() if index is not None]
 
 
 def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:

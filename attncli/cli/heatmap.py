@@ -21,7 +21,7 @@ from attncli.cli.terminal import (
     width,
 )
 from attncli.errors import UsageError
-from attncli.text import quoted, whole_number
+from attncli.text import places, quoted, whole_number
 
 if TYPE_CHECKING:
     import typer
@@ -263,8 +263,7 @@ def _difference(
 
 def _title(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) -> str | None:
     """Return the title of one head, their mean, or a batch entry; a picture of all has its own."""
-    picked = (("batch", pick.batch), ("head", pick.head))
-    words = [f"{axis} {index}" for axis, index in picked if index is not None]
+    words = places({"batch": pick.batch, "head": pick.head})
     if average.average_heads:
         words.append("mean of the heads")
     if drawing.minus is not None:

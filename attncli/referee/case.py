@@ -15,6 +15,7 @@ from attncli.referee.evaluation import Products, evaluate
 from attncli.referee.recipe import Outputs, Part, Recipe, recipe_of
 from attncli.referee.stages import present_average
 from attncli.referee.verdict import canonical
+from attncli.text import places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -325,14 +326,10 @@ def _words(
     problem: Problem, batch: int | None, head: int | None, rows: tuple[int, int] | None
 ) -> str:
     axes = problem.layout.weight_axes
-    parts = [
-        f"{name} {index}"
-        for axis, name, index in (("b", "batch", batch), ("h", "head", head))
-        if axis in axes and index is not None
-    ]
+    where = {"batch": batch if "b" in axes else None, "head": head if "h" in axes else None}
     start, stop = rows or (0, problem.shape[2])
     words = f"queries {start} to {stop - 1}" if stop - start > 1 else f"query {start}"
-    return ", ".join([*parts, words])
+    return ", ".join([*places(where), words])
 
 
 def _averaged(_: Recipe, outputs: Outputs) -> Outputs:

@@ -12,6 +12,7 @@ from attncli.averaging import average_weights
 from attncli.engine import attend
 from attncli.layout import Layout
 from attncli.names import SQUARE
+from attncli.text import places
 from attncli.view.tables import Limits, Sheet, sheet_parts
 
 if TYPE_CHECKING:
@@ -34,10 +35,7 @@ class _Place(NamedTuple):
     head: int | None
 
     def title(self, name: str) -> str:
-        where = [("batch", self.batch), ("head", self.head)]
-        return " · ".join(
-            [name, *(f"{axis} {index}" for axis, index in where if index is not None)]
-        )
+        return " · ".join([name, *places({"batch": self.batch, "head": self.head})])
 
 
 def answer_parts(

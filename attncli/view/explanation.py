@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, Group
 from rich.text import Text
 
-from attncli.text import counted
+from attncli.text import counted, places
 from attncli.view.explanation_lines import (
     Line,
     context_lines,
@@ -121,14 +121,13 @@ def _title(explanation: Explanation, notation: Notation, width: int) -> Text:
     name = f"query {explanation.query}"
     if explanation.query_label is not None:
         name += f" “{name_of('q', explanation.query, explanation.query_label)}”"
-    where = [
-        ("batch", explanation.batch),
-        ("head", explanation.head),
-        ("key/value head", explanation.kv_head),
-    ]
-    places = [f"{axis} {index}" for axis, index in where if index is not None]
+    where = {
+        "batch": explanation.batch,
+        "head": explanation.head,
+        "key/value head": explanation.kv_head,
+    }
     count = counted(explanation.keys, "key")
-    text = " · ".join([f"How {name} attends", *places, count, explanation.dtype])
+    text = " · ".join([f"How {name} attends", *places(where), count, explanation.dtype])
     return Text(shorten(notation.known(text), width, ellipsis=notation.known("…")), style="bold")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from attncli.text import counted
+from attncli.text import counted, places
 from attncli.view.explanation_lines import rest_name
 from attncli.view.explanation_sums import (
     CONTEXT_COLUMNS,
@@ -57,14 +57,13 @@ def as_markdown(explanation: Explanation, *, digits: int = 4) -> str:
 def _opening(explanation: Explanation, latex: Latex) -> Iterator[str]:
     label = "" if explanation.query_label is None else f" “{words(explanation.query_label)}”"
     yield f"# How query {explanation.query}{label} attends"
-    where = [
-        ("batch", explanation.batch),
-        ("head", explanation.head),
-        ("key/value head", explanation.kv_head),
-    ]
-    places = [f"{axis} {index}" for axis, index in where if index is not None]
+    where = {
+        "batch": explanation.batch,
+        "head": explanation.head,
+        "key/value head": explanation.kv_head,
+    }
     count = counted(explanation.keys, "key")
-    yield ", ".join([*places, count, f"computed in {explanation.dtype}"]).capitalize() + "."
+    yield ", ".join([*places(where), count, f"computed in {explanation.dtype}"]).capitalize() + "."
     if explanation.made is not None:
         yield from _made_blocks(explanation, explanation.made, latex)
     yield _block(f"q = {latex.vector(explanation.given)}")

@@ -15,6 +15,7 @@ from attncli.dtypes import BFLOAT16, widen
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.indices import index_of
 from attncli.row_blocks import RowBlock, count_blocks, row_blocks
+from attncli.text import places
 from attncli.view.figure_layout import cell_limit
 from attncli.view.picture import Picture, make_picture
 from attncli.view.pooling import Pooler, block_size
@@ -260,14 +261,11 @@ def grouped(batches: int, heads: int) -> int | None:
 
 
 def _title(axes: str, counts: tuple[int, ...], batch: int, head: int) -> str | None:
-    parts = [
-        f"{name} {index}"
-        for axis, name, index, count in zip(
-            "bh", ("batch", "head"), (batch, head), counts, strict=False
-        )
-        if axis in axes and count > 1
-    ]
-    return ", ".join(parts) or None
+    where = {
+        "batch": batch if "b" in axes and counts[0] > 1 else None,
+        "head": head if "h" in axes and counts[1] > 1 else None,
+    }
+    return ", ".join(places(where)) or None
 
 
 def chosen(

@@ -14,6 +14,7 @@ from attncli.referee import topics
 from attncli.referee.convention import Convention
 from attncli.referee.stages import present
 from attncli.referee.verdict import finite_in_both, root_mean_square
+from attncli.text import places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,8 +48,7 @@ def one_part(case: Case) -> Convention | None:
     best = min(distances, key=lambda pick: distances[pick], default=(None, None))
     if not math.isfinite(distances.get(best, math.inf)):
         return None
-    axes = zip(("batch", "head"), best, strict=True)
-    words = ", ".join(f"{axis} {index}" for axis, index in axes if index is not None)
+    words = ", ".join(places(dict(zip(("batch", "head"), best, strict=True))))
     return Convention(
         name="one_part",
         topic=topics.AXES,
