@@ -19,6 +19,7 @@ __all__ = [
     "NARROW",
     "as_bfloat16",
     "dtype_name",
+    "in_float64",
     "is_finite",
     "looks_like_bfloat16",
     "magnitude",
@@ -78,6 +79,11 @@ def looks_like_bfloat16(integers: npt.NDArray[Any]) -> bool:
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return the name of a dtype as a user writes it: ``float32``, ``bfloat16``."""
     return "bfloat16" if dtype == BFLOAT16 else dtype.name
+
+
+def in_float64(dtype: np.dtype[Any]) -> str | None:
+    """Return the hint for what a narrower computing dtype cannot hold; None for float64."""
+    return "compute in float64 (--precision float64)" if dtype.itemsize < 8 else None
 
 
 def widen(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
+from attncli.dtypes import in_float64, widen
 from attncli.errors import DataError, UsageError
 from attncli.finite import all_finite
 from attncli.indices import index_of
@@ -206,8 +206,8 @@ class Problem:
             made = self.output(context)
         if not all_finite(made):
             raise DataError(
-                f"the context exceeds the range of {self.dtype.name} after its projection: value "
-                "and wo are too large"
+                f"the context exceeds the range of {self.dtype.name} after its projection",
+                hint=in_float64(self.dtype),
             )
         padded = self.visible.padded_queries
         if padded is not None:

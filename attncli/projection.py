@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from attncli import arguments
 from attncli.arguments import Names, shape_text
-from attncli.dtypes import widen
-from attncli.errors import ShapeError, UsageError
+from attncli.dtypes import in_float64, readable, widen
+from attncli.errors import DataError, ShapeError, UsageError
+from attncli.finite import all_finite
 from attncli.layout import Layout
 from attncli.positions import sinusoidal
 
@@ -131,7 +132,7 @@ def project(
     """
     named = Names(sources)
     if positions is not None:
-        arguments.choice("positions", positions, ("sinusoidal",))
+        arguments.choice(named("positions"), positions, ("sinusoidal",))
     _refuse_unused(wv, bv=bv, value_source=value_source)
     embeddings = _source(named, "x", x)
     keys = embeddings if key_source is None else _source(named, "key_source", key_source)
@@ -150,7 +151,9 @@ def project(
             return None
         _check_fit(source, named(weight), matrix)
         vector = _bias(named, f"b{weight[1]}", bias, matrix)
-        return _linear(ready[source], matrix, vector)
+        projected = _linear(ready[source], matrix, vector)
+        _refuse_overflow(named, source, weight, projected)
+        return projected
 
     query, key = made(embeddings, "wq", bq), made(keys, "wk", bk)
     if query is None or key is None:
@@ -247,6 +250,19 @@ def _source(named: Names, name: str, value: object) -> _Source:
     )
 
 
+def _refuse_overflow(named: Names, source: _Source, weight: str, made: Array) -> None:
+    """Refuse rows that are not finite though those of the embeddings are: not padding."""
+    if all_finite(made):
+        return
+    padding = ~np.isfinite(readable(source.array)).all(axis=-1)
+    if np.isfinite(made[~padding]).all():
+        return
+    raise DataError(
+        f"{source.name} · {named(weight)} exceeds the range of {made.dtype.name}",
+        hint=in_float64(made.dtype),
+    )
+
+
 def _weight(named: Names, name: str, value: object) -> Array | None:
     if value is None:
         return None
@@ -290,7 +306,8 @@ def _transposed(name: str, matrix: Array, width: int) -> str | None:
 
 
 def _placed(x: Array, positions: str | None, dtype: np.dtype[Any]) -> Array:
-    wide = widen(x, dtype)
+    with np.errstate(over="ignore"):  # told with the names of what was multiplied
+        wide = widen(x, dtype)
     if positions is None:
         return wide
     placed: Array = wide + sinusoidal(*x.shape[-2:]).astype(dtype)

@@ -192,6 +192,8 @@ def test_common_mistakes_get_a_hint(text, hint):
         ('1,2\n"1\n",x\n5,6\n', "line 3, column 2"),
         ('1,2\n"3\n4",5\n', "line 2, column 1"),
         ('a,1\n"b\nc","1\n2"\n', "line 3, column 2"),
+        ('1,2\n3,"x\n\n"\n4,5\n', "line 2, column 2"),
+        ('1,2\n3,"x\n\n\n', "line 2, column 2"),
     ],
 )
 def test_a_cell_of_several_lines_is_told_where_it_begins(text, place):

@@ -186,7 +186,7 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Usage", ("window: expected whole numbers of at least 0, or −1 for unbounded; found a "
      "number of thousands of digits"), None, {"window": (-(10**5000), 1)}),
     ("Data", ("scale: expected 0, or a size from 1.17549e-38 to 3.40282e+38 for float32; "
-     "found 1e-50"), "compute in float64: precision float64 (--precision float64)",
+     "found 1e-50"), "compute in float64 (--precision float64)",
      {"scale": 1e-50, "precision": "float32"}),
     ("Data", ("scale: expected 0, or a size from 2.22507e-308 to 1.79769e+308 for float64; "
      "found -1e-310"), None, {"scale": -1e-310}),

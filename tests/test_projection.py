@@ -240,3 +240,13 @@ def test_padded_queries_stay_zero_where_the_sequence_comes_first(lengths):
     for entry, count in enumerate(lengths):
         assert (first[count:, entry] == 0).all()
         assert (first[:count, entry] != 0).all()
+
+
+@pytest.mark.parametrize("what", ["x", "wq"])
+def test_projections_beyond_the_range_are_refused(what):
+    given = {"x": X, "wq": np.eye(4), "wk": np.eye(4)}
+    given[what] = given[what] * 1e300
+    with pytest.raises(DataError, match=r"x · wq exceeds the range of float32") as caught:
+        project(**given, precision="float32")
+    assert "float64" in caught.value.hint
+    assert np.isfinite(project(**given).query).all()

@@ -293,6 +293,19 @@ def test_errors_of_the_last_block_of_keys():
     assert any(finding.startswith(text) for finding in report.diagnosis.findings)
 
 
+@pytest.mark.parametrize("rule", ["mask", "causal"])
+def test_pairs_of_which_one_says_nothing_more_end_the_search(rule):
+    q, k, v = draw(0, *[(1, 1, 6, 8)] * 3)
+    i, j = np.indices((6, 6))
+    keep = j <= i if rule == "causal" else (draw(3, (6, 6))[0] > -0.5) | (j == 0)
+    # Kept keys became large, not hidden ones small.
+    scores = np.where(keep, 1e9, q @ k.swapaxes(-1, -2) / np.sqrt(8))
+    given = {"causal": True} if rule == "causal" else {"mask": keep}
+    report = ask((q, k, v), {"scores": scores}, **given)
+    assert not report.passed
+    assert report.diagnosis.complete
+
+
 def test_every_convention_has_a_test():
     """A convention that no test names is one that nobody has seen named."""
     folder = Path(__file__).parent

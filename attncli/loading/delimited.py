@@ -326,11 +326,13 @@ def _refused_cell(
 ) -> InputError:
     """Return what is wrong with a cell, at the line where it begins."""
     line, cells = row
+    ends = sum(map(_line_ends, cells[column - 1 :]))
     # The end of the file closes a quotation; no line follows what ends there.
-    found = [*map(_line_ends, cells[column - 1 : -1]), _line_ends(cells[-1].rstrip("\r\n"))]
-    if found[0]:
+    if cells[-1].endswith(("\n", "\r")) and table.data.endswith(cells[-1].encode()):
+        ends -= 1
+    if _line_ends(cells[column - 1]):
         hint = "is a quotation mark left open?"
-    return table.refusal(what, line - sum(found), column, hint)
+    return table.refusal(what, line - ends, column, hint)
 
 
 def _line_ends(cell: str) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import readable
+from attncli.dtypes import in_float64, readable
 from attncli.errors import DataError
 from attncli.finite import finite_in
 
@@ -119,7 +119,7 @@ def _refuse(
         raise DataError(
             f"{name}: expected numbers that {dtype.name}, the computing dtype, can hold; "
             f"found {found:g} at index {index}",
-            hint="compute in float64 (--precision float64)",
+            hint=in_float64(dtype),
         )
     raise DataError(
         f"{name}: expected finite numbers; found {found:g} at index {index}",

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from attncli import arguments
 from attncli.arguments import shape_text
 from attncli.array_likes import as_ndarray
-from attncli.dtypes import readable
+from attncli.dtypes import in_float64, readable
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.names import Pairing, Score
 from attncli.posing.rules import to_weights
@@ -54,9 +54,7 @@ def scale_of(named: Names, scale: object, score: Score, width: int, dtype: np.dt
         raise DataError(
             f"{named('scale')}: expected 0, or a size from {least:g} to {most:g} for {dtype.name}; "
             f"found {number:g}",
-            hint="compute in float64: precision float64 (--precision float64)"
-            if dtype == np.float32
-            else None,
+            hint=in_float64(dtype),
         )
     return number
 

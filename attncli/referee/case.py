@@ -166,6 +166,7 @@ class Cases:
     def __init__(self, question: Question, deadline: float = math.inf) -> None:
         self._question = question
         self._deadline = deadline
+        self._memory: dict[object, Any] = {}
         self._canonical = question.comparable
         self._known: dict[frozenset[Need], tuple[Case, ...]] = {}
         self._slices: dict[Part, Case] = {}
@@ -284,6 +285,7 @@ class Cases:
             resolution=max(t.absolute for t in self._question.tolerances.values()),
             file_shapes=shapes,
             file_fill=_fill(files.get("scores")),
+            memory=self._memory,
             projected=_arguments(self._question.problem.made_from),
         )
 

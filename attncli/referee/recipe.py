@@ -84,6 +84,9 @@ class Recipe:
         The arguments of `attncli.project` that made query, key and value of the whole problem.
     part : Part
         Which part of the whole problem it is.
+    memory : dict
+        What several conventions work out of the whole problem or of the part; shared by all
+        recipes of one search.
     """
 
     problem: Problem
@@ -107,6 +110,7 @@ class Recipe:
     products: Precision | None = None
     projected: Mapping[str, Any] | None = None
     part: Part = (None, None, None)
+    memory: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def seen(self) -> Bools:

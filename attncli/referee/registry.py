@@ -70,7 +70,6 @@ CONVENTIONS = (
     *INPUTS,
     *FUNCTION,
     *PRODUCTS,
-    *QUANTIZED,
     *SCALES,
     *ROPE_USE,
     *ROPE_ROTATION,
@@ -101,6 +100,7 @@ CONVENTIONS = (
     *WEIGHTS,
     *SCORES,
     *AXES,
+    *QUANTIZED,
 )
 
 

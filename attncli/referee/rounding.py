@@ -78,6 +78,8 @@ class Precision:
     def rounded(self, array: Array) -> Array:
         """Return the nearest numbers of the format, in the computing dtype."""
         array = array.astype(self.computing, copy=False)
+        if array.ndim == 0:
+            return self.rounded(array[None]).reshape(())
         bits = _DROPPED.get(self.name)
         if bits is None:
             return array

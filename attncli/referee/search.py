@@ -118,10 +118,11 @@ class Search:
         """Return the best causes; those next to them where these fail elsewhere in the problem."""
         found = self._explained(pairs=pairs)
         first: tuple[Cause, ...] = ()
-        while found:
-            best = _best(found)
+        while best := _best(found):
             causes = tuple(self._cause(*item) for item in best)
-            if whole := tuple(cause for cause in causes if not cause.fails_at):
+            whole = tuple(cause for cause in causes if not cause.fails_at)
+            # Where the time is over, nobody has looked elsewhere: then the best one counts.
+            if whole and (not first or time.monotonic() <= self.deadline):
                 return whole
             first = first or causes
             found = [item for item in found if item not in best]
@@ -130,9 +131,12 @@ class Search:
     def _explained(self, *, pairs: bool) -> list[tuple[Fit, Group]]:
         """Return the groups of the first kind that explains anything, and how well each does."""
         conventions = self._sensible()
-        singles = sorted(((convention,) for convention in conventions), key=self._cost)
+        singles = sorted(
+            ((convention,) for convention in conventions),
+            key=lambda group: (group[0].topic.last, self._cost(group)),
+        )
         least = self._cost(singles[0]) if singles else 0
-        quick = [group for group in singles if self._cost(group) <= least]
+        quick = [one for one in singles if not one[0].topic.last and self._cost(one) <= least]
         soon = self._explain(quick, _BITS_FOR_ONE)
         # Before the slow ones: the time may not suffice for all of them on a large problem.
         fitted = [] if soon else self._fitted()
@@ -174,7 +178,8 @@ class Search:
         self.too_large = tuple(
             c.name for c in concerned if c not in able and not c.topic.absent(problem)
         )
-        return [c for c in able if self._makes_sense(c)]
+        # What is never tried together with another one is applied once, when it is tried.
+        return [c for c in able if c.topic.alone or self._makes_sense(c)]
 
     def _makes_sense(self, convention: Convention) -> bool:
         """Return whether a convention applies to the problem; False when the time is over."""
@@ -300,7 +305,8 @@ def _keep_memory() -> None:
 
 def _may_come_together(one: Convention, other: Convention) -> bool:
     mine, others = one.topic, other.topic
-    return not (mine.alone or others.alone or mine.excludes(others))
+    variants = one.name in other.variant_of or other.name in one.variant_of
+    return not (variants or mine.alone or others.alone or mine.excludes(others))
 
 
 def needs_of(group: Group) -> frozenset[Need]:

@@ -93,6 +93,8 @@ class Topic:
     only_rounds : bool
         Its conventions change nothing but roundings: beside another mistake one counts only
         where it leaves far less error.
+    last : bool
+        Its conventions are many or slow, and tried after those of all other topics.
     absent : callable
         Whether a problem has nothing that its mistakes could concern.
     """
@@ -102,6 +104,7 @@ class Topic:
     alone: bool = False
     like_a_scale: bool = False
     only_rounds: bool = False
+    last: bool = False
     absent: Callable[[Problem], bool] = lambda _: False
 
     def excludes(self, other: Topic) -> bool:
@@ -146,7 +149,7 @@ SCORE_FUNCTION = Topic(part_of=SCALE)
 PRODUCTS = Topic(only_rounds=True)
 STORED_SCORES = Topic(part_of=PRODUCTS, alone=True)
 # There are as many ways as all others together have.
-QUANTIZED = Topic(part_of=PRODUCTS, alone=True)
+QUANTIZED = Topic(part_of=PRODUCTS, alone=True, last=True)
 ROPE = Topic()
 # Who mistakes two of these makes two mistakes.
 ROPE_PAIRING = Topic(part_of=ROPE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 __all__ = ["brief", "clusters", "shorten", "shorten_all", "text_width"]
 
 _JOINER = "\u200d"
+# Two letters of a country make one flag.
+_FLAG = re.compile("[\U0001f1e6-\U0001f1ff]{2}")
 _PLACE = re.compile(r"(batch|head) (\d+),?")
 
 
@@ -35,11 +38,17 @@ def clusters(text: str) -> list[str]:
     """Cut a text into characters, each with what is joined to it: marks, parts of an emoji."""
     parts: list[str] = []
     for character in text:
-        if parts and (text_width(character) == 0 or parts[-1].endswith(_JOINER)):
+        if parts and _continues(parts[-1], character):
             parts[-1] += character
         else:
             parts.append(character)
     return parts
+
+
+def _continues(part: str, character: str) -> bool:
+    """Return whether a character is joined to what stands before it."""
+    joined = text_width(character) == 0 or part.endswith(_JOINER)
+    return joined or bool(_FLAG.fullmatch(part + character))
 
 
 def brief(title: str) -> str:
@@ -116,10 +125,12 @@ def shorten_all(
     for short, text in zip(made, texts, strict=True):
         alike.setdefault(short, set()).add(text)
     common = {short: _common(group) for short, group in alike.items() if len(group) > 1}
-    return [
+    better = [
         _around(common[short], text, room, ellipsis, measure) if short in common else short
         for short, text in zip(made, texts, strict=True)
     ]
+    fits = max(map(measure, better), default=0) <= room
+    return better if fits and len(set(better)) > len(set(made)) else made
 
 
 def _common(texts: set[str]) -> int:
@@ -131,11 +142,14 @@ def _common(texts: set[str]) -> int:
 
 def _around(common: int, text: str, room: int, ellipsis: str, measure: Callable[[str], int]) -> str:
     """Return the beginning of a text, and as much as fits from where it differs from others."""
-    head, spent = _take(clusters(text), room // 4, measure)
+    parts = clusters(text)
+    ends = accumulate(map(len, parts))
+    behind = parts[next((at for at, end in enumerate(ends) if end > common), len(parts)) :]
+    head, spent = _take(parts, room // 4, measure)
     left = room - spent - measure(ellipsis)
-    rest, _ = _take(clusters(text[common:]), left, measure)
-    if len("".join(rest)) < len(text) - common:
-        rest, _ = _take(clusters(text[common:]), left - measure(ellipsis), measure)
+    rest, _ = _take(behind, left, measure)
+    if len(rest) < len(behind):
+        rest, _ = _take(behind, left - measure(ellipsis), measure)
         rest.append(ellipsis)
     return "".join(head) + ellipsis + "".join(rest)
 

@@ -15,15 +15,16 @@ from attncli.referee.grids import FLOATS, INTEGERS, Grid, on_grid
 from attncli.referee.recipe import vary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from attncli.problem import Problem
     from attncli.referee.recipe import Recipe
 
 __all__ = ["QUANTIZED"]
 
 Array = npt.NDArray[Any]
-# Longer keys, in numbers, are not quantized again and again.
-_MOST_NUMBERS = 2**20
+# Larger inputs, in numbers, are not quantized again and again.
+_MOST_NUMBERS = 2**22
 
 
 class _Sharing(NamedTuple):
@@ -57,21 +58,29 @@ def _quantized(
     names: tuple[str, ...], grid: Grid, sharing: _Sharing, recipe: Recipe
 ) -> Recipe | None:
     """Put some inputs on a grid, as they are when they are multiplied."""
-    problem = recipe.problem
-    if recipe.whole.key.size > _MOST_NUMBERS or problem.score not in ("dot", "cosine"):
+    whole = recipe.whole
+    inputs = [getattr(whole, name) for name in names]
+    if recipe.problem.score not in ("dot", "cosine") or any(
+        array is None or array.size > _MOST_NUMBERS for array in inputs
+    ):
         return None
-    given = factors_of(problem)
-    if any(name not in given for name in names):
-        return None
+    given = _known(("factors", recipe.part), recipe, lambda: factors_of(recipe.problem))
     made = {}
     for name in names:
-        dtype = np.float64 if getattr(recipe.whole, name).dtype == np.float64 else np.float32
+        dtype = np.float64 if getattr(whole, name).dtype == np.float64 else np.float32
         array = given[name].astype(dtype)
-        largest = _largest(recipe, name, array, sharing) if sharing.axes else None
-        made[name] = on_grid(grid, array, largest).astype(np.float64)
+        top = _largest(recipe, name, array, sharing) if sharing.axes else None
+        made[name] = on_grid(grid, array, top).astype(np.float64)
     if all(np.array_equal(made[name], given[name]) for name in names):
         return None
     return vary(recipe, rope=None, **{**given, **made})
+
+
+def _known(what: object, recipe: Recipe, work_out: Callable[[], Any]) -> Any:
+    """Return what was worked out before, for another convention of the same search."""
+    if what not in recipe.memory:
+        recipe.memory[what] = work_out()
+    return recipe.memory[what]
 
 
 def _largest(recipe: Recipe, name: str, array: Array, sharing: _Sharing) -> Array:
@@ -80,13 +89,19 @@ def _largest(recipe: Recipe, name: str, array: Array, sharing: _Sharing) -> Arra
     cut = {0: batch, 1: head, 2: rows if name == "query" else None}
     if all(part is None for axis, part in cut.items() if axis in sharing.axes):
         return _top(array, sharing)
-    top = _top(factors_of(recipe.whole)[name], sharing)
+    top: Array = _known("tops", recipe, lambda: _tops(recipe.whole))[name, sharing]
     shared = recipe.whole.shape[1] // getattr(recipe.whole, name).shape[1]
     if batch is not None and len(top) > 1:
         top = top[batch : batch + 1]
     if head is not None and top.shape[1] > 1:
         top = top[:, head // shared : head // shared + 1]
     return top
+
+
+def _tops(whole: Problem) -> dict[tuple[str, _Sharing], Array]:
+    """Return the largest magnitudes of a whole problem, for each input and each sharing."""
+    given = factors_of(whole)
+    return {(name, each): _top(array, each) for name, array in given.items() for each in _SCALED}
 
 
 def _top(array: Array, sharing: _Sharing) -> Array:
