@@ -22,6 +22,7 @@ from attncli.referee.catalogue.output_projection import OUTPUT
 from attncli.referee.catalogue.outputs import GIVEN, LSE, SCORES, WEIGHTS
 from attncli.referee.catalogue.padding import BLIND_ROWS, PADDING
 from attncli.referee.catalogue.positions import POSITIONS
+from attncli.referee.catalogue.precision import PRECISION
 from attncli.referee.catalogue.products import PRODUCTS
 from attncli.referee.catalogue.quantized import QUANTIZED
 from attncli.referee.catalogue.residual import RESIDUAL
@@ -31,7 +32,7 @@ from attncli.referee.catalogue.scale import SCALES
 from attncli.referee.catalogue.score_function import FUNCTION
 from attncli.referee.catalogue.scores import BIAS, SOFTCAP
 from attncli.referee.catalogue.sinks import SINKS
-from attncli.referee.catalogue.softmax import PRECISION, SOFTMAX
+from attncli.referee.catalogue.softmax import SOFTMAX
 from attncli.referee.catalogue.splits import SPLITS
 from attncli.referee.catalogue.strides import SHARED, SHARED_BIAS, SHARED_SINKS, SHARED_SLOPES
 from attncli.referee.catalogue.window import WINDOW

@@ -142,6 +142,10 @@ _head = partial(Convention, topic=topics.HEADS, shows="more than one head")
 _REPEAT_FIX = "repeat each key/value head H/G times in place (repeat_interleave, not repeat)"
 _CUT_FIX = "reshape (B, L, H·D) to (B, L, H, D) and transpose to (B, H, L, D); the same backwards"
 
+_tile = partial(
+    Convention, topic=topics.SHARED_HEADS, fix=_REPEAT_FIX, shows="1 < G < H", needs=_HEADS
+)
+
 HEADS = (
     _head(
         "heads_reshaped_in",
@@ -212,34 +216,22 @@ HEADS = (
         needs=_HEADS,
     ),
     # Behind those that cut the heads.
-    _head(
+    _tile(
         "heads_tiled",
         "key/value heads are tiled (query head h reads head h mod G) instead of repeated (h // "
         "(H/G))",
         _tiled("key", "value"),
-        fix=_REPEAT_FIX,
-        shows="1 < G < H",
-        needs=_HEADS,
-        topic=topics.SHARED_HEADS,
     ),
-    _head(
+    _tile(
         "heads_of_keys_tiled",
         "heads of the keys are tiled (query head h reads head h mod G) instead of repeated, but "
         "not those of the values",
         _tiled("key"),
-        fix=_REPEAT_FIX,
-        shows="1 < G < H",
-        needs=_HEADS,
-        topic=topics.SHARED_HEADS,
     ),
-    _head(
+    _tile(
         "heads_of_values_tiled",
         "heads of the values are tiled (query head h reads head h mod G) instead of repeated, "
         "but not those of the keys",
         _tiled("value"),
-        fix=_REPEAT_FIX,
-        shows="1 < G < H",
-        needs=_HEADS,
-        topic=topics.SHARED_HEADS,
     ),
 )

@@ -35,6 +35,7 @@ __all__ = [
     "of_inputs",
     "of_projections",
     "scaled_sinks",
+    "tops",
     "with_zeros",
 ]
 
@@ -102,6 +103,12 @@ def scaled_sinks(recipe: Recipe, factor: float) -> Recipe:
     """Return the recipe with every sink multiplied."""
     sinks = recipe.problem.sinks
     return recipe if sinks is None else vary(recipe, sinks=sinks * factor)
+
+
+def tops(weights: Array) -> Array:
+    """Return the largest weight of each row: divided by it, weights are exp(score − maximum)."""
+    top = weights.max(axis=-1, keepdims=True)
+    return np.where(top == 0, 1, top)
 
 
 def of_projections(

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import factors_of
+from attncli.referee.catalogue.helpers import factors_of, tops
 from attncli.referee.convention import Convention
 from attncli.referee.recipe import vary
 from attncli.referee.rounding import PRECISIONS, TF32, Precision, truncated_to_tf32
@@ -85,8 +85,7 @@ def _short(rounding: Rounding, array: Array) -> Array:
 
 def _rounded_exponentials(rounding: Rounding, _: Recipe, weights: Array) -> Array:
     """Round exp(score − maximum), as a kernel holds it when it meets the values."""
-    top = weights.max(-1, keepdims=True)
-    top = np.where(top == 0, 1, top)
+    top = tops(weights)
     return _short(rounding, weights / top) * top
 
 

@@ -1,4 +1,4 @@
-"""Mistakes in the softmax itself, and with float16 sums."""
+"""Mistakes in the softmax itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attncli.referee.stages import over_heads, softmax_over
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["PRECISION", "SOFTMAX"]
+__all__ = ["SOFTMAX"]
 
 Array = npt.NDArray[Any]
 Result = tuple[Array, Array]
@@ -285,95 +285,3 @@ def _is_plain(problem: Any) -> bool:
     """Return whether the scores are the scaled product and nothing else."""
     extras = (problem.softcap, problem.bias, problem.slopes, problem.sinks)
     return all(extra is None for extra in extras)
-
-
-def _float16_sum(weights: Array, value: Array) -> Array:
-    """Add up in float16, a key at a time."""
-    shares, rows = weights.astype(np.float16), value.astype(np.float16)
-    total = np.zeros(np.broadcast_shapes(weights[..., :1].shape, value[..., :1, :].shape), "f2")
-    for key in range(weights.shape[-1]):
-        total = total + shares[..., key, None] * rows[..., key, None, :]
-    return total.astype(weights.dtype)
-
-
-def _float16_sum_divided_later(weights: Array, value: Array) -> Array:
-    """Add up exp(score − maximum) · value in float16, and divide then."""
-    top = _tops(weights)
-    return _float16_sum(weights / top, value) * top
-
-
-def _float16_denominator(recipe: Recipe) -> Recipe | None:
-    """Add up the denominator in float16, a key at a time."""
-    if recipe.problem.sinks is not None:
-        return None
-    return replace(recipe, after=(*recipe.after, lambda _, weights: _divided_in_float16(weights)))
-
-
-def _divided_in_float16(weights: Array) -> Array:
-    powers = weights / _tops(weights)
-    total = _float16_sum(powers, np.ones((1, 1, powers.shape[-1], 1)))
-    return powers / np.where(total == 0, 1, total)
-
-
-def _tops(weights: Array) -> Array:
-    """Return the largest weight of each row: exp(score − maximum) is what it is divided by it."""
-    top = weights.max(axis=-1, keepdims=True)
-    return np.where(top == 0, 1, top)
-
-
-def _both_in_float16(recipe: Recipe) -> Recipe | None:
-    """Add up numerator and denominator in float16."""
-    changed = _float16_denominator(recipe)
-    return None if changed is None else replace(changed, mix=_float16_sum_divided_later)
-
-
-def _rounded_weights(digits: int, recipe: Recipe) -> Recipe:
-    return replace(recipe, after=(*recipe.after, lambda _, weights: np.round(weights, digits)))
-
-
-PRECISION = (
-    Convention(
-        name="float16_accumulation",
-        topic=topics.PRECISION,
-        meaning="the weighted sum is accumulated in float16, key after key",
-        fix="accumulate in float32, and round the sum once",
-        shows="many keys",
-        apply=lambda recipe: replace(recipe, mix=_float16_sum),
-    ),
-    Convention(
-        name="float16_accumulation_divided_later",
-        topic=topics.PRECISION,
-        meaning="the weighted sum is accumulated in float16, key after key, and divided by the "
-        "denominator then",
-        fix="accumulate in float32, and round the quotient once",
-        shows="many keys",
-        apply=lambda recipe: replace(recipe, mix=_float16_sum_divided_later),
-    ),
-    Convention(
-        name="float16_denominator",
-        topic=topics.PRECISION,
-        meaning="the denominator is accumulated in float16, key after key",
-        fix="accumulate the denominator in float32",
-        shows="many keys",
-        apply=_float16_denominator,
-    ),
-    Convention(
-        name="float16_accumulation_of_both",
-        topic=topics.PRECISION,
-        meaning="numerator and denominator are both accumulated in float16, key after key",
-        fix="accumulate both in float32, and round the quotient once",
-        shows="many keys",
-        apply=_both_in_float16,
-    ),
-    *(
-        Convention(
-            name=f"weights_rounded_to_{digits}_decimals",
-            topic=topics.PRECISION,
-            meaning=f"the weights are rounded to {digits} decimals before they meet the values",
-            fix="go on with all digits of the weights, and round what is shown",
-            shows="almost any input",
-            apply=partial(_rounded_weights, digits),
-        )
-        for digits in (1, 2, 3, 4)
-    ),
-)

@@ -1,0 +1,101 @@
+"""Weights and sums of too few digits: sums of float16, weights rounded to decimals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee import topics
+from attncli.referee.catalogue.helpers import tops
+from attncli.referee.convention import Convention
+
+if TYPE_CHECKING:
+    from attncli.referee.recipe import Recipe
+
+__all__ = ["PRECISION"]
+
+Array = npt.NDArray[Any]
+
+
+def _float16_sum(weights: Array, value: Array) -> Array:
+    """Add up in float16, a key at a time."""
+    shares, rows = weights.astype(np.float16), value.astype(np.float16)
+    total = np.zeros(np.broadcast_shapes(weights[..., :1].shape, value[..., :1, :].shape), "f2")
+    for key in range(weights.shape[-1]):
+        total = total + shares[..., key, None] * rows[..., key, None, :]
+    return total.astype(weights.dtype)
+
+
+def _float16_sum_divided_later(weights: Array, value: Array) -> Array:
+    """Add up exp(score − maximum) · value in float16, and divide then."""
+    top = tops(weights)
+    return _float16_sum(weights / top, value) * top
+
+
+def _float16_denominator(recipe: Recipe) -> Recipe | None:
+    """Add up the denominator in float16, a key at a time."""
+    if recipe.problem.sinks is not None:
+        return None
+    return replace(recipe, after=(*recipe.after, lambda _, weights: _divided_in_float16(weights)))
+
+
+def _divided_in_float16(weights: Array) -> Array:
+    powers = weights / tops(weights)
+    total = _float16_sum(powers, np.ones((1, 1, powers.shape[-1], 1)))
+    return powers / np.where(total == 0, 1, total)
+
+
+def _both_in_float16(recipe: Recipe) -> Recipe | None:
+    """Add up numerator and denominator in float16."""
+    changed = _float16_denominator(recipe)
+    return None if changed is None else replace(changed, mix=_float16_sum_divided_later)
+
+
+def _rounded_weights(digits: int, recipe: Recipe) -> Recipe:
+    return replace(recipe, after=(*recipe.after, lambda _, weights: np.round(weights, digits)))
+
+
+_precision = partial(Convention, topic=topics.PRECISION)
+_sum = partial(_precision, shows="many keys")
+
+PRECISION = (
+    _sum(
+        "float16_accumulation",
+        "the weighted sum is accumulated in float16, key after key",
+        lambda recipe: replace(recipe, mix=_float16_sum),
+        fix="accumulate in float32, and round the sum once",
+    ),
+    _sum(
+        "float16_accumulation_divided_later",
+        "the weighted sum is accumulated in float16, key after key, and divided by the "
+        "denominator then",
+        lambda recipe: replace(recipe, mix=_float16_sum_divided_later),
+        fix="accumulate in float32, and round the quotient once",
+    ),
+    _sum(
+        "float16_denominator",
+        "the denominator is accumulated in float16, key after key",
+        _float16_denominator,
+        fix="accumulate the denominator in float32",
+    ),
+    _sum(
+        "float16_accumulation_of_both",
+        "numerator and denominator are both accumulated in float16, key after key",
+        _both_in_float16,
+        fix="accumulate both in float32, and round the quotient once",
+    ),
+    *(
+        _precision(
+            f"weights_rounded_to_{digits}_decimals",
+            f"the weights are rounded to {digits} decimals before they meet the values",
+            partial(_rounded_weights, digits),
+            fix="go on with all digits of the weights, and round what is shown",
+            shows="almost any input",
+        )
+        for digits in (1, 2, 3, 4)
+    ),
+)
