@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from attncli.referee.recipe import Outputs, Recipe
     from attncli.referee.report import Tolerance
 
-__all__ = ["Fit", "agrees", "fit", "leaves_less", "may_agree"]
+__all__ = ["Fit", "agrees", "fit", "leaves_less", "may_explain"]
 
 Array = npt.NDArray[Any]
 
@@ -97,27 +97,33 @@ def _left(cases: Sequence[Case], recipes: Sequence[Recipe]) -> float:
 
 def agrees(question: Question, case: Case, recipe: Recipe) -> bool:
     """Return whether the files of a case are what a recipe makes."""
-    return _agreeing(question, case, recipe) is not None
-
-
-def _agreeing(
-    question: Question, case: Case, recipe: Recipe
-) -> tuple[dict[str, Array], dict[str, Errors]] | None:
-    """Return what a recipe makes, and the errors beside it; None where any is not tolerated."""
     outputs = _outputs(case, recipe)
     made = _made(case, recipe, outputs)
-    if not _all_near(question, case, made):
-        return None
+    near = _all_near(question, case, made)
+    return near and _tolerated(question, case, recipe, outputs, made) is not None
+
+
+def _tolerated(
+    question: Question, case: Case, recipe: Recipe, outputs: Outputs, made: dict[str, Array]
+) -> dict[str, Errors] | None:
+    """Return the errors beside what a recipe makes; None where any is not tolerated."""
     tolerances = dict(question.tolerances)
     if case.evaluable and all(tolerance.earned for tolerance in tolerances.values()):
         tolerances = _earned(question, recipe, outputs)
     left = {n: _finite_errors(case.files[n], made[n], tolerances[n]) for n in made}
-    return (made, left) if all(errors.passed for errors in left.values()) else None
+    return left if all(errors.passed for errors in left.values()) else None
 
 
-def may_agree(question: Question, case: Case, recipe: Recipe) -> bool:
-    """Return whether the files of a case are at least near to what a recipe makes."""
-    return _all_near(question, case, _made(case, recipe, _outputs(case, recipe)))
+def may_explain(question: Question, case: Case, recipe: Recipe) -> bool:
+    """Return whether what a recipe makes is near to the files, and nearer than the right answer.
+
+    So much is true of each part that looks wrong, however small, if a recipe explains a problem.
+    """
+    made = _made(case, recipe, _outputs(case, recipe))
+    before = {n: _before(question, case, n) for n in made}
+    return _all_near(question, case, made) and all(
+        _was_right(before[n]) or _is_less(case.files[n], made[n], before[n], 1.0) for n in made
+    )
 
 
 def _made(case: Case, recipe: Recipe, outputs: Outputs) -> dict[str, Array]:
@@ -131,13 +137,20 @@ def _all_near(question: Question, case: Case, made: dict[str, Array]) -> bool:
 def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
     if case.whole and not _right_shapes(case, recipe):
         return None
-    agreeing = _agreeing(question, case, recipe)
-    if agreeing is None:
+    outputs = _outputs(case, recipe)
+    made = _made(case, recipe, outputs)
+    if not _all_near(question, case, made):
         return None
-    made, left = agreeing
     before = {n: _before(question, case, n) for n in made}
     most = _MOST_LEFT if recipe.products is None else _MOST_LEFT_OF_FACTORS
-    explained = {n: _explains(question, n, before[n], left[n], most) for n in made}
+    less = {n: _is_less(case.files[n], made[n], before[n], most) for n in made}
+    # Asked first: what a recipe earns takes longer than all the rest.
+    if not all(less[n] or _was_right(before[n]) for n in made):
+        return None
+    left = _tolerated(question, case, recipe, outputs, made)
+    if left is None:
+        return None
+    explained = {n: less[n] and _is_rounding(question, n, before[n], left[n]) for n in made}
     if not all(explained[n] or _was_right(before[n]) for n in made):
         return None
     error = max(float(errors.error.max(initial=0.0)) for errors in left.values())
@@ -180,12 +193,11 @@ def _shapes(case: Case, recipe: Recipe) -> Iterator[tuple[str, tuple[int, ...]]]
 def _near(found: Array, made: Array, tolerance: Tolerance) -> bool:
     if found.shape != made.shape:
         return False
-    finite = np.isfinite(found) & np.isfinite(made)
-    odd = ~finite
+    odd = ~(np.isfinite(found) & np.isfinite(made))
     if odd.any() and not np.array_equal(found[odd], made[odd], equal_nan=True):
         return False
-    allowed = _SCREEN * tolerance.allowed(made)[finite]
-    return bool((np.abs(found[finite] - made[finite]) <= allowed).all())
+    known, numbers = finite_in_both(found, made)
+    return bool((np.abs(known - numbers) <= _SCREEN * tolerance.allowed(numbers)).all())
 
 
 def _earned(question: Question, recipe: Recipe, outputs: Outputs) -> dict[str, Tolerance]:
@@ -226,29 +238,32 @@ def _was_right(before: Errors | None) -> bool:
     return before is not None and before.passed
 
 
-def _explains(
-    question: Question, name: str, before: Errors | None, left: Errors, most: float
-) -> bool:
+def _is_less(found: Array, made: Array, before: Errors | None, most: float) -> bool:
     """Return whether far less error is left than there was: other noise explains nothing.
 
     Parameters
     ----------
-    question : Question
-    name : str
-        Of the output.
-    before, left : Errors
-        Beside the right answer, and beside what the recipe makes.
+    found, made : ndarray
+        What the file holds of an output, and what the recipe makes of it.
+    before : Errors, optional
+        Beside the right answer, if that has the shape of the file.
     most : float
         How much of the error may be left.
     """
     if before is None:
         return True
-    if left.tolerance.rms is not None:
-        digits = question.digits[name]
-        printed = digits.absolute + digits.relative * root_mean_square(left.answer)
-        if left.rms > _OF_THE_LIMIT * left.tolerance.rms + printed:
-            return False
-    return left.rms <= most * before.rms
+    known, numbers = finite_in_both(found, made)
+    left = np.abs(known - numbers)
+    return root_mean_square(left[np.isfinite(left)]) <= most * before.rms
+
+
+def _is_rounding(question: Question, name: str, before: Errors | None, left: Errors) -> bool:
+    """Return whether what is left is no more than rounding and printing."""
+    if before is None or left.tolerance.rms is None:
+        return True
+    digits = question.digits[name]
+    printed = digits.absolute + digits.relative * root_mean_square(left.answer)
+    return left.rms <= _OF_THE_LIMIT * left.tolerance.rms + printed
 
 
 def _bits(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.case import Case, Cases, Question
 from attncli.referee.convention import Convention, Need
-from attncli.referee.fit import Fit, agrees, fit, leaves_less, may_agree
+from attncli.referee.fit import Fit, agrees, fit, leaves_less, may_explain
 from attncli.referee.options import together
 from attncli.referee.registry import CONVENTIONS, FITTED, SHOWN
 from attncli.referee.report import Cause
@@ -250,7 +250,7 @@ class Search:
         if probe is None or not probe.evaluable:
             return False
         recipe = self._follow(probe, group)
-        return recipe is not None and not may_agree(self._question, probe, recipe)
+        return recipe is not None and not may_explain(self._question, probe, recipe)
 
     def _needed(self, group: Group, cases: Sequence[Case], recipes: Sequence[Recipe]) -> bool:
         """Return whether rounded factors beside another mistake are more than just other noise."""

@@ -137,9 +137,9 @@ def _relative(error: Array, answer: Array) -> Array:
 
 
 def finite_in_both(found: Array, made: Array) -> tuple[Array, Array]:
-    """Return those numbers of two arrays of one shape that are finite in both."""
+    """Return those numbers of two arrays of one shape that are finite in both, (N,) each."""
     both = np.isfinite(found) & np.isfinite(made)
-    return found[both], made[both]
+    return (found.ravel(), made.ravel()) if both.all() else (found[both], made[both])
 
 
 def root_mean_square(numbers: Array) -> float:
