@@ -205,9 +205,10 @@ class Search:
         like_a_scale : bool
             Only those that may come to one other scale, which was found already.
         """
+        able = [convention for convention in conventions if not convention.topic.alone]
         pairs = [
             pair
-            for pair in combinations(conventions, 2)
+            for pair in combinations(able, 2)
             if _may_come_together(*pair)
             and (not like_a_scale or all(c.topic.like_a_scale for c in pair))
         ]
@@ -306,7 +307,7 @@ def _keep_memory() -> None:
 def _may_come_together(one: Convention, other: Convention) -> bool:
     mine, others = one.topic, other.topic
     variants = one.name in other.variant_of or other.name in one.variant_of
-    return not (variants or mine.alone or others.alone or mine.excludes(others))
+    return not (variants or mine.excludes(others))
 
 
 def needs_of(group: Group) -> frozenset[Need]:
