@@ -118,7 +118,7 @@ def inspect(source: str, *, numbers: bool = True, dtype: str | None = None) -> F
 
 
 def _picture(source: str) -> FileInfo | None:
-    from attncli.view.figure_metadata import figure_format, read_metadata  # noqa: PLC0415
+    from attncli.view.figure.metadata import figure_format, read_metadata  # noqa: PLC0415
 
     path = Path(source)
     try:

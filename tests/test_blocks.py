@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncli import pose
-from attncli.view.blocks import draw_blocks
-from attncli.view.blocks_axes import columns
+from attncli.view.blocks.axes import columns
+from attncli.view.blocks.drawing import draw_blocks
 from attncli.view.color import HIDDEN, blues, diverging
-from attncli.view.maps import Wish, problem_picture
-from attncli.view.panel import make_panel, split
-from attncli.view.picture import make_picture
+from attncli.view.pictures.maps import Wish, problem_picture
+from attncli.view.pictures.panel import make_panel, split
+from attncli.view.pictures.picture import make_picture
 
 TOKENS = [
     "[CLS]",

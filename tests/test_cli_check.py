@@ -13,7 +13,7 @@ from process import Ran, run
 from referee_numpy import plain, softmax
 
 import attncli
-from attncli.view.differences import difference_picture
+from attncli.view.pictures.differences import difference_picture
 
 Run = Callable[..., Ran]
 QKV = ("q.csv", "k.csv", "v.csv")

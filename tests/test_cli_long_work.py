@@ -12,7 +12,7 @@ from process import environment, measured
 from terminal import drained
 
 from attncli import pose, row_blocks
-from attncli.view import maps
+from attncli.view.pictures import maps
 
 # The program with another patience: the work of a test is short.
 PROGRAM = """

@@ -13,8 +13,8 @@ from strategies import problems
 
 from attncli import AttnError, UsageError, load, pose
 from attncli.explanation.explaining import explain, query_index
-from attncli.view.explanation_dict import as_dict
-from attncli.view.explanation_markdown import as_markdown
+from attncli.view.explanation.mapping import as_dict
+from attncli.view.explanation.markdown import as_markdown
 
 pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
 

@@ -19,10 +19,10 @@ from attncli.view.color import (
     xterm,
 )
 from attncli.view.labels import clusters, shorten, text_width
-from attncli.view.panel import make_panel, split
-from attncli.view.picture import make_picture
-from attncli.view.pooling import Pooler, coarsen, pool
-from attncli.view.scale import cell_texts, fractions, number_text, scale_ticks, ticks
+from attncli.view.pictures.panel import make_panel, split
+from attncli.view.pictures.picture import make_picture
+from attncli.view.pictures.pooling import Pooler, coarsen, pool
+from attncli.view.pictures.scale import cell_texts, fractions, number_text, scale_ticks, ticks
 
 sizes = st.integers(1, 12)
 channels = st.integers(0, 255)

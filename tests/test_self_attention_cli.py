@@ -255,7 +255,7 @@ def test_averaged_rows_of_a_table_that_is_cropped(matrices, attncli, monkeypatch
 
 
 def test_averaged_weights_in_pictures(matrices):
-    from attncli.view.maps import Wish, finished_picture, problem_picture
+    from attncli.view.pictures.maps import Wish, finished_picture, problem_picture
 
     problem = load("x.csv", **{f"w{c}": f"w{c}.csv" for c in LETTERS}, heads=2)
     whole = expected(matrices, bias=False, heads=2)["weights"]

@@ -13,8 +13,8 @@ from process import ROOT
 from rich.cells import cell_len
 from rich.console import Console
 
-from attncli.view.blocks_axes import columns
-from attncli.view.blocks_cells import Painter
+from attncli.view.blocks.axes import columns
+from attncli.view.blocks.cells import Painter
 from attncli.view.labels import clusters, shorten, shorten_all, text_width
 from attncli.view.notation import Notation
 from attncli.view.tables import Limits, Sheet, sheet_parts

@@ -194,7 +194,7 @@ def _draw(
     report: CheckReport, problem: Problem, path: str, asked: Mapping[str, str], run: RunOptions
 ) -> None:
     """Draw the first output that is wrong, or the first of all."""
-    from attncli.view.report_picture import report_picture
+    from attncli.view.pictures.report import report_picture
 
     wrong = [verdict.name for verdict in report.verdicts if not verdict.passed]
     name = wrong[0] if wrong else report.verdicts[0].name

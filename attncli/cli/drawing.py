@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from attncli.cli.options import AverageOptions, ProblemOptions
-    from attncli.view.picture import Picture
+    from attncli.view.pictures.picture import Picture
 
 __all__ = ["DPI", "Look", "as_metadata", "figure_format", "write_figure"]
 
@@ -76,9 +76,9 @@ def write_figure(
     # Where no folder can keep its cache of fonts, matplotlib would write that to stderr.
     logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
     from attncli.save.files import whole_file
-    from attncli.view.figure import draw, fit, render
-    from attncli.view.figure_style import missing_characters
-    from attncli.view.picture import SCALE_HINT
+    from attncli.view.figure.drawing import draw, fit, render
+    from attncli.view.figure.style import missing_characters
+    from attncli.view.pictures.picture import SCALE_HINT
 
     look = look or Look()
     picture = fit(picture, dpi=look.dpi)

@@ -97,15 +97,15 @@ def explain(
 
 def _print(explanation: Explanation, telling: ExplainOptions, run: RunOptions) -> None:
     if telling.format == "json":
-        from attncli.view.explanation_dict import as_dict
+        from attncli.view.explanation.mapping import as_dict
 
         print_text(json_text(as_dict(explanation)))
     elif telling.format == "markdown":
-        from attncli.view.explanation_markdown import as_markdown
+        from attncli.view.explanation.markdown import as_markdown
 
         print_text(as_markdown(explanation, digits=telling.digits).rstrip("\n"))
     else:
-        from attncli.view.explanation import renderable
+        from attncli.view.explanation.terminal import renderable
 
         part = renderable(
             explanation,

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import typer
 
     from attncli.gather import Finished
-    from attncli.view.maps import Wish
-    from attncli.view.picture import Picture
+    from attncli.view.pictures.maps import Wish
+    from attncli.view.pictures.picture import Picture
 
 __all__ = ["add_to"]
 
@@ -184,7 +184,7 @@ def _picture(
     average: AverageOptions,
     run: RunOptions,
 ) -> Picture:
-    from attncli.view.maps import Wish, finished_picture, problem_picture
+    from attncli.view.pictures.maps import Wish, finished_picture, problem_picture
 
     if drawing.title is not None and len(drawing.title) > _LONGEST_TITLE:
         raise UsageError(
@@ -242,7 +242,7 @@ def _difference(
 
     from attncli.api import solve
     from attncli.gather import Finished
-    from attncli.view.differences import minus_picture
+    from attncli.view.pictures.differences import minus_picture
 
     if not isinstance(asked, Question):
         second = second._replace(batched=asked.batched)
@@ -300,7 +300,7 @@ def _options(
 
 
 def _show(picture: Picture, drawing: PictureOptions, run: RunOptions) -> None:
-    from attncli.view.blocks import draw_blocks
+    from attncli.view.blocks.drawing import draw_blocks
 
     print_text(
         draw_blocks(

@@ -260,6 +260,6 @@ class Explanation:
 
     def __str__(self) -> str:
         """Return what ``attncli explain`` prints."""
-        from attncli.view.explanation import as_text  # noqa: PLC0415 - it imports Rich
+        from attncli.view.explanation.terminal import as_text  # noqa: PLC0415 - it imports Rich
 
         return as_text(self)

@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from attncli.text import counted, places
-from attncli.view.explanation_lines import rest_name
-from attncli.view.explanation_sums import (
+from attncli.view.explanation.latex import Latex, math_name, words
+from attncli.view.explanation.lines import rest_name
+from attncli.view.explanation.numbers import (
     CONTEXT_COLUMNS,
     MADE_COLUMNS,
     context_sum,
@@ -18,15 +19,14 @@ from attncli.view.explanation_sums import (
     strongest,
     whole_output,
 )
-from attncli.view.latex import Latex, math_name, words
+from attncli.view.explanation.sums import Rest
 from attncli.view.notation import Notation
-from attncli.view.sums import Rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from attncli.explanation.data import Explanation, KeyStep, QueryMade
-    from attncli.view.explanation_sums import Sum
+    from attncli.view.explanation.numbers import Sum
 
 __all__ = ["as_markdown"]
 

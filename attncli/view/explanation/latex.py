@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attncli.text import printable
+from attncli.view.explanation.sums import Rest, largest
 from attncli.view.labels import shorten
 from attncli.view.notation import Notation
-from attncli.view.sums import Rest, largest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

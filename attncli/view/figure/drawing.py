@@ -15,7 +15,7 @@ from matplotlib.text import Text
 
 from attncli.errors import UsageError
 from attncli.text import did_you_mean
-from attncli.view.figure_layout import (
+from attncli.view.figure.layout import (
     LABEL_SIZE,
     NAME_SIZE,
     NOTE_ROOM,
@@ -24,18 +24,18 @@ from attncli.view.figure_layout import (
     cell_limit,
     lay_out,
 )
-from attncli.view.figure_metadata import savefig_metadata
-from attncli.view.figure_panel import draw_bar, draw_hidden_entry, draw_panel
-from attncli.view.figure_style import drawing_style, picture_families, text_measure
-from attncli.view.pooling import coarsen
+from attncli.view.figure.metadata import savefig_metadata
+from attncli.view.figure.panels import draw_bar, draw_hidden_entry, draw_panel
+from attncli.view.figure.style import drawing_style, picture_families, text_measure
+from attncli.view.pictures.pooling import coarsen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from attncli.view.figure_layout import FigureLayout
-    from attncli.view.figure_metadata import FigureFormat
-    from attncli.view.heading import Measure
-    from attncli.view.picture import Picture
+    from attncli.view.figure.heading import Measure
+    from attncli.view.figure.layout import FigureLayout
+    from attncli.view.figure.metadata import FigureFormat
+    from attncli.view.pictures.picture import Picture
 
 __all__ = ["draw", "fit", "render"]
 

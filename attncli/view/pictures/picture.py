@@ -12,12 +12,12 @@ import numpy as np
 
 from attncli.errors import ShapeError
 from attncli.text import printable
-from attncli.view.scale import cell_texts, limits, number_text
+from attncli.view.pictures.scale import cell_texts, limits, number_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.view.panel import Panel, What
+    from attncli.view.pictures.panel import Panel, What
 
 __all__ = ["SCALE_HINT", "Picture", "make_picture", "rescaled"]
 

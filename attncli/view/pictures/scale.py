@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import DataError, UsageError
-from attncli.view.ceiling import ceiling
+from attncli.view.pictures.ceiling import ceiling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.view.panel import Panel
-    from attncli.view.picture import Picture
+    from attncli.view.pictures.panel import Panel
+    from attncli.view.pictures.picture import Picture
 
 __all__ = [
     "Ticks",

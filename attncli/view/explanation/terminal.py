@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from attncli.text import counted, places
-from attncli.view.explanation_lines import (
+from attncli.view.explanation.lines import (
     Line,
     context_lines,
     made_lines,
@@ -22,8 +22,8 @@ from attncli.view.explanation_lines import (
     score_lines,
     softmax_lines,
 )
-from attncli.view.explanation_sums import CONTEXT_COLUMNS, MADE_COLUMNS
-from attncli.view.explanation_table import weight_table
+from attncli.view.explanation.numbers import CONTEXT_COLUMNS, MADE_COLUMNS
+from attncli.view.explanation.table import weight_table
 from attncli.view.labels import shorten, text_width
 from attncli.view.notation import Notation, name_of, names_of
 from attncli.view.wrapping import broken, wrapped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from attncli.view.sums import Rest
+from attncli.view.explanation.sums import Rest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.errors import UsageError
-from attncli.view.blocks_axes import (
+from attncli.view.blocks.axes import (
     LONGEST_UPRIGHT,
     columns,
     cut,
@@ -17,18 +17,18 @@ from attncli.view.blocks_axes import (
     key_list,
     terminal_labels,
 )
-from attncli.view.blocks_cells import Form, Painter, plain
+from attncli.view.blocks.cells import Form, Painter, plain
 from attncli.view.labels import brief
-from attncli.view.picture import SCALE_HINT
-from attncli.view.pooling import coarsen
-from attncli.view.scale import number_text
+from attncli.view.pictures.picture import SCALE_HINT
+from attncli.view.pictures.pooling import coarsen
+from attncli.view.pictures.scale import number_text
 from attncli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.view.blocks_cells import Color, Line
-    from attncli.view.picture import Picture
+    from attncli.view.blocks.cells import Color, Line
+    from attncli.view.pictures.picture import Picture
 
 __all__ = ["draw_blocks"]
 

@@ -16,10 +16,10 @@ from attncli.errors import DataError, ShapeError, UsageError
 from attncli.indices import index_of
 from attncli.row_blocks import RowBlock, count_blocks, row_blocks
 from attncli.text import places
-from attncli.view.figure_layout import cell_limit
-from attncli.view.picture import Picture, make_picture
-from attncli.view.pooling import Pooler, block_size
-from attncli.view.scale import are_weights
+from attncli.view.figure.layout import cell_limit
+from attncli.view.pictures.picture import Picture, make_picture
+from attncli.view.pictures.pooling import Pooler, block_size
+from attncli.view.pictures.scale import are_weights
 from attncli.warning import warn
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from attncli.engine import Progress
     from attncli.gather import Finished
     from attncli.problem import Problem
-    from attncli.view.panel import Panel
+    from attncli.view.pictures.panel import Panel
 
 __all__ = ["Wish", "chosen", "finished_picture", "four_axes", "grouped", "problem_picture"]
 

@@ -16,15 +16,15 @@ from attncli.view.color import (
     ink,
     xterm,
 )
-from attncli.view.scale import fractions
+from attncli.view.pictures.scale import fractions
 from attncli.view.signs import known
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from attncli.view.panel import Panel
-    from attncli.view.picture import Picture
+    from attncli.view.pictures.panel import Panel
+    from attncli.view.pictures.picture import Picture
 
 __all__ = ["Color", "Form", "Line", "Painter", "Span", "plain"]
 

@@ -6,14 +6,14 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from attncli.view.labels import clusters, shorten, shorten_all
-from attncli.view.scale import ticks
+from attncli.view.pictures.scale import ticks
 from attncli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.view.blocks_cells import Form, Painter
-    from attncli.view.picture import Picture
+    from attncli.view.blocks.cells import Form, Painter
+    from attncli.view.pictures.picture import Picture
 
 __all__ = [
     "LONGEST_UPRIGHT",

@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from attncli.errors import DataError, ShapeError
 from attncli.text import printable
-from attncli.view.panel import Panel
-from attncli.view.picture import rescaled
+from attncli.view.pictures.panel import Panel
+from attncli.view.pictures.picture import rescaled
 
 if TYPE_CHECKING:
-    from attncli.view.picture import Picture
+    from attncli.view.pictures.picture import Picture
 
 __all__ = ["Pooler", "block_size", "coarsen", "pool"]
 

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.view.panel import Panel
+    from attncli.view.pictures.panel import Panel
 
 __all__ = ["ceiling"]
 

@@ -9,7 +9,7 @@ from matplotlib.patches import PathPatch, Polygon, Rectangle
 from matplotlib.path import Path
 
 from attncli.view.color import ink
-from attncli.view.figure_layout import (
+from attncli.view.figure.layout import (
     BAR_ARROW,
     HIDDEN_SWATCH,
     LABEL_SIZE,
@@ -17,16 +17,16 @@ from attncli.view.figure_layout import (
     PANEL_TITLE,
 )
 from attncli.view.labels import brief, shorten
-from attncli.view.scale import fractions, scale_ticks
+from attncli.view.pictures.scale import fractions, scale_ticks
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from attncli.view.figure_layout import FigureLayout
-    from attncli.view.panel import Panel
-    from attncli.view.picture import Picture
+    from attncli.view.figure.layout import FigureLayout
+    from attncli.view.pictures.panel import Panel
+    from attncli.view.pictures.picture import Picture
 
 __all__ = ["draw_bar", "draw_hidden_entry", "draw_panel"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.style import Style
 from rich.text import Text
 
-from attncli.view.explanation_lines import rest_name
+from attncli.view.explanation.lines import rest_name
 from attncli.view.labels import shorten, text_width
 from attncli.view.notation import Notation, name_of
 from attncli.view.shading import rich_blue

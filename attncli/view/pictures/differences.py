@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from attncli.arguments import shape_text
 from attncli.errors import ShapeError
-from attncli.view.maps import Wish, chosen, four_axes, grouped
-from attncli.view.panel import split
-from attncli.view.picture import Picture, make_picture
+from attncli.view.pictures.maps import Wish, chosen, four_axes, grouped
+from attncli.view.pictures.panel import split
+from attncli.view.pictures.picture import Picture, make_picture
 
 if TYPE_CHECKING:
     from attncli.gather import Finished

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.view.explanation_sums import (
+from attncli.view.explanation.numbers import (
     CONTEXT_COLUMNS,
     MADE_COLUMNS,
     context_sum,
@@ -19,6 +19,7 @@ from attncli.view.explanation_sums import (
     strongest,
     whole_output,
 )
+from attncli.view.explanation.sums import Rest, sum_pieces, sums_pieces
 from attncli.view.labels import text_width
 from attncli.view.notation import (
     Notation,
@@ -26,7 +27,6 @@ from attncli.view.notation import (
     names_of,
     vector_pieces,
 )
-from attncli.view.sums import Rest, sum_pieces, sums_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attncli.explanation.data import Explanation, KeyStep, OutputShare, QueryMade
-    from attncli.view.explanation_sums import Sum
+    from attncli.view.explanation.numbers import Sum
 
 __all__ = [
     "Line",

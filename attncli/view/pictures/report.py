@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee.verdict import canonical
-from attncli.view.differences import difference_picture
-from attncli.view.scale import number_text
+from attncli.view.pictures.differences import difference_picture
+from attncli.view.pictures.scale import number_text
 
 if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.referee.report import CheckReport, Verdict
-    from attncli.view.picture import Picture
+    from attncli.view.pictures.picture import Picture
 
 __all__ = ["report_picture"]
 

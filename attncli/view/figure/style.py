@@ -14,7 +14,7 @@ from matplotlib.font_manager import FontProperties, findfont, fontManager, get_f
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from attncli.view.picture import Picture
+    from attncli.view.pictures.picture import Picture
 
 __all__ = ["drawing_style", "missing_characters", "picture_families", "text_measure"]
 

@@ -10,7 +10,7 @@ from attncli.view.wrapping import wrapped
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.view.picture import Picture
+    from attncli.view.pictures.picture import Picture
 
     Measure = Callable[[str, float], tuple[float, float]]
 

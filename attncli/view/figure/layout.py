@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from math import ceil, floor, log
 from typing import TYPE_CHECKING
 
-from attncli.view.heading import note_lines, title_lines
+from attncli.view.figure.heading import note_lines, title_lines
 from attncli.view.labels import shorten_all
-from attncli.view.scale import Ticks, scale_ticks, ticks
+from attncli.view.pictures.scale import Ticks, scale_ticks, ticks
 
 if TYPE_CHECKING:
-    from attncli.view.heading import Measure
-    from attncli.view.picture import Picture
+    from attncli.view.figure.heading import Measure
+    from attncli.view.pictures.picture import Picture
 
 __all__ = [
     "BAR_ARROW",

@@ -1,0 +1,1 @@
+"""Pictures as text for a terminal."""

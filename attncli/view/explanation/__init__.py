@@ -1,0 +1,1 @@
+"""Explanations for the terminal, for a lecture and for machines."""

@@ -1,0 +1,1 @@
+"""Pictures as matplotlib figures, and figures as the bytes of a file."""

@@ -1,0 +1,1 @@
+"""What a picture shows, before anything is drawn."""
