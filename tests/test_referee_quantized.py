@@ -55,6 +55,68 @@ def inputs(seed, scale=1.0):
     return q, k * sizes, v * sizes
 
 
+def wide_inputs(seed):
+    """Enough tokens and columns for groups of both, with as many columns of query as of value."""
+    q, k, v = draw(seed, (1, 2, 20, 80), (1, 2, 150, 80), (1, 2, 150, 80))
+    return 2 * q, k * 0.7, v + np.float32(0.3)
+
+
+def in_groups(function, array, sizes):
+    """Apply a function to each block of (B, H, S, D) of at most so many tokens and columns."""
+    made = np.empty(array.shape)
+    tokens, columns = sizes
+    for b, h in np.ndindex(array.shape[:2]):
+        for i in range(0, array.shape[2], tokens):
+            for j in range(0, array.shape[3], columns):
+                block = np.s_[b, h, i : i + tokens, j : j + columns]
+                made[block] = function(array[block])
+    return made
+
+
+def with_zero_point(bits):
+    def function(block):
+        levels = np.linspace(block.min(), block.max(), 2**bits)
+        return nearest(levels, block) if np.ptp(block) else block
+
+    return function
+
+
+def symmetric(table):
+    def function(block):
+        # In float32: of so many numbers one may lie between two codes as near as makes no odds.
+        unit = np.abs(block).max() / np.float32(table[-1])
+        return nearest(table, block / unit) * unit
+
+    return function
+
+
+def q8_0(block):
+    """Written after llama.cpp's ``quantize_row_q8_0_ref``, a number at a time."""
+    (numbers,) = block.astype("f4")
+    scale = np.float32(max(abs(x) for x in numbers) / np.float32(127))
+    codes = [round(float(x / scale)) for x in numbers]
+    return np.array([[code * float(np.float16(scale)) for code in codes]])
+
+
+def q4_0(block):
+    """Written after llama.cpp's ``quantize_row_q4_0_ref``, a number at a time."""
+    (numbers,) = block.astype("f4")
+    scale = np.float32(max(numbers, key=abs) / np.float32(-8))
+    codes = [min(15, int(x / scale + np.float32(8.5))) - 8 for x in numbers]
+    return np.array([[code * float(np.float16(scale)) for code in codes]])
+
+
+GROUPS = {
+    "_by_64_tokens": (64, 80),
+    "_by_128_tokens": (128, 80),
+    "_by_32_columns": (1, 32),
+    "_by_64_columns": (1, 64),
+    "_by_channel_of_32_tokens": (32, 1),
+    "_by_channel_of_64_tokens": (64, 1),
+    "_by_channel_of_128_tokens": (128, 1),
+}
+
+
 def attended(q, k, v):
     return plain(q, np.repeat(k, 2, axis=1), np.repeat(v, 2, axis=1))
 
@@ -123,6 +185,53 @@ def test_scales_of_a_problem_so_large_that_slices_are_tried(sharing):
     report = ask((q, k, v), attended(q, *short))
     assert report.diagnosis.scope == "slices"
     assert named(report) == {f"cache_in_int8{sharing}"}
+
+
+@pytest.mark.parametrize("sharing", GROUPS)
+@pytest.mark.parametrize("name", long_but(TABLES, "int8"))
+def test_a_cache_with_scales_of_groups(name, sharing):
+    q, k, v = wide_inputs(0)
+    short = [in_groups(symmetric(TABLES[name]), array, GROUPS[sharing]) for array in (k, v)]
+    assert named(ask((q, k, v), plain(q, *short))) == {f"cache_in_{name}{sharing}"}
+
+
+ALL = {"_by_token": (1, 80), "_by_channel": (150, 1), "_by_entry": (150, 80), **GROUPS}
+
+
+@pytest.mark.parametrize("bits", long_but([8, 4, 2], 4))
+@pytest.mark.parametrize("sharing", ALL)
+def test_a_cache_with_zero_points(bits, sharing):
+    q, k, v = wide_inputs(0)
+    short = [in_groups(with_zero_point(bits), array, ALL[sharing]) for array in (k, v)]
+    names = named(ask((q, k, v), plain(q, *short)))
+    assert names == {f"cache_in_int{bits}_with_zero_point{sharing}"}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("function", [q8_0, q4_0])
+@pytest.mark.parametrize("part", ["cache", "key", "value"])
+def test_a_cache_of_llama(part, function, dtype):
+    q, k, v = (array[..., :64].astype(dtype) for array in wide_inputs(0))
+    short = [in_groups(function, array, (1, 32)) for array in (k, v)]
+    made = short if part == "cache" else (short[0], v) if part == "key" else (k, short[1])
+    names = named(ask((q, k, v), plain(*(a.astype("f8") for a in (q, *made))), dtype))
+    # That its scales are in float16, too, hardly shows in a file of float16.
+    others = {f"{part}_in_int8_by_32_columns"} if dtype == "float16" else set()
+    assert names - others == {f"{part}_in_{function.__name__}"}
+
+
+def test_formats_of_llama_need_whole_blocks():
+    q, k, v = (array[..., :48] for array in wide_inputs(0))
+    short = [in_groups(q8_0, array, (1, 32)) for array in (k, v)]
+    assert not {name for name in named(ask((q, k, v), plain(q, *short))) if "q8_0" in name}
+
+
+def test_groups_of_queries_are_those_of_the_whole_problem():
+    q, k, v = draw(0, *[(1, 2, 300, 64)] * 3)
+    short = [in_groups(symmetric(TABLES["int8"]), array, (128, 64)) for array in (q, k)]
+    report = ask((q, k, v), plain(*short, v))
+    assert report.diagnosis.scope == "slices"
+    assert named(report) == {"query_key_in_int8_by_128_tokens"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

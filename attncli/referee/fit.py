@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,9 @@ _MOST_LEFT = 0.4
 _OF_THE_LIMIT = 0.5
 # Of factors that are rounded the weights' own roundings are left, about a half.
 _MOST_LEFT_OF_FACTORS = 0.6
+# Numbers between two codes may go either way, and a few in a hundred thousand do. That moves a
+# column as far as the error was, but there are few such columns: half of this is left, at most.
+_OF_CODES = 0.2
 # Agreement of an infinity or NaN with one where the answer is finite is no accident.
 _NONFINITE_BITS = 32.0
 # One number is never enough evidence.
@@ -68,7 +72,7 @@ def fit(question: Question, cases: Sequence[Case], recipes: Sequence[Recipe]) ->
     """
     fits = []
     for case, recipe in zip(cases, recipes, strict=True):
-        found = _fit_one(question, case, recipe)
+        found = _Attempt(question, case, recipe).fit()
         if found is None:
             return None
         fits.append(found)
@@ -97,21 +101,8 @@ def _left(cases: Sequence[Case], recipes: Sequence[Recipe]) -> float:
 
 def agrees(question: Question, case: Case, recipe: Recipe) -> bool:
     """Return whether the files of a case are what a recipe makes."""
-    outputs = _outputs(case, recipe)
-    made = _made(case, recipe, outputs)
-    near = _all_near(question, case, made)
-    return near and _tolerated(question, case, recipe, outputs, made) is not None
-
-
-def _tolerated(
-    question: Question, case: Case, recipe: Recipe, outputs: Outputs, made: dict[str, Array]
-) -> dict[str, Errors] | None:
-    """Return the errors beside what a recipe makes; None where any is not tolerated."""
-    tolerances = dict(question.tolerances)
-    if case.evaluable and all(tolerance.earned for tolerance in tolerances.values()):
-        tolerances = _earned(question, recipe, outputs)
-    left = {n: _finite_errors(case.files[n], made[n], tolerances[n]) for n in made}
-    return left if all(errors.passed for errors in left.values()) else None
+    attempt = _Attempt(question, case, recipe)
+    return attempt.near and attempt.tolerated
 
 
 def may_explain(question: Question, case: Case, recipe: Recipe) -> bool:
@@ -119,47 +110,129 @@ def may_explain(question: Question, case: Case, recipe: Recipe) -> bool:
 
     So much is true of each part that looks wrong, however small, if a recipe explains a problem.
     """
-    made = _made(case, recipe, _outputs(case, recipe))
-    before = {n: _before(question, case, n) for n in made}
-    return _all_near(question, case, made) and all(
-        _was_right(before[n]) or _is_less(case.files[n], made[n], before[n], 1.0) for n in made
-    )
+    attempt = _Attempt(question, case, recipe)
+    return attempt.near and attempt.leaves_at_most(1.0)
 
 
-def _made(case: Case, recipe: Recipe, outputs: Outputs) -> dict[str, Array]:
-    return {name: case.shaped(recipe, outputs, name) for name in case.files}
+@dataclass(frozen=True, eq=False)
+class _Attempt:
+    """One recipe, tried on one case.
 
+    Nothing is worked out before it is asked for: most recipes are far off, and what a recipe
+    earns takes longer than all the rest.
+    """
 
-def _all_near(question: Question, case: Case, made: dict[str, Array]) -> bool:
-    return all(_near(case.files[n], made[n], question.tolerances[n]) for n in made)
+    question: Question
+    case: Case
+    recipe: Recipe
 
+    def fit(self) -> Fit | None:
+        """Return how well the recipe fits; None where it does not."""
+        if self.case.whole and not _right_shapes(self.case, self.recipe):
+            return None
+        most = _MOST_LEFT if self.recipe.products is None else _MOST_LEFT_OF_FACTORS
+        if not (self.near and self.leaves_at_most(most) and self.tolerated):
+            return None
+        explained = {n: self._explains(n, most) for n in self.made}
+        if not all(explained[n] or self._was_right(n) for n in self.made):
+            return None
+        left = self.left.values()
+        return Fit(
+            error=max(float(errors.error.max(initial=0.0)) for errors in left),
+            rms=max(self._share(errors) for errors in left),
+            bits=sum(self._bits(n) for n in self.made),
+            better=any(explained.values()) or any(_oddly_wrong(self.case, n) for n in self.made),
+        )
 
-def _fit_one(question: Question, case: Case, recipe: Recipe) -> Fit | None:
-    if case.whole and not _right_shapes(case, recipe):
-        return None
-    outputs = _outputs(case, recipe)
-    made = _made(case, recipe, outputs)
-    if not _all_near(question, case, made):
-        return None
-    before = {n: _before(question, case, n) for n in made}
-    most = _MOST_LEFT if recipe.products is None else _MOST_LEFT_OF_FACTORS
-    less = {n: _is_less(case.files[n], made[n], before[n], most) for n in made}
-    # Asked first: what a recipe earns takes longer than all the rest.
-    if not all(less[n] or _was_right(before[n]) for n in made):
-        return None
-    left = _tolerated(question, case, recipe, outputs, made)
-    if left is None:
-        return None
-    explained = {n: less[n] and _is_rounding(question, n, before[n], left[n]) for n in made}
-    if not all(explained[n] or _was_right(before[n]) for n in made):
-        return None
-    error = max(float(errors.error.max(initial=0.0)) for errors in left.values())
-    rms = max(root_mean_square(_shares(errors)) for errors in left.values())
-    # Factors that are rounded leave the roundings of the weights, which nobody knows.
-    rest = {n: None if recipe.products is None else left[n].rms for n in made}
-    bits = sum(_bits(case, n, made[n], left[n].tolerance, rest[n]) for n in made)
-    better = any(explained.values()) or any(_oddly_wrong(case, n) for n in made)
-    return Fit(error, rms, bits, better)
+    @cached_property
+    def outputs(self) -> Outputs:
+        return _outputs(self.case, self.recipe)
+
+    @cached_property
+    def made(self) -> dict[str, Array]:
+        """What the recipe makes of each file."""
+        return {n: self.case.shaped(self.recipe, self.outputs, n) for n in self.case.files}
+
+    @cached_property
+    def before(self) -> dict[str, Errors | None]:
+        """The errors beside the right answer; None where its shape is another."""
+        return {n: _before(self.question, self.case, n) for n in self.made}
+
+    @cached_property
+    def left(self) -> dict[str, Errors]:
+        """The errors beside what the recipe makes."""
+        tolerances = self._tolerances()
+        return {
+            n: _errors(self.case.files[n], made, tolerances[n]) for n, made in self.made.items()
+        }
+
+    @property
+    def near(self) -> bool:
+        """Whether no number is far off."""
+        tolerances = self.question.tolerances
+        return all(_near(self.case.files[n], made, tolerances[n]) for n, made in self.made.items())
+
+    @property
+    def tolerated(self) -> bool:
+        """Whether the errors that are left are tolerated."""
+        return all(errors.passed for errors in self.left.values())
+
+    def leaves_at_most(self, share: float) -> bool:
+        """Return whether of the errors that were too large no more than a share is left."""
+        return all(self._was_right(n) or self._is_less(n, share) for n in self.made)
+
+    def _is_less(self, name: str, share: float) -> bool:
+        before = self.before[name]
+        if before is None:
+            return True
+        known, numbers = finite_in_both(self.case.files[name], self.made[name])
+        left = np.abs(known - numbers)
+        return root_mean_square(left[np.isfinite(left)]) <= share * before.rms
+
+    def _was_right(self, name: str) -> bool:
+        before = self.before[name]
+        return before is not None and before.passed
+
+    def _explains(self, name: str, most: float) -> bool:
+        """Return whether far less error is left than there was, and no more than rounding.
+
+        Other noise explains nothing.
+        """
+        left, limit = self.left[name], self.left[name].tolerance.rms
+        if self.before[name] is not None and limit is not None:
+            digits = self.question.digits[name]
+            printed = digits.absolute + digits.relative * root_mean_square(left.answer)
+            if left.rms > _OF_THE_LIMIT * limit + printed:
+                return False
+        return self._is_less(name, most)
+
+    def _tolerances(self) -> dict[str, Tolerance]:
+        """Return what the recipe earns itself: a deviating formula may round worse than the right.
+
+        Unless the user gave tolerances.
+        """
+        own = dict(self.question.tolerances)
+        if not (self.case.evaluable and all(tolerance.earned for tolerance in own.values())):
+            return own
+        precisions = {n: self.recipe.products or p for n, p in self.question.precisions.items()}
+        plain = plain_errors(self.recipe, precisions, self.outputs)
+        digits = self.question.digits
+        own = {n: earned(plain[n], p, digits[n]) for n, p in precisions.items()}
+        if not self.recipe.codes:
+            return own
+        return {n: _of_codes(tolerance, self.before[n]) for n, tolerance in own.items()}
+
+    def _share(self, errors: Errors) -> float:
+        """Return the root mean square of errors, in units of what is tolerated."""
+        if self.recipe.codes and errors.tolerance.rms:
+            return errors.rms / errors.tolerance.rms
+        return root_mean_square(_shares(errors))
+
+    def _bits(self, name: str) -> float:
+        left = self.left[name]
+        # Factors that are rounded leave the roundings of the weights, which nobody knows.
+        rest = None if self.recipe.products is None else left.rms
+        return _bits(self.case, name, self.made[name], left.tolerance, rest)
 
 
 def _outputs(case: Case, recipe: Recipe) -> Outputs:
@@ -200,11 +273,15 @@ def _near(found: Array, made: Array, tolerance: Tolerance) -> bool:
     return bool((np.abs(known - numbers) <= _SCREEN * tolerance.allowed(numbers)).all())
 
 
-def _earned(question: Question, recipe: Recipe, outputs: Outputs) -> dict[str, Tolerance]:
-    """Return what the recipe itself earns: a deviating formula may round worse than the right."""
-    precisions = {n: recipe.products or own for n, own in question.precisions.items()}
-    plain = plain_errors(recipe, precisions, outputs)
-    return {n: earned(plain[n], own, question.digits[n]) for n, own in precisions.items()}
+def _of_codes(tolerance: Tolerance, before: Errors | None) -> Tolerance:
+    """Return the tolerance of inputs that were put into few codes."""
+    if before is None or not before.error.size:
+        return tolerance
+    return replace(
+        tolerance,
+        absolute=max(tolerance.absolute, float(before.error.max())),
+        rms=max(tolerance.rms or 0.0, _OF_CODES * before.rms),
+    )
 
 
 def _shares(errors: Errors) -> Array:
@@ -214,7 +291,7 @@ def _shares(errors: Errors) -> Array:
         return np.where(errors.error == 0, 0, errors.error / allowed)
 
 
-def _finite_errors(found: Array, made: Array, tolerance: Tolerance) -> Errors:
+def _errors(found: Array, made: Array, tolerance: Tolerance) -> Errors:
     """Return the errors of the elements that are finite in both."""
     known, numbers = finite_in_both(found, made)
     return Errors(np.abs(known - numbers), numbers, tolerance)
@@ -223,47 +300,13 @@ def _finite_errors(found: Array, made: Array, tolerance: Tolerance) -> Errors:
 def _before(question: Question, case: Case, name: str) -> Errors | None:
     """Return the errors beside the right answer; None where its shape is another."""
     found, right = case.files[name], case.shaped(case.recipe, case.right, name)
-    if right.shape != found.shape:
-        return None
-    return _finite_errors(found, right, question.tolerances[name])
+    return _errors(found, right, question.tolerances[name]) if right.shape == found.shape else None
 
 
 def _oddly_wrong(case: Case, name: str) -> bool:
     """Return whether a number is NaN or infinite and should not be, or the other way."""
     found, right = case.files[name], case.shaped(case.recipe, case.right, name)
     return found.shape == right.shape and bool((np.isfinite(found) != np.isfinite(right)).any())
-
-
-def _was_right(before: Errors | None) -> bool:
-    return before is not None and before.passed
-
-
-def _is_less(found: Array, made: Array, before: Errors | None, most: float) -> bool:
-    """Return whether far less error is left than there was: other noise explains nothing.
-
-    Parameters
-    ----------
-    found, made : ndarray
-        What the file holds of an output, and what the recipe makes of it.
-    before : Errors, optional
-        Beside the right answer, if that has the shape of the file.
-    most : float
-        How much of the error may be left.
-    """
-    if before is None:
-        return True
-    known, numbers = finite_in_both(found, made)
-    left = np.abs(known - numbers)
-    return root_mean_square(left[np.isfinite(left)]) <= most * before.rms
-
-
-def _is_rounding(question: Question, name: str, before: Errors | None, left: Errors) -> bool:
-    """Return whether what is left is no more than rounding and printing."""
-    if before is None or left.tolerance.rms is None:
-        return True
-    digits = question.digits[name]
-    printed = digits.absolute + digits.relative * root_mean_square(left.answer)
-    return left.rms <= _OF_THE_LIMIT * left.tolerance.rms + printed
 
 
 def _bits(

@@ -11,9 +11,11 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["FLOATS", "INTEGERS", "Grid", "on_grid"]
+__all__ = ["FLOATS", "INTEGERS", "Ends", "between", "in_q4_0", "in_q8_0", "on_grid"]
 
 Array = npt.NDArray[Any]
+# The least and the largest of the numbers that share a scale, broadcast to all of them.
+Ends = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
@@ -55,27 +57,72 @@ FLOATS = (
 )
 
 
-def on_grid(grid: Grid, array: Array, largest: Array | None = None) -> Array:
+def on_grid(grid: Grid, array: Array, ends: Ends | None = None) -> Array:
     """Return what numbers are after they went through a format.
 
     Parameters
     ----------
     grid : Grid
     array : ndarray of float32 or float64
-    largest : ndarray, optional
-        The largest magnitude of those that share a scale, broadcast to the array: it becomes
-        the grid's largest number. Without it there is no scale, and what is too large becomes
-        the grid's largest.
+    ends : tuple of ndarray, optional
+        Of the numbers that share a scale: their largest magnitude becomes the grid's largest
+        number. Without them there is no scale, and what is too large becomes the grid's largest.
 
     Examples
     --------
-    >>> on_grid(INTEGERS[1], np.array([0.1, 0.4, -0.7]), np.array(0.7)).round(3)
+    >>> on_grid(INTEGERS[1], np.array([0.1, 0.4, -0.7]), (np.array(-0.7), np.array(0.4))).round(3)
     array([ 0.1,  0.4, -0.7])
     >>> on_grid(FLOATS[0], np.array([0.1, 17.0, 500.0]))
     array([1.015625e-01, 1.600000e+01, 4.480000e+02])
     """
-    if largest is None:
+    if ends is None:
         return np.clip(grid.nearest(array), -grid.largest, grid.largest)
-    scale = np.where(largest == 0, 1, largest).astype(array.dtype) / array.dtype.type(grid.largest)
+    scale = _unless_zero(_magnitude(ends).astype(array.dtype)) / array.dtype.type(grid.largest)
     scaled: Array = grid.nearest(array / scale) * scale
     return scaled
+
+
+def between(bits: int, array: Array, ends: Ends) -> Array:
+    """Return what numbers are as codes of so many bits, from their least to their largest.
+
+    The least number is the zero point, as in KIVI (Liu et al. 2024, arXiv:2402.02750, §3).
+
+    Examples
+    --------
+    >>> between(2, np.array([1.0, 1.4, 4.0]), (np.array(1.0), np.array(4.0)))
+    array([1., 1., 4.])
+    """
+    low, high = (end.astype(array.dtype) for end in ends)
+    scale = _unless_zero(high - low) / array.dtype.type(2**bits - 1)
+    made: Array = np.rint((array - low) / scale) * scale + low
+    return made
+
+
+def in_q8_0(array: Array, ends: Ends) -> Array:
+    """Return what numbers are in llama.cpp's format Q8_0: int8 with scales of float16."""
+    scale = _magnitude(ends).astype(array.dtype) / array.dtype.type(127)
+    return np.rint(array / _unless_zero(scale)) * _in_float16(scale)
+
+
+def in_q4_0(array: Array, ends: Ends) -> Array:
+    """Return what numbers are in llama.cpp's format Q4_0: the largest of them is −8.
+
+    Codes are -8 to 7, times a scale of float16 that may be negative.
+    """
+    low, high = (end.astype(array.dtype) for end in ends)
+    scale = np.where(-low > high, low, high) / array.dtype.type(-8)
+    codes = np.minimum(np.floor(array / _unless_zero(scale) + array.dtype.type(8.5)), 15) - 8
+    made: Array = codes * _in_float16(scale)
+    return made
+
+
+def _magnitude(ends: Ends) -> Array:
+    return np.maximum(-ends[0], ends[1])
+
+
+def _unless_zero(scale: Array) -> Array:
+    return np.where(scale == 0, scale.dtype.type(1), scale)
+
+
+def _in_float16(scale: Array) -> Array:
+    return scale.astype(np.float16).astype(scale.dtype)

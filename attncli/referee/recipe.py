@@ -80,6 +80,8 @@ class Recipe:
         Sums are made as a plain loop makes them, a term after the other, not in blocks.
     products : Precision or None
         The format of the factors of products, where it is narrower than that of the files.
+    codes : bool
+        Inputs were put into few codes; one that lies between two may go either way.
     projected : mapping of str to object, or None
         The arguments of `attncli.project` that made query, key and value of the whole problem.
     part : Part
@@ -108,6 +110,7 @@ class Recipe:
     file_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     one_by_one: bool = False
     products: Precision | None = None
+    codes: bool = False
     projected: Mapping[str, Any] | None = None
     part: Part = (None, None, None)
     memory: dict[object, Any] = field(default_factory=dict, repr=False)
