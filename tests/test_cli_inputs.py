@@ -284,6 +284,29 @@ def test_a_row_that_may_be_a_header_is_told_once(command: str, folder: Path, att
     assert message.startswith("warning: x.csv: the first row counts 0 to 1 as a header might")
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("v.csv", "on,1,2\nthe,3,4\nmat,5,6\n", "label 0 is 'on', but in k.csv 'the'"),
+        ("v.csv", "the,1,2\non,3,4\nmat,5,6\n", None),
+        ("v.csv", "die,1,2\nauf,3,4\nMatte,5,6\n", None),
+        ("mask.csv", ",mat,on,the\n1,1,1,0\n", "label 0 is 'mat', but in k.csv 'the'"),
+        ("mask.csv", ",the,on,mat\n1,1,1,0\n", None),
+    ],
+)
+def test_labels_in_another_order_are_told(
+    name: str, text: str, told: str | None, folder: Path, attncli: Run
+) -> None:
+    Path("q.csv").write_text("1,0\n")
+    for file in ("k.csv", "v.csv"):
+        Path(file).write_text("the,1,0\non,0,1\nmat,1,1\n")
+    Path(name).write_text(text)
+    mask = ["--mask", name] if name == "mask.csv" else []
+    messages = attncli("compute", "q.csv", "k.csv", "v.csv", *mask).good().messages
+    begin = f"warning: {name}: {told}: rows and columns belong together by their place"
+    assert [message.startswith(begin) for message in messages] == ([True] if told else [])
+
+
 def test_labels_of_a_mask_are_names_where_no_other_are(tutorial: Path, attncli: Run) -> None:
     Path("mask.csv").write_text(",the,cat,sat\none,1,1,0\ntwo,1,1,1\n")
     line = ["compute", "q.csv", "k.csv", "v.csv", "--mask", "mask.csv", "--show", "weights"]

@@ -331,6 +331,17 @@ def test_a_first_row_that_counts_is_data_and_told(text):
     assert found.values[0].tolist() == list(range(len(found.values[0])))
 
 
+@pytest.mark.parametrize("text", ["token,0,1\nI,1,0\nyou,0,1\n", "I,0,1,2\nyou,1,0,1\n"])
+def test_a_labelled_row_that_counts_is_data_and_told(text):
+    with pytest.warns(AttnWarning, match="the first row counts 0 to .* no index_label"):
+        found = table(text)
+    assert found.row_labels == tuple(line.split(",")[0] for line in text.split())
+
+
+def test_two_numbers_of_a_token_may_be_0_and_1():
+    assert table("I,0,1\nyou,1,0\n").row_labels == ("I", "you")
+
+
 @pytest.mark.parametrize(
     "text",
     ["0,1,2\n3,4,5\n", "0,1\n1,0\n", "0,1,2\n", "0\n7\n", "0,1.0\n5,6\n", "1,0\n5,6\n"],

@@ -27,7 +27,7 @@ from attncli.gather.entries import (
 from attncli.gather.lists import check_labels, label_file, number_list
 from attncli.loading import is_stream, read, read_array, split_member, two_streams
 from attncli.loading.contents import LoadedArray, LoadedMapping
-from attncli.text import printable
+from attncli.text import printable, quoted
 from attncli.warning import warn
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ class Reader:
     def __init__(self, dtype: str | None) -> None:
         self.gathered = Gathered()
         self._dtype = dtype
-        self._found_labels: dict[str, tuple[str, ...]] = {}
+        # With the name of the file that they stand in.
+        self._found_labels: dict[str, tuple[tuple[str, ...], str]] = {}
 
     def read(self, file: str) -> LoadedArray | LoadedMapping:
         """Return what a file holds."""
@@ -181,7 +182,9 @@ class Reader:
         for which, labels in found:
             # One row of a mask or bias stands for every query.
             if labels and (len(labels) > 1 or name not in COLUMNS_ARE):
-                self._found_labels.setdefault(which, labels)
+                known, file = self._found_labels.setdefault(which, (labels, array.name))
+                if known != labels and sorted(known) == sorted(labels):
+                    warn(_another_order(array.name, labels, file, known))
 
     def values(self, array: LoadedArray) -> npt.NDArray[Any]:
         """Return the numbers of an array, and note whether they are bfloat16."""
@@ -238,7 +241,7 @@ class Reader:
                 arguments[name] = tokens
                 self.gathered.sources[name] = "tokens"
             elif name in self._found_labels:
-                arguments.setdefault(name, self._found_labels[name])
+                arguments.setdefault(name, self._found_labels[name][0])
             check_labels(name, cast("tuple[str, ...] | None", arguments.get(name)))
 
     def _labels(self, value: object, folder: str) -> tuple[str, ...]:
@@ -253,6 +256,14 @@ class Reader:
             self._note_input(path)
             return label_file(path)
         return tuple(label.strip() for label in text.split(","))
+
+
+def _another_order(name: str, labels: tuple[str, ...], other: str, known: tuple[str, ...]) -> str:
+    at = next(i for i, pair in enumerate(zip(labels, known, strict=True)) if pair[0] != pair[1])
+    return (
+        f"{name}: label {at} is {quoted(labels[at])}, but in {other} {quoted(known[at])}: rows and "
+        "columns belong together by their place, not by their label. Bring them in one order"
+    )
 
 
 def _number_label(number: float) -> str:

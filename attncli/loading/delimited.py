@@ -40,6 +40,8 @@ _MOST_NUMBERS, _MOST_ROWS = 12_000_000, 500_000
 _LONG = 4 * 2**20
 _AS_NPY = "save it as an NPY file"
 _INDEX_NAMES = {"index", "idx", "id", "row", "unnamed: 0"}
+# What stands above row labels that have a name.
+_CORNERS = {*_INDEX_NAMES, "token", "tokens", "word", "words", "label", "labels", "name"}
 _INFINITIES = re.compile(rb"inf(?:inity)?", re.IGNORECASE)
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 
@@ -88,8 +90,8 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
         found = _careful(table, headings, first)
     if first is not head[0]:
         _refuse_numbers_as_names(table, found, *head)
-    if not headings.row and not headings.column:
-        _advise_on_header(source.name, first[1], found.values)
+    if not headings.row:
+        _advise_on_header(source.name, first[1], found, labelled=headings.column)
     return _without_index(found) if headings.row and not headings.column else found
 
 
@@ -152,17 +154,23 @@ def _at_once(table: _Table, headings: Headings, first: Row) -> LoadedArray | Non
     return LoadedArray(values, table.source.name, None, tuple(cells) if headings.row else None)
 
 
-def _advise_on_header(name: str, first: list[str], values: npt.NDArray[np.float64]) -> None:
+def _advise_on_header(name: str, first: list[str], found: LoadedArray, *, labelled: bool) -> None:
     """Warn of a first row 0, 1, 2, … as pandas heads columns without names."""
-    if len(first) < 2 or [cell.strip() for cell in first] != list(map(str, range(len(first)))):
+    cells = [cell.strip() for cell in first[int(labelled) :]]
+    if len(cells) < 2 or cells != list(map(str, range(len(cells)))):
         return
-    goes_on = np.array_equal(values.ravel(), np.arange(values.size))
-    # A mask of two columns may begin with 0, 1; no mask holds a 2.
-    may_be_mask = len(first) == 2 and np.isin(values[1:], (0, 1)).all()
-    if not goes_on and not may_be_mask:
+    if labelled:
+        named = first[0].strip().lower() in _CORNERS
+        may_be_data, mend = not named, "leave its first cell empty (pandas: no index_label)"
+    else:
+        # A mask of two columns may begin with 0, 1; no mask holds a 2.
+        may_be_data = bool(np.isin(found.values[1:], (0, 1)).all())
+        mend = "write the file without it (pandas: header=False)"
+    goes_on = np.array_equal(found.values.ravel(), np.arange(found.values.size))
+    if not goes_on and not (len(cells) == 2 and may_be_data):
         warn(
-            f"{name}: the first row counts 0 to {len(first) - 1} as a header might; it is read as "
-            "numbers. If it is a header, write the file without it (pandas: header=False)"
+            f"{name}: the first row counts 0 to {len(cells) - 1} as a header might; it is read as "
+            f"numbers. If it is a header, {mend}"
         )
 
 
