@@ -202,7 +202,8 @@ def _layers(source: str, members: tuple[MemberInfo, ...]) -> tuple[LayerInfo, ..
     file, member = split_member(source)
     if member is not None:
         return ()
-    shapes = {info.name: info.shape for info in members}
+    # A word in the place of an array is a file's name in a problem.
+    shapes = {info.name: info.shape for info in members if info.shape}
     return tuple(
         LayerInfo(
             f"{file}#{layer.prefix}" if layer.prefix else file,

@@ -181,6 +181,11 @@ def test_layers_of_a_checkpoint_can_be_pasted(attncli, folder):
     np.testing.assert_allclose(answer.json["context"], np.full((3, 8), 64.0))
 
 
+def test_a_problem_that_names_files_is_no_checkpoint(attncli, folder):
+    Path("p.yaml").write_text("{x: x.npy, wq: wq.csv, wk: wk.csv, wv: wv.csv}")
+    assert "layer" not in attncli("info", "p.yaml").good().text
+
+
 def test_minilm_checkpoint(attncli):
     (entry,) = told(attncli, str(CHECKPOINT))
     assert len(entry["members"]) == 6

@@ -504,11 +504,18 @@ def test_text_is_judged_by_the_digits_that_it_was_printed_with(form, size):
     assert not check(printed(right + 0.03 * size * noise), problem, diagnose=False).passed
 
 
-def test_two_decimals_are_those_of_print_where_many_numbers_have_them():
+@pytest.mark.parametrize("digits", [1, 2])
+def test_two_decimals_and_one_are_those_of_print_where_some_numbers_have_them(digits):
     q, k, v = draw(0, (6, 8), (9, 8), (9, 8), dtype="float64")
-    right = plain(q, k, v)
-    assert check(right.round(2), pose(q, k, v)).passed
-    assert not check(right.round(1), pose(q, k, v), diagnose=False).passed
+    right = plain(q, k, v).round(digits)
+    assert check(right, pose(q, k, v)).passed
+    right[2, 3] += 2 * 10.0**-digits
+    assert not check(right.round(digits), pose(q, k, v), diagnose=False).passed
+
+
+def test_whole_numbers_and_few_short_ones_are_not_those_of_print():
+    q, k, v = draw(0, (6, 8), (9, 8), (9, 8), dtype="float64")
+    assert not check(plain(q, k, v).round(0), pose(q, k, v), diagnose=False).passed
     # 0.25 may well be meant.
     assert not check([[0.25, 0.75]], pose([[1.0]], [[1.0], [2.0]], np.eye(2), scale=1.098)).passed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -33,9 +34,9 @@ Array = npt.NDArray[Any]
 _SAMPLE = 1000
 # Fewer numbers than this may be exact in a narrow format by chance.
 _TELLING = 4
-# Two decimals are as likely exact numbers (0.5, 0.25) as rounded ones, unless many have them.
+# So many numbers of two decimals or of one are rounded, if they are no exact eighths (0.5, 0.25).
+_ENOUGH = {1: 4, 2: 3}
 _LEAST = 3
-_FEW = 4
 # A number of float64 that was not rounded has 16 or 17, and of 1000 some have.
 _MOST_SIGNIFICANT = 15
 
@@ -183,8 +184,8 @@ def printed_digits(values: npt.NDArray[np.float64]) -> Digits:
     relative = float(f"5e-{significant}") if significant >= _LEAST else 0.0
     if all_significant > all_decimals and relative:
         return Digits(relative=relative)
-    enough = decimals >= _LEAST or (decimals == _LEAST - 1 and all_decimals >= _FEW)
-    if not enough:
+    telling = sum((number * 8) % 1 != 0 for number in some.tolist() if math.isfinite(number))
+    if decimals < _LEAST and telling < _ENOUGH.get(decimals, math.inf):
         return Digits()
     # Numbers below 1 that are all of one decade fit both.
     either = all_significant == all_decimals and significant < decimals
