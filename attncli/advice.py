@@ -50,7 +50,7 @@ def fully_masked_advice(problem: Problem, fully_masked: int) -> str:
     count = batch * heads * queries
     rows = ("query" if count == 1 else "queries") + (" sees" if fully_masked == 1 else " see")
     zero = "weights and context are 0 there, not NaN"
-    if problem.output is not None:
+    if problem.output is not None and problem.output.bias is not None:
         zero += "; the output projection adds its bias"
     return f"{fully_masked} of {count} {rows} no key: {zero}{_of_polarity(problem)}"
 

@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from attncli import AttnWarning, attention, pose
+from attncli import AttnWarning, attention, pose, solve
 from attncli.advice import advise
 from attncli.averaging import solve_averaged
 
@@ -55,6 +55,14 @@ def test_causal_with_a_said_alignment_is_silent(said):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         attention(np.ones((2, 2)), np.ones((3, 2)), np.ones((3, 1)), causal=True, **said)
+
+
+@pytest.mark.parametrize("bias", [None, [0.5, 0.5]])
+def test_a_bias_of_the_projection_is_told_where_there_is_one(bias):
+    x = np.ones((3, 2))
+    with pytest.warns(AttnWarning, match="see no key") as caught:
+        solve(pose(x, x, x, mask=np.zeros((3, 3), bool), wo=np.eye(2), bo=bias))
+    assert any("adds its bias" in str(one.message) for one in caught) is (bias is not None)
 
 
 def test_queries_that_see_nothing_are_counted_once():

@@ -52,6 +52,19 @@ def test_a_wrong_file_is_exit_code_1_and_named(judged: Path) -> None:
     assert all(line == line.rstrip() for line in lines)
 
 
+@pytest.mark.parametrize("axes", [(), (1,), (1, 1)])
+def test_an_lse_of_one_column_is_that_of_one_head(folder: Path, axes: tuple[int, ...]) -> None:
+    arrays = np.random.default_rng(0).normal(size=(3, *axes, 5, 4)).astype("f4")
+    for name, array in zip("qkv", arrays, strict=True):
+        np.save(f"{name}.npy", array)
+    qkv = ("q.npy", "k.npy", "v.npy")
+    run("compute", *qkv, "--save", "lse=l.csv", "--save", "c.json", "-q").good()
+    assert run("check", *qkv, "--expect", "lse=l.csv").good().text.startswith("lse: ok (float32")
+    assert run("check", *qkv, "--expect", "context=c.json#context").good().err == b""
+    Path("l.csv").write_text("1,2,3,4,5\n")
+    assert run("check", *qkv, "--expect", "lse=l.csv").code == 1
+
+
 def test_wrong_usage_is_exit_code_2(judged: Path) -> None:
     ran = run("check", *QKV)
     assert (ran.code, ran.out) == (2, b"")

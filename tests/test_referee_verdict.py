@@ -504,6 +504,24 @@ def test_text_is_judged_by_the_digits_that_it_was_printed_with(form, size):
     assert not check(printed(right + 0.03 * size * noise), problem, diagnose=False).passed
 
 
+@pytest.mark.parametrize("form", ["shortest", "%.9f", "%.10f", "%.8e", "%.9g"])
+@pytest.mark.parametrize("inputs", ["float32", "float64", "text"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_float32_in_text_is_judged_as_float32_where_the_inputs_are(seed, inputs, form):
+    q, k, v = draw(seed, (6, 8), (9, 8), (9, 8))
+    made = plain(q, k, v).astype("f4")
+    texts = [str(x) if form == "shortest" else form % x for x in made.ravel()]
+    found = np.array(list(map(float, texts))).reshape(made.shape)
+    if inputs == "float64":
+        q, k, v = (array.astype("f8") for array in (q, k, v))
+    elif inputs == "text":  # as a CSV file holds float32
+        q, k, v = ([[float(str(x)) for x in row] for row in array] for array in (q, k, v))
+    problem = pose(q, k, v)
+    assert check(found, problem).passed
+    found[2, 3] += 1e-5
+    assert not check(found, problem, diagnose=False).passed
+
+
 @pytest.mark.parametrize("digits", [1, 2])
 def test_two_decimals_and_one_are_those_of_print_where_some_numbers_have_them(digits):
     q, k, v = draw(0, (6, 8), (9, 8), (9, 8), dtype="float64")

@@ -11,7 +11,7 @@ from linear_oracle import linear, positions
 from oracle import attention_oracle
 from process import ROOT, run
 
-from attncli import UsageError, pose, solve
+from attncli import AttnError, UsageError, pose, solve
 from attncli.averaging import solve_averaged
 from attncli.loaded import load
 
@@ -296,6 +296,28 @@ def test_errors(matrices, attncli, monkeypatch, arguments, words):
     assert ran.code == 2
     assert ran.out == b""
     assert words in ran.messages[0], ran.messages
+
+
+def test_one_sink_is_of_no_head(matrices, attncli):
+    options = ["--wq", "wq.csv", "--wk", "wk.csv", "--wv", "wv.csv", "--sinks", "1", "-f", "json"]
+    assert np.ndim(attncli("compute", "x.csv", *options).good().json["weights"]) == 2
+    options[7:8] = ["1,2"]
+    assert np.shape(attncli("compute", "x.csv", *options).good().json["weights"]) == (2, 5, 5)
+
+
+def test_sinks_of_unequal_rows_are_an_error_of_ours(matrices):
+    with pytest.raises(AttnError, match="sinks"):
+        load("x.csv", wq="wq.csv", wk="wk.csv", wv="wv.csv", sinks=[[1], [2, 3]])
+
+
+def test_a_wide_output_projection_widens_the_others(folder):
+    x, wq, wk, wv = (drawn(n, 5, 5).astype("f4") for n in range(4))
+    wo = drawn(4, 5, 5)
+    for name, array in {"x": x, "wq": wq, "wk": wk, "wv": wv, "wo": wo}.items():
+        np.save(f"{name}.npy", array)
+    found = solve(load("x.npy", **{name: f"{name}.npy" for name in ("wq", "wk", "wv", "wo")}))
+    q, k, v = (x.astype("f8") @ w for w in (wq, wk, wv))
+    np.testing.assert_allclose(found.context, attention_oracle(q, k, v)["context"] @ wo, 1e-12)
 
 
 def test_a_checkpoint_alone_is_no_problem(attncli):

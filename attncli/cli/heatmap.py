@@ -53,13 +53,18 @@ class PictureOptions:
         ),
     ] = None
     title: Annotated[
-        str | None, Option(metavar="TEXT", help="Title of the picture.", rich_help_panel=PICTURE)
+        str | None,
+        Option(
+            metavar="TEXT",
+            help="Title of the picture; none where the text is empty.",
+            rich_help_panel=PICTURE,
+        ),
     ] = None
     cmap: Annotated[
         str | None,
         Option(
             metavar="NAME",
-            help="matplotlib colour map. Default: Blues.",
+            help="matplotlib colour map of a file. Default: Blues.",
             rich_help_panel=PICTURE,
         ),
     ] = None
@@ -194,7 +199,7 @@ def _picture(
         what=drawing.what,
         rows=_range("--rows", drawing.rows),
         columns=_range("--cols", drawing.cols),
-        title=drawing.title or _title(drawing, pick, average),
+        title=_title(drawing, pick, average) if drawing.title is None else drawing.title,
         vmax=_vmax(drawing.vmax),
         log=drawing.log,
         average=average.average_heads,

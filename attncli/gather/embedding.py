@@ -5,7 +5,7 @@ What stands between the files (`attncli.gather.reader`) and the arguments of `at
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -135,7 +135,7 @@ def project_arguments(arguments: Arguments, sources: dict[str, str]) -> Projecte
     names = sources | {own: sources[name] for name, own in _ROLES.items() if name in sources}
     batch_first = {name: turned(array) for name, array in embeddings.items()}
     options: dict[str, Any] = batch_first | given | {"positions": positions}
-    made = project(**options, precision=cast("Any", arguments.get("precision")), sources=names)
+    made = project(**options, precision=_precision(arguments), sources=names)
     arguments |= {"query": turned(made.query), "key": turned(made.key)}
     if made.value is not None:
         arguments["value"] = turned(made.value)
@@ -143,6 +143,14 @@ def project_arguments(arguments: Arguments, sources: dict[str, str]) -> Projecte
     _count_heads(arguments, made.query.shape[-1], made.key.shape[-1])
     _refuse_unequal_widths(arguments, made)
     return made
+
+
+def _precision(arguments: Arguments) -> Any:
+    """Return the precision: that of a wide output projection is the whole computation's."""
+    given, output = arguments.get("precision"), arguments.get("wo")
+    if given is None and output is not None and as_ndarray("wo", output).dtype == np.float64:
+        return "float64"
+    return given
 
 
 def _turned(layout: object) -> Callable[[Any], Any]:
@@ -200,8 +208,9 @@ def _made_from(names: dict[str, str]) -> dict[str, str]:
 def _count_heads(arguments: Arguments, query_width: int, key_width: int) -> None:
     """Add what follows of the head counts: query and key heads are equally wide."""
     heads, kv_heads = arguments.get("heads"), arguments.get("kv_heads")
-    if heads is None and kv_heads is None and "sinks" in arguments:
-        heads = arguments["heads"] = np.size(cast("Any", arguments["sinks"]))
+    sinks = as_ndarray("sinks", arguments.get("sinks", ()))
+    if heads is None and kv_heads is None and sinks.size > 1:
+        heads = arguments["heads"] = sinks.size
     # What is no whole number is refused at the door.
     if kv_heads is None and isinstance(heads, int) and heads > 0 and query_width != key_width:
         shared, rest = divmod(heads * key_width, query_width)

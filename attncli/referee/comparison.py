@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["Compared", "File", "compare"]
 
 Array = npt.NDArray[Any]
-_FEW_DIGITS = 1e-9
+# Of float32, nine digits tell it from its neighbours; some print a few more.
+_FEW_DIGITS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,7 @@ class File:
 
     @classmethod
     def of(cls, name: str, given: object, *, single: bool) -> File:
-        """Look at a file; ``single``: the inputs are no wider than float32."""
+        """Look at a file; ``single``: the inputs may well be of float32."""
         array = arguments.real_array(name, given)
         values = widen(array, np.float64)
         precision = own_precision(array, values)
@@ -53,7 +54,7 @@ class File:
             return cls(values, precision, Digits())
         digits = printed_digits(values)
         # So few digits do not show the format of the computation; the inputs do.
-        few = max(digits.absolute, digits.relative) > _FEW_DIGITS
+        few = digits.significant <= _FEW_DIGITS
         return cls(values, PRECISIONS["float32"] if few and single else precision, digits)
 
     def as_narrow_as(self, inputs: Sequence[Array]) -> File:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,6 +24,7 @@ from attncli.referee.comparison import Compared, File, compare
 from attncli.referee.diagnosis import diagnose as find_out
 from attncli.referee.diagnosis import look_beneath
 from attncli.referee.report import CheckReport, Tolerance
+from attncli.referee.rounding import PRECISIONS, printed_digits
 from attncli.referee.swamped import swamped_queries, told, with_the_answer, without
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ __all__ = ["check"]
 Array = npt.NDArray[Any]
 # Bytes of a number of float32.
 _SINGLE = 4
+_DIGITS_OF_SINGLE = 9
 
 
 def check(
@@ -210,11 +213,28 @@ def _in_float64(problem: Problem, projected: Projected | None) -> Problem:
 def _files(named: Mapping[str, npt.ArrayLike], problem: Problem) -> dict[str, File]:
     """Return the files, each in the format that its numbers and the inputs show."""
     inputs = [a for a in (problem.query, problem.key, problem.value) if a is not None]
-    single = all(array.dtype.itemsize <= _SINGLE for array in inputs)
+    single = problem.dtype.itemsize <= _SINGLE or all(map(_may_be_single, inputs))
     return {
-        name: File.of(name, given, single=single).as_narrow_as(inputs)
+        name: File.of(name, _in_one_axis(name, given, problem), single=single).as_narrow_as(inputs)
         for name, given in named.items()
     }
+
+
+def _may_be_single(array: Array) -> bool:
+    """Return whether numbers are of float32, or were printed with as few digits as have these."""
+    if array.dtype.itemsize <= _SINGLE or PRECISIONS["float32"].holds(array):
+        return True
+    return printed_digits(widen(array, np.float64)).significant <= _DIGITS_OF_SINGLE
+
+
+def _in_one_axis(name: str, given: npt.ArrayLike, problem: Problem) -> npt.ArrayLike:
+    """Return an lse that CSV holds as one column without the axis that it has no use for."""
+    if name != "lse":
+        return given
+    array = arguments.real_array(name, given)
+    right = problem.layout.weights_shape(problem.shape)[:-1]
+    column = array.shape == (right[-1], 1) and math.prod(right) == right[-1]
+    return array.reshape(right) if column else array
 
 
 def _exactly_made(problem: Problem) -> Problem:

@@ -153,10 +153,18 @@ def narrowest(values: npt.NDArray[Any], given: Precision, *, least: int | None =
 
 @dataclass(frozen=True)
 class Digits:
-    """Half a unit of the last digit printed: absolute, or relative to the number."""
+    """Half a unit of the last digit printed: absolute, or relative to the number.
+
+    Attributes
+    ----------
+    absolute, relative : float
+    significant : int
+        The most significant digits that a number has; 17 where nothing was lost.
+    """
 
     absolute: float = 0.0
     relative: float = 0.0
+    significant: int = 17
 
 
 def printed_digits(values: npt.NDArray[np.float64]) -> Digits:
@@ -168,11 +176,11 @@ def printed_digits(values: npt.NDArray[np.float64]) -> Digits:
     Examples
     --------
     >>> printed_digits(np.array([0.7311, 0.2689]))
-    Digits(absolute=5e-05, relative=0.0)
+    Digits(absolute=5e-05, relative=0.0, significant=4)
     >>> printed_digits(np.array([7.311e-01, 2.689e-05]))
-    Digits(absolute=0.0, relative=0.0005)
+    Digits(absolute=0.0, relative=0.0005, significant=4)
     >>> printed_digits(np.array([1 / 3, 2 / 3]))
-    Digits(absolute=0.0, relative=0.0)
+    Digits(absolute=0.0, relative=0.0, significant=17)
     """
     flat = values.reshape(-1)
     some = flat[:: max(1, flat.size // _SAMPLE)]
@@ -183,13 +191,13 @@ def printed_digits(values: npt.NDArray[np.float64]) -> Digits:
         return Digits()
     relative = float(f"5e-{significant}") if significant >= _LEAST else 0.0
     if all_significant > all_decimals and relative:
-        return Digits(relative=relative)
+        return Digits(relative=relative, significant=significant)
     telling = sum((number * 8) % 1 != 0 for number in some.tolist() if math.isfinite(number))
     if decimals < _LEAST and telling < _ENOUGH.get(decimals, math.inf):
-        return Digits()
+        return Digits(significant=significant)
     # Numbers below 1 that are all of one decade fit both.
     either = all_significant == all_decimals and significant < decimals
-    return Digits(float(f"5e-{decimals + 1}"), relative if either else 0.0)
+    return Digits(float(f"5e-{decimals + 1}"), relative if either else 0.0, significant)
 
 
 def _longest(counts: list[int]) -> tuple[int, int]:

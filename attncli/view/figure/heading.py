@@ -37,7 +37,8 @@ def title_lines(picture: Picture, room: float, size: float, measure: Measure) ->
     measure : callable
         Width and height in inches of a text at a size in points.
     """
-    return _wrapped(picture.title or _TITLES[picture.what], room, size, measure)
+    title = _TITLES[picture.what] if picture.title is None else picture.title
+    return _wrapped(title, room, size, measure) if title else ()
 
 
 def note_lines(picture: Picture, room: float, size: float, measure: Measure) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def minus_picture(
             f"{first.name} and {second.name} have the shapes {shape_text(minuend.shape)} and "
             f"{shape_text(subtrahend.shape)}: expected weights of the same shape"
         )
-    title = wish.title or "Attention weights: difference"
+    title = "Attention weights: difference" if wish.title is None else wish.title
     labels = first.query_labels, first.key_labels
     return _difference_of(np.subtract(minuend, subtrahend), wish, title, *labels)
 

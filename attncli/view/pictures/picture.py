@@ -92,10 +92,11 @@ class Picture:
         """Return the number of each cell of a panel, with digits after the point that show it.
 
         On a logarithmic scale, and if nearly all would read 0, the digits are significant
-        ones.
+        ones; whoever asks for none gets whole numbers.
         """
         largest = max(float(np.abs(panel.values).max()) for panel in self.panels)
-        significant = self.log or 0 < largest < _FEW_UNITS * 10.0**-digits
+        few = digits > 0 and 0 < largest < _FEW_UNITS * 10.0**-digits
+        significant = self.log or few
         return cell_texts(panel, digits, significant=significant)
 
     @property

@@ -35,6 +35,8 @@ _SLIGHTLY_NEGATIVE = -1e-6
 _BESIDE = 0.06
 # Weights six decades below the largest count as nothing on a log scale.
 _LOG_SPAN = 1e-6
+# Numbers with so many digits before the point have room for digits behind it, or for none.
+_WHOLE_DIGITS, _MOST_WHOLE_DIGITS = 5, 7
 
 
 @dataclass(frozen=True)
@@ -225,26 +227,14 @@ def _log_values(picture: Picture) -> list[float]:
     return powers if len(powers) >= 2 else [picture.vmin, picture.vmax]
 
 
-def number_text(value: float, digits: int | None = None) -> str:
-    """Return a number with a true minus sign and without a negative zero.
-
-    Parameters
-    ----------
-    value : float
-    digits : int, optional
-        Digits after the point; three significant ones unless given.
-    """
-    text = f"{value:.3g}" if digits is None else f"{value:.{digits}f}"
-    # In a small cell, a few digits of a huge number say more than all of them.
-    if digits is not None and len(text) > digits + 6:
-        text = f"{value:.2g}"
-    if float(text) == 0:
-        text = text.lstrip("-")
-    return text.replace("-", "−")
+def number_text(value: float) -> str:
+    """Return a number of three significant digits, with a true minus sign."""
+    return _signed(f"{value:.3g}")
 
 
-def _significant(value: float, digits: int) -> str:
-    return f"{value:.{max(1, digits)}g}".replace("-", "−")
+def _signed(text: str) -> str:
+    """Return a number with a true minus sign and without a negative zero."""
+    return (text.lstrip("-") if float(text) == 0 else text).replace("-", "−")
 
 
 def cell_texts(panel: Panel, digits: int, *, significant: bool = False) -> list[list[str]]:
@@ -254,13 +244,22 @@ def cell_texts(panel: Panel, digits: int, *, significant: bool = False) -> list[
     ----------
     panel : Panel
     digits : int
-        Digits after the point.
+        Digits after the point: none of numbers so large that there is no room for them.
     significant : bool
         Significant digits instead, as `Picture.texts` asks for.
     """
-    say = _significant if significant else number_text
+    form = f".{max(1, digits)}g" if significant else _form(panel, digits)
     rows = zip(panel.values.tolist(), panel.hidden.tolist(), strict=True)
     return [
-        ["" if hidden else say(value, digits) for value, hidden in zip(values, mask, strict=True)]
-        for values, mask in rows
+        ["" if hidden else _signed(f"{value:{form}}") for value, hidden in zip(*row, strict=True)]
+        for row in rows
     ]
+
+
+def _form(panel: Panel, digits: int) -> str:
+    """Return the form of all cells: a few digits of huge numbers say more than all of them."""
+    largest = np.abs(panel.values[~panel.hidden]).max(initial=0.0)
+    whole = len(f"{largest:.0f}")
+    if whole <= _WHOLE_DIGITS:
+        return f".{digits}f"
+    return ".0f" if whole <= _MOST_WHOLE_DIGITS else ".2g"
