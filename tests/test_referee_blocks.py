@@ -17,7 +17,17 @@ def inputs(seed, keys=KEYS, dtype="float32"):
 
 
 def kernel(
-    q, k, v, size, *, rescale_context=True, rescale_total=True, own=False, divide=False, last=False
+    q,
+    k,
+    v,
+    size,
+    *,
+    rescale_context=True,
+    rescale_total=True,
+    own=False,
+    divide=False,
+    last=False,
+    inverse=False,
 ):
     """Return context and lse of one query after the other, one block of keys after the other."""
     q, k, v = (array.astype(np.float64) for array in (q, k, v))
@@ -29,7 +39,8 @@ def kernel(
             scores = k[b, h, part] @ q[b, h, i] / np.sqrt(q.shape[3])
             higher = max(top, scores.max())
             powers = np.exp(scores - (scores.max() if own else higher))
-            factor = np.exp(top - higher)
+            # Before the first block there is nothing to be rescaled.
+            factor = np.exp(higher - top if inverse and start else top - higher)
             total = 0 if last else total * (factor if rescale_total else 1)
             total += powers.sum()
             added = added * (factor if rescale_context else 1) + powers @ v[b, h, part]
@@ -74,6 +85,23 @@ def test_maxima_and_denominators_of_an_online_softmax(name, mistake, size):
     q, k, v = inputs(size, keys=4 * size + 3 if size > 4 else 30)
     context, _ = kernel(q, k, v, size, **{mistake: True})
     assert f"online_{name}_{size}" in named(ask((q, k, v), context))
+
+
+@pytest.mark.parametrize("size", [4, 8, 64])
+@pytest.mark.parametrize(
+    ("name", "mistake"),
+    [
+        (
+            "own_maxima_not_rescaled",
+            {"own": True, "rescale_context": False, "rescale_total": False},
+        ),
+        ("rescaled_inversely", {"inverse": True}),
+    ],
+)
+def test_blocks_that_are_rescaled_wrongly(name, mistake, size):
+    q, k, v = inputs(size, keys=4 * size + 3 if size > 4 else 30)
+    context, _ = kernel(q, k, v, size, **mistake)
+    assert named(ask((q, k, v), context)) == {f"online_{name}_{size}"}
 
 
 @pytest.mark.parametrize("size", [1, 4])
@@ -138,5 +166,8 @@ def test_every_size_has_its_names():
     sized = {kind.format(size) for kind in kinds for size in SIZES}
     online = [f"online_{what}_stale_{{}}" for what in ("sums", "context", "denominator")]
     online += ["online_own_maxima_{}", "online_divided_each_time_{}", "online_last_denominator_{}"]
+    online += ["online_own_maxima_not_rescaled_{}", "online_rescaled_inversely_{}"]
     sized |= {kind.format(size) for kind in online for size in ONLINE_SIZES}
+    # A key beside its own maximum is 1: there is nothing to tell.
+    sized -= {"online_own_maxima_not_rescaled_1"}
     assert names == sized | {"last_key_lost", "first_key_lost"}

@@ -138,6 +138,16 @@ def test_other_encodings_of_positions(seed, name):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_positions_of_batch_entries_instead_of_tokens(seed):
+    """``x + pe[:x.size(0)]`` with a table for (L, B, W), and the batch first."""
+    x, given = layer(seed)
+    moved = x + POSITIONS[: len(x), None]
+    wrong = attend(*(linear(moved, given, n) for n in "qkv"))
+    report = judge(wrong, x, given, positions="sinusoidal")
+    assert named(report) == {"positions_along_the_batch"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_positions_that_nobody_asked_for(seed):
     x, given = layer(seed)
     report = judge(attend(*(linear(x + POSITIONS, given, n) for n in "qkv")), x, given)

@@ -186,6 +186,12 @@ def test_unscaled_in_half_and_stored_as_float32():
     assert named(ask((q, k, v), half)) == {"unscaled"}
 
 
+def beside_maxima(scores):
+    """Return the sums of exponentials, sinks included, beside the largest score of each row."""
+    top = scores.max(-1, keepdims=True)
+    return np.exp(scores - top).sum(-1) + np.exp(SINKS - top[..., 0])
+
+
 SINKS = np.array([0.5, 1.5, -0.7, 2.5])[:, None]
 
 
@@ -202,6 +208,12 @@ SINKS = np.array([0.5, 1.5, -0.7, 2.5])[:, None]
         ),
         ("lse_not_logarithm", lambda s: np.exp(s).sum(-1) + np.exp(SINKS)),
         ("lse_negative", lambda s: -np.log(np.exp(s).sum(-1) + np.exp(SINKS))),
+        ("lse_base_10", lambda s: np.log10(np.exp(s).sum(-1) + np.exp(SINKS))),
+        ("lse_maximum_in_base_2", lambda s: s.max(-1) / np.log(2) + np.log(beside_maxima(s))),
+        ("lse_sum_in_base_2", lambda s: s.max(-1) + np.log2(beside_maxima(s))),
+        ("lse_sum_subtracted", lambda s: s.max(-1) - np.log(beside_maxima(s))),
+        ("lse_sum_not_logarithm", lambda s: s.max(-1) + beside_maxima(s)),
+        ("lse_maximum_unscaled", lambda s: s.max(-1) * np.sqrt(8) + np.log(beside_maxima(s))),
     ],
 )
 def test_lse(seed, name, wrong):

@@ -126,8 +126,28 @@ def test_what_an_explanation_does_not_explain_is_told():
     (explanation,) = report.diagnosis.explanations
     assert explanation.name == "unscaled"
     assert explanation.fails_at.startswith("batch 1, head 2, queries ")
-    assert f"it does not explain everything: it fails at {explanation.fails_at}" in str(report)
+    words = f"it does not explain everything: it fails at {explanation.fails_at}, for example"
+    assert words in str(report)
     assert "diagnosis: some of the numbers are explained" in str(report)
+
+
+def test_what_is_true_of_some_heads_alone_is_not_the_end_of_the_search():
+    """Of tiled heads the first one reads the right keys: there the other mistake is alone."""
+    q, k, v = draw(0, (1, 32, 16, 8), (1, 8, 200, 8), (1, 8, 200, 8))
+    tiled = [np.tile(array, (1, 4, 1, 1)) for array in (k, v)]
+    report = ask((q, k, v), plain(q, *tiled, scale=1))
+    assert report.diagnosis.scope == "slices"
+    assert named(report) == {"heads_tiled+unscaled"}
+
+
+def test_what_is_true_of_some_rows_alone_is_not_the_end_of_the_search():
+    """A window that is rounded to blocks: only some of the rows see more than they should."""
+    q, k, v = draw(0, *[(1, 4, 256, 16)] * 3)
+    i, j = np.arange(256)[:, None], np.arange(256)
+    block = (j <= i) & (j >= (i - 99) // 32 * 32)
+    report = ask((q, k, v), plain(q, k, v, block), causal=True, window=(99, 0))
+    assert named(report) == {"another_mask"}
+    assert "query 100 sees keys 0 to 100, not keys 1 to 100" in str(report)
 
 
 def test_slices_know_where_they_start():

@@ -47,6 +47,7 @@ def test_parts_that_are_merged_by_their_lse_are_right(parts):
                 (contexts * np.exp(sums / np.log(2))).sum(0) / np.exp(sums / np.log(2)).sum(0)
             ),
         ),
+        ("merged_undivided", lambda contexts, sums: (contexts * np.exp(sums - sums.max(0))).sum(0)),
         ("first_kept", lambda contexts, _: contexts[0]),
         ("last_kept", lambda contexts, _: contexts[-1]),
     ],
@@ -55,6 +56,50 @@ def test_parts_that_are_put_together_wrongly(seed, parts, name, merge):
     q, k, v = inputs(seed, keys=56)
     wrong = merge(*parts_of(q, k, v, parts))
     assert named(ask((q, k, v), wrong)) == {f"splits_of_{parts}_{name}"}
+
+
+def in_turn(contexts, _):
+    mean = contexts[0]
+    for context in contexts[1:]:
+        mean = (mean + context) / 2
+    return mean
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("parts", [3, 4, 8])
+@pytest.mark.parametrize(
+    ("name", "merge"),
+    [
+        ("averaged_in_turn", in_turn),
+        (
+            "first_lost",
+            lambda contexts, sums: (contexts * np.exp(sums))[1:].sum(0) / np.exp(sums)[1:].sum(0),
+        ),
+        (
+            "last_lost",
+            lambda contexts, sums: (contexts * np.exp(sums))[:-1].sum(0) / np.exp(sums)[:-1].sum(0),
+        ),
+    ],
+)
+def test_three_parts_and_more_that_are_put_together_wrongly(seed, parts, name, merge):
+    # Parts of 20, 15 and 7 keys, the last one shorter: blocks of 8 or 16 have names of their own.
+    q, k, v = inputs(seed, keys=58 if parts < 8 else 53)
+    wrong = merge(*parts_of(q, k, v, parts))
+    assert named(ask((q, k, v), wrong)) == {f"splits_of_{parts}_{name}"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("parts", PARTS)
+def test_parts_that_are_merged_by_their_largest_scores(seed, parts):
+    q, k, v = inputs(seed, keys=56)
+    contexts, _ = parts_of(q, k, v, parts)
+    scores = q.astype("f8") @ k.swapaxes(-1, -2) / 4
+    cuts = range(-(-56 // parts), 56, -(-56 // parts))
+    tops = [part.max(-1, keepdims=True) for part in np.split(scores, cuts, -1)]
+    shares = np.exp(tops) / np.exp(tops).sum(0)
+    assert named(ask((q, k, v), (contexts * shares).sum(0))) == {
+        f"splits_of_{parts}_merged_by_maxima"
+    }
 
 
 @pytest.mark.parametrize("size", [8, 16])

@@ -171,6 +171,7 @@ class Cases:
         self._known: dict[frozenset[Need], tuple[Case, ...]] = {}
         self._slices: dict[Part, Case] = {}
         self._probes: dict[frozenset[Need], Case | None] = {}
+        self._rows: list[Row] = []
         self._limit = max(question.precisions.values(), key=lambda p: p.eps).largest
 
     @property
@@ -217,18 +218,19 @@ class Cases:
         return [self._slices[part] for part in parts]
 
     def elsewhere(self, needs: frozenset[Need]) -> Iterator[Case]:
-        """Yield a few more slices of a large problem, spread evenly over it."""
+        """Yield more slices of a large problem: those included, and a few spread evenly over it."""
         if not self.sliced or not self._cuts(needs):
             return
         shape = self._question.problem.shape[:3]
-        rows = sorted({round(place) for place in np.linspace(0, math.prod(shape) - 1, _ELSEWHERE)})
-        places = (np.unravel_index(row, shape) for row in rows)
-        parts = dict.fromkeys(self._part(needs, (int(b), int(h), int(i))) for b, h, i in places)
-        tried = self._wrong_parts(needs)
+        flat = sorted({round(place) for place in np.linspace(0, math.prod(shape) - 1, _ELSEWHERE)})
+        places = (np.unravel_index(row, shape) for row in flat)
+        spread = [(int(b), int(h), int(i)) for b, h, i in places]
+        tried = {self._part(needs, row) for row in self._anchors()}
+        parts = dict.fromkeys(self._part(needs, row) for row in (*self._rows, *spread))
         yield from (self._slice(*part) for part in parts if part not in tried)
 
     def _wrong_parts(self, needs: frozenset[Need]) -> dict[Part, None]:
-        return dict.fromkeys(self._part(needs, row) for row in self._anchors())
+        return dict.fromkeys(self._part(needs, row) for row in (*self._anchors(), *self._rows))
 
     def _whole(self) -> list[Case]:
         problem = self._question.problem
@@ -289,12 +291,31 @@ class Cases:
             projected=_arguments(self._question.problem.made_from),
         )
 
+    def include(self, case: Case) -> None:
+        """Try what comes on a row of another part of the problem, too: the worst one there."""
+        batch, head, rows = case.recipe.part
+        counts = self._counts()
+        there = np.zeros(counts.shape, np.bool_)
+        there[
+            slice(None) if batch is None else batch,
+            slice(None) if head is None else min(head, counts.shape[1] - 1),
+            slice(None) if rows is None else slice(*rows),
+        ] = True
+        row = _row(counts, int(np.argmax(np.where(there, counts, -1))))
+        if row not in self._rows:
+            self._rows.append(row)
+            self._known.clear()
+
+    def _counts(self) -> npt.NDArray[np.intp]:
+        """Return how many numbers of each row are wrong, (B, H, L)."""
+        counts: Any = sum(wrong.sum(axis=-1) for wrong in self._question.wrong.values())
+        return np.asarray(counts)
+
     def _anchors(self) -> list[Row]:
         """Return the first wrong row and the one with most wrong elements."""
-        counts: Any = sum(wrong.sum(axis=-1) for wrong in self._question.wrong.values())
+        counts = self._counts()
         first, most = int(np.argmax(counts > 0)), int(np.argmax(counts))
-        rows = [np.unravel_index(flat, counts.shape) for flat in (first, most)]
-        return [(int(b), int(h), int(i)) for b, h, i in rows]
+        return [_row(counts, first), _row(counts, most)]
 
     def _part(self, needs: frozenset[Need], row: Row, cells: int = _SMALL_CELLS) -> Part:
         batches, heads, queries, keys = self._question.problem.shape
@@ -308,6 +329,11 @@ class Cases:
             return batch, head, None
         start = row[2] // count * count
         return batch, head, (start, min(start + count, queries))
+
+
+def _row(counts: npt.NDArray[np.intp], flat: int) -> Row:
+    batch, head, query = np.unravel_index(flat, counts.shape)
+    return int(batch), int(head), int(query)
 
 
 def _arguments(projected: Projected | None) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from attncli.referee.registry import CONVENTIONS, FITTED, SHOWN
 from attncli.referee.report import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from attncli.referee.recipe import Recipe
 
@@ -115,21 +115,22 @@ class Search:
         return Searched(causes, self.tried, self.complete)
 
     def _causes(self, *, pairs: bool) -> tuple[Cause, ...]:
-        """Return the best causes; those next to them where these fail elsewhere in the problem."""
-        found = self._explained(pairs=pairs)
+        """Return the best causes; the next ones where these fail elsewhere in the problem."""
         first: tuple[Cause, ...] = ()
-        while best := _best(found):
-            causes = tuple(self._cause(*item) for item in best)
-            whole = tuple(cause for cause in causes if not cause.fails_at)
-            # Where the time is over, nobody has looked elsewhere: then the best one counts.
-            if whole and (not first or time.monotonic() <= self.deadline):
-                return whole
-            first = first or causes
-            found = [item for item in found if item not in best]
+        for found in self._explained(pairs=pairs):
+            rest = found
+            while best := _best(rest):
+                causes = tuple(self._cause(*item) for item in best)
+                whole = tuple(cause for cause in causes if not cause.fails_at)
+                # Where the time is over, nobody has looked elsewhere: then the best one counts.
+                if whole and (not first or time.monotonic() <= self.deadline):
+                    return whole
+                first = first or causes
+                rest = [item for item in rest if item not in best]
         return first
 
-    def _explained(self, *, pairs: bool) -> list[tuple[Fit, Group]]:
-        """Return the groups of the first kind that explains anything, and how well each does."""
+    def _explained(self, *, pairs: bool) -> Iterator[list[tuple[Fit, Group]]]:
+        """Yield the groups of each kind that explain anything, and how well each does."""
         conventions = self._sensible()
         singles = sorted(
             ((convention,) for convention in conventions),
@@ -141,11 +142,14 @@ class Search:
         # Before the slow ones: the time may not suffice for all of them on a large problem.
         fitted = [] if soon else self._fitted()
         one = soon + self._explain(singles[len(quick) :], _BITS_FOR_ONE)
-        if one:
-            return one
+        yield one
+        # What was found so far is not true everywhere, or there is nothing.
+        if soon:
+            fitted = self._fitted()
         shown = [] if fitted else self._shown()
-        tried = self._pairs(conventions, like_a_scale=bool(fitted)) if pairs else []
-        return self._explain(tried, _BITS_FOR_TWO) or fitted or shown
+        tried = self._pairs(conventions, like_a_scale=bool(fitted) and not one) if pairs else []
+        yield self._explain(tried, _BITS_FOR_TWO)
+        yield fitted or shown
 
     def _fitted(self) -> list[tuple[Fit, Group]]:
         """Explain by what can be read off the numbers: a scale, counts, places of any kind."""
@@ -284,12 +288,16 @@ class Search:
         )
 
     def _fails_at(self, group: Group) -> str:
-        """Return a part of a large problem that the group does not explain, if one is found."""
+        """Return a part of a large problem that the group does not explain, if one is found.
+
+        From then on all others are tried there, too.
+        """
         for case in self.cases.elsewhere(needs_of(group)):
             if time.monotonic() > self.deadline or not case.evaluable:
                 break
             recipe = follow(case, group)
             if recipe is not None and not agrees(self._question, case, recipe):
+                self.cases.include(case)
                 return case.place
         return ""
 

@@ -33,6 +33,7 @@ __all__ = [
     "INPUTS",
     "KEY_PROJECTION",
     "KEY_SOURCE",
+    "LOST_AXES",
     "LSE",
     "MASK",
     "NUMBER_OF_HEADS",
@@ -175,6 +176,8 @@ BLIND_ROWS = Topic()
 
 # The softmax, and what follows it.
 SOFTMAX = Topic()
+# On square matrices alone, which take long where they are large.
+LOST_AXES = Topic(part_of=SOFTMAX, alone=True)
 SOFTMAX_BASE = Topic(like_a_scale=True)
 SINKS = Topic()
 ONLINE_SOFTMAX = Topic(alone=True)

@@ -200,7 +200,7 @@ def _explanation_lines(explanation: Cause) -> Iterator[str]:
         which = _reproduced(explanation)
         yield f"    to reproduce {which} with attncli: {'; '.join(explanation.options)}"
     if explanation.fails_at:
-        yield f"    it does not explain everything: it fails at {explanation.fails_at}"
+        yield f"    it does not explain everything: it fails at {explanation.fails_at}, for example"
     left = f"    remaining error in {', '.join(explanation.outputs)}: {explanation.error:.3g}"
     yield left + (", by rounding" if explanation.conventions[-1].name in _ROUNDED else "")
 

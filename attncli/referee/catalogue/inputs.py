@@ -56,6 +56,31 @@ def _copied(target: str, source: str) -> Apply:
     return apply
 
 
+def _reshaped(recipe: Recipe) -> Recipe | None:
+    """Take the numbers of each key matrix (S, D) row by row for those of (D, S)."""
+    key = recipe.problem.key
+    *lead, keys, width = key.shape
+    if keys == 1 or width == 1 or recipe.problem.rope is not None:
+        return None
+    return vary(recipe, key=key.reshape(*lead, width, keys).swapaxes(-1, -2))
+
+
+def _unwritten(*names: str) -> Apply:
+    """Make an `apply` that has zeros in the last slot of the cache."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        if problem.value is None or problem.shape[3] == 1 or "kv_lengths" in recipe.rules:
+            return None
+        made = {}
+        for name in names:
+            made[name] = getattr(problem, name).copy()
+            made[name][:, :, -1] = 0
+        return vary(recipe, **made)
+
+    return apply
+
+
 def _in_the_order(letters: str) -> Callable[[Problem], str]:
     """Return how three files are given in another order; embeddings have no such files."""
     words = f"give query, key and value in the order {letters}"
@@ -91,6 +116,30 @@ INPUTS = (
         apply=_exchanged("query", "value"),
         option=_in_the_order("V K Q"),
         needs=frozenset({"rows"}),
+    ),
+    Convention(
+        name="key_reshaped",
+        topic=topics.INPUTS,
+        meaning="the keys (S, D) are reshaped to (D, S), not transposed",
+        fix="transpose the last two axes: key.swapaxes(-1, -2), key.transpose(-2, -1)",
+        shows="more than one key",
+        apply=_reshaped,
+    ),
+    *(
+        Convention(
+            name=f"last_{name}_unwritten",
+            topic=topics.INPUTS,
+            meaning=f"{words} of the last token {are} zero, as in a cache that is not yet written",
+            fix="write the cache before it is read",
+            shows="almost any input",
+            apply=_unwritten(*names),
+            variant_of=("last_key_lost",),
+        )
+        for name, words, are, names in (
+            ("slot", "key and value", "are", ("key", "value")),
+            ("key", "the key", "is", ("key",)),
+            ("value", "the value", "is", ("value",)),
+        )
     ),
     *(
         Convention(

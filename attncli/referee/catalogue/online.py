@@ -73,6 +73,30 @@ def _own_maxima(block: int) -> Apply:
     return _of_blocks(block, softmax)
 
 
+def _never_rescaled(block: int) -> Apply:
+    """Make an `apply` that adds up blocks, each beside its own maximum."""
+
+    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
+        run = _running(scores, block)
+        shares = _exponentials(scores, run.own)
+        sum_ = shares.sum(-1, keepdims=True) + _sink(recipe, run.last)
+        return shares / np.where(sum_ == 0, 1, sum_), (np.log(sum_) + run.last)[..., 0]
+
+    return _of_blocks(block, softmax)
+
+
+def _rescaled_inversely(block: int) -> Apply:
+    """Make an `apply` that multiplies with exp(new maximum − old maximum)."""
+
+    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
+        run = _running(scores, block)
+        shares = _exponentials(scores, run.then) * _exponentials(run.last, run.then)
+        sum_ = shares.sum(-1, keepdims=True) + _sink(recipe, run.last)
+        return shares / np.where(sum_ == 0, 1, sum_), (np.log(sum_) + run.last)[..., 0]
+
+    return _of_blocks(block, softmax)
+
+
 def _divided_each_time(block: int) -> Apply:
     """Make an `apply` that divides the sum of the values after each block."""
 
@@ -148,6 +172,20 @@ _MISTAKES: tuple[tuple[str, str, Callable[[int], Apply], str, str], ...] = (
         "rows whose largest scores fall from one {block} to another",
     ),
     (
+        "own_maxima_not_rescaled",
+        "each {block} is exponentiated beside its own maximum, and added without being rescaled",
+        _never_rescaled,
+        _RESCALE,
+        "rows whose largest scores differ from one {block} to another",
+    ),
+    (
+        "rescaled_inversely",
+        "what was added up before is multiplied with exp(new maximum − old maximum)",
+        _rescaled_inversely,
+        _RESCALE,
+        _LARGEST,
+    ),
+    (
         "divided_each_time",
         "the sum of the values is divided by the denominator after each {block}",
         _divided_each_time,
@@ -174,4 +212,6 @@ ONLINE = tuple(
     )
     for size, block in ((1, "key"), *((n, f"block of {n} keys") for n in (4, *SIZES)))
     for name, meaning, make, fix, shows in _MISTAKES
+    # A single key beside itself has the exponential 1, whatever its score.
+    if (name, size) != ("own_maxima_not_rescaled", 1)
 )

@@ -42,6 +42,24 @@ def _without_maximum(_: Recipe, outputs: Outputs) -> Array:
     return outputs["lse"] - np.where(np.isneginf(top), 0, top)
 
 
+def _put_together(join: Callable[[Array, Array], Array]) -> Apply:
+    """Make an `apply` whose lse is made of the largest score and ln Σ exp(score − largest)."""
+
+    def lse(_: Recipe, outputs: Outputs) -> Array:
+        top = outputs["scores"].max(-1, keepdims=True)
+        top = np.where(np.isneginf(top), 0, top)
+        return join(top, outputs["lse"] - top)
+
+    return _lse_as(lse)
+
+
+def _with_the_unscaled_maximum(recipe: Recipe) -> Recipe | None:
+    scale = recipe.problem.scale
+    if scale in (0, 1):
+        return None
+    return _put_together(lambda top, rest: top / scale + rest)(recipe)
+
+
 _lse = partial(
     Convention,
     topic=topics.LSE,
@@ -84,6 +102,42 @@ LSE = (
         "lse_is_maximum",
         "the file holds the largest score of each row, without the logarithm of the sum",
         _lse_as(lambda _, outputs: outputs["scores"].max(-1, keepdims=True)),
+    ),
+    *(
+        _lse(f"lse_{name}", meaning, _put_together(join))
+        for name, meaning, join in (
+            (
+                "maximum_in_base_2",
+                "the row's maximum is in units of base 2, the logarithm of the sum is not",
+                lambda top, rest: top / math.log(2.0) + rest,
+            ),
+            (
+                "sum_in_base_2",
+                "the logarithm of the sum is to base 2, the row's maximum is not",
+                lambda top, rest: top + rest / math.log(2.0),
+            ),
+            (
+                "sum_subtracted",
+                "the logarithm of the sum is subtracted from the row's maximum",
+                lambda top, rest: top - rest,
+            ),
+            (
+                "sum_not_logarithm",
+                "the sum is added to the row's maximum, not its logarithm",
+                lambda top, rest: top + np.exp(rest),
+            ),
+            (
+                "base_10",
+                "the lse is a logarithm to base 10",
+                lambda top, rest: (top + rest) / math.log(10.0),
+            ),
+        )
+    ),
+    _lse(
+        "lse_maximum_unscaled",
+        "the row's maximum that is added to the lse is that of the scores before the scale",
+        _with_the_unscaled_maximum,
+        shows="a scale other than 1",
     ),
     _lse(
         "lse_negative",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,6 +74,18 @@ def _twice(x: Array) -> Array:
     return x + 2 * sinusoidal(*x.shape[-2:])
 
 
+def _of_entries(x: Array) -> Array:
+    """Add row b to every token of batch entry b, as a table for (L, B, W) does to (B, L, W)."""
+    return x + sinusoidal(len(x), x.shape[-1])[:, None]
+
+
+def _along_the_batch(given: Given) -> Given | None:
+    # Where there is one entry, each token gets the first row.
+    if any(given[name].ndim != 3 for name in SOURCES & set(given)):
+        return None
+    return _exchanged_for(_of_entries, given)
+
+
 def _embeddings_scaled(x: Array) -> Array:
     length, width = x.shape[-2:]
     scaled: Array = x * np.sqrt(width)
@@ -80,13 +93,14 @@ def _embeddings_scaled(x: Array) -> Array:
 
 
 def _placed(place: Callable[[Array], Array]) -> Apply:
-    def change(given: Given) -> Given | None:
-        if "positions" not in given:
-            return None
-        rest = {name: value for name, value in given.items() if name != "positions"}
-        return rest | {n: place(widen(given[n], np.float64)) for n in SOURCES & set(given)}
+    return made_again(partial(_exchanged_for, place))
 
-    return made_again(change)
+
+def _exchanged_for(place: Callable[[Array], Array], given: Given) -> Given | None:
+    if "positions" not in given:
+        return None
+    rest = {name: value for name, value in given.items() if name != "positions"}
+    return rest | {n: place(widen(given[n], np.float64)) for n in SOURCES & set(given)}
 
 
 def _asked_for(given: Given) -> Given | None:
@@ -127,6 +141,13 @@ POSITIONS = (
         "embeddings_scaled",
         "the embeddings are multiplied by √W before positions are added",
         _embeddings_scaled,
+    ),
+    of_embeddings(
+        "positions_along_the_batch",
+        topics.POSITIONS,
+        "each token gets the positional encoding of its batch entry's number, not of its own",
+        "add the encoding along the tokens: a table for (L, B, W) does not fit (B, L, W)",
+        made_again(_along_the_batch),
     ),
     of_embeddings(
         "positions_unasked",

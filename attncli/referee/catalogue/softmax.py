@@ -97,6 +97,41 @@ def _over_all(recipe: Recipe, scores: Array) -> Result:
     return _divided(powers, total), softmax_over(recipe, scores)[1]
 
 
+def _broadcast(shift: Callable[[Array], Array], *, total: bool) -> Apply:
+    """Make an `apply` in which a vector of one number a row is spread over the rows.
+
+    Parameters
+    ----------
+    shift : callable
+        The largest score of each row (..., L, 1) in, what is subtracted out.
+    total : bool
+        The sums of the exponentials lost their axis, too.
+    """
+
+    def softmax(recipe: Recipe, scores: Array) -> Result:
+        top = scores.max(-1, keepdims=True)
+        powers = np.exp(scores - shift(np.where(np.isneginf(top), 0, top)))
+        sums = powers.sum(-1, keepdims=True)
+        weights = _divided(powers, _spread(sums) if total else sums)
+        return weights, softmax_over(recipe, scores)[1]
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        _, _, queries, keys = recipe.problem.shape
+        square = queries == keys > 1 and recipe.problem.sinks is None
+        return replace(recipe, softmax=softmax) if square else None
+
+    return apply
+
+
+def _spread(column: Array) -> Array:
+    return column.swapaxes(-1, -2)
+
+
+def _logarithms(recipe: Recipe, scores: Array) -> Result:
+    lse = softmax_over(recipe, scores)[1]
+    return np.where(np.isneginf(scores), 0, scores - lse[..., None]), lse
+
+
 def _by_their_sum(recipe: Recipe, scores: Array) -> Result:
     seen = np.where(np.isneginf(scores), 0, scores)
     return _divided(seen, seen.sum(-1, keepdims=True)), softmax_over(recipe, scores)[1]
@@ -245,6 +280,41 @@ SOFTMAX = (
         "the exponentials of the scores are used as weights, not divided by their sum",
         _softmax_as(_exponentials),
         fix="divide the exponentials of a row by their sum",
+    ),
+    *(
+        _softmax(
+            f"{name}_of_other_rows",
+            f"{what} as a vector without the axis that it was taken over, so that column j gets "
+            "that of row j",
+            _broadcast(shift, total=total),
+            topic=topics.LOST_AXES,
+            fix="keep the axis: max(axis=-1, keepdims=True), sum(axis=-1, keepdims=True)",
+            shows="as many queries as keys",
+            needs=frozenset({"rows"}),
+        )
+        for name, what, shift, total in (
+            ("denominators", "the exponentials are divided by their sums", np.zeros_like, True),
+            (
+                "denominators_beside_maxima",
+                "the exponentials, taken beside the maxima, are divided by their sums",
+                np.asarray,
+                True,
+            ),
+            ("maxima", "the maxima are subtracted", _spread, False),
+            (
+                "maxima_and_denominators",
+                "the maxima are subtracted, and the exponentials divided by their sums,",
+                _spread,
+                True,
+            ),
+        )
+    ),
+    _softmax(
+        "log_softmax",
+        "the weights are the logarithms of a softmax",
+        _softmax_as(_logarithms),
+        fix="use softmax, not log_softmax",
+        variant_of=("weights_are_logarithms",),
     ),
     _softmax(
         "scores_divided_by_their_sum",

@@ -21,28 +21,33 @@ if TYPE_CHECKING:
 __all__ = ["SPLITS"]
 
 Array = npt.NDArray[Any]
-Share = Callable[[Array], Array]
+# Each part's lse and largest score (..., parts) in, by what its weights are multiplied out.
+Share = Callable[[Array, Array], Array]
 _PARTS = (2, 3, 4, 8)
+Gone = Callable[[int, list[int]], set[int]]
 # Keys in, where they are cut.
 Cuts = Callable[[int], list[int]]
 
 
-def _merged(cuts: Cuts, share: Share, *, kept: bool) -> Apply:
+def _merged(cuts: Cuts, share: Share, *, least: int, gone: Gone | None) -> Apply:
     """Make an `apply` in which each part has a softmax of its own.
 
     Parameters
     ----------
     cuts : callable
     share : callable
-        The lse of each part (..., parts) in, by what its weights are multiplied out.
-    kept : bool
-        One part is kept as it is.
+    least : int
+        So many parts there have to be.
+    gone : callable, optional
+        The number of keys and where they are cut in, how many keys are left out, or would be
+        if the last part were whole.
     """
 
     def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
         pieces = np.array_split(scores, cuts(scores.shape[-1]), axis=-1)
         made = [softmax_over(recipe, piece) for piece in pieces]
-        shares = share(np.stack([lse for _, lse in made], axis=-1))
+        tops = np.stack([piece.max(-1) for piece in pieces], axis=-1)
+        shares = share(np.stack([lse for _, lse in made], axis=-1), tops)
         weights = [w * shares[..., n, None] for n, (w, _) in enumerate(made)]
         return np.concatenate(weights, axis=-1), softmax_over(recipe, scores)[1]
 
@@ -50,10 +55,10 @@ def _merged(cuts: Cuts, share: Share, *, kept: bool) -> Apply:
         # A sink would have to be counted in one of the parts.
         keys = recipe.problem.shape[3]
         places = cuts(keys)
-        if not places or recipe.problem.sinks is not None:
+        if len(places) < least - 1 or recipe.problem.sinks is not None:
             return None
-        # A lost block of a usual size has a name of its own.
-        if kept and (keys - places[0] in SIZES or places[-1] in SIZES):
+        # A lost key, or a lost block of a usual size, has a name of its own.
+        if gone is not None and gone(keys, places) & {1, *SIZES}:
             return None
         return replace(recipe, softmax=softmax)
 
@@ -80,11 +85,31 @@ def _of(size: int) -> Cuts:
     return cuts
 
 
-def _mean(lse: Array) -> Array:
+def _mean(lse: Array, _: Array) -> Array:
     return np.full_like(lse, 1 / lse.shape[-1])
 
 
-def _by_powers_of_two(lse: Array) -> Array:
+def _mean_in_turn(lse: Array, _: Array) -> Array:
+    """Return the shares of (… ((o₁ + o₂) / 2 + o₃) / 2 …)."""
+    halves = 0.5 ** np.arange(lse.shape[-1], 0, -1.0)
+    halves[0] *= 2
+    return np.broadcast_to(halves, lse.shape)
+
+
+def _sum(lse: Array, _: Array) -> Array:
+    return np.ones_like(lse)
+
+
+def _by_maxima(_: Array, tops: Array) -> Array:
+    return _normalised(tops, np.exp)
+
+
+def _undivided(lse: Array, _: Array) -> Array:
+    top = lse.max(-1, keepdims=True)
+    return np.asarray(np.exp(lse - np.where(np.isneginf(top), 0, top)))
+
+
+def _by_powers_of_two(lse: Array, _: Array) -> Array:
     return _normalised(lse, np.exp2)
 
 
@@ -95,12 +120,12 @@ def _normalised(lse: Array, power: Callable[[Array], Array]) -> Array:
     return np.asarray(powers / np.where(total == 0, 1, total))
 
 
-def _of_base_two(lse: Array) -> Array:
+def _of_base_two(lse: Array, _: Array) -> Array:
     return _normalised(lse / math.log(2), np.exp)
 
 
 def _only(index: int) -> Share:
-    def share(lse: Array) -> Array:
+    def share(lse: Array, _: Array) -> Array:
         alone = np.zeros_like(lse)
         alone[..., index] = 1
         return alone
@@ -108,9 +133,29 @@ def _only(index: int) -> Share:
     return share
 
 
+def _without(index: int) -> Share:
+    def share(lse: Array, _: Array) -> Array:
+        others = lse.copy()
+        others[..., index] = -np.inf
+        return _normalised(others, np.exp)
+
+    return share
+
+
 _MISTAKES: tuple[tuple[str, str, Share], ...] = (
     ("averaged", "their results are averaged", _mean),
-    ("added", "their results are added up", np.ones_like),
+    ("averaged_in_turn", "each result is averaged with those before it", _mean_in_turn),
+    ("added", "their results are added up", _sum),
+    (
+        "merged_by_maxima",
+        "their results are merged by exp(largest score), without their denominators",
+        _by_maxima,
+    ),
+    (
+        "merged_undivided",
+        "their results are multiplied by exp(lse − largest lse), added, and not divided",
+        _undivided,
+    ),
     ("merged_in_base_2", "their results are merged by 2^lse", _by_powers_of_two),
     (
         "merged_by_lse_of_base_2",
@@ -119,7 +164,16 @@ _MISTAKES: tuple[tuple[str, str, Share], ...] = (
     ),
     ("first_kept", "only the result of the first is kept", _only(0)),
     ("last_kept", "only the result of the last is kept", _only(-1)),
+    ("first_lost", "the result of the first is left out", _without(0)),
+    ("last_lost", "the result of the last is left out", _without(-1)),
 )
+
+_GONE: dict[str, Gone] = {
+    "first_kept": lambda keys, places: {keys - places[0], places[-1]},
+    "last_kept": lambda keys, places: {keys - places[0], places[-1]},
+    "first_lost": lambda _, places: {places[0]},
+    "last_lost": lambda keys, places: {keys - places[-1]},
+}
 
 _WAYS: tuple[tuple[str, str, Cuts], ...] = (
     *((f"{parts}", f"{parts} parts", _into(parts)) for parts in _PARTS),
@@ -130,11 +184,19 @@ SPLITS = tuple(
     Convention(
         f"splits_of_{way}_{name}",
         f"the keys are cut into {parts}, each with a softmax of its own, and {what}",
-        _merged(cuts, share, kept=name.endswith("kept")),
+        _merged(
+            cuts,
+            share,
+            # Of two parts, the one that is not left out is the one that is kept.
+            least=3 if name.endswith("lost") or name == "averaged_in_turn" else 2,
+            gone=_GONE.get(name),
+        ),
         topic=topics.SPLITS,
         fix="multiply the result of each part by exp(lse of the part − lse of all), and add up",
         shows="parts of different weight",
     )
     for way, parts, cuts in _WAYS
     for name, what, share in _MISTAKES
+    # One of the blocks, which may be shorter than the others, has names of its own, too.
+    if not (way.startswith("blocks") and name.endswith("lost"))
 )
