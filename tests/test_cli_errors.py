@@ -69,6 +69,23 @@ CASES = {
         "expected one problem file, or the files Q K V; found 4 files",
         "a problem file",
     ),
+    f"compute {QKV} --show weights context": (
+        "expected one problem file, or the files Q K V; found 4, and 'context' is no file",
+        "a list behind an option has commas and no spaces (--show weights,context)",
+    ),
+    f"compute {QKV} --causal true": (
+        "expected one problem file, or the files Q K V; found 4, and 'true' is no file",
+        "a switch such as --causal has no value",
+    ),
+    f"compute {QKV} --mask causal": ("mask: expected a file; found 'causal'", "give --causal"),
+    f"compute {QKV} --scale 0,5": (
+        "--scale: expected a number; found '0,5'",
+        "write a decimal point instead of a decimal comma",
+    ),
+    f"explain {QKV} --query 0 -f latex": (
+        "--format: expected one of text, markdown, json; found 'latex'",
+        "did you mean markdown?",
+    ),
     "compute q.csv": (
         "q.csv: expected query, key and value; found a single array (finished weights?)",
         "heatmap draws finished weights",

@@ -46,6 +46,18 @@ def test_dpi_sets_the_size_of_a_png(tutorial: Path, attncli: Run) -> None:
     assert sizes[1] == pytest.approx([2 * side for side in sizes[0]], abs=2)
 
 
+def test_a_picture_may_have_no_title(tutorial: Path, attncli: Run) -> None:
+    heights = []
+    for title in (["--title", ""], []):
+        attncli("heatmap", "q.csv", "k.csv", "-o", "p.svg", *title).good()
+        text = Path("p.svg").read_text("utf-8")
+        assert ("Attention weights" in text) is not bool(title)
+        heights.append(float(re.search(r'height="([\d.]+)pt"', text)[1]))
+    assert heights[0] < heights[1]
+    shown = attncli("heatmap", "q.csv", "k.csv", "--title", "").good().text
+    assert shown.lstrip().startswith("queries down, keys across")
+
+
 def test_title_and_labels_are_words_in_the_picture(tutorial: Path, attncli: Run) -> None:
     words = ["--title", "Who <sees> whom", "--key-labels", "[pad],ein & zwei,x$y_2$"]
     attncli("heatmap", "q.csv", "k.csv", *words, "-o", "w.svg").good()

@@ -271,6 +271,13 @@ def test_a_missing_file_of_labels_is_answered_with_the_one_there(problem: Path) 
     assert caught.value.hint == "did you mean tokens.txt?"
 
 
+@pytest.mark.parametrize("name", ["dropout_p", "enable_gqa", "threads", "average_heads"])
+def test_what_changes_nothing_here_is_left_out_of_a_dump_and_told(folder: Path, name: str) -> None:
+    np.savez("d.npz", **ONES, **{name: np.array(0.0)})  # type: ignore[arg-type]
+    with pytest.warns(AttnWarning, match=f"'{name}' is ignored; here it is nothing"):
+        assert name not in gather(["d.npz"]).arguments  # type: ignore[union-attr]
+
+
 def test_single_values_that_are_no_option_are_left_out_of_a_dump(folder: Path) -> None:
     np.savez("d.npz", **ONES, step=1200, loss=np.float32(2.3), done=True)  # type: ignore[arg-type]
     assert set(gathered("d.npz").arguments) == {"query", "key"}

@@ -245,8 +245,8 @@ def test_nonfinite_and_negative_weights_and_wrong_shapes_are_refused():
 
 
 def test_cell_texts_are_rounded_signed_and_blank_where_hidden():
-    panel = make_panel([[0.576, -0.001, -np.inf, -2.5, 123456789.0]])
-    assert cell_texts(panel, 2) == [["0.58", "0.00", "", "−2.50", "1.2e+08"]]
+    panel = make_panel([[0.576, -0.001, -np.inf, -2.5, -52997.06, 123456.7, 123456789.0]])
+    assert cell_texts(panel, 2) == [["0.58", "0.00", "", "−2.50", "−52997.06", "123457", "1.2e+08"]]
     assert number_text(-0.0) == "0"
 
 
@@ -364,6 +364,12 @@ def test_a_few_hundred_cells_are_never_saturated():
     assert make_picture([make_panel(values)]).vmax == 1
     many = np.tile(values, (2, 2))
     assert make_picture([make_panel(many)]).vmax < 0.2
+
+
+def test_whoever_asks_for_no_digits_gets_whole_numbers():
+    picture = make_picture([make_panel([[0.7, 0.3]])])
+    assert picture.texts(picture.panels[0], 0) == [["1", "0"]]
+    assert picture.texts(picture.panels[0], 1) == [["0.7", "0.3"]]
 
 
 def test_a_title_may_have_lines_of_its_own():

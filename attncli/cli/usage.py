@@ -9,6 +9,8 @@ from attncli.text import did_you_mean, quoted
 
 __all__ = ["usage_error"]
 
+_COMMA = "write a decimal point instead of a decimal comma"
+_LATEX = {"latex", "tex", "md"}
 # Each command has one of them.
 _TO_FILES = ("--out", "--save", "--output", "-o")
 _VALUE = re.compile(
@@ -55,13 +57,19 @@ def _expected(what: str) -> tuple[str, str | None]:
     """Return what was expected and found, and a hint if a word is nearly known."""
     if choice := _CHOICE.fullmatch(what):
         known = re.findall(r"'([^']*)'", choice["known"])
-        meant = did_you_mean(choice["found"], known)
+        meant = _also_called(choice["found"], known) or did_you_mean(choice["found"], known)
         return f"expected one of {', '.join(known)}; found {quoted(choice['found'])}", meant
     if kind := _KIND.fullmatch(what):
         number = "a number" if kind["kind"] == "float" else "a whole number"
-        return f"expected {number}; found {quoted(kind['found'])}", None
+        comma = _COMMA if re.fullmatch(r"[+-]?\d+,\d+", kind["found"]) else None
+        return f"expected {number}; found {quoted(kind['found'])}", comma
     if found := _RANGE.fullmatch(what):
         ends = found["least"], found["end"]
         limits = f"from {ends[0]} to {ends[1]}" if all(ends) else f"of at least {ends[1]}"
         return f"expected a number {limits}; found {found['found']}", None
     return what, None
+
+
+def _also_called(found: str, known: list[str]) -> str | None:
+    latex = found.lower() in _LATEX and "markdown" in known
+    return "did you mean markdown? Its formulas are LaTeX" if latex else None

@@ -26,6 +26,8 @@ from attncli.problem import posed_problem
 from attncli.text import did_you_mean, quoted, whole_number
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from attncli.explanation.row import QueryRow
     from attncli.problem import Problem
 
@@ -166,14 +168,14 @@ def query_index(problem: Problem, text: str) -> int:
     if index is not None and -queries <= index < queries:
         return index % queries
     labels = problem.query_labels or ()
-    found = [index for index, label in enumerate(labels) if label == text]
+    found = _labelled(text, labels)
     if len(found) == 1:
         return found[0]
     if found:
         places = ", ".join(map(str, found[:8])) + (", …" if len(found) > 8 else "")
         raise UsageError(
             f"query: {quoted(text)} is the label of {len(found)} queries: {places}",
-            hint="name one by its index",
+            hint=f"name one by its index, or as {text} ({found[0]})",
         )
     known = f" or one of the labels ({', '.join(map(quoted, labels[:8]))}" if labels else ""
     known += (", …)" if len(labels) > 8 else ")") if labels else ""
@@ -181,6 +183,16 @@ def query_index(problem: Problem, text: str) -> int:
         f"query: expected an index from 0 to {queries - 1}{known}; found {quoted(text)}",
         hint=did_you_mean(text, labels),
     )
+
+
+def _labelled(text: str, labels: Sequence[str]) -> list[int]:
+    """Return the queries of a label, or the one of a label with its index: ``the (4)``."""
+    found = [index for index, label in enumerate(labels) if label == text]
+    label, opening, rest = text.rpartition(" (")
+    index = whole_number(rest[:-1]) if opening and rest.endswith(")") else None
+    if not found and index is not None and 0 <= index < len(labels) and labels[index] == label:
+        return [index]
+    return found
 
 
 def _told(scores: Array, keys: int | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:

@@ -9,9 +9,11 @@ from attncli.example import EXAMPLE
 from attncli.gather.entries import PROJECTIONS
 from attncli.gather.finished import Finished, finished_array, finished_document, is_finished
 from attncli.gather.reader import Gathered, Reader
-from attncli.loading import is_stream, two_streams
+from attncli.loading import is_stream, split_member, two_streams
 from attncli.loading.contents import LoadedArray
+from attncli.loading.source import is_file
 from attncli.names import INPUTS
+from attncli.text import quoted
 from attncli.warning import warn
 
 if TYPE_CHECKING:
@@ -64,10 +66,7 @@ def gather(
         for name, file in zip(INPUTS, files, strict=False):
             reader.take_array(name, reader.read_array(file))
     elif files:
-        raise UsageError(
-            f"expected one problem file, or the files Q K V; found {len(files)} files",
-            hint="a problem file (YAML, JSON, NPZ, safetensors) names query, key and value",
-        )
+        raise _too_many(files)
     if options.get("tokens") is not None:
         reader.forget_labels()
     for name, value in options.items():
@@ -133,6 +132,22 @@ def _refuse_incomplete(gathered: Gathered) -> None:
             raise UsageError(
                 f"{name} is missing", hint="give query, key and value, or x with wq, wk and wv"
             )
+
+
+def _too_many(files: Sequence[str]) -> UsageError:
+    """Return the error for more than three files: most often a word that belongs to an option."""
+    expected = "expected one problem file, or the files Q K V"
+    stray = next((f for f in files if not (is_stream(f) or is_file(split_member(f)[0]))), None)
+    if stray is None:
+        return UsageError(
+            f"{expected}; found {len(files)} files",
+            hint="a problem file (YAML, JSON, NPZ, safetensors) names query, key and value",
+        )
+    return UsageError(
+        f"{expected}; found {len(files)}, and {quoted(stray)} is no file",
+        hint="a list behind an option has commas and no spaces (--show weights,context); a switch "
+        "such as --causal has no value",
+    )
 
 
 def _refuse_two_streams(files: Sequence[str], options: Mapping[str, object]) -> None:

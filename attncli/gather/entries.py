@@ -18,6 +18,7 @@ __all__ = [
     "LABELS",
     "LISTS",
     "MATRICES",
+    "NOTHING",
     "PROJECTIONS",
     "RESULTS",
     "ROWS_ARE",
@@ -72,6 +73,7 @@ RESULTS = ("schema", *OUTPUTS, *SUMMARIES)
 # As mathematics writes them, in capitals.
 _SYMBOLS = {"query", "key", "value", "x", *PROJECTIONS, "wo", "bo"}
 # What other libraries call it, and what serves here.
+NOTHING = "nothing"
 _ELSEWHERE = {
     "attn_mask": "mask, or bias if its numbers are added to the scores",
     "attention_mask": "mask, or key_padding_mask if it is (B, S)",
@@ -86,9 +88,9 @@ _ELSEWHERE = {
     "is_causal": "causal",
     "rope_theta": "rope_base",
     "inv_freq": "rope_frequencies",
-    "dropout": "nothing: attncli drops nothing out",
-    "dropout_p": "nothing: attncli drops nothing out",
-    "enable_gqa": "nothing: fewer key and value heads are shared as they are",
+    "dropout": f"{NOTHING}: attncli drops nothing out",
+    "dropout_p": f"{NOTHING}: attncli drops nothing out",
+    "enable_gqa": f"{NOTHING}: fewer key and value heads are shared as they are",
     "num_heads": "heads",
     "num_attention_heads": "heads",
     "num_kv_heads": "kv_heads",
@@ -101,7 +103,8 @@ _ELSEWHERE = {
     "query_seq_lengths": "query_lengths",
     "key_value_seq_lengths": "kv_lengths",
     "cache_seqlens": "kv_lengths",
-    "threads": "nothing: --threads is given on the command line",
+    "threads": f"{NOTHING}: --threads is given on the command line",
+    "average_heads": f"{NOTHING}: --average-heads is given on the command line",
 }
 _LISTED = 8
 

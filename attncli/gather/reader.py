@@ -15,6 +15,7 @@ from attncli.gather.entries import (
     LABELS,
     LISTS,
     MATRICES,
+    NOTHING,
     PROJECTIONS,
     RESULTS,
     ROWS_ARE,
@@ -152,6 +153,8 @@ class Reader:
             self.take_array(name, value)
         elif isinstance(value, str) and name in (*MATRICES, *LISTS, "window"):
             text = _unbounded(value) if name == "window" else value
+            if name == "mask" and value == "causal" and source is None:
+                raise UsageError("mask: expected a file; found 'causal'", hint="give --causal")
             numbers = None if name in MATRICES else number_list(name, text)
             if numbers is None:
                 self.take_array(name, self.read_array(_inside(folder, value)))
@@ -290,7 +293,7 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
         single = not isinstance(document.entries[name], (LoadedArray, list))
     except InputError:  # of elements that are not read: no concern of this problem
         single = False
-    if single:  # a rule under another name
+    if single and NOTHING not in meant:  # a rule under another name
         raise unknown_entry(name, document)
     warn(f"{document.name}: the entry {printable(name)!r} is ignored; {meant}")
 

@@ -35,8 +35,8 @@ _SLIGHTLY_NEGATIVE = -1e-6
 _BESIDE = 0.06
 # Weights six decades below the largest count as nothing on a log scale.
 _LOG_SPAN = 1e-6
-# Numbers with so many digits before the point have room for digits behind it, or for none.
-_WHOLE_DIGITS, _MOST_WHOLE_DIGITS = 5, 7
+# Below these, there is room for digits after the point, or for all before it.
+_WITH_DIGITS, _WHOLE = 1e5, 1e7
 
 
 @dataclass(frozen=True)
@@ -248,18 +248,19 @@ def cell_texts(panel: Panel, digits: int, *, significant: bool = False) -> list[
     significant : bool
         Significant digits instead, as `Picture.texts` asks for.
     """
-    form = f".{max(1, digits)}g" if significant else _form(panel, digits)
+    few = f".{max(1, digits)}g"
     rows = zip(panel.values.tolist(), panel.hidden.tolist(), strict=True)
     return [
-        ["" if hidden else _signed(f"{value:{form}}") for value, hidden in zip(*row, strict=True)]
+        [
+            "" if hidden else _signed(f"{value:{few if significant else _form(value, digits)}}")
+            for value, hidden in zip(*row, strict=True)
+        ]
         for row in rows
     ]
 
 
-def _form(panel: Panel, digits: int) -> str:
-    """Return the form of all cells: a few digits of huge numbers say more than all of them."""
-    largest = np.abs(panel.values[~panel.hidden]).max(initial=0.0)
-    whole = len(f"{largest:.0f}")
-    if whole <= _WHOLE_DIGITS:
+def _form(value: float, digits: int) -> str:
+    """Return the form of a cell: a few digits of a huge number say more than all of them."""
+    if abs(value) < _WITH_DIGITS:
         return f".{digits}f"
-    return ".0f" if whole <= _MOST_WHOLE_DIGITS else ".2g"
+    return ".0f" if abs(value) < _WHOLE else ".2g"
