@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import ask, draw, named, plain, softmax
 
 from attncli.referee import topics
@@ -58,7 +59,7 @@ def test_an_online_softmax_is_right(size):
     assert ask((q, k, v), {"context": context, "lse": lse}).passed
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", long_but(SIZES, 8, 64))
 @pytest.mark.parametrize(
     ("name", "mistake"),
     [
@@ -75,7 +76,7 @@ def test_sums_that_are_not_rescaled(name, mistake, size):
     assert named(ask((q, k, v), {"context": context, "lse": lse})) == named(alone)
 
 
-@pytest.mark.parametrize("size", ONLINE_SIZES)
+@pytest.mark.parametrize("size", long_but(ONLINE_SIZES, 1, 16, 128))
 @pytest.mark.parametrize(
     ("name", "mistake"),
     [("own_maxima", "own"), ("divided_each_time", "divide"), ("last_denominator", "last")],
@@ -87,7 +88,7 @@ def test_maxima_and_denominators_of_an_online_softmax(name, mistake, size):
     assert f"online_{name}_{size}" in named(ask((q, k, v), context))
 
 
-@pytest.mark.parametrize("size", [4, 8, 64])
+@pytest.mark.parametrize("size", long_but([4, 8, 64], 8))
 @pytest.mark.parametrize(
     ("name", "mistake"),
     [

@@ -117,6 +117,9 @@ GROUPS = {
 }
 
 
+SOME_GROUPS = ("_by_64_tokens", "_by_32_columns", "_by_channel_of_32_tokens")
+
+
 def attended(q, k, v):
     return plain(q, np.repeat(k, 2, axis=1), np.repeat(v, 2, axis=1))
 
@@ -187,7 +190,7 @@ def test_scales_of_a_problem_so_large_that_slices_are_tried(sharing):
     assert named(report) == {f"cache_in_int8{sharing}"}
 
 
-@pytest.mark.parametrize("sharing", GROUPS)
+@pytest.mark.parametrize("sharing", long_but(GROUPS, *SOME_GROUPS))
 @pytest.mark.parametrize("name", long_but(TABLES, "int8"))
 def test_a_cache_with_scales_of_groups(name, sharing):
     q, k, v = wide_inputs(0)
@@ -199,7 +202,7 @@ ALL = {"_by_token": (1, 80), "_by_channel": (150, 1), "_by_entry": (150, 80), **
 
 
 @pytest.mark.parametrize("bits", long_but([8, 4, 2], 4))
-@pytest.mark.parametrize("sharing", ALL)
+@pytest.mark.parametrize("sharing", long_but(ALL, "_by_token", *SOME_GROUPS))
 def test_a_cache_with_zero_points(bits, sharing):
     q, k, v = wide_inputs(0)
     short = [in_groups(with_zero_point(bits), array, ALL[sharing]) for array in (k, v)]
@@ -209,7 +212,7 @@ def test_a_cache_with_zero_points(bits, sharing):
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("function", [q8_0, q4_0])
-@pytest.mark.parametrize("part", ["cache", "key", "value"])
+@pytest.mark.parametrize("part", long_but(["cache", "key", "value"], "cache"))
 def test_a_cache_of_llama(part, function, dtype):
     q, k, v = (array[..., :64].astype(dtype) for array in wide_inputs(0))
     short = [in_groups(function, array, (1, 32)) for array in (k, v)]

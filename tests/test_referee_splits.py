@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain
 
 PARTS = [2, 3, 4, 8]
@@ -31,7 +32,7 @@ def test_parts_that_are_merged_by_their_lse_are_right(parts):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("parts", long_but(PARTS, 2, 8))
 @pytest.mark.parametrize(
     ("name", "merge"),
     [
@@ -66,7 +67,7 @@ def in_turn(contexts, _):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("parts", [3, 4, 8])
+@pytest.mark.parametrize("parts", long_but([3, 4, 8], 4))
 @pytest.mark.parametrize(
     ("name", "merge"),
     [
@@ -89,7 +90,7 @@ def test_three_parts_and_more_that_are_put_together_wrongly(seed, parts, name, m
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("parts", long_but(PARTS, 4))
 def test_parts_that_are_merged_by_their_largest_scores(seed, parts):
     q, k, v = inputs(seed, keys=56)
     contexts, _ = parts_of(q, k, v, parts)

@@ -132,22 +132,23 @@ class Search:
     def _explained(self, *, pairs: bool) -> Iterator[list[tuple[Fit, Group]]]:
         """Yield the groups of each kind that explain anything, and how well each does."""
         conventions = self._sensible()
-        singles = sorted(
-            ((convention,) for convention in conventions),
-            key=lambda group: (group[0].topic.last, self._cost(group)),
-        )
+        last = [(convention,) for convention in conventions if convention.topic.last]
+        singles = sorted(((c,) for c in conventions if not c.topic.last), key=self._cost)
         least = self._cost(singles[0]) if singles else 0
-        quick = [one for one in singles if not one[0].topic.last and self._cost(one) <= least]
+        quick = [one for one in singles if self._cost(one) <= least]
         soon = self._explain(quick, _BITS_FOR_ONE)
         # Before the slow ones: the time may not suffice for all of them on a large problem.
         fitted = [] if soon else self._fitted()
         one = soon + self._explain(singles[len(quick) :], _BITS_FOR_ONE)
         yield one
         # What was found so far is not true everywhere, or there is nothing.
+        late = self._explain(sorted(last, key=self._cost), _BITS_FOR_ONE)
+        yield late
         if soon:
             fitted = self._fitted()
         shown = [] if fitted else self._shown()
-        tried = self._pairs(conventions, like_a_scale=bool(fitted) and not one) if pairs else []
+        like_a_scale = bool(fitted) and not (one or late)
+        tried = self._pairs(conventions, like_a_scale=like_a_scale) if pairs else []
         yield self._explain(tried, _BITS_FOR_TWO)
         yield fitted or shown
 

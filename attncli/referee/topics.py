@@ -57,11 +57,13 @@ __all__ = [
     "ROPE_FREQUENCIES",
     "ROPE_PAIRING",
     "ROPE_PLACE",
+    "ROUNDED_LENGTHS",
     "SCALE",
     "SCORES",
     "SCORE_FUNCTION",
     "SHARED_HEADS",
     "SINKS",
+    "SLOTS",
     "SOFTCAP",
     "SOFTMAX",
     "SOFTMAX_BASE",
@@ -70,6 +72,7 @@ __all__ = [
     "STRIDES",
     "STRONGEST_KEYS",
     "UNWRITTEN",
+    "VALUE_BLOCKS",
     "VALUE_PROJECTION",
     "WEIGHTS",
     "WINDOW",
@@ -136,6 +139,9 @@ POSITIONS = Topic()
 KEY_SOURCE = Topic()
 INPUTS = Topic()
 COPIES = Topic(part_of=INPUTS, alone=True)
+# A reshaped key, and a slot of the cache that is not yet written.
+SLOTS = Topic(part_of=INPUTS, alone=True)
+VALUE_BLOCKS = Topic(part_of=INPUTS, outputs=_CONTEXT, alone=True)
 HEADS = Topic()
 # Which key/value head a query head reads.
 SHARED_HEADS = Topic()
@@ -165,6 +171,7 @@ MASK = Topic(absent=lambda problem: problem.visible.mask is None)
 PADDING = Topic()
 PADDING_INVERTED = Topic(part_of=PADDING)
 PADDING_ON_QUERIES = Topic(part_of=PADDING)
+ROUNDED_LENGTHS = Topic(part_of=PADDING, alone=True)
 QUERY_PADDING = Topic()
 CAUSAL = Topic()
 CAUSAL_BLOCKS = Topic(part_of=CAUSAL, alone=True)
@@ -176,7 +183,7 @@ BLIND_ROWS = Topic()
 
 # The softmax, and what follows it.
 SOFTMAX = Topic()
-# On square matrices alone, which take long where they are large.
+# What is seldom done beside another mistake: on square matrices, which take long, or with log.
 LOST_AXES = Topic(part_of=SOFTMAX, alone=True)
 SOFTMAX_BASE = Topic(like_a_scale=True)
 SINKS = Topic()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attncli.referee import topics
+from attncli.referee.catalogue.helpers import SIZES
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.recipe import Recipe, vary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
     from attncli.problem import Problem
 
@@ -81,6 +85,18 @@ def _unwritten(*names: str) -> Apply:
     return apply
 
 
+def _of_other_blocks(places: Callable[[NDArray[np.intp]], NDArray[np.intp]], size: int) -> Apply:
+    """Make an `apply` that multiplies the weight of each key with the value of another place."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        value = recipe.problem.value
+        if value is None or value.shape[2] <= size:
+            return None
+        return vary(recipe, value=value[:, :, places(np.arange(value.shape[2]))])
+
+    return apply
+
+
 def _in_the_order(letters: str) -> Callable[[Problem], str]:
     """Return how three files are given in another order; embeddings have no such files."""
     words = f"give query, key and value in the order {letters}"
@@ -119,7 +135,7 @@ INPUTS = (
     ),
     Convention(
         name="key_reshaped",
-        topic=topics.INPUTS,
+        topic=topics.SLOTS,
         meaning="the keys (S, D) are reshaped to (D, S), not transposed",
         fix="transpose the last two axes: key.swapaxes(-1, -2), key.transpose(-2, -1)",
         shows="more than one key",
@@ -128,7 +144,7 @@ INPUTS = (
     *(
         Convention(
             name=f"last_{name}_unwritten",
-            topic=topics.INPUTS,
+            topic=topics.SLOTS,
             meaning=f"{words} of the last token {are} zero, as in a cache that is not yet written",
             fix="write the cache before it is read",
             shows="almost any input",
@@ -139,6 +155,29 @@ INPUTS = (
             ("slot", "key and value", "are", ("key", "value")),
             ("key", "the key", "is", ("key",)),
             ("value", "the value", "is", ("value",)),
+        )
+    ),
+    *(
+        Convention(
+            name=f"values_{name}_{size}",
+            topic=topics.VALUE_BLOCKS,
+            meaning=f"kernels that go over blocks of {size} keys: {what}",
+            fix="move the pointers of keys and values together",
+            shows=f"more than {size} keys",
+            apply=_of_other_blocks(partial(places, size), size),
+        )
+        for size in SIZES
+        for name, what, places in (
+            (
+                "of_first_block_of",
+                "the weights of each block meet the values of the first",
+                lambda size, at: at % size,
+            ),
+            (
+                "late_by_a_block_of",
+                "the weights of each block meet the values of the one before",
+                lambda size, at: np.where(at < size, at, at - size),
+            ),
         )
     ),
     *(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import changed, dropped
+from attncli.referee.catalogue.helpers import SIZES, changed, dropped
 from attncli.referee.convention import Apply, Convention, with_rule, without
 from attncli.referee.options import inverted, padded_queries, without_mask
 from attncli.referee.recipe import Recipe, band
@@ -49,12 +49,22 @@ def _on_queries(rule: str, *, too: bool) -> Apply:
     return apply
 
 
-def _lengths_by(step: int) -> Apply:
+def _up(size: int, length: int) -> int:
+    return -(-length // size) * size
+
+
+def _down(size: int, length: int) -> int:
+    return length // size * size
+
+
+def _lengths(change: Callable[[int], int]) -> Apply:
+    """Make an `apply` that changes the length of each batch entry."""
+
     def apply(recipe: Recipe) -> Recipe | None:
         visible = recipe.problem.visible
         if visible.kv_lengths is None:
             return None
-        lengths = tuple(min(max(n + step, 0), visible.keys) for n in visible.kv_lengths)
+        lengths = tuple(min(max(change(n), 0), visible.keys) for n in visible.kv_lengths)
         return with_rule(recipe, "kv_lengths", band(recipe.problem, kv_lengths=lengths))
 
     return apply
@@ -172,9 +182,30 @@ PADDING = (
         "the beginning",
     ),
     _padding(
-        "lengths_one_short", "the last real key of each batch entry is hidden", _lengths_by(-1)
+        "lengths_one_short",
+        "the last real key of each batch entry is hidden",
+        _lengths(lambda length: length - 1),
     ),
-    _padding("lengths_one_long", "the first padded key is seen", _lengths_by(1)),
+    _padding(
+        "lengths_one_long", "the first padded key is seen", _lengths(lambda length: length + 1)
+    ),
+    *(
+        _padding(
+            f"lengths_{way}_to_{size}",
+            f"the length of each batch entry is rounded {way} to a multiple of {size}, the size of "
+            "a block or of a page",
+            _lengths(partial(to_multiple, size)),
+            topic=topics.ROUNDED_LENGTHS,
+            fix="hide the keys beyond the length within the last block, and no others",
+            shows=f"lengths that are no multiples of {size}",
+            variant_of=(
+                "kv_lengths_ignored",
+                *(f"lengths_{way}_to_{smaller}" for smaller in SIZES[:place]),
+            ),
+        )
+        for place, size in enumerate(SIZES)
+        for way, to_multiple in (("up", _up), ("down", _down))
+    ),
     _padding(
         "lengths_of_longest",
         "every batch entry has the length of the longest one",

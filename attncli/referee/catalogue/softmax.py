@@ -313,6 +313,7 @@ SOFTMAX = (
         "log_softmax",
         "the weights are the logarithms of a softmax",
         _softmax_as(_logarithms),
+        topic=topics.LOST_AXES,
         fix="use softmax, not log_softmax",
         variant_of=("weights_are_logarithms",),
     ),
