@@ -2,6 +2,7 @@
 
 import re
 import time
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -360,3 +361,22 @@ def test_what_is_too_large_to_be_tried_is_told():
     report = check(plain(q, k, v, scale=1).astype("f4"), pose(q, k, v))
     assert named(report) == {"unscaled"}
     assert "too large" not in str(report)
+
+
+def test_nothing_is_prepared_before_the_first_mistake_is_tried(monkeypatch):
+    """Of a long cache, what some mistakes need takes longer than there may be time."""
+    applied = []
+
+    def noted(convention, needs):
+        def apply(recipe):
+            applied.append(convention.name)
+            return convention.apply(recipe)
+
+        return replace(convention, apply=apply, needs=frozenset(needs))
+
+    by_name = {convention.name: convention for convention in CONVENTIONS}
+    slow = noted(by_name["softmax_base_2"], {"batch", "heads", "rows"})
+    monkeypatch.setattr(search, "CONVENTIONS", (slow, noted(by_name["unscaled"], ())))
+    q, k, v = draw(0, *[(2, 4, 100, 8)] * 3)
+    assert named(ask((q, k, v), plain(q, k, v, scale=1))) == {"unscaled"}
+    assert applied[0] == "unscaled"

@@ -131,7 +131,7 @@ class Search:
 
     def _explained(self, *, pairs: bool) -> Iterator[list[tuple[Fit, Group]]]:
         """Yield the groups of each kind that explain anything, and how well each does."""
-        conventions = self._sensible()
+        conventions = self._concerned()
         last = [(convention,) for convention in conventions if convention.topic.last]
         singles = sorted(((c,) for c in conventions if not c.topic.last), key=self._cost)
         least = self._cost(singles[0]) if singles else 0
@@ -168,8 +168,8 @@ class Search:
         made = [shown(self.cases.of(frozenset())) for shown in SHOWN]
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
-    def _sensible(self) -> list[Convention]:
-        """Return the conventions that bear on the outputs and apply to the problem."""
+    def _concerned(self) -> list[Convention]:
+        """Return the conventions that bear on the outputs and can be tried on the problem."""
         names = frozenset(self._question.files)
         problem = self._question.problem
         concerned = [
@@ -183,8 +183,7 @@ class Search:
         self.too_large = tuple(
             c.name for c in concerned if c not in able and not c.topic.absent(problem)
         )
-        # What is never tried together with another one is applied once, when it is tried.
-        return [c for c in able if c.topic.alone or self._makes_sense(c)]
+        return able
 
     def _makes_sense(self, convention: Convention) -> bool:
         """Return whether a convention applies to the problem; False when the time is over."""
@@ -210,7 +209,7 @@ class Search:
         like_a_scale : bool
             Only those that may come to one other scale, which was found already.
         """
-        able = [convention for convention in conventions if not convention.topic.alone]
+        able = [c for c in conventions if not c.topic.alone and self._makes_sense(c)]
         pairs = [
             pair
             for pair in combinations(able, 2)
