@@ -280,6 +280,13 @@ def test_padding_that_was_not_looked_at_does_not_spoil_the_verdict():
     assert unread == read
 
 
+@pytest.mark.parametrize("name", ["average_heads", "diagnose"])
+@pytest.mark.parametrize("value", ["false", 1, np.array([True, False])])
+def test_what_is_asked_for_is_true_or_false(name, value):
+    with pytest.raises(UsageError, match=f"{name}: expected true or false"):
+        check(np.ones((1, 1)), pose(*np.ones((3, 1, 1))), **{name: value})
+
+
 def test_the_time_limit_is_that_of_the_diagnosis_alone(monkeypatch):
     slowly = comparison._tolerances
 

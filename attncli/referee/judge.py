@@ -104,6 +104,8 @@ def check(
     True
     """
     posed_problem(problem)
+    average_heads = arguments.flag("average_heads", average_heads)
+    diagnose = arguments.flag("diagnose", diagnose)
     time_limit = arguments.not_negative("time_limit", time_limit)
     threads = arguments.thread_count(threads)
     if projected is not None and not isinstance(projected, Projected):

@@ -61,40 +61,28 @@ def _online(block: int, *, context: bool, total: bool) -> Apply:
     return _of_blocks(block, softmax)
 
 
-def _own_maxima(block: int) -> Apply:
-    """Make an `apply` that takes the maximum of each block, not of all so far."""
+def _added(share: Callable[[Array, _Running], Array], block: int) -> Apply:
+    """Make an `apply` whose exponentials are, at the end, what ``share`` makes of the scores."""
 
     def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
         run = _running(scores, block)
-        shares = _exponentials(scores, run.own) * _exponentials(run.then, run.last)
+        shares = share(scores, run)
         sum_ = shares.sum(-1, keepdims=True) + _sink(recipe, run.last)
         return shares / np.where(sum_ == 0, 1, sum_), (np.log(sum_) + run.last)[..., 0]
 
     return _of_blocks(block, softmax)
 
 
-def _never_rescaled(block: int) -> Apply:
-    """Make an `apply` that adds up blocks, each beside its own maximum."""
-
-    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
-        run = _running(scores, block)
-        shares = _exponentials(scores, run.own)
-        sum_ = shares.sum(-1, keepdims=True) + _sink(recipe, run.last)
-        return shares / np.where(sum_ == 0, 1, sum_), (np.log(sum_) + run.last)[..., 0]
-
-    return _of_blocks(block, softmax)
+def _beside_own(scores: Array, run: _Running) -> Array:
+    return _exponentials(scores, run.own) * _exponentials(run.then, run.last)
 
 
-def _rescaled_inversely(block: int) -> Apply:
-    """Make an `apply` that multiplies with exp(new maximum − old maximum)."""
+def _never_rescaled(scores: Array, run: _Running) -> Array:
+    return _exponentials(scores, run.own)
 
-    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
-        run = _running(scores, block)
-        shares = _exponentials(scores, run.then) * _exponentials(run.last, run.then)
-        sum_ = shares.sum(-1, keepdims=True) + _sink(recipe, run.last)
-        return shares / np.where(sum_ == 0, 1, sum_), (np.log(sum_) + run.last)[..., 0]
 
-    return _of_blocks(block, softmax)
+def _rescaled_inversely(scores: Array, run: _Running) -> Array:
+    return _exponentials(scores, run.then) * _exponentials(run.last, run.then)
 
 
 def _divided_each_time(block: int) -> Apply:
@@ -167,21 +155,21 @@ _MISTAKES: tuple[tuple[str, str, Callable[[int], Apply], str, str], ...] = (
     (
         "own_maxima",
         "each {block} is exponentiated beside its own maximum, not beside the row's so far",
-        _own_maxima,
+        partial(_added, _beside_own),
         "subtract the largest score so far, that of the block included, from its scores",
         "rows whose largest scores fall from one {block} to another",
     ),
     (
         "own_maxima_not_rescaled",
         "each {block} is exponentiated beside its own maximum, and added without being rescaled",
-        _never_rescaled,
+        partial(_added, _never_rescaled),
         _RESCALE,
         "rows whose largest scores differ from one {block} to another",
     ),
     (
         "rescaled_inversely",
         "what was added up before is multiplied with exp(new maximum − old maximum)",
-        _rescaled_inversely,
+        partial(_added, _rescaled_inversely),
         _RESCALE,
         _LARGEST,
     ),
