@@ -348,3 +348,12 @@ def test_members_of_one_letter_are_not_taken_for_options(folder: Path, attncli: 
     assert ran.code == 2
     assert not any("did you mean" in line for line in ran.messages)
     assert "query is missing" in ran.messages[0]
+
+
+def test_a_mask_in_a_file_called_causal_is_read(tutorial: Path, attncli: Run) -> None:
+    Path("causal").write_text("1,0,0\n1,1,0\n")
+    told = attncli("compute", "q.csv", "k.csv", "v.csv", "--mask", "causal", "-f", "json").good()
+    assert (np.array(told.json["weights"]) > 0).tolist() == [
+        [True, False, False],
+        [True] * 2 + [False],
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from attncli.errors import UsageError
+from attncli.loading.number import has_decimal_comma
 from attncli.text import did_you_mean, quoted
 
 __all__ = ["usage_error"]
@@ -61,7 +62,7 @@ def _expected(what: str) -> tuple[str, str | None]:
         return f"expected one of {', '.join(known)}; found {quoted(choice['found'])}", meant
     if kind := _KIND.fullmatch(what):
         number = "a number" if kind["kind"] == "float" else "a whole number"
-        comma = _COMMA if re.fullmatch(r"[+-]?\d+,\d+", kind["found"]) else None
+        comma = _COMMA if has_decimal_comma(kind["found"]) else None
         return f"expected {number}; found {quoted(kind['found'])}", comma
     if found := _RANGE.fullmatch(what):
         ends = found["least"], found["end"]

@@ -28,6 +28,7 @@ from attncli.gather.entries import (
 from attncli.gather.lists import check_labels, label_file, number_list
 from attncli.loading import is_stream, read, read_array, split_member, two_streams
 from attncli.loading.contents import LoadedArray, LoadedMapping
+from attncli.loading.source import is_file
 from attncli.text import printable, quoted
 from attncli.warning import warn
 
@@ -153,7 +154,7 @@ class Reader:
             self.take_array(name, value)
         elif isinstance(value, str) and name in (*MATRICES, *LISTS, "window"):
             text = _unbounded(value) if name == "window" else value
-            if name == "mask" and value == "causal" and source is None:
+            if name == "mask" and value == "causal" and not is_file(_inside(folder, value)):
                 raise UsageError("mask: expected a file; found 'causal'", hint="give --causal")
             numbers = None if name in MATRICES else number_list(name, text)
             if numbers is None:

@@ -294,7 +294,7 @@ class Cases:
     def include(self, case: Case) -> None:
         """Try what comes on a row of another part of the problem, too: the worst one there."""
         batch, head, rows = case.recipe.part
-        counts = self._counts()
+        counts = self._counts
         there = np.zeros(counts.shape, np.bool_)
         there[
             slice(None) if batch is None else batch,
@@ -306,6 +306,7 @@ class Cases:
             self._rows.append(row)
             self._known.clear()
 
+    @cached_property
     def _counts(self) -> npt.NDArray[np.intp]:
         """Return how many numbers of each row are wrong, (B, H, L)."""
         counts: Any = sum(wrong.sum(axis=-1) for wrong in self._question.wrong.values())
@@ -313,7 +314,7 @@ class Cases:
 
     def _anchors(self) -> list[Row]:
         """Return the first wrong row and the one with most wrong elements."""
-        counts = self._counts()
+        counts = self._counts
         first, most = int(np.argmax(counts > 0)), int(np.argmax(counts))
         return [_row(counts, first), _row(counts, most)]
 

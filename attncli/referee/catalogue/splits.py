@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -142,61 +142,90 @@ def _without(index: int) -> Share:
     return share
 
 
-_MISTAKES: tuple[tuple[str, str, Share], ...] = (
-    ("averaged", "their results are averaged", _mean),
-    ("averaged_in_turn", "each result is averaged with those before it", _mean_in_turn),
-    ("added", "their results are added up", _sum),
-    (
+class _Mistake(NamedTuple):
+    """A way to put the results of parts together.
+
+    Attributes
+    ----------
+    name, meaning : str
+    share : callable
+        By what the weights of each part are multiplied.
+    least : int
+        Of fewer parts it is nothing, or has another name.
+    gone : callable, optional
+        Which keys it leaves out, see `_merged`.
+    of_blocks : bool
+        It has no other name where the parts are blocks.
+    """
+
+    name: str
+    meaning: str
+    share: Share
+    least: int = 2
+    gone: Gone | None = None
+    of_blocks: bool = True
+
+
+def _all_but_one(keys: int, places: list[int]) -> set[int]:
+    return {keys - places[0], places[-1]}
+
+
+_MISTAKES = (
+    _Mistake("averaged", "their results are averaged", _mean),
+    _Mistake(
+        "averaged_in_turn", "each result is averaged with those before it", _mean_in_turn, least=3
+    ),
+    _Mistake("added", "their results are added up", _sum),
+    _Mistake(
         "merged_by_maxima",
         "their results are merged by exp(largest score), without their denominators",
         _by_maxima,
     ),
-    (
+    _Mistake(
         "merged_undivided",
         "their results are multiplied by exp(lse − largest lse), added, and not divided",
         _undivided,
     ),
-    ("merged_in_base_2", "their results are merged by 2^lse", _by_powers_of_two),
-    (
+    _Mistake("merged_in_base_2", "their results are merged by 2^lse", _by_powers_of_two),
+    _Mistake(
         "merged_by_lse_of_base_2",
         "their results are merged by exp(lse) of an lse in base 2",
         _of_base_two,
     ),
-    ("first_kept", "only the result of the first is kept", _only(0)),
-    ("last_kept", "only the result of the last is kept", _only(-1)),
-    ("first_lost", "the result of the first is left out", _without(0)),
-    ("last_lost", "the result of the last is left out", _without(-1)),
+    _Mistake("first_kept", "only the result of the first is kept", _only(0), gone=_all_but_one),
+    _Mistake("last_kept", "only the result of the last is kept", _only(-1), gone=_all_but_one),
+    # Of two parts, the one that is not left out is the one that is kept.
+    _Mistake(
+        "first_lost",
+        "the result of the first is left out",
+        _without(0),
+        least=3,
+        gone=lambda _, places: {places[0]},
+        of_blocks=False,
+    ),
+    _Mistake(
+        "last_lost",
+        "the result of the last is left out",
+        _without(-1),
+        least=3,
+        gone=lambda keys, places: {keys - places[-1]},
+        of_blocks=False,
+    ),
 )
-
-_GONE: dict[str, Gone] = {
-    "first_kept": lambda keys, places: {keys - places[0], places[-1]},
-    "last_kept": lambda keys, places: {keys - places[0], places[-1]},
-    "first_lost": lambda _, places: {places[0]},
-    "last_lost": lambda keys, places: {keys - places[-1]},
-}
-
-_WAYS: tuple[tuple[str, str, Cuts], ...] = (
-    *((f"{parts}", f"{parts} parts", _into(parts)) for parts in _PARTS),
-    *((f"blocks_of_{size}", f"blocks of {size}", _of(size)) for size in SIZES),
-)
+_INTO_PARTS = tuple((f"{parts}", f"{parts} parts", _into(parts)) for parts in _PARTS)
+_INTO_BLOCKS = tuple((f"blocks_of_{size}", f"blocks of {size}", _of(size)) for size in SIZES)
 
 SPLITS = tuple(
     Convention(
-        f"splits_of_{way}_{name}",
-        f"the keys are cut into {parts}, each with a softmax of its own, and {what}",
-        _merged(
-            cuts,
-            share,
-            # Of two parts, the one that is not left out is the one that is kept.
-            least=3 if name.endswith("lost") or name == "averaged_in_turn" else 2,
-            gone=_GONE.get(name),
-        ),
+        f"splits_of_{way}_{mistake.name}",
+        f"the keys are cut into {parts}, each with a softmax of its own, and {mistake.meaning}",
+        _merged(cuts, mistake.share, least=mistake.least, gone=mistake.gone),
         topic=topics.SPLITS,
         fix="multiply the result of each part by exp(lse of the part − lse of all), and add up",
         shows="parts of different weight",
     )
-    for way, parts, cuts in _WAYS
-    for name, what, share in _MISTAKES
-    # One of the blocks, which may be shorter than the others, has names of its own, too.
-    if not (way.startswith("blocks") and name.endswith("lost"))
+    for ways, of_blocks in ((_INTO_PARTS, False), (_INTO_BLOCKS, True))
+    for way, parts, cuts in ways
+    for mistake in _MISTAKES
+    if mistake.of_blocks or not of_blocks
 )
