@@ -107,8 +107,10 @@ def test_rows_of_the_output(causal):
     assert words in told(ask(inputs, striped, causal=causal)).meaning
 
 
-def test_rows_that_move_by_head_have_no_common_name():
+def test_rows_that_move_in_one_head_are_told_of_that_head():
     inputs = draw(0, *[SHAPE] * 3)
     wrong = plain(*inputs)
     wrong[0, 1] = wrong[0, 1, ::-1]
-    assert named(ask(inputs, wrong)) == set()
+    report = ask(inputs, wrong)
+    assert named(report) == {"rows_misplaced"}
+    assert report.diagnosis.explanations[0].fails_at.startswith("batch 0, head 0")

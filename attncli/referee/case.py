@@ -161,10 +161,21 @@ class Case:
 
 
 class Cases:
-    """The cases of a question, made when they are asked for."""
+    """The cases of a question, made when they are asked for.
 
-    def __init__(self, question: Question, deadline: float = math.inf) -> None:
+    Parameters
+    ----------
+    question : Question
+    deadline : float, optional
+    by_head : bool
+        Try heads by themselves, also of a small problem.
+    """
+
+    def __init__(
+        self, question: Question, deadline: float = math.inf, *, by_head: bool = False
+    ) -> None:
         self._question = question
+        self._by_head = by_head
         self._deadline = deadline
         self._memory: dict[object, Any] = {}
         self._canonical = question.comparable
@@ -176,8 +187,8 @@ class Cases:
 
     @property
     def sliced(self) -> bool:
-        """Whether the problem is too large to be tried as a whole."""
-        return math.prod(self._question.problem.shape) > _SMALL_CELLS
+        """Whether the problem is tried in slices: it is too large, or heads are by themselves."""
+        return self._by_head or math.prod(self._question.problem.shape) > _SMALL_CELLS
 
     def of(self, needs: frozenset[Need]) -> tuple[Case, ...]:
         """Return the cases for conventions that need some axes whole, at least one.

@@ -19,7 +19,9 @@ from attncli.referee.rounding import (
     narrowest,
     own_precision,
     printed_digits,
+    short_of,
 )
+from attncli.referee.stretches import judged_in_stretches
 from attncli.referee.tolerance import earned
 from attncli.referee.verdict import Errors, canonical, distance, measure
 
@@ -62,20 +64,19 @@ class File:
 
         NumPy has no bfloat16, so results in it are stored as float32.
         """
-        narrow = narrowest(self.values, self.precision, least=1)
-        if narrow == self.precision:
+        if self.precision.short:
             return self
-        wide = [widen(array, np.float64) for array in inputs]
-        alike = all(narrow.holds(array) for array in wide)
-        # Where the inputs show the format, one number of the file is enough.
-        telling = any(narrowest(array, self.precision) != self.precision for array in wide)
-        sure = telling or narrowest(self.values, self.precision) == narrow
-        return replace(self, precision=narrow) if alike and sure else self
+        arrays = [self.values, *inputs]
+        # Where the inputs show the format, any numbers of the file will do.
+        telling = any(narrowest(array, self.precision) != self.precision for array in arrays)
+        narrow = short_of(arrays) if telling else None
+        return self if narrow is None else replace(self, precision=narrow)
 
     def fused(self) -> File:
         """Return the file held to what a fused kernel makes, where its format has 16 bits."""
-        short = self.precision.name in ("float16", "bfloat16")
-        return replace(self, precision=replace(self.precision, fused=True)) if short else self
+        if not self.precision.short:
+            return self
+        return replace(self, precision=replace(self.precision, fused=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +87,7 @@ class Compared:
     ----------
     files : dict of str to File
     tolerances : dict of str to Tolerance
+        What is earned; by a stretch of queries alone where that is wrong by itself.
     verdicts : tuple of Verdict
     errors : dict of str to Errors
         Of those whose shape is right.
@@ -117,12 +119,32 @@ def compare(
     precisions = {n: f.precision for n, f in files.items()}
     plain = plain_errors_of(problem, precisions)
     compared = _compare_within(problem, files, answers, _tolerances(plain, files, given))
-    if given is not None or not compared.doubtful:
+    if given is not None:
         return compared
-    more = plain_errors_in(compared.doubtful, problem, precisions, plain)
-    if more == plain:
+    if compared.doubtful:
+        more = plain_errors_in(compared.doubtful, problem, precisions, plain)
+        if more != plain:
+            compared = _compare_within(problem, files, answers, _tolerances(more, files, given))
+    return _looked_at_closely(problem, compared)
+
+
+def _looked_at_closely(problem: Problem, compared: Compared) -> Compared:
+    """Compare in stretches, too, so that no mistake hides where the numbers are small."""
+    files = compared.files
+    errors = {
+        name: judged_in_stretches(problem, name, whole, files[name].precision, files[name].digits)
+        for name, whole in compared.errors.items()
+    }
+    wrong = {n: each.stretch.tolerance for n, each in errors.items() if each.stretch is not None}
+    if not wrong:
         return compared
-    return _compare_within(problem, files, answers, _tolerances(more, files, given))
+    verdicts = tuple(
+        _verdict(problem, files[old.name], errors[old.name], old.name) if old.name in wrong else old
+        for old in compared.verdicts
+    )
+    return replace(
+        compared, errors=errors, verdicts=verdicts, tolerances=compared.tolerances | wrong
+    )
 
 
 def _compare_within(
@@ -134,16 +156,20 @@ def _compare_within(
     errors: dict[str, Errors] = {}
     verdicts = []
     for name, file in files.items():
-        answer, shape = answers[name], file.values.shape
-        if shape != answer.shape:
+        answer = answers[name]
+        if file.values.shape != answer.shape:
             verdicts.append(_misshapen(problem, name, file, answer.shape))
             continue
         found = canonical(problem, name, file.values)
         right = canonical(problem, name, answer)
         errors[name] = Errors(distance(found, right), right, tolerances[name])
-        fmt = file.precision.name
-        verdicts.append(measure(problem, name, found, errors[name], fmt, shape))
+        verdicts.append(_verdict(problem, file, errors[name], name))
     return Compared(files, tolerances, tuple(verdicts), errors)
+
+
+def _verdict(problem: Problem, file: File, errors: Errors, name: str) -> Verdict:
+    found = canonical(problem, name, file.values)
+    return measure(problem, name, found, errors, file.precision.name, file.values.shape)
 
 
 def _misshapen(problem: Problem, name: str, file: File, right: tuple[int, ...]) -> Verdict:

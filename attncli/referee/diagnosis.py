@@ -57,6 +57,9 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
     single = computed_in_single(question)
     if single is None:
         searched = _searched_by_output(search, narrow)
+        if not searched.causes and search.scope == "all" and _in_some_heads(narrow):
+            search = Search(narrow, deadline, by_head=True)
+            searched += _searched_by_output(search, narrow)
     else:  # two mistakes together are far less likely
         searched = search.run(pairs=False).or_else(single)
     return Diagnosis(
@@ -85,6 +88,12 @@ def _searched_alone(name: str, question: Question, deadline: float) -> Searched:
     alone = question.about((name,))
     found = _searched(Search(alone, deadline), alone)
     return replace(found, causes=_not_refuted(question, found.causes))
+
+
+def _in_some_heads(question: Question) -> bool:
+    """Return whether some heads are wrong, or batch entries, and others are not."""
+    heads = [wrong.any(axis=(2, 3)) for wrong in question.wrong.values() if wrong.any()]
+    return any(wrong.any() and not wrong.all() for wrong in heads)
 
 
 def _unexplained(question: Question, causes: tuple[Cause, ...]) -> tuple[str, ...]:

@@ -33,8 +33,6 @@ Array = npt.NDArray[Any]
 
 _CHUNK_CELLS = 2**18
 _CHUNKS = 12
-# Of these formats, scores are rounded no more coarsely than the outputs.
-_WIDE = ("float32", "float64")
 _NOTHING = np.zeros(0)
 
 
@@ -165,7 +163,8 @@ def plain_errors(
     """
     exact = evaluate(recipe) if exact is None else exact
     sizes = typical_sizes(recipe, exact, precisions)
-    wide = [name for name, precision in precisions.items() if precision.name in _WIDE]
+    # Of these formats, scores are rounded no more coarsely than the outputs.
+    wide = [name for name, precision in precisions.items() if not precision.short]
     moved = effects_of_rounding(recipe, exact, wide)
     made: dict[Precision, list[Outputs]] = {}
     errors = {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from attncli.referee.convention import Convention
 
-__all__ = ["Cause", "CheckReport", "Diagnosis", "Place", "Tolerance", "Verdict"]
+__all__ = ["Cause", "CheckReport", "Diagnosis", "Place", "Stretch", "Tolerance", "Verdict"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,29 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """A few queries whose errors are too large for their numbers, which are small.
+
+    Attributes
+    ----------
+    batch, head : int or None
+        None where the problem has no such axis.
+    queries : tuple of int
+        The first, and the one behind the last.
+    rms : float
+        Root of the mean squared error there; in 16-bit formats without the two worst rows.
+    tolerance : Tolerance
+        What they earn by themselves.
+    """
+
+    batch: int | None
+    head: int | None
+    queries: tuple[int, int]
+    rms: float
+    tolerance: Tolerance
+
+
+@dataclass(frozen=True)
 class Verdict:
     """One output of the other implementation against the answer.
 
@@ -101,6 +124,8 @@ class Verdict:
         Elements, and rows with such, that are NaN or infinite and should not be.
     worst_rows : tuple of Place
         The largest error of each of the worst wrong rows, the worst first.
+    stretch : Stretch or None
+        Queries that are wrong by themselves, where few elements of the whole are.
     """
 
     name: str
@@ -118,6 +143,7 @@ class Verdict:
     nonfinite: int = 0
     nonfinite_rows: int = 0
     worst_rows: tuple[Place, ...] = ()
+    stretch: Stretch | None = None
 
     @property
     def word(self) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import dtype_name
+from attncli.dtypes import dtype_name, parts, widen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,12 +26,15 @@ __all__ = [
     "narrowest",
     "own_precision",
     "printed_digits",
+    "short_of",
     "truncated_to_tf32",
 ]
 
 Array = npt.NDArray[Any]
 
+_SHORT = ("bfloat16", "float16")
 _SAMPLE = 1000
+_PART = 2**14
 # Fewer numbers than this may be exact in a narrow format by chance.
 _TELLING = 4
 # So many numbers of two decimals or of one are rounded, if they are no exact eighths (0.5, 0.25).
@@ -62,6 +65,11 @@ class Precision:
     largest: float
     fused: bool = False
 
+    @property
+    def short(self) -> bool:
+        """Whether it is a file's format of 16 bits."""
+        return self.name in _SHORT
+
     @cached_property
     def computing(self) -> np.dtype[Any]:
         """The dtype that sums are kept in: half formats accumulate in float32, as PyTorch does."""
@@ -72,9 +80,16 @@ class Precision:
         return array.astype(self.computing, copy=False) if self.fused else self.rounded(array)
 
     def holds(self, array: Array) -> bool:
-        """Return whether numbers stay as they are when they are rounded."""
+        """Return whether numbers stay as they are when they are rounded.
+
+        Most arrays show in their first numbers that they do not.
+        """
+        return all(self._keeps(widen(part, np.float64)) for part in parts(array, _PART))
+
+    def _keeps(self, array: Array) -> bool:
         with np.errstate(over="ignore"):
-            return np.array_equal(self.rounded(array.astype(np.float32)), array)
+            rounded = self.rounded(array.astype(np.float32))
+        return np.array_equal(rounded, array, equal_nan=True)
 
     def rounded(self, array: Array) -> Array:
         """Return the nearest numbers of the format, in the computing dtype."""
@@ -128,7 +143,7 @@ def own_precision(array: Array, values: npt.NDArray[np.float64]) -> Precision:
     return PRECISIONS["float32" if narrow else "float64"]
 
 
-def narrowest(values: npt.NDArray[Any], given: Precision, *, least: int | None = None) -> Precision:
+def narrowest(values: npt.NDArray[Any], given: Precision) -> Precision:
     """Return the narrowest format that holds numbers as they are; the one given where none does.
 
     Parameters
@@ -136,19 +151,24 @@ def narrowest(values: npt.NDArray[Any], given: Precision, *, least: int | None =
     values : ndarray
     given : Precision
         The format they are stored in.
-    least : int, optional
-        So many numbers must not be eighths; four unless given.
     """
-    if given.name in ("float16", "bfloat16"):
+    if given.short:
+        return given
+    narrow = short_of((values,))
+    if narrow is None:
         return given
     finite = values[np.isfinite(values)]
-    # float16 holds most numbers of bfloat16, too.
-    both = (PRECISIONS[name] for name in ("bfloat16", "float16"))
-    narrow = next((narrow for narrow in both if narrow.holds(finite)), given)
-    if narrow == given:
-        return given
+    finite = widen(finite, np.float64)
     telling = np.unique(finite[np.abs(finite) % 0.125 != 0])
-    return narrow if telling.size >= (least or _TELLING) else given
+    return narrow if telling.size >= _TELLING else given
+
+
+def short_of(arrays: Iterable[npt.NDArray[Any]]) -> Precision | None:
+    """Return the 16-bit format that holds the numbers of arrays as they are, if one does."""
+    arrays = tuple(arrays)
+    # float16 holds most numbers of bfloat16, too.
+    both = (PRECISIONS[name] for name in _SHORT)
+    return next((narrow for narrow in both if all(map(narrow.holds, arrays))), None)
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,14 @@ class Searched:
 class Search:
     """The search for explanations of one question, within a time limit.
 
+    Parameters
+    ----------
+    question : Question
+    deadline : float
+        On the clock of `time.monotonic`.
+    by_head : bool
+        Explain the heads that are wrong by themselves, also of a small problem.
+
     Attributes
     ----------
     tried : int
@@ -87,11 +95,11 @@ class Search:
         On the clock of `time.monotonic`.
     """
 
-    def __init__(self, question: Question, deadline: float) -> None:
+    def __init__(self, question: Question, deadline: float, *, by_head: bool = False) -> None:
         self.tried = 0
         self.complete = True
         self.too_large: tuple[str, ...] = ()
-        self.cases = Cases(question, deadline)
+        self.cases = Cases(question, deadline, by_head=by_head)
         self._question = question
         self.deadline = deadline
         self._shapes_are_right = bool(question.comparable)

@@ -76,7 +76,7 @@ def computed_in_half(question: Question, narrow: Question) -> Cause | None:
 
 
 def _in_half(narrow: Question) -> Convention:
-    names = {precision.name for precision in narrow.precisions.values()} - {"float32", "float64"}
+    names = {precision.name for precision in narrow.precisions.values() if precision.short}
     formats = " and ".join(sorted(names))
     return _rounded(
         "computed_in_half",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee.report import Place, Tolerance, Verdict
+from attncli.referee.report import Place, Stretch, Tolerance, Verdict
 
 if TYPE_CHECKING:
     from attncli.problem import Problem
@@ -53,11 +53,17 @@ class Errors:
         |found − answer|.
     answer : ndarray
     tolerance : Tolerance
+    stretch : Stretch or None
+        Queries that are wrong by themselves, where few elements of the whole are.
+    limits : ndarray or None
+        Beside such a stretch: how large an error in each row may be.
     """
 
     error: Array
     answer: Array
     tolerance: Tolerance
+    stretch: Stretch | None = None
+    limits: Array | None = None
 
     @cached_property
     def outside(self) -> Bools:
@@ -73,19 +79,28 @@ class Errors:
     @property
     def passed(self) -> bool:
         """Whether all errors are tolerated."""
-        return not self.outside.any() and not self._too_large_together
+        far = self.outside.any() or self._too_large_together
+        return not far and self.stretch is None
+
+    @property
+    def few_outside(self) -> bool:
+        """Whether no more than a few elements lie outside the tolerance."""
+        return bool(np.count_nonzero(self.outside) <= _FEW * self.outside.size)
 
     @property
     def wrong(self) -> Bools:
         """Which elements are wrong.
 
         Those outside the tolerance; where they are few but the errors together are too large,
-        also those that exceed the largest root mean square allowed.
+        also those that exceed the largest root mean square allowed, of all or of their stretch.
         """
-        few = np.count_nonzero(self.outside) <= _FEW * self.outside.size
-        if few and self._too_large_together:
-            return self.outside | (self.error > np.float64(self.tolerance.rms))
-        return self.outside
+        wrong = self.outside
+        if self.limits is not None:
+            own = self.limits + self.tolerance.relative * np.abs(self.answer)
+            wrong = wrong | (self.error > own)
+        if self.few_outside and self._too_large_together:
+            wrong = wrong | (self.error > np.float64(self.tolerance.rms))
+        return wrong
 
     @property
     def _too_large_together(self) -> bool:
@@ -124,6 +139,7 @@ def measure(
         outside=int(np.count_nonzero(errors.outside)),
         nonfinite=int(np.count_nonzero(odd)),
         nonfinite_rows=int(np.count_nonzero(odd.any(axis=-1))),
+        stretch=errors.stretch,
         worst_rows=_worst(problem, name, found, answer, np.where(errors.wrong, error, 0)),
     )
 

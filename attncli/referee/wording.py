@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         CheckReport,
         Diagnosis,
         Place,
+        Stretch,
         Tolerance,
         Verdict,
     )
@@ -62,6 +63,8 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
         relative = verdict.largest_relative
         yield f"  largest relative error {relative.error:.3g} at {place_text(relative)}"
     yield from _tolerance_lines(verdict, verdict.tolerance)
+    if verdict.stretch is not None:
+        yield _stretch_line(verdict.stretch)
     if verdict.nonfinite:
         rows = counted(verdict.nonfinite_rows, "row")
         yield (
@@ -105,6 +108,16 @@ def _tolerance_lines(verdict: Verdict, tolerance: Tolerance) -> Iterator[str]:
     yield (
         f"  rms error {verdict.rms:.3g}{most}; {verdict.outside} of {verdict.elements} elements "
         f"({share} %) outside the tolerance"
+    )
+
+
+def _stretch_line(stretch: Stretch) -> str:
+    axes = (("batch", stretch.batch), ("head", stretch.head))
+    where = "".join(f"{axis} {index}, " for axis, index in axes if index is not None)
+    first, behind = stretch.queries
+    return (
+        f"  where the numbers are small: rms error {stretch.rms:.3g} (at most "
+        f"{stretch.tolerance.rms:.3g}) at {where}queries {first} to {behind - 1}"
     )
 
 

@@ -1,0 +1,69 @@
+"""Mistakes where the numbers are small: late queries of many keys, a head whose values are small.
+
+One tolerance for all of an output, which its largest numbers make, would let them pass.
+"""
+
+import numpy as np
+import pytest
+from referee_numpy import ask, draw, named, plain
+
+from attncli import pose
+from attncli.referee import check
+
+TRIL = np.tri(1024, dtype=bool)
+
+
+def test_late_queries_that_lose_a_key():
+    q, k, v = (array.astype("f2") for array in draw(0, *[(1024, 16)] * 3))
+    v[1] /= 3
+    lost = (np.arange(1024) >= 600)[:, None] & (np.arange(1024) == 1)
+    right, wrong = (plain(q, k, v, keep).astype("f2") for keep in (TRIL, TRIL & ~lost))
+    problem = pose(q, k, v, causal=True)
+    assert check(right, problem).passed
+    (verdict,) = check(wrong, problem, diagnose=False).verdicts
+    assert not verdict.passed
+    assert verdict.outside == 0
+    assert verdict.rms < verdict.tolerance.rms
+    first, behind = verdict.stretch.queries
+    assert 600 - 64 < first < behind <= 1024
+    assert verdict.stretch.rms > verdict.stretch.tolerance.rms
+    assert {row.query >= 600 for row in verdict.worst_rows} == {True}
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 1e-6), ("float64", 1e-15)])
+@pytest.mark.parametrize("queries", [4, 40, 300])
+def test_a_head_whose_values_are_small(dtype, size, queries):
+    q, k, v = draw(0, *[(1, 3, queries, 16)] * 3, dtype=dtype)
+    v[:, 1] *= size
+    keep = np.tri(queries, dtype=bool)
+    right = plain(q, k, v, keep)
+    wrong = right.copy()
+    wrong[:, 1] = plain(q, k, v, keep, scale=1)[:, 1]
+    assert ask((q, k, v), right, dtype, causal=True).passed
+    report = ask((q, k, v), wrong, dtype, causal=True)
+    (verdict,) = report.verdicts
+    assert not verdict.passed
+    assert verdict.stretch.head == 1
+    assert named(report) == {"unscaled"}
+    assert report.diagnosis.explanations[0].fails_at.startswith("head 0")
+    assert "only head 1 is wrong" in report.diagnosis.findings
+    first, behind = verdict.stretch.queries
+    assert f"at batch 0, head 1, queries {first} to {behind - 1}\n" in str(report)
+
+
+@pytest.mark.parametrize(("rows", "passed"), [(2, True), (5, False)])
+def test_in_16_bits_two_rows_of_a_stretch_may_be_far_off(rows, passed):
+    """As where its two largest scores are nearly the same: rounding one moves all of the row."""
+    q, k, v = (array.astype("f2") for array in draw(0, *[(1, 2, 64, 8)] * 3))
+    v[:, 1] /= 128
+    found = plain(q, k, v)
+    found[0, 1, 7 : 7 + rows] *= 1.2
+    assert ask((q, k, v), found, "float16").passed == passed
+
+
+def test_numbers_of_0_beside_others():
+    q, k, v = draw(0, *[(1, 2, 30, 8)] * 3)
+    v[:, 1] = 0
+    found = plain(q, k, v)
+    found[:, 1] = 1e-11
+    assert ask((q, k, v), found).passed
