@@ -11,7 +11,19 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["FLOATS", "INTEGERS", "Ends", "between", "in_q4_0", "in_q8_0", "on_grid"]
+__all__ = [
+    "E2M1",
+    "FLOATS",
+    "INTEGERS",
+    "Ends",
+    "Grid",
+    "between",
+    "in_q4_0",
+    "in_q8_0",
+    "on_grid",
+    "with_power_of_two",
+    "with_scale_of_e4m3",
+]
 
 Array = npt.NDArray[Any]
 # The least and the largest of the numbers that share a scale, broadcast to all of them.
@@ -55,6 +67,8 @@ FLOATS = (
     Grid("float8_e4m3fn", 448.0, _float8(3, -6)),
     Grid("float8_e5m2", 57344.0, _float8(2, -14)),
 )
+E2M1 = Grid("float4_e2m1fn", 6.0, _float8(1, 0))
+_E4M3 = FLOATS[0]
 
 
 def on_grid(grid: Grid, array: Array, ends: Ends | None = None) -> Array:
@@ -114,6 +128,52 @@ def in_q4_0(array: Array, ends: Ends) -> Array:
     codes = np.minimum(np.floor(array / _unless_zero(scale) + array.dtype.type(8.5)), 15) - 8
     made: Array = codes * _in_float16(scale)
     return made
+
+
+def with_power_of_two(grid: Grid, array: Array, ends: Ends, *, up: bool = False) -> Array:
+    """Return what numbers are in a microscaling format: a scale that is a power of 2.
+
+    Parameters
+    ----------
+    grid : Grid
+    array : ndarray of float32 or float64
+    ends : tuple of ndarray
+        Of the numbers that share a scale.
+    up : bool
+        The least power with which no number is cut; else the one by which the largest number
+        comes into the grid's last octave, where it may be cut.
+
+    References
+    ----------
+    Open Compute Project 2023, "OCP Microscaling Formats (MX) Specification", §6.3.
+    """
+    top = _unless_zero(_magnitude(ends).astype(array.dtype))
+    largest = array.dtype.type(grid.largest)
+    octave = np.exp2(np.floor(np.log2(largest)))
+    exponent = np.ceil(np.log2(top / largest)) if up else np.floor(np.log2(top)) - np.log2(octave)
+    scale = np.exp2(exponent).astype(array.dtype)
+    return np.asarray(on_grid(grid, array / scale) * scale)
+
+
+def with_scale_of_e4m3(array: Array, ends: Ends, whole: Ends | None = None) -> Array:
+    """Return what numbers are as float4 with scales of float8: NVFP4.
+
+    Parameters
+    ----------
+    array : ndarray of float32 or float64
+    ends : tuple of ndarray
+        Of the numbers that share a scale.
+    whole : tuple of ndarray, optional
+        Of all numbers, whose scale in float32 makes the largest scale of float8 the largest there
+        is; without it there is none.
+    """
+    top, largest = _magnitude(ends).astype(array.dtype), array.dtype.type(E2M1.largest)
+    all_ = array.dtype.type(1)
+    if whole is not None:
+        all_ = _unless_zero(_magnitude(whole).astype(array.dtype)) / (largest * _E4M3.largest)
+        all_ = all_.astype(array.dtype)
+    scale = _unless_zero(on_grid(_E4M3, top / largest / all_)) * all_
+    return np.asarray(on_grid(E2M1, array / scale) * scale)
 
 
 def _magnitude(ends: Ends) -> Array:

@@ -31,6 +31,7 @@ from attncli.referee.catalogue.rope_use import ROPE_USE
 from attncli.referee.catalogue.scale import SCALES
 from attncli.referee.catalogue.score_function import FUNCTION
 from attncli.referee.catalogue.scores import BIAS, SOFTCAP
+from attncli.referee.catalogue.short_weights import SHORT_WEIGHTS
 from attncli.referee.catalogue.sinks import SINKS
 from attncli.referee.catalogue.softmax import SOFTMAX
 from attncli.referee.catalogue.splits import SPLITS
@@ -102,6 +103,7 @@ CONVENTIONS = (
     *SCORES,
     *AXES,
     *QUANTIZED,
+    *SHORT_WEIGHTS,
 )
 
 

@@ -62,6 +62,7 @@ __all__ = [
     "SCORES",
     "SCORE_FUNCTION",
     "SHARED_HEADS",
+    "SHORT_WEIGHTS",
     "SINKS",
     "SLOTS",
     "SOFTCAP",
@@ -157,6 +158,7 @@ PRODUCTS = Topic(only_rounds=True)
 STORED_SCORES = Topic(part_of=PRODUCTS, alone=True)
 # There are as many ways as all others together have.
 QUANTIZED = Topic(part_of=PRODUCTS, alone=True, last=True)
+SHORT_WEIGHTS = Topic(part_of=PRODUCTS, outputs=_CONTEXT, alone=True, last=True)
 ROPE = Topic()
 # Who mistakes two of these makes two mistakes.
 ROPE_PAIRING = Topic(part_of=ROPE)

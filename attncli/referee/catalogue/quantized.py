@@ -2,79 +2,69 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import factors_of
+from attncli.referee.catalogue.quantizing import (
+    ALL,
+    COLUMNS,
+    TOKENS,
+    Scheme,
+    Sharing,
+    Way,
+    Ways,
+    quantized,
+)
 from attncli.referee.convention import Convention
 from attncli.referee.grids import (
+    E2M1,
     FLOATS,
     INTEGERS,
-    Ends,
     between,
     in_q4_0,
     in_q8_0,
     on_grid,
+    with_power_of_two,
+    with_scale_of_e4m3,
 )
-from attncli.referee.recipe import vary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from attncli.referee.recipe import Recipe
-
-__all__ = ["QUANTIZED"]
+__all__ = ["FLOAT8_INPUTS", "QUANTIZED"]
 
 Array = npt.NDArray[Any]
-# Larger inputs, in numbers, are not quantized again and again.
-_MOST_NUMBERS = 2**22
-
-
-class _Sharing(NamedTuple):
-    """Which numbers share a scale: those along some axes of (B, H, L or S, D).
-
-    Where there are groups, so many along one of the axes share it.
-    """
-
-    name: str
-    meaning: str
-    axes: tuple[int, ...]
-    group: int = 0
-    along: int = 0
-
-
-_TOKENS, _COLUMNS = 2, 3
-_NONE = _Sharing("", "without a scale", ())
-# What a format itself says.
-_BY_32 = _Sharing("", "", (_COLUMNS,), 32, _COLUMNS)
+# Of a cache as KIVI has it; what is beyond is not quantized yet.
+_PART = 128
+_NONE = Sharing("", "without a scale", ())
+_BY_TOKEN = Sharing("_by_token", "with a scale for each token of each head", (COLUMNS,))
 # From the simplest to the finest: where two come to the same, the simpler one is named.
 _SCALED = (
-    _Sharing("_scaled", "with one scale, by the largest magnitude", (0, 1, 2, 3)),
-    _Sharing("_by_head", "with a scale for each head", (0, 2, 3)),
-    _Sharing("_by_entry", "with a scale for each head of each batch entry", (2, 3)),
-    _Sharing("_by_token", "with a scale for each token of each head", (_COLUMNS,)),
-    _Sharing("_by_channel", "with a scale for each column of each head", (_TOKENS,)),
+    ALL,
+    Sharing("_by_head", "with a scale for each head", (0, 2, 3)),
+    Sharing("_by_entry", "with a scale for each head of each batch entry", (2, 3)),
+    _BY_TOKEN,
+    Sharing("_by_channel", "with a scale for each column of each head", (TOKENS,)),
 )
 
 
-def _by_tokens(count: int) -> _Sharing:
+def _by_tokens(count: int) -> Sharing:
     meaning = f"with a scale for {count} tokens of a head"
-    return _Sharing(f"_by_{count}_tokens", meaning, (_TOKENS, _COLUMNS), count, _TOKENS)
+    return Sharing(f"_by_{count}_tokens", meaning, (TOKENS, COLUMNS), count, TOKENS)
 
 
-def _by_columns(count: int) -> _Sharing:
+def _by_columns(count: int) -> Sharing:
     meaning = f"with a scale for {count} columns of a token"
-    return _Sharing(f"_by_{count}_columns", meaning, (_COLUMNS,), count, _COLUMNS)
+    return Sharing(f"_by_{count}_columns", meaning, (COLUMNS,), count, COLUMNS)
 
 
-def _by_channel_of_tokens(count: int) -> _Sharing:
+def _by_channel_of_tokens(count: int) -> Sharing:
     meaning = f"with a scale for each column of {count} tokens"
-    return _Sharing(f"_by_channel_of_{count}_tokens", meaning, (_TOKENS,), count, _TOKENS)
+    return Sharing(f"_by_channel_of_{count}_tokens", meaning, (TOKENS,), count, TOKENS)
 
 
 _GROUPED = (
@@ -84,17 +74,17 @@ _GROUPED = (
 )
 
 
-class _Scheme(NamedTuple):
-    """A format, and who shares what: a scale alone, or a scale and a zero point."""
-
-    name: str
-    meaning: str
-    rounded: Callable[..., Array]
-    sharings: tuple[_Sharing, ...]
+def _blocks(count: int) -> Sharing:
+    """Return the blocks of so many columns that a format itself has."""
+    return Sharing("", "", (COLUMNS,), count, COLUMNS, blocks=True)
 
 
-def _with_zero_point(bits: int) -> _Scheme:
-    return _Scheme(
+def _blocks_of_tokens(count: int) -> Sharing:
+    return Sharing("", "", (TOKENS,), count, TOKENS, blocks=True)
+
+
+def _with_zero_point(bits: int) -> Scheme:
+    return Scheme(
         f"int{bits}_with_zero_point",
         f"int{bits} with zero points",
         partial(between, bits),
@@ -102,14 +92,37 @@ def _with_zero_point(bits: int) -> _Scheme:
     )
 
 
+def _microscaled(name: str, meaning: str, rounded: Callable[..., Array], block: int) -> Scheme:
+    words = f"{meaning} as the scale of {block} numbers)"
+    return Scheme(name, words, rounded, (_blocks(block),), of_all=name.endswith("_scaled"))
+
+
+_E4M3, _E5M2 = FLOATS
 _SCHEMES = (
-    *(_Scheme(g.name, g.name, partial(on_grid, g), (*_SCALED, *_GROUPED)) for g in INTEGERS),
-    *(_Scheme(g.name, g.name, partial(on_grid, g), (_NONE, *_SCALED, *_GROUPED)) for g in FLOATS),
-    _with_zero_point(8),
-    _with_zero_point(4),
-    _with_zero_point(2),
-    _Scheme("q8_0", "Q8_0 of llama.cpp (int8, a scale for 32 columns)", in_q8_0, (_BY_32,)),
-    _Scheme("q4_0", "Q4_0 of llama.cpp (int4, a scale for 32 columns)", in_q4_0, (_BY_32,)),
+    *(Scheme(g.name, g.name, partial(on_grid, g), (*_SCALED, *_GROUPED)) for g in INTEGERS),
+    *(Scheme(g.name, g.name, partial(on_grid, g), (_NONE, *_SCALED, *_GROUPED)) for g in FLOATS),
+    *map(_with_zero_point, (8, 4, 2)),
+    Scheme("q8_0", "Q8_0 of llama.cpp (int8, a scale for 32 columns)", in_q8_0, (_blocks(32),)),
+    Scheme("q4_0", "Q4_0 of llama.cpp (int4, a scale for 32 columns)", in_q4_0, (_blocks(32),)),
+)
+_OF_E4M3 = next(scheme for scheme in _SCHEMES if scheme.name == _E4M3.name)
+_POWERS = (
+    ("mxfp8_e4m3", "MXFP8 (E4M3, a power of 2", _E4M3),
+    ("mxfp8_e5m2", "MXFP8 (E5M2, a power of 2", _E5M2),
+    ("mxfp4", "MXFP4 (E2M1, a power of 2", E2M1),
+)
+_MICROSCALED = (
+    *(_microscaled(n, words, partial(with_power_of_two, g), 32) for n, words, g in _POWERS),
+    *(
+        _microscaled(
+            f"{n}_up", f"{words}, rounded up,", partial(with_power_of_two, grid, up=True), 32
+        )
+        for n, words, grid in _POWERS
+    ),
+    _microscaled("nvfp4", "NVFP4 (E2M1, E4M3", with_scale_of_e4m3, 16),
+    _microscaled(
+        "nvfp4_scaled", "NVFP4 (E2M1, one scale of all numbers, E4M3", with_scale_of_e4m3, 16
+    ),
 )
 # What is quantized; each after those beside which it says nothing more.
 _PARTS = {
@@ -121,97 +134,111 @@ _PARTS = {
 }
 
 
-def _quantized(
-    names: tuple[str, ...], scheme: _Scheme, sharing: _Sharing, recipe: Recipe
-) -> Recipe | None:
-    """Put some inputs on a grid, as they are when they are multiplied."""
-    inputs = [getattr(recipe.whole, name) for name in names]
-    if recipe.problem.score not in ("dot", "cosine") or any(
-        array is None or array.size > _MOST_NUMBERS for array in inputs
-    ):
-        return None
-    if not all(_has_groups(array, sharing) for array in inputs):
-        return None
-    given = _known(("factors", recipe.part), recipe, lambda: factors_of(recipe.problem))
-    made = {}
-    for name in names:
-        dtype = np.float64 if getattr(recipe.whole, name).dtype == np.float64 else np.float32
-        array = given[name].astype(dtype)
-        ends = _shared_ends(recipe, name, array, sharing) if sharing.axes else None
-        made[name] = scheme.rounded(array, ends).astype(np.float64)
-    if all(np.array_equal(made[name], given[name]) for name in names):
-        return None
-    return replace(vary(recipe, rope=None, **{**given, **made}), codes=True)
-
-
-def _has_groups(array: Array, sharing: _Sharing) -> bool:
-    """Return whether an input has more than one group, or whole blocks of a format."""
-    length = int(array.shape[sharing.along])
-    return length % sharing.group == 0 if sharing is _BY_32 else length > sharing.group
-
-
-def _known(what: object, recipe: Recipe, work_out: Callable[[], Any]) -> Any:
-    """Return what was worked out before, for another convention of the same search."""
-    if what not in recipe.memory:
-        recipe.memory[what] = work_out()
-    return recipe.memory[what]
-
-
-def _shared_ends(recipe: Recipe, name: str, array: Array, sharing: _Sharing) -> Ends:
-    """Return the ends of those that share a scale, in the whole problem."""
-    batch, head, rows = recipe.part
-    cut = {0: batch, 1: head, 2: rows if name == "query" else None}
-    if all(part is None for axis, part in cut.items() if axis in sharing.axes):
-        return _ends(array, sharing)
-    whole = _known("whole factors", recipe, lambda: factors_of(recipe.whole))
-    low, high = _known(("ends", name, sharing), recipe, lambda: _ends(whole[name], sharing))
-    shared = recipe.whole.shape[1] // getattr(recipe.whole, name).shape[1]
-    index = (
-        _one(batch, low.shape[0]),
-        _one(None if head is None else head // shared, low.shape[1]),
-        slice(*rows) if rows and low.shape[2] > 1 else slice(None),
-    )
-    return low[index], high[index]
-
-
-def _one(index: int | None, length: int) -> slice:
-    return slice(None) if index is None or length == 1 else slice(index, index + 1)
-
-
-def _ends(array: Array, sharing: _Sharing) -> Ends:
-    """Return least and largest of those that share a scale, broadcast to the array."""
-    return _reduced(np.minimum, array, sharing), _reduced(np.maximum, array, sharing)
-
-
-def _reduced(extreme: np.ufunc, array: Array, sharing: _Sharing) -> Array:
-    if not sharing.group:
-        return np.asarray(extreme.reduce(array, axis=sharing.axes, keepdims=True))
-    length = array.shape[sharing.along]
-    starts = np.arange(0, length, sharing.group)
-    others = tuple(axis for axis in sharing.axes if axis != sharing.along)
-    groups = extreme.reduceat(array, starts, axis=sharing.along)
-    groups = extreme.reduce(groups, axis=others, keepdims=True)
-    return np.repeat(groups, np.diff(starts, append=length), axis=sharing.along)
-
-
-def _conventions(scheme: _Scheme) -> Iterator[Convention]:
+def _conventions(scheme: Scheme) -> Iterator[Convention]:
+    """Yield those by which inputs are all quantized in the same way."""
     for part, (words, names) in _PARTS.items():
-        simpler = [p for p, (_, others) in _PARTS.items() if {*others} < {*names}]
         for place, sharing in enumerate(scheme.sharings):
-            yield Convention(
-                name=f"{part}_in_{scheme.name}{sharing.name}",
-                topic=topics.QUANTIZED,
-                meaning=f"{words} quantized to {scheme.meaning}"
+            yield _convention(
+                f"{part}_in_{scheme.name}{sharing.name}",
+                f"{words} quantized to {scheme.meaning}"
                 + (f", {sharing.meaning}" if sharing.meaning else ""),
-                fix="give check the inputs as they are when they are dequantized, or judge by "
-                "--rtol and --atol",
-                shows="almost any input",
-                apply=partial(_quantized, names, scheme, sharing),
-                variant_of=(
-                    *(f"{other}_in_{scheme.name}{sharing.name}" for other in simpler),
+                dict.fromkeys(names, Way(scheme, sharing)),
+                (
+                    *(f"{other}_in_{scheme.name}{sharing.name}" for other in _simpler(names)),
                     *(f"{part}_in_{scheme.name}{o.name}" for o in scheme.sharings[:place]),
+                    # Where no number is small, powers of 2 change no rounding of floats.
+                    *(f"{part}_in_{g.name}" for g in FLOATS if scheme in _MICROSCALED),
                 ),
             )
 
 
-QUANTIZED = tuple(convention for scheme in _SCHEMES for convention in _conventions(scheme))
+def _of_values_along_tokens(scheme: Scheme) -> Iterator[Convention]:
+    """Yield those whose blocks lie along the axis over which each product sums."""
+    for part in ("value", "cache", "inputs"):
+        words, names = _PARTS[part]
+        ways = dict.fromkeys(names, Way(scheme, scheme.sharings[0]))
+        ways["value"] = Way(scheme, _blocks_of_tokens(scheme.sharings[0].group))
+        simpler = [f"{other}_in_{scheme.name}" for other in (part, *_simpler(names))]
+        if part != "value":
+            simpler.append(f"value_in_{scheme.name}_along_tokens")
+        yield _convention(
+            f"{part}_in_{scheme.name}_along_tokens",
+            f"{words} quantized to {scheme.meaning}, the blocks of the values along the tokens",
+            ways,
+            tuple(simpler),
+        )
+
+
+def _of_kivi() -> Iterator[Convention]:
+    """Yield caches as KIVI makes them: keys by the column, values by the token."""
+    columns = (_BY_TOKEN, *map(_by_columns, (128, 64, 32)))
+    for bits, tokens, sharing in product((4, 2), (128, 64, 32), columns):
+        scheme, by_channel = _with_zero_point(bits), _by_channel_of_tokens(tokens)
+        name = f"kivi_in_{bits}_bits_of_{tokens}_tokens{sharing.name}"
+        meaning = (
+            f"keys and values are quantized to {scheme.meaning}, the keys "
+            f"{by_channel.meaning}, the values {sharing.meaning}"
+        )
+        yield _convention(
+            name, meaning, {"key": Way(scheme, by_channel), "value": Way(scheme, sharing)}
+        )
+        yield _convention(
+            f"{name}_but_the_last",
+            f"{meaning}; keys that fill no part of {_PART}, and the last {_PART} values, are not",
+            {
+                "key": Way(scheme, by_channel, exact=lambda count: count % _PART),
+                "value": Way(scheme, sharing, exact=lambda _: _PART),
+            },
+            (name,),
+        )
+
+
+def _of_sage() -> Iterator[Convention]:
+    """Yield queries and keys as SageAttention multiplies them, the keys less their mean."""
+    int8 = _SCHEMES[0]
+    for tokens in (128, 64, 32):
+        of_queries, of_keys = _by_tokens(tokens), _by_tokens(64)
+        yield _convention(
+            f"sage_of_{tokens}_queries",
+            f"query and key are quantized to int8, the query {of_queries.meaning}, the key, less "
+            f"its mean over the tokens, {of_keys.meaning} (SageAttention)",
+            {"query": Way(int8, of_queries), "key": Way(int8, of_keys, less_mean=True)},
+        )
+
+
+def _simpler(names: tuple[str, ...]) -> list[str]:
+    """Return the parts that consist of fewer inputs."""
+    return [part for part, (_, others) in _PARTS.items() if {*others} < {*names}]
+
+
+def _convention(
+    name: str, meaning: str, ways: Ways, variant_of: tuple[str, ...] = ()
+) -> Convention:
+    return Convention(
+        name=name,
+        topic=topics.QUANTIZED,
+        meaning=meaning,
+        fix="give check the inputs as they are when they are dequantized, or judge by "
+        "--rtol and --atol",
+        shows="almost any input",
+        apply=partial(quantized, ways),
+        variant_of=variant_of,
+    )
+
+
+QUANTIZED = (
+    *(one for scheme in (*_SCHEMES, *_MICROSCALED) for one in _conventions(scheme)),
+    *(one for scheme in _MICROSCALED for one in _of_values_along_tokens(scheme)),
+    *_of_kivi(),
+    *_of_sage(),
+)
+
+# Those of a kernel that multiplies numbers of 8 bits: name, meaning, and how they are made.
+FLOAT8_INPUTS = tuple(
+    (
+        f"inputs_in_{_E4M3.name}{sharing.name}",
+        f"{_PARTS['inputs'][0]} quantized to {_E4M3.name}, {sharing.meaning}",
+        dict.fromkeys(_PARTS["inputs"][1], Way(_OF_E4M3, sharing)),
+    )
+    for sharing in (_NONE, *_SCALED[:3])
+)
