@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from attncli import arguments
 from attncli.advice import advise, fully_masked_advice
@@ -18,7 +20,7 @@ from attncli.problem import posed_problem
 from attncli.warning import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     import numpy.typing as npt
 
@@ -142,8 +144,8 @@ def attention(
     Returns
     -------
     Attention
-        In the computing dtype; outputs not asked for are None. Weights below the least normal
-        number of the dtype, 1.2e−38 in float32, may be 0.
+        In the computing dtype; outputs not asked for are None. Weights below twice the least
+        normal number of the dtype, 2.4e−38 in float32, may be 0.
 
     Raises
     ------
@@ -219,14 +221,15 @@ def solve(
         As in `attention`.
     into : mapping of str to ndarray, optional
         Arrays to compute outputs into, such as memory-mapped files: (B, H, L, S), for context
-        (B, H, L, E), for lse (B, H, L), in the computing dtype.
+        (B, H, L, E), for lse (B, H, L), in the computing dtype. None may share memory with an
+        input, which later blocks still read.
     progress : callable, optional
         Called from any thread with blocks done and blocks in all.
 
     Returns
     -------
     Attention
-        Its arrays are views of those that were given.
+        Its arrays are views of those that were given; of packed heads the context is a copy.
 
     Raises
     ------
@@ -260,7 +263,10 @@ def _check_room(
     problem: Problem, outputs: Collection[str], into: Mapping[str, npt.NDArray[Any]]
 ) -> None:
     """Refuse arrays that the outputs cannot be computed into."""
+    if not isinstance(into, Mapping):
+        raise UsageError(f"into: expected a mapping of arrays; found {arguments.shown(into)}")
     shapes = result_shapes(problem, outputs)
+    inputs = [a for a in (problem.query, problem.key, problem.value, problem.bias) if a is not None]
     for name, array in into.items():
         if name not in shapes:
             raise UsageError(f"into: expected outputs that are asked for; found {name!r}")
@@ -272,6 +278,8 @@ def _check_room(
                 f"into: expected a writable array of {problem.dtype.name} and of shape "
                 f"{arguments.shape_text(shapes[name])} for {name}"
             )
+        if any(np.may_share_memory(array, given) for given in inputs):
+            raise UsageError(f"into: the array for {name} shares memory with an input")
 
 
 def _check_outputs(problem: Problem, outputs: Collection[str]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.array_likes import as_ndarray
-from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, readable, widen
+from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, readable
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.names import PrecisionName
 from attncli.text import counted, did_you_mean
@@ -55,6 +55,8 @@ class Names:
     """How errors name an argument: ``query``, or ``query (q.csv)`` where it has a file."""
 
     def __init__(self, sources: Mapping[str, str] | None = None) -> None:
+        if sources is not None and not isinstance(sources, Mapping):
+            raise UsageError(f"sources: expected a mapping of names; found {shown(sources)}")
         self._sources = sources or {}
 
     def __call__(self, argument: str) -> str:
@@ -83,6 +85,12 @@ def real_array(name: str, value: object) -> Array:
         f"{name}: expected real numbers (float16, bfloat16, float32, float64 or integers); "
         f"found {_kind(array)}"
     )
+
+
+def _readable(name: str, value: object) -> Array:
+    """Return an array in a dtype that NumPy calculates with: bfloat16 of any kind as float32."""
+    array = as_ndarray(name, value)
+    return readable(as_bfloat16(array) if array.dtype.name == "bfloat16" else array)
 
 
 def computing_dtype(name: str, precision: object, *arrays: Array | None) -> np.dtype[Any]:
@@ -114,11 +122,9 @@ def refuse_first(
 
 def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
     """Return an array of booleans from booleans or exact 0 and 1."""
-    array = as_ndarray(name, value)
+    array = _readable(name, value)
     if array.dtype.kind == "b":
         return array
-    if array.dtype == BFLOAT16 or array.dtype.name == "bfloat16":
-        array = widen(as_bfloat16(array), np.float32)
     if array.dtype.kind not in "iuf":
         raise DataError(f"{name}: expected booleans, or 0 and 1; found {_kind(array)}")
     truth: npt.NDArray[np.bool_] = array == 1
@@ -230,9 +236,7 @@ def whole_numbers(
 
 def vector(name: str, value: object) -> npt.NDArray[np.float64]:
     """Return float64 (n,) from a number, a list, or a matrix of one row or one column."""
-    array = np.atleast_1d(as_ndarray(name, value))
-    if array.dtype == BFLOAT16:
-        array = widen(array, np.float64)
+    array = np.atleast_1d(_readable(name, value))
     if array.dtype.kind == "O" and all(isinstance(number, int) for number in array.flat):
         # Integers beyond 64 bits.
         array = np.array([_as_float(number) for number in array.flat]).reshape(array.shape)

@@ -39,6 +39,7 @@ NARROW = frozenset(_INFINITE)
 _SHIFT = 13
 _PLACES = np.int32(0x8FFFE000 - 2**32)
 _FACTOR = np.float32(2.0**112)
+_SUBNORMAL = np.float32(1e-40)
 
 
 def as_bfloat16(bits: npt.NDArray[Any]) -> npt.NDArray[np.void]:
@@ -107,7 +108,7 @@ def widen(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     if array.dtype == BFLOAT16:
         bits = array["bfloat16"].astype(np.uint32)
         array = np.left_shift(bits, 16, out=bits).view(np.float32)
-    elif array.dtype == _HALF and is_finite(array):
+    elif array.dtype == _HALF and not _flushes() and is_finite(array):
         array = _widened(array)
     return array.astype(dtype, copy=False)
 
@@ -141,6 +142,11 @@ def magnitude(array: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
 def is_finite(array: npt.NDArray[Any]) -> bool:
     """Return whether no element of an array of 2-byte floats is NaN or infinite."""
     return all(np.max(magnitude(part), initial=0) < _INFINITE[array.dtype] for part in parts(array))
+
+
+def _flushes() -> bool:
+    """Return whether this thread takes subnormal numbers for 0 (`torch.set_flush_denormal`)."""
+    return bool(_SUBNORMAL * _FACTOR == 0)
 
 
 def _widened(halves: npt.NDArray[Any]) -> npt.NDArray[Any]:

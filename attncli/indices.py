@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import SupportsIndex
 
+from attncli.arguments import shown
 from attncli.errors import UsageError
 
 __all__ = ["index_of"]
@@ -31,7 +32,7 @@ def index_of(name: str, value: SupportsIndex, count: int, *, from_end: bool = Tr
     try:
         index = operator.index(value)
     except TypeError:
-        raise UsageError(f"{name}: expected a whole number; found {value!r}") from None
+        raise UsageError(f"{name}: expected a whole number; found {shown(value)}") from None
     if not (-count if from_end else 0) <= index < count:
-        raise UsageError(f"{name}: expected an index from 0 to {count - 1}; found {index}")
+        raise UsageError(f"{name}: expected an index from 0 to {count - 1}; found {shown(index)}")
     return index % count

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arguments import shown
 from attncli.dtypes import in_float64, widen
 from attncli.errors import DataError, UsageError
 from attncli.finite import all_finite
@@ -257,7 +258,8 @@ def _range_of(rows: tuple[int, int], queries: int) -> tuple[int, int]:
         start, stop = 0, 0
     if not 0 <= start < stop <= queries:
         raise UsageError(
-            f"rows: expected (start, stop) between 0 and {queries}, start first; found {rows!r}"
+            f"rows: expected (start, stop) between 0 and {queries}, start first; "
+            f"found {shown(rows)}"
         )
     return start, stop
 

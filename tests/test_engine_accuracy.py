@@ -6,6 +6,7 @@ The truth is computed in float64 (float32 under test) or in extended precision (
 import numpy as np
 import pytest
 
+import attncli
 from attncli import attention
 
 ALL = ("raw", "scores", "weights", "context", "lse")
@@ -273,3 +274,67 @@ def test_errors_of_one_sign_do_not_grow_with_the_number_of_keys(queries):
         exact = 4 * float(np.float32(size)) ** 2 + np.log(16384)
         assert np.abs(answer.context - 1).max() < 1e-5
         assert np.abs(answer.lse - exact).max() < 1e-5
+
+
+LEAST = float(np.finfo(np.float32).min)
+
+
+@pytest.mark.parametrize("outputs", [("context",), ("lse",), ("context", "lse"), ALL], ids="-".join)
+@pytest.mark.parametrize(
+    ("queries", "keys"), [(1, 4096), (8, 4096), (520, 520), (1030, 1030)], ids=str
+)
+def test_a_bias_of_the_least_number_hides_as_a_mask_does(queries, keys, outputs):
+    """The additive mask of Transformers, which has no finite value in bits."""
+    random = np.random.default_rng(0)
+    query, key, value = (
+        random.standard_normal((2, n, 32), np.float32) for n in (queries, keys, keys)
+    )
+    seen = np.tri(queries, keys, (keys - queries) // 2, dtype=bool)
+    bias = np.where(seen, np.float32(0), np.float32(LEAST))
+    answer = attention(query, key, value, layout="hsd", bias=bias, outputs=outputs)
+    truth = formula(*(x.astype(np.float64) for x in (query, key, value)), 32**-0.5, bias)
+    for name in outputs:
+        np.testing.assert_allclose(getattr(answer, name), truth[name], rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1 / np.log(2)])
+def test_scores_and_a_bias_that_exceed_the_range_together(monkeypatch, unit):
+    """They are refused only where no key is left that is higher."""
+    monkeypatch.setattr("attncli.engine.strategy.quickest_unit", lambda _: unit)
+    query, key = np.full((2, 40, 4), 1e18, "f4"), np.full((2, 600, 4), -1e19, "f4")
+    bias = np.full((40, 600), LEAST, "f4")
+    with pytest.raises(attncli.DataError, match="the scores exceed the range of float32"):
+        attention(query, key, key, layout="hsd", bias=bias, outputs=("context",))
+
+
+@pytest.mark.parametrize("outputs", [("context",), ("lse",), ("weights",), ALL], ids="-".join)
+@pytest.mark.parametrize(
+    ("dtype", "least", "scale"), [("float32", 2e-23, 1e24), ("float64", 2e-163, 1e164)]
+)
+def test_keys_whose_squares_vanish(dtype, least, scale, outputs):
+    query, key = np.ones((300, 64), dtype), np.full((300, 64), least, dtype)
+    answer = attention(query, key, np.ones((300, 1), dtype), scale=scale, outputs=outputs)
+    right = {"context": 1, "weights": 1 / 300, "lse": 64 * least * scale + np.log(300)}
+    for name in right.keys() & set(outputs):
+        np.testing.assert_allclose(getattr(answer, name), right[name], rtol=1e-5)
+
+
+@pytest.mark.parametrize("outputs", [("context",), ("lse",), ("weights",), ALL], ids="-".join)
+def test_queries_that_the_scale_makes_infinite_are_refused(outputs):
+    query, key = np.full((300, 64), 1e10, "f4"), np.full((300, 64), 1e-18, "f4")
+    with pytest.raises(attncli.DataError, match="the scores exceed the range of float32"):
+        attention(query, key, np.ones((300, 1), "f4"), scale=1e30, outputs=outputs)
+    wide = attention(query, key, np.ones((300, 1), "f4"), scale=1e30, precision="float64")
+    np.testing.assert_allclose(wide.context, 1)
+
+
+@pytest.mark.parametrize("outputs", [("context",), ("weights", "context")], ids="-".join)
+@pytest.mark.parametrize("size", [1e-26, 1e-30, 1e-35])
+@pytest.mark.parametrize("score", [-36, -20, 36])
+def test_a_column_of_small_values_beside_one_of_large_ones(score, size, outputs):
+    query, key = np.zeros((2, 512, 16), np.float32)
+    value = np.ones((512, 3), np.float32)
+    query[:, 0], key[:, 0] = abs(score) ** 0.5, score / abs(score) ** 0.5
+    value[:, 1], value[:, 2] = size, 0
+    context = attention(query, key, value, scale=1, outputs=outputs).context
+    np.testing.assert_allclose(context, np.broadcast_to([1, size, 0], (512, 3)), rtol=1e-5)

@@ -222,6 +222,63 @@ def test_a_mask_may_be_bfloat16() -> None:
     assert seen.tolist() == [[True, False, True]] * 3
 
 
+@pytest.mark.parametrize("option", ["sinks", "alibi_slopes"])
+def test_numbers_for_each_head_may_be_bfloat16_of_ml_dtypes(option: str) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x, numbers = np.arange(24.0).reshape(2, 3, 4), np.array([0.5, 1.0])
+    made, right = (
+        attncli.attention(x, x, x, layout="hsd", **{option: given})
+        for given in (numbers.astype(ml_dtypes.bfloat16), numbers)
+    )
+    np.testing.assert_array_equal(made.context, right.context)
+
+
+def test_subnormal_float16_where_the_processor_takes_small_numbers_for_0(torch: Any) -> None:
+    x, value = np.ones((2, 3, 4), "f4"), np.full((2, 3, 4), 3e-5, np.float16)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("the processor cannot")
+    try:
+        context = attncli.attention(x, x, value).context
+    finally:
+        torch.set_flush_denormal(False)
+    np.testing.assert_array_equal(context, np.full((2, 3, 4), np.float32(np.float16(3e-5))))
+
+
+HUGE = 10**5000
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: attncli.attention(x, x, x, heads=HUGE), "query: the width 4 cannot be cut"),
+        (lambda x: attncli.pose(x, x).select(batch=HUGE), "batch: expected an index from 0 to 0"),
+        (lambda x: attncli.pose(x, x).select(rows=(0, HUGE)), "rows: expected (start, stop)"),
+        (lambda x: attncli.pose(x, x, sources=3), "sources: expected a mapping of names; found 3"),
+        (
+            lambda x: attncli.solve(attncli.pose(x, x), ("weights",), into=[1]),
+            "into: expected a mapping of arrays",
+        ),
+        (
+            lambda x: attncli.attention(
+                x, x, x, alibi_slopes=[1e300], precision="float32", heads=1
+            ),
+            "alibi_slopes: expected numbers up to 8.50706e+37 in float32",
+        ),
+    ],
+)
+def test_arguments_that_are_no_numbers_of_any_use(call: Any, message: str) -> None:
+    with pytest.raises(attncli.AttnError, match=re.escape(message)):
+        call(np.ones((1, 1, 4)))
+
+
+def test_no_output_may_be_computed_into_an_input() -> None:
+    x = np.ones((1, 1, 30, 4))
+    with pytest.raises(
+        attncli.AttnError, match="the array for context shares memory with an input"
+    ):
+        attncli.solve(attncli.pose(x, x, x), ("context",), into={"context": x})
+
+
 @pytest.mark.parametrize(
     ("into", "message"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,24 @@ if TYPE_CHECKING:
     from attncli.engine.scratch import Scratch
     from attncli.problem import Problem, Rope
 
-__all__ = ["Operands", "largest_length", "prepare", "rotated"]
+__all__ = ["Lengths", "Operands", "largest_length", "prepare", "rotated"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
 # Up to this size one scan of all heads is faster than one scan per head in each thread.
 _FEW_NUMBERS = 2**20
+# Squares that are smaller may have lost digits.
+_LEAST_SQUARE = {
+    np.dtype(kind): float(np.finfo(kind).tiny / np.finfo(kind).eps)
+    for kind in (np.float32, np.float64)
+}
+
+
+class Lengths(NamedTuple):
+    """The lengths of the longest query and key."""
+
+    query: float
+    key: float
 
 
 @dataclass(eq=False)
@@ -43,8 +55,8 @@ class Operands:
     key: Array
     _longest_keys: dict[tuple[int, int, int], float] = field(default_factory=dict)
     _largest_values: dict[tuple[int, int, int], float] = field(default_factory=dict)
-    _bounds: dict[tuple[int, Span], float] = field(default_factory=dict)
-    _bound_of_all: float | None = None
+    _lengths: dict[tuple[int, Span], Lengths] = field(default_factory=dict)
+    _lengths_of_all: Lengths | None = None
 
     def keys(self, batch: int, heads: Span) -> Array:
         """Return the keys (G, S, D) that some query heads read, as stored."""
@@ -85,22 +97,24 @@ class Operands:
         """Compute one bound for all heads, if they are small enough to be scanned at once."""
         if self.query.size + self.key.size <= _FEW_NUMBERS:
             dtype = self.problem.dtype
-            lengths = [largest_length(array, dtype) for array in (self.query, self.key)]
-            self._bound_of_all = math.prod(lengths)
+            self._lengths_of_all = Lengths(
+                *(largest_length(array, dtype) for array in (self.query, self.key))
+            )
 
-    def bound(self, batch: int, heads: Span) -> float:
-        """Return a bound on the magnitude of any product of a query and a key of some heads.
+    def lengths(self, batch: int, heads: Span) -> Lengths:
+        """Return the lengths of the longest query and key of some heads.
 
         |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz). NaN or inf if a query or key is not finite.
         """
-        if self._bound_of_all is not None:
-            return self._bound_of_all
-        # Two threads may race here, but they compute the same bound.
-        bound = self._bounds.get((batch, heads))
-        if bound is None:
-            length = largest_length(self.query[batch, slice(*heads)], self.problem.dtype)
-            bound = self._bounds[batch, heads] = length * self._longest_key(batch, heads)
-        return bound
+        if self._lengths_of_all is not None:
+            return self._lengths_of_all
+        # Two threads may race here, but they compute the same lengths.
+        lengths = self._lengths.get((batch, heads))
+        if lengths is None:
+            query = largest_length(self.query[batch, slice(*heads)], self.problem.dtype)
+            lengths = Lengths(query, self._longest_key(batch, heads))
+            self._lengths[batch, heads] = lengths
+        return lengths
 
     def _longest_key(self, batch: int, heads: Span) -> float:
         place = self._place(self.key, batch, heads)
@@ -162,10 +176,16 @@ def _unit(rows: Array) -> Array:
 
 
 def largest_length(vectors: Array, dtype: np.dtype[Any]) -> float:
-    """Return the largest length of some vectors (..., D); inf where a square overflows."""
+    """Return the largest length of some vectors (..., D), or more where squares underflow.
+
+    It is inf where a square overflows.
+    """
     wide = (widen(part, dtype) for part in parts(vectors))
     squares = [float(np.einsum("...d,...d->...", part, part).max()) for part in wide]
-    return math.sqrt(_highest(squares))
+    square = _highest(squares)
+    if square < vectors.shape[-1] * _LEAST_SQUARE[dtype]:
+        return math.sqrt(vectors.shape[-1]) * _largest(vectors, dtype)
+    return math.sqrt(square)
 
 
 def _largest(vectors: Array, dtype: np.dtype[Any]) -> float:

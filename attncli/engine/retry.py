@@ -29,8 +29,10 @@ __all__ = ["Safeguards", "safeguards_needed"]
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
 
-# A context whose sum of squares lies outside holds numbers near the ends of float32.
+# Near the ends of float32: of a context's sum of squares, and below, of each of its numbers.
 _SOUND = (1e-30, math.inf)
+# As small as a weight of one of a thousand keys.
+_NOT_FAR_BELOW = 2.0**-10
 # Sums over any number of keys stay finite, even with values of 3e38.
 _SHRINK = 2.0**-40
 
@@ -101,14 +103,32 @@ def _needed_by_context(
     flat = context.ravel(order="K")  # in memory order: no copy
     square = float(np.vdot(flat, flat))
     if _SOUND[0] < square < _SOUND[1]:
-        return safeguards
+        lost = _loses_small_values(context, sums, rows)
+        return safeguards._replace(shifted=True) if lost else safeguards
     if rows.strategy.shift is Shift.APPLIED:  # only an overflow can do harm
         return safeguards if all_finite(context) else safeguards._replace(value_factor=_SHRINK)
     if not square <= _SOUND[0]:
-        return safeguards._replace(shifted=True, value_factor=_SHRINK)
+        return safeguards._replace(shifted=True)
     # Fully masked rows and values of 0 are legitimate reasons for a context of 0.
     legitimate = square == 0 and not (sums.denominator.any() and np.any(rows.value))
     return safeguards if legitimate else safeguards._replace(shifted=True)
+
+
+def _loses_small_values(context: Array, sums: Sums, rows: Rows) -> bool:
+    """Return whether exponentials far below 1, times small values, have lost digits.
+
+    Other values may be large, so each number of the context counts by itself.
+    """
+    if rows.strategy.shift is Shift.APPLIED or sums.denominator.min() > _NOT_FAR_BELOW:
+        return False
+    live = sums.denominator > 0
+    if sums.denominator.min(initial=1, where=live) > _NOT_FAR_BELOW:
+        return False
+    sizes = np.where(live[:, :, None], np.abs(context), np.inf)
+    # A column is 0 if all of its values are.
+    zero = sizes.min(axis=(0, 1, 3)) == 0
+    lost = zero & np.any(rows.value, axis=(0, 1)) if zero.any() else zero
+    return bool(lost.any() or sizes.min(initial=np.inf, where=sizes > 0) < _SOUND[0])
 
 
 def _misses_values(context: Array, sums: Sums, rows: Rows) -> bool:

@@ -58,7 +58,7 @@ class Strategy:
     bound : float
         No raw score exceeds it in magnitude, in nats; inf if unknown.
     may_overflow : bool
-        Whether raw scores may exceed the computing dtype.
+        Whether raw scores, or queries times the scale, may exceed the computing dtype.
     may_underflow : bool
         Whether, without a shift, scores may be so low that their exponentials are negligible.
     """
@@ -76,7 +76,7 @@ def choose_strategy(
 ) -> Strategy:
     """Return the fastest strategy that is safe for a block, as far as is known beforehand."""
     problem = operands.problem
-    bound = _raw_bound(operands, block)
+    longest, bound = _raw_bounds(operands, block)
     extent = _score_bound(problem, block.heads[0], bound)
     keep_tiny = safeguards.keep_tiny or "weights" in block.results
     unit = 1.0
@@ -95,19 +95,20 @@ def choose_strategy(
         keep_tiny=keep_tiny,
         unit=unit,
         bound=bound,
-        may_overflow=not bound * unit < _HALF_OF_RANGE[problem.dtype],
+        may_overflow=not all(b * unit < _HALF_OF_RANGE[problem.dtype] for b in (longest, bound)),
         may_underflow=not extent <= -score_floor(problem.dtype),
     )
 
 
-def _raw_bound(operands: Operands, block: Block) -> float:
-    """Return a bound on the magnitude of the block's raw scores; inf if unknown."""
+def _raw_bounds(operands: Operands, block: Block) -> tuple[float, float]:
+    """Return bounds on the block's scaled queries and raw scores; inf if unknown."""
     problem = operands.problem
-    if not problem.is_product:
-        return float(np.abs(np.asarray(problem.score_vector)).sum()) * abs(problem.scale)
+    if not problem.is_product:  # the query is not scaled
+        return 0.0, float(np.abs(np.asarray(problem.score_vector)).sum()) * abs(problem.scale)
     if block.skip_bounds or block.stop - block.start < _FEW_QUERIES:
-        return math.inf
-    return operands.bound(block.batch, block.heads) * abs(problem.scale)
+        return math.inf, math.inf
+    query, key = operands.lengths(block.batch, block.heads)
+    return query * abs(problem.scale), query * key * abs(problem.scale)
 
 
 def _score_bound(problem: Problem, head: int, bound: float) -> float:

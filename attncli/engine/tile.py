@@ -170,7 +170,10 @@ def _steps(rows: Rows) -> Iterator[Step]:
         yield _add_bias
     if problem.slopes is not None:
         yield _subtract_penalty
-    if rows.strategy.may_overflow and not (problem.bias is None and problem.slopes is None):
+    adds = problem.bias is not None or problem.slopes is not None
+    # In bits a sum may be infinite that is not in nats. An exponential of 0 is right then; where
+    # it is not, the sums show it, and the block is computed again in nats.
+    if rows.strategy.may_overflow and adds and rows.strategy.unit == 1.0:
         yield _refuse_sums
     # Hidden scores are replaced, not added to, so nothing behind a mask can leak.
     if problem.visible.hides and not rows.masks_after_exp:

@@ -187,11 +187,12 @@ def refuse_steep(
     """Refuse slopes that leave no room for scores, far from the query."""
     ends = [(offset, offset + shape[2] - 1) for offset in visible.offsets]
     far = max(max(abs(first - shape[3] + 1), abs(last)) for first, last in ends)
-    steepest, most = float(slopes[np.argmax(np.abs(slopes))]), _most(dtype)
-    if abs(steepest) * far > most:
+    steepest, most = float(slopes[np.argmax(np.abs(slopes))]), _most(dtype) / max(1, far)
+    if abs(steepest) > most:
+        why = f", because keys lie up to {far} away" if far > 1 else ""
         raise DataError(
-            f"{named('alibi_slopes')}: expected numbers up to {most / far:g} in {dtype.name}, "
-            f"because keys lie up to {far} away; found {steepest:g}"
+            f"{named('alibi_slopes')}: expected numbers up to {most:g} in {dtype.name}{why}; "
+            f"found {steepest:g}"
         )
 
 
