@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -169,13 +170,18 @@ def _headers(source: str, error: InputError) -> list[Member]:
     return found
 
 
+def _header(source: str, name: str) -> Member:
+    """Return what the headers say of a member; no more than its name where they say nothing."""
+    with suppress(InputError):
+        return next((one for one in headers(source) if one.name == name), Member(name, (), "?"))
+    return Member(name, (), "?")
+
+
 def _entry(source: str, name: str, contents: LoadedMapping) -> MemberInfo:
     try:
         entry = contents.entries[name]
     except InputError as error:
-        whole = split_member(source)[0]
-        found = [member for member in _headers(whole, error) if member.name == name]
-        return _unread(found[0], error)
+        return _unread(_header(split_member(source)[0], name), error)
     if isinstance(entry, LoadedArray):
         return _array(name, entry)
     if isinstance(entry, list):

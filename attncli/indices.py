@@ -5,8 +5,8 @@ from __future__ import annotations
 import operator
 from typing import SupportsIndex
 
-from attncli.arguments import shown
 from attncli.errors import UsageError
+from attncli.text import number_words
 
 __all__ = ["index_of"]
 
@@ -32,7 +32,9 @@ def index_of(name: str, value: SupportsIndex, count: int, *, from_end: bool = Tr
     try:
         index = operator.index(value)
     except TypeError:
-        raise UsageError(f"{name}: expected a whole number; found {shown(value)}") from None
+        raise UsageError(f"{name}: expected a whole number; found {value!r}") from None
     if not (-count if from_end else 0) <= index < count:
-        raise UsageError(f"{name}: expected an index from 0 to {count - 1}; found {shown(index)}")
+        raise UsageError(
+            f"{name}: expected an index from 0 to {count - 1}; found {number_words(index)}"
+        )
     return index % count

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attncli.arguments import shown
 from attncli.errors import ShapeError, UsageError
+from attncli.text import number_words
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -97,7 +97,8 @@ class Layout(NamedTuple):
         batch, _, rows, width = array.shape
         if width % heads:
             raise ShapeError(
-                f"{name}: the width {width} cannot be cut into {shown(heads)} heads of equal width"
+                f"{name}: the width {width} cannot be cut into {number_words(heads)} heads of "
+                "equal width"
             )
         return array.reshape(batch, rows, heads, width // heads).transpose(0, 2, 1, 3)
 

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 __all__ = [
     "counted",
     "did_you_mean",
+    "encodable",
     "in_ascii",
     "json_text",
+    "number_words",
     "places",
     "printable",
     "quoted",
@@ -20,12 +22,26 @@ __all__ = [
 ]
 
 # Controls move the cursor or hide text, bidirectional overrides reorder it, and
-# lone surrogates cannot be encoded at all. Joiners stay: emoji and scripts need them.
+# lone surrogates cannot be encoded at all, U+FFFE and U+FFFF not in XML. Joiners stay: emoji and
+# scripts need them.
 # Not compiled before it is needed: that takes a millisecond.
-_UNSAFE = "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+_UNSAFE = "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 _QUOTED = 40
 # The largest float64 has 309 digits, and Python reads no more than 4,300.
 _WHOLE = r"\s*([-+]?)0*([0-9]{1,400})\s*"
+
+
+def encodable(text: str) -> str:
+    """Return a text with the codes of lone surrogates, which no file of text takes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def number_words(number: int) -> str:
+    """Return the digits of a whole number, if Python writes so many."""
+    try:
+        return str(number)
+    except ValueError:
+        return "a number of thousands of digits"
 
 
 def printable(text: str) -> str:

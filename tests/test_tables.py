@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 from terminal import columns
 
@@ -172,21 +171,53 @@ def test_a_large_table_looks_as_a_small_one(names: list[str], count: int, many: 
 
 
 def test_a_pipe_does_not_wait_for_rich() -> None:
-    parts = list(sheet_parts(sheet(np.ones((3, 3))), ALL._replace(depth="none")))
-    assert not any(isinstance(part, Table) for part in parts)
+    _, table, _ = sheet_parts(sheet(np.ones((3, 3))), ALL._replace(depth="none"))
+    assert isinstance(table, Text)
+    assert not table.spans
 
 
 def shades(one: Sheet, limits: Limits = ALL) -> list[Any]:
-    table = next(part for part in sheet_parts(one, limits) if isinstance(part, Table))
-    shown = [cell for column in table.columns[1:] for cell in column.cells]
-    assert all(isinstance(cell, Text) for cell in shown)
-    return [cell.style for cell in shown]
+    """The styles of the cells of a table of one row."""
+    _, _, _, row, _ = sheet_parts(one, limits)
+    assert isinstance(row, Text)
+    return [span.style for span in row.spans if span.style != "bold"]
 
 
 def test_only_shaded_sheets_have_a_background() -> None:
-    assert shades(sheet([[0.2]])) == [""]
+    assert shades(sheet([[0.2]])) == []
     style = shades(sheet([[0.2]], shaded=True))[0]
     assert style.bgcolor is not None
+
+
+@pytest.mark.parametrize("depth", ["none", "truecolor"])
+@pytest.mark.parametrize("width", [20, 80])
+def test_columns_that_do_not_fit_stand_below_the_others_where_they_are_asked_for(
+    width: int, depth: Any
+) -> None:
+    values = np.arange(60.0).reshape(2, 30) / 100
+    limits = ALL._replace(width=width, depth=depth, stacked=True)
+    found = lines(sheet(values, row_labels=["a", "b"], shaded=True), limits)
+    assert all(columns(line) <= width for line in found)
+    tables_of = "\n".join(found[1:]).strip("\n").split("\n\n")
+    assert len(tables_of) == {20: 15, 80: 4}[width]
+    headings = [word for one in tables_of for word in one.split("\n")[0].split()]
+    assert headings == [str(n) for n in range(30)]
+    for name, row in (("a", 2), ("b", 3)):
+        shown = [one.split("\n")[row].split() for one in tables_of]
+        assert {words[0] for words in shown} == {name}
+        numbers = [float(word) for words in shown for word in words[1:]]
+        assert numbers == values[row - 2].tolist()
+
+
+@pytest.mark.parametrize("width", [20, 30])
+def test_labels_leave_room_for_numbers(width: int) -> None:
+    names = [f"internationalisation-number-{n}" for n in range(3)]
+    values = np.array([[-1.288982486e7], [0.5], [0.25]])
+    found = lines(sheet(values, row_labels=names), ALL._replace(width=width, digits=6))
+    rows = [line.split() for line in found[3:6]]
+    assert [float(row[1]) for row in rows] == [-1.288982e07, 0.5, 0.25]
+    assert len({row[0] for row in rows}) == 3
+    assert all(columns(line) <= width for line in found[1:6])
 
 
 def test_no_weight_is_palest_and_all_of_it_darkest() -> None:

@@ -121,7 +121,7 @@ def check(
     if judging.diff is not None:
         figure_format("--diff", judging.diff)
     with advice(quiet=run.quiet):
-        question = ask(options, PickOptions(), run, more=True)
+        question = ask(options, PickOptions(), run, more=[*files.values()])
         if judging.diff is not None:
             judged_files = [split_member(file)[0] for file in files.values()]
             refuse_inputs([judging.diff], [*question.inputs, *judged_files])

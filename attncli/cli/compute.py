@@ -253,7 +253,7 @@ def _print_tables(request: _Request, answer: Attention) -> None:
     screen = console(request.run.color)
     limits = _limits(request.output, request.run)
     for part in _parts(request, answer, limits):
-        screen.print(part)
+        screen.print(part, crop=False)
 
 
 def _parts(request: _Request, answer: Attention, limits: Limits) -> Iterator[RenderableType]:
@@ -292,7 +292,8 @@ def _limits(output: OutputOptions, run: RunOptions) -> Limits:
         rows=rows if output.max_rows is None else output.max_rows or None,
         columns=columns if output.max_cols is None else output.max_cols or None,
         heads=heads,
-        width=width() if output.max_cols is None else None,
+        width=width(),
+        stacked=output.max_cols is not None,
         digits=output.digits,
         unicode=shows_unicode(),
         depth=color_depth(run.color),

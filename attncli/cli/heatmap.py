@@ -163,7 +163,8 @@ def heatmap(
     if drawing.out:
         figure_format("--out", drawing.out)
     with advice(quiet=run.quiet):
-        asked = ask_or_read(options, pick, run, more=drawing.minus is not None)
+        more = [] if drawing.minus is None else [drawing.minus]
+        asked = ask_or_read(options, pick, run, more=more)
         refuse_inputs(outputs, [*asked.inputs, *subtracted])
         picture = _picture(asked, options.dtype, drawing, pick, average, run)
     if drawing.out is None:

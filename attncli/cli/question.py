@@ -9,6 +9,8 @@ from attncli.errors import UsageError
 from attncli.indices import index_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from attncli.cli.options import PickOptions, ProblemOptions, RunOptions
     from attncli.gather import Finished
     from attncli.problem import Problem
@@ -36,7 +38,7 @@ class Question(NamedTuple):
 
 
 def ask(
-    options: ProblemOptions, pick: PickOptions, run: RunOptions, *, more: bool = False
+    options: ProblemOptions, pick: PickOptions, run: RunOptions, *, more: Sequence[str] = ()
 ) -> Question:
     """Return the problem that the options pose; `more` as for `ask_or_read`.
 
@@ -66,19 +68,23 @@ def ask_whole(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> Qu
 
 
 def ask_or_read(
-    options: ProblemOptions, pick: PickOptions, run: RunOptions, *, more: bool = False
+    options: ProblemOptions, pick: PickOptions, run: RunOptions, *, more: Sequence[str] = ()
 ) -> Question | Finished:
     """Return the problem that the options pose, or the finished weights that they name.
 
-    Where `more` files will be read with --dtype, no advice on it is given yet.
+    Where `more` files will be read with --dtype, no advice on it is given yet; one of them may
+    be standard input.
     """
     from attncli.gather import Finished, advise_on_dtype, gather
     from attncli.gather.posed import posed
-    from attncli.loading import is_stream
+    from attncli.loading import is_stream, two_streams
 
     given = options.given()
     files = options.files or []
-    if not files and piped_in() and not any(map(is_stream, given.values())):
+    streams = sum(map(is_stream, (*files, *given.values(), *more)))
+    if streams > 1:
+        raise two_streams()
+    if not files and piped_in() and not streams:
         files = ["-"]
     if not files:
         note("no files given: this is the built-in example", quiet=run.quiet)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from attncli.arguments import choice
+from attncli.arguments import Names, choice, label_list
 from attncli.errors import InputError, UsageError
-from attncli.gather.entries import LABELS, full_name
+from attncli.gather.entries import KNOWN, LABELS, RESULTS, full_name, unknown_entry
 from attncli.gather.lists import check_labels
 from attncli.layout import LAYOUTS
 from attncli.loading.contents import LoadedArray, LoadedMapping
+from attncli.names import INPUTS
+from attncli.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from attncli.gather.reader import Reader
 
 __all__ = ["Finished", "finished_array", "finished_document", "is_finished"]
+
+
+_SQUARE = 2
 
 
 class Finished(NamedTuple):
@@ -71,18 +76,36 @@ def is_finished(document: LoadedMapping) -> bool:
 
 def finished_array(array: LoadedArray, options: Mapping[str, object], reader: Reader) -> Finished:
     """Return the weights that one array alone is."""
-    return _with_labels(array, {}, options, reader, array.row_labels, array.column_labels)
+    return _with_labels(array, None, options, reader, array.row_labels, array.column_labels)
 
 
 def finished_document(
     document: LoadedMapping, options: Mapping[str, object], reader: Reader
 ) -> Finished:
     """Return the weights in a document, such as `attncli compute --format json` writes."""
+    _refuse_strange(document)
     weights = document.entries["weights"]
     if not isinstance(weights, LoadedArray):
         raise InputError(f"{document.name}: expected weights to be an array of numbers")
-    found = _with_labels(weights, document.entries, options, reader, None, None)
+    found = _with_labels(weights, document, options, reader, None, None)
     return found._replace(hidden=_hidden(document.entries.get("scores"), found.weights.shape))
+
+
+def _refuse_strange(document: LoadedMapping) -> None:
+    """Refuse what a user wrote beside weights as if they were computed with it."""
+    if document.dump:  # a program writes whatever it has
+        return
+    for name in document.entries:
+        full = full_name(name)
+        if full in (*RESULTS, *LABELS, *INPUTS):
+            continue
+        if full not in KNOWN:
+            raise unknown_entry(name, document)
+        raise UsageError(
+            f"{document.name} holds finished weights, because query or key is missing: "
+            f"{printable(name)} has nothing to act on",
+            hint="leave it out, or give query and key instead of weights",
+        )
 
 
 def _hidden(scores: object, shape: tuple[int, ...]) -> npt.NDArray[np.bool_] | None:
@@ -95,7 +118,7 @@ def _hidden(scores: object, shape: tuple[int, ...]) -> npt.NDArray[np.bool_] | N
 
 def _with_labels(
     array: LoadedArray,
-    entries: Mapping[str, object],
+    document: LoadedMapping | None,
     options: Mapping[str, object],
     reader: Reader,
     rows: tuple[str, ...] | None,
@@ -111,23 +134,42 @@ def _with_labels(
             hint="give the files Q K V, or a problem file",
         )
     # Tokens that are given take the place of all labels in the file.
-    entries = {} if "tokens" in given else entries
+    if document is not None and "tokens" not in given:
+        _take_labels(document, [name for name in LABELS if name not in given], reader)
     for name in LABELS:
-        reader.take(name, given.get(name, entries.get(name)), ".")
+        reader.take(name, given.get(name), ".")
     reader.name_tokens()
-    named: dict[str, Any] = reader.gathered.arguments
-    rows, columns = named.get("query_labels", rows), named.get("key_labels", columns)
-    check_labels("query_labels", rows)
-    check_labels("key_labels", columns)
     return Finished(
         reader.values(array),
         array.name,
         tuple(reader.gathered.inputs),
-        rows,
-        columns,
+        _labels("query_labels", rows, array, reader),
+        _labels("key_labels", columns, array, reader),
         reader.gathered.bfloat16,
         batched,
     )
+
+
+def _take_labels(document: LoadedMapping, names: list[str], reader: Reader) -> None:
+    """Note the labels in a document; a string there names a file beside it."""
+    for name in names:
+        value = document.entries.get(name)
+        if document.dump and isinstance(value, str):
+            # What a program dumped names no files.
+            raise InputError(f"{document.name}#{name}: expected a list of labels; found text")
+        reader.take(name, value, document.folder)
+
+
+def _labels(
+    name: str, own: tuple[str, ...] | None, array: LoadedArray, reader: Reader
+) -> tuple[str, ...] | None:
+    """Return the labels of the queries or the keys: those given, or those of the array itself."""
+    given = cast("tuple[str, ...] | None", reader.gathered.arguments.get(name, own))
+    check_labels(name, given)
+    if given is None or array.values.ndim < _SQUARE:
+        return given
+    axis, of = (-2, "query") if name == "query_labels" else (-1, "key")
+    return label_list(Names(reader.gathered.sources)(name), given, array.values.shape[axis], of=of)
 
 
 def _is_batched(layout: object, array: LoadedArray) -> bool:

@@ -306,4 +306,4 @@ def _file_name(name: str, value: object) -> str:
 
 
 def _inside(folder: str, file: str) -> str:
-    return file if folder == "." or file == "-" else os.path.join(folder, file)  # noqa: PTH118
+    return file if folder == "." or is_stream(file) else os.path.join(folder, file)  # noqa: PTH118

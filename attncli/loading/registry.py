@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.errors import InputError
 from attncli.late import late
+from attncli.loading.source import BOM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,6 +137,7 @@ def format_of(source: Source) -> Format:
     for magic, (kind, hint) in _FOREIGN.items():
         if head.startswith(magic):
             raise InputError(f"{source.name} is a {kind} file, which is not read", hint=hint)
+    head = head.removeprefix(BOM) or head
     named = next((one for one in FORMATS if source.suffix in one.suffixes), None)
     if named is not None and (named.name != "CSV" or not _is_bracketed(source, head)):
         return named

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = [
+    "BOM",
     "STANDARD_INPUT",
     "STREAM_LIMIT",
     "TEXT_LIMIT",
@@ -50,7 +51,7 @@ _NUMBERS_HINT = (
     "this is read as the name of a file: write the numbers into one; in YAML a list stands in "
     "brackets, [1, 2, 3]"
 )
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 
 
 class Source(NamedTuple):
@@ -101,7 +102,7 @@ class Source(NamedTuple):
             raise _too_long(self.name, TEXT_LIMIT)
         # What is no text mostly begins as none: that need not be read whole.
         _refuse_binary(self.part(0, 2**16), self.name)
-        data = self.part(0, self.size).removeprefix(_BOM)
+        data = self.part(0, self.size).removeprefix(BOM)
         _refuse_binary(data, self.name)
         if not data or data.isspace():
             raise InputError(f"{self.name} is empty")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attncli.text import encodable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
@@ -33,7 +35,7 @@ def write_npz(stream: BinaryIO, results: Results) -> None:
     for name in ("query_labels", "key_labels"):
         labels = getattr(results, name)
         if labels is not None:
-            members[name] = np.array(labels, np.str_)
+            members[name] = np.array([encodable(label) for label in labels], np.str_)
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name, array in members.items():
             entry = zipfile.ZipInfo(f"{name}.npy", _NO_DATE)

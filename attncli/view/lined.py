@@ -25,7 +25,7 @@ _LINE = _HeadLine("    \n    \n ── \n    \n    \n    \n    \n    \n")
 
 
 def lined_table(gap: int) -> Table:
-    """Return an empty table; without an edge, its lines do not end in spaces.
+    """Return an empty table without an edge.
 
     Parameters
     ----------

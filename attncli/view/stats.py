@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from attncli.text import printable
+from attncli.view.columns import GAP, Column, stacked
 from attncli.view.labels import shorten, text_width
 from attncli.view.notation import Notation
 from attncli.view.shading import shade
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["stats_list", "stats_parts", "top_list", "top_parts"]
 
-_GAP = "  "
 _LABEL_WIDTH = 24
 _SHORTEST_LABEL = 6
 # If labels would get shorter than this, ranks are put below each other.
@@ -41,19 +41,6 @@ _LEGEND = (
     "first key and of the diagonal; mean distance in tokens; share of the weights of visible keys "
     "below 1e-3. Queries that see no key are left out"
 )
-
-
-@dataclass(frozen=True)
-class _Column:
-    """A heading and the cells below it."""
-
-    heading: str
-    cells: Sequence[Text]
-    left: bool = False
-
-    @property
-    def width(self) -> int:
-        return max(text_width(self.heading), *(text_width(cell.plain) for cell in self.cells))
 
 
 def stats_parts(
@@ -87,10 +74,10 @@ def stats_parts(
         counts.append(_whole_numbers("queries", [head.queries for head in stats]))
         counts.append(_whole_numbers("left out", [head.left_out for head in stats]))
     figures = [
-        _Column(heading, _figures([getattr(head, name) for head in stats], notation))
+        Column(heading, _figures([getattr(head, name) for head in stats], notation))
         for name, heading in _FIGURES.items()
     ]
-    yield from _tables(places, counts + figures, width, notation)
+    yield from stacked(places, counts + figures, width, unicode=unicode)
     for line in wrapped(_LEGEND.split(" "), width or text_width(_LEGEND)):
         yield Text(line, style="italic dim")
 
@@ -123,14 +110,14 @@ def top_parts(
         if getattr(rows[0], axis) is not None
     ]
     ranks = max(len(row.keys) for row in rows)
-    taken = sum(place.width + len(_GAP) for place in places)
+    taken = sum(place.width + len(GAP) for place in places)
     room = _label_room(width, taken, ranks, digits)
     names = [_name("query", row.query, row.label, room, notation) for row in rows]
-    places.append(_Column("query", names, left=True))
+    places.append(Column("query", names, left=True))
     ranked = [
         column for rank in range(ranks) for column in _ranked(rows, rank, room, notation, depth)
     ]
-    yield from _tables(places, ranked, width, notation, together=2)
+    yield from stacked(places, ranked, width, unicode=unicode, together=2)
 
 
 def stats_list(stats: Iterable[HeadStats]) -> list[dict[str, object]]:
@@ -143,8 +130,8 @@ def top_list(rows: Iterable[TopKeys]) -> list[dict[str, object]]:
     return [asdict(row) for row in rows]
 
 
-def _whole_numbers(heading: str, numbers: Sequence[int]) -> _Column:
-    return _Column(heading, [Text(str(number)) for number in numbers])
+def _whole_numbers(heading: str, numbers: Sequence[int]) -> Column:
+    return Column(heading, [Text(str(number)) for number in numbers])
 
 
 def _figures(numbers: Sequence[float | None], notation: Notation) -> list[Text]:
@@ -163,7 +150,7 @@ def _label_room(width: int | None, taken: int, ranks: int, digits: int) -> int:
         return _LABEL_WIDTH
     room = 0
     for together in range(ranks, 0, -1):
-        numbers = together * (digits + 2 + 2 * len(_GAP))
+        numbers = together * (digits + 2 + 2 * len(GAP))
         room = (width - taken - numbers) // (together + 1)
         if room >= _READABLE_LABEL:
             break
@@ -172,7 +159,7 @@ def _label_room(width: int | None, taken: int, ranks: int, digits: int) -> int:
 
 def _ranked(
     rows: Sequence[TopKeys], rank: int, room: int, notation: Notation, depth: Depth
-) -> tuple[_Column, _Column]:
+) -> tuple[Column, Column]:
     """Return the columns of the keys of one rank and their weights; blank if there is none."""
     names, weights = [], []
     texts = iter(notation.column(row.keys[rank].weight for row in rows if rank < len(row.keys)))
@@ -186,50 +173,10 @@ def _ranked(
         names.append(_name("key", key.index, key.label, room, notation))
         weights.append(Text(next(texts), style=shade(key.weight, depth)))
     heading = "key" if rank == 0 else f"{_ordinal(rank + 1)} key"
-    return _Column(heading, names, left=True), _Column("weight", weights)
+    return Column(heading, names, left=True), Column("weight", weights)
 
 
 def _ordinal(number: int) -> str:
     endings = {1: "st", 2: "nd", 3: "rd"}
     teens = number % 100 in (11, 12, 13)
     return f"{number}{'th' if teens else endings.get(number % 10, 'th')}"
-
-
-def _tables(
-    fixed: Sequence[_Column],
-    columns: Sequence[_Column],
-    width: int | None,
-    notation: Notation,
-    *,
-    together: int = 1,
-) -> Iterator[Text]:
-    """Yield one table, or several below each other that repeat the fixed columns."""
-    taken = sum(column.width + len(_GAP) for column in fixed)
-    chunk: list[_Column] = []
-    for start in range(0, len(columns), together):
-        group = list(columns[start : start + together])
-        needed = taken + sum(column.width + len(_GAP) for column in chunk + group) - len(_GAP)
-        if chunk and width is not None and needed > width:
-            yield from _table([*fixed, *chunk], notation)
-            yield Text("")
-            chunk = []
-        chunk += group
-    yield from _table([*fixed, *chunk], notation)
-
-
-def _table(columns: Sequence[_Column], notation: Notation) -> Iterator[Text]:
-    yield _row(columns, [Text(column.heading, style="bold") for column in columns])
-    length = sum(column.width for column in columns) + len(_GAP) * (len(columns) - 1)
-    yield Text(("─" if notation.unicode else "-") * length, style="dim")
-    for cells in zip(*(column.cells for column in columns), strict=True):
-        yield _row(columns, cells)
-
-
-def _row(columns: Sequence[_Column], cells: Sequence[Text]) -> Text:
-    line = Text(no_wrap=True)
-    for number, (column, cell) in enumerate(zip(columns, cells, strict=True)):
-        space = " " * (column.width - text_width(cell.plain))
-        line.append(_GAP if number else "")
-        line.append_text(Text.assemble(cell, space) if column.left else Text.assemble(space, cell))
-    line.rstrip()
-    return line

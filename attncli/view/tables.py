@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy.typing as npt
 from rich.text import Text
 
 from attncli.text import printable
+from attncli.view.columns import GAP, Column, table_lines
 from attncli.view.labels import shorten_all, text_width
-from attncli.view.lined import lined_table
 from attncli.view.shading import shade
 from attncli.view.signs import known
 
@@ -18,16 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.console import RenderableType
-    from rich.table import Table
 
     from attncli.view.shading import Depth
 
 __all__ = ["Limits", "Sheet", "sheet_parts"]
 
-_LABEL_WIDTH = 24
+_LABEL_WIDTH, _LEAST_LABEL = 24, 4
 _HEADING_WIDTH = 12
-# One column of padding, one of the box between two columns.
-_GAP = 2
+_GAP = len(GAP)
 _MANY_CELLS = 20_000
 _ONE = {"queries": "query", "keys": "key", "columns": "column"}
 
@@ -49,6 +48,8 @@ class Limits(NamedTuple):
         Whether stdout takes more than ASCII.
     depth : {"none", "256", "truecolor"}
         Colours that the terminal has.
+    stacked : bool
+        Columns that do not fit are shown below the others, not left out.
     """
 
     rows: int | None
@@ -58,6 +59,7 @@ class Limits(NamedTuple):
     digits: int
     unicode: bool = True
     depth: Depth = "truecolor"
+    stacked: bool = False
 
     def known(self, text: str) -> str:
         """Return a text in characters that stdout takes; to be called before measuring it."""
@@ -95,22 +97,46 @@ def sheet_parts(sheet: Sheet, limits: Limits) -> Iterator[RenderableType]:
     """Yield the title, the table, and a line that says what was left out."""
     rows, count = sheet.values.shape
     rows = min(rows, limits.rows or rows)
-    count = min(count, limits.columns or count, limits.width or count)
+    count = min(count, limits.columns or count)
+    if not limits.stacked:
+        count = min(count, limits.width or count)
     texts = _cell_texts(sheet.values[:rows, :count], limits.digits)
-    names = _labels(sheet.row_labels, rows, _LABEL_WIDTH, limits)
-    headings = _labels(sheet.column_labels, count, _HEADING_WIDTH, limits)
-    count = _fitting(names, headings, texts, limits.width)
+    names, headings = _names_and_headings(sheet, texts, count, limits)
+    groups = _groups(names, headings, texts, limits.width)
+    if not limits.stacked:
+        del groups[1:]
     yield Text(limits.known(sheet.title), style="bold")
-    if limits.width is None and (limits.depth == "none" or rows * count > _MANY_CELLS):
-        # Rich lays out 15,000 cells per second, so a large table for a pipe has no shades
-        # even if --color always asks for them.
-        yield _plain_table(names, headings[:count], texts, "─" if limits.unicode else "-")
-    else:
-        yield _table(sheet, names, headings[:count], texts, limits)
-    left_out = _left_out(sheet, rows, count)
+    for number, (first, last) in enumerate(groups):
+        if number:
+            yield Text("")
+        part = [row[first:last] for row in texts]
+        if limits.depth == "none" or rows * groups[-1][1] > _MANY_CELLS:
+            # Rich lays out 15,000 cells per second, so a large table has no shades even if
+            # --color always asks for them.
+            yield _plain_table(names, headings[first:last], part, "─" if limits.unicode else "-")
+        else:
+            values = sheet.values[:rows, first:last]
+            columns = _columns(headings[first:last], part, values, sheet, limits)
+            yield from table_lines([_column_of(names), *columns], unicode=limits.unicode)
+    left_out = _left_out(sheet, rows, groups[-1][1])
     if left_out:
         yield Text(limits.known(left_out), style="dim italic")
     yield Text("")
+
+
+def _names_and_headings(
+    sheet: Sheet, texts: list[list[str]], count: int, limits: Limits
+) -> tuple[list[str], list[str]]:
+    """Return the labels of rows and columns, which leave room for the numbers."""
+    widest = max(map(len, chain.from_iterable(texts)), default=1)
+    room = _LABEL_WIDTH if limits.width is None else limits.width - _GAP - widest
+    names = _labels(
+        sheet.row_labels, len(texts), max(_LEAST_LABEL, min(_LABEL_WIDTH, room)), limits
+    )
+    taken = max(map(text_width, names), default=0)
+    room = _HEADING_WIDTH if limits.width is None else limits.width - _GAP - taken
+    room = max(widest, min(_HEADING_WIDTH, room))
+    return names, _labels(sheet.column_labels, count, room, limits)
 
 
 def _labels(labels: Sequence[str] | None, count: int, longest: int, limits: Limits) -> list[str]:
@@ -128,37 +154,47 @@ def _cell_texts(values: npt.NDArray[Any], digits: int) -> list[list[str]]:
     return [[form.format(number) for number in row] for row in values.tolist()]
 
 
-def _fitting(
+def _groups(
     names: list[str], headings: list[str], texts: list[list[str]], width: int | None
-) -> int:
-    """Return how many columns fit, at least one."""
+) -> list[tuple[int, int]]:
+    """Return which columns fit side by side, as (start, stop): at least one in each group."""
     if width is None:
-        return len(headings)
-    room = width - max(map(text_width, names), default=0)
+        return [(0, len(headings))]
+    most = width - max(map(text_width, names), default=0)
+    starts, room = [0], most
     for index, heading in enumerate(headings):
-        room -= _GAP + max(text_width(heading), *(len(row[index]) for row in texts))
-        if room < 0:
-            return max(1, index)
-    return len(headings)
+        wide = _GAP + max(text_width(heading), *(len(row[index]) for row in texts))
+        if wide > room and index > starts[-1]:
+            starts.append(index)
+            room = most
+        room -= wide
+    return list(pairwise([*starts, len(headings)]))
 
 
-def _table(
-    sheet: Sheet, names: list[str], headings: list[str], texts: list[list[str]], limits: Limits
-) -> Table:
-    table = lined_table(_GAP)
-    table.add_column("", justify="right", style="bold", no_wrap=True)
-    for heading in headings:
-        table.add_column(Text(heading), justify="right", no_wrap=True)
-    for row, (name, cells) in enumerate(zip(names, texts, strict=True)):
-        shown = zip(cells[: len(headings)], sheet.values[row].tolist(), strict=False)
-        table.add_row(
-            Text(name),
-            *(
-                Text(text, style=shade(number, limits.depth) if sheet.shaded else "")
-                for text, number in shown
-            ),
-        )
-    return table
+def _column_of(names: list[str]) -> Column:
+    return Column("", [Text(name, style="bold") for name in names])
+
+
+def _columns(
+    headings: list[str],
+    texts: list[list[str]],
+    values: npt.NDArray[Any],
+    sheet: Sheet,
+    limits: Limits,
+) -> list[Column]:
+    """Return the columns of numbers, shaded where the sheet is."""
+    rows = zip(texts, values.tolist(), strict=True)
+    cells = [
+        [
+            Text(text, style=shade(number, limits.depth) if sheet.shaded else "")
+            for text, number in zip(*row, strict=True)
+        ]
+        for row in rows
+    ]
+    return [
+        Column(heading, column)
+        for heading, column in zip(headings, zip(*cells, strict=True), strict=True)
+    ]
 
 
 def _plain_table(names: list[str], headings: list[str], texts: list[list[str]], line: str) -> Text:
@@ -169,7 +205,8 @@ def _plain_table(names: list[str], headings: list[str], texts: list[list[str]], 
         wide = max(map(text_width, column))
         padded.append([" " * (wide - text_width(text)) + text for text in column])
     header, *rows = ((" " * _GAP).join(row) for row in zip(*padded, strict=True))
-    return Text("\n".join([header, line * text_width(header), *rows]), no_wrap=True)
+    lines = [header, line * text_width(header), *rows]
+    return Text("\n".join(lines), no_wrap=True, overflow="ignore")
 
 
 def _left_out(sheet: Sheet, rows: int, count: int) -> str:

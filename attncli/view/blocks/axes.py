@@ -75,9 +75,14 @@ def fit_text(text: str, room: int, painter: Painter, *, right: bool = False) -> 
     return fill + short if right else short + fill
 
 
-def gutter_width(picture: Picture, labels: Sequence[str] | None, width: int) -> int:
-    """Return the columns that the names of queries take, with a blank after them."""
-    names = labels or (str(picture.row_start + picture.rows - 1),)
+def gutter_width(picture: Picture, labels: Sequence[str] | None, width: int, lines: int) -> int:
+    """Return the columns that the names of queries take, with a blank after them.
+
+    Where there are more queries than lines, a line that stands for several has a number.
+    """
+    numbered = labels is None or picture.block[0] > 1 or picture.rows > lines
+    numbers = (str(picture.row_start + picture.rows - 1),) if numbered else ()
+    names = (*numbers, *(labels or ()))
     return min(max(map(columns, names)), max(4, width // 4), 24) + 1
 
 

@@ -121,7 +121,7 @@ class _Page(NamedTuple):
         """Return all lines; the cells of each map take no more than so many."""
         width = max(self.edge or _PIPE_WIDTH, _NARROWEST)
         painter = self.painter
-        room = width - gutter_width(picture, self.queries, width)
+        room = width - gutter_width(picture, self.queries, width, limit)
         form = _form(picture, painter, room, limit, self.digits)
         if self.annotate and form.digits is None:
             raise UsageError(
@@ -268,7 +268,10 @@ def _legend(picture: Picture, width: int, painter: Painter) -> list[Line]:
     ramp = [painter.cell(step / (count - 1), wide) for step in range(count)]
     name = _NAMES[picture.what] + (" (log scale)" if picture.log else "")
     # The name comes first, or "0" would look like the first of the queries.
-    parts: list[Line] = [[plain(name)], [plain(low + " "), *ramp, plain(" " + high)]]
+    scale = [plain(low + " "), *ramp, plain(" " + high)]
+    if sum(columns(span[0]) for span in scale) > width:  # long numbers in a narrow terminal
+        scale = [plain(cut(f"{low} … {high}", width, painter))]
+    parts: list[Line] = [[plain(name)], scale]
     if picture.any_hidden:
         parts.append([painter.hidden(2), plain(" hidden")])
     return _flowed(parts, width)

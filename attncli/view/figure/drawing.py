@@ -147,7 +147,13 @@ def _with_numbers(
 
 def _number_size(picture: Picture, layout: FigureLayout, measure: Measure, digits: int) -> float:
     """Return the size in points at which every number fits into its cell."""
-    width, height = layout.panel[0] / picture.columns, layout.panel[1] / picture.rows
+    height, width = (
+        side / length * min(last - first + 1 for first, last in picture.spans(axis))
+        for axis, side, length in (
+            (0, layout.panel[1], picture.rows),
+            (1, layout.panel[0], picture.columns),
+        )
+    )
     longest = max(
         (text for panel in picture.panels for row in picture.texts(panel, digits) for text in row),
         key=len,

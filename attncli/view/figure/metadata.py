@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from attncli.errors import InputError
+from attncli.text import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,7 +41,7 @@ def savefig_metadata(metadata: Mapping[str, str], file_format: FigureFormat) -> 
     Dates and matplotlib's own version are left out: the same picture is the same bytes.
     """
     if file_format == "png":
-        return {"Software": None, **metadata}
+        return {"Software": None} | {name: encodable(text) for name, text in metadata.items()}
     # Only ASCII needs no second encoding in a PDF string.
     text = json.dumps(dict(metadata))
     if file_format == "svg":

@@ -98,7 +98,7 @@ def draw_panel(
     _title_panel(axes, picture, index, layout)
     if numbers is not None:
         digits, size = numbers
-        _write_numbers(axes, picture.texts(panel, digits), colors, size)
+        _write_numbers(axes, picture, picture.texts(panel, digits), colors, size)
 
 
 def _enlarged(colors: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
@@ -154,15 +154,20 @@ def _title_panel(axes: Axes, picture: Picture, index: int, layout: FigureLayout)
 
 
 def _write_numbers(
-    axes: Axes, numbers: list[list[str]], colors: npt.NDArray[np.uint8], size: float
+    axes: Axes,
+    picture: Picture,
+    numbers: list[list[str]],
+    colors: npt.NDArray[np.uint8],
+    size: float,
 ) -> None:
-    """Write each weight into its cell, in the ink that its colour needs."""
+    """Write each weight into the middle of its cell, in the ink that its colour needs."""
+    down, across = ([(first + last) / 2 for first, last in picture.spans(axis)] for axis in (0, 1))
     for i, texts in enumerate(numbers):
         for j, text in enumerate(texts):
             red, green, blue = colors[i, j, :3].tolist()
             axes.text(
-                j,
-                i,
+                across[j],
+                down[i],
                 text,
                 ha="center",
                 va="center_baseline",

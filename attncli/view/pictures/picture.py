@@ -83,6 +83,11 @@ class Picture:
         rows, columns = self.panels[0].values.shape
         return rows, columns
 
+    def spans(self, axis: int) -> list[tuple[int, int]]:
+        """Return the first and last query (axis 0) or key (1) of each row or column of cells."""
+        length, block = (self.rows, self.columns)[axis], self.block[axis]
+        return [(first, min(first + block, length) - 1) for first in range(0, length, block)]
+
     @property
     def signed(self) -> bool:
         """Whether the values have both signs."""

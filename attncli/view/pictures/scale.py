@@ -35,6 +35,8 @@ _SLIGHTLY_NEGATIVE = -1e-6
 _BESIDE = 0.06
 # Weights six decades below the largest count as nothing on a log scale.
 _LOG_SPAN = 1e-6
+# Shares of a smaller end have no logarithm, or none of their own.
+_LEAST_TOP = 1e-300
 # Below these, there is room for digits after the point, or for all before it.
 _WITH_DIGITS, _WHOLE = 1e5, 1e7
 
@@ -133,7 +135,7 @@ def limits(
         raise DataError(message, hint="scores of both signs are drawn with --what scores")
     top = _top(vmax, max(most, -least if signed else 0.0))
     if vmax == "auto" and not signed and not log:
-        top = ceiling(panels, pooled=pooled)
+        top = _top("auto", ceiling(panels, pooled=pooled))
     if signed:
         return -top, top
     return (_log_bottom(panels, top) if log else 0.0), top
@@ -146,9 +148,10 @@ def are_weights(least: float, most: float) -> bool:
 
 def _top(vmax: float | Literal["auto"], largest: float) -> float:
     if vmax == "auto":
-        return largest if largest > 0 else 1.0
-    if not isfinite(vmax) or vmax <= 0:
-        message = f"the upper end of the colour scale must be a number above 0, found {vmax:g}"
+        return largest if largest >= _LEAST_TOP else 1.0
+    if not isfinite(vmax) or vmax < _LEAST_TOP:
+        above = f"{_LEAST_TOP:g}" if 0 < vmax < _LEAST_TOP else "0"
+        message = f"the upper end of the colour scale must be above {above}, found {vmax:g}"
         raise UsageError(message, hint="give --vmax auto or a positive number")
     return float(vmax)
 
