@@ -20,7 +20,7 @@ from attncli.cli.options import (
     RunOptions,
 )
 from attncli.cli.question import ask
-from attncli.cli.terminal import advice, console, note, print_text, say, shows_unicode
+from attncli.cli.terminal import advice, console, note, print_document, say, shows_unicode
 from attncli.errors import ShapeError, UsageError
 from attncli.names import OUTPUTS
 from attncli.text import json_text
@@ -115,7 +115,7 @@ def check(
     from attncli.gather import advise_on_dtype
     from attncli.loading import split_member
     from attncli.referee import check as judged
-    from attncli.save.files import refuse_inputs
+    from attncli.save.files import refuse_inputs, refuse_unwritable
 
     files = _expected(judging.expect or [])
     if judging.diff is not None:
@@ -125,6 +125,7 @@ def check(
         if judging.diff is not None:
             judged_files = [split_member(file)[0] for file in files.values()]
             refuse_inputs([judging.diff], [*question.inputs, *judged_files])
+            refuse_unwritable([judging.diff])
         expected = {name: _read(name, file, options.dtype) for name, file in files.items()}
         read = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
         advise_on_dtype(options.dtype, bfloat16=read)
@@ -183,7 +184,7 @@ def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:
     from attncli.view.report import as_dict, renderables
 
     if judging.format == "json":
-        print_text(json_text(as_dict(report)))
+        print_document(json_text(as_dict(report)))
         return
     screen = console(run.color)
     for part in renderables(report, unicode=shows_unicode()):

@@ -21,6 +21,7 @@ from attncli.cli.saving import (
     Save,
     held,
     parse_save,
+    refuse_unheld,
     results,
     streamed,
     write_save,
@@ -129,14 +130,16 @@ def _request(
     run: RunOptions,
 ) -> _Request:
     """Read the problem, and check what is asked of it."""
-    from attncli.save.files import refuse_inputs
+    from attncli.save.files import refuse_inputs, refuse_unwritable
 
     question = ask(options, pick, run)
     problem = question.problem
     names = _names(output.show, problem)
     chosen = bool(output.show)
     saves = tuple(parse_save(text, names, chosen=chosen) for text in output.save or ())
-    refuse_inputs([save.path for save in saves], question.inputs)
+    paths = [save.path for save in saves]
+    refuse_inputs(paths, question.inputs)
+    refuse_unwritable(paths)
     for text, save in zip(output.save or (), saves, strict=True):
         _tell_of_another_name(text, save, run)
     summaries = Summaries(problem, output.top_keys, pick, run)
@@ -148,10 +151,13 @@ def _request(
         raise UsageError("--top says how many keys --show top lists: add top to --show")
     if question.unprojected and "context" in request.asked:
         _warn_unprojected()
-    if output.format == "table":
-        return request
-    _refuse_binary(output.format)
-    return request._replace(names=held(names, output.format, chosen=chosen))
+    if output.format != "table":
+        _refuse_binary(output.format)
+        request = request._replace(names=held(names, output.format, chosen=chosen))
+        refuse_unheld(request.names, output.format, problem, averaged=averaged)
+    for save in saves:
+        refuse_unheld(save.names, save.format, problem, averaged=averaged)
+    return request
 
 
 def _tell_of_another_name(text: str, save: Save, run: RunOptions) -> None:

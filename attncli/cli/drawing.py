@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from attncli.cli.options import AverageOptions, ProblemOptions
     from attncli.view.pictures.picture import Picture
 
-__all__ = ["DPI", "Look", "as_metadata", "figure_format", "write_figure"]
+__all__ = [
+    "DPI",
+    "Look",
+    "as_metadata",
+    "figure_format",
+    "refuse_unknown_map",
+    "write_figure",
+]
 
 _FORMATS: dict[str, Literal["png", "svg", "pdf"]] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 
@@ -41,6 +48,14 @@ def figure_format(option: str, path: str) -> Literal["png", "svg", "pdf"]:
     if suffix not in _FORMATS:
         raise UsageError(f"{option}: expected a .png, .svg or .pdf file; found {path!r}")
     return _FORMATS[suffix]
+
+
+def refuse_unknown_map(name: str | None) -> None:
+    """Refuse a colour map that matplotlib does not have, before anything is computed."""
+    if name is not None:
+        from attncli.view.figure.drawing import colormap
+
+        colormap(name)
 
 
 def as_metadata(

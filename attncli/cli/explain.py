@@ -15,7 +15,7 @@ from attncli.cli.terminal import (
     advice,
     color_depth,
     console,
-    print_text,
+    print_document,
     shows_unicode,
     width,
 )
@@ -99,11 +99,11 @@ def _print(explanation: Explanation, telling: ExplainOptions, run: RunOptions) -
     if telling.format == "json":
         from attncli.view.explanation.mapping import as_dict
 
-        print_text(json_text(as_dict(explanation)))
+        print_document(json_text(as_dict(explanation)))
     elif telling.format == "markdown":
         from attncli.view.explanation.markdown import as_markdown
 
-        print_text(as_markdown(explanation, digits=telling.digits).rstrip("\n"))
+        print_document(as_markdown(explanation, digits=telling.digits).rstrip("\n"))
     else:
         from attncli.view.explanation.terminal import renderable
 

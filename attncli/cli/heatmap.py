@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from attncli.cli.drawing import DPI, Look, as_metadata, figure_format, write_figure
+from attncli.cli.drawing import (
+    DPI,
+    Look,
+    as_metadata,
+    figure_format,
+    refuse_unknown_map,
+    write_figure,
+)
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import MOST_USED, AverageOptions, PickOptions, ProblemOptions, RunOptions
 from attncli.cli.question import Question, ask_or_read
@@ -154,19 +162,24 @@ def heatmap(
     attncli heatmap q.csv k.csv --out weights.png
     """
     from attncli.loading import split_member
-    from attncli.save.files import refuse_inputs
+    from attncli.save.files import refuse_inputs, refuse_unwritable
 
-    if drawing.out is None:
-        _refuse_for_files_alone(drawing)
     outputs = [drawing.out] if drawing.out else []
     subtracted = [split_member(drawing.minus)[0]] if drawing.minus else []
-    if drawing.out:
+    wish = _wish(drawing, pick, average)
+    if drawing.minus is not None:
+        _refuse_beside_minus(drawing, average)
+    if drawing.out is None:
+        _refuse_for_files_alone(drawing)
+    else:
         figure_format("--out", drawing.out)
+        refuse_unwritable(outputs)
+        refuse_unknown_map(drawing.cmap)
     with advice(quiet=run.quiet):
         more = [] if drawing.minus is None else [drawing.minus]
         asked = ask_or_read(options, pick, run, more=more)
         refuse_inputs(outputs, [*asked.inputs, *subtracted])
-        picture = _picture(asked, options.dtype, drawing, pick, average, run)
+        picture = _picture(asked, wish, options.dtype, drawing, pick, run)
     if drawing.out is None:
         _show(picture, drawing, run)
     else:
@@ -182,21 +195,15 @@ def _refuse_for_files_alone(drawing: PictureOptions) -> None:
             raise UsageError(f"{option} is only for files: give --out")
 
 
-def _picture(
-    asked: Question | Finished,
-    dtype: str | None,
-    drawing: PictureOptions,
-    pick: PickOptions,
-    average: AverageOptions,
-    run: RunOptions,
-) -> Picture:
-    from attncli.view.pictures.maps import Wish, finished_picture, problem_picture
+def _wish(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) -> Wish:
+    """Return what the options ask of the picture."""
+    from attncli.view.pictures.maps import Wish
 
     if drawing.title is not None and len(drawing.title) > _LONGEST_TITLE:
         raise UsageError(
             f"--title: expected at most {_LONGEST_TITLE:,} characters; found {len(drawing.title):,}"
         )
-    wish = Wish(
+    return Wish(
         what=drawing.what,
         rows=_range("--rows", drawing.rows),
         columns=_range("--cols", drawing.cols),
@@ -206,8 +213,19 @@ def _picture(
         average=average.average_heads,
         dpi=drawing.dots,
     )
+
+
+def _picture(
+    asked: Question | Finished,
+    wish: Wish,
+    dtype: str | None,
+    drawing: PictureOptions,
+    pick: PickOptions,
+    run: RunOptions,
+) -> Picture:
+    from attncli.view.pictures.maps import finished_picture, problem_picture
+
     if drawing.minus is not None:
-        _refuse_beside_minus(drawing, average)
         return _difference(asked, _subtrahend(asked, drawing.minus, dtype), wish, pick, run)
     if isinstance(asked, Question):
         from attncli.cli.progress import progress_bar
@@ -289,10 +307,17 @@ def _range(option: str, text: str | None) -> tuple[int | None, int | None] | Non
 def _vmax(text: str) -> float | Literal["auto"]:
     if text == "auto":
         return "auto"
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"--vmax: expected auto or a number; found {quoted(text)}") from None
+    from attncli.cli.usage import DECIMAL_COMMA
+    from attncli.loading.number import NumberOverflowError, has_decimal_comma, parse_number
+
+    with suppress(NumberOverflowError):
+        number = parse_number(text)
+        if number is not None:
+            return number
+    raise UsageError(
+        f"--vmax: expected auto or a number; found {quoted(text)}",
+        hint=DECIMAL_COMMA if has_decimal_comma(text) else None,
+    )
 
 
 def _options(

@@ -11,7 +11,7 @@ from typer import Argument, Option
 from attncli.cli.ending import WRONG
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import SHOWN, Bfloat16, Color, Quiet
-from attncli.cli.terminal import advice, console, is_terminal, piped_in, print_text, say_error
+from attncli.cli.terminal import advice, console, is_terminal, piped_in, print_document, say_error
 from attncli.errors import AttnError, UsageError
 from attncli.names import SCHEMA
 from attncli.text import json_text
@@ -101,7 +101,7 @@ def _inspected(files: list[str], options: InfoOptions) -> tuple[list[FileInfo], 
 def _print_json(found: list[FileInfo]) -> None:
     from attncli.view.info import info_dict
 
-    print_text(json_text({"schema": SCHEMA, "files": [info_dict(each) for each in found]}))
+    print_document(json_text({"schema": SCHEMA, "files": [info_dict(each) for each in found]}))
 
 
 def _print_tables(found: list[FileInfo], color: str) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attncli.result import Attention
     from attncli.save.formats import Results
 
-__all__ = ["Save", "held", "parse_save", "results", "streamed", "write_save"]
+__all__ = ["Save", "held", "parse_save", "refuse_unheld", "results", "streamed", "write_save"]
 
 _ONE_ARRAY = ("csv", "tsv", "npy")
 # An NPY file of more cells is filled tile by tile and never held in memory.
@@ -89,6 +89,37 @@ def held(names: tuple[str, ...], kind: str, *, chosen: bool) -> tuple[str, ...]:
     )
 
 
+def refuse_unheld(names: Sequence[str], kind: str, problem: Problem, *, averaged: bool) -> None:
+    """Refuse a format that cannot hold outputs of their shapes, before they are computed.
+
+    Raises
+    ------
+    OutputError
+    """
+    from attncli.save.formats import FORMATS, Results
+
+    arrays = {name: _empty(name, problem, averaged=averaged) for name in names if name in OUTPUTS}
+    arrays |= {name: problem.input(name) for name in INPUTS if name in names}
+    summaries: dict[str, object] = {name: [] for name in SUMMARIES if name in names}
+    FORMATS[kind].hold(Results(arrays, extra=summaries))
+
+
+def _empty(name: str, problem: Problem, *, averaged: bool) -> npt.NDArray[Any]:
+    """Return an array of the shape of an output that takes no memory."""
+    import numpy as np
+
+    shape = problem.layout.weights_shape(problem.shape)
+    if name == "weights" and averaged:
+        shape = (*shape[: -2 - ("h" in problem.layout.weight_axes)], *shape[-2:])
+    elif name == "lse":
+        shape = shape[:-1]
+    elif name == "context" and problem.value is not None:
+        narrow = problem.layout.join(np.zeros((*problem.shape[:3], 1), np.bool_)).shape
+        width = narrow[-1] * problem.value.shape[3]
+        shape = (*narrow[:-1], len(problem.output.weight[0]) if problem.output else width)
+    return np.broadcast_to(np.zeros((), np.bool_), shape)
+
+
 def results(
     names: Sequence[str],
     problem: Problem,
@@ -101,7 +132,10 @@ def results(
     arrays = {name: problem.input(name) for name in INPUTS if name in names}
     arrays |= {name: getattr(answer, name) for name in OUTPUTS if name in names}
     extra = {name: summaries[name] for name in SUMMARIES if name in names}
-    return Results(arrays, problem.query_labels, problem.key_labels, extra)
+    # Of three axes the first is taken for the heads, unless a file says otherwise.
+    batched = problem.layout.weight_axes == "b" and any(name in SQUARE for name in arrays)
+    layout = problem.layout.axes if batched else None
+    return Results(arrays, problem.query_labels, problem.key_labels, extra, layout)
 
 
 def write_save(save: Save, outputs: Results) -> None:

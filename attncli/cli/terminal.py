@@ -30,6 +30,7 @@ __all__ = [
     "is_terminal",
     "note",
     "piped_in",
+    "print_document",
     "print_text",
     "say",
     "say_error",
@@ -204,6 +205,13 @@ class _InAscii:
 def print_text(text: str) -> None:
     """Write text and a line break to stdout."""
     _stdout().write(text + "\n")
+
+
+def print_document(text: str) -> None:
+    """Write JSON or Markdown and a line break to stdout: in UTF-8, whatever the terminal has."""
+    stream = binary_stdout()
+    stream.write(f"{text}\n".encode("utf-8", "backslashreplace"))
+    stream.flush()
 
 
 class _Onward:

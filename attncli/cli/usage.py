@@ -8,9 +8,9 @@ from attncli.errors import UsageError
 from attncli.loading.number import has_decimal_comma
 from attncli.text import did_you_mean, quoted
 
-__all__ = ["usage_error"]
+__all__ = ["DECIMAL_COMMA", "usage_error"]
 
-_COMMA = "write a decimal point instead of a decimal comma"
+DECIMAL_COMMA = "write a decimal point instead of a decimal comma"
 _LATEX = {"latex", "tex", "md"}
 # Each command has one of them.
 _TO_FILES = ("--out", "--save", "--output", "-o")
@@ -62,7 +62,7 @@ def _expected(what: str) -> tuple[str, str | None]:
         return f"expected one of {', '.join(known)}; found {quoted(choice['found'])}", meant
     if kind := _KIND.fullmatch(what):
         number = "a number" if kind["kind"] == "float" else "a whole number"
-        comma = _COMMA if has_decimal_comma(kind["found"]) else None
+        comma = DECIMAL_COMMA if has_decimal_comma(kind["found"]) else None
         return f"expected {number}; found {quoted(kind['found'])}", comma
     if found := _RANGE.fullmatch(what):
         ends = found["least"], found["end"]

@@ -97,7 +97,7 @@ def _refuse_strange(document: LoadedMapping) -> None:
         return
     for name in document.entries:
         full = full_name(name)
-        if full in (*RESULTS, *LABELS, *INPUTS):
+        if full in (*RESULTS, *LABELS, *INPUTS, "layout"):
             continue
         if full not in KNOWN:
             raise unknown_entry(name, document)
@@ -125,7 +125,8 @@ def _with_labels(
     columns: tuple[str, ...] | None,
 ) -> Finished:
     given = {name: value for name, value in options.items() if value is not None}
-    batched = _is_batched(given.pop("layout", None), array)
+    said = None if document is None else document.entries.get("layout")
+    batched = _is_batched(given.pop("layout", said), array)
     strange = [name for name in given if name not in LABELS]
     if strange:
         raise UsageError(

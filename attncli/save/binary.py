@@ -36,6 +36,8 @@ def write_npz(stream: BinaryIO, results: Results) -> None:
         labels = getattr(results, name)
         if labels is not None:
             members[name] = np.array([encodable(label) for label in labels], np.str_)
+    if results.layout is not None:
+        members["layout"] = np.array(results.layout, np.str_)
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name, array in members.items():
             entry = zipfile.ZipInfo(f"{name}.npy", _NO_DATE)

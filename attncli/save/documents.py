@@ -55,6 +55,8 @@ def _entries(results: Results) -> Iterator[tuple[str, object]]:
         labels = getattr(results, name)
         if labels is not None:
             yield name, labels
+    if results.layout is not None:
+        yield "layout", results.layout
     yield from results.extra.items()
 
 

@@ -19,7 +19,7 @@ from attncli.errors import OutputError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["is_direct", "refuse_inputs", "whole_file"]
+__all__ = ["is_direct", "refuse_inputs", "refuse_unwritable", "whole_file"]
 
 _HINTS = {
     errno.ENOTDIR: "name a file in a folder",
@@ -141,6 +141,34 @@ def refuse_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
         written[identity] = path
 
 
+def refuse_unwritable(outputs: Iterable[str]) -> None:
+    """Refuse outputs that cannot be written, before anything is computed for them.
+
+    Parameters
+    ----------
+    outputs : iterable of str
+        File names.
+
+    Raises
+    ------
+    OutputError
+        As by `whole_file`.
+    """
+    for path in outputs:
+        if not is_direct(path):
+            target = Path(path).resolve()
+            _old_status(path, target)
+            temporary = _beside(target)
+            _created(path, temporary).close()
+            temporary.unlink()
+
+
+def _beside(target: Path) -> Path:
+    """Return the name of a temporary file in the folder of a file."""
+    # The target's name is not part of it, being perhaps the longest allowed.
+    return target.with_name(f".attncli-{os.urandom(8).hex()}.tmp")
+
+
 def _identity(path: str) -> object:
     """Return what is equal for two names of one file, None where that does not matter."""
     status = os.stat(0) if path == "-" else _status(path)
@@ -193,8 +221,8 @@ def _replacement(path: str) -> Iterator[BinaryIO]:
     """Give a temporary file beside the target and move it there at the end."""
     target = Path(path).resolve()
     # The name is chosen before the file is made, so that no moment exists in which Ctrl-C
-    # could leave it; the target's name is not part of it, being perhaps the longest allowed.
-    temporary = target.with_name(f".attncli-{os.urandom(8).hex()}.tmp")
+    # could leave it.
+    temporary = _beside(target)
     try:
         old = _old_status(path, target)
         with _created(path, temporary) as stream:

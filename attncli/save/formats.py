@@ -26,17 +26,32 @@ class Format(NamedTuple):
         Takes a binary stream, which need not be seekable, and `Results`.
     suffixes : tuple of str
         What the names of such files end with.
+    hold : callable
+        Raises if the format cannot hold `Results`, whose numbers it does not look at.
     """
 
     write: Callable[[BinaryIO, Results], None]
     suffixes: tuple[str, ...]
+    hold: Callable[[Results], object] = lambda _: None
 
 
 FORMATS = {
-    "csv": Format(late("attncli.save.matrices", "write_csv"), (".csv",)),
-    "tsv": Format(late("attncli.save.matrices", "write_tsv"), (".tsv",)),
-    "npy": Format(late("attncli.save.binary", "write_npy"), (".npy",)),
-    "npz": Format(late("attncli.save.binary", "write_npz"), (".npz",)),
+    "csv": Format(
+        late("attncli.save.matrices", "write_csv"),
+        (".csv",),
+        late("attncli.save.matrices", "hold_csv"),
+    ),
+    "tsv": Format(
+        late("attncli.save.matrices", "write_tsv"),
+        (".tsv",),
+        late("attncli.save.matrices", "hold_tsv"),
+    ),
+    "npy": Format(
+        late("attncli.save.binary", "write_npy"), (".npy",), lambda r: r.one_array("NPY")
+    ),
+    "npz": Format(
+        late("attncli.save.binary", "write_npz"), (".npz",), lambda r: r.only_arrays("NPZ")
+    ),
     "json": Format(late("attncli.save.documents", "write_json"), (".json",)),
     "yaml": Format(late("attncli.save.documents", "write_yaml"), (".yaml", ".yml")),
 }

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from attncli.save.results import Results
 
-__all__ = ["write_csv", "write_tsv"]
+__all__ = ["hold_csv", "hold_tsv", "write_csv", "write_tsv"]
 
 
 def write_csv(stream: BinaryIO, results: Results) -> None:
@@ -26,6 +26,21 @@ def write_csv(stream: BinaryIO, results: Results) -> None:
 def write_tsv(stream: BinaryIO, results: Results) -> None:
     """Write the one array as tab-separated lines, see `attncli.save.formats.write`."""
     _write(stream, results, "TSV", "\t")
+
+
+def hold_csv(results: Results) -> None:
+    """Raise what `write_csv` would, without writing."""
+    _hold(results, "CSV")
+
+
+def hold_tsv(results: Results) -> None:
+    """Raise what `write_tsv` would, without writing."""
+    _hold(results, "TSV")
+
+
+def _hold(results: Results, kind: str) -> None:
+    if results.one_list() is None:
+        _matrix(results, kind)
 
 
 def _write(stream: BinaryIO, results: Results, kind: str, separator: str) -> None:

@@ -27,12 +27,15 @@ class Results(NamedTuple):
     extra : mapping of str to object
         What else a JSON or YAML file says, such as statistics: numbers, strings,
         booleans, None, arrays, and lists and mappings of these.
+    layout : str or None
+        The option that says that three axes of weights begin with the batch, if they do.
     """
 
     arrays: Mapping[str, npt.NDArray[Any]]
     query_labels: tuple[str, ...] | None = None
     key_labels: tuple[str, ...] | None = None
     extra: Mapping[str, object] = MappingProxyType({})
+    layout: str | None = None
 
     def only_arrays(self, kind: str) -> Mapping[str, npt.NDArray[Any]]:
         """Return the arrays, for a format that can hold nothing but arrays.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from attncli.view.figure.metadata import FigureFormat
     from attncli.view.pictures.picture import Picture
 
-__all__ = ["draw", "fit", "render"]
+__all__ = ["colormap", "draw", "fit", "render"]
 
 MAX_PANELS = 400
 _MAX_PIXELS = 100_000_000
@@ -95,7 +95,7 @@ def draw(
     if len(picture.panels) > MAX_PANELS:
         message = f"a figure holds at most {MAX_PANELS} maps, found {len(picture.panels)}"
         raise UsageError(message, hint="choose some with --batch and --head")
-    colormap = _colormap(cmap or ("RdBu" if picture.signed else "Blues"))
+    colors = colormap(cmap or ("RdBu" if picture.signed else "Blues"))
     picture = fit(picture, dpi=dpi)
     with drawing_style():
         fonts = picture_families(picture)
@@ -103,8 +103,8 @@ def draw(
         layout, numbers = _with_numbers(picture, measure, digits, annotate=annotate)
         figure = Figure(figsize=(layout.width, layout.height), dpi=dpi)
         for index in range(len(picture.panels)):
-            draw_panel(figure, picture, layout, index, colormap, numbers)
-        draw_bar(figure, picture, layout, colormap, _bar_name(picture))
+            draw_panel(figure, picture, layout, index, colors, numbers)
+        draw_bar(figure, picture, layout, colors, _bar_name(picture))
         if picture.any_hidden:
             draw_hidden_entry(figure, layout)
         _write_names(figure, layout)
@@ -112,7 +112,14 @@ def draw(
     return figure
 
 
-def _colormap(name: str) -> Any:
+def colormap(name: str) -> Any:
+    """Return a colour map of matplotlib.
+
+    Raises
+    ------
+    UsageError
+        There is none of that name.
+    """
     try:
         return mpl.colormaps[name]
     except KeyError:
