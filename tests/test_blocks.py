@@ -311,3 +311,22 @@ def test_one_map_and_its_notes_leave_a_line_for_the_prompt(size, height, color):
     lines = draw_blocks(picture, width=80, height=height, color=color).split("\n")
     assert len(lines) < height
     assert size < 64 or any("the scale ends at" in line for line in lines)
+
+
+def test_rows_that_are_pooled_have_numbers_though_their_labels_are_short():
+    picture = make_picture(
+        [make_panel(weights(300, 300))],
+        query_labels=["a"] * 300,
+        key_labels=["b"] * 300,
+    )
+    lines = draw_blocks(picture, width=80, height=24).split("\n")
+    numbers = [word for line in lines[2:-1] if (word := line[:4].strip()).isdigit()]
+    assert numbers[:2] == ["0", "20"] or numbers[:2] == ["0", "50"]
+    assert max(map(int, numbers)) >= 200
+    assert "…" not in "".join(line[:4] for line in lines[2:-1])
+
+
+def test_long_ends_of_the_scale_in_a_narrow_terminal():
+    picture = make_picture([make_panel([[-4.98e-13, 4.98e-13]])], what="scores")
+    lines = draw_blocks(picture, width=20, color="none").split("\n")
+    assert all(columns(line) <= 20 for line in lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
 from collections.abc import Callable
@@ -342,3 +343,53 @@ def test_keys_are_hidden_in_a_mean_if_no_head_sees_them(attncli: Run, folder: Pa
     assert drawn == attncli("heatmap", *line, "--average-heads").good().text
     alone = attncli("heatmap", "all.npz", "--head", "0").good().text
     assert alone.count("··") > drawn.count("··") > 2
+
+
+def test_names_that_are_no_unicode(folder: Path) -> None:
+    name = os.fsdecode(b"w\xff.csv")
+    Path(name).write_text("1,0\n0.5,0.5\n")
+    for out in ("p.png", "p.svg", "p.pdf"):
+        ran = run("heatmap", name, "--title", name, "--out", out).good()
+        assert ran.err == b""
+        run("info", out).good()
+
+
+@pytest.mark.parametrize("more", [[], ["--log"]])
+def test_ends_of_the_scale_that_are_next_to_nothing(
+    more: list[str], folder: Path, attncli: Run
+) -> None:
+    Path("w.csv").write_text("1,0\n0.5,0.5\n")
+    ran = attncli("heatmap", "w.csv", "--vmax", "5e-324", *more)
+    assert ran.code == 2
+    assert "must be above 1e-300, found 4.94066e-324" in ran.messages[0]
+    Path("w.csv").write_text("5e-324,0\n0,5e-324\n")
+    attncli("heatmap", "w.csv", *more).good()
+    attncli("heatmap", "w.csv", "--out", "w.png", *more).good()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--cmap", "nosuch", "--out", "p.png"], "there is no colour map 'nosuch'"),
+        (["--rows", "1:x"], "--rows: expected a:b"),
+        (["--vmax", "0,5"], "--vmax: expected auto or a number; found '0,5'"),
+        (["--out", "none/p.png"], "cannot write none/p.png"),
+        (["--minus", "w.csv", "--log"], "--minus gives negative numbers"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_before_a_file_is_read(
+    words: list[str], message: str, folder: Path, attncli: Run
+) -> None:
+    ran = attncli("heatmap", "there-is-no-such-file.npy", *words)
+    assert ran.code == 2
+    assert message in ran.messages[0]
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml", "npz"])
+def test_saved_weights_of_a_batch_are_drawn_as_such(kind: str, folder: Path, attncli: Run) -> None:
+    np.save("q.npy", np.random.default_rng(0).normal(size=(2, 3, 4)))
+    attncli("compute", "q.npy", "q.npy", "--show", "weights,scores", "--save", f"s.{kind}").good()
+    assert attncli("heatmap", f"s.{kind}").text == attncli("heatmap", "q.npy", "q.npy").text
+    # For heads nothing need be said.
+    attncli("compute", "q.npy", "q.npy", "--layout", "hsd", "--save", f"weights=h.{kind}").good()
+    assert "head 1" in attncli("heatmap", f"h.{kind}").text

@@ -273,3 +273,26 @@ def test_a_mean_of_weights_counts_queries_that_see_nothing(folder: Path, attncli
     assert ran.messages == [
         "warning: 2 of 4200 queries see no key: weights and context are 0 there, not NaN"
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--show", "weights,stats", "--save", "a.npz"], "NPZ holds only arrays; found stats"),
+        (["--show", "weights", "--save", "a.csv"], "CSV holds a matrix, but weights has shape"),
+        (["--save", "context=a.tsv"], "TSV holds a matrix, but context has shape (2, 5, 6)"),
+        (["--save", "lse=none/a.npy"], "cannot write none/a.npy: the folder"),
+        (["-f", "csv"], "CSV holds a matrix, but context has shape"),
+    ],
+)
+def test_what_cannot_be_saved_is_refused_before_anything_is_written(
+    words: list[str], message: str, folder: Path, attncli: Run
+) -> None:
+    np.save("q.npy", np.ones((2, 5, 6)))
+    ran = attncli("compute", *["q.npy"] * 3, "--save", "weights=w.npy", *words)
+    assert (ran.code, ran.out) == (2, b"")
+    assert message in ran.messages[-2 if ran.messages[-1].startswith("hint") else -1]
+    assert [path.name for path in folder.iterdir()] == ["q.npy"]
+    # With one batch entry all of this can be saved, but for what has no folder or no array.
+    if "shape" in message:
+        attncli("compute", *["q.npy"] * 3, "--batch", "0", *words).good()

@@ -250,3 +250,63 @@ def test_results_may_be_added_to_a_file(tutorial: Path) -> None:
     assert data.startswith(b"before")
     with np.load(io.BytesIO(data.removeprefix(b"before"))) as found:
         assert found["weights"].shape == (2, 3)
+
+
+# --- documents, whatever the terminal's encoding ------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("explain", "p.yaml", "-f", "json"),
+        ("explain", "p.yaml", "-f", "markdown"),
+        ("check", "p.yaml", "--expect", "c.csv", "-f", "json"),
+        ("info", "é.csv", "-f", "json"),
+        ("compute", "p.yaml", "-f", "json"),
+    ],
+)
+def test_documents_are_utf_8_in_any_locale(folder: Path, words: tuple[str, ...]) -> None:
+    Path("p.yaml").write_text(
+        "tokens: [é, 🙂]\nquery: [[1, 2], [1, 0]]\nkey: [[1, 2], [1, 0]]\nvalue: [[1], [2]]\n",
+        "utf-8",
+    )
+    Path("c.csv").write_text("1\n2\n")
+    Path("é.csv").write_text("1,2\n")
+    usual = run(*words)
+    assert "é" in usual.text
+    for encoding in ("ascii", "latin-1"):
+        other = run(*words, env=environment(PYTHONUTF8="0", PYTHONIOENCODING=encoding))
+        assert (other.code, other.out) == (usual.code, usual.out)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"query": [[1, 2]], "key": [[1, 2]]}', "query: [[1, 2]]\nkey: [[1, 2]]"]
+)
+def test_a_byte_order_mark_before_a_problem_on_standard_input(text: str) -> None:
+    ran = run("compute", "-f", "json", stdin=b"\xef\xbb\xbf" + text.encode()).good()
+    assert ran.json["weights"] == [[1.0]]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("heatmap", "-", "--minus", "-"),
+        ("check", "-", "--expect", "-"),
+        ("check", "p.yaml", "--expect", "-", "--expect", "weights=-"),
+    ],
+)
+def test_standard_input_is_named_once(folder: Path, words: tuple[str, ...]) -> None:
+    Path("p.yaml").write_text("query: [[1, 2]]\nkey: [[1, 2]]\nvalue: [[1]]\n")
+    ran = run(*words, stdin=b"1\n")
+    assert ran.code == 2
+    assert ran.messages[0] == "error: standard input (-) can be read only once"
+
+
+def test_what_a_stream_holds_is_told_though_one_member_cannot_be_read(folder: Path) -> None:
+    np.savez("a.npz", a=np.eye(2), e=np.array(["x"], dtype=object), z=np.ones(3))
+    kept = run("info", "a.npz", "-f", "json").good().json["files"][0]["members"]
+    ran = run("info", "-", "-f", "json", stdin=Path("a.npz").read_bytes()).good()
+    found = ran.json["files"][0]["members"]
+    assert [member["name"] for member in found] == ["a", "e", "z"]
+    assert found[0] == kept[0]
+    assert "found objects, which only unpickling could read" in found[1]["note"]

@@ -406,3 +406,18 @@ def test_numbers_of_queries_and_keys_of_a_square_map_match(count):
         for labels in (axes.get_xticklabels(), axes.get_yticklabels())
     )
     assert across == down
+
+
+@pytest.mark.parametrize("shape", [(8, 12), (7, 11)])
+def test_numbers_stand_in_the_middle_of_pooled_cells(shape):
+    block = 2, 3
+    cells = tuple(-(-size // wide) for size, wide in zip(shape, block, strict=True))
+    values = weights(*cells)
+    picture = make_picture([make_panel(values)], block=block, shape=shape)
+    figure = draw(picture, annotate=True)
+    numbers = {t.get_position(): t.get_text() for t in figure.axes[0].texts}
+    for (i, j), value in np.ndenumerate(values):
+        across = np.arange(shape[1])[3 * j : 3 * j + 3].mean()
+        down = np.arange(shape[0])[2 * i : 2 * i + 2].mean()
+        assert numbers[across, down] == f"{value:.2f}"
+    assert_nothing_overlaps(figure)

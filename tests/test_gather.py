@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli.errors import AttnWarning, InputError, UsageError
+from attncli.errors import AttnError, AttnWarning, InputError, UsageError
 from attncli.gather import Finished, Gathered, gather
 from attncli.gather.lists import label_file
 
@@ -324,3 +325,70 @@ def test_labels_are_lines_of_a_file_or_a_list_in_json(tmp_path):
     }.items():
         path.write_text(text, encoding="utf-8")
         assert label_file(str(path)) == labels
+
+
+# --- finished weights -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def finished(folder: Path) -> Path:
+    """Weights of three queries and keys; a document in a folder of its own."""
+    (folder / "w.csv").write_text("1,0,0\n0.5,0.5,0\n0.2,0.3,0.5\n")
+    (folder / "sub").mkdir()
+    (folder / "sub/w.yaml").write_text("weights: [[0.5, 0.5], [0, 1]]\ntokens: t.txt\n")
+    (folder / "sub/t.txt").write_text("cat\nsat\n")
+    (folder / "t.txt").write_text("X\nY\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tokens": "a,b,c,d,e"}, "query_labels (tokens): expected 3 labels, one for each query"),
+        ({"key_labels": "a,b"}, "key_labels: expected 3 labels, one for each key; found 2"),
+    ],
+)
+def test_finished_weights_have_as_many_labels_as_queries_and_keys(
+    finished: Path, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(AttnError, match=re.escape(message)):
+        gather(["w.csv"], options)
+
+
+def test_labels_in_a_document_of_weights_stand_beside_it(finished: Path) -> None:
+    found = gather(["sub/w.yaml"])
+    assert isinstance(found, Finished)
+    assert found.query_labels == found.key_labels == ("cat", "sat")
+    assert gather(["sub/w.yaml"], {"tokens": "t.txt"}).query_labels == ("X", "Y")
+
+
+def test_a_dump_of_weights_names_no_files(finished: Path) -> None:
+    np.savez("w.npz", weights=np.eye(2), query_labels=np.array("t.txt"))
+    with pytest.raises(InputError, match=r"w\.npz#query_labels: expected a list"):
+        gather(["w.npz"])
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("kye: [[1, 0]]\nquery: [[1, 0]]", "w.yaml: unknown entry 'kye' (hint: did you mean key?)"),
+        ("causal: true", "query or key is missing: causal has nothing to act on"),
+        ("foo: 1", "unknown entry 'foo'"),
+    ],
+)
+def test_what_stands_beside_weights_and_has_no_effect_is_refused(
+    folder: Path, entry: str, message: str
+) -> None:
+    Path("w.yaml").write_text("weights: [[0.5, 0.5]]\n" + entry)
+    with pytest.raises(AttnError, match=re.escape(message)):
+        gather(["w.yaml"])
+
+
+def test_a_member_of_standard_input_in_a_problem_of_another_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub/p.yaml").write_text("query: '-#q'\nkey: [[1, 0]]\n")
+    pipe = io.TextIOWrapper(io.BytesIO(b'{"q": [[1, 2]]}'))
+    monkeypatch.setattr(sys, "stdin", pipe)
+    np.testing.assert_array_equal(gathered("sub/p.yaml").arguments["query"], [[1, 2]])

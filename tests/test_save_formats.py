@@ -415,3 +415,9 @@ def test_a_list_in_a_figure_has_a_line_for_each_of_its_items():
 def test_figures_and_an_array_do_not_go_into_one_table(kind):
     with pytest.raises(OutputError, match="holds only arrays; found stats"):
         encoded(Results({"lse": np.zeros(2)}, extra={"stats": [{"head": 0}]}), kind)
+
+
+def test_labels_that_are_no_unicode_are_escaped_in_npz() -> None:
+    results = Results({"w": np.eye(2)}, ("\ud800", "a\x1b中"))
+    with np.load(io.BytesIO(encoded(results, "npz"))) as members:
+        assert members["query_labels"].tolist() == ["\\ud800", "a\x1b中"]
