@@ -458,8 +458,8 @@ class OutputOptions:
         Option(
             metavar="N",
             min=0,
-            help="Columns of a table; 0 shows all, one part below the other where a terminal is too "
-            "narrow. Default: what fits a terminal, 64 in a pipe.",
+            help="Columns of a table; 0 shows all. What does not fit a terminal stands below the "
+            "rest. Default: what fits, or 64 in a pipe.",
             rich_help_panel=SHOWN,
         ),
     ] = None
