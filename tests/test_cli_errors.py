@@ -70,9 +70,14 @@ CASES = {
         "a problem file",
     ),
     f"compute {QKV} --show weights context": (
-        "expected one problem file, or the files Q K V; found 4, and 'context' is no file",
+        "context is no file, but an output",
         "a list behind an option has commas and no spaces (--show weights,context)",
     ),
+    "compute --show weights context": (
+        "context is no file, but an output",
+        "a list behind an option has commas",
+    ),
+    "compute --mask": ("Option '--mask' requires an argument", "attncli compute --help"),
     f"compute {QKV} --causal true": (
         "expected one problem file, or the files Q K V; found 4, and 'true' is no file",
         "a switch such as --causal has no value",

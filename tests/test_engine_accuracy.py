@@ -303,7 +303,8 @@ def test_scores_and_a_bias_that_exceed_the_range_together(monkeypatch, unit):
     monkeypatch.setattr("attncli.engine.strategy.quickest_unit", lambda _: unit)
     query, key = np.full((2, 40, 4), 1e18, "f4"), np.full((2, 600, 4), -1e19, "f4")
     bias = np.full((40, 600), LEAST, "f4")
-    with pytest.raises(attncli.DataError, match="the scores exceed the range of float32"):
+    words = "the scores exceed the range of float32: query, key or bias are too large"
+    with pytest.raises(attncli.DataError, match=words):
         attention(query, key, key, layout="hsd", bias=bias, outputs=("context",))
 
 

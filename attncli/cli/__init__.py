@@ -82,7 +82,10 @@ def _call(argv: list[str]) -> int:
         from attncli.cli.usage import usage_error
 
         context = getattr(error, "ctx", None)
-        say_error(usage_error(error.format_message(), context and context.command_path))
+        # Of an option without its value Typer does not say where it stands.
+        named = f"attncli {argv[0]}" if argv and argv[0].isalpha() else None
+        command = context.command_path if context else named
+        say_error(usage_error(error.format_message(), command))
         return WRONG
     except typer.Abort:
         return INTERRUPTED

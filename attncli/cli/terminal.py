@@ -62,12 +62,11 @@ def _wrapped(line: str) -> str:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except OSError:
         return line
-    if columns < _NARROWEST or len(line) <= columns:
+    if columns < _NARROWEST or len(line) <= columns // 2:
         return line
-    import textwrap
+    from attncli.view.wrapping import wrapped
 
-    lines = textwrap.wrap(line, columns, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines)
+    return "\n".join(wrapped(line.split(" "), columns))
 
 
 def _shortened(message: str) -> str:

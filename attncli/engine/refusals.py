@@ -34,6 +34,18 @@ def refuse_scores(problem: Problem) -> NoReturn:
     narrow = problem.dtype.itemsize < 8
     wider = "compute in float64 (--precision float64), or " if narrow else ""
     raise DataError(
-        f"the scores exceed the range of {problem.dtype.name}: query and key are too large",
+        f"the scores exceed the range of {problem.dtype.name}: {_suspects(problem)} are too large",
         hint=f"{wider}give a smaller scale",
     )
+
+
+def _suspects(problem: Problem) -> str:
+    """Return what the scores are made of, as a list in words."""
+    others = {
+        "score_weight": problem.score_weight,
+        "score_vector": problem.score_vector,
+        "bias": problem.bias,
+        "alibi_slopes": problem.slopes,
+    }
+    names = ["query", "key", *(name for name, array in others.items() if array is not None)]
+    return f"{', '.join(names[:-1])} {'and' if len(names) == 2 else 'or'} {names[-1]}"

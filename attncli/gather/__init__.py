@@ -12,7 +12,7 @@ from attncli.gather.reader import Gathered, Reader
 from attncli.loading import is_stream, split_member, two_streams
 from attncli.loading.contents import LoadedArray
 from attncli.loading.source import is_file
-from attncli.names import INPUTS
+from attncli.names import INPUTS, OUTPUTS
 from attncli.text import quoted
 from attncli.warning import warn
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = ["Finished", "Gathered", "advise_on_dtype", "gather"]
+
+_COMMAS = "a list behind an option has commas and no spaces (--show weights,context)"
 
 
 def gather(
@@ -54,6 +56,7 @@ def gather(
     """
     options = options or {}
     _refuse_two_streams(files, options)
+    _refuse_outputs(files)
     reader = Reader(dtype)
     if example:
         _refuse_projections(options)
@@ -145,9 +148,15 @@ def _too_many(files: Sequence[str]) -> UsageError:
         )
     return UsageError(
         f"{expected}; found {len(files)}, and {quoted(stray)} is no file",
-        hint="a list behind an option has commas and no spaces (--show weights,context); a switch "
-        "such as --causal has no value",
+        hint=f"{_COMMAS}; a switch such as --causal has no value",
     )
+
+
+def _refuse_outputs(files: Sequence[str]) -> None:
+    """Refuse names of outputs that are no files: the rest of a list with spaces."""
+    for file in files:
+        if file in OUTPUTS and not is_file(file):
+            raise UsageError(f"{file} is no file, but an output", hint=_COMMAS)
 
 
 def _refuse_two_streams(files: Sequence[str], options: Mapping[str, object]) -> None:
