@@ -176,6 +176,36 @@ def test_a_causal_mask_of_whole_blocks_after_a_cache():
     assert named(report) == {"causal_by_blocks_of_16"}
 
 
+def tiles(q, k, v, size, *, offset=0, zero=False, twice=False):
+    """Add up the tiles that a causal kernel visits, one by one, with one of two mistakes."""
+    rows = np.arange(q.shape[2]) + offset
+    total, denominator = np.zeros((*q.shape[:3], v.shape[3])), np.zeros(q.shape[:3])
+    for start in range(0, k.shape[2], size):
+        columns = np.arange(start, min(start + size, k.shape[2]))
+        scores = q.astype("f8") @ k[:, :, columns].swapaxes(-1, -2) / np.sqrt(q.shape[3])
+        seen = columns <= rows[:, None]
+        visited = (rows // size * size >= start)[:, None]
+        hidden = 1.0 if zero else 0.0
+        exponentials = np.where(seen, np.exp(scores), hidden) * visited
+        if twice:
+            exponentials = exponentials * np.where(rows // size * size == start, 2, 1)[:, None]
+        total += exponentials @ v[:, :, columns]
+        denominator += exponentials.sum(-1)
+    return total / denominator[..., None]
+
+
+@pytest.mark.parametrize("size", [16, 32])
+@pytest.mark.parametrize("mistake", ["zero", "twice"])
+@pytest.mark.parametrize("offset", [0, 30])
+def test_mistakes_in_the_tile_on_the_diagonal(size, mistake, offset):
+    q, k, v = draw(0, (1, 2, 70 - offset, 8), (1, 2, 70, 8), (1, 2, 70, 8))
+    options = {"causal": True, "causal_align": "bottom-right"}
+    assert ask((q, k, v), tiles(q, k, v, size, offset=offset), **options).passed
+    wrong = tiles(q, k, v, size, offset=offset, **{mistake: True})
+    name = {"zero": "zeros_in_causal_blocks_of_{}", "twice": "diagonal_block_of_{}_twice"}[mistake]
+    assert named(ask((q, k, v), wrong, **options)) == {name.format(size)}
+
+
 @pytest.mark.parametrize("left", [1, 4])
 def test_a_window_that_reaches_to_the_right_as_well(left):
     q, k, v = draw(0, *[(1, 2, 20, 8)] * 3)

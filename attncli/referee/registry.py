@@ -10,6 +10,7 @@ from attncli.referee.catalogue.attended import ATTENDED
 from attncli.referee.catalogue.axes import AXES
 from attncli.referee.catalogue.blocks import BLOCKS
 from attncli.referee.catalogue.causal import CAUSAL
+from attncli.referee.catalogue.causal_blocks import CAUSAL_BLOCKS
 from attncli.referee.catalogue.embeddings import EMBEDDINGS
 from attncli.referee.catalogue.fused_projection import FUSED
 from attncli.referee.catalogue.heads import HEADS
@@ -83,6 +84,7 @@ CONVENTIONS = (
     *MASKS,
     *PADDING,
     *CAUSAL,
+    *CAUSAL_BLOCKS,
     *WINDOW,
     *TOGETHER,
     *BLOCKS,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import SIZES, changed, dropped
+from attncli.referee.catalogue.helpers import changed, dropped
 from attncli.referee.convention import Apply, Convention, with_rule
 from attncli.referee.options import aligned, also_causal, without_placed
-from attncli.referee.recipe import Recipe, band, distance, recipe_of, vary
+from attncli.referee.recipe import Recipe, band, recipe_of, vary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,46 +70,6 @@ def _causal_shifted(step: int) -> Apply:
             return None
         there = tuple(offset + step for offset in recipe.problem.visible.offsets)
         return with_rule(recipe, "causal", band(recipe.problem, causal=True, offsets=there))
-
-    return apply
-
-
-def _by_blocks(size: int) -> Apply:
-    """Make an `apply` in which a block of queries sees whole blocks of keys."""
-
-    def apply(recipe: Recipe) -> Recipe | None:
-        problem = recipe.problem
-        if not problem.visible.causal or problem.shape[3] <= size:
-            return None
-        keys = np.arange(problem.shape[3])
-        ends = (distance(problem) + keys) // size * size + size
-        return with_rule(recipe, "causal", keys < ends)
-
-    return apply
-
-
-def _within_blocks(size: int) -> Apply:
-    """Make an `apply` whose causal rule compares places within blocks of queries and of keys."""
-
-    def apply(recipe: Recipe) -> Recipe | None:
-        problem = recipe.problem
-        if not problem.visible.causal or problem.shape[3] <= size:
-            return None
-        keys = np.arange(problem.shape[3])
-        return with_rule(recipe, "causal", keys % size <= (distance(problem) + keys) % size)
-
-    return apply
-
-
-def _first_block_only(size: int) -> Apply:
-    """Make an `apply` whose causal rule hides keys of the first block only."""
-
-    def apply(recipe: Recipe) -> Recipe | None:
-        problem = recipe.problem
-        if not problem.visible.causal or problem.shape[3] <= size:
-            return None
-        keys = np.arange(problem.shape[3])
-        return with_rule(recipe, "causal", (distance(problem) >= 0) | (keys >= size))
 
     return apply
 
@@ -255,40 +215,5 @@ CAUSAL = (
         "causal_reversed",
         "the causal mask is the wrong triangle: a query sees itself and the later keys",
         _reversed,
-    ),
-    *(
-        _causal(
-            f"causal_by_blocks_of_{size}",
-            f"the causal mask goes by whole blocks of {size} keys: the block on the diagonal is "
-            "seen to its end",
-            _by_blocks(size),
-            fix="mask the keys of the block on the diagonal one by one",
-            shows=f"more keys than {size}, and more than one query in a block of them",
-            variant_of=("causal_missing",),
-        )
-        for size in SIZES
-    ),
-    *(
-        _causal(
-            f"causal_within_blocks_of_{size}",
-            f"the causal mask compares places within blocks of {size} queries and keys, not in "
-            "the sequence",
-            _within_blocks(size),
-            fix="add where the block begins to the index of the query, and of the key",
-            shows=f"more keys than {size}",
-            topic=topics.CAUSAL_BLOCKS,
-        )
-        for size in SIZES
-    ),
-    *(
-        _causal(
-            f"causal_in_first_block_of_{size}",
-            f"the causal mask is applied to the first {size} keys only",
-            _first_block_only(size),
-            fix="apply the mask to every block of keys that ends behind the query",
-            shows=f"more keys than {size}",
-            topic=topics.CAUSAL_BLOCKS,
-        )
-        for size in SIZES
     ),
 )
