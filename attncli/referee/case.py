@@ -14,7 +14,7 @@ from attncli.dtypes import widen
 from attncli.referee.evaluation import Products, evaluate
 from attncli.referee.recipe import Outputs, Part, Recipe, recipe_of
 from attncli.referee.stages import present_average
-from attncli.referee.verdict import canonical
+from attncli.referee.verdict import Errors, canonical
 from attncli.text import places
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ class Case:
     whole : bool
     evaluable : bool
         Small enough to be computed again for each convention.
-    products : dict
-        Shared by all recipes that are tried on it.
+    products, errors : dict
+        Products, and the errors beside the right answer: shared by all recipes tried on it.
     place : str
         Which part of the problem it is; empty for all of it.
     deadline : float
@@ -136,6 +136,7 @@ class Case:
     whole: bool
     evaluable: bool = True
     products: Products = field(default_factory=dict, repr=False)
+    errors: dict[str, Errors | None] = field(default_factory=dict, repr=False)
     place: str = ""
     deadline: float = math.inf
 

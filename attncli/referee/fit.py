@@ -153,10 +153,13 @@ class _Attempt:
         """What the recipe makes of each file."""
         return {n: self.case.shaped(self.recipe, self.outputs, n) for n in self.case.files}
 
-    @cached_property
+    @property
     def before(self) -> dict[str, Errors | None]:
         """The errors beside the right answer; None where its shape is another."""
-        return {n: _before(self.question, self.case, n) for n in self.made}
+        known = self.case.errors
+        for name in self.made.keys() - known.keys():
+            known[name] = _before(self.question, self.case, name)
+        return known
 
     @cached_property
     def left(self) -> dict[str, Errors]:
