@@ -67,3 +67,18 @@ def test_numbers_of_0_beside_others():
     found = plain(q, k, v)
     found[:, 1] = 1e-11
     assert ask((q, k, v), found).passed
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_rows_of_nothing_at_the_end_of_a_long_problem(dtype):
+    """Their numbers are small; the first ones, which are right, are large."""
+    q, k, v = (array.astype(dtype) for array in draw(0, *[(1, 2, 600, 16)] * 3))
+    wrong = plain(q, k, v, np.tri(600, dtype=bool))
+    wrong[:, :, 570:] = 0
+    report = ask((q, k, v), wrong, dtype, causal=True)
+    assert named(report) == {"rows_not_written"}
+    assert report.diagnosis.tried == 1
+    assert "60 of 1,200 rows are 0" in str(report)
+    wrong[:, :, 300] += 1  # then that is not all
+    assert named(ask((q, k, v), wrong, dtype, causal=True)) <= {"rows_not_written"}
+    assert "60 of 1,200 rows are 0" not in str(ask((q, k, v), wrong, dtype, causal=True))

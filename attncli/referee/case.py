@@ -64,6 +64,8 @@ class Question:
         The weights are the mean of the heads.
     doubtful : sequence of Place
         Rows that look wrong; the plain formula is measured there, too.
+    stretched : frozenset of str
+        The outputs whose tolerance is that of a stretch of small numbers.
     """
 
     problem: Problem
@@ -75,6 +77,7 @@ class Question:
     tolerances: Mapping[str, Tolerance]
     averaged: bool = False
     doubtful: Sequence[Place] = ()
+    stretched: frozenset[str] = frozenset()
 
     @cached_property
     def shaped(self) -> dict[str, Array]:

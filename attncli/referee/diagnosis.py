@@ -12,6 +12,7 @@ import numpy.typing as npt
 from attncli.referee.case import Cases
 from attncli.referee.evaluation import evaluate
 from attncli.referee.fit import agrees
+from attncli.referee.fitted.unwritten import rows_of_nothing
 from attncli.referee.locate import locate
 from attncli.referee.report import Cause, Diagnosis
 from attncli.referee.search import Search, Searched, follow, needs_of
@@ -54,6 +55,9 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
     if stored is not None:
         return Diagnosis(explanations=(stored,), findings=findings, tried=1)
     search = Search(narrow, deadline)
+    nothing = rows_of_nothing(question) if search.cases.sliced else None
+    if nothing is not None:
+        return Diagnosis(explanations=(nothing,), findings=findings, tried=1)
     single = computed_in_single(question)
     if single is None:
         searched = _searched_by_output(search, narrow)

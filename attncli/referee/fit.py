@@ -303,7 +303,24 @@ def _errors(found: Array, made: Array, tolerance: Tolerance) -> Errors:
 def _before(question: Question, case: Case, name: str) -> Errors | None:
     """Return the errors beside the right answer; None where its shape is another."""
     found, right = case.files[name], case.shaped(case.recipe, case.right, name)
-    return _errors(found, right, question.tolerances[name]) if right.shape == found.shape else None
+    if right.shape != found.shape:
+        return None
+    return _errors(found, right, _tolerance_of_right(question, case, name))
+
+
+def _tolerance_of_right(question: Question, case: Case, name: str) -> Tolerance:
+    """Return what is tolerated beside the right answer: where numbers are larger, more."""
+    usual = question.tolerances[name]
+    if name not in question.stretched or not case.evaluable:
+        return usual
+    precision = question.precisions[name]
+    plain = plain_errors(case.recipe, {name: precision}, case.right)[name]
+    own = earned(plain, precision, question.digits[name])
+    return replace(
+        usual,
+        absolute=max(usual.absolute, own.absolute),
+        rms=max(usual.rms or 0.0, own.rms or 0.0),
+    )
 
 
 def _oddly_wrong(case: Case, name: str) -> bool:

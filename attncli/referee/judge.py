@@ -203,6 +203,7 @@ class _Judged(NamedTuple):
             tolerances=compared.tolerances,
             averaged=self.averaged,
             doubtful=compared.doubtful,
+            stretched=frozenset(n for n, each in compared.errors.items() if each.stretch),
         )
 
 

@@ -9,18 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.convention import Convention
+from attncli.referee.convention import Apply, Convention
 from attncli.referee.fitted.another_number import comparable
 from attncli.referee.fitted.found_weights import by_part, canonical_file
+from attncli.referee.report import Cause
+from attncli.referee.verdict import canonical
 from attncli.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from attncli.referee.case import Case
+    from attncli.referee.case import Case, Question
     from attncli.referee.recipe import Outputs, Recipe
 
-__all__ = ["unwritten"]
+__all__ = ["rows_of_nothing", "unwritten"]
 
 Bools = npt.NDArray[np.bool_]
 _OUTPUTS = ("context", "weights")
@@ -55,16 +57,47 @@ def _told(cases: Sequence[Case], axis: int) -> Convention | None:
     if count == 0:
         return None
     of = sum(mask.size for mask in masks)
+    return _convention(axis, count, of, by_part(empty, _emptied))
+
+
+def _convention(axis: int, count: int, of: int, apply: Apply) -> Convention:
     verb = "is" if count == 1 else "are"
     noun, fix = _LINES[axis]
     return Convention(
         f"{noun}s_not_written",
         f"{count:,} of {counted(of, noun)} {verb} 0, as if nothing had been written, and the "
         "others are right",
-        by_part(empty, _emptied),
+        apply,
         topic=topics.UNWRITTEN,
         fix=fix,
         shows="other numbers of queries" if noun == "row" else "other widths",
+    )
+
+
+def rows_of_nothing(question: Question) -> Cause | None:
+    """Return the explanation that all wrong numbers of a problem stand in rows of zeros.
+
+    None where something else is wrong, too.
+
+    Parameters
+    ----------
+    question : Question
+        Of any size: only the files and the answers are looked at.
+    """
+    shaped = question.shaped
+    wrong = {name: wrong for name, wrong in question.wrong.items() if wrong.any()}
+    if len(shaped) < len(question.files) or not wrong or not set(wrong) <= set(_OUTPUTS):
+        return None
+    count = of = 0
+    for name, places in wrong.items():
+        answer = canonical(question.problem, name, question.answers[name])
+        empty = (shaped[name] == 0).all(axis=-1) & (answer != 0).any(axis=-1)
+        if (places & ~empty[..., None]).any():
+            return None
+        count, of = count + int(np.count_nonzero(empty)), of + empty.size
+    none: Apply = lambda _: None  # noqa: E731 - nothing is computed again
+    return Cause(
+        conventions=(_convention(-1, count, of, none),), outputs=tuple(question.files), error=0.0
     )
 
 
