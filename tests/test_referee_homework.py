@@ -104,3 +104,25 @@ def test_lengths_that_are_rounded_to_blocks(size, way):
     seen = np.arange(300) < np.array(rounded)[:, None, None, None]
     report = ask((q, k, v), plain(q, k, v, seen), kv_lengths=lengths)
     assert f"lengths_{way}_to_{size}" in named(report)
+
+
+STEPS = {
+    ("values_late", "keys_late"): np.roll(np.arange(12), 1),
+    ("values_late_by_one", "keys_late_by_one"): np.array([0, *range(11)]),
+    ("values_early", "keys_early"): np.roll(np.arange(12), -1),
+    ("values_early_by_one", "keys_early_by_one"): np.array([*range(1, 12), 11]),
+    ("values_reversed", "keys_reversed"): np.arange(12)[::-1],
+}
+
+
+@pytest.mark.parametrize("names", STEPS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_keys_and_values_out_of_step(names, causal):
+    of_values, of_keys = names
+    q, k, v = draw(0, *[(2, 2, 12, 8)] * 3)
+    keep = np.tri(12, dtype=bool) if causal else True
+    report = ask((q, k, v), plain(q, k, v[:, :, STEPS[names]], keep), causal=causal)
+    assert named(report) == {of_values}
+    if causal:  # without a rule that looks at places, it says the same of the values
+        report = ask((q, k, v), plain(q, k[:, :, STEPS[names]], v, keep), causal=True)
+        assert named(report) == {of_keys}

@@ -13,7 +13,7 @@ from attncli.referee.convention import Apply, Convention
 from attncli.referee.recipe import Recipe, vary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -97,6 +97,50 @@ def _of_other_blocks(places: Callable[[NDArray[np.intp]], NDArray[np.intp]], siz
     return apply
 
 
+def _moved(name: str, places: Callable[[int], NDArray[np.intp]]) -> Apply:
+    """Make an `apply` that takes the keys or the values of other places, of so many."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        array = getattr(recipe.problem, name)
+        if array is None or array.shape[2] == 1 or recipe.problem.value is None:
+            return None
+        moved = array[:, :, places(array.shape[2])]
+        return None if np.array_equal(moved, array) else vary(recipe, **{name: moved})
+
+    return apply
+
+
+# Where keys and values get out of step.
+_STEPS = (
+    ("late", "before it, the ends joined", lambda n: (np.arange(n) - 1) % n),
+    ("late_by_one", "before it; the first has its own", lambda n: np.maximum(np.arange(n) - 1, 0)),
+    ("early", "after it, the ends joined", lambda n: (np.arange(n) + 1) % n),
+    (
+        "early_by_one",
+        "after it; the last has its own",
+        lambda n: np.minimum(np.arange(n) + 1, n - 1),
+    ),
+    ("reversed", "at the same distance from the other end", lambda n: n - 1 - np.arange(n)),
+)
+
+
+def _out_of_step() -> Iterator[Convention]:
+    simpler: tuple[str, ...] = ()
+    for moved, other in (("value", "key"), ("key", "value")):
+        for name, words, places in _STEPS:
+            yield Convention(
+                name=f"{moved}s_{name}",
+                topic=topics.VALUE_BLOCKS,
+                meaning=f"keys and values are out of step: each {other} meets the {moved} of the "
+                f"token {words}",
+                fix="write and read keys and values at the same places",
+                shows="more than two keys",
+                apply=_moved(moved, places),
+                variant_of=simpler,
+            )
+            simpler = (*simpler, f"{moved}s_{name}")
+
+
 def _in_the_order(letters: str) -> Callable[[Problem], str]:
     """Return how three files are given in another order; embeddings have no such files."""
     words = f"give query, key and value in the order {letters}"
@@ -141,6 +185,7 @@ INPUTS = (
         shows="more than one key",
         apply=_reshaped,
     ),
+    *_out_of_step(),
     *(
         Convention(
             name=f"last_{name}_unwritten",
