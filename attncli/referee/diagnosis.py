@@ -27,6 +27,7 @@ from attncli.referee.stored_wider import (
 from attncli.referee.verdict import Errors, canonical, distance
 
 if TYPE_CHECKING:
+    from attncli.problem import Problem
     from attncli.referee.case import Question
     from attncli.referee.recipe import Outputs
 
@@ -56,7 +57,7 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
         return Diagnosis(explanations=(stored,), findings=findings, tried=1)
     search = Search(narrow, deadline)
     nothing = rows_of_nothing(question) if search.cases.sliced else None
-    if nothing is not None:
+    if nothing is not None and not _may_be_padded(question.problem):
         return Diagnosis(explanations=(nothing,), findings=findings, tried=1)
     single = computed_in_single(question)
     if single is None:
@@ -66,6 +67,8 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
             searched += _searched_by_output(search, narrow)
     else:  # two mistakes together are far less likely
         searched = search.run(pairs=False).or_else(single)
+    if nothing is not None and all(cause.fails_at for cause in searched.causes):
+        searched = replace(searched, causes=(nothing,))
     return Diagnosis(
         explanations=searched.causes,
         apart=_apart(search, searched.causes, set(question.files)),
@@ -92,6 +95,13 @@ def _searched_alone(name: str, question: Question, deadline: float) -> Searched:
     alone = question.about((name,))
     found = _searched(Search(alone, deadline), alone)
     return replace(found, causes=_not_refuted(question, found.causes))
+
+
+def _may_be_padded(problem: Problem) -> bool:
+    """Return whether rows of zeros may be those of queries that a rule takes for padding."""
+    visible = problem.visible
+    rules = (visible.mask, visible.key_padding, visible.kv_lengths, visible.query_lengths)
+    return any(rule is not None for rule in rules)
 
 
 def _in_some_heads(question: Question) -> bool:
