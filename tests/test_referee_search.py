@@ -122,14 +122,23 @@ def test_what_an_explanation_does_not_explain_is_told():
     wrong, right = plain(q, k, v, scale=1), plain(q, k, v)
     (explanation,) = ask((q, k, v), wrong).diagnosis.explanations
     assert (explanation.name, explanation.fails_at) == ("unscaled", "")
-    wrong[1, 2] = right[1, 2]
-    report = ask((q, k, v), wrong)
-    (explanation,) = report.diagnosis.explanations
-    assert explanation.name == "unscaled"
-    assert explanation.fails_at.startswith("batch 1, head 2, queries ")
-    words = f"it does not explain everything: it fails at {explanation.fails_at}, for example"
-    assert words in str(report)
-    assert "diagnosis: some of the numbers are explained" in str(report)
+    for other, words, summary in (
+        (right, "it is true of a part only: the file is right at", "the wrong part is explained"),
+        (
+            1.3 * right,
+            "it does not explain everything: it fails at",
+            "some of the numbers are explained",
+        ),
+    ):
+        wrong[1, 2] = other[1, 2]
+        report = ask((q, k, v), wrong)
+        (explanation,) = report.diagnosis.explanations
+        assert explanation.name == "unscaled"
+        assert explanation.fails_at.startswith("batch 1, head 2, queries ")
+        assert explanation.right_there == (other is right)
+        assert bool(explanation.options) != explanation.right_there
+        assert f"{words} {explanation.fails_at}, for example" in str(report)
+        assert f"diagnosis: {summary}" in str(report)
 
 
 def test_what_is_true_of_some_heads_alone_is_not_the_end_of_the_search():

@@ -65,7 +65,8 @@ class Question:
     doubtful : sequence of Place
         Rows that look wrong; the plain formula is measured there, too.
     stretched : frozenset of str
-        The outputs whose tolerance is that of a stretch of small numbers.
+        The outputs in which a stretch of queries is wrong by itself: each part of them is held
+        to what it earns by itself.
     """
 
     problem: Problem

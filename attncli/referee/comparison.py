@@ -87,7 +87,7 @@ class Compared:
     ----------
     files : dict of str to File
     tolerances : dict of str to Tolerance
-        What is earned; by a stretch of queries alone where that is wrong by itself.
+        What is earned, or was given.
     verdicts : tuple of Verdict
     errors : dict of str to Errors
         Of those whose shape is right.
@@ -135,16 +135,14 @@ def _looked_at_closely(problem: Problem, compared: Compared) -> Compared:
         name: judged_in_stretches(problem, name, whole, files[name].precision, files[name].digits)
         for name, whole in compared.errors.items()
     }
-    wrong = {n: each.stretch.tolerance for n, each in errors.items() if each.stretch is not None}
+    wrong = {n for n, each in errors.items() if each.stretch is not None}
     if not wrong:
         return compared
     verdicts = tuple(
         _verdict(problem, files[old.name], errors[old.name], old.name) if old.name in wrong else old
         for old in compared.verdicts
     )
-    return replace(
-        compared, errors=errors, verdicts=verdicts, tolerances=compared.tolerances | wrong
-    )
+    return replace(compared, errors=errors, verdicts=verdicts)
 
 
 def _compare_within(

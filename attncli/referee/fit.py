@@ -309,18 +309,12 @@ def _before(question: Question, case: Case, name: str) -> Errors | None:
 
 
 def _tolerance_of_right(question: Question, case: Case, name: str) -> Tolerance:
-    """Return what is tolerated beside the right answer: where numbers are larger, more."""
-    usual = question.tolerances[name]
+    """Return what is tolerated beside the right answer, by the part itself where it earns that."""
     if name not in question.stretched or not case.evaluable:
-        return usual
+        return question.tolerances[name]
     precision = question.precisions[name]
     plain = plain_errors(case.recipe, {name: precision}, case.right)[name]
-    own = earned(plain, precision, question.digits[name])
-    return replace(
-        usual,
-        absolute=max(usual.absolute, own.absolute),
-        rms=max(usual.rms or 0.0, own.rms or 0.0),
-    )
+    return earned(plain, precision, question.digits[name])
 
 
 def _oddly_wrong(case: Case, name: str) -> bool:

@@ -77,7 +77,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A few queries whose errors are too large for their numbers, which are small.
+    """A few queries whose errors are too large for their own numbers.
 
     Attributes
     ----------
@@ -167,6 +167,8 @@ class Cause:
         The largest absolute error that is left.
     fails_at : str
         A part of a large problem that it does not explain; empty where none was found.
+    right_there : bool
+        In that part, and in all others where it fails, the file is right without it.
     """
 
     conventions: tuple[Convention, ...]
@@ -174,6 +176,7 @@ class Cause:
     outputs: tuple[str, ...]
     error: float
     fails_at: str = ""
+    right_there: bool = False
 
     @property
     def name(self) -> str:

@@ -287,27 +287,35 @@ class Search:
 
     def _cause(self, result: Fit, group: Group) -> Cause:
         problem = self._question.problem
+        fails_at, right_there = self._fails_at(group)
+        options = () if right_there else (convention.option(problem) for convention in group)
         return Cause(
             conventions=group,
-            options=together(convention.option(problem) for convention in group),
+            options=together(options),
             outputs=tuple(self._question.files),
             error=result.error,
-            fails_at=self._fails_at(group),
+            fails_at=fails_at,
+            right_there=right_there,
         )
 
-    def _fails_at(self, group: Group) -> str:
+    def _fails_at(self, group: Group) -> tuple[str, bool]:
         """Return a part of a large problem that the group does not explain, if one is found.
 
-        From then on all others are tried there, too.
+        And whether the file is right there, and in the other such parts. Where it is not, all
+        others are tried there, too, from then on.
         """
+        first = ""
         for case in self.cases.elsewhere(needs_of(group)):
             if time.monotonic() > self.deadline or not case.evaluable:
                 break
             recipe = follow(case, group)
-            if recipe is not None and not agrees(self._question, case, recipe):
-                self.cases.include(case)
-                return case.place
-        return ""
+            if recipe is None or agrees(self._question, case, recipe):
+                continue
+            first = first or case.place
+            self.cases.include(case)
+            if not agrees(self._question, case, case.recipe):
+                return case.place, False
+        return first, bool(first)
 
 
 def _keep_memory() -> None:

@@ -116,7 +116,7 @@ def _stretch_line(stretch: Stretch) -> str:
     where = "".join(f"{axis} {index}, " for axis, index in axes if index is not None)
     first, behind = stretch.queries
     return (
-        f"  where the numbers are small: rms error {stretch.rms:.3g} (at most "
+        f"  a part by itself: rms error {stretch.rms:.3g} (at most "
         f"{stretch.tolerance.rms:.3g}) at {where}queries {first} to {behind - 1}"
     )
 
@@ -181,6 +181,8 @@ def _in_part(diagnosis: Diagnosis) -> str | None:
             "the errors are within tolerance, but they are not rounding: a known mistake "
             "explains them"
         )
+    if all(explanation.right_there for explanation in diagnosis.explanations):
+        return "the wrong part is explained"
     if all(explanation.fails_at for explanation in diagnosis.explanations):
         return "some of the numbers are explained"
     if diagnosis.unexplained:
@@ -213,7 +215,10 @@ def _explanation_lines(explanation: Cause) -> Iterator[str]:
         which = _reproduced(explanation)
         yield f"    to reproduce {which} with attncli: {'; '.join(explanation.options)}"
     if explanation.fails_at:
-        yield f"    it does not explain everything: it fails at {explanation.fails_at}, for example"
+        only = "it is true of a part only: the file is right at"
+        fails = "it does not explain everything: it fails at"
+        words = only if explanation.right_there else fails
+        yield f"    {words} {explanation.fails_at}, for example"
     left = f"    remaining error in {', '.join(explanation.outputs)}: {explanation.error:.3g}"
     yield left + (", by rounding" if explanation.conventions[-1].name in _ROUNDED else "")
 

@@ -56,6 +56,7 @@ def _cause(cause: Cause) -> dict[str, Any]:
         "outputs": list(cause.outputs),
         "error": _plain(cause.error),
         "fails_at": cause.fails_at,
+        "right_there": cause.right_there,
     }
 
 
