@@ -25,7 +25,15 @@ from attncli.referee.diagnosis import diagnose as find_out
 from attncli.referee.diagnosis import look_beneath
 from attncli.referee.report import CheckReport, Tolerance
 from attncli.referee.rounding import PRECISIONS, printed_digits
-from attncli.referee.swamped import swamped_queries, told, with_the_answer, without
+from attncli.referee.swamped import (
+    hidden_scores,
+    masked_queries,
+    swamped_queries,
+    told,
+    told_apart,
+    with_the_answer,
+    without,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -119,6 +127,9 @@ def check(
         _refuse_average(exact, files)
     judged = _Judged.of(exact, files, _given(rtol, atol), averaged=average_heads, threads=threads)
     compared = judged.compared()
+    others = judged.without_masked(threads) if compared.passed else None
+    if others is not None and not (stricter := others.compared()).passed:
+        judged, compared = others, stricter
     deadline = time.monotonic() + time_limit
     return CheckReport(
         compared.verdicts,
@@ -156,20 +167,49 @@ class _Judged(NamedTuple):
     def of(
         cls,
         problem: Problem,
-        files: dict[str, File],
+        files: Mapping[str, File],
         tolerance: Tolerance | None,
         *,
         averaged: bool,
         threads: int | None,
     ) -> _Judged:
         """Compute the answers, and leave out queries that no tolerance of their own can judge."""
+        if tolerance is None:
+            problem, files = hidden_scores(problem, files) or (problem, files)
         swamped = swamped_queries(problem, files) if tolerance is None else None
-        kept = problem if swamped is None else without(problem, swamped)
+        words = "" if swamped is None else told(problem, swamped)
+        return cls._of_others(problem, files, tolerance, swamped, words, averaged, threads)
+
+    @classmethod
+    def _of_others(
+        cls,
+        problem: Problem,
+        files: Mapping[str, File],
+        tolerance: Tolerance | None,
+        left_out: npt.NDArray[np.bool_] | None,
+        words: str,
+        averaged: bool,  # noqa: FBT001
+        threads: int | None,
+    ) -> _Judged:
+        """Compute the answers, and fill in those of the queries that are left out."""
+        kept = problem if left_out is None else without(problem, left_out)
         answers = _answers(kept, tuple(files), average_heads=averaged, threads=threads)
-        if swamped is None:
-            return cls(kept, files, answers, tolerance, averaged)
-        filled = with_the_answer(kept, files, answers, swamped)
-        return cls(kept, filled, answers, tolerance, averaged, told(kept, swamped))
+        if left_out is not None:
+            files = with_the_answer(kept, files, answers, left_out)
+        return cls(kept, files, answers, tolerance, averaged, words)
+
+    def without_masked(self, threads: int | None) -> _Judged | None:
+        """Return the same without queries that only see keys with a bias like −10,000.
+
+        None where there are none, or no others.
+        """
+        masked = masked_queries(self.problem) if self.tolerance is None else None
+        if masked is None:
+            return None
+        words = " ".join(filter(None, (self.unjudged, told_apart(self.problem, masked))))
+        return self._of_others(
+            self.problem, self.files, None, masked, words, self.averaged, threads
+        )
 
     def compared(self) -> Compared:
         """Compare each file with its answer."""

@@ -147,7 +147,8 @@ class _Sizes:
         means = np.sqrt(self.answers / np.maximum(1, self.counts))
         with np.errstate(all="ignore"):
             larger = means / means[place[:3]]
-        limits = most * np.where(larger > 1, larger, 1)
+        # A single error may well be twice the root mean square of many.
+        limits = 2 * most * np.where(larger > 1, larger, 1)
         return np.repeat(limits, np.diff(self.edges), axis=-1)[..., None]
 
 

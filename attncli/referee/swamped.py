@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from attncli.referee.verdict import canonical
 from attncli.text import counted
+from attncli.visibility import cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,11 +23,22 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.referee.comparison import File
 
-__all__ = ["swamped_queries", "told", "with_the_answer", "without"]
+__all__ = [
+    "hidden_scores",
+    "masked_queries",
+    "swamped_queries",
+    "told",
+    "told_apart",
+    "with_the_answer",
+    "without",
+]
 
 Bools = npt.NDArray[np.bool_]
 # Scores that cannot be closer than this carry no information.
 _TOO_FAR = 0.5
+# No score of a key that is seen is so low; BERT masks with −10,000.
+_A_MASK = -1000.0
+_ROWS_AT_A_TIME = 256
 # What is made before the bias is added.
 _BEFORE = ("raw", "capped")
 
@@ -43,12 +55,46 @@ def swamped_queries(problem: Problem, files: Mapping[str, File]) -> Bools | None
     -------
     ndarray of bool (B or 1, H or 1, L or 1), or None where there is none
     """
-    if problem.bias is None:
+    return _below(problem, -_TOO_FAR / _eps(files))
+
+
+def masked_queries(problem: Problem) -> Bools | None:
+    """Return the queries all of whose keys have a bias that stands for a mask.
+
+    Their scores have fewer digits than those of others, so that they are judged apart.
+    """
+    masked = _below(problem, _A_MASK)
+    return None if masked is None or masked.all() else masked
+
+
+def _eps(files: Mapping[str, File]) -> float:
+    return max(file.precision.eps for file in files.values())
+
+
+def _below(problem: Problem, least: float) -> Bools | None:
+    """Return the queries none of whose keys that they see has a larger bias; None without any."""
+    if problem.bias is None or not (np.asarray(problem.bias) <= least).any():
         return None
-    eps = max(file.precision.eps for file in files.values())
-    highest = np.max(problem.bias, axis=-1).astype(np.float64)
-    swamped: Bools = np.isfinite(highest) & (np.abs(highest) * eps >= _TOO_FAR)
-    return swamped if swamped.any() else None
+    highest = _highest_seen(problem)
+    below: Bools = np.isfinite(highest) & (highest <= least)
+    return below if below.any() else None
+
+
+def _highest_seen(problem: Problem) -> npt.NDArray[np.float64]:
+    """Return the largest bias of the keys that each query sees; −inf where it sees none."""
+    bias = np.asarray(problem.bias)
+    if not problem.visible.hides:
+        return np.asarray(np.max(bias, axis=-1), np.float64)
+    batch, heads, queries, keys = problem.shape
+    highest = np.empty((batch, heads, queries))
+    for b, h in np.ndindex(batch, heads):
+        for start in range(0, queries, _ROWS_AT_A_TIME):
+            rows = start, min(start + _ROWS_AT_A_TIME, queries)
+            seen = problem.visible.tile(b, h, rows, (0, keys))
+            part = cut(bias, b, h, rows, (0, keys))
+            kept = part if seen is None else np.where(seen, part, -np.inf)
+            highest[b, h, slice(*rows)] = np.max(kept, axis=-1)
+    return highest
 
 
 def without(problem: Problem, swamped: Bools) -> Problem:
@@ -89,3 +135,40 @@ def told(problem: Problem, swamped: Bools) -> str:
         f"{some} of {counted(all_, 'query', 'queries')} {are} not judged: the bias of all their "
         "keys is so large that the scores lose all digits; hide keys with −inf instead"
     )
+
+
+def told_apart(problem: Problem, masked: Bools) -> str:
+    """Return the sentence that says how many queries are judged by themselves."""
+    everywhere = np.broadcast_to(masked, problem.shape[:3])
+    some, all_ = int(np.count_nonzero(everywhere)), everywhere.size
+    return (
+        f"{some} of {counted(all_, 'query', 'queries')}, all of whose keys have a bias of "
+        f"{_A_MASK:g} or less, are left out: their scores have fewer digits"
+    )
+
+
+def hidden_scores(
+    problem: Problem, files: Mapping[str, File]
+) -> tuple[Problem, dict[str, File]] | None:
+    """Return problem and files in which a bias like −1e9 beside others is −inf; None if none is.
+
+    What such a bias leaves of a score are no digits; in the tolerance of all scores, it would be
+    the largest number. The weights of such keys are 0 in any case.
+    """
+    file, bias = files.get("scores"), problem.bias
+    if file is None or bias is None or file.values.shape != _scores_shape(problem):
+        return None
+    masking = np.asarray(bias) <= min(_A_MASK, -_TOO_FAR / file.precision.eps)
+    masking &= ~(np.max(bias, axis=-1, keepdims=True) <= _A_MASK)
+    if not masking.any():
+        return None
+    found = canonical(problem, "scores", file.values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        near = np.abs(found - bias) <= 4 * file.precision.eps * np.abs(bias) - _A_MASK
+    hidden = np.where(masking & near, -np.inf, found).reshape(file.values.shape)
+    posed = replace(problem, bias=np.where(masking, -np.inf, bias))
+    return posed, {**files, "scores": replace(file, values=hidden)}
+
+
+def _scores_shape(problem: Problem) -> tuple[int, ...]:
+    return problem.layout.weights_shape(problem.shape)
