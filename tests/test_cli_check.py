@@ -275,7 +275,7 @@ def test_averaged_weights_pass_where_they_are_asked_for(judged: Path, attncli: R
                 "--expect wieghts=q.csv: expected NAME=FILE with a name of weights, context, "
                 "scores, raw, capped, lse; found 'wieghts'"
             ),
-            "for a file of that name write ./wieghts=q.csv",
+            "did you mean weights?",
         ),
         (["nope.npy"], "nope.npy does not exist", None),
         (

@@ -172,7 +172,14 @@ CASES = {
     ),
     f"compute {QKV} --precision half": (
         "--precision: expected one of float32, float64; found 'half'",
-        "attncli compute --help",
+        "inputs of 16 bits are read as they are, and computed with in float32",
+    ),
+    f"compute {QKV} --head 0,1": ("--head: expected a whole number; found '0,1'", "give one"),
+    f"compute {QKV} --scale 1/2": ("--scale: expected a number; found '1/2'", "write the quotient"),
+    f"check {QKV} --expect weight=q.csv": (
+        ("--expect weight=q.csv: expected NAME=FILE with a name of weights, context, scores, raw, "
+        "capped, lse; found 'weight'"),
+        "did you mean weights?",
     ),
     f"compute {QKV} --scale nan": ("scale: expected a finite number; found nan", ""),
     f"compute {QKV} --softcap 0": ("softcap: expected a number above 0; found 0", ""),
@@ -360,7 +367,7 @@ def test_a_wrong_name_before_a_path_makes_no_file(tutorial: Path, attncli: Run) 
         "error: --save weigths=w.csv: expected NAME=PATH with a name of weights"
     )
     assert error.endswith("; found 'weigths'")
-    assert hint == "hint: for a file of that name write ./weigths=w.csv"
+    assert hint == "hint: did you mean weights?"
     assert len(list(tutorial.iterdir())) == 3
 
 

@@ -125,7 +125,7 @@ def test_an_empty_pipe_is_an_error_and_nothing_at_all_is_the_example(folder: Pat
 def test_rows_and_columns_are_cut_out(tutorial: Path, attncli: Run) -> None:
     text = attncli("heatmap", "q.csv", "k.csv", "--rows", "1:", "--cols", "0:2").good().text
     assert numbers(text)[:2] == pytest.approx(WEIGHTS[1, :2], abs=0.005)
-    assert "query 1 of 2, keys 0 to 1 of 3" in text
+    assert "query 1 (2 of 2), keys 0 to 1 of 3" in text
 
 
 def test_scores_are_drawn_where_asked(tutorial: Path, attncli: Run) -> None:

@@ -361,7 +361,7 @@ def test_a_query_is_found_by_index_or_label():
     assert query_index(problem, "2020") == 3
     with pytest.raises(AttnError, match="'cat' is the label of 2 queries: 0, 2") as caught:
         query_index(problem, "cat")
-    assert caught.value.hint == "name one by its index, or as cat (0)"
+    assert caught.value.hint == 'name one by its index, or as "cat (0)"'
     # As tables and messages name it.
     assert query_index(problem, "cat (2)") == 2
     for wrong in ("cat (1)", "cat (9)", "cat ()", "dog (0)"):

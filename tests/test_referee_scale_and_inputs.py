@@ -10,6 +10,7 @@ from referee_numpy import SEEDS, ask, draw, named, plain, softmax
     ("name", "scale"),
     [
         ("unscaled", 1),
+        ("scores_negated", -(8**-0.5)),
         ("one_over_width", 1 / 8),
         ("embedding_scale", 1 / np.sqrt(32)),
         ("scale_inverted", np.sqrt(8)),

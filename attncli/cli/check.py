@@ -23,7 +23,7 @@ from attncli.cli.question import ask
 from attncli.cli.terminal import advice, console, note, print_document, say, shows_unicode
 from attncli.errors import ShapeError, UsageError
 from attncli.names import OUTPUTS
-from attncli.text import json_text
+from attncli.text import did_you_mean, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -169,7 +169,7 @@ def _named(word: str) -> tuple[str, str]:
         raise UsageError(
             f"--expect {word}: expected NAME=FILE with a name of {', '.join(OUTPUTS)}; "
             f"found {name!r}",
-            hint=f"for a file of that name write ./{word}",
+            hint=did_you_mean(name, OUTPUTS) or f"for a file of that name write ./{word}",
         )
     return "context", word
 

@@ -107,11 +107,15 @@ class PictureOptions:
     ] = "weights"
     rows: Annotated[
         str | None,
-        Option(metavar="A:B", help="Draw queries A to B - 1 only.", rich_help_panel=PICTURE),
+        Option(
+            metavar="A:B", help="Draw queries A to B - 1, or one, A, only.", rich_help_panel=PICTURE
+        ),
     ] = None
     cols: Annotated[
         str | None,
-        Option(metavar="A:B", help="Draw keys A to B - 1 only.", rich_help_panel=PICTURE),
+        Option(
+            metavar="A:B", help="Draw keys A to B - 1, or one, A, only.", rich_help_panel=PICTURE
+        ),
     ] = None
     vmax: Annotated[
         str,
@@ -298,6 +302,9 @@ def _title(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) 
 def _range(option: str, text: str | None) -> tuple[int | None, int | None] | None:
     if text is None:
         return None
+    alone = whole_number(text)
+    if alone is not None:
+        return alone, alone + 1 or None
     ends = [(part.strip(), whole_number(part)) for part in text.split(":")]
     if len(ends) != 2 or any(word and number is None for word, number in ends):
         raise UsageError(f"{option}: expected a:b, as in 0:64; found {quoted(text)}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.errors import UsageError
 from attncli.names import INPUTS, OUTPUTS, SQUARE, SUMMARIES
+from attncli.text import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -60,7 +61,7 @@ def parse_save(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
     if separator and name.isidentifier():
         raise UsageError(
             f"--save {text}: expected NAME=PATH with a name of {', '.join(known)}; found {name!r}",
-            hint=f"for a file of that name write ./{text}",
+            hint=did_you_mean(name, known) or f"for a file of that name write ./{text}",
         )
     kind = format_of(text, _unnamed(text, "csv" if len(names) == 1 else "json"))
     return Save(held(names, kind, chosen=chosen), text, kind)

@@ -12,6 +12,7 @@ __all__ = ["DECIMAL_COMMA", "usage_error"]
 
 DECIMAL_COMMA = "write a decimal point instead of a decimal comma"
 _LATEX = {"latex", "tex", "md"}
+_HALF = {"float16", "bfloat16", "half", "fp16", "bf16"}
 # Each command has one of them.
 _TO_FILES = ("--out", "--save", "--output", "-o")
 _VALUE = re.compile(
@@ -62,8 +63,7 @@ def _expected(what: str) -> tuple[str, str | None]:
         return f"expected one of {', '.join(known)}; found {quoted(choice['found'])}", meant
     if kind := _KIND.fullmatch(what):
         number = "a number" if kind["kind"] == "float" else "a whole number"
-        comma = DECIMAL_COMMA if has_decimal_comma(kind["found"]) else None
-        return f"expected {number}; found {quoted(kind['found'])}", comma
+        return f"expected {number}; found {quoted(kind['found'])}", _number_hint(**kind.groupdict())
     if found := _RANGE.fullmatch(what):
         ends = found["least"], found["end"]
         limits = f"from {ends[0]} to {ends[1]}" if all(ends) else f"of at least {ends[1]}"
@@ -71,6 +71,18 @@ def _expected(what: str) -> tuple[str, str | None]:
     return what, None
 
 
+def _number_hint(found: str, kind: str, **_: str) -> str | None:
+    """Return what is wrong with a number that a program would write."""
+    if kind != "float":
+        return "give one of them" if "," in found else None
+    if has_decimal_comma(found):
+        return DECIMAL_COMMA
+    return "write the quotient as a number: 0.5" if "/" in found else None
+
+
 def _also_called(found: str, known: list[str]) -> str | None:
-    latex = found.lower() in _LATEX and "markdown" in known
-    return "did you mean markdown? Its formulas are LaTeX" if latex else None
+    if found.lower() in _LATEX and "markdown" in known:
+        return "did you mean markdown? Its formulas are LaTeX"
+    if found.lower() in _HALF and "float32" in known:
+        return "inputs of 16 bits are read as they are, and computed with in float32"
+    return None

@@ -175,7 +175,7 @@ def query_index(problem: Problem, text: str) -> int:
         places = ", ".join(map(str, found[:8])) + (", …" if len(found) > 8 else "")
         raise UsageError(
             f"query: {quoted(text)} is the label of {len(found)} queries: {places}",
-            hint=f"name one by its index, or as {text} ({found[0]})",
+            hint=f'name one by its index, or as "{text} ({found[0]})"',
         )
     known = f" or one of the labels ({', '.join(map(quoted, labels[:8]))}" if labels else ""
     known += (", …)" if len(labels) > 8 else ")") if labels else ""

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["describe_npz", "read_npz"]
 
 _MAX_MEMBERS = 10_000
-_AS_NPY = 'in Python: numpy.save("q.npy", torch.load("q.pt").numpy())'
+_AS_NPY = (
+    'in Python: numpy.save("q.npy", torch.load("q.pt").numpy()); of a state dict, '
+    'numpy.savez("model.npz", **{n: t.float().numpy() for n, t in torch.load("model.pt").items()})'
+)
 # ZIP keeps its directory at the end; one read asks for all of it.
 _DIRECTORY_LIMIT = 2 * 2**20
 # A real array is not a hundred times smaller than itself; a mask may be, up to here.

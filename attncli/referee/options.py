@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "aligned",
     "also_causal",
+    "based",
     "inverted",
     "padded_queries",
     "scaled",
@@ -29,6 +30,7 @@ __all__ = [
     "together",
     "windowed",
     "without_alibi",
+    "without_lengths",
     "without_mask",
     "without_placed",
     "without_rope",
@@ -172,10 +174,27 @@ def also_causal(align: Align) -> Callable[[Problem], str]:
     return option
 
 
-def windowed(left: int | None, right: int | None) -> str:
+def based(base: int) -> Callable[[Problem], str]:
+    """Make the option for another base of the rotary embedding, instead of any frequencies."""
+
+    def option(problem: Problem) -> str:
+        listed = problem.rope is not None and problem.rope.frequencies is not None
+        return f"--rope-base {base}{' (without --rope-frequencies)' if listed else ''}"
+
+    return option
+
+
+def without_lengths(problem: Problem) -> str:
+    """Return how kv_lengths are left out; nothing where queries stand at the last real key."""
+    in_corner = _stands_at(problem, problem.visible.bottom_right)
+    placed = _placed_by(problem) and any(problem.visible.offsets) and in_corner
+    return "" if placed else "leave --kv-lengths out"
+
+
+def windowed(left: int | None, right: int | None, problem: Problem) -> str:
     """Return the option for another window."""
     if left is None and right is None:
-        return "leave --window out"
+        return without_placed("--window")(problem)
     return "--window " + ",".join("-1" if side is None else str(side) for side in (left, right))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.dtypes import widen
 from attncli.referee.verdict import canonical
 from attncli.text import counted
 from attncli.visibility import cut
@@ -73,7 +74,7 @@ def _eps(files: Mapping[str, File]) -> float:
 
 def _below(problem: Problem, least: float) -> Bools | None:
     """Return the queries none of whose keys that they see has a larger bias; None without any."""
-    if problem.bias is None or not (np.asarray(problem.bias) <= least).any():
+    if problem.bias is None or float(np.min(problem.bias)) > least:
         return None
     highest = _highest_seen(problem)
     below: Bools = np.isfinite(highest) & (highest <= least)
@@ -155,11 +156,12 @@ def hidden_scores(
     What such a bias leaves of a score are no digits; in the tolerance of all scores, it would be
     the largest number. The weights of such keys are 0 in any case.
     """
-    file, bias = files.get("scores"), problem.bias
-    if file is None or bias is None or file.values.shape != _scores_shape(problem):
+    file = files.get("scores")
+    if file is None or problem.bias is None or file.values.shape != _scores_shape(problem):
         return None
-    masking = np.asarray(bias) <= min(_A_MASK, -_TOO_FAR / file.precision.eps)
-    masking &= ~(np.max(bias, axis=-1, keepdims=True) <= _A_MASK)
+    bias = widen(np.asarray(problem.bias), np.float64)
+    masking = bias <= min(_A_MASK, -_TOO_FAR / file.precision.eps)
+    masking &= np.max(bias, axis=-1, keepdims=True) > _A_MASK
     if not masking.any():
         return None
     found = canonical(problem, "scores", file.values)

@@ -212,8 +212,9 @@ def _explanation_lines(explanation: Cause) -> Iterator[str]:
         yield f"{lead}{convention.meaning} [{convention.name}]"
         yield f"    fix: {convention.fix}"
     if explanation.options:
-        which = _reproduced(explanation)
-        yield f"    to reproduce {which} with attncli: {'; '.join(explanation.options)}"
+        which, options = _reproduced(explanation), "; ".join(explanation.options)
+        entry = " (of a problem file, that entry)" if options.startswith("leave ") else ""
+        yield f"    to reproduce {which} with attncli: {options}{entry}"
     if explanation.fails_at:
         only = "it is true of a part only: the file is right at"
         fails = "it does not explain everything: it fails at"

@@ -151,7 +151,11 @@ def _cell_texts(values: npt.NDArray[Any], digits: int) -> list[list[str]]:
     finite = np.abs(values[np.isfinite(values) & (values != 0)])
     wide = finite.size and (finite.max() >= 1e6 or finite.max() < 10.0 ** -max(digits - 1, 2))
     form = f"{{:.{digits}{'e' if wide else 'f'}}}"
-    return [[form.format(number) for number in row] for row in values.tolist()]
+    texts = [[form.format(number) for number in row] for row in values.tolist()]
+    if not (np.signbit(values) & (np.abs(values) < 10.0**-digits)).any():
+        return texts
+    # A zero has no sign.
+    return [[t[1:] if t[0] == "-" and float(t) == 0 else t for t in row] for row in texts]
 
 
 def _groups(

@@ -161,7 +161,8 @@ CAUSAL = (
         "causal_bottom_right",
         "the causal mask is aligned bottom-right: the last query stands at the last key",
         _causal_at(_far_corner),
-        fix="compare key j with query i itself, without adding S − L",
+        fix="compare key j with query i itself, without adding S − L; or, where that is meant, "
+        "state --causal-align bottom-right",
         option=aligned("bottom-right"),
     ),
     *(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import SIZES, changed, dropped
 from attncli.referee.convention import Apply, Convention, with_rule, without
-from attncli.referee.options import inverted, padded_queries, without_mask
+from attncli.referee.options import inverted, padded_queries, without_lengths, without_mask
 from attncli.referee.recipe import Recipe, band
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _on_the_left(recipe: Recipe) -> Recipe | None:
 
 _LEFT_OUT: dict[str, Callable[[Problem], str]] = {
     "key_padding_mask": without_mask("key_padding_mask"),
-    "kv_lengths": lambda _: "leave --kv-lengths out",
+    "kv_lengths": without_lengths,
 }
 
 PADDING = (

@@ -137,10 +137,12 @@ POSITIONS = (
         _double_exponents,
     ),
     _other_encoding("positions_twice", "the positional encoding is added twice", _twice),
-    _other_encoding(
+    of_embeddings(
         "embeddings_scaled",
+        topics.POSITIONS,
         "the embeddings are multiplied by √W before positions are added",
-        _embeddings_scaled,
+        "leave √W out, or give X as it is after the product",
+        _placed(_embeddings_scaled),
     ),
     of_embeddings(
         "positions_along_the_batch",

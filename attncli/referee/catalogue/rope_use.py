@@ -15,7 +15,7 @@ from attncli.positions import rotate
 from attncli.problem import Rope
 from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention
-from attncli.referee.options import shortest, stated, without_rope
+from attncli.referee.options import based, shortest, stated, without_rope
 from attncli.referee.recipe import Recipe, vary
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ ROPE_USE = (
             _rope_as(partial(_with_base, float(base))),
             fix="take the base that the problem states",
             shows=f"a base other than {base}",
-            option=stated(f"--rope-base {base}"),
+            option=based(base),
             topic=topics.ROPE_FREQUENCIES,
         )
         for base in (_PAPER, 100_000, 500_000, 1_000_000)

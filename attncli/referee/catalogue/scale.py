@@ -89,6 +89,13 @@ SCALES = (
         shows="keys of different scores",
     ),
     _scale(
+        "scores_negated",
+        lambda p: -p.scale,
+        "the scores have the wrong sign: keys get less weight, the more they are like the query",
+        fix="take the minus sign off the scores",
+        shows="keys of different scores",
+    ),
+    _scale(
         "one_over_width",
         lambda p: 1 / _width(p),
         "the scores are divided by D, not by √D (or by √D twice, in query and key)",

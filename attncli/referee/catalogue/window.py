@@ -76,7 +76,7 @@ _window = partial(
 def _other_window(name: str, meaning: str, change: Change) -> Convention:
     def option(problem: Problem) -> str:
         window = problem.visible.window
-        return "" if window is None else windowed(*change(*window))
+        return "" if window is None else windowed(*change(*window), problem)
 
     return _window(name, meaning, _window_as(change), option=option)
 

@@ -137,7 +137,7 @@ class Picture:
             (across.removesuffix("s"), across, self.column_start, self.columns, self.whole[1]),
         )
         parts = [
-            f"{one} {start} of {whole}"
+            f"{one} {start} ({start + 1} of {whole})"
             if count == 1
             else f"{many} {start} to {start + count - 1} of {whole}"
             for one, many, start, count, whole in shown
