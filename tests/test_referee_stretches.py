@@ -82,3 +82,18 @@ def test_rows_of_nothing_at_the_end_of_a_long_problem(dtype):
     wrong[:, :, 300] += 1  # then that is not all
     assert named(ask((q, k, v), wrong, dtype, causal=True)) <= {"rows_not_written"}
     assert "60 of 1,200 rows are 0" not in str(ask((q, k, v), wrong, dtype, causal=True))
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 1, 32), (2, 4, 5, 32)])
+@pytest.mark.parametrize("factor", [0, 0.5])
+def test_a_quiet_head_in_decoding_of_16_bits(shape, factor):
+    """So few queries: none is left out, but each may move as far as rounding moves it."""
+    q, k, v = draw(0, shape, *[(*shape[:2], 128, 32)] * 2)
+    v[:, -1] /= 256
+    q, k, v = (array.astype("f2") for array in (q, k, v))
+    right = plain(q, k, v)
+    assert ask((q, k, v), right, "float16").passed
+    right[:, -1] *= factor
+    report = ask((q, k, v), right, "float16")
+    assert not report.passed
+    assert report.verdicts[0].stretch.head == shape[1] - 1

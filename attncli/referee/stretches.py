@@ -16,13 +16,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from attncli.referee.evaluation import evaluate
 from attncli.referee.plain_errors import plain_errors
 from attncli.referee.recipe import recipe_of
 from attncli.referee.report import Stretch, Tolerance
+from attncli.referee.score_rounding import effects_of_rounding
 from attncli.referee.tolerance import earned
+from attncli.referee.verdict import root_mean_square
 
 if TYPE_CHECKING:
     from attncli.problem import Problem
+    from attncli.referee.recipe import Outputs, Recipe
     from attncli.referee.rounding import Digits, Precision
     from attncli.referee.verdict import Errors
 
@@ -33,7 +37,8 @@ Array = npt.NDArray[Any]
 _ROWS = 64
 _CELLS = 2**21
 # Where the largest scores of a row are nearly the same, to round one of them to 16 bits moves all
-# of its numbers. So many rows do not count then, and fewer than these say little.
+# of its numbers. So many rows do not count then; of fewer than these, each may move as far as all
+# roundings together can move it.
 _UNCOUNTED, _FEWEST_ROWS = 2, 16
 # Of so many heads the most doubtful stretch is measured.
 _MEASURED = 4
@@ -58,20 +63,29 @@ def judged_in_stretches(
     """
     # After an average there are no heads whose scores could be rounded.
     averaged = name != "context" and errors.answer.shape[1] < problem.shape[1]
-    rows = _rows_a_stretch(problem)
     if errors.tolerance.rms is None or averaged or not errors.few_outside:
         return errors
-    if precision.short and rows < _FEWEST_ROWS:
-        return errors
-    sizes = _Sizes.of(errors, rows, _UNCOUNTED if precision.short else 0)
+    rows = _rows_a_stretch(problem)
+    few = precision.short and rows < _FEWEST_ROWS
+    sizes = _Sizes.of(errors, rows, _UNCOUNTED if precision.short and not few else 0)
     for place in sizes.doubtful():
-        plain = plain_errors(recipe_of(_part(problem, place), problem), {name: precision})
-        tolerance = earned(plain[name], precision, digits)
+        recipe = recipe_of(_part(problem, place), problem)
+        exact = evaluate(recipe)
+        plain = plain_errors(recipe, {name: precision}, exact)[name]
+        tolerance = earned(plain, precision, digits)
         most = max(tolerance.rms or 0.0, _LEAST * errors.tolerance.rms)
+        if few and not precision.fused:
+            most = max(most, _moved_by_rounding(recipe, exact, name, precision))
         if sizes.rms(place) > most:
             stretch = _stretch(problem, place, sizes.rms(place), replace(tolerance, rms=most))
             return replace(errors, stretch=stretch, limits=sizes.limits(place, most))
     return errors
+
+
+def _moved_by_rounding(recipe: Recipe, exact: Outputs, name: str, precision: Precision) -> float:
+    """Return how far the rounding of every score to 16 bits may move an output, at most."""
+    moved = effects_of_rounding(recipe, exact, (name,)).get(name)
+    return 0.0 if moved is None else precision.eps * root_mean_square(moved[np.isfinite(moved)])
 
 
 class _Place(NamedTuple):
