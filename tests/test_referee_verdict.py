@@ -672,3 +672,13 @@ def test_products_that_cancel_may_err_as_their_terms_do():
         near = exact + step * np.finfo("f8").eps * terms
         assert check({"raw": near}, pose(q, k, scale=0.3)).passed
     assert not check({"raw": exact + 1e-14}, pose(q, k, scale=0.3), time_limit=0).passed
+
+
+@pytest.mark.parametrize("digits", [3, 4, 5])
+def test_float32_that_was_rounded_is_judged_by_its_digits(digits):
+    q, k, v = draw(0, *[(40, 16)] * 3)
+    right = plain(q, k, v)
+    assert ask((q, k, v), right.round(digits)).passed
+    assert not ask((q, k, v), right.round(digits) + 3 * 10.0**-digits).passed
+    # What was not rounded has no such excuse.
+    assert not ask((q, k, v), right * (1 + 1e-5)).passed

@@ -19,6 +19,7 @@ from attncli.referee.rounding import (
     narrowest,
     own_precision,
     printed_digits,
+    rounded_digits,
     short_of,
 )
 from attncli.referee.stretches import judged_in_stretches
@@ -52,7 +53,9 @@ class File:
         array = arguments.real_array(name, given)
         values = widen(array, np.float64)
         precision = own_precision(array, values)
-        if array.dtype != np.float64 or precision.name != "float64":
+        if precision.name == "float32":
+            return cls(values, precision, rounded_digits(values))
+        if precision.name != "float64":
             return cls(values, precision, Digits())
         digits = printed_digits(values)
         # So few digits do not show the format of the computation; the inputs do.

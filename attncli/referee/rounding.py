@@ -26,6 +26,7 @@ __all__ = [
     "narrowest",
     "own_precision",
     "printed_digits",
+    "rounded_digits",
     "short_of",
     "truncated_to_tf32",
 ]
@@ -42,6 +43,8 @@ _ENOUGH = {1: 4, 2: 3}
 _LEAST = 3
 # A number of float64 that was not rounded has 16 or 17, and of 1000 some have.
 _MOST_SIGNIFICANT = 15
+# And most numbers of float32 have 7 to 9.
+_MOST_OF_SINGLE = 6
 
 
 @dataclass(frozen=True)
@@ -218,6 +221,22 @@ def printed_digits(values: npt.NDArray[np.float64]) -> Digits:
     # Numbers below 1 that are all of one decade fit both.
     either = all_significant == all_decimals and significant < decimals
     return Digits(float(f"5e-{decimals + 1}"), relative if either else 0.0, significant)
+
+
+def rounded_digits(values: npt.NDArray[np.float64]) -> Digits:
+    """Return what numbers of float32 lost if they were rounded before, as by ``round(4)``.
+
+    Examples
+    --------
+    >>> rounded_digits(np.array([0.7311, 0.2689], np.float32).astype(float))
+    Digits(absolute=5e-05, relative=0.0, significant=4)
+    >>> rounded_digits(np.array([1 / 3, 2 / 3], np.float32).astype(float))
+    Digits(absolute=0.0, relative=0.0, significant=17)
+    """
+    flat = values.reshape(-1)
+    some = flat[:: max(1, flat.size // _SAMPLE)].astype(np.float32)
+    digits = printed_digits(np.array([float(str(number)) for number in some]))
+    return digits if digits.significant <= _MOST_OF_SINGLE else Digits()
 
 
 def _longest(counts: list[int]) -> tuple[int, int]:

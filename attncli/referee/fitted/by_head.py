@@ -7,6 +7,7 @@ others, by the same evaluations of the whole problem.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -79,6 +80,12 @@ def _by_head(factor: _Factor, case: Case) -> Convention | None:
     if name is None or heads == 1 or canonical_file(case, name).shape != case.right[name].shape:
         return None
     distance = partial(_distances, factor, case, name)
+    started = time.monotonic()
+    distance(np.ones(heads))
+    now = time.monotonic()
+    # So often about are all heads evaluated.
+    if now + (len(_TRIED) + 2 * _SECTIONS + 20) * (now - started) > case.deadline:
+        return None
     found = _narrowed(distance, heads)
     if found is None or np.ptp(found) <= _EQUAL * np.abs(found).max():
         return None

@@ -106,6 +106,8 @@ def _misplaced(case: Case, name: str, source: _Source) -> Convention | None:
     places = Places(own.batch.copy(), own.head.copy())
     entries, groups = source.shape
     for by, over in product(range(entries), range(groups)):
+        if time.monotonic() > case.deadline:
+            return None
         tried = Places((own.batch + by) % entries, (own.head + over) % groups)
         made = evaluate(source.read(case.recipe, tried))[name]
         with np.errstate(invalid="ignore"):
