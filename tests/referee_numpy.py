@@ -45,7 +45,9 @@ def plain(q: Any, k: Any, v: Any, keep: Any = True, scale: float | None = None) 
         return np.nan_to_num(softmax(scores)) @ v
 
 
-def ask(inputs: Any, expected: Any, dtype: str = "float32", **options: Any) -> CheckReport:
+def ask(
+    inputs: Any, expected: Any, dtype: str = "float32", *, diagnose: bool = True, **options: Any
+) -> CheckReport:
     """Pose the problem and check an output, or a mapping of outputs, rounded to a dtype."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -54,7 +56,7 @@ def ask(inputs: Any, expected: Any, dtype: str = "float32", **options: Any) -> C
         expected = {name: np.asarray(array).astype(dtype) for name, array in expected.items()}
     else:
         expected = np.asarray(expected).astype(dtype)
-    return check(expected, problem, time_limit=_LONG)
+    return check(expected, problem, diagnose=diagnose, time_limit=_LONG)
 
 
 def named(report: CheckReport) -> set[str]:

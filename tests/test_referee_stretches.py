@@ -5,6 +5,7 @@ One tolerance for all of an output, which its largest numbers make, would let th
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import ask, draw, named, plain
 
 from attncli import pose
@@ -30,8 +31,10 @@ def test_late_queries_that_lose_a_key():
     assert {row.query >= 600 for row in verdict.worst_rows} == {True}
 
 
-@pytest.mark.parametrize(("dtype", "size"), [("float32", 1e-6), ("float64", 1e-15)])
-@pytest.mark.parametrize("queries", [4, 40, 300])
+@pytest.mark.parametrize(
+    ("dtype", "size"), long_but([("float32", 1e-6), ("float64", 1e-15)], ("float32", 1e-6))
+)
+@pytest.mark.parametrize("queries", long_but([4, 40, 300], 4, 300))
 def test_a_head_whose_values_are_small(dtype, size, queries):
     q, k, v = draw(0, *[(1, 3, queries, 16)] * 3, dtype=dtype)
     v[:, 1] *= size
@@ -58,7 +61,7 @@ def test_in_16_bits_two_rows_of_a_stretch_may_be_far_off(rows, passed):
     v[:, 1] /= 128
     found = plain(q, k, v)
     found[0, 1, 7 : 7 + rows] *= 1.2
-    assert ask((q, k, v), found, "float16").passed == passed
+    assert ask((q, k, v), found, "float16", diagnose=False).passed == passed
 
 
 def test_numbers_of_0_beside_others():
@@ -80,8 +83,8 @@ def test_rows_of_nothing_at_the_end_of_a_long_problem(dtype):
     assert report.diagnosis.tried == 1
     assert "60 of 1,200 rows are 0" in str(report)
     wrong[:, :, 300] += 1  # then that is not all
-    assert named(ask((q, k, v), wrong, dtype, causal=True)) <= {"rows_not_written"}
-    assert "60 of 1,200 rows are 0" not in str(ask((q, k, v), wrong, dtype, causal=True))
+    report = check(wrong.astype(dtype), pose(q, k, v, causal=True), time_limit=1)
+    assert "60 of 1,200 rows are 0" not in str(report)
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 1, 32), (2, 4, 5, 32)])
@@ -94,6 +97,6 @@ def test_a_quiet_head_in_decoding_of_16_bits(shape, factor):
     right = plain(q, k, v)
     assert ask((q, k, v), right, "float16").passed
     right[:, -1] *= factor
-    report = ask((q, k, v), right, "float16")
+    report = ask((q, k, v), right, "float16", diagnose=False)
     assert not report.passed
     assert report.verdicts[0].stretch.head == shape[1] - 1

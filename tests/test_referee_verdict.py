@@ -679,6 +679,7 @@ def test_float32_that_was_rounded_is_judged_by_its_digits(digits):
     q, k, v = draw(0, *[(40, 16)] * 3)
     right = plain(q, k, v)
     assert ask((q, k, v), right.round(digits)).passed
-    assert not ask((q, k, v), right.round(digits) + 3 * 10.0**-digits).passed
+    off = right.round(digits) + 3 * 10.0**-digits
+    assert not ask((q, k, v), off, diagnose=False).passed
     # What was not rounded has no such excuse.
-    assert not ask((q, k, v), right * (1 + 1e-5)).passed
+    assert not ask((q, k, v), right * (1 + 1e-5), diagnose=False).passed
