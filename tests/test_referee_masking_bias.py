@@ -40,6 +40,18 @@ def test_scores_of_which_most_are_masked(low, mistake):
         assert "unscaled" in named(report)
 
 
+def test_queries_that_only_see_masked_keys_keep_their_weights():
+    """The rule hides what is not masked: what the bias leaves of their scores decides."""
+    q, k, v = draw(0, *[(1, 2, 8, 16)] * 3)
+    bias = np.where(np.arange(8) < 3, -1e9, 0).astype("f4")
+    scores = np.where(np.tri(8, dtype=bool), scored(q, k, bias, 0.25), -np.inf)
+    outputs = {"scores": scores, "weights": softmax(scores)}
+    for names in (["scores", "weights"], ["scores"], ["weights"]):
+        files = {name: outputs[name] for name in names}
+        assert ask((q, k, v), files, diagnose=False, bias=bias, causal=True).passed
+    assert not ask((q, k, v), {"scores": 2 * scores}, diagnose=False, bias=bias, causal=True).passed
+
+
 def test_masked_scores_themselves_are_judged():
     q, k, v = draw(0, *[(2, 4, 16, 32)] * 3)
     bias = np.where(padded(16, 0), 0, -1e9).astype("f4")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -127,7 +128,7 @@ def check(
         _refuse_average(exact, files)
     judged = _Judged.of(exact, files, _given(rtol, atol), averaged=average_heads, threads=threads)
     compared = judged.compared()
-    others = judged.without_masked(threads) if compared.passed else None
+    others = judged.without_masked() if compared.passed else None
     if others is not None and not (stricter := others.compared()).passed:
         judged, compared = others, stricter
     deadline = time.monotonic() + time_limit
@@ -140,27 +141,32 @@ def check(
     )
 
 
-class _Judged(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Judged:
     """The files beside the answers.
 
     Attributes
     ----------
     problem : Problem
-        In float64, without the queries that are not judged.
-    files, answers : mapping
+        In float64, without the queries that are left out.
+    given : mapping of str to File
     tolerance : Tolerance or None
         The user's; None where each file must earn its own.
     averaged : bool
         The weights are the mean of the heads.
+    threads : int or None
+    left_out : ndarray of bool or None
+        The queries that are not judged.
     unjudged : str
-        Which queries are not judged, and why; empty where all are.
+        How many these are, and why; empty where all are judged.
     """
 
     problem: Problem
-    files: Mapping[str, File]
-    answers: Mapping[str, Array]
+    given: Mapping[str, File]
     tolerance: Tolerance | None
     averaged: bool
+    threads: int | None
+    left_out: npt.NDArray[np.bool_] | None = None
     unjudged: str = ""
 
     @classmethod
@@ -173,32 +179,15 @@ class _Judged(NamedTuple):
         averaged: bool,
         threads: int | None,
     ) -> _Judged:
-        """Compute the answers, and leave out queries that no tolerance of their own can judge."""
-        if tolerance is None:
-            problem, files = hidden_scores(problem, files) or (problem, files)
-        swamped = swamped_queries(problem, files) if tolerance is None else None
-        words = "" if swamped is None else told(problem, swamped)
-        return cls._of_others(problem, files, tolerance, swamped, words, averaged, threads)
+        """Leave out the queries that no tolerance of their own can judge."""
+        if tolerance is not None:
+            return cls(problem, files, tolerance, averaged, threads)
+        problem, files = hidden_scores(problem, files) or (problem, files)
+        whole = cls(problem, files, tolerance, averaged, threads)
+        swamped = swamped_queries(problem, files)
+        return whole if swamped is None else whole._without(swamped, told(problem, swamped))
 
-    @classmethod
-    def _of_others(
-        cls,
-        problem: Problem,
-        files: Mapping[str, File],
-        tolerance: Tolerance | None,
-        left_out: npt.NDArray[np.bool_] | None,
-        words: str,
-        averaged: bool,  # noqa: FBT001
-        threads: int | None,
-    ) -> _Judged:
-        """Compute the answers, and fill in those of the queries that are left out."""
-        kept = problem if left_out is None else without(problem, left_out)
-        answers = _answers(kept, tuple(files), average_heads=averaged, threads=threads)
-        if left_out is not None:
-            files = with_the_answer(kept, files, answers, left_out)
-        return cls(kept, files, answers, tolerance, averaged, words)
-
-    def without_masked(self, threads: int | None) -> _Judged | None:
+    def without_masked(self) -> _Judged | None:
         """Return the same without queries that only see keys with a bias like −10,000.
 
         None where there are none, or no others.
@@ -206,10 +195,30 @@ class _Judged(NamedTuple):
         masked = masked_queries(self.problem) if self.tolerance is None else None
         if masked is None:
             return None
-        words = " ".join(filter(None, (self.unjudged, told_apart(self.problem, masked))))
-        return self._of_others(
-            self.problem, self.files, None, masked, words, self.averaged, threads
+        return self._without(masked, told_apart(self.problem, masked))
+
+    def _without(self, queries: npt.NDArray[np.bool_], words: str) -> _Judged:
+        return replace(
+            self,
+            problem=without(self.problem, queries),
+            given=self.files,
+            left_out=queries,
+            unjudged=" ".join(filter(None, (self.unjudged, words))),
         )
+
+    @cached_property
+    def answers(self) -> dict[str, Array]:
+        """The right outputs, in the axes of the user."""
+        return _answers(
+            self.problem, tuple(self.given), average_heads=self.averaged, threads=self.threads
+        )
+
+    @cached_property
+    def files(self) -> Mapping[str, File]:
+        """The files, with the answers of queries that are left out."""
+        if self.left_out is None:
+            return self.given
+        return with_the_answer(self.problem, self.given, self.answers, self.left_out)
 
     def compared(self) -> Compared:
         """Compare each file with its answer."""

@@ -56,7 +56,8 @@ def swamped_queries(problem: Problem, files: Mapping[str, File]) -> Bools | None
     -------
     ndarray of bool (B or 1, H or 1, L or 1), or None where there is none
     """
-    return _below(problem, -_TOO_FAR / _eps(files))
+    eps = max(file.precision.eps for file in files.values())
+    return _below(problem, -_TOO_FAR / eps)
 
 
 def masked_queries(problem: Problem) -> Bools | None:
@@ -66,10 +67,6 @@ def masked_queries(problem: Problem) -> Bools | None:
     """
     masked = _below(problem, _A_MASK)
     return None if masked is None or masked.all() else masked
-
-
-def _eps(files: Mapping[str, File]) -> float:
-    return max(file.precision.eps for file in files.values())
 
 
 def _below(problem: Problem, least: float) -> Bools | None:
@@ -129,23 +126,27 @@ def _answered(
 
 def told(problem: Problem, swamped: Bools) -> str:
     """Return the sentence that says how many queries are not judged, and why."""
-    everywhere = np.broadcast_to(swamped, problem.shape[:3])
-    some, all_ = int(np.count_nonzero(everywhere)), everywhere.size
+    some, of = _counts(problem, swamped)
     are = "is" if some == 1 else "are"
     return (
-        f"{some} of {counted(all_, 'query', 'queries')} {are} not judged: the bias of all their "
+        f"{some} of {of} {are} not judged: the bias of all their "
         "keys is so large that the scores lose all digits; hide keys with −inf instead"
     )
 
 
 def told_apart(problem: Problem, masked: Bools) -> str:
-    """Return the sentence that says how many queries are judged by themselves."""
-    everywhere = np.broadcast_to(masked, problem.shape[:3])
-    some, all_ = int(np.count_nonzero(everywhere)), everywhere.size
+    """Return the sentence that says how many queries are left out while others are judged."""
+    some, of = _counts(problem, masked)
     return (
-        f"{some} of {counted(all_, 'query', 'queries')}, all of whose keys have a bias of "
-        f"{_A_MASK:g} or less, are left out: their scores have fewer digits"
+        f"{some} of {of}, all of whose keys have a bias of {_A_MASK:g} or less, are left out: "
+        "their scores have fewer digits"
     )
+
+
+def _counts(problem: Problem, queries: Bools) -> tuple[int, str]:
+    """Return how many queries these are, and in words of how many."""
+    everywhere = np.broadcast_to(queries, problem.shape[:3])
+    return int(np.count_nonzero(everywhere)), counted(everywhere.size, "query", "queries")
 
 
 def hidden_scores(
@@ -157,20 +158,17 @@ def hidden_scores(
     the largest number. The weights of such keys are 0 in any case.
     """
     file = files.get("scores")
-    if file is None or problem.bias is None or file.values.shape != _scores_shape(problem):
+    shape = problem.layout.weights_shape(problem.shape)
+    if file is None or problem.bias is None or file.values.shape != shape:
         return None
     bias = widen(np.asarray(problem.bias), np.float64)
     masking = bias <= min(_A_MASK, -_TOO_FAR / file.precision.eps)
-    masking &= np.max(bias, axis=-1, keepdims=True) > _A_MASK
     if not masking.any():
         return None
+    masking = masking & (_highest_seen(problem)[..., None] > _A_MASK)
     found = canonical(problem, "scores", file.values)
     with np.errstate(over="ignore", invalid="ignore"):
         near = np.abs(found - bias) <= 4 * file.precision.eps * np.abs(bias) - _A_MASK
     hidden = np.where(masking & near, -np.inf, found).reshape(file.values.shape)
     posed = replace(problem, bias=np.where(masking, -np.inf, bias))
     return posed, {**files, "scores": replace(file, values=hidden)}
-
-
-def _scores_shape(problem: Problem) -> tuple[int, ...]:
-    return problem.layout.weights_shape(problem.shape)
