@@ -19,7 +19,7 @@ import numpy.typing as npt
 from attncli.referee.evaluation import evaluate
 from attncli.referee.plain_errors import plain_errors
 from attncli.referee.recipe import recipe_of
-from attncli.referee.report import Stretch, Tolerance
+from attncli.referee.report import Stretch
 from attncli.referee.score_rounding import effects_of_rounding
 from attncli.referee.tolerance import earned
 from attncli.referee.verdict import root_mean_square
@@ -65,11 +65,13 @@ def judged_in_stretches(
     averaged = name != "context" and errors.answer.shape[1] < problem.shape[1]
     if errors.tolerance.rms is None or averaged or not errors.few_outside:
         return errors
-    rows = _rows_a_stretch(problem)
+    # Of a context behind a projection no number belongs to one head.
+    joined = problem.output is not None and name == "context"
+    rows = _rows_a_stretch(problem, joined=joined)
     few = precision.short and rows < _FEWEST_ROWS
     sizes = _Sizes.of(errors, rows, _UNCOUNTED if precision.short and not few else 0)
     for place in sizes.doubtful():
-        recipe = recipe_of(_part(problem, place), problem)
+        recipe = recipe_of(_part(problem, place, joined=joined), problem)
         exact = evaluate(recipe)
         plain = plain_errors(recipe, {name: precision}, exact)[name]
         tolerance = earned(plain, precision, digits)
@@ -77,7 +79,13 @@ def judged_in_stretches(
         if few and not precision.fused:
             most = max(most, _moved_by_rounding(recipe, exact, name, precision))
         if sizes.rms(place) > most:
-            stretch = _stretch(problem, place, sizes.rms(place), replace(tolerance, rms=most))
+            stretch = Stretch(
+                batch=place.batch if "b" in problem.layout.weight_axes else None,
+                head=place.head if "h" in problem.layout.weight_axes and not joined else None,
+                queries=(place.start, place.stop),
+                rms=sizes.rms(place),
+                tolerance=replace(tolerance, rms=most),
+            )
             return replace(errors, stretch=stretch, limits=sizes.limits(place, most))
     return errors
 
@@ -184,24 +192,11 @@ def _without_worst(rows: Array, uncounted: int) -> Array:
         return np.asarray(np.sort(rows, axis=-1)[..., :kept].sum(axis=-1))
 
 
-def _rows_a_stretch(problem: Problem) -> int:
+def _rows_a_stretch(problem: Problem, *, joined: bool) -> int:
     _, heads, queries, keys = problem.shape
-    together = 1 if problem.output is None else heads
-    return max(1, min(queries, _ROWS, _CELLS // (keys * together)))
+    return max(1, min(queries, _ROWS, _CELLS // (keys * (heads if joined else 1))))
 
 
-def _part(problem: Problem, place: _Place) -> Problem:
-    head = place.head if problem.output is None else None
+def _part(problem: Problem, place: _Place, *, joined: bool) -> Problem:
+    head = None if joined else place.head
     return problem.select(batch=place.batch, head=head, rows=(place.start, place.stop))
-
-
-def _stretch(problem: Problem, place: _Place, rms: float, tolerance: Tolerance) -> Stretch:
-    axes = problem.layout.weight_axes
-    mixed = problem.output is not None
-    return Stretch(
-        batch=place.batch if "b" in axes else None,
-        head=place.head if "h" in axes and not mixed else None,
-        queries=(place.start, place.stop),
-        rms=rms,
-        tolerance=tolerance,
-    )

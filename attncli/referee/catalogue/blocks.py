@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import SIZES, with_zeros
+from attncli.referee.catalogue.helpers import of_each_size, with_zeros
 from attncli.referee.convention import Apply, Convention, with_rule
 
 if TYPE_CHECKING:
@@ -57,23 +57,7 @@ def _zeros_counted(block: int) -> Apply:
 
 
 _block = partial(Convention, topic=topics.BLOCKS)
-
-
-def _of_each_size(
-    name: str, meaning: str, make: Callable[[int], Apply], *, fix: str, shows: str
-) -> tuple[Convention, ...]:
-    """Return a mistake with blocks of each size, which stands in its words as {}."""
-    return tuple(
-        _block(
-            name.format(size),
-            meaning.format(size),
-            make(size),
-            fix=fix.format(size),
-            shows=shows.format(size, size),
-        )
-        for size in SIZES
-    )
-
+_of_each_size = partial(of_each_size, topic=topics.BLOCKS)
 
 BLOCKS = (
     *_of_each_size(

@@ -3,143 +3,102 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import SIZES
-from attncli.referee.convention import Apply, Convention, moved, with_rule
+from attncli.referee.catalogue.helpers import of_each_size
+from attncli.referee.convention import Apply, moved, with_rule
 from attncli.referee.recipe import Recipe, distance
 
 __all__ = ["CAUSAL_BLOCKS"]
 
-
-def _by_blocks(size: int) -> Apply:
-    """Make an `apply` in which a block of queries sees whole blocks of keys."""
-
-    def apply(recipe: Recipe) -> Recipe | None:
-        problem = recipe.problem
-        if not problem.visible.causal or problem.shape[3] <= size:
-            return None
-        keys = np.arange(problem.shape[3])
-        ends = (distance(problem) + keys) // size * size + size
-        return with_rule(recipe, "causal", keys < ends)
-
-    return apply
+Array = npt.NDArray[Any]
+# The recipe, where queries and keys stand, and the size of a block in.
+Change = Callable[[Recipe, Array, Array, int], Recipe]
 
 
-def _zeros_in_blocks(size: int) -> Apply:
-    """Make an `apply` in which the hidden keys of the block on the diagonal have the score 0."""
-    by_blocks = _by_blocks(size)
-
-    def apply(recipe: Recipe) -> Recipe | None:
-        made = by_blocks(recipe)
-        if made is None:
-            return None
-        terms = {**made.terms, "times_mask": recipe.rules["causal"].astype(np.float64)}
-        return moved(replace(made, terms=terms), "times_mask", before="hide")
-
-    return apply
-
-
-def _diagonal_twice(size: int) -> Apply:
-    """Make an `apply` in which the keys of the block on the diagonal count twice."""
+def _in_blocks(change: Change, size: int) -> Apply:
+    """Make an `apply` that changes a causal problem of more keys than a block has."""
 
     def apply(recipe: Recipe) -> Recipe | None:
         problem = recipe.problem
         if not problem.visible.causal or problem.shape[3] <= size:
             return None
         keys = np.arange(problem.shape[3])
-        same = (distance(problem) + keys) // size == keys // size
-        terms = {**recipe.terms, "again": math.log(2) * same}
-        return moved(replace(recipe, terms=terms), "again", before="hide")
+        return change(recipe, distance(problem) + keys, keys, size)
 
     return apply
 
 
-def _within_blocks(size: int) -> Apply:
-    """Make an `apply` whose causal rule compares places within blocks of queries and of keys."""
-
-    def apply(recipe: Recipe) -> Recipe | None:
-        problem = recipe.problem
-        if not problem.visible.causal or problem.shape[3] <= size:
-            return None
-        keys = np.arange(problem.shape[3])
-        return with_rule(recipe, "causal", keys % size <= (distance(problem) + keys) % size)
-
-    return apply
+def _to_the_end(recipe: Recipe, queries: Array, keys: Array, size: int) -> Recipe:
+    """Let a block of queries see whole blocks of keys."""
+    return with_rule(recipe, "causal", keys < queries // size * size + size)
 
 
-def _first_block_only(size: int) -> Apply:
-    """Make an `apply` whose causal rule hides keys of the first block only."""
-
-    def apply(recipe: Recipe) -> Recipe | None:
-        problem = recipe.problem
-        if not problem.visible.causal or problem.shape[3] <= size:
-            return None
-        keys = np.arange(problem.shape[3])
-        return with_rule(recipe, "causal", (distance(problem) >= 0) | (keys >= size))
-
-    return apply
+def _zeros_to_the_end(recipe: Recipe, queries: Array, keys: Array, size: int) -> Recipe:
+    """Give the hidden keys of the block on the diagonal the score 0."""
+    made = _to_the_end(recipe, queries, keys, size)
+    terms = {**made.terms, "times_mask": recipe.rules["causal"].astype(np.float64)}
+    return moved(replace(made, terms=terms), "times_mask", before="hide")
 
 
-_causal = partial(Convention, topic=topics.CAUSAL_BLOCKS)
+def _diagonal_twice(recipe: Recipe, queries: Array, keys: Array, size: int) -> Recipe:
+    """Count the keys of the block on the diagonal twice."""
+    terms = {**recipe.terms, "again": math.log(2) * (queries // size == keys // size)}
+    return moved(replace(recipe, terms=terms), "again", before="hide")
+
+
+def _within(recipe: Recipe, queries: Array, keys: Array, size: int) -> Recipe:
+    """Compare places within blocks of queries and of keys."""
+    return with_rule(recipe, "causal", keys % size <= queries % size)
+
+
+def _in_the_first(recipe: Recipe, queries: Array, keys: Array, size: int) -> Recipe:
+    """Hide keys of the first block only."""
+    return with_rule(recipe, "causal", (keys <= queries) | (keys >= size))
+
+
+_of_each_size = partial(of_each_size, topic=topics.CAUSAL_BLOCKS, shows="more keys than {}")
 
 CAUSAL_BLOCKS = (
-    *(
-        _causal(
-            f"causal_by_blocks_of_{size}",
-            f"the causal mask goes by whole blocks of {size} keys: the block on the diagonal is "
-            "seen to its end",
-            _by_blocks(size),
-            fix="mask the keys of the block on the diagonal one by one",
-            topic=topics.CAUSAL,
-            shows=f"more keys than {size}, and more than one query in a block of them",
-            variant_of=("causal_missing",),
-        )
-        for size in SIZES
+    *of_each_size(
+        "causal_by_blocks_of_{}",
+        "the causal mask goes by whole blocks of {} keys: the block on the diagonal is seen to its "
+        "end",
+        partial(_in_blocks, _to_the_end),
+        topic=topics.CAUSAL,
+        fix="mask the keys of the block on the diagonal one by one",
+        shows="more keys than {}, and more than one query in a block of them",
+        variant_of=("causal_missing",),
     ),
-    *(
-        _causal(
-            f"zeros_in_causal_blocks_of_{size}",
-            f"hidden keys in the block of {size} on the diagonal get the score 0, and so weight",
-            _zeros_in_blocks(size),
-            fix="give hidden keys the score −inf, before the softmax",
-            shows=f"more keys than {size}",
-        )
-        for size in SIZES
+    *_of_each_size(
+        "zeros_in_causal_blocks_of_{}",
+        "hidden keys in the block of {} on the diagonal get the score 0, and so weight",
+        partial(_in_blocks, _zeros_to_the_end),
+        fix="give hidden keys the score −inf, before the softmax",
     ),
-    *(
-        _causal(
-            f"diagonal_block_of_{size}_twice",
-            f"the block of {size} keys on the diagonal counts twice",
-            _diagonal_twice(size),
-            fix="let the loop over the blocks before the diagonal end before it",
-            shows=f"more keys than {size}",
-        )
-        for size in SIZES
+    *_of_each_size(
+        "diagonal_block_of_{}_twice",
+        "the block of {} keys on the diagonal counts twice",
+        partial(_in_blocks, _diagonal_twice),
+        fix="let the loop over the blocks before the diagonal end before it",
     ),
-    *(
-        _causal(
-            f"causal_within_blocks_of_{size}",
-            f"the causal mask compares places within blocks of {size} queries and keys, not in "
-            "the sequence",
-            _within_blocks(size),
-            fix="add where the block begins to the index of the query, and of the key",
-            shows=f"more keys than {size}",
-        )
-        for size in SIZES
+    *_of_each_size(
+        "causal_within_blocks_of_{}",
+        "the causal mask compares places within blocks of {} queries and keys, not in the sequence",
+        partial(_in_blocks, _within),
+        fix="add where the block begins to the index of the query, and of the key",
     ),
-    *(
-        _causal(
-            f"causal_in_first_block_of_{size}",
-            f"the causal mask is applied to the first {size} keys only",
-            _first_block_only(size),
-            fix="apply the mask to every block of keys that ends behind the query",
-            shows=f"more keys than {size}",
-        )
-        for size in SIZES
+    *_of_each_size(
+        "causal_in_first_block_of_{}",
+        "the causal mask is applied to the first {} keys only",
+        partial(_in_blocks, _in_the_first),
+        fix="apply the mask to every block of keys that ends behind the query",
     ),
 )

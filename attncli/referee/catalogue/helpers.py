@@ -31,6 +31,7 @@ __all__ = [
     "factors_of",
     "made_again",
     "of_context",
+    "of_each_size",
     "of_embeddings",
     "of_inputs",
     "of_projections",
@@ -109,6 +110,31 @@ def tops(weights: Array) -> Array:
     """Return the largest weight of each row: divided by it, weights are exp(score − maximum)."""
     top = weights.max(axis=-1, keepdims=True)
     return np.where(top == 0, 1, top)
+
+
+def of_each_size(
+    name: str,
+    meaning: str,
+    make: Callable[[int], Apply],
+    *,
+    topic: Topic,
+    fix: str,
+    shows: str,
+    **more: Any,
+) -> tuple[Convention, ...]:
+    """Return a mistake with blocks of each usual size, which stands in its words as {}."""
+    return tuple(
+        Convention(
+            name.format(size),
+            meaning.format(size),
+            make(size),
+            topic=topic,
+            fix=fix.format(size),
+            shows=shows.format(size, size),
+            **more,
+        )
+        for size in SIZES
+    )
 
 
 def of_projections(

@@ -85,24 +85,12 @@ def _unwritten(*names: str) -> Apply:
     return apply
 
 
-def _of_other_blocks(places: Callable[[NDArray[np.intp]], NDArray[np.intp]], size: int) -> Apply:
-    """Make an `apply` that multiplies the weight of each key with the value of another place."""
-
-    def apply(recipe: Recipe) -> Recipe | None:
-        value = recipe.problem.value
-        if value is None or value.shape[2] <= size:
-            return None
-        return vary(recipe, value=value[:, :, places(np.arange(value.shape[2]))])
-
-    return apply
-
-
-def _moved(name: str, places: Callable[[int], NDArray[np.intp]]) -> Apply:
-    """Make an `apply` that takes the keys or the values of other places, of so many."""
+def _moved(name: str, places: Callable[[int], NDArray[np.intp]], *, beyond: int = 1) -> Apply:
+    """Make an `apply` that takes the keys or the values of other places, of more than so many."""
 
     def apply(recipe: Recipe) -> Recipe | None:
         array = getattr(recipe.problem, name)
-        if array is None or array.shape[2] == 1 or recipe.problem.value is None:
+        if array is None or array.shape[2] <= beyond or recipe.problem.value is None:
             return None
         moved = array[:, :, places(array.shape[2])]
         return None if np.array_equal(moved, array) else vary(recipe, **{name: moved})
@@ -209,19 +197,19 @@ INPUTS = (
             meaning=f"kernels that go over blocks of {size} keys: {what}",
             fix="move the pointers of keys and values together",
             shows=f"more than {size} keys",
-            apply=_of_other_blocks(partial(places, size), size),
+            apply=_moved("value", partial(places, size), beyond=size),
         )
         for size in SIZES
         for name, what, places in (
             (
                 "of_first_block_of",
                 "the weights of each block meet the values of the first",
-                lambda size, at: at % size,
+                lambda size, n: np.arange(n) % size,
             ),
             (
                 "late_by_a_block_of",
                 "the weights of each block meet the values of the one before",
-                lambda size, at: np.where(at < size, at, at - size),
+                lambda size, n: np.arange(n) - size * (np.arange(n) >= size),
             ),
         )
     ),
