@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FILES = sorted((ROOT / "attncli").rglob("*.py"))
 
+DEPENDENCIES = {"numpy", "typer", "rich", "matplotlib", "yaml", "threadpoolctl", "orjson"}
 # Who may import it; parts and packages that are not named here may be imported by anybody.
 IMPORTED_BY = {
     "cli": {"__main__"},
@@ -35,6 +36,7 @@ IMPORTED_BY = {
     "matplotlib": {"view"},
     "yaml": {"loading"},
     "threadpoolctl": {"engine"},
+    "orjson": {"loading", "save"},
 }
 # What a part must do without, itself and through whatever it imports.
 NEVER = {
@@ -51,7 +53,7 @@ NEVER = {
     "view": {"typer", "loading", "save", "gather"},
 }
 # Imported inside functions only, so that what does not need them starts without.
-LAZY = {"yaml", "threadpoolctl", "safetensors"}
+LAZY = {"yaml", "threadpoolctl", "safetensors", "orjson"}
 
 
 class Import(NamedTuple):
@@ -107,8 +109,7 @@ def known_by(part: str) -> set[str]:
 
 def test_the_table_names_what_there_is() -> None:
     named = set(IMPORTED_BY).union(NEVER, *IMPORTED_BY.values(), *NEVER.values())
-    outside = {"numpy", "typer", "rich", "matplotlib", "yaml", "threadpoolctl", "pathlib"}
-    assert named - PARTS <= outside | {"tempfile"}
+    assert named - PARTS <= DEPENDENCIES | {"pathlib", "tempfile"}
 
 
 @pytest.mark.parametrize("name", IMPORTED_BY)
@@ -167,9 +168,8 @@ def test_matplotlib_is_where_files_are_drawn_alone() -> None:
 
 
 def test_what_is_not_ours_is_what_the_project_depends_on() -> None:
-    dependencies = {"numpy", "typer", "rich", "matplotlib", "yaml", "threadpoolctl"}
     outside = {one.part for found in map(imported, FILES) for one in found} - PARTS
-    assert outside - set(sys.stdlib_module_names) <= dependencies
+    assert outside - set(sys.stdlib_module_names) <= DEPENDENCIES
 
 
 def handed_out(path: Path) -> set[str]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from attncli.errors import AttnWarning, InputError
 from attncli.loading import LoadedArray, read
+from attncli.loading.quick import _BLOCK
 
 
 def table(text, name="standard input"):
@@ -263,6 +264,60 @@ def test_what_csv_writes_is_read_bit_for_bit(data):
     if labelled:
         assert found.row_labels == tuple(f"q {number}" for number in range(len(matrix)))
         assert found.column_labels == tuple(f"k {word}" for word in header)
+
+
+PLAIN = ["0.25", "-1.5e-7", "3", "-17.000000000000000001", "1E+5", "123456789012345678901"]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "cell",
+    "-0| 2|-0.0|9007199254740993|+1|.5|1.|007|inf|-nan|4.9e-324|1e-400|2.2250738585072011e-308|0."
+    f"{'1234567890' * 90}".split("|"),
+)
+def test_long_tables_are_read_as_short_ones(separator, newline, cell):
+    """The oracle is float(), in a table too long for the patient reader alone."""
+    rows = [PLAIN] * 3000
+    rows[1700] = [*PLAIN[:5], cell]
+    found = table(newline.join(map(separator.join, rows)) + newline).values
+    assert found.shape == (3000, 6)
+    expected = np.array([[float(one) for one in row] for row in rows])
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+
+
+@pytest.mark.parametrize(
+    ("row", "place"),
+    [
+        ("1,2,3,4,5", "line 1701, column 6: expected 6 cells, as in the first row; found 5"),
+        ("1,2,3,4,5,6,7", "line 1701, column 7: expected 6 cells, as in the first row; found 7"),
+        ("1,2,3],[4,5,6", "line 1701, column 3: expected a number; found '3]'"),
+        ("1,2,true,4,5,6", "line 1701, column 3: expected a number; found 'true'"),
+        ("1,2,null,4,5,6", "line 1701, column 3: expected a number; found 'null'"),
+        ("1,2,,4,5,6", "line 1701, column 3: expected a number; found an empty cell"),
+        ("1,2,3 4,4,5,6", "line 1701, column 3: expected a number; found '3 4'"),
+        ("1,2,1e400,4,5,6", "line 1701, column 3: '1e400' is beyond the range of float64"),
+    ],
+)
+def test_mistakes_in_long_tables_have_a_place(row, place):
+    rows = [",".join(PLAIN)] * 3000
+    rows[1700] = row
+    with pytest.raises(InputError, match=re.escape(place)):
+        table("\n".join(rows))
+
+
+def test_a_table_whose_width_changes_between_two_blocks_is_refused():
+    row = ",".join(PLAIN)
+    rows = [row] * (_BLOCK // (len(row) + 1) + 1)
+    with pytest.raises(InputError, match=f"line {len(rows) + 1}, column 6: expected 6 cells"):
+        table("\n".join([*rows, *["1,2,3,4,5"] * 9]))
+
+
+def test_blank_lines_in_a_long_table_are_passed_over():
+    rows = [",".join(PLAIN)] * 3000
+    rows[1700] = ""
+    assert table("\n".join(rows)).values.shape == (2999, 6)
 
 
 def test_a_header_does_not_change_the_numbers(tmp_path):

@@ -107,6 +107,41 @@ def test_json_null_is_minus_infinity_and_its_words_are_numbers(document):
     np.testing.assert_array_equal(found, [-np.inf, -np.inf, np.inf, np.nan, 1])
 
 
+LONG = [[0.25, -1.5e-7, 3, -(2**70), 1e300]] * 4000
+
+
+def test_long_documents_are_read_as_short_ones(document):
+    text = json.dumps(
+        {"q": LONG, "mask": [[True, False]], "scale": 0.5, "tokens": ["a", "é\ud83d"]}
+    )
+    found = document(text.replace("[0.25", "[null", 1), ".json").entries
+    np.testing.assert_array_equal(found["q"].values, [[-np.inf, *LONG[0][1:]], *LONG[1:]])
+    assert (plain(found["mask"]), found["scale"]) == ([[True, False]], 0.5)
+    (alone,) = document(json.dumps({"q": LONG}), ".json").entries.values()
+    np.testing.assert_array_equal(alone.values, LONG)
+
+
+@pytest.mark.parametrize(
+    ("begin", "what"),
+    [
+        ('{"scale": 1, "scale": 2, "q": ', "scale"),
+        ('{"scale": 1e400, "q": ', "1e400"),
+        ('{"scale": 01, "q": ', "this is not JSON"),
+    ],
+)
+def test_mistakes_in_long_documents_are_refused_as_in_short_ones(document, begin, what):
+    for rows in (LONG[:1], LONG):
+        with pytest.raises(InputError, match=what):
+            document(f"{begin}{json.dumps(rows)}}}", ".json")
+
+
+@pytest.mark.parametrize(("word", "value"), [("NaN", np.nan), ("-Infinity", -np.inf)])
+def test_words_of_pythons_are_numbers_in_long_documents_too(document, word, value):
+    for rows in (LONG, LONG * 30):
+        found = document(json.dumps([*rows, [0.5] * 5]).replace("0.5", word, 1), ".json").values
+        np.testing.assert_array_equal(found[-1], [value, 0.5, 0.5, 0.5, 0.5])
+
+
 @pytest.mark.parametrize("name", ["tokens", "query_labels", "key_labels"])
 def test_labels_are_words_as_they_stand(document, name):
     found = document(f"{name}: [the, 2, yes, null, true, 1e400, '007']", ".yaml")

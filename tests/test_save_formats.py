@@ -198,6 +198,40 @@ def test_float32s_are_as_short_as_numpy_finds_them():
                 assert float(text) == short
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_of_a_large_matrix_are_as_short_and_as_exact(dtype):
+    width = np.dtype(dtype).itemsize
+    bits = np.random.default_rng(3).integers(0, 2 ** (8 * width), 5000, f"u{width}")
+    special = [0.0, -0.0, 1e-5, 1e-7, 3e4, -np.inf]
+    large = np.append(bits.view(dtype), np.array(special, dtype))
+    large = large[np.isfinite(large) | (large == -np.inf)].reshape(1, -1).repeat(2, axis=0)
+    lines = [line.split("; ") for line in number_lines(large, "; ")]
+    same_bits([[float(text) for text in texts] for texts in lines], large)
+    small = [texts for at in range(0, large.shape[1], 100) for texts in large[:1, at : at + 100]]
+    for text, short in zip(lines[0], (t for row in small for t in number_texts(row)), strict=True):
+        assert Decimal(text).is_infinite() or digits_of(text) == digits_of(short)
+
+
+def digits_of(text):
+    return Decimal(text).normalize().as_tuple()
+
+
+@pytest.mark.parametrize("name", ["csv", "yaml"])
+def test_a_large_matrix_may_hold_every_infinity_and_nan(name):
+    large = np.full((70, 70), 1e-7)
+    large[3, :4], large[40, 0] = (np.inf, -np.inf, np.nan, 1e300), -np.inf
+    text = encoded(Results({"scores": large}), name).decode()
+    found = cells(text, ",") if name == "csv" else yaml.safe_load(text)["scores"]
+    np.testing.assert_array_equal(np.array(found, np.float64), large)
+
+
+def test_a_large_matrix_of_masked_scores_is_json():
+    large = np.tril(np.full((70, 70), 1e-7)) + np.triu(np.full((70, 70), -np.inf), 1)
+    found = json.loads(encoded(Results({"scores": large}), "json"), parse_constant=pytest.fail)
+    assert found["scores"][0] == [1e-7, *[None] * 69]
+    assert found["scores"][69] == [1e-7] * 70
+
+
 def test_a_float32_that_rounds_twice_on_the_way_through_float64_survives():
     # 7.038531e-26 lies a hair beside the middle of two float32; as float64 it is the middle.
     number = np.frombuffer(struct.pack("<I", 0x15AE43FD), np.float32)

@@ -13,7 +13,16 @@ from process import environment
 if TYPE_CHECKING:
     from pathlib import Path
 
-HEAVY = {"numpy", "rich", "matplotlib", "yaml", "safetensors", "pydantic", "threadpoolctl"}
+HEAVY = {
+    "numpy",
+    "rich",
+    "matplotlib",
+    "yaml",
+    "safetensors",
+    "pydantic",
+    "threadpoolctl",
+    "orjson",
+}
 # The program ends by os._exit, so what it imported is told just before.
 SCRIPT = """
 import os, sys

@@ -19,6 +19,7 @@ from attncli.loading.cells import read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import Headings, find_headings, is_meant_as_numbers
 from attncli.loading.number import is_numeric, is_truth
+from attncli.loading.quick import quick_table
 from attncli.loading.separator import column_of_pairs, find_separator
 from attncli.text import counted, quoted
 from attncli.warning import warn
@@ -229,9 +230,12 @@ def _has_lone_returns(data: bytes) -> bool:
 
 
 def _plain(data: bytes, delimiter: str) -> npt.NDArray[np.float64] | None:
-    """Read a table of nothing but numbers with NumPy's reader; None where it is not one."""
+    """Read a table of nothing but numbers at once; None where it is not one."""
     if not data.isascii() or not data or data.isspace():
         return None
+    quick = quick_table(data, delimiter)
+    if quick is not None:
+        return quick
     try:
         # A stream, not the path: by the path, NumPy would unpack archives and open URLs.
         values = np.loadtxt(io.BytesIO(data), delimiter=delimiter, comments=None, ndmin=2)
@@ -364,7 +368,7 @@ def _count_alike(columns: list[str], rows: list[str]) -> bool:
 
 
 def _skim(table: _Table, body: _Body, heading: int, width: int) -> Iterator[Row]:
-    """Take blocks of nothing but numbers at NumPy's pace; return the rows that remain.
+    """Take blocks of nothing but numbers as fast as they can be read; return the rows that remain.
 
     So a mistake at the end of a long file is found soon.
     """

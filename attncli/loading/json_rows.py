@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.loading.pack import Unpackable, pack
+from attncli.loading.quick import quick_json
 from attncli.loading.tree import MAX_DEPTH, Document, Event, at_most, build
 
 if TYPE_CHECKING:
@@ -146,7 +147,9 @@ def _part(document: Document, start: int, end: int) -> npt.NDArray[Any] | None:
     """Return a run of rows as an array; None where they are not one."""
     text = f"[{document.text[start:end]}]"
     try:
-        part = pack(json.loads(text))
+        # Not JSON, or NaN or 1e400, which Python's reader tells apart.
+        nested = quick_json(text)
+        part = pack(json.loads(text) if nested is None else nested)
         if isinstance(part, np.ndarray) and np.isinf(part).any():
             json.loads(text, parse_float=in_range)
     except json.JSONDecodeError as error:

@@ -12,6 +12,7 @@ from attncli.errors import InputError
 from attncli.loading.contents import Contents, LoadedArray, LoadedMapping
 from attncli.loading.json_rows import events, in_range, nearly_json, read_rows, some_events
 from attncli.loading.pack import Unpackable, contents
+from attncli.loading.quick import quick_json
 from attncli.loading.shapes import check_shape
 from attncli.loading.tree import (
     MAX_DEPTH,
@@ -96,8 +97,13 @@ def bounded_json(document: Document) -> Any:
     # The quick count first: without its words, a long document is another one.
     _check_keys(document, document.text.count('":'))
     bare = _STRING.sub("", document.text)
-    _check_keys(document, bare.count(":"))
+    keys = bare.count(":")
+    _check_keys(document, keys)
     _check_depth(document, bare)
+    root = quick_json(document.text)
+    # Fewer keys than there are colons: one stands twice, or a mapping is in another one.
+    if keys == (len(root) if isinstance(root, dict) else 0) and isinstance(root, list | dict):
+        return root
     try:
         root = json.loads(document.text, object_pairs_hook=_without_twins)
     except json.JSONDecodeError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from attncli.save.results import Results
 
 __all__ = ["write_json", "write_yaml"]
+
+
+# What stands before an exponent without a point, which is one digit.
+_WHOLE = re.compile(r"[ -]\d(?=e)")
 
 
 class _Notation(NamedTuple):
@@ -142,8 +147,7 @@ def _json_numbers(line: str) -> str:
 def _yaml_numbers(line: str) -> str:
     if "e" in line:
         # YAML 1.1 takes 1e-05 for a word: its floats have a point.
-        texts = line.split(", ")
-        line = ", ".join(text if "." in text else text.replace("e", ".0e") for text in texts)
+        line = _WHOLE.sub(r"\g<0>.0", f" {line}")[1:]
     return line.replace("inf", ".inf").replace("nan", ".nan")
 
 

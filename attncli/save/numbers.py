@@ -17,6 +17,8 @@ Array = npt.NDArray[Any]
 
 # Numbers that are looked at together.
 _BLOCK = 2**15
+# Fewer are written sooner than what writes more of them is imported.
+_MANY = 2**12
 # So many digits every short decimal keeps on its way through the dtype, and so many are enough
 # for every number.
 _DIGITS = {np.dtype(np.float16): (3, 5), np.dtype(np.float32): (6, 9)}
@@ -42,7 +44,7 @@ def number_lines(matrix: Array, separator: str) -> Iterator[str]:
     ------
     str
         A line for each row, without its end: decimal numbers as Python writes them, ``inf``,
-        ``-inf`` or ``nan``.
+        ``-inf`` or ``nan``. In a large matrix an exponent has no zero before it, as in ``1e-5``.
 
     References
     ----------
@@ -56,12 +58,30 @@ def number_lines(matrix: Array, separator: str) -> Iterator[str]:
     >>> list(number_lines(np.array([[0.1, 1e-5, -np.inf]], np.float32), ","))
     ['0.1,1e-05,-inf']
     """
-    # Nothing else in Python writes a list of numbers as quickly.
-    encode = JSONEncoder(separators=(separator, ":"), check_circular=False).encode
+    write = _many_lines if matrix.size >= _MANY else _few_lines
     step = max(1, _BLOCK // matrix.shape[1])
     for start in range(0, len(matrix), step):
-        for row in _decimals(matrix[start : start + step]).tolist():
-            yield encode(row)[1:-1].replace("Infinity", "inf").replace("NaN", "nan")
+        yield from write(_decimals(matrix[start : start + step]), separator)
+
+
+def _few_lines(rows: npt.NDArray[np.float64], separator: str) -> Iterator[str]:
+    # Nothing else in Python itself writes a list of numbers as quickly.
+    encode = JSONEncoder(separators=(separator, ":"), check_circular=False).encode
+    for row in rows.tolist():
+        yield encode(row)[1:-1].replace("Infinity", "inf").replace("NaN", "nan")
+
+
+def _many_lines(rows: npt.NDArray[np.float64], separator: str) -> Iterator[str]:
+    import orjson  # noqa: PLC0415 - most matrices are small
+
+    finite = np.isfinite(rows)
+    # It has one word, null, for all that is not finite.
+    if not np.all(finite | (rows == -np.inf)):
+        yield from _few_lines(rows, separator)
+        return
+    whole = orjson.dumps(np.ascontiguousarray(rows), option=orjson.OPT_SERIALIZE_NUMPY)
+    for line in whole.decode("ascii")[2:-2].replace("null", "-inf").split("],["):
+        yield line if separator == "," else line.replace(",", separator)
 
 
 def _decimals(numbers: Array) -> npt.NDArray[np.float64]:
