@@ -52,6 +52,23 @@ def test_a_wrong_file_is_exit_code_1_and_named(judged: Path) -> None:
     assert all(line == line.rstrip() for line in lines)
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".json", ".yaml"])
+def test_zeros_at_the_end_of_printed_numbers_say_how_they_were_printed(
+    tutorial: Path, suffix: str
+) -> None:
+    # Of q = 0 all keys have the same weight, and the context is the mean of the values.
+    texts = ["[[0.0, 0.0]]", "[[1, 0], [0, 1], [1, 1]]", "[[1, 5.5], [2, 6], [3, 6.1]]"]
+    for name, text in zip("qkv", texts, strict=True):
+        Path(f"{name}.json").write_text(text, encoding="utf-8")
+    files = ["q.json", "k.json", "v.json"]
+    brackets = suffix in (".json", ".yaml")
+    for right, passes in [("2.00", True), ("2.02", False), ("2.0", False)]:
+        line = {".tsv": "\t"}.get(suffix, ",").join([right, "5.87"])
+        Path(f"o{suffix}").write_text(f"[[{line}]]" if brackets else line, encoding="utf-8")
+        ran = run("check", *files, "--expect", f"o{suffix}", "--no-diagnose")
+        assert ran.code == (0 if passes else 1), ran.text
+
+
 @pytest.mark.parametrize("axes", [(), (1,), (1, 1)])
 def test_an_lse_of_one_column_is_that_of_one_head(folder: Path, axes: tuple[int, ...]) -> None:
     arrays = np.random.default_rng(0).normal(size=(3, *axes, 5, 4)).astype("f4")

@@ -135,6 +135,29 @@ def test_numbers_printed_with_few_digits_pass(digits, passes):
     assert not check(wrong.round(digits), pose(q, k, v)).passed
 
 
+@pytest.mark.parametrize(("form", "unit"), [("%.1f", 0.1), ("%.2f", 0.01), ("%.1e", 0.1)])
+def test_few_numbers_of_few_digits_are_judged_by_what_their_text_says(form, unit):
+    # softmax(1, 0) is (0.7311, 0.2689); the context 2.0003 and 0.5378.
+    problem = pose([[1.0]], [[1.0], [0.0]], [[2.736, 0.7356], [0.0, 0.0]], scale=1.0)
+    right = plain(problem.query, problem.key, problem.value, scale=1)[0, 0]
+
+    def passes(array, printed):
+        found = [[float(form % number) for number in array[0]]]
+        return check(found, problem, printed=printed, diagnose=False).passed
+
+    assert not passes(right, None), "two numbers do not show that they were rounded"
+    assert passes(right, {"context": form})
+    wrong = right + np.array([0.0, unit if "e" in form else 2 * unit])
+    assert not passes(wrong, {"context": form})
+
+
+def test_a_form_that_the_numbers_do_not_have_does_not_count():
+    problem = pose([[1.0]], [[1.0], [0.0]], [[2.0], [0.0]], scale=1.0)
+    assert not check([[1.4651]], problem, printed={"context": "%.1f"}, diagnose=False).passed
+    with pytest.raises(UsageError, match=r"printed: expected %.2f or %.2e for context; found '2'"):
+        check([[1.46]], problem, printed={"context": "2"})
+
+
 def test_few_decimals_that_are_exact_are_not_taken_for_rounded():
     # The right weights are 0.51 and 0.49; 0.5 is not one of them printed short.
     report = ask(([[0.04, 0.0]], [[1.0, 0.0], [0.0, 1.0]]), {"weights": [[0.5, 0.5]]}, "float64")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from typer import Option
@@ -113,7 +113,7 @@ def check(
     """
     from attncli.dtypes import BFLOAT16
     from attncli.gather import advise_on_dtype
-    from attncli.loading import split_member
+    from attncli.loading import read_array, split_member
     from attncli.referee import check as judged
     from attncli.save.files import refuse_inputs, refuse_unwritable
 
@@ -126,12 +126,14 @@ def check(
             judged_files = [split_member(file)[0] for file in files.values()]
             refuse_inputs([judging.diff], [*question.inputs, *judged_files])
             refuse_unwritable([judging.diff])
-        expected = {name: _read(name, file, options.dtype) for name, file in files.items()}
-        read = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
-        advise_on_dtype(options.dtype, bfloat16=read)
+        read = {n: read_array(f, dtype=options.dtype, entry=n) for n, f in files.items()}
+        expected = {name: each.values for name, each in read.items()}
+        bfloat16 = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
+        advise_on_dtype(options.dtype, bfloat16=bfloat16)
         report = judged(
             expected,
             question.problem,
+            printed={name: each.printed for name, each in read.items() if each.printed},
             rtol=judging.rtol,
             atol=judging.atol,
             average_heads=average.average_heads,
@@ -172,12 +174,6 @@ def _named(word: str) -> tuple[str, str]:
             hint=did_you_mean(name, OUTPUTS) or f"for a file of that name write ./{word}",
         )
     return "context", word
-
-
-def _read(name: str, file: str, dtype: str | None) -> Any:
-    from attncli.loading import read_array
-
-    return read_array(file, dtype=dtype, entry=name).values
 
 
 def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:

@@ -25,12 +25,16 @@ class LoadedArray:
         How errors name it: ``q.csv``, ``dump.npz#q``, ``standard input``.
     row_labels, column_labels : tuple of str or None
         The label column and the header row of a CSV or TSV that has them.
+    printed : str or None
+        ``%.2f`` or ``%.2e``, where the text of this array alone shows that all its numbers were
+        printed so.
     """
 
     values: npt.NDArray[Any]
     name: str
     row_labels: tuple[str, ...] | None = None
     column_labels: tuple[str, ...] | None = None
+    printed: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ import io
 import itertools
 import re
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +19,7 @@ from attncli.loading.cells import read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import Headings, find_headings, is_meant_as_numbers
 from attncli.loading.number import is_numeric, is_truth
+from attncli.loading.printed import printed_alike
 from attncli.loading.quick import quick_table
 from attncli.loading.separator import column_of_pairs, find_separator
 from attncli.text import counted, quoted
@@ -93,7 +94,9 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
         _refuse_numbers_as_names(table, found, *head)
     if not headings.row:
         _advise_on_header(source.name, first[1], found, labelled=headings.column)
-    return _without_index(found) if headings.row and not headings.column else found
+    if headings.row and not headings.column:
+        found = _without_index(found)
+    return replace(found, printed=printed_alike(data[:_BLOCK].decode("ascii", "replace")))
 
 
 def _refuse_decimal_commas(table: _Table, rows: list[Row]) -> None:

@@ -12,6 +12,7 @@ from attncli.errors import InputError
 from attncli.loading.contents import Contents, LoadedArray, LoadedMapping
 from attncli.loading.json_rows import events, in_range, nearly_json, read_rows, some_events
 from attncli.loading.pack import Unpackable, contents
+from attncli.loading.printed import printed_alike
 from attncli.loading.quick import quick_json
 from attncli.loading.shapes import check_shape
 from attncli.loading.tree import (
@@ -69,7 +70,7 @@ def _contents(document: Document) -> Contents:
     rows = read_rows(document)
     if rows is not None:
         check_shape(rows.shape, document.source.name)
-        return LoadedArray(rows, document.source.name)
+        return LoadedArray(rows, document.source.name, printed=printed_alike(document.text))
     _check_counts(document)
     root = bounded_json(document)
     try:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from attncli.errors import InputError
 from attncli.loading.contents import Contents, LoadedArray, LoadedMapping, Unread
+from attncli.loading.printed import printed_alike
 from attncli.loading.shapes import check_shape
 from attncli.names import LABELS, SUMMARIES
 from attncli.text import printable
@@ -86,7 +87,7 @@ def contents(document: Document, root: list[Any] | dict[str, Any]) -> Contents:
     packed = _packed(root, source.name)
     if isinstance(packed, list):
         raise InputError(f"{source.name}: expected numbers; found a list of words")
-    return LoadedArray(packed, source.name)
+    return LoadedArray(packed, source.name, printed=printed_alike(document.text))
 
 
 def _entry(document: Document, name: str, value: object) -> object:

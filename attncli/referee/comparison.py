@@ -48,16 +48,16 @@ class File:
     digits: Digits
 
     @classmethod
-    def of(cls, name: str, given: object, *, single: bool) -> File:
+    def of(cls, name: str, given: object, *, single: bool, printed: str | None = None) -> File:
         """Look at a file; ``single``: the inputs may well be of float32."""
         array = arguments.real_array(name, given)
         values = widen(array, np.float64)
         precision = own_precision(array, values)
-        if precision.name == "float32":
+        if precision.name == "float32" and printed is None:
             return cls(values, precision, rounded_digits(values))
-        if precision.name != "float64":
+        if array.dtype != np.float64:
             return cls(values, precision, Digits())
-        digits = printed_digits(values)
+        digits = printed_digits(values, printed)
         # So few digits do not show the format of the computation; the inputs do.
         few = digits.significant <= _FEW_DIGITS
         return cls(values, PRECISIONS["float32"] if few and single else precision, digits)

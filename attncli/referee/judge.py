@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -48,12 +49,14 @@ Array = npt.NDArray[Any]
 # Bytes of a number of float32.
 _SINGLE = 4
 _DIGITS_OF_SINGLE = 9
+_FORM = re.compile(r"%\.\d{1,2}[ef]")
 
 
 def check(
     expected: Mapping[str, npt.ArrayLike] | npt.ArrayLike,
     problem: Problem,
     *,
+    printed: Mapping[str, str] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     average_heads: bool = False,
@@ -76,6 +79,9 @@ def check(
         in the shapes of `attncli.Attention`. A single array is the context.
     problem : Problem
         From `attncli.pose`.
+    printed : mapping of str to str, optional
+        How numbers were printed before they were read, by output: ``%.2f`` or ``%.2e``. Of
+        others, the numbers tell, which few of few digits cannot.
     rtol, atol : float, optional
         An element passes within atol + rtol · |answer|; where either is given the
         other is 0 unless given.
@@ -123,7 +129,7 @@ def check(
         )
     read = problem.read()
     exact = _in_float64(read, projected)
-    files = _files(_named(expected, exact), read)
+    files = _files(_named(expected, exact), read, _forms(printed or {}))
     if average_heads:
         _refuse_average(exact, files)
     judged = _Judged.of(exact, files, _given(rtol, atol), averaged=average_heads, threads=threads)
@@ -262,12 +268,24 @@ def _in_float64(problem: Problem, projected: Projected | None) -> Problem:
     return exact if projected is None else replace(exact, made_from=projected)
 
 
-def _files(named: Mapping[str, npt.ArrayLike], problem: Problem) -> dict[str, File]:
+def _forms(printed: Mapping[str, str]) -> Mapping[str, str]:
+    """Refuse what does not say how numbers were printed."""
+    for name, form in printed.items():
+        if not isinstance(form, str) or not _FORM.fullmatch(form):
+            raise UsageError(f"printed: expected %.2f or %.2e for {name}; found {form!r}")
+    return printed
+
+
+def _files(
+    named: Mapping[str, npt.ArrayLike], problem: Problem, printed: Mapping[str, str]
+) -> dict[str, File]:
     """Return the files, each in the format that its numbers and the inputs show."""
     inputs = [a for a in (problem.query, problem.key, problem.value) if a is not None]
     single = problem.dtype.itemsize <= _SINGLE or all(map(_may_be_single, inputs))
     return {
-        name: File.of(name, _in_one_axis(name, given, problem), single=single).as_narrow_as(inputs)
+        name: File.of(
+            name, _in_one_axis(name, given, problem), single=single, printed=printed.get(name)
+        ).as_narrow_as(inputs)
         for name, given in named.items()
     }
 

@@ -190,11 +190,17 @@ class Digits:
     significant: int = 17
 
 
-def printed_digits(values: npt.NDArray[np.float64]) -> Digits:
+def printed_digits(values: npt.NDArray[np.float64], form: str | None = None) -> Digits:
     """Return what the numbers lost when they were printed with few digits.
 
     With so many decimals (``%.4f``), or so many significant digits (``%g``, ``%e``):
     what more of the numbers have in full.
+
+    Parameters
+    ----------
+    values : ndarray of float64
+    form : str, optional
+        ``%.4f`` or ``%.4e``, if it is known; it counts if the numbers are such.
 
     Examples
     --------
@@ -207,15 +213,20 @@ def printed_digits(values: npt.NDArray[np.float64]) -> Digits:
     """
     flat = values.reshape(-1)
     some = flat[:: max(1, flat.size // _SAMPLE)]
-    parts = list(_decimal_parts(some[np.isfinite(some)]))
+    some = some[np.isfinite(some)]
+    parts = list(_decimal_parts(some))
     decimals, all_decimals = _longest([places for places, _ in parts])
     significant, all_significant = _longest([count for _, count in parts])
     if significant > _MOST_SIGNIFICANT:
         return Digits()
+    if form is not None and all(float(form % number) == number for number in some.tolist()):
+        half = float(f"5e-{int(form[2:-1]) + 1}")
+        absolute, relative = (half, 0.0) if form.endswith("f") else (0.0, half)
+        return Digits(absolute, relative, significant)
     relative = float(f"5e-{significant}") if significant >= _LEAST else 0.0
     if all_significant > all_decimals and relative:
         return Digits(relative=relative, significant=significant)
-    telling = sum((number * 8) % 1 != 0 for number in some.tolist() if math.isfinite(number))
+    telling = sum((number * 8) % 1 != 0 for number in some.tolist())
     if decimals < _LEAST and telling < _ENOUGH.get(decimals, math.inf):
         return Digits(significant=significant)
     # Numbers below 1 that are all of one decade fit both.
