@@ -47,7 +47,7 @@ def test_a_heatmap_of_8192_tokens_takes_less_than_300_mb(files, tmp_path):
     assert measured(*words, most_seconds=60, most_megabytes=300).code == 0
 
 
-def told(patience, *words, command="compute"):
+def told(patience, *words, command="compute", code=0):
     """Return the results of a run, and what it showed on a terminal as stderr."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
@@ -61,7 +61,7 @@ def told(patience, *words, command="compute"):
         shown = drained(ours).decode()
         os.close(ours)
         results = process.stdout.read().decode()
-    assert process.returncode == 0
+    assert process.returncode == code
     return results, shown
 
 
@@ -70,6 +70,18 @@ def test_a_terminal_shows_how_far_the_work_is_and_how_long_it_takes(files):
     assert re.search(r"computing.*%.*[-\d]:[-\d]{2}:[-\d]{2}", shown)
     assert results.startswith("weights")
     assert "computing" not in results
+
+
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+def test_a_terminal_shows_that_a_mistake_is_looked_for(files, tmp_path, quiet):
+    noise = np.random.default_rng(1).standard_normal((300, 8)).astype(np.float32)
+    np.save(tmp_path / "noise.npy", noise)
+    words = *files(300), "--expect", str(tmp_path / "noise.npy"), "--time-limit", "2", *quiet
+    results, shown = told(0, *words, command="check", code=1)
+    looked = re.search(r"a mistake is looked for, for 2 s at most \x1b.*0:00:0", shown)
+    assert bool(looked) is not bool(quiet)
+    assert results.startswith("context: MISMATCH")
+    assert "looked for" not in results
 
 
 @pytest.mark.parametrize("heads", [[], ["--heads", "2"], ["--heads", "2", "--average-heads"]])

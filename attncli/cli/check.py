@@ -19,6 +19,7 @@ from attncli.cli.options import (
     ProblemOptions,
     RunOptions,
 )
+from attncli.cli.progress import waiting
 from attncli.cli.question import ask
 from attncli.cli.terminal import advice, console, note, print_document, say, shows_unicode
 from attncli.errors import ShapeError, UsageError
@@ -130,17 +131,18 @@ def check(
         expected = {name: each.values for name, each in read.items()}
         bfloat16 = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
         advise_on_dtype(options.dtype, bfloat16=bfloat16)
-        report = judged(
-            expected,
-            question.problem,
-            printed={name: each.printed for name, each in read.items() if each.printed},
-            rtol=judging.rtol,
-            atol=judging.atol,
-            average_heads=average.average_heads,
-            diagnose=judging.diagnose,
-            time_limit=judging.time_limit,
-            threads=run.threads,
-        )
+        with waiting(_waited_for(judging), quiet=run.quiet):
+            report = judged(
+                expected,
+                question.problem,
+                printed={name: each.printed for name, each in read.items() if each.printed},
+                rtol=judging.rtol,
+                atol=judging.atol,
+                average_heads=average.average_heads,
+                diagnose=judging.diagnose,
+                time_limit=judging.time_limit,
+                threads=run.threads,
+            )
     _tell(report, judging, run)
     if judging.diff is not None:
         asked = as_metadata(options, {"expect": judging.expect}, average)
@@ -174,6 +176,12 @@ def _named(word: str) -> tuple[str, str]:
             hint=did_you_mean(name, OUTPUTS) or f"for a file of that name write ./{word}",
         )
     return "context", word
+
+
+def _waited_for(judging: CheckOptions) -> str:
+    if not judging.diagnose:
+        return "comparing"
+    return f"comparing; a mistake is looked for, for {judging.time_limit:g} s at most"
 
 
 def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:
