@@ -133,6 +133,24 @@ def test_known_numbers_keep_their_names():
     assert told(scores, v, q, k, rope="half")[0].name == "rope_base_500000"
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("keys", "scale", "found"),
+    [
+        (3, 0.3, {"another_scale"}),
+        (3, 0.85, {"another_scale"}),
+        (3, 7**-0.5, {"another_scale"}),
+        # So many digits can be chosen to make two numbers agree, and of two keys any one number.
+        (3, 0.8512347, set()),
+        (2, 0.3, set()),
+    ],
+)
+def test_of_few_numbers_a_number_of_few_digits_is_told(dtype, keys, scale, found):
+    q, k, v = draw(3, (1, 5), (keys, 5), (keys, 2), dtype=dtype)
+    context = softmax(scale * (q.astype("f8") @ k.T)) @ v
+    assert named(ask((q, k, v), context.astype(dtype))) == found
+
+
 def test_noise_is_no_number():
     q, k, v = draw(0, *[SHAPE] * 3)
     options = {"softcap": 1.5, "rope": "half", "alibi_slopes": SLOPES, "bias": BIAS}

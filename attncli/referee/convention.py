@@ -53,6 +53,9 @@ class Convention:
         It makes query, key and value again from what they were made of.
     variant_of : tuple of str
         The names of conventions beside which this one says nothing more.
+    choice : float or None
+        Of one with a fitted number: how much was free to choose, in bits. Numbers of few digits
+        leave less than a number of any size does.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Convention:
     reshapes: bool = False
     projects: bool = False
     variant_of: tuple[str, ...] = ()
+    choice: float | None = None
 
 
 def moved(recipe: Recipe, step: str, *, before: str | None) -> Recipe:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attncli.referee.recipe import Outputs, Recipe
     from attncli.referee.report import Tolerance
 
-__all__ = ["Fit", "agrees", "fit", "leaves_less", "may_explain"]
+__all__ = ["Fit", "agrees", "fit", "leaves_less", "may_explain", "most_bits"]
 
 Array = npt.NDArray[Any]
 
@@ -103,6 +103,21 @@ def agrees(question: Question, case: Case, recipe: Recipe) -> bool:
     """Return whether the files of a case are what a recipe makes."""
     attempt = _Attempt(question, case, recipe)
     return attempt.near and attempt.tolerated
+
+
+def most_bits(case: Case) -> float:
+    """Return the evidence that the files of a case can hold, however many numbers they have.
+
+    Contexts of a query lie in as many dimensions as it sees keys, less one, and its weights do.
+    """
+    recipe = case.recipe
+    rows = np.broadcast_to(recipe.seen, recipe.problem.shape).sum(axis=-1)
+    free = float(np.maximum(rows - 1, 0).sum())
+    sizes = {
+        name: min(free, file.size) if name in ("weights", "context") else file.size
+        for name, file in case.files.items()
+    }
+    return _MOST_BITS_AN_ELEMENT * max(sizes.values())
 
 
 def may_explain(question: Question, case: Case, recipe: Recipe) -> bool:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.case import Case, Cases, Question
 from attncli.referee.convention import Convention, Need
-from attncli.referee.fit import Fit, agrees, fit, leaves_less, may_explain
+from attncli.referee.fit import Fit, agrees, fit, leaves_less, may_explain, most_bits
 from attncli.referee.options import together
 from attncli.referee.registry import CONVENTIONS, FITTED, SHOWN
 from attncli.referee.report import Cause
@@ -34,6 +34,8 @@ _BITS_FOR_ONE = 18.0
 _BITS_FOR_TWO = 24.0
 # A fitted scale agrees with a few numbers whatever they are.
 _BITS_FOR_FITTED = 100.0
+# Beside the bits that say the number itself, which may be one of eight quantities.
+_BITS_FOR_A_NUMBER = 21.0
 # An explanation this many times worse than the best is not equally good.
 _EQUALLY_GOOD = 1.5
 _ROUNDING = 0.05
@@ -239,9 +241,17 @@ class Search:
                 self.complete = False
                 break
             result = self._try(group)
-            if result is not None and result.bits >= bits:
+            if result is not None and (result.bits >= bits or self._is_exact(result, group)):
                 found.append((result, group))
         return found
+
+    def _is_exact(self, result: Fit, group: Group) -> bool:
+        """Return whether few numbers agree with a fitted one that has few digits itself."""
+        choice = group[0].choice
+        if choice is None:
+            return False
+        most = sum(map(most_bits, self.cases.of(needs_of(group))))
+        return min(result.bits, most) >= _BITS_FOR_A_NUMBER + choice
 
     def _try(self, group: Group) -> Fit | None:
         cases = self.cases.of(needs_of(group))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,10 @@ _NARROWED = 75
 # this share of what it was nor of what the multiple left, other numbers do not explain the files.
 _SOON, _LEFT, _FALLEN = 14, 0.75, 0.9
 _AS_NEAR = 1.1
+# Roundings of a few steps.
+_OF_SINGLE, _OF_DOUBLE = 2.0**-22, 2.0**-50
+# 1/√n of a dimension, as near as float32 shows.
+_LEAST_ROOT, _AS_A_ROOT = 0.01, 1e-6
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -69,7 +74,10 @@ def another(quantity: Quantity, case: Case) -> Convention | None:
         return None
     best = right * found
     near = {max(0.0, float(round(best) + step)) for step in (-1, 0, 1)}
-    number = min(sorted(near), key=distance) if quantity.whole else fewest_digits(best, distance)
+    if quantity.whole:
+        number = min(sorted(near), key=distance)
+    else:
+        number = fewest_digits(best, distance, _roundings(case))
     return Convention(
         name=quantity.name,
         topic=quantity.topic,
@@ -79,10 +87,11 @@ def another(quantity: Quantity, case: Case) -> Convention | None:
         apply=lambda recipe: quantity.put(recipe, number),
         option=lambda problem: quantity.option(number, problem),
         variant_of=quantity.variant_of,
+        choice=_choice(number),
     )
 
 
-def fewest_digits(best: float, distance: Callable[[float], float]) -> float:
+def fewest_digits(best: float, distance: Callable[[float], float], roundings: float = 0.0) -> float:
     """Return a number with as few digits as come about as near to the files as the best.
 
     Parameters
@@ -90,10 +99,32 @@ def fewest_digits(best: float, distance: Callable[[float], float]) -> float:
     best : float
     distance : callable
         How far the files lie from what a number gives.
+    roundings : float
+        How far they may lie from the right one: the best comes nearer to few numbers.
     """
-    most = _AS_NEAR * distance(best)
+    most = max(_AS_NEAR * distance(best), roundings)
     rounded = (float(f"{best:.{digits}g}") for digits in range(2, 17))
     return next((number for number in rounded if distance(number) <= most), best)
+
+
+def _roundings(case: Case) -> float:
+    """Return how far files lie from what they were rounded from, relative to their own size."""
+    with np.errstate(over="ignore"):
+        single = all(
+            np.array_equal(file, file.astype(np.float32), equal_nan=True)
+            for file in case.files.values()
+        )
+    return len(case.files) * (_OF_SINGLE if single else _OF_DOUBLE)
+
+
+def _choice(number: float) -> float:
+    """Return how many bits it takes to say a number: its digits, or which 1/√n it is."""
+    digits = len(Decimal(repr(number)).normalize().as_tuple().digits)
+    if _LEAST_ROOT < abs(number) < 1:
+        root = round(number**-2)
+        if math.isclose(abs(number), root**-0.5, rel_tol=_AS_A_ROOT):
+            digits = min(digits, len(str(root)))
+    return digits * math.log2(10)
 
 
 def comparable(case: Case) -> bool:
