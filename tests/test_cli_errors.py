@@ -271,7 +271,7 @@ CASES = {
         "--out: expected a .png, .svg or .pdf file; found 'x.gif'",
         "",
     ),
-    "heatmap q.csv k.csv --rows 5:2": (
+    "heatmap q.csv k.csv --rows 1:1": (
         "--rows: expected a range within 0:2; found an empty one",
         "",
     ),
@@ -279,7 +279,14 @@ CASES = {
         "--rows: expected a range within 0:2; found 3, beyond the end",
         "",
     ),
-    "heatmap q.csv k.csv --rows x": ("--rows: expected a:b, as in 0:64; found 'x'", ""),
+    "heatmap q.csv k.csv --rows 2": (
+        "--rows: expected a range within 0:2; found 2, beyond the end",
+        "",
+    ),
+    "heatmap q.csv k.csv --rows x": (
+        "--rows: expected a:b, as in 0:64, or an index; found 'x'",
+        "",
+    ),
     "heatmap q.csv k.csv --vmax x": ("--vmax: expected auto or a number; found 'x'", ""),
     "heatmap q.csv k.csv --cmap Blues": ("--cmap is only for files: give --out", ""),
     "heatmap q.csv k.csv --out= --cmap Blues": (

@@ -307,7 +307,7 @@ def _range(option: str, text: str | None) -> tuple[int | None, int | None] | Non
         return alone, alone + 1 or None
     ends = [(part.strip(), whole_number(part)) for part in text.split(":")]
     if len(ends) != 2 or any(word and number is None for word, number in ends):
-        raise UsageError(f"{option}: expected a:b, as in 0:64; found {quoted(text)}")
+        raise UsageError(f"{option}: expected a:b, as in 0:64, or an index; found {quoted(text)}")
     return ends[0][1], ends[1][1]
 
 

@@ -273,14 +273,14 @@ def chosen(
 ) -> tuple[int, int]:
     """Return which rows or columns an option chooses of so many, as (start, stop)."""
     wanted = wanted or (None, None)
-    start, stop, _ = slice(*wanted).indices(count)
-    if start >= stop:
-        raise UsageError(f"{option}: expected a range within 0:{count}; found an empty one")
-    for end in wanted:
-        if end is not None and not -count <= end <= count:
+    for end, most in zip(wanted, (count - 1, count), strict=True):
+        if end is not None and not -count <= end <= most:
             raise UsageError(
                 f"{option}: expected a range within 0:{count}; found {end}, beyond the end"
             )
+    start, stop, _ = slice(*wanted).indices(count)
+    if start >= stop:
+        raise UsageError(f"{option}: expected a range within 0:{count}; found an empty one")
     return start, stop
 
 
