@@ -318,8 +318,14 @@ CASES = {
         "",
     ),
     "heatmap nan.csv": ("nan.csv: expected finished weights, finite and not negative", None),
-    "heatmap q.csv k.csv --rows 1:2:3": ("--rows: expected a:b, as in 0:64, or an index; found '1:2:3'", None),
-    "heatmap q.csv k.csv --rows ١:2": ("--rows: expected a:b, as in 0:64, or an index; found '١:2'", None),
+    "heatmap q.csv k.csv --rows 1:2:3": (
+        "--rows: expected a:b, as in 0:64, or an index; found '1:2:3'",
+        None,
+    ),
+    "heatmap q.csv k.csv --rows ١:2": (
+        "--rows: expected a:b, as in 0:64, or an index; found '١:2'",
+        None,
+    ),
     f"explain q.csv k.csv v.csv --query {'9' * 5000}": (
         f"query: expected an index from 0 to 1; found '{'9' * 39}…'",
         None,

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -222,11 +223,11 @@ def test_nothing_to_tell_of(attncli, monkeypatch):
     assert ran.messages[0] == "error: info needs a file"
 
 
-def printed(path, width):
+def printed(path, width, *, unicode=True):
     """Return what a terminal of so many columns shows of a file."""
     stream = io.StringIO()
     screen = Console(file=stream, width=width, color_system=None)
-    for part in info_parts(inspect(path), width=width):
+    for part in info_parts(inspect(path), width=width, unicode=unicode):
         screen.print(part)
     return stream.getvalue()
 
@@ -238,6 +239,39 @@ def test_an_argument_to_paste_is_never_cut(width):
     assert max(map(len, lines)) <= width
     assert str(CHECKPOINT) in "".join(line.rstrip() for line in lines)
     assert "NaN/inf" in text
+
+
+@pytest.mark.parametrize("width", [30, *range(40, 90), 200])
+def test_no_value_and_no_label_is_lost_in_a_narrow_terminal(folder, width):
+    arrays = {"query": np.ones((2, 4, 8, 16)), "tokens": ["The", "cat", "sat"]}
+    np.savez("a.npz", scale=0.125, softcap=50.0, rope_base=500000.0, **arrays)
+    text = printed("a.npz", width)
+    assert max(map(len, text.splitlines())) <= width
+    for value in ("0.125", "50.0", "500000.0", "The", "cat", "sat"):
+        assert re.search(rf"(?<![\d.]){re.escape(value)}(?![\d.])", text), (value, text)
+
+
+@pytest.mark.parametrize("width", [25, 40, 60, 80])
+def test_options_of_a_picture_are_told_whole_at_any_width(folder, attncli, width):
+    np.save("a_name_that_is_rather_long.npy", np.eye(3))
+    attncli("heatmap", *["a_name_that_is_rather_long.npy"] * 2, "--causal", "--out", "w.png").good()
+    text = printed("w.png", width)
+    assert max(map(len, text.splitlines())) <= width
+    for name in ("causal", "what", "files"):
+        assert re.search(rf"^{name}\b", text, re.MULTILINE), text
+    assert re.sub(r"\s", "", text).count("a_name_that_is_rather_long.npy") == 2
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_columns_stand_below_each_other_in_ascii_too(folder, width):
+    np.savez("a.npz", 猫猫=np.ones((2, 3)), é=np.eye(2), tokens=["नमस्ते", "b"])
+    lines = printed("a.npz", width, unicode=False).splitlines()
+    assert max(map(len, lines)) <= width
+    assert all(line.isascii() for line in lines if "─" not in line)
+    if width == 80:
+        found = [re.search(r"float64|text|dtype", line) for line in lines]
+        assert len({match.start() for match in found if match}) == 1
+        assert len([match for match in found if match]) == 4
 
 
 def test_json_never_holds_what_json_cannot(attncli, folder):

@@ -11,7 +11,15 @@ from typer import Argument, Option
 from attncli.cli.ending import WRONG
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import SHOWN, Bfloat16, Color, Quiet
-from attncli.cli.terminal import advice, console, is_terminal, piped_in, print_document, say_error
+from attncli.cli.terminal import (
+    advice,
+    console,
+    is_terminal,
+    piped_in,
+    print_document,
+    say_error,
+    shows_unicode,
+)
 from attncli.errors import AttnError, UsageError
 from attncli.names import SCHEMA
 from attncli.text import json_text
@@ -109,5 +117,6 @@ def _print_tables(found: list[FileInfo], color: str) -> None:
 
     screen = console(color)
     for each in found:
-        for part in info_parts(each, width=screen.width if is_terminal() else None):
+        width = screen.width if is_terminal() else None
+        for part in info_parts(each, width=width, unicode=shows_unicode()):
             screen.print(part)

@@ -10,9 +10,10 @@ from rich.text import Text
 from attncli.text import counted, printable
 from attncli.view.labels import shorten, text_width
 from attncli.view.lined import lined_table
+from attncli.view.signs import known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rich.console import RenderableType
     from rich.table import Table
@@ -23,13 +24,16 @@ __all__ = ["info_dict", "info_parts"]
 
 _GAP = 2
 _NOTE_WIDTH, _LONG_NOTE = 60, 10_000
-_NAME_WIDTH = 16
+# What names, notes and texts of pictures may be folded to in a table.
+_NAME_WIDTH, _LEAST_NOTE, _LEAST_TEXT = 16, 20, 30
 _HEADINGS = ("member", "shape", "dtype", "min", "max", "NaN/inf")
 # Laying out a table takes seconds and gigabytes if a file claims a million members.
 _MOST_ROWS = 1000
 
 
-def info_parts(info: FileInfo, *, width: int | None = 80) -> Iterator[RenderableType]:
+def info_parts(
+    info: FileInfo, *, width: int | None = 80, unicode: bool = True
+) -> Iterator[RenderableType]:
     """Yield the tables of one file: its members, then its attention layers.
 
     Parameters
@@ -38,14 +42,16 @@ def info_parts(info: FileInfo, *, width: int | None = 80) -> Iterator[Renderable
     width : int or None
         Columns of the terminal: long notes are shortened, and a table that has no room becomes
         lines. None if there is no edge.
+    unicode : bool
+        Whether the terminal has more than ASCII.
     """
     kind = f" · {info.picture.upper()} picture" if info.picture else ""
     yield Text(printable(info.name) + kind, style="bold")
     if info.members:
-        yield from _members(info.members[:_MOST_ROWS], width)
+        yield from _members(info.members[:_MOST_ROWS], width, unicode=unicode)
         yield from _rest(len(info.members), "member")
     if info.picture:
-        yield _text_table(info)
+        yield from _texts(info, width, unicode=unicode)
     if info.layers:
         yield Text("")
         yield Text(counted(len(info.layers), "attention layer"), style="bold")
@@ -89,21 +95,24 @@ def _table(*headings: str, left: int = 1) -> Table:
     return table
 
 
-def _members(members: tuple[MemberInfo, ...], width: int | None) -> Iterator[RenderableType]:
+def _members(
+    members: tuple[MemberInfo, ...], width: int | None, *, unicode: bool
+) -> Iterator[RenderableType]:
     """Yield a table of members; two lines for each if the table would lose columns."""
-    rows = [_cells(member) for member in members]
-    notes = [_note(member.note or "") for member in members]
+    rows = [[known(cell, unicode=unicode) for cell in _cells(member)] for member in members]
+    notes = [known(_note(member.note or ""), unicode=unicode) for member in members]
     if width is not None:
-        notes = [shorten(note, _NOTE_WIDTH) for note in notes]
-    if width is not None and _needed(rows) > width:
+        cut = known("…", unicode=unicode)
+        notes = [shorten(note, _NOTE_WIDTH, ellipsis=cut) for note in notes]
+    if width is not None and _needed(rows, notes) > width:
         for (name, *cells), note in zip(rows, notes, strict=True):
             yield Text(name, overflow="fold")
             yield Text(f"    {_in_words(*cells)}{note and f': {note}'}", overflow="fold")
         return
     table = _table(*_HEADINGS, left=3)
-    table.columns[0].min_width = min(_NAME_WIDTH, max(len(member.name) for member in members))
+    table.columns[0].min_width = _folded([name for name, *_ in rows], _NAME_WIDTH)
     if any(notes):
-        table.add_column("note", overflow="ellipsis")
+        table.add_column("note", overflow="fold", min_width=_folded(notes, _LEAST_NOTE))
     for cells, note in zip(rows, notes, strict=True):
         table.add_row(*map(Text, cells), *([Text(note)] if any(notes) else []))
     yield table
@@ -113,11 +122,19 @@ def _cells(member: MemberInfo) -> list[str]:
     return [printable(member.name), _shape(member.shape), member.dtype, *_numbers(member)]
 
 
-def _needed(rows: list[list[str]]) -> int:
-    """Return the columns of a terminal that the table needs, its names folded."""
+def _needed(rows: list[list[str]], notes: list[str]) -> int:
+    """Return the columns of a terminal that the table needs, its names and notes folded."""
     columns = zip(_HEADINGS, *rows, strict=True)
-    name, *others = (max(map(text_width, column)) for column in columns)
-    return min(name, _NAME_WIDTH) + sum(others) + _GAP * len(others)
+    names, *others = columns
+    widths = [max(map(text_width, column)) for column in others]
+    if any(notes):
+        widths.append(_folded(notes, _LEAST_NOTE))
+    return _folded(names, _NAME_WIDTH) + sum(widths) + _GAP * len(widths)
+
+
+def _folded(texts: Iterable[str], width: int) -> int:
+    """Return how wide a column of texts is, or so much of it as they can be folded to."""
+    return min(width, max(map(text_width, texts)))
 
 
 def _in_words(shape: str, dtype: str, least: str, most: str, nonfinite: str) -> str:
@@ -173,14 +190,27 @@ def _layer_lines(info: LayerInfo) -> Iterator[Text]:
         yield Text(f"    attncli does not apply {names}", style="dim italic")
 
 
-def _text_table(info: FileInfo) -> RenderableType:
+def _texts(info: FileInfo, width: int | None, *, unicode: bool) -> Iterator[RenderableType]:
+    """Yield a table of what a picture says of itself; lines if its texts have no room."""
     if not info.texts:
-        return Text("no metadata about how it was made", style="dim italic")
-    table = _table("metadata", "")
-    table.columns[1].justify = "left"
-    for name, text in info.texts.items():
-        table.add_row(Text(_note(name)), Text(_note(text)))
-    return table
+        yield Text("no metadata about how it was made", style="dim italic")
+        return
+    rows = [
+        [known(_note(text), unicode=unicode) for text in (name, info.texts[name])]
+        for name in info.texts
+    ]
+    names = max(text_width(name) for name, _ in rows)
+    texts = _folded([text for _, text in rows], _LEAST_TEXT)
+    if width is not None and names + _GAP + texts > width:
+        for name, text in rows:
+            yield Text(f"{name}: {text}", overflow="fold")
+        return
+    table = lined_table(_GAP)
+    table.add_column("metadata", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    yield table
 
 
 def _member_dict(member: MemberInfo) -> dict[str, Any]:

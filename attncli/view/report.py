@@ -97,7 +97,7 @@ def renderables(report: CheckReport, *, unicode: bool = True) -> Iterable[Render
         yield from map(_indented, lines)
         blank = bool(verdict.worst_rows)
         if blank:
-            yield from worst_rows(verdict)
+            yield from worst_rows(verdict, unicode=unicode)
     if report.unjudged:
         yield Text(*shown([report.unjudged]))
         blank = False
@@ -118,12 +118,14 @@ def _indented(line: str) -> RenderableType:
     return Padding(Text(text), (0, 0, 0, len(line) - len(text)), expand=False)
 
 
-def worst_rows(verdict: Verdict) -> Iterable[RenderableType]:
+def worst_rows(verdict: Verdict, *, unicode: bool = True) -> Iterable[RenderableType]:
     """Yield the rows with the largest errors, the worst first: title, table, and an empty line.
 
     Parameters
     ----------
     verdict : Verdict
+    unicode : bool
+        Whether the terminal has more than ASCII.
     """
     from rich.text import Text  # noqa: PLC0415 - only a terminal needs it
 
@@ -135,7 +137,7 @@ def worst_rows(verdict: Verdict) -> Iterable[RenderableType]:
         table.add_column(heading, justify="right")
     for place in verdict.worst_rows:
         numbers = (f"{place.found:.6g}", f"{place.answer:.6g}", f"{place.error:.3g}")
-        table.add_row(Text(place_text(place)), *numbers)
+        table.add_row(Text(known(place_text(place), unicode=unicode)), *numbers)
     yield Text("worst rows", style="bold")
     yield table
     yield Text("")
