@@ -286,7 +286,7 @@ def _window_side(name: str, side: object) -> int | None:
     if isinstance(side, bool) or not isinstance(side, (int, float)) or side < 0 or side % 1:
         raise UsageError(
             f"{name}: expected whole numbers of at least 0, or −1 for unbounded; "
-            f"found {shown(side)}"
+            f"found {f'{side:g}' if isinstance(side, float) else shown(side)}"
         )
     return int(side)
 

@@ -188,7 +188,9 @@ class Problem:
         """
         array = getattr(self, name)
         if array is None:
-            raise UsageError(f"there is no {name}")
+            raise UsageError(
+                f"there is no {name} to show", hint=f"give {name}, or leave it out of --show"
+            )
         return self.layout.join(widen(array, self.dtype))
 
     def projected(self, context: Array) -> Array:

@@ -110,6 +110,58 @@ def test_label_files_that_are_no_text_are_an_error(problem: Path) -> None:
     assert caught.value.message == "n.txt: expected UTF-8 text; found UTF-16 or UTF-32"
 
 
+@pytest.mark.parametrize("file", ["l.json", "l.csv", "nodir/l", "nodir/l.txt"])
+def test_a_file_of_labels_that_is_not_there_is_no_label(problem: Path, file: str) -> None:
+    with pytest.raises(InputError, match=f"{file} does not exist"):
+        gathered("q.npy", "k.npy", query_labels=file)
+    # What is no file's name is a label.
+    assert gathered("q.npy", "k.npy", tokens="/").arguments["query_labels"] == ("/",)
+
+
+def test_a_member_of_a_file_holds_labels(problem: Path) -> None:
+    np.savez("l.npz", words=["a", "b"], numbers=[3, 4])
+    (problem / "l.json").write_text('{"words": ["c", "d"], "scale": 2}')
+    for member, labels in [
+        ("l.npz#words", ("a", "b")),
+        ("l.npz#numbers", ("3", "4")),
+        ("l.json#words", ("c", "d")),
+    ]:
+        found = gathered("q.npy", "k.npy", tokens=member)
+        assert found.arguments["query_labels"] == labels
+        assert member.partition("#")[0] in found.inputs
+    with pytest.raises(InputError, match=r"l.json has no member 'word'"):
+        gathered("q.npy", "k.npy", tokens="l.json#word")
+    with pytest.raises(InputError, match=r"l.json#scale: expected an array; found the single"):
+        gathered("q.npy", "k.npy", tokens="l.json#scale")
+
+
+def test_a_label_with_nul_is_refused(problem: Path) -> None:
+    (problem / "l.json").write_text(r'["a\u0000", "b"]')
+    with pytest.raises(InputError, match="label 0 holds the character NUL"):
+        gathered("q.npy", "k.npy", tokens="l.json")
+
+
+@pytest.mark.parametrize(
+    ("entries", "scale"),
+    [
+        ("plain: false, scale: 0.5", 0.5),
+        ("plain: true, scale: null", 1.0),
+        ("plain: false, scale: null", None),
+    ],
+)
+def test_plain_that_is_off_and_a_scale_that_is_null_say_nothing(
+    folder: Path, entries: str, scale: float | None
+) -> None:
+    (folder / "p.yaml").write_text(f"{{q: [[1]], k: [[1]], {entries}}}")
+    assert gathered("p.yaml").arguments.get("scale") == scale
+
+
+def test_plain_and_a_scale_exclude_each_other(folder: Path) -> None:
+    (folder / "p.yaml").write_text("{q: [[1]], k: [[1]], plain: true, scale: 1}")
+    with pytest.raises(InputError, match="both plain and scale"):
+        gathered("p.yaml")
+
+
 def test_unknown_entries_are_answered_with_a_known_one(problem: Path) -> None:
     Path("u.yaml").write_text("query: [[1]]\nkey: [[1]]\nsoftcup: 3\n")
     with pytest.raises(UsageError) as caught:

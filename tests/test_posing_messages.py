@@ -120,7 +120,7 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Usage", "softcap: expected a number above 0; found -1", None, {"softcap": -1}),
     ("Usage", "rope_base: expected a number above 0; found 0", None,
      {"rope": "half", "rope_base": 0}),
-    ("Usage", "rope_base is only for rope", "give rope half or interleaved", {"rope_base": 100}),
+    ("Usage", "rope_base is only for rope", "give rope half or interleaved", {"rope_base": 1e4}),
     ("Usage", "rope_frequencies is only for rope", "give rope half or interleaved",
      {"rope_frequencies": [1.0]}),
     ("Usage", "rope_base and rope_frequencies both say how fast pairs turn: give one", None,

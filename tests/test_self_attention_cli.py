@@ -487,7 +487,7 @@ def test_inputs_are_shown_head_by_head_in_the_axes_that_they_have(folder, attncl
     assert titles == [f"key · batch {b} · head {g}" for b in range(2) for g in range(2)]
     assert f"{k[1, 1, 4, 5]:.4f}" in text
     ran = attncli("compute", "q.npy", "k.npy", "--show", "value")
-    assert (ran.code, ran.messages[0]) == (2, "error: there is no value")
+    assert (ran.code, ran.messages[0]) == (2, "error: there is no value to show")
     one = attncli("compute", "q.npy", "k.npy", "--show", "query", "--batch", "1").good().text
     assert one.splitlines()[0] == "query · batch 1 · head 0"
     one = attncli("compute", "q.npy", "k.npy", "--show", "key", "--head", "3").good().text

@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from attncli.errors import InputError, UsageError
-from attncli.loading import split_member
+from attncli.loading import read, read_array, split_member
+from attncli.loading.contents import LoadedMapping
 from attncli.loading.number import NumberOverflowError, parse_number
 from attncli.loading.source import open_source
 from attncli.text import printable
@@ -14,12 +15,13 @@ from attncli.text import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["check_labels", "label_file", "number_list"]
+__all__ = ["check_labels", "is_meant_as_file", "label_file", "label_member", "number_list"]
 
 # A million labels of sixteen letters.
 _MOST_BYTES = 16 * 2**20
 # A longer one would be neither in a table nor in a picture.
 _LONGEST = 1000
+_SUFFIXES = (".txt", ".json", ".csv", ".tsv", ".tok")
 
 
 def label_file(path: str) -> tuple[str, ...]:
@@ -54,15 +56,43 @@ def _listed(text: str) -> tuple[str, ...] | None:
     return tuple(words) if several else None
 
 
+def label_member(file: str, name: str) -> object:
+    """Return the labels that an entry of a file holds: a list of words, or an array of numbers.
+
+    Raises
+    ------
+    InputError
+        There is no such entry, or it is something else.
+    """
+    found = read(file)
+    entry = found.entries.get(name) if isinstance(found, LoadedMapping) else None
+    return entry if isinstance(entry, list) else read_array(f"{file}#{name}")
+
+
+def is_meant_as_file(text: str) -> bool:
+    """Return whether a lone word names a file of labels even where there is none.
+
+    Examples
+    --------
+    >>> is_meant_as_file("labels.json"), is_meant_as_file("a/b"), is_meant_as_file("/")
+    (True, True, False)
+    >>> is_meant_as_file("the"), is_meant_as_file("a.txt,b.txt")
+    (False, False)
+    """
+    return "," not in text and (text.endswith(_SUFFIXES) or "/" in text.strip("/"))
+
+
 def check_labels(name: str, labels: Iterable[str] | None) -> None:
     """Refuse labels that no table and no picture could show.
 
     Raises
     ------
     InputError
-        One has more than a thousand letters; `name` is the option that gave it.
+        One has more than a thousand letters, or a NUL; `name` is the option that gave it.
     """
     for at, label in enumerate(labels or ()):
+        if "\0" in label:
+            raise InputError(f"{name}: label {at} holds the character NUL, which no file keeps")
         if len(label) > _LONGEST:
             raise InputError(
                 f"{name}: expected labels of at most {_LONGEST:,} characters; "

@@ -25,7 +25,13 @@ from attncli.gather.entries import (
     nearest_name,
     unknown_entry,
 )
-from attncli.gather.lists import check_labels, label_file, number_list
+from attncli.gather.lists import (
+    check_labels,
+    is_meant_as_file,
+    label_file,
+    label_member,
+    number_list,
+)
 from attncli.loading import is_stream, read, read_array, split_member, two_streams
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.loading.source import is_file
@@ -110,14 +116,15 @@ class Reader:
             if full not in KNOWN:
                 strange.append(name)
                 continue
-            if full == "plain" and "scale" in document.entries:
+            value = document.entries[name]
+            scaled = full == "plain" and document.entries.get("scale") is not None
+            if scaled and _is_plain(document.name, value):
                 raise InputError(
                     f"{document.name}: both plain and scale are given", hint="plain is scale 1"
                 )
             if full in taken:
                 raise InputError(f"{document.name}: both {taken[full]} and {name} are given")
             taken[full] = name
-            value = document.entries[name]
             if document.dump and isinstance(value, str) and full not in WORDS:
                 # What a program dumped names no files.
                 raise InputError(
@@ -172,8 +179,7 @@ class Reader:
             self.gathered.sources[name] = source
 
     def _take_plain(self, value: object, source: str | None) -> None:
-        name = "plain" if source is None else f"plain ({source})"
-        if flag(name, value.values if isinstance(value, LoadedArray) else value):
+        if _is_plain(source, value):
             self.gathered.arguments["scale"] = 1.0
 
     def take_array(self, name: str, array: LoadedArray) -> None:
@@ -255,11 +261,19 @@ class Reader:
             return tuple(str(label) for label in value)
         text = str(value)
         path = _inside(folder, text)
-        # A lone name.txt is meant as a file even where there is none.
-        if text == "-" or os.path.isfile(path) or ("," not in text and text.endswith(".txt")):  # noqa: PTH113
+        file, member = split_member(path)
+        if member is not None and os.path.isfile(file):  # noqa: PTH113
+            self._note_input(path)
+            return self._labels(label_member(file, member), folder)
+        if text == "-" or os.path.isfile(path) or is_meant_as_file(text):  # noqa: PTH113
             self._note_input(path)
             return label_file(path)
         return tuple(label.strip() for label in text.split(","))
+
+
+def _is_plain(source: str | None, value: object) -> bool:
+    name = "plain" if source is None else f"plain ({source})"
+    return flag(name, value.values if isinstance(value, LoadedArray) else value)
 
 
 def _another_order(name: str, labels: tuple[str, ...], other: str, known: tuple[str, ...]) -> str:

@@ -26,7 +26,6 @@ from attncli.posing.scores import (
     slopes_of,
     softcap_of,
 )
-from attncli.positions import BASE
 from attncli.problem import Problem
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def pose(
     alibi_slopes: bool | ArrayLike | None = None,
     sinks: ArrayLike | None = None,
     rope: Pairing | None = None,
-    rope_base: float = BASE,
+    rope_base: float | None = None,
     rope_frequencies: ArrayLike | None = None,
     score: Score = "dot",
     score_weight: ArrayLike | None = None,

@@ -104,23 +104,25 @@ def rope_of(
     named: Names, rope: object, base: object, frequencies: object, width: int
 ) -> Rope | None:
     """Return the checked rotary embedding, or None."""
-    base = arguments.positive_number(named("rope_base"), base)
+    if base is not None:
+        base = arguments.positive_number(named("rope_base"), base)
     if rope is None:
-        if base != BASE:
+        if base is not None:
             raise _only_for_rope("rope_base")
         if frequencies is not None:
             raise _only_for_rope("rope_frequencies")
         return None
     pairing = cast("Pairing", arguments.choice(named("rope"), rope, get_args(Pairing)))
     if frequencies is not None:
-        if base != BASE:
+        if base is not None:
             raise UsageError(
                 "rope_base and rope_frequencies both say how fast pairs turn: give one"
             )
-        return Rope(pairing, base, _frequencies(named("rope_frequencies"), frequencies, width))
+        given = _frequencies(named("rope_frequencies"), frequencies, width)
+        return Rope(pairing, frequencies=given)
     if width % 2:
         raise ShapeError(f"rope turns pairs of components: expected an even width; found {width}")
-    return Rope(pairing, base)
+    return Rope(pairing, BASE if base is None else base)
 
 
 def _only_for_rope(name: str) -> UsageError:
