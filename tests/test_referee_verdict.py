@@ -13,6 +13,7 @@ from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 from strategies import problems
 
 from attncli import AttnError, pose
+from attncli.dtypes import as_bfloat16, widen
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.referee import check, comparison, judge
 from attncli.referee.rounding import PRECISIONS, narrowest
@@ -156,6 +157,32 @@ def test_a_form_that_the_numbers_do_not_have_does_not_count():
     assert not check([[1.4651]], problem, printed={"context": "%.1f"}, diagnose=False).passed
     with pytest.raises(UsageError, match=r"printed: expected %.2f or %.2e for context; found '2'"):
         check([[1.46]], problem, printed={"context": "2"})
+
+
+@pytest.mark.parametrize("name", ["context", "weights", "lse"])
+def test_outputs_of_float32_are_judged_beside_inputs_of_bfloat16(name):
+    bits = [(array.view(np.uint32) >> 16).astype(np.uint16) for array in draw(0, *[(5, 4)] * 3)]
+    arrays = [as_bfloat16(each) for each in bits]
+    scores = widen(arrays[0], np.float64) @ widen(arrays[1], np.float64).T / 2
+    weights = softmax(scores)
+    lse = np.log(np.exp(scores).sum(-1))
+    right = {"context": weights @ widen(arrays[2], np.float64), "weights": weights, "lse": lse}
+    file = right[name].astype(np.float32)
+    problem = pose(*arrays)
+    assert check({name: file}, problem).verdicts[0].format == "float32"
+    assert check({name: file}, problem).passed
+    assert not check({name: file * np.float32(1.01)}, problem, diagnose=False).passed
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numbers_that_every_format_holds_are_of_the_format_of_the_inputs(dtype):
+    # softmax(16, 0) is 1 and 1.1e-7, which float32 may take for 0.
+    q, k = np.array([[1.0]], dtype), np.array([[16.0], [0.0]], dtype)
+    q = q * np.pi / 3 if dtype == "float64" else q
+    problem = pose(q, k, scale=1.0)
+    for found, passes in [([[1.0, 0.0]], dtype == "float32"), ([[np.nan, np.nan]], False)]:
+        verdict = check({"weights": np.array(found)}, problem, diagnose=False).verdicts[0]
+        assert (verdict.format, verdict.passed) == (dtype, passes)
 
 
 def test_few_decimals_that_are_exact_are_not_taken_for_rounded():

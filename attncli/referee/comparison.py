@@ -52,7 +52,7 @@ class File:
         """Look at a file; ``single``: the inputs may well be of float32."""
         array = arguments.real_array(name, given)
         values = widen(array, np.float64)
-        precision = own_precision(array, values)
+        precision = own_precision(array, values, single=single)
         if precision.name == "float32" and printed is None:
             return cls(values, precision, rounded_digits(values))
         if array.dtype != np.float64:

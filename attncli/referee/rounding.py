@@ -41,6 +41,8 @@ _TELLING = 4
 # So many numbers of two decimals or of one are rounded, if they are no exact eighths (0.5, 0.25).
 _ENOUGH = {1: 4, 2: 3}
 _LEAST = 3
+# Multiples of this come about in every format.
+_COARSE = 2.0**-8
 # A number of float64 that was not rounded has 16 or 17, and of 1000 some have.
 _MOST_SIGNIFICANT = 15
 # And most numbers of float32 have 7 to 9.
@@ -125,11 +127,11 @@ PRECISIONS = {
 TF32 = Precision("tf32", 2.0**-10, PRECISIONS["float32"].largest)
 
 
-def own_precision(array: Array, values: npt.NDArray[np.float64]) -> Precision:
+def own_precision(array: Array, values: npt.NDArray[np.float64], *, single: bool) -> Precision:
     """Return the precision that an array was computed in, as far as its numbers show.
 
     Text has no dtype: numbers that float32 holds exactly were float32 when they were
-    written.
+    written, if they are not such as 0, 1 and 0.25, which every format holds.
 
     Parameters
     ----------
@@ -137,13 +139,16 @@ def own_precision(array: Array, values: npt.NDArray[np.float64]) -> Precision:
         As it was given.
     values : ndarray of float64
         The same numbers.
+    single : bool
+        Whether the inputs may be of float32, so that these numbers may, too.
     """
     if array.dtype != np.float64:
         return PRECISIONS[dtype_name(array.dtype)]
     finite = values[np.isfinite(values)]
     with np.errstate(over="ignore"):
         narrow = bool((finite.astype(np.float32) == finite).all())
-    return PRECISIONS["float32" if narrow else "float64"]
+    telling = single or bool((finite % _COARSE != 0).any())
+    return PRECISIONS["float32" if narrow and telling else "float64"]
 
 
 def narrowest(values: npt.NDArray[Any], given: Precision) -> Precision:
@@ -160,8 +165,8 @@ def narrowest(values: npt.NDArray[Any], given: Precision) -> Precision:
     narrow = short_of((values,))
     if narrow is None:
         return given
-    finite = values[np.isfinite(values)]
-    finite = widen(finite, np.float64)
+    finite = widen(values, np.float64)
+    finite = finite[np.isfinite(finite)]
     telling = np.unique(finite[np.abs(finite) % 0.125 != 0])
     return narrow if telling.size >= _TELLING else given
 
