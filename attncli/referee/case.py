@@ -156,6 +156,11 @@ class Case:
         return bool(problem.shape[0] * rows * widths <= _MOST_PROJECTED)
 
     @property
+    def has_numbers(self) -> bool:
+        """Whether any number of its files is finite."""
+        return any(np.isfinite(file).any() for file in self.files.values())
+
+    @property
     def cells(self) -> int:
         """How many scores there are."""
         return math.prod(self.recipe.problem.shape)
@@ -172,15 +177,15 @@ class Cases:
     ----------
     question : Question
     deadline : float, optional
-    by_head : bool
-        Try heads by themselves, also of a small problem.
+    by_part : bool
+        Try the heads and queries that are wrong by themselves, also of a small problem.
     """
 
     def __init__(
-        self, question: Question, deadline: float = math.inf, *, by_head: bool = False
+        self, question: Question, deadline: float = math.inf, *, by_part: bool = False
     ) -> None:
         self._question = question
-        self._by_head = by_head
+        self._by_part = by_part
         self._deadline = deadline
         self._memory: dict[object, Any] = {}
         self._canonical = question.comparable
@@ -192,8 +197,8 @@ class Cases:
 
     @property
     def sliced(self) -> bool:
-        """Whether the problem is tried in slices: it is too large, or heads are by themselves."""
-        return self._by_head or math.prod(self._question.problem.shape) > _SMALL_CELLS
+        """Whether the problem is tried in slices: it is too large, or parts are by themselves."""
+        return self._by_part or math.prod(self._question.problem.shape) > _SMALL_CELLS
 
     def of(self, needs: frozenset[Need]) -> tuple[Case, ...]:
         """Return the cases for conventions that need some axes whole, at least one.
@@ -342,10 +347,21 @@ class Cases:
         mixed = self._question.averaged or joined
         head = None if mixed or "heads" in needs or heads == 1 else row[1]
         count = max(1, cells // (keys * (heads if head is None else 1)))
-        if "rows" in needs or count >= queries:
+        first, end = self._stretch(batch, head, row[2]) if self._by_part else (0, queries)
+        if "rows" in needs or count >= queries == end - first:
             return batch, head, None
-        start = row[2] // count * count
-        return batch, head, (start, min(start + count, queries))
+        start = first + (row[2] - first) // count * count
+        return batch, head, (start, min(start + count, end))
+
+    def _stretch(self, batch: int | None, head: int | None, query: int) -> tuple[int, int]:
+        """Return which queries belong with one: from the first wrong one to the last, or not."""
+        counts = self._counts
+        heads = slice(None) if head is None else min(head, counts.shape[1] - 1)
+        of_part = counts[slice(None) if batch is None else batch, heads]
+        wrong = np.flatnonzero(of_part.reshape(-1, counts.shape[2]).any(axis=0))
+        ends = [0, wrong[0], wrong[-1] + 1, counts.shape[2]] if wrong.size else [0, counts.shape[2]]
+        at = int(np.searchsorted(ends, query, side="right"))
+        return int(ends[at - 1]), int(ends[at])
 
 
 def _row(counts: npt.NDArray[np.intp], flat: int) -> Row:

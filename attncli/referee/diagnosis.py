@@ -12,10 +12,10 @@ import numpy.typing as npt
 from attncli.referee.case import Cases
 from attncli.referee.evaluation import evaluate
 from attncli.referee.fit import agrees
-from attncli.referee.fitted.unwritten import rows_of_nothing
+from attncli.referee.fitted.unwritten import rows_of_nan, rows_of_nothing
 from attncli.referee.locate import locate
 from attncli.referee.report import Cause, Diagnosis
-from attncli.referee.search import Search, Searched, follow, needs_of
+from attncli.referee.search import Search, Searched, follow, is_pattern, needs_of
 from attncli.referee.stored_wider import (
     SINGLE,
     computed_in_half,
@@ -56,17 +56,20 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
     if stored is not None:
         return Diagnosis(explanations=(stored,), findings=findings, tried=1)
     search = Search(narrow, deadline)
-    nothing = rows_of_nothing(question) if search.cases.sliced else None
-    if nothing is not None and not _may_be_padded(question.problem):
+    nothing = rows_of_nothing(question)
+    if nothing is not None and search.cases.sliced and not _may_be_padded(question.problem):
         return Diagnosis(explanations=(nothing,), findings=findings, tried=1)
     single = computed_in_single(question)
     if single is None:
         searched = _searched_by_output(search, narrow)
-        if not searched.causes and search.scope == "all" and _in_some_heads(narrow):
-            search = Search(narrow, deadline, by_head=True)
-            searched += _searched_by_output(search, narrow)
+        if all(map(is_pattern, searched.causes)) and _in_a_part(narrow, search):
+            part = Search(narrow, deadline, by_part=True)
+            found = _searched_by_output(part, narrow)
+            if not searched.causes or not all(map(is_pattern, found.causes)):
+                search, searched = part, replace(searched, causes=()) + found
     else:  # two mistakes together are far less likely
         searched = search.run(pairs=False).or_else(single)
+    nothing = nothing or rows_of_nan(question)
     if nothing is not None and all(cause.fails_at for cause in searched.causes):
         searched = replace(searched, causes=(nothing,))
     return Diagnosis(
@@ -104,10 +107,17 @@ def _may_be_padded(problem: Problem) -> bool:
     return any(rule is not None for rule in rules)
 
 
-def _in_some_heads(question: Question) -> bool:
-    """Return whether some heads are wrong, or batch entries, and others are not."""
-    heads = [wrong.any(axis=(2, 3)) for wrong in question.wrong.values() if wrong.any()]
-    return any(wrong.any() and not wrong.all() for wrong in heads)
+def _in_a_part(question: Question, search: Search) -> bool:
+    """Return whether others are right beside the wrong heads, batch entries or queries.
+
+    Heads and batch entries of a large problem were tried by themselves.
+    """
+    wrong = [each for each in question.wrong.values() if each.any()]
+    heads = [each.any(axis=(2, 3)) for each in wrong]
+    if search.scope == "all" and any(not each.all() for each in heads):
+        return True
+    rows: list[Array] = [np.asarray(each.any(axis=(0, 1, 3))) for each in wrong]
+    return any(not (each[0] and each[-1]) for each in rows)
 
 
 def _unexplained(question: Question, causes: tuple[Cause, ...]) -> tuple[str, ...]:

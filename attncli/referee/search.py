@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from attncli.referee.recipe import Recipe
 
-__all__ = ["Search", "Searched", "follow", "needs_of"]
+__all__ = ["Search", "Searched", "follow", "is_pattern", "needs_of"]
 
 Array = npt.NDArray[Any]
 Group = tuple[Convention, ...]
@@ -39,6 +39,7 @@ _BITS_FOR_A_NUMBER = 21.0
 # An explanation this many times worse than the best is not equally good.
 _EQUALLY_GOOD = 1.5
 _ROUNDING = 0.05
+_PATTERNS = ("another_mask", "zeroed_weights")
 # Not more than glibc learns from, and larger than what evaluations make.
 _MEMORY = 2**25 - 2**16
 _OF_KERNELS = {topics.BLOCKS, topics.ONLINE_SOFTMAX, topics.SPLITS}
@@ -82,8 +83,8 @@ class Search:
     question : Question
     deadline : float
         On the clock of `time.monotonic`.
-    by_head : bool
-        Explain the heads that are wrong by themselves, also of a small problem.
+    by_part : bool
+        Explain the heads and queries that are wrong by themselves, also of a small problem.
 
     Attributes
     ----------
@@ -97,11 +98,11 @@ class Search:
         On the clock of `time.monotonic`.
     """
 
-    def __init__(self, question: Question, deadline: float, *, by_head: bool = False) -> None:
+    def __init__(self, question: Question, deadline: float, *, by_part: bool = False) -> None:
         self.tried = 0
         self.complete = True
         self.too_large: tuple[str, ...] = ()
-        self.cases = Cases(question, deadline, by_head=by_head)
+        self.cases = Cases(question, deadline, by_part=by_part)
         self._question = question
         self.deadline = deadline
         self._shapes_are_right = bool(question.comparable)
@@ -132,6 +133,9 @@ class Search:
             while best := _best(rest):
                 causes = tuple(self._cause(*item) for item in best)
                 whole = tuple(cause for cause in causes if not cause.fails_at)
+                # What is right of a part, where the rest is right, says more than a pattern.
+                if whole and all(map(is_pattern, whole)) and any(c.right_there for c in first):
+                    return first
                 # Where the time is over, nobody has looked elsewhere: then the best one counts.
                 if whole and (not first or time.monotonic() <= self.deadline):
                     return whole
@@ -219,6 +223,8 @@ class Search:
         like_a_scale : bool
             Only those that may come to one other scale, which was found already.
         """
+        if not any(case.has_numbers for case in self.cases.of(frozenset())):
+            return []  # many pairs make nothing but NaN
         able = [c for c in conventions if not c.topic.alone and self._makes_sense(c)]
         pairs = [
             pair
@@ -326,6 +332,11 @@ class Search:
             if not agrees(self._question, case, case.recipe):
                 return case.place, False
         return first, bool(first)
+
+
+def is_pattern(cause: Cause) -> bool:
+    """Return whether a cause is only which weights are 0, which many rules may come to."""
+    return cause.name in _PATTERNS
 
 
 def _keep_memory() -> None:

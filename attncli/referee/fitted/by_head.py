@@ -90,6 +90,9 @@ def _by_head(factor: _Factor, case: Case) -> Convention | None:
     if found is None or np.ptp(found) <= _EQUAL * np.abs(found).max():
         return None
     numbers = _short(found, distance)
+    if np.ptp(numbers) == 0:
+        return None
+    thing = factor.what.removeprefix("the ")
     words = told(
         ((f"head {h}", f"{number:.6g}") for h, number in enumerate(numbers) if number != 1), "times"
     )
@@ -98,7 +101,7 @@ def _by_head(factor: _Factor, case: Case) -> Convention | None:
         f"{factor.what} differs from head to head: {words}",
         lambda recipe: factor.put(recipe, numbers),
         topic=factor.topic,
-        fix=f"let every head take its own {factor.what}, as the problem states it",
+        fix=f"let every head take its own {thing}, as the problem states it",
         shows="more than one head",
         needs=frozenset({"heads"}),
         variant_of=factor.variant_of,

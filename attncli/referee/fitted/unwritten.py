@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,14 @@ from attncli.referee.verdict import canonical
 from attncli.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from attncli.referee.case import Case, Question
     from attncli.referee.recipe import Outputs, Recipe
 
-__all__ = ["rows_of_nothing", "unwritten"]
+__all__ = ["rows_of_nan", "rows_of_nothing", "unwritten"]
 
+Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 _OUTPUTS = ("context", "weights")
 _LINES = {
@@ -61,17 +62,19 @@ def _told(cases: Sequence[Case], axis: int) -> Convention | None:
 
 
 def _convention(axis: int, count: int, of: int, apply: Apply) -> Convention:
-    verb = "is" if count == 1 else "are"
     noun, fix = _LINES[axis]
     return Convention(
         f"{noun}s_not_written",
-        f"{count:,} of {counted(of, noun)} {verb} 0, as if nothing had been written, and the "
-        "others are right",
+        f"{_so_many(count, of, noun)} 0, as if nothing had been written, and the others are right",
         apply,
         topic=topics.UNWRITTEN,
         fix=fix,
         shows="other numbers of queries" if noun == "row" else "other widths",
     )
+
+
+def _so_many(count: int, of: int, noun: str) -> str:
+    return f"{count:,} of {counted(of, noun)} {'is' if count == 1 else 'are'}"
 
 
 def rows_of_nothing(question: Question) -> Cause | None:
@@ -84,18 +87,53 @@ def rows_of_nothing(question: Question) -> Cause | None:
     question : Question
         Of any size: only the files and the answers are looked at.
     """
+    found = _rows(question, lambda file: file == 0)
+    return None if found is None else _cause(question, _convention(-1, *found, _not_again))
+
+
+def rows_of_nan(question: Question) -> Cause | None:
+    """Return the explanation that all wrong numbers of a problem stand in rows of NaN.
+
+    None where something else is wrong, too.
+
+    Parameters
+    ----------
+    question : Question
+    """
+    found = _rows(question, np.isnan)
+    if found is None:
+        return None
+    told = Convention(
+        "rows_of_nan",
+        f"{_so_many(*found, 'row')} NaN, and the others are right",
+        _not_again,
+        topic=topics.UNWRITTEN,
+        fix="look for what these rows divide or take: 0 by 0, a difference of infinities, memory "
+        "that nothing was written to",
+        shows="these rows",
+    )
+    return _cause(question, told)
+
+
+def _rows(question: Question, is_empty: Callable[[Array], Bools]) -> tuple[int, int] | None:
+    """Return how many rows are empty and should not be, and of how many; None if more is wrong."""
     shaped = question.shaped
     wrong = {name: wrong for name, wrong in question.wrong.items() if wrong.any()}
     if len(shaped) < len(question.files) or not wrong or not set(wrong) <= set(_OUTPUTS):
         return None
-    count = of = 0
+    count = of = widest = 0
     for name, places in wrong.items():
         answer = canonical(question.problem, name, question.answers[name])
-        empty = (shaped[name] == 0).all(axis=-1) & (answer != 0).any(axis=-1)
+        empty = is_empty(shaped[name]).all(axis=-1) & (answer != 0).any(axis=-1)
         if (places & ~empty[..., None]).any():
             return None
         count, of = count + int(np.count_nonzero(empty)), of + empty.size
-    told = _convention(-1, count, of, _not_again)
+        widest = max(widest, places.shape[-1])
+    # One number may be 0 by chance.
+    return (count, of) if count > 1 or widest > 1 else None
+
+
+def _cause(question: Question, told: Convention) -> Cause:
     return Cause(conventions=(told,), outputs=tuple(question.files), error=0.0)
 
 

@@ -1,0 +1,111 @@
+"""Mistakes in some queries, one head or one batch entry are explained there alone."""
+
+import numpy as np
+import pytest
+from referee_numpy import ask, draw, named, plain, softmax
+
+SHAPE = (2, 4, 24, 8)
+TRIL = np.tri(24, dtype=bool)
+
+
+def unscaled(q, k, v, keep=True):
+    return plain(q, k, v, keep, scale=1)
+
+
+def exchanged(q, k, v, keep=True):
+    return plain(q, v, k, keep)
+
+
+def base_2(q, k, v, keep=True):
+    scores = np.where(keep, q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]), -np.inf)
+    return softmax(scores * np.log(2)) @ v
+
+
+def uncovered(q, k, v, keep):
+    return plain(q, k, v)
+
+
+def late(q, k, v, keep):
+    return plain(q, k, v, np.tri(24, k=1, dtype=bool))
+
+
+WHERE = {
+    "the last block": (..., slice(16, None), slice(None)),
+    "one query": (..., 10, slice(None)),
+    "one query of one head": (1, 3, 10),
+    "one head": (slice(None), 2),
+    "one batch entry": (1,),
+    "the last of three": (..., 2, slice(None)),
+}
+
+
+@pytest.mark.parametrize("where", ["the last block", "one query", "one query of one head"])
+@pytest.mark.parametrize(
+    ("mistake", "name"),
+    [(unscaled, "unscaled"), (exchanged, "key_value_exchanged"), (base_2, "softmax_base_2")],
+)
+def test_a_mistake_in_some_queries(mistake, name, where):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    found, place = plain(q, k, v), WHERE[where]
+    found[place] = mistake(q, k, v)[place]
+    report = ask((q, k, v), found)
+    assert named(report) == {name}
+    (cause,) = report.diagnosis.explanations
+    assert cause.right_there
+    assert not cause.options, "no option is true of a part"
+    assert f"queries 0 to {15 if 'block' in where else 9}" in cause.fails_at or "one head" in where
+
+
+@pytest.mark.parametrize("where", ["the last block", "one head", "one batch entry"])
+@pytest.mark.parametrize(
+    ("mistake", "name"), [(uncovered, "causal_missing"), (late, "causal_one_late")]
+)
+def test_a_causal_mask_that_is_wrong_in_a_part_has_its_name(mistake, name, where):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    found, place = plain(q, k, v, TRIL), WHERE[where]
+    found[place] = mistake(q, k, v, TRIL)[place]
+    report = ask((q, k, v), found, causal=True)
+    assert name in named(report)
+    assert "another_mask" not in named(report)
+    assert all(cause.right_there for cause in report.diagnosis.explanations)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_the_last_block_of_a_large_problem(dtype):
+    q, k, v = draw(0, *[(1, 8, 96, 16)] * 3, dtype=dtype)
+    found = plain(q, k, v)
+    found[..., 70:, :] = unscaled(q, k, v)[..., 70:, :]
+    assert named(ask((q, k, v), found, dtype)) == {"unscaled"}
+
+
+@pytest.mark.parametrize("empty", [np.nan, 0.0])
+@pytest.mark.parametrize(
+    ("shape", "place"),
+    [
+        (SHAPE, "one query"),
+        (SHAPE, "one head"),
+        ((1, 8, 96, 16), "one head"),
+        ((1, 1, 3, 4), "the last of three"),
+    ],
+)
+def test_rows_of_nothing_or_nan_are_all_that_is_wrong(shape, place, empty):
+    q, k, v = draw(0, *[shape] * 3)
+    found = plain(q, k, v)
+    found[WHERE[place]] = empty
+    report = ask((q, k, v), found)
+    assert named(report) == {"rows_of_nan" if np.isnan(empty) else "rows_not_written"}
+
+
+def test_rows_of_nan_beside_another_mistake_are_no_explanation():
+    q, k, v = draw(0, *[SHAPE] * 3)
+    found = plain(q, k, v)
+    found[0, 0, 0] = np.nan
+    found[1, 2] += 0.1 * draw(1, (24, 8))[0]
+    assert named(ask((q, k, v), found)) == set()
+
+
+def test_one_number_that_is_0_is_not_said_to_be_unwritten():
+    q, k, v = draw(0, (3, 4), (3, 4), (3, 1))
+    found = plain(q, k, v)
+    found[2] = 0
+    assert named(ask((q, k, v), found)) == set()
