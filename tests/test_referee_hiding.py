@@ -135,3 +135,19 @@ def test_masks_that_are_added_one_by_one_leave_scores_in_rows_without_keys():
     wrong = softmax(scores + np.where(TRIL, 0, -1e4) + np.where(pads[:, None, None], 0, -1e4)) @ v
     report = ask((q, k, v), wrong, causal=True, key_padding_mask=pads)
     assert named(report) == {"hidden_scores_lowered"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "block"), [("kv_lengths", None), ("kv_lengths", 8), ("key_padding_mask", None)]
+)
+def test_keys_beyond_the_length_that_are_loaded_as_zeros(rule, block):
+    """As by a kernel that masks its loads, and not its scores."""
+    lengths = [3, 13]
+    q, k, v = draw(0, (2, 3, 5, 8), (2, 3, 20, 8), (2, 3, 20, 8))
+    real = np.arange(20) < np.array(lengths)[:, None, None, None]
+    zeros = [np.where(real.swapaxes(2, 3), array, 0) for array in (k, v)]
+    ends = [20, 20] if block is None else [8, 16]
+    seen = np.arange(20) < np.array(ends)[:, None, None, None]
+    given = {"kv_lengths": lengths} if rule == "kv_lengths" else {rule: real[:, 0, 0]}
+    found = named(ask((q, k, v), plain(q, *zeros, seen), **given))
+    assert found == {f"{rule}_as_zeros" if block is None else "zeros_in_last_block_of_8"}

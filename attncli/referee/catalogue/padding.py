@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import SIZES, changed, dropped
+from attncli.referee.catalogue.helpers import SIZES, changed, dropped, of_each_size
 from attncli.referee.convention import Apply, Convention, with_rule, without
 from attncli.referee.options import inverted, padded_queries, without_lengths, without_mask
-from attncli.referee.recipe import Recipe, band
+from attncli.referee.recipe import Recipe, band, vary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,6 +113,21 @@ def _on_the_left(recipe: Recipe) -> Recipe | None:
     return with_rule(recipe, "kv_lengths", np.arange(visible.keys) >= first)
 
 
+def _read_as_zeros(rule: str, then: Apply) -> Apply:
+    """Make an `apply` that reads the keys and values which a rule hides as zeros, not as −inf."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        if rule not in recipe.rules:
+            return None
+        real = recipe.rules[rule][:, :, 0, :, None]
+        problem = recipe.problem
+        inputs = {"key": problem.key, "value": problem.value}
+        read = {n: None if a is None else np.where(real, a, 0.0) for n, a in inputs.items()}
+        return then(vary(recipe, **read))
+
+    return apply
+
+
 _LEFT_OUT: dict[str, Callable[[Problem], str]] = {
     "key_padding_mask": without_mask("key_padding_mask"),
     "kv_lengths": without_lengths,
@@ -142,6 +157,13 @@ PADDING = (
                 topic=topics.PADDING_ON_QUERIES,
                 fix="hide only keys, or state the lengths of the queries as well (query_lengths)",
                 option=padded_queries,
+            ),
+            _padding(
+                f"{rule}_as_zeros",
+                f"keys and values that {rule} hides are read as zeros, and get the weight of the "
+                "score 0",
+                _read_as_zeros(rule, dropped(rule)),
+                fix="give hidden keys the score −inf: to load zeros in their place is not enough",
             ),
             _padding(
                 f"{rule}_of_first_entry",
@@ -205,6 +227,16 @@ PADDING = (
         )
         for place, size in enumerate(SIZES)
         for way, to_multiple in (("up", _up), ("down", _down))
+    ),
+    *of_each_size(
+        "zeros_in_last_block_of_{}",
+        "the last block of {} keys of each batch entry is filled with zeros, which get the weight "
+        "of the score 0",
+        lambda size: _read_as_zeros("kv_lengths", _lengths(partial(_up, size))),
+        topic=topics.ROUNDED_LENGTHS,
+        fix="give keys beyond the length the score −inf, in the last block too",
+        shows="lengths that are no multiples of {}",
+        variant_of=("kv_lengths_as_zeros",),
     ),
     _padding(
         "lengths_of_longest",
