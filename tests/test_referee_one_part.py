@@ -1,4 +1,4 @@
-"""Files of one batch entry or head beside a problem of several."""
+"""Files of a part of the answer: a batch entry, a head, some queries; or with more than it."""
 
 import numpy as np
 import pytest
@@ -52,3 +52,69 @@ def test_parts_that_differ_or_are_wrong_are_no_part():
     weights = softmax(q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8))
     report = ask((q, k, v), {"context": right[0], "weights": weights[1]})
     assert [e.outputs for e in report.diagnosis.explanations] == [("context",), ("weights",)]
+
+
+def of_another_length(report):
+    (explanation,) = report.diagnosis.explanations
+    assert explanation.name == "other_length"
+    return explanation.conventions[0].meaning.removeprefix("the numbers are right, but the file ")
+
+
+@pytest.mark.parametrize(
+    ("pick", "words"),
+    [
+        (np.s_[:, :, :4], "holds only queries 0 to 3"),
+        (np.s_[:, :, 4:], "holds only queries 4 to 5"),
+        (np.s_[:, :, 5:], "holds only query 5"),
+        (np.s_[:, :, -1], "holds only query 5"),
+        (np.s_[:, :, 0], "holds only query 0"),
+        (np.s_[:, :2], "holds only heads 0 to 1"),
+        (np.s_[1:], "holds only batch entry 1"),
+        (np.s_[..., :6], "holds only columns 0 to 5"),
+    ],
+)
+def test_some_queries_heads_or_columns(pick, words):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    assert of_another_length(ask((q, k, v), plain(q, k, v)[pick])) == words
+    wrong = plain(q, k, v)[pick] + 0.01
+    assert "other_length" not in named(ask((q, k, v), wrong))
+
+
+@pytest.mark.parametrize(
+    ("pad", "words"),
+    [
+        (((0, 0), (0, 0), (0, 2), (0, 0)), "has 2 queries more behind them"),
+        (((0, 0), (0, 0), (3, 0), (0, 0)), "has 3 queries more before them"),
+        (((0, 0), (0, 0), (0, 0), (0, 1)), "has 1 column more behind them"),
+        (((0, 1), (0, 0), (0, 0), (0, 0)), "has 1 batch entry more behind them"),
+    ],
+)
+@pytest.mark.parametrize("fill", [0.0, np.nan])
+def test_a_padded_file(pad, words, fill):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    padded = np.pad(plain(q, k, v), pad, constant_values=fill)
+    assert of_another_length(ask((q, k, v), padded)) == words
+
+
+def test_axes_are_named_as_in_the_layout_of_the_user():
+    q, k, v = draw(0, *[SHAPE] * 3)
+    inputs = [array.transpose(0, 2, 1, 3) for array in (q, k, v)]
+    answer = plain(q, k, v).transpose(0, 2, 1, 3)
+    found = of_another_length(ask(inputs, answer[:, :4], layout="bshd"))
+    assert found == "holds only queries 0 to 3"
+    weights = softmax(q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8))
+    found = of_another_length(ask((q, k, v), {"weights": np.pad(weights, [(0, 0)] * 3 + [(0, 2)])}))
+    assert found == "has 2 keys more behind them"
+    both = {"context": plain(q, k, v)[:, :, :4], "weights": weights[:, :, :4]}
+    assert of_another_length(ask((q, k, v), both)) == "holds only queries 0 to 3"
+
+
+def test_few_numbers_are_enough_where_they_are_exact():
+    q, k, v = draw(0, (3, 4), (3, 4), (3, 2))
+    assert of_another_length(ask((q, k, v), plain(q, k, v)[:2])) == "holds only queries 0 to 1"
+
+
+def test_queries_of_a_large_answer():
+    q, k, v = draw(0, *[(1, 4, 800, 4)] * 3)
+    found = of_another_length(ask((q, k, v), plain(q, k, v)[:, :, :700]))
+    assert found == "holds only queries 0 to 699"

@@ -47,6 +47,7 @@ from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weigh
 from attncli.referee.fitted.misplaced_inputs import misplaced_inputs
 from attncli.referee.fitted.misplaced_outputs import misplaced_outputs, misplaced_rows
 from attncli.referee.fitted.one_part import one_part
+from attncli.referee.fitted.other_length import other_length
 from attncli.referee.fitted.quantities import QUANTITIES
 from attncli.referee.fitted.some_components import some_components
 from attncli.referee.fitted.unwritten import unwritten
@@ -137,6 +138,7 @@ FITTED = (
     _at_first(counted_keys),
     _at_first(some_components),
     _at_first(one_part),
+    _at_first(other_length),
     Fitting(dropout),
     Fitting(output_dropout),
     Fitting(strongest_keys),
