@@ -63,6 +63,18 @@ def test_a_group_of_heads_reads_another_head_of_the_keys():
     assert convention.meaning.endswith("(counted in heads of the keys)")
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_sinks_of_other_heads_and_others(seed):
+    inputs, sinks = draw(seed, *[SHAPE] * 3), np.array([0.5, -1.0, 2.0, 1.5])
+    turned = told(ask(inputs, with_sinks(*inputs, sinks[::-1]), sinks=sinks))
+    assert turned.name == "inputs_misplaced"
+    assert "head 0 reads the sink of head 3; head 1 reads the sink of head 2" in turned.meaning
+    other = told(ask(inputs, with_sinks(*inputs, [0.5, -1.0, 0.75, 1.25]), sinks=sinks))
+    assert other.name == "another_sink"
+    assert other.meaning.endswith(": head 2 takes 0.75 for 2; head 3 takes 1.25 for 1.5")
+    assert named(ask(inputs, 0.9 * plain(*inputs), sinks=sinks)) <= {"another_factor"}
+
+
 def test_heads_of_nobody_have_no_name():
     inputs = draw(0, *[SHAPE] * 3)
     wrong = plain(*inputs)
@@ -91,6 +103,12 @@ def test_biases_and_slopes_of_other_heads():
     apart = np.abs(np.arange(10)[:, None] - np.arange(10))
     wrong = softmax(scores - slopes[order][:, None, None] * apart) @ v
     assert words.replace("bias", "slopes") in told(ask(inputs, wrong, alibi_slopes=slopes)).meaning
+
+
+def with_sinks(q, k, v, sinks):
+    scores = q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8)
+    rest = np.broadcast_to(np.reshape(sinks, (-1, 1, 1)), (*scores.shape[:-1], 1))
+    return softmax(np.concatenate([scores, rest], -1))[..., :-1] @ v
 
 
 @pytest.mark.parametrize("causal", [False, True])

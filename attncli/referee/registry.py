@@ -41,6 +41,7 @@ from attncli.referee.catalogue.window import WINDOW
 from attncli.referee.fitted.another_factor import another_factor
 from attncli.referee.fitted.another_mask import another_mask, strongest_keys
 from attncli.referee.fitted.another_number import another
+from attncli.referee.fitted.another_sink import another_sink
 from attncli.referee.fitted.by_head import scale_by_head, slopes_by_head
 from attncli.referee.fitted.counted_keys import counted_keys
 from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weights
@@ -135,6 +136,7 @@ FITTED = (
     *(_at_first(partial(another, quantity)) for quantity in QUANTITIES),
     _at_first(another_factor),
     _at_first(zeros_counted),
+    _at_first(another_sink, "heads"),
     _at_first(counted_keys),
     _at_first(some_components),
     _at_first(one_part),

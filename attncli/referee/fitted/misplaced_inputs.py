@@ -1,4 +1,4 @@
-"""Keys, values, masks and terms of one head or batch entry that another one reads."""
+"""Keys, values, masks, terms and sinks of one head or batch entry that another one reads."""
 
 from __future__ import annotations
 
@@ -96,6 +96,8 @@ def _sources(recipe: Recipe) -> Iterator[_Source]:
             for n, term in recipe.terms.items()
         ),
     ]
+    if problem.sinks is not None:
+        given.append(_Source("sink", (1, len(problem.sinks)), _read_sinks))
     return (source for source in given if 1 < math.prod(source.shape) <= _MOST_MOVES)
 
 
@@ -157,6 +159,11 @@ def _each(problem: Problem, array: Array) -> Array:
 
 def _read_rule(name: str) -> Callable[[Recipe, Places], Recipe]:
     return lambda recipe, places: with_rule(recipe, name, recipe.rules[name][places])
+
+
+def _read_sinks(recipe: Recipe, places: Places) -> Recipe:
+    sinks = recipe.problem.sinks
+    return recipe if sinks is None else vary(recipe, sinks=sinks[places.head[0]])
 
 
 def _read_term(name: str) -> Callable[[Recipe, Places], Recipe]:

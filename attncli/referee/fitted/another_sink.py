@@ -1,0 +1,81 @@
+"""Sinks of another size than the problem states, inferred from how much less all keys weigh."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee import topics
+from attncli.referee.convention import Convention
+from attncli.referee.fitted.another_number import comparable
+from attncli.referee.fitted.found_weights import canonical_file
+from attncli.referee.fitted.places import told
+from attncli.referee.recipe import vary
+from attncli.referee.stages import over_heads
+
+if TYPE_CHECKING:
+    from attncli.referee.case import Case
+
+__all__ = ["another_sink"]
+
+Array = npt.NDArray[Any]
+_NEAR = 1e-4
+
+
+def another_sink(case: Case) -> Convention | None:
+    """Return the convention that heads have other sinks.
+
+    A sink takes the same share from all weights of a row, so that each number of the file is
+    Z / (Z − e^s + e^s') of the right one, Z = exp(lse) being the sum with the right sink s.
+
+    Parameters
+    ----------
+    case : Case
+        With all heads, small enough to be evaluated.
+
+    Returns
+    -------
+    Convention or None
+        None where there are no sinks, or the file does not show others.
+    """
+    right = case.recipe.problem.sinks
+    found = None if right is None else _found(case, right)
+    if right is None or found is None:
+        return None
+    other = np.abs(found - right) > _NEAR
+    if not other.any():
+        return None
+    sinks = np.where(other, found, right)
+    pairs = [(f"head {h}", f"{sinks[h]:.4g} for {right[h]:.4g}") for h in np.flatnonzero(other)]
+    return Convention(
+        "another_sink",
+        f"heads take other sinks: {told(pairs, 'takes')}",
+        lambda recipe: vary(recipe, sinks=sinks),
+        topic=topics.SINKS,
+        fix="let each head take its own sink, as the problem states it, and not scaled",
+        shows="sinks that are not far below the scores",
+        needs=frozenset({"heads"}),
+        variant_of=("inputs_misplaced",),
+    )
+
+
+def _found(case: Case, right: Array) -> Array | None:
+    """Return the sink of each head that the file shows; None where it shows none."""
+    name = next((name for name in ("weights", "context") if name in case.files), None)
+    mixed = name == "context" and case.recipe.problem.output is not None
+    if name is None or mixed or not comparable(case):
+        return None
+    file, answer = canonical_file(case, name), case.right[name]
+    if file.shape != answer.shape:
+        return None
+    with np.errstate(all="ignore"):
+        shares = (file * answer).sum(-1) / np.square(answer).sum(-1)
+        rest = np.exp(case.right["lse"][..., 0]) * (1 / shares - 1)
+        sinks = np.log(rest + np.exp(over_heads(right)[..., 0]))
+    # Of a row without keys, or with other mistakes, nothing follows.
+    rows = np.where(np.isfinite(sinks), sinks, np.nan).swapaxes(0, 1).reshape(len(right), -1)
+    if np.isnan(rows).all(axis=1).any():
+        return None
+    return np.asarray(np.nanmedian(rows, axis=1))
