@@ -31,6 +31,19 @@ def archive(members, compression=zipfile.ZIP_DEFLATED):
     return out.getvalue()
 
 
+def test_one_array_without_a_name_needs_none(tmp_path):
+    path = str(tmp_path / "x.npz")
+    np.savez(path, Q)
+    np.testing.assert_array_equal(read_array(path).values, Q)
+    np.testing.assert_array_equal(read_array(path, entry="context").values, Q)
+    np.savez(path, Q, K)
+    with pytest.raises(InputError, match="expected one array; found 2 entries"):
+        read_array(path)
+    np.savez(path, q=Q)
+    with pytest.raises(InputError, match="found an entry with a name, q"):
+        read_array(path)
+
+
 @pytest.fixture
 def file(tmp_path):
     def file(data):

@@ -69,8 +69,8 @@ def test_a_mask_is_told_by_its_keys():
     wrong[5, 9], wrong[6, 2], wrong[7, 3] = True, False, False
     context = plain(q, k, v, wrong)
     meaning = told(ask((q, k, v), context, causal=True)).meaning
-    assert "hides what should be seen: keys 2 and 3, 4 of 288 pairs" in meaning
-    assert "shows what should be hidden: key 9, 2 of 288 pairs" in meaning
+    assert "hides what should be seen: keys 2 and 3, in 4 of 288 pairs" in meaning
+    assert "shows what should be hidden: key 9, in 2 of 288 pairs" in meaning
 
 
 @pytest.mark.parametrize("count", [1, 3])

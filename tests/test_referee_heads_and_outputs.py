@@ -211,6 +211,7 @@ SINKS = np.array([0.5, 1.5, -0.7, 2.5])[:, None]
         ("lse_base_10", lambda s: np.log10(np.exp(s).sum(-1) + np.exp(SINKS))),
         ("lse_maximum_in_base_2", lambda s: s.max(-1) / np.log(2) + np.log(beside_maxima(s))),
         ("lse_sum_in_base_2", lambda s: s.max(-1) + np.log2(beside_maxima(s))),
+        ("lse_of_sum_alone", beside_maxima),
         ("lse_sum_subtracted", lambda s: s.max(-1) - np.log(beside_maxima(s))),
         ("lse_sum_not_logarithm", lambda s: s.max(-1) + beside_maxima(s)),
         ("lse_maximum_unscaled", lambda s: s.max(-1) * np.sqrt(8) + np.log(beside_maxima(s))),

@@ -138,9 +138,14 @@ def test_masks_that_are_added_one_by_one_leave_scores_in_rows_without_keys():
 
 
 @pytest.mark.parametrize(
-    ("rule", "block"), [("kv_lengths", None), ("kv_lengths", 8), ("key_padding_mask", None)]
+    ("rule", "block", "name"),
+    [
+        ("kv_lengths", None, "kv_lengths_as_zeros"),
+        ("kv_lengths", 8, "zeros_in_last_block_of_8"),
+        ("key_padding_mask", None, "key_padding_mask_as_zeros"),
+    ],
 )
-def test_keys_beyond_the_length_that_are_loaded_as_zeros(rule, block):
+def test_keys_beyond_the_length_that_are_loaded_as_zeros(rule, block, name):
     """As by a kernel that masks its loads, and not its scores."""
     lengths = [3, 13]
     q, k, v = draw(0, (2, 3, 5, 8), (2, 3, 20, 8), (2, 3, 20, 8))
@@ -150,4 +155,4 @@ def test_keys_beyond_the_length_that_are_loaded_as_zeros(rule, block):
     seen = np.arange(20) < np.array(ends)[:, None, None, None]
     given = {"kv_lengths": lengths} if rule == "kv_lengths" else {rule: real[:, 0, 0]}
     found = named(ask((q, k, v), plain(q, *zeros, seen), **given))
-    assert found == {f"{rule}_as_zeros" if block is None else "zeros_in_last_block_of_8"}
+    assert found == {name}

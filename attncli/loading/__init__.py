@@ -36,6 +36,8 @@ __all__ = [
 ]
 
 _LISTED = 8
+# What ``np.savez(file, array)`` calls it.
+_UNNAMED = "arr_0"
 
 
 def read(source: str, *, dtype: str | None = None, stdin: BinaryIO | None = None) -> Contents:
@@ -94,11 +96,14 @@ def read_array(
     Raises
     ------
     InputError
-        If the file is a mapping; the hint lists its members as ``FILE#NAME``.
+        If the file is a mapping, other than of one array without a name, as ``np.savez(file, a)``
+        writes it; the hint lists its members as ``FILE#NAME``.
     """
     contents = read(source, dtype=dtype, stdin=stdin)
     if isinstance(contents, LoadedArray):
         return contents
+    if list(contents.entries) == [_UNNAMED]:
+        entry = _UNNAMED
     if entry is not None and entry in contents.entries:
         held = contents.entries[entry]
         if isinstance(held, LoadedArray):

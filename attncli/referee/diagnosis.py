@@ -35,6 +35,7 @@ __all__ = ["diagnose", "look_beneath"]
 
 Array = npt.NDArray[Any]
 _OUTPUTS = ("weights", "lse", "scores", "context")
+_NOTHING = Searched((), 0, complete=True)
 # Of so many rows one or two are few.
 _FEW_ROWS, _MANY_ROWS = 2, 16
 
@@ -61,12 +62,7 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
         return Diagnosis(explanations=(nothing,), findings=findings, tried=1)
     single = computed_in_single(question)
     if single is None:
-        searched = _searched_by_output(search, narrow)
-        if all(map(is_pattern, searched.causes)) and _in_a_part(narrow, search):
-            part = Search(narrow, deadline, by_part=True)
-            found = _searched_by_output(part, narrow)
-            if not searched.causes or not all(map(is_pattern, found.causes)):
-                search, searched = part, replace(searched, causes=()) + found
+        search, searched = _searched_by_part(search, narrow)
     else:  # two mistakes together are far less likely
         searched = search.run(pairs=False).or_else(single)
     nothing = nothing or rows_of_nan(question)
@@ -84,19 +80,40 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
     )
 
 
-def _searched_by_output(search: Search, question: Question) -> Searched:
+def _searched_by_part(search: Search, question: Question) -> tuple[Search, Searched]:
+    """Search for what explains all that is wrong, or else the part alone in which it is wrong.
+
+    Single mistakes come first; what shows only which weights are 0, which much may explain, last.
+    """
+    if not _in_a_part(question, search):
+        return search, _searched_by_output(search, question)
+    part = Search(question, search.deadline, by_part=True)
+    found: dict[Search, Searched] = {}
+    best = part
+    for one, pairs in ((search, False), (part, False), (search, True), (part, True)):
+        if one is part and pairs and found[search].causes:
+            break
+        found[one] = _searched_by_output(one, question, pairs=pairs)
+        best = search if found[search].causes else part
+        if not all(map(is_pattern, found[one].causes)):
+            best = one
+            break
+    return best, sum(found.values(), start=_NOTHING).instead(found[best].causes)
+
+
+def _searched_by_output(search: Search, question: Question, *, pairs: bool = True) -> Searched:
     """Search for what explains all outputs together, or else for what explains each wrong one."""
-    together = _searched(search, question)
+    together = _searched(search, question, pairs=pairs)
     if together.causes or len(question.files) == 1:
         return together
-    each = (_searched_alone(name, question, search.deadline) for name in _wrong(question))
+    each = (_searched_alone(n, question, search.deadline, pairs=pairs) for n in _wrong(question))
     return sum(each, start=together)
 
 
-def _searched_alone(name: str, question: Question, deadline: float) -> Searched:
+def _searched_alone(name: str, question: Question, deadline: float, *, pairs: bool) -> Searched:
     """Search for what explains one output, and does not spoil others that are right."""
     alone = question.about((name,))
-    found = _searched(Search(alone, deadline), alone)
+    found = _searched(Search(alone, deadline), alone, pairs=pairs)
     return replace(found, causes=_not_refuted(question, found.causes))
 
 
@@ -199,13 +216,13 @@ def _of_nothing(question: Question, findings: tuple[str, ...], deadline: float) 
     return Diagnosis(explanations=causes, findings=findings, tried=len(causes))
 
 
-def _searched(search: Search, question: Question) -> Searched:
+def _searched(search: Search, question: Question, *, pairs: bool) -> Searched:
     """Search in the format of the files, or else in float32 where they may be made in both."""
     mixed = may_be_mixed(question)
-    exact = search.run(pairs=not mixed)
+    exact = search.run(pairs=pairs and not mixed)
     if exact.causes or not mixed:
         return exact
-    rounder = Search(in_single(question), search.deadline).run()
+    rounder = Search(in_single(question), search.deadline).run(pairs=pairs)
     causes = tuple(_in_which(search, question, one) for one in rounder.causes)
     return exact + replace(rounder, causes=causes)
 

@@ -22,6 +22,7 @@ __all__ = ["locate"]
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 
+_FEW = 0.01
 _BLOCKS = (128, 64)
 _ROWS_AT_A_TIME = 256
 # Beyond this, looking at every pair of query and key takes seconds.
@@ -151,7 +152,8 @@ def _kinds_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]
             kinds.append((text, last >= start))
     for text, kind in kinds:
         if kind.any() and not kind.all() and not (rows & ~kind).any():
-            share = "all" if rows[kind].all() else f"{rows[kind].mean():.0%}"
+            mean = rows[kind].mean()
+            share = "all" if mean == 1 else f"{mean:.0%}" if mean >= _FEW else "less than 1%"
             yield f"only {text} are wrong, {share} of them"
             return
 

@@ -19,7 +19,7 @@ from attncli.referee.registry import CONVENTIONS, FITTED, SHOWN
 from attncli.referee.report import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from attncli.referee.recipe import Recipe
 
@@ -27,6 +27,7 @@ __all__ = ["Search", "Searched", "follow", "is_pattern", "needs_of"]
 
 Array = npt.NDArray[Any]
 Group = tuple[Convention, ...]
+_Found = list[tuple[Fit, Group]]
 
 # Evidence against chance: the conventions tried are up to 2^8, the pairs up to 2^13, and at
 # most one file in a thousand may be given a false name.
@@ -70,6 +71,10 @@ class Searched:
             self.complete and other.complete,
         )
 
+    def instead(self, causes: tuple[Cause, ...]) -> Searched:
+        """Return the same with other causes."""
+        return replace(self, causes=causes)
+
     def or_else(self, cause: Cause) -> Searched:
         """Return the same with a cause where none was found."""
         return self if self.causes else replace(self, causes=(cause,))
@@ -107,6 +112,7 @@ class Search:
         self.deadline = deadline
         self._shapes_are_right = bool(question.comparable)
         self._firsts: dict[tuple[int, str], Recipe | None] = {}
+        self._stages: dict[str, _Found] = {}
         _keep_memory()
 
     @property
@@ -143,30 +149,38 @@ class Search:
                 rest = [item for item in rest if item not in best]
         return first
 
-    def _explained(self, *, pairs: bool) -> Iterator[list[tuple[Fit, Group]]]:
+    def _explained(self, *, pairs: bool) -> Iterator[_Found]:
         """Yield the groups of each kind that explain anything, and how well each does."""
         conventions = self._concerned()
         last = [(convention,) for convention in conventions if convention.topic.last]
         singles = sorted(((c,) for c in conventions if not c.topic.last), key=self._cost)
         least = self._cost(singles[0]) if singles else 0
         quick = [one for one in singles if self._cost(one) <= least]
-        soon = self._explain(quick, _BITS_FOR_ONE)
+        slow = singles[len(quick) :]
+        soon = self._once("quick", lambda: self._explain(quick, _BITS_FOR_ONE))
         # Before the slow ones: the time may not suffice for all of them on a large problem.
-        fitted = [] if soon else self._fitted()
-        one = soon + self._explain(singles[len(quick) :], _BITS_FOR_ONE)
+        fitted = [] if soon else self._once("fitted", self._fitted)
+        one = soon + self._once("slow", lambda: self._explain(slow, _BITS_FOR_ONE))
         yield one
         # What was found so far is not true everywhere, or there is nothing.
-        late = self._explain(sorted(last, key=self._cost), _BITS_FOR_ONE)
+        last = sorted(last, key=self._cost)
+        late = self._once("late", lambda: self._explain(last, _BITS_FOR_ONE))
         yield late
         if soon:
-            fitted = self._fitted()
-        shown = [] if fitted else self._shown()
+            fitted = self._once("fitted", self._fitted)
+        shown = [] if fitted else self._once("shown", self._shown)
         like_a_scale = bool(fitted) and not (one or late)
         tried = self._pairs(conventions, like_a_scale=like_a_scale) if pairs else []
         yield self._explain(tried, _BITS_FOR_TWO)
         yield fitted or shown
 
-    def _fitted(self) -> list[tuple[Fit, Group]]:
+    def _once(self, stage: str, find: Callable[[], _Found]) -> _Found:
+        """Return what a stage finds; a second run, with pairs, need not find it again."""
+        if stage not in self._stages:
+            self._stages[stage] = find()
+        return self._stages[stage]
+
+    def _fitted(self) -> _Found:
         """Explain by what can be read off the numbers: a scale, counts, places of any kind."""
         made = []
         for look, needs in FITTED:
@@ -175,7 +189,7 @@ class Search:
             made.append(look(self.cases.of(needs)))
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
-    def _shown(self) -> list[tuple[Fit, Group]]:
+    def _shown(self) -> _Found:
         """Explain by zeros and masks that the weights of the files show."""
         if time.monotonic() > self.deadline:
             return []
@@ -239,9 +253,9 @@ class Search:
             return 0
         return sum(case.cells for case in self.cases.of(needs_of(group)))
 
-    def _explain(self, groups: Iterable[Group], bits: float) -> list[tuple[Fit, Group]]:
+    def _explain(self, groups: Iterable[Group], bits: float) -> _Found:
         """Return the groups that explain the files, and how well, until the time is over."""
-        found: list[tuple[Fit, Group]] = []
+        found: _Found = []
         for group in groups:
             if time.monotonic() > self.deadline:
                 self.complete = False
@@ -368,7 +382,7 @@ def follow(case: Case, group: Group) -> Recipe | None:
     return recipe
 
 
-def _best(found: list[tuple[Fit, Group]]) -> list[tuple[Fit, Group]]:
+def _best(found: _Found) -> _Found:
     """Return those about as good as the best, best first; variants where nothing simpler is."""
     names = {convention.name for _, group in found for convention in group}
     found = [item for item in found if not any(names & {*c.variant_of} for c in item[1])]

@@ -122,6 +122,11 @@ LSE = (
                 lambda top, rest: top - rest,
             ),
             (
+                "of_sum_alone",
+                "the file holds the sum of exp(score − maximum), and not its logarithm",
+                lambda _, rest: np.exp(rest),
+            ),
+            (
                 "sum_not_logarithm",
                 "the sum is added to the row's maximum, not its logarithm",
                 lambda top, rest: top + np.exp(rest),

@@ -199,5 +199,5 @@ def _which(patterns: Sequence[Bools]) -> str:
     of = sum(pattern.size for pattern in patterns)
     keys = sorted({int(key) for pattern in patterns for key in np.nonzero(pattern)[-1]})
     named = f"{'key' if len(keys) == 1 else 'keys'} {' and '.join(map(str, keys))}"
-    where = f"{named}, " if len(keys) <= _NAMED else ""
+    where = f"{named}, in " if len(keys) <= _NAMED else ""
     return f"{where}{count:,} of {of:,} pairs of query and key"

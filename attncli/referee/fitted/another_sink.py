@@ -57,7 +57,7 @@ def another_sink(case: Case) -> Convention | None:
         fix="let each head take its own sink, as the problem states it, and not scaled",
         shows="sinks that are not far below the scores",
         needs=frozenset({"heads"}),
-        variant_of=("inputs_misplaced",),
+        variant_of=("inputs_misplaced", "counted_keys"),
     )
 
 
