@@ -89,15 +89,16 @@ def _searched_by_part(search: Search, question: Question) -> tuple[Search, Searc
         return search, _searched_by_output(search, question)
     part = Search(question, search.deadline, by_part=True)
     found: dict[Search, Searched] = {}
-    best = part
-    for one, pairs in ((search, False), (part, False), (search, True), (part, True)):
-        if one is part and pairs and found[search].causes:
-            break
+
+    def explains(one: Search, *, pairs: bool) -> bool:
         found[one] = _searched_by_output(one, question, pairs=pairs)
-        best = search if found[search].causes else part
-        if not all(map(is_pattern, found[one].causes)):
-            best = one
-            break
+        return not all(map(is_pattern, found[one].causes))
+
+    steps = ((search, False), (part, False), (search, True))
+    best = next((one for one, pairs in steps if explains(one, pairs=pairs)), search)
+    if not found[best].causes:
+        explains(part, pairs=True)
+        best = part
     return best, sum(found.values(), start=_NOTHING).instead(found[best].causes)
 
 
