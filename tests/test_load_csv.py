@@ -314,6 +314,44 @@ def test_a_table_whose_width_changes_between_two_blocks_is_refused():
         table("\n".join([*rows, *["1,2,3,4,5"] * 9]))
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("label", ["猫", "", " a ", "#", '"', "nan?", "-"])
+def test_long_tables_with_labels_are_read_as_short_ones(separator, newline, label):
+    """The oracle is the csv module, line by line."""
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=separator, lineterminator=newline)
+    writer.writerow(["", *"abcdef"])
+    for at in range(3000):
+        writer.writerow([label if at == 1700 else f"q{at}", *PLAIN])
+        if at == 2000:
+            out.write(newline)
+    found = table(out.getvalue())
+    rows = [row for row in csv.reader(io.StringIO(out.getvalue()), delimiter=separator) if row]
+    assert found.row_labels == tuple(row[0] for row in rows[1:])
+    assert found.row_labels[1700] == label
+    np.testing.assert_array_equal(found.values, [list(map(float, row[1:])) for row in rows[1:]])
+
+
+@pytest.mark.parametrize(
+    ("row", "place"),
+    [
+        ("7,1,2", "line 1702, column 1: expected a word, as above; found the number '7'"),
+        ("q,1", "line 1702, column 3: expected 3 cells, as in the first row; found 2"),
+        ("q", "line 1702, column 2: expected 3 cells, as in the first row; found 1"),
+        ("q,1,2,3", "line 1702, column 4: expected 3 cells, as in the first row; found 4"),
+        ("q,1,x", "line 1702, column 3: expected a number; found 'x'"),
+        ("q,,", "line 1702, column 2: expected a number; found an empty cell"),
+        ("\xff,1,2", "line 1702"),
+    ],
+)
+def test_mistakes_in_long_tables_with_labels_have_a_place(row, place):
+    lines = ["name,a,b", *["the,0.25,-1.5e-7"] * 3000]
+    lines[1701] = row
+    with pytest.raises(InputError, match=re.escape(place)):
+        table("\n".join(lines).encode("latin-1"))
+
+
 def test_blank_lines_in_a_long_table_are_passed_over():
     rows = [",".join(PLAIN)] * 3000
     rows[1700] = ""

@@ -306,10 +306,11 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
     start, body = int(headings.column), _Body(table)
     read = read_truths if headings.truths else read_numbers
     rows: Iterator[Row]
-    if headings.column or _has_lone_returns(table.data):
+    if _has_lone_returns(table.data):
         rows = itertools.islice(_slowly(table, table.data, 0), int(headings.row), None)
     else:
-        rows = _skim(table, body, first_line if headings.row else 0, len(first))
+        begin = len(table.data) - len(_after(table.data, first_line)) if headings.row else 0
+        rows = _skim(table, body, headings, begin, len(first))
     for line, cells in rows:
         if len(cells) != len(first):
             expected = counted(len(first), "cell")
@@ -370,25 +371,46 @@ def _count_alike(columns: list[str], rows: list[str]) -> bool:
     return rows == [str(row) for row in range(1, len(rows) + 1)]
 
 
-def _skim(table: _Table, body: _Body, heading: int, width: int) -> Iterator[Row]:
-    """Take blocks of nothing but numbers as fast as they can be read; return the rows that remain.
+def _skim(table: _Table, body: _Body, headings: Headings, start: int, width: int) -> Iterator[Row]:
+    """Take blocks of rows as fast as they can be read, and return those that remain.
 
     So a mistake at the end of a long file is found soon.
     """
     data = table.data
-    start = len(data) - len(_after(data, heading))
     while end := (data.rfind(b"\n", start, start + _BLOCK) + 1 or data.find(b"\n", start) + 1):
         block = data[start:end]
         if not block.isspace():
-            values = _plain(block, table.delimiter)
-            if values is None or values.shape[1] != width:
+            labels, numbers = _parted(block, table.delimiter) if headings.column else ([], block)
+            values = _plain(numbers, table.delimiter)
+            if values is None or values.shape[1] != width - headings.column:
                 break
+            if headings.column and not _are_labels(labels, len(values), headings):
+                break
+            body.labels.extend(labels)
             body.numbers.frombytes(values.data.cast("B"))
             body.refuse_many()
         start = end
     if start == len(data):
         return iter(())
     return _slowly(table, data[start:], data.count(b"\n", 0, start))
+
+
+def _parted(block: bytes, delimiter: str) -> tuple[list[str], bytes]:
+    """Part lines into their first cells and the rest; nothing where that takes more to tell."""
+    if b'"' in block:
+        return [], b""
+    lines = [line for line in block.replace(b"\r\n", b"\n").split(b"\n") if line.strip(b" ")]
+    parts = [line.partition(delimiter.encode()) for line in lines]
+    try:
+        labels = [label.decode() for label, _, _ in parts]
+    except UnicodeDecodeError:
+        return [], b""
+    return labels, b"\n".join(rest for _, _, rest in parts)
+
+
+def _are_labels(labels: list[str], count: int, headings: Headings) -> bool:
+    """Return whether there are so many labels, and none that `_check_label` would refuse."""
+    return len(labels) == count and (headings.certain or not any(map(is_numeric, labels)))
 
 
 def _slowly(table: _Table, data: bytes, before: int) -> Iterator[Row]:
