@@ -12,15 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from attncli.errors import InputError
 from attncli.loading.cells import read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import Headings, find_headings, is_meant_as_numbers
 from attncli.loading.number import is_numeric, is_truth
+from attncli.loading.plain import plain_blocks, plain_table
 from attncli.loading.printed import printed_alike
-from attncli.loading.quick import quick_table
 from attncli.loading.separator import column_of_pairs, find_separator
 from attncli.text import counted, quoted
 from attncli.warning import warn
@@ -44,7 +43,6 @@ _AS_NPY = "save it as an NPY file"
 _INDEX_NAMES = {"index", "idx", "id", "row", "unnamed: 0"}
 # What stands above row labels that have a name.
 _CORNERS = {*_INDEX_NAMES, "token", "tokens", "word", "words", "label", "labels", "name"}
-_INFINITIES = re.compile(rb"inf(?:inity)?", re.IGNORECASE)
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 
 Row = tuple[int, list[str]]  # the line it ends on, and its cells
@@ -152,7 +150,7 @@ def _at_once(table: _Table, headings: Headings, first: Row) -> LoadedArray | Non
     if headings.column or len(table.data) > _LONG:
         return None
     body = _after(table.data, line) if headings.row else table.data
-    values = _plain(body, table.delimiter)
+    values = plain_table(body, table.delimiter)
     if values is None or values.shape[1] != len(cells):
         return None
     return LoadedArray(values, table.source.name, None, tuple(cells) if headings.row else None)
@@ -230,24 +228,6 @@ def _after(data: bytes, lines: int) -> bytes:
 def _has_lone_returns(data: bytes) -> bool:
     """Look for line ends of the csv module's that nobody else counts."""
     return b"\r" in data and bool(_LONE_RETURN.search(data))
-
-
-def _plain(data: bytes, delimiter: str) -> npt.NDArray[np.float64] | None:
-    """Read a table of nothing but numbers at once; None where it is not one."""
-    if not data.isascii() or not data or data.isspace():
-        return None
-    quick = quick_table(data, delimiter)
-    if quick is not None:
-        return quick
-    try:
-        # A stream, not the path: by the path, NumPy would unpack archives and open URLs.
-        values = np.loadtxt(io.BytesIO(data), delimiter=delimiter, comments=None, ndmin=2)
-    except ValueError:
-        return None
-    # NumPy reads 1e400 as inf; an honest inf is spelt out.
-    infinite = int(np.isinf(values).sum())
-    honest = not infinite or infinite == len(_INFINITIES.findall(data))
-    return values if honest else None
 
 
 class _Table(NamedTuple):
@@ -376,41 +356,15 @@ def _skim(table: _Table, body: _Body, headings: Headings, start: int, width: int
 
     So a mistake at the end of a long file is found soon.
     """
-    data = table.data
-    while end := (data.rfind(b"\n", start, start + _BLOCK) + 1 or data.find(b"\n", start) + 1):
-        block = data[start:end]
-        if not block.isspace():
-            labels, numbers = _parted(block, table.delimiter) if headings.column else ([], block)
-            values = _plain(numbers, table.delimiter)
-            if values is None or values.shape[1] != width - headings.column:
-                break
-            if headings.column and not _are_labels(labels, len(values), headings):
-                break
-            body.labels.extend(labels)
-            body.numbers.frombytes(values.data.cast("B"))
-            body.refuse_many()
-        start = end
-    if start == len(data):
+    end = start
+    for block in plain_blocks(table.data, table.delimiter, headings, start, width):
+        body.labels.extend(block.labels)
+        body.numbers.frombytes(block.values.data.cast("B"))
+        body.refuse_many()
+        end = block.end
+    if end == len(table.data):
         return iter(())
-    return _slowly(table, data[start:], data.count(b"\n", 0, start))
-
-
-def _parted(block: bytes, delimiter: str) -> tuple[list[str], bytes]:
-    """Part lines into their first cells and the rest; nothing where that takes more to tell."""
-    if b'"' in block:
-        return [], b""
-    lines = [line for line in block.replace(b"\r\n", b"\n").split(b"\n") if line.strip(b" ")]
-    parts = [line.partition(delimiter.encode()) for line in lines]
-    try:
-        labels = [label.decode() for label, _, _ in parts]
-    except UnicodeDecodeError:
-        return [], b""
-    return labels, b"\n".join(rest for _, _, rest in parts)
-
-
-def _are_labels(labels: list[str], count: int, headings: Headings) -> bool:
-    """Return whether there are so many labels, and none that `_check_label` would refuse."""
-    return len(labels) == count and (headings.certain or not any(map(is_numeric, labels)))
+    return _slowly(table, table.data[end:], table.data.count(b"\n", 0, end))
 
 
 def _slowly(table: _Table, data: bytes, before: int) -> Iterator[Row]:
