@@ -225,6 +225,13 @@ def test_wrong_elements_that_are_alike(value, sentence, judged: Path, attncli: R
     assert "query 0" not in table
 
 
+def test_numbers_that_are_all_whole_look_like_integers(judged: Path, attncli: Run) -> None:
+    sentence = "every number of the file is whole, as if it had been cast to integers"
+    np.save("whole.npy", np.load("right.npy").astype(np.int64))
+    assert sentence in attncli("check", *QKV, "--expect", "whole.npy").text
+    assert sentence not in attncli("check", *QKV, "--expect", "unscaled.npy").text
+
+
 def test_one_wrong_element_is_like_no_other(judged: Path, attncli: Run) -> None:
     context = np.load("right.npy")
     context[1, 0] = 0

@@ -22,7 +22,7 @@ __all__ = ["locate"]
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 
-_FEW = 0.01
+_FEW, _SEVERAL = 0.01, 4
 _BLOCKS = (128, 64)
 _ROWS_AT_A_TIME = 256
 # Beyond this, looking at every pair of query and key takes seconds.
@@ -82,6 +82,10 @@ def _sentences(
     rows: Bools = np.any(wrong, axis=-1)
     yield f"the first wrong row is {_row_name(problem, rows)}"
     yield from _one_value(found[wrong])
+    with np.errstate(invalid="ignore"):
+        whole = found.size >= _SEVERAL and found.any() and not (found % 1).any()
+    if whole:
+        yield "every number of the file is whole, as if it had been cast to integers"
     yield from _nan_rows(found, seen)
     yield from _entries(rows)
     # After an output projection no row belongs to one head, so no mask applies to it.
