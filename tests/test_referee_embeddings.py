@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import SEEDS, draw, named, softmax
 
 from attncli import UsageError, load, pose, project, solve
@@ -302,7 +303,9 @@ def test_shared_keys_of_a_file_on_the_command_line(folder, attncli):
     assert Path("c.npy").exists()
 
 
-@pytest.mark.parametrize("name", ["wk_transposed", "bv_missing", "positions_missing"])
+@pytest.mark.parametrize(
+    "name", long_but(["wk_transposed", "bv_missing", "positions_missing"], "positions_missing")
+)
 def test_of_a_long_sequence_parts_are_projected_again(name):
     _, given = layer(0)
     x = draw(1, (BATCH, 200, WIDTH), dtype="float64")[0]

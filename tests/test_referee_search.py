@@ -118,7 +118,7 @@ def test_positions_of_a_slice_are_those_of_the_whole():
 
 
 def test_what_an_explanation_does_not_explain_is_told():
-    q, k, v = draw(0, *[(2, 3, 300, 8)] * 3)
+    q, k, v = draw(0, *[(2, 3, 120, 8)] * 3)
     wrong, right = plain(q, k, v, scale=1), plain(q, k, v)
     (explanation,) = ask((q, k, v), wrong).diagnosis.explanations
     assert (explanation.name, explanation.fails_at) == ("unscaled", "")
@@ -152,7 +152,7 @@ def test_what_is_true_of_some_heads_alone_is_not_the_end_of_the_search():
 
 def test_what_is_true_of_some_rows_alone_is_not_the_end_of_the_search():
     """A window that is rounded to blocks: only some of the rows see more than they should."""
-    q, k, v = draw(0, *[(1, 4, 256, 16)] * 3)
+    q, k, v = draw(0, *[(1, 2, 256, 16)] * 3)
     i, j = np.arange(256)[:, None], np.arange(256)
     block = (j <= i) & (j >= (i - 99) // 32 * 32)
     report = ask((q, k, v), plain(q, k, v, block), causal=True, window=(99, 0))
