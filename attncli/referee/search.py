@@ -134,20 +134,22 @@ class Search:
     def _causes(self, *, pairs: bool) -> tuple[Cause, ...]:
         """Return the best causes; the next ones where these fail elsewhere in the problem."""
         first: tuple[Cause, ...] = ()
+        of_part: tuple[Cause, ...] = ()
         for found in self._explained(pairs=pairs):
             rest = found
             while best := _best(rest):
                 causes = tuple(self._cause(*item) for item in best)
                 whole = tuple(cause for cause in causes if not cause.fails_at)
                 # What is right of a part, where the rest is right, says more than a pattern.
-                if whole and all(map(is_pattern, whole)) and any(c.right_there for c in first):
-                    return first
+                if whole and of_part and all(map(is_pattern, whole)):
+                    return of_part
                 # Where the time is over, nobody has looked elsewhere: then the best one counts.
                 if whole and (not first or time.monotonic() <= self.deadline):
                     return whole
                 first = first or causes
+                of_part = of_part or tuple(cause for cause in causes if cause.right_there)
                 rest = [item for item in rest if item not in best]
-        return first
+        return of_part or first
 
     def _explained(self, *, pairs: bool) -> Iterator[_Found]:
         """Yield the groups of each kind that explain anything, and how well each does."""

@@ -26,6 +26,8 @@ _ONE_NUMBER = "every number in the file is the same, so no mistake can be identi
 _NOTHING_KNOWN = "no known convention explains the numbers ({} tried)"
 # More explanations than this would help nobody.
 _SHOWN = 5
+# Conventions that could not be tried; JSON has all.
+_NAMED = 5
 _WEIGHT_AXES = (
     ("batch entry", "batch entries"),
     ("head", "heads"),
@@ -161,7 +163,9 @@ def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[str]:
     for finding in diagnosis.findings:
         yield f"  {finding}"
     if diagnosis.too_large and not diagnosis.explanations:
-        yield f"  too large to try: {', '.join(diagnosis.too_large)}"
+        more = len(diagnosis.too_large) - _NAMED
+        words = ", ".join(diagnosis.too_large[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        yield f"  too large to try: {words}"
     if not diagnosis.complete:
         yield f"  the time limit was reached after {diagnosis.tried} tries; there may be more"
 

@@ -34,8 +34,8 @@ Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 # Rules that the spans may stand for: those by position; and masks, as of documents in a row.
 _STOOD_FOR = (frozenset({"causal", "window"}), frozenset({"causal", "window", "mask"}))
-# Spans of more keys take too much memory.
-_MOST_KEYS = 2048
+# All spans of more keys would take too much memory: one end is that of the right span, or of all.
+_MANY_KEYS = 2048
 # Of so many spans that come near, those most like the right one are looked at.
 _MOST_NEAR = 20_000
 # Most errors are this small a share of what is tolerated; those of a row of few keys may be so
@@ -93,7 +93,7 @@ def _spans(case: Case, instead: frozenset[str]) -> tuple[Bools, float] | None:
     """Return the mask of a case in the place of some rules, and the evidence for it in bits."""
     recipe = case.recipe
     problem = recipe.problem
-    able = problem.output is None and problem.value is not None and problem.shape[3] <= _MOST_KEYS
+    able = problem.output is None and problem.value is not None
     if not (able and "context" in case.files and comparable(case)):
         return None
     file = canonical_file(case, "context")
@@ -141,9 +141,9 @@ def _span(sums: _Sums, context: Array, error: float, right: Bools) -> tuple[int,
     """
     if (np.abs(context) <= error).all():
         return 0, 0
-    first, end = _near(sums, context, error)
     seen = np.flatnonzero(right)
-    ends = (seen[0], seen[-1] + 1) if seen.size else (0, 0)
+    ends = (int(seen[0]), int(seen[-1]) + 1) if seen.size else (0, 0)
+    first, end = _near(sums, context, error, ends)
     unlike = np.abs(first - ends[0]) + np.abs(end - ends[1])
     order = np.argsort(unlike, kind="stable")[:_MOST_NEAR]
     first, end = first[order], end[order]
@@ -155,12 +155,24 @@ def _span(sums: _Sums, context: Array, error: float, right: Bools) -> tuple[int,
     return int(first[one]), int(end[one])
 
 
-def _near(sums: _Sums, context: Array, error: float) -> tuple[Array, Array]:
+def _near(sums: _Sums, context: Array, error: float, ends: tuple[int, int]) -> tuple[Array, Array]:
     """Return the spans whose context comes near along one direction, which is quickly seen."""
     along = np.random.default_rng(0).choice([-1.0, 1.0], len(context))
     apart = sums.values @ along - (context @ along) * sums.shares
-    apart_by = np.abs(apart[None, :] - apart[:, None] - sums.sink * (context @ along))
-    shares = sums.shares[None, :] - sums.shares[:, None] + sums.sink
+    first, end = _candidates(len(sums.shares), ends)
+    apart_by = np.abs(apart[end] - apart[first] - sums.sink * (context @ along))
+    shares = sums.shares[end] - sums.shares[first] + sums.sink
     near = (apart_by <= _SLACK * math.sqrt(len(context)) * error * shares) & (shares > 0)
-    first, end = np.nonzero(np.triu(near, 1))
+    first, end = np.nonzero(near & (first < end)) if near.ndim > 1 else (first[near], end[near])
     return first, end
+
+
+def _candidates(count: int, ends: tuple[int, int]) -> tuple[Array, Array]:
+    """Return where spans begin and end: all of them, or of many keys those with a usual end."""
+    places = np.arange(count)
+    if count <= _MANY_KEYS + 1:
+        return places[:, None], places[None, :]
+    fixed = sorted({0, *ends, count - 1})
+    pairs = [(np.minimum(places, end), np.maximum(places, end)) for end in fixed]
+    first, end = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    return first[first < end], end[first < end]
