@@ -89,3 +89,15 @@ def test_a_number_that_is_right_by_chance_tells_nothing():
     v[..., 3] = 0
     convention = told(ask((q, k, v), plain(q, k, v, J <= I // 4 * 4 + 3), causal=True))
     assert convention.name == "another_mask"
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "words"),
+    [(5, 2300, "query 0 sees keys 5 to 2299"), (0, 2250, "query 0 sees keys 0 to 2249")],
+)
+def test_the_first_and_the_last_of_many_keys(first, end, words):
+    q, k, v = draw(0, (1, 1, 6, 8), *[(1, 1, 2300, 8)] * 2)
+    lost = plain(q, k[..., first:end, :], v[..., first:end, :])
+    convention = told(ask((q, k, v), lost))
+    assert convention.name == "another_mask"
+    assert words in convention.meaning
