@@ -110,12 +110,13 @@ def test_label_files_that_are_no_text_are_an_error(problem: Path) -> None:
     assert caught.value.message == "n.txt: expected UTF-8 text; found UTF-16 or UTF-32"
 
 
-@pytest.mark.parametrize("file", ["l.json", "l.csv", "nodir/l", "nodir/l.txt"])
+@pytest.mark.parametrize("file", ["l.json", "l.csv", "nodir/l.tok", "l.npz#words"])
 def test_a_file_of_labels_that_is_not_there_is_no_label(problem: Path, file: str) -> None:
     with pytest.raises(InputError, match=f"{file} does not exist"):
         gathered("q.npy", "k.npy", query_labels=file)
     # What is no file's name is a label.
-    assert gathered("q.npy", "k.npy", tokens="/").arguments["query_labels"] == ("/",)
+    for label in ("/", "</s>", "and/or"):
+        assert gathered("q.npy", "k.npy", tokens=label).arguments["query_labels"] == (label,)
 
 
 def test_a_member_of_a_file_holds_labels(problem: Path) -> None:

@@ -96,6 +96,30 @@ def test_rows_of_nothing_or_nan_are_all_that_is_wrong(shape, place, empty):
     assert named(report) == {"rows_of_nan" if np.isnan(empty) else "rows_not_written"}
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_two_keys_say_nothing_of_a_mistake(dtype):
+    """Any weights of two keys come of some scale."""
+    q, k, v = draw(0, *[SHAPE] * 3, dtype=dtype)
+    right = plain(q, k, v, TRIL)
+    for number in (
+        0.3 * v[0, 0, 0] + 0.7 * v[0, 0, 1],
+        0.9 * right[0, 0, 1] + 0.1 * right[0, 0, 0],
+    ):
+        found = right.copy()
+        found[0, 0, 1] = number
+        assert named(ask((q, k, v), found, dtype, causal=True)) == set()
+
+
+def test_two_mistakes_in_a_large_causal_problem():
+    q, k, v = draw(0, *[(1, 2, 300, 8)] * 3)
+    keep = np.tri(300, dtype=bool)
+    wrong = plain(q, k, v, keep, scale=1)
+    window = np.arange(300)[:, None] - np.arange(300) <= 20
+    report = ask((q, k, v), wrong, causal=True, window=(20, 0))
+    assert "unscaled+window_ignored" in named(report)
+    assert not np.allclose(wrong, plain(q, k, v, keep & window))
+
+
 def test_rows_of_nan_beside_another_mistake_are_no_explanation():
     q, k, v = draw(0, *[SHAPE] * 3)
     found = plain(q, k, v)

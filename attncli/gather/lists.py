@@ -21,7 +21,7 @@ __all__ = ["check_labels", "is_meant_as_file", "label_file", "label_member", "nu
 _MOST_BYTES = 16 * 2**20
 # A longer one would be neither in a table nor in a picture.
 _LONGEST = 1000
-_SUFFIXES = (".txt", ".json", ".csv", ".tsv", ".tok")
+_SUFFIXES = (".txt", ".json", ".yaml", ".yml", ".csv", ".tsv", ".tok", ".npz")
 
 
 def label_file(path: str) -> tuple[str, ...]:
@@ -74,12 +74,10 @@ def is_meant_as_file(text: str) -> bool:
 
     Examples
     --------
-    >>> is_meant_as_file("labels.json"), is_meant_as_file("a/b"), is_meant_as_file("/")
-    (True, True, False)
-    >>> is_meant_as_file("the"), is_meant_as_file("a.txt,b.txt")
-    (False, False)
+    >>> is_meant_as_file("labels.json"), is_meant_as_file("</s>"), is_meant_as_file("a.txt,b.txt")
+    (True, False, False)
     """
-    return "," not in text and (text.endswith(_SUFFIXES) or "/" in text.strip("/"))
+    return "," not in text and text.partition("#")[0].endswith(_SUFFIXES)
 
 
 def check_labels(name: str, labels: Iterable[str] | None) -> None:

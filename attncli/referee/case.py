@@ -185,7 +185,7 @@ class Cases:
         self, question: Question, deadline: float = math.inf, *, by_part: bool = False
     ) -> None:
         self._question = question
-        self._by_part = by_part
+        self.by_part = by_part
         self._deadline = deadline
         self._memory: dict[object, Any] = {}
         self._canonical = question.comparable
@@ -198,7 +198,7 @@ class Cases:
     @property
     def sliced(self) -> bool:
         """Whether the problem is tried in slices: it is too large, or parts are by themselves."""
-        return self._by_part or math.prod(self._question.problem.shape) > _SMALL_CELLS
+        return self.by_part or math.prod(self._question.problem.shape) > _SMALL_CELLS
 
     def of(self, needs: frozenset[Need]) -> tuple[Case, ...]:
         """Return the cases for conventions that need some axes whole, at least one.
@@ -347,7 +347,7 @@ class Cases:
         mixed = self._question.averaged or joined
         head = None if mixed or "heads" in needs or heads == 1 else row[1]
         count = max(1, cells // (keys * (heads if head is None else 1)))
-        first, end = self._stretch(batch, head, row[2]) if self._by_part else (0, queries)
+        first, end = self._stretch(batch, head, row[2]) if self.by_part else (0, queries)
         if "rows" in needs or count >= queries == end - first:
             return batch, head, None
         start = first + (row[2] - first) // count * count

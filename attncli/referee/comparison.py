@@ -53,7 +53,7 @@ class File:
         array = arguments.real_array(name, given)
         values = widen(array, np.float64)
         precision = own_precision(array, values, single=single)
-        if precision.name == "float32" and printed is None:
+        if precision.name == "float32" and (printed is None or array.dtype != np.float64):
             return cls(values, precision, rounded_digits(values))
         if array.dtype != np.float64:
             return cls(values, precision, Digits())

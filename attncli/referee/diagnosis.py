@@ -92,7 +92,7 @@ def _searched_by_part(search: Search, question: Question) -> tuple[Search, Searc
 
     def explains(one: Search, *, pairs: bool) -> bool:
         found[one] = _searched_by_output(one, question, pairs=pairs)
-        return not all(map(is_pattern, found[one].causes))
+        return any(map(_is_whole, found[one].causes))
 
     steps = ((search, False), (part, False), (search, True))
     best = next((one for one, pairs in steps if explains(one, pairs=pairs)), search)
@@ -100,6 +100,11 @@ def _searched_by_part(search: Search, question: Question) -> tuple[Search, Searc
         explains(part, pairs=True)
         best = part
     return best, sum(found.values(), start=_NOTHING).instead(found[best].causes)
+
+
+def _is_whole(cause: Cause) -> bool:
+    """Return whether a cause is true of all that is wrong, and more than which weights are 0."""
+    return not is_pattern(cause) and (not cause.fails_at or cause.right_there)
 
 
 def _searched_by_output(search: Search, question: Question, *, pairs: bool = True) -> Searched:
@@ -134,8 +139,10 @@ def _in_a_part(question: Question, search: Search) -> bool:
     heads = [each.any(axis=(2, 3)) for each in wrong]
     if search.scope == "all" and any(not each.all() for each in heads):
         return True
+    # The first query of a causal problem sees one key, so that most mistakes leave it right.
+    first = 1 if question.problem.visible.causal and question.problem.shape[2] > 1 else 0
     rows: list[Array] = [np.asarray(each.any(axis=(0, 1, 3))) for each in wrong]
-    return any(not (each[0] and each[-1]) for each in rows)
+    return any(not (each[first] and each[-1]) for each in rows)
 
 
 def _unexplained(question: Question, causes: tuple[Cause, ...]) -> tuple[str, ...]:

@@ -105,19 +105,22 @@ def agrees(question: Question, case: Case, recipe: Recipe) -> bool:
     return attempt.near and attempt.tolerated
 
 
-def most_bits(case: Case) -> float:
+def most_bits(case: Case, recipe: Recipe) -> float:
     """Return the evidence that the files of a case can hold, however many numbers they have.
 
     Contexts of a query lie in as many dimensions as it sees keys, less one, and its weights do.
+
+    Parameters
+    ----------
+    case : Case
+    recipe : Recipe
+        Which says what each query sees.
     """
-    recipe = case.recipe
     rows = np.broadcast_to(recipe.seen, recipe.problem.shape).sum(axis=-1)
     free = float(np.maximum(rows - 1, 0).sum())
-    sizes = {
-        name: min(free, file.size) if name in ("weights", "context") else file.size
-        for name, file in case.files.items()
-    }
-    return _MOST_BITS_AN_ELEMENT * max(sizes.values())
+    most = {"weights": free, "context": free, "lse": float(np.count_nonzero(rows))}
+    sizes = (min(most.get(name, file.size), file.size) for name, file in case.files.items())
+    return _MOST_BITS_AN_ELEMENT * max(sizes)
 
 
 def may_explain(question: Question, case: Case, recipe: Recipe) -> bool:

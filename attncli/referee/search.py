@@ -263,7 +263,9 @@ class Search:
                 self.complete = False
                 break
             result = self._try(group)
-            if result is not None and (result.bits >= bits or self._is_exact(result, group)):
+            if result is None:
+                continue
+            if self._evidence(result, group) >= bits or self._is_exact(result, group):
                 found.append((result, group))
         return found
 
@@ -272,8 +274,16 @@ class Search:
         choice = group[0].choice
         if choice is None:
             return False
-        most = sum(map(most_bits, self.cases.of(needs_of(group))))
+        most = sum(most_bits(case, case.recipe) for case in self.cases.of(needs_of(group)))
         return min(result.bits, most) >= _BITS_FOR_A_NUMBER + choice
+
+    def _evidence(self, result: Fit, group: Group) -> float:
+        """Return the evidence in bits; of a part no more than what its queries see can show."""
+        if not self.cases.by_part:
+            return result.bits
+        recipes = ((case, self._follow(case, group)) for case in self.cases.of(needs_of(group)))
+        most = sum(most_bits(case, recipe) for case, recipe in recipes if recipe is not None)
+        return min(result.bits, most)
 
     def _try(self, group: Group) -> Fit | None:
         cases = self.cases.of(needs_of(group))

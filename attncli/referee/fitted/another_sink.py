@@ -22,6 +22,7 @@ __all__ = ["another_sink"]
 
 Array = npt.NDArray[Any]
 _NEAR = 1e-4
+_LEAST_ROWS = 2
 
 
 def another_sink(case: Case) -> Convention | None:
@@ -76,6 +77,7 @@ def _found(case: Case, right: Array) -> Array | None:
         sinks = np.log(rest + np.exp(over_heads(right)[..., 0]))
     # Of a row without keys, or with other mistakes, nothing follows.
     rows = np.where(np.isfinite(sinks), sinks, np.nan).swapaxes(0, 1).reshape(len(right), -1)
-    if np.isnan(rows).all(axis=1).any():
+    # A sink of its own explains any one row.
+    if (np.isfinite(rows).sum(axis=1) < _LEAST_ROWS).any():
         return None
     return np.asarray(np.nanmedian(rows, axis=1))

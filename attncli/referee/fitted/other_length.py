@@ -33,6 +33,7 @@ _WORDS = {
 }
 # Of a few axes, an end of each.
 _CHOICE = 4.0
+_LEAST = 4
 
 
 class _Cut(NamedTuple):
@@ -84,7 +85,8 @@ def other_length(case: Case) -> Convention | None:
         right = case.shaped(case.recipe, case.right, name)
         letters = _letters(case, name)[-right.ndim :]
         cut = min(_cuts(letters, right.shape, file.shape), key=_distance(right, file), default=None)
-        if cut is None:
+        # What few or equal numbers have in common says nothing of the rest.
+        if cut is None or np.unique(right[cut.answer]).size < _LEAST:
             return None
         cuts[name] = cut
         words.append(cut.words(file.shape))
