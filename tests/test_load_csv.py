@@ -314,8 +314,7 @@ def test_a_table_whose_width_changes_between_two_blocks_is_refused():
         table("\n".join([*rows, *["1,2,3,4,5"] * 9]))
 
 
-@pytest.mark.parametrize("separator", [",", ";", "\t"])
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize(("separator", "newline"), [(",", "\n"), (";", "\r\n"), ("\t", "\n")])
 @pytest.mark.parametrize("label", ["猫", "", " a ", "#", '"', "nan?", "-"])
 def test_long_tables_with_labels_are_read_as_short_ones(separator, newline, label):
     """The oracle is the csv module, line by line."""

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import ask, draw, named, plain, softmax
 
 SHAPE = (2, 4, 24, 8)
@@ -39,7 +40,9 @@ WHERE = {
 }
 
 
-@pytest.mark.parametrize("where", ["the last block", "one query", "one query of one head"])
+@pytest.mark.parametrize(
+    "where", long_but(["the last block", "one query", "one query of one head"], "the last block")
+)
 @pytest.mark.parametrize(
     ("mistake", "name"),
     [(unscaled, "unscaled"), (exchanged, "key_value_exchanged"), (base_2, "softmax_base_2")],
@@ -56,7 +59,9 @@ def test_a_mistake_in_some_queries(mistake, name, where):
     assert f"queries 0 to {15 if 'block' in where else 9}" in cause.fails_at or "one head" in where
 
 
-@pytest.mark.parametrize("where", ["the last block", "one head", "one batch entry"])
+@pytest.mark.parametrize(
+    "where", long_but(["the last block", "one head", "one batch entry"], "one batch entry")
+)
 @pytest.mark.parametrize(
     ("mistake", "name"), [(uncovered, "causal_missing"), (late, "causal_one_late")]
 )
@@ -70,7 +75,7 @@ def test_a_causal_mask_that_is_wrong_in_a_part_has_its_name(mistake, name, where
     assert all(cause.right_there for cause in report.diagnosis.explanations)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", long_but(["float32", "float16"], "float16"))
 def test_the_last_block_of_a_large_problem(dtype):
     q, k, v = draw(0, *[(1, 8, 96, 16)] * 3, dtype=dtype)
     found = plain(q, k, v)
