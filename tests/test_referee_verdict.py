@@ -157,6 +157,9 @@ def test_a_form_that_the_numbers_do_not_have_does_not_count():
     assert not check([[1.4651]], problem, printed={"context": "%.1f"}, diagnose=False).passed
     with pytest.raises(UsageError, match=r"printed: expected %.2f or %.2e for context; found '2'"):
         check([[1.46]], problem, printed={"context": "2"})
+    for printed in ({"weights": "%.2f"}, "%.2f"):
+        with pytest.raises(UsageError, match="printed: expected a mapping with names of context"):
+            check([[1.46]], problem, printed=printed)
 
 
 @pytest.mark.parametrize("name", ["context", "weights", "lse"])

@@ -40,45 +40,21 @@ def waiting(words: str, *, quiet: bool) -> Iterator[None]:
     if not _is_watched(quiet=quiet):
         yield
         return
-    sign = _Sign(words)
-    timer = threading.Timer(_PATIENCE, sign.open)
+    shown: list[Progress] = []
+    timer = threading.Timer(_PATIENCE, lambda: shown.append(_open_sign(words)))
     timer.daemon = True
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
-        sign.close()
+        timer.join()
+        for progress in shown:
+            progress.stop()
 
 
 def _is_watched(*, quiet: bool) -> bool:
     return not quiet and sys.stderr is not None and sys.stderr.isatty()
-
-
-class _Sign:
-    def __init__(self, words: str) -> None:
-        self._lock = threading.Lock()
-        self._words = words
-        self._progress: Progress | None = None
-        self._closed = False
-
-    def open(self) -> None:
-        """Show the words, unless the work has ended."""
-        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        with self._lock:
-            if not self._closed:
-                self._progress = _open(
-                    SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-                )
-                self._progress.add_task(self._words, total=None)
-
-    def close(self) -> None:
-        """Take the words away."""
-        with self._lock:
-            self._closed = True
-            if self._progress is not None:
-                self._progress.stop()
 
 
 class _Bar:
@@ -102,6 +78,14 @@ class _Bar:
         with self._lock:
             if self._progress is not None:
                 self._progress.stop()
+
+
+def _open_sign(words: str) -> Progress:
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    progress = _open(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    progress.add_task(words, total=None)
+    return progress
 
 
 def _open_bar() -> Progress:

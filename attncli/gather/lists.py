@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attncli.errors import InputError, UsageError
 from attncli.loading import read, read_array, split_member
-from attncli.loading.contents import LoadedMapping
+from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.loading.number import NumberOverflowError, parse_number
 from attncli.loading.source import open_source
 from attncli.text import printable
@@ -66,7 +66,7 @@ def label_member(file: str, name: str) -> object:
     """
     found = read(file)
     entry = found.entries.get(name) if isinstance(found, LoadedMapping) else None
-    return entry if isinstance(entry, list) else read_array(f"{file}#{name}")
+    return entry if isinstance(entry, list | LoadedArray) else read_array(f"{file}#{name}")
 
 
 def is_meant_as_file(text: str) -> bool:

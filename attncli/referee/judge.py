@@ -129,7 +129,8 @@ def check(
         )
     read = problem.read()
     exact = _in_float64(read, projected)
-    files = _files(_named(expected, exact), read, _forms(printed or {}))
+    named = _named(expected, exact)
+    files = _files(named, read, _forms(printed or {}, named))
     if average_heads:
         _refuse_average(exact, files)
     judged = _Judged.of(exact, files, _given(rtol, atol), averaged=average_heads, threads=threads)
@@ -268,8 +269,12 @@ def _in_float64(problem: Problem, projected: Projected | None) -> Problem:
     return exact if projected is None else replace(exact, made_from=projected)
 
 
-def _forms(printed: Mapping[str, str]) -> Mapping[str, str]:
+def _forms(printed: object, named: Collection[str]) -> Mapping[str, str]:
     """Refuse what does not say how numbers were printed."""
+    if not isinstance(printed, Mapping) or not set(printed) <= set(named):
+        raise UsageError(
+            f"printed: expected a mapping with names of {', '.join(named)}; found {printed!r}"
+        )
     for name, form in printed.items():
         if not isinstance(form, str) or not _FORM.fullmatch(form):
             raise UsageError(f"printed: expected %.2f or %.2e for {name}; found {form!r}")

@@ -145,10 +145,8 @@ def own_precision(array: Array, values: npt.NDArray[np.float64], *, single: bool
     if array.dtype != np.float64:
         return PRECISIONS[dtype_name(array.dtype)]
     finite = values[np.isfinite(values)]
-    with np.errstate(over="ignore"):
-        narrow = bool((finite.astype(np.float32) == finite).all())
     telling = single or bool((finite % _COARSE != 0).any())
-    return PRECISIONS["float32" if narrow and telling else "float64"]
+    return PRECISIONS["float32"] if telling and PRECISIONS["float32"].holds(finite) else FLOAT64
 
 
 def narrowest(values: npt.NDArray[Any], given: Precision) -> Precision:

@@ -160,16 +160,15 @@ class Search:
         quick = [one for one in singles if self._cost(one) <= least]
         slow = singles[len(quick) :]
         soon = self._once("quick", lambda: self._explain(quick, _BITS_FOR_ONE))
-        # Before the slow ones: the time may not suffice for all of them on a large problem.
-        fitted = [] if soon else self._once("fitted", self._fitted)
+        if not soon:  # before the slow ones, for all of which the time may not suffice
+            self._once("fitted", self._fitted)
         one = soon + self._once("slow", lambda: self._explain(slow, _BITS_FOR_ONE))
         yield one
         # What was found so far is not true everywhere, or there is nothing.
         last = sorted(last, key=self._cost)
         late = self._once("late", lambda: self._explain(last, _BITS_FOR_ONE))
         yield late
-        if soon:
-            fitted = self._once("fitted", self._fitted)
+        fitted = self._once("fitted", self._fitted)
         shown = [] if fitted else self._once("shown", self._shown)
         like_a_scale = bool(fitted) and not (one or late)
         tried = self._pairs(conventions, like_a_scale=like_a_scale) if pairs else []
@@ -263,27 +262,23 @@ class Search:
                 self.complete = False
                 break
             result = self._try(group)
-            if result is None:
-                continue
-            if self._evidence(result, group) >= bits or self._is_exact(result, group):
+            if result is not None and self._is_evident(result, group, bits):
                 found.append((result, group))
         return found
 
-    def _is_exact(self, result: Fit, group: Group) -> bool:
-        """Return whether few numbers agree with a fitted one that has few digits itself."""
-        choice = group[0].choice
-        if choice is None:
-            return False
-        most = sum(most_bits(case, case.recipe) for case in self.cases.of(needs_of(group)))
-        return min(result.bits, most) >= _BITS_FOR_A_NUMBER + choice
+    def _is_evident(self, result: Fit, group: Group, bits: float) -> bool:
+        """Return whether the evidence is enough, or few numbers agree with one of few digits.
 
-    def _evidence(self, result: Fit, group: Group) -> float:
-        """Return the evidence in bits; of a part no more than what its queries see can show."""
-        if not self.cases.by_part:
-            return result.bits
+        Of a part of a problem, no more counts than what its queries see can show.
+        """
+        if result.bits >= bits and not self.cases.by_part:
+            return True
         recipes = ((case, self._follow(case, group)) for case in self.cases.of(needs_of(group)))
         most = sum(most_bits(case, recipe) for case, recipe in recipes if recipe is not None)
-        return min(result.bits, most)
+        shown, choice = min(result.bits, most), group[0].choice
+        if self.cases.by_part and shown >= bits:
+            return True
+        return choice is not None and shown >= _BITS_FOR_A_NUMBER + choice
 
     def _try(self, group: Group) -> Fit | None:
         cases = self.cases.of(needs_of(group))

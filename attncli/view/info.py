@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rich.console import RenderableType
-    from rich.table import Table
 
     from attncli.describing import FileInfo, LayerInfo, MemberInfo
 
@@ -26,6 +25,7 @@ _GAP = 2
 _NOTE_WIDTH, _LONG_NOTE = 60, 10_000
 # What names, notes and texts of pictures may be folded to in a table.
 _NAME_WIDTH, _LEAST_NOTE, _LEAST_TEXT = 16, 20, 30
+_LEFT = ("shape", "dtype")
 _HEADINGS = ("member", "shape", "dtype", "min", "max", "NaN/inf")
 # Laying out a table takes seconds and gigabytes if a file claims a million members.
 _MOST_ROWS = 1000
@@ -82,19 +82,6 @@ def info_dict(info: FileInfo) -> dict[str, Any]:
     return found
 
 
-def _table(*headings: str, left: int = 1) -> Table:
-    table = lined_table(_GAP)
-    for place, heading in enumerate(headings):
-        # A name is for pasting: in a narrow terminal it is folded, never cut.
-        table.add_column(
-            heading,
-            justify="left" if place < left else "right",
-            no_wrap=place > 0,
-            overflow="fold",
-        )
-    return table
-
-
 def _members(
     members: tuple[MemberInfo, ...], width: int | None, *, unicode: bool
 ) -> Iterator[RenderableType]:
@@ -109,8 +96,12 @@ def _members(
             yield Text(name, overflow="fold")
             yield Text(f"    {_in_words(*cells)}{note and f': {note}'}", overflow="fold")
         return
-    table = _table(*_HEADINGS, left=3)
-    table.columns[0].min_width = _folded([name for name, *_ in rows], _NAME_WIDTH)
+    table = lined_table(_GAP)
+    # A name is for pasting: in a narrow terminal it is folded, never cut.
+    least = _folded([name for name, *_ in rows], _NAME_WIDTH)
+    table.add_column(_HEADINGS[0], overflow="fold", min_width=least)
+    for heading in _HEADINGS[1:]:
+        table.add_column(heading, justify="left" if heading in _LEFT else "right", no_wrap=True)
     if any(notes):
         table.add_column("note", overflow="fold", min_width=_folded(notes, _LEAST_NOTE))
     for cells, note in zip(rows, notes, strict=True):

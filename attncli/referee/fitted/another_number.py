@@ -14,6 +14,7 @@ from attncli.referee.convention import Convention
 from attncli.referee.evaluation import evaluate
 from attncli.referee.fitted.quantities import STEP
 from attncli.referee.options import shortest
+from attncli.referee.rounding import PRECISIONS
 from attncli.referee.verdict import finite_in_both, root_mean_square
 
 if TYPE_CHECKING:
@@ -109,11 +110,7 @@ def fewest_digits(best: float, distance: Callable[[float], float], roundings: fl
 
 def _roundings(case: Case) -> float:
     """Return how far files lie from what they were rounded from, relative to their own size."""
-    with np.errstate(over="ignore"):
-        single = all(
-            np.array_equal(file, file.astype(np.float32), equal_nan=True)
-            for file in case.files.values()
-        )
+    single = all(map(PRECISIONS["float32"].holds, case.files.values()))
     return len(case.files) * (_OF_SINGLE if single else _OF_DOUBLE)
 
 

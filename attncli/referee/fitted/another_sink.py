@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.convention import Convention
-from attncli.referee.fitted.another_number import comparable
-from attncli.referee.fitted.found_weights import canonical_file
+from attncli.referee.fitted.denominators import added_to_denominators
 from attncli.referee.fitted.places import told
 from attncli.referee.recipe import vary
 from attncli.referee.stages import over_heads
@@ -28,8 +27,7 @@ _LEAST_ROWS = 2
 def another_sink(case: Case) -> Convention | None:
     """Return the convention that heads have other sinks.
 
-    A sink takes the same share from all weights of a row, so that each number of the file is
-    Z / (Z − e^s + e^s') of the right one, Z = exp(lse) being the sum with the right sink s.
+    A sink s' in the place of s adds exp(s') − exp(s) to every denominator of a head.
 
     Parameters
     ----------
@@ -64,17 +62,11 @@ def another_sink(case: Case) -> Convention | None:
 
 def _found(case: Case, right: Array) -> Array | None:
     """Return the sink of each head that the file shows; None where it shows none."""
-    name = next((name for name in ("weights", "context") if name in case.files), None)
-    mixed = name == "context" and case.recipe.problem.output is not None
-    if name is None or mixed or not comparable(case):
-        return None
-    file, answer = canonical_file(case, name), case.right[name]
-    if file.shape != answer.shape:
+    added = added_to_denominators(case)
+    if added is None:
         return None
     with np.errstate(all="ignore"):
-        shares = (file * answer).sum(-1) / np.square(answer).sum(-1)
-        rest = np.exp(case.right["lse"][..., 0]) * (1 / shares - 1)
-        sinks = np.log(rest + np.exp(over_heads(right)[..., 0]))
+        sinks = np.log(added + np.exp(over_heads(right)[..., 0]))
     # Of a row without keys, or with other mistakes, nothing follows.
     rows = np.where(np.isfinite(sinks), sinks, np.nan).swapaxes(0, 1).reshape(len(right), -1)
     # A sink of its own explains any one row.

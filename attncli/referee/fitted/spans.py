@@ -159,12 +159,12 @@ def _near(sums: _Sums, context: Array, error: float, ends: tuple[int, int]) -> t
     """Return the spans whose context comes near along one direction, which is quickly seen."""
     along = np.random.default_rng(0).choice([-1.0, 1.0], len(context))
     apart = sums.values @ along - (context @ along) * sums.shares
-    first, end = _candidates(len(sums.shares), ends)
+    first, end = np.broadcast_arrays(*_candidates(len(sums.shares), ends))
     apart_by = np.abs(apart[end] - apart[first] - sums.sink * (context @ along))
     shares = sums.shares[end] - sums.shares[first] + sums.sink
     near = (apart_by <= _SLACK * math.sqrt(len(context)) * error * shares) & (shares > 0)
-    first, end = np.nonzero(near & (first < end)) if near.ndim > 1 else (first[near], end[near])
-    return first, end
+    near &= first < end
+    return first[near], end[near]
 
 
 def _candidates(count: int, ends: tuple[int, int]) -> tuple[Array, Array]:
@@ -175,4 +175,4 @@ def _candidates(count: int, ends: tuple[int, int]) -> tuple[Array, Array]:
     fixed = sorted({0, *ends, count - 1})
     pairs = [(np.minimum(places, end), np.maximum(places, end)) for end in fixed]
     first, end = (np.concatenate(side) for side in zip(*pairs, strict=True))
-    return first[first < end], end[first < end]
+    return first, end

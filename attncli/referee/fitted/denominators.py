@@ -1,0 +1,47 @@
+"""How much larger a file's denominators are than the right ones, by how much less keys weigh."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee.fitted.another_number import comparable
+from attncli.referee.fitted.found_weights import canonical_file
+
+if TYPE_CHECKING:
+    from attncli.referee.case import Case
+
+__all__ = ["added_to_denominators"]
+
+Array = npt.NDArray[Any]
+_OUTPUTS = ("context", "weights")
+
+
+def added_to_denominators(case: Case) -> Array | None:
+    """Return what was added to the denominator of each row.
+
+    What weighs in a row and has the value 0, such as a sink, makes each number Z / (Z + r) of
+    what is right, Z = exp(lse) being the right denominator.
+
+    Parameters
+    ----------
+    case : Case
+        Small enough to be evaluated.
+
+    Returns
+    -------
+    ndarray of float64 (B, H, L), or None
+        r, with NaN and infinities where a row says nothing; None where the files say nothing.
+    """
+    name = next((name for name in _OUTPUTS if name in case.files), None)
+    mixed = name == "context" and case.recipe.problem.output is not None
+    if name is None or mixed or not comparable(case):
+        return None
+    found, right = canonical_file(case, name), case.right[name]
+    if found.shape != right.shape:  # averaged weights
+        return None
+    with np.errstate(all="ignore"):
+        shares = (found * right).sum(-1) / np.square(right).sum(-1)
+        return np.asarray((1 / shares - 1) * np.exp(case.right["lse"][..., 0]))
