@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from process import Ran, run
+from process import Ran, long_but, run
 from referee_numpy import plain, softmax
 
 import attncli
@@ -52,7 +52,7 @@ def test_a_wrong_file_is_exit_code_1_and_named(judged: Path) -> None:
     assert all(line == line.rstrip() for line in lines)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".json", ".yaml"])
+@pytest.mark.parametrize("suffix", long_but([".csv", ".tsv", ".json", ".yaml"], ".csv", ".json"))
 def test_zeros_at_the_end_of_printed_numbers_say_how_they_were_printed(
     tutorial: Path, suffix: str
 ) -> None:
@@ -69,7 +69,7 @@ def test_zeros_at_the_end_of_printed_numbers_say_how_they_were_printed(
         assert ran.code == (0 if passes else 1), ran.text
 
 
-@pytest.mark.parametrize("axes", [(), (1,), (1, 1)])
+@pytest.mark.parametrize("axes", [(), (1, 1)])
 def test_an_lse_of_one_column_is_that_of_one_head(folder: Path, axes: tuple[int, ...]) -> None:
     arrays = np.random.default_rng(0).normal(size=(3, *axes, 5, 4)).astype("f4")
     for name, array in zip("qkv", arrays, strict=True):

@@ -62,7 +62,7 @@ def test_a_rule_that_hides_wrongly(rule, way, digits):
     ("name", "fill"),
     [("causal_inverted+hidden_finite", -1e9), ("causal_inverted+blind_rows_nan", -np.inf)],
 )
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", long_but(["float32", "float64"], "float32"))
 def test_an_inverted_triangle_leaves_the_last_query_nothing(name, fill, dtype):
     q, k, v = draw(1)
     wrong = softmax(np.where(TRIL, fill, product(q, k))) @ v
@@ -113,7 +113,7 @@ def test_a_large_causal_problem_is_diagnosed_on_slices():
     assert named(ask((q, k, v), wrong, causal=True)) == {"causal_multiplied"}
 
 
-@pytest.mark.parametrize("number", [-3, -10])
+@pytest.mark.parametrize("number", long_but([-3, -10], -10))
 def test_hidden_scores_that_are_not_low_enough(number):
     q, k, v = draw(0, *[(2, 2, L, 8)] * 3)
     scores = q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import SEEDS, draw, named, softmax
 
 from attncli import pose, project
@@ -113,7 +114,7 @@ def test_the_output_bias_is_added_on_every_device(times):
     assert found.conventions[0].meaning.endswith(f"is added {times} times")
 
 
-@pytest.mark.parametrize("p", [0.1, 0.5])
+@pytest.mark.parametrize("p", long_but([0.1, 0.5], 0.5))
 def test_dropout_behind_attention(p):
     layer = Layer(0)
     right = layer()

@@ -61,7 +61,7 @@ def test_masked_scores_themselves_are_judged():
     assert not ask((q, k, v), {"scores": scores}, diagnose=False, bias=bias).passed
 
 
-@pytest.mark.parametrize("low", long_but([-1e4, -1e6, -4e6, -1e9], -1e4, -1e9))
+@pytest.mark.parametrize("low", long_but([-1e4, -1e6, -4e6, -1e9], -1e4))
 def test_a_few_queries_of_padding_excuse_no_others(low):
     q, k, v = draw(0, *[(2, 4, 64, 32)] * 3)
     bias = np.where(padded(64, 4), 0, low).astype("f4")

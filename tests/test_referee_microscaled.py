@@ -53,7 +53,10 @@ def inputs(seed=0, columns=64, tokens=150):
 # Of float8, a power rounded up changes no number that is not small.
 @pytest.mark.parametrize(
     ("name", "table", "up"),
-    [("mxfp8_e4m3", e4m3(), False), ("mxfp4", E2M1, False), ("mxfp4", E2M1, True)],
+    long_but(
+        [("mxfp8_e4m3", e4m3(), False), ("mxfp4", E2M1, False), ("mxfp4", E2M1, True)],
+        ("mxfp4", E2M1, True),
+    ),
 )
 def test_microscaled_inputs(name, table, up):
     q, k, v = inputs()
@@ -75,7 +78,7 @@ def test_a_cache_of_float4_with_scales_of_float8(scaled):
 
 
 @pytest.mark.parametrize(("bits", "tokens", "columns"), [(4, 64, 32), (2, 32, 64)])
-@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("exact", long_but([False, True], True))
 def test_keys_by_the_column_and_values_by_the_token(bits, tokens, columns, exact):
     q, k, v = inputs(tokens=300)
     keys = in_groups(with_zero_point(bits), k, (tokens, 1))
@@ -88,7 +91,7 @@ def test_keys_by_the_column_and_values_by_the_token(bits, tokens, columns, exact
     assert named(ask((q, k, v), plain(q, keys, values))) == {name}
 
 
-@pytest.mark.parametrize("queries", [128, 32])
+@pytest.mark.parametrize("queries", long_but([128, 32], 128))
 def test_queries_and_keys_of_int8_less_the_mean_of_the_keys(queries):
     q, k, v = draw(0, *[(1, 2, 200, 64)] * 3)
     k += 3 * draw(1, (1, 2, 1, 64))[0]
@@ -144,7 +147,7 @@ def test_all_of_float8():
     }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", long_but(range(3), 0))
 def test_noise_has_none_of_these_names(seed):
     q, k, v = draw(seed, (1, 2, 30, 32), *[(1, 2, 150, 32)] * 2)
     weights = softmax(q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(32))

@@ -101,7 +101,7 @@ def test_rows_of_nothing_or_nan_are_all_that_is_wrong(shape, place, empty):
     assert named(report) == {"rows_of_nan" if np.isnan(empty) else "rows_not_written"}
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", long_but(["float32", "float64"], "float64"))
 def test_two_keys_say_nothing_of_a_mistake(dtype):
     """Any weights of two keys come of some scale."""
     q, k, v = draw(0, *[SHAPE] * 3, dtype=dtype)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 
 
@@ -27,7 +28,7 @@ ROPE = {
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", ROPE)
+@pytest.mark.parametrize("name", long_but(ROPE, *list(ROPE)[:2]))
 def test_two_mistakes_with_a_rotary_embedding(seed, name):
     q, k, v = draw(seed, (1, 2, 6, 8), (1, 2, 11, 8), (1, 2, 11, 8))
     how = {"start": 5, "pairing": "half", "base": 10000.0} | ROPE[name]
