@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from oracle import attention_oracle
-from process import ROOT, Ran, run
+from process import ROOT, Ran, long_but, run
 
 Run = Callable[..., Ran]
 Q, K = [[1.0, 0, 1], [0, 1, 1]], [[1.0, 0, 1], [1, 1, 0], [0, 1, 1]]
@@ -80,7 +80,7 @@ def test_numbers_stand_in_the_cells_unless_told_otherwise(tutorial: Path, attncl
 LABELLED = ["--query-labels", "the,cat", "--key-labels", "a,b,c"]
 
 
-@pytest.mark.parametrize("kind", ["json", "yaml", "npz"])
+@pytest.mark.parametrize("kind", long_but(["json", "yaml", "npz"], "json", "npz"))
 def test_labels_and_summaries_go_through_a_pipe(kind: str, tutorial: Path) -> None:
     show = "weights" if kind == "npz" else "weights,stats,top"
     made = run("compute", "q.csv", "k.csv", *LABELLED, "--show", show, "-f", kind).good()

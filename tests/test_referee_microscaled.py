@@ -67,7 +67,7 @@ def test_microscaled_inputs(name, table, up):
     assert named(ask((q, k, v), plain(*made))) == {f"inputs_in_{name}{end}_along_tokens"}
 
 
-@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("scaled", long_but([False, True], True))
 def test_a_cache_of_float4_with_scales_of_float8(scaled):
     q, k, v = inputs()
     made = []

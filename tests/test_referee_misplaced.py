@@ -111,7 +111,7 @@ def with_sinks(q, k, v, sinks):
     return softmax(np.concatenate([scores, rest], -1))[..., :-1] @ v
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", long_but([False, True], True))
 def test_rows_of_the_output(causal):
     inputs = draw(0, *[SHAPE] * 3)
     right = plain(*inputs, np.tri(10, dtype=bool) if causal else True)

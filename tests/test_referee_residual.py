@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 
 from attncli import pose, project
@@ -11,7 +12,7 @@ from attncli.referee import check
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("scale", [None, 1.0])
+@pytest.mark.parametrize("scale", long_but([None, 1.0], 1.0))
 def test_the_query_is_added(seed, scale):
     q, k, v = draw(seed, (2, 4, 6, 8), (2, 2, 9, 8), (2, 2, 9, 8))
     wrong = plain(q, np.repeat(k, 2, 1), np.repeat(v, 2, 1), scale=scale) + q

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import attention_oracle
+from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 from strategies import problems
 
@@ -679,7 +680,7 @@ def test_a_file_of_few_numbers_is_judged_in_the_format_of_the_inputs():
     assert report.passed
 
 
-@pytest.mark.parametrize("number", [0.3, 1.0, 2.0, 0.0, 3.3])
+@pytest.mark.parametrize("number", long_but([0.3, 1.0, 2.0, 0.0, 3.3], 2.0, 0.3))
 def test_one_number_names_no_mistake(number):
     query, key, value = [[1.0, 2]], [[1.0, 0], [2, 1], [3, 1]], [[0.3], [1.0], [2.0]]
     for options in ({}, {"causal": True, "causal_align": "top-left"}):
