@@ -405,3 +405,19 @@ def test_the_plain_formula_errs_beside_a_tolerance_that_is_given(tutorial, attnc
     ran = attncli(*line).good()
     (error,) = re.findall(r"errs by ([^;]+);", ran.text)
     assert 0 < float(error) < 1e-5
+
+
+def test_what_is_no_output_is_refused_with_its_file(judged: Path, attncli: Run) -> None:
+    np.save("b.npy", np.eye(3, dtype=bool))
+    (error, *_) = attncli("check", *QKV, "--expect", "weights=b.npy").messages
+    assert error.startswith("error: weights (b.npy): expected real numbers")
+
+
+def test_axes_of_length_1_are_told_to_be_left_out(judged: Path, attncli: Run) -> None:
+    for shape in ((1, 1, 1, 2, 2), (2, 1, 2, 2, 2)):
+        np.save("five.npy", np.ones(shape))
+        error, hint = attncli("check", *QKV, "--expect", "five.npy").messages
+        assert "expected 1 to 4 axes; found 5" in error
+        assert "NumPy's squeeze" in hint
+    np.save("five.npy", np.ones((2,) * 5))
+    assert len(attncli("check", *QKV, "--expect", "five.npy").messages) == 1

@@ -112,6 +112,7 @@ def check(
 
     attncli check q.npy k.npy v.npy --expect out.npy
     """
+    from attncli.arguments import real_array
     from attncli.dtypes import BFLOAT16
     from attncli.gather import advise_on_dtype
     from attncli.loading import read_array, split_member
@@ -128,7 +129,7 @@ def check(
             refuse_inputs([judging.diff], [*question.inputs, *judged_files])
             refuse_unwritable([judging.diff])
         read = {n: read_array(f, dtype=options.dtype, entry=n) for n, f in files.items()}
-        expected = {name: each.values for name, each in read.items()}
+        expected = {n: real_array(f"{n} ({files[n]})", each.values) for n, each in read.items()}
         bfloat16 = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
         advise_on_dtype(options.dtype, bfloat16=bfloat16)
         with waiting(_waited_for(judging), quiet=run.quiet):

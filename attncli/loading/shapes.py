@@ -25,6 +25,8 @@ def check_shape(shape: tuple[int, ...], name: str) -> None:
     """
     if not 1 <= len(shape) <= MAX_AXES:
         msg = f"{name}: expected 1 to {MAX_AXES} axes; found {len(shape)} (shape {shape})"
-        raise InputError(msg)
+        longer = len(shape) - shape.count(1) <= MAX_AXES < len(shape)
+        hint = "leave out axes of length 1: NumPy's squeeze does so" if longer else None
+        raise InputError(msg, hint=hint)
     if 0 in shape:
         raise InputError(f"{name} holds no numbers: its shape is {shape}")

@@ -13,6 +13,7 @@ from attncli.referee.case import Cases
 from attncli.referee.evaluation import evaluate
 from attncli.referee.fit import agrees
 from attncli.referee.fitted.unwritten import rows_of_nan, rows_of_nothing
+from attncli.referee.like_dropout import like_dropout
 from attncli.referee.locate import locate
 from attncli.referee.report import Cause, Diagnosis
 from attncli.referee.search import Search, Searched, follow, is_pattern, needs_of
@@ -29,6 +30,7 @@ from attncli.referee.verdict import Errors, canonical, distance
 if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.referee.case import Question
+    from attncli.referee.convention import Need
     from attncli.referee.recipe import Outputs
 
 __all__ = ["diagnose", "look_beneath"]
@@ -71,13 +73,23 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
     return Diagnosis(
         explanations=searched.causes,
         apart=_apart(search, searched.causes, set(question.files)),
-        findings=findings,
+        findings=findings if searched.causes else findings + _of_dropout(search),
         scope=search.scope,
         tried=searched.tried,
         complete=searched.complete,
         too_large=search.too_large,
         unexplained=_unexplained(narrow, searched.causes),
     )
+
+
+def _of_dropout(search: Search) -> tuple[str, ...]:
+    """Return a sentence where errors look as if weights had been dropped out; none elsewhere."""
+    any_rows: frozenset[Need] = frozenset()
+    share = like_dropout([*search.cases.of(any_rows), *search.cases.elsewhere(any_rows)])
+    if share is None:
+        return ()
+    about = f"the errors look like those of dropout with p about {round(share, 2):g}"
+    return (f"{about}: was it left on? dropout_p=0, or eval(), switches it off",)
 
 
 def _searched_by_part(search: Search, question: Question) -> tuple[Search, Searched]:
