@@ -255,7 +255,7 @@ def solve(
         warn(fully_masked_advice(problem, fully_masked))
     if problem.output is None or answer.context is None:
         return answer
-    return replace(answer, context=problem.projected(answer.context))
+    return replace(answer, context=problem.projected(answer.context, threads=threads))
 
 
 def _check_room(

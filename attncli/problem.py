@@ -193,7 +193,7 @@ class Problem:
             )
         return self.layout.join(widen(array, self.dtype))
 
-    def projected(self, context: Array) -> Array:
+    def projected(self, context: Array, *, threads: int | None = None) -> Array:
         """Return the context, in the user's axes, after the output projection if there is one.
 
         The rows of padded queries stay 0, even if the projection has a bias.
@@ -205,8 +205,7 @@ class Problem:
         """
         if self.output is None:
             return context
-        with np.errstate(over="ignore", invalid="ignore"):
-            made = self.output(context)
+        made = self.output(context, threads=threads)
         if not all_finite(made):
             raise DataError(
                 f"the context exceeds the range of {self.dtype.name} after its projection",

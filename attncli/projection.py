@@ -19,6 +19,7 @@ from attncli.errors import DataError, ShapeError, UsageError
 from attncli.finite import all_finite
 from attncli.layout import Layout
 from attncli.positions import sinusoidal
+from attncli.threads.products import multiply_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,9 +66,9 @@ class OutputProjection:
     weight: Array
     bias: Array | None
 
-    def __call__(self, context: Array) -> Array:
+    def __call__(self, context: Array, *, threads: int | None = None) -> Array:
         """Return the projected context, in the dtype of the context."""
-        return _linear(context, self.weight, self.bias)
+        return _linear(context, self.weight, self.bias, threads)
 
 
 def project(
@@ -84,6 +85,7 @@ def project(
     positions: Literal["sinusoidal"] | None = None,
     precision: PrecisionName | None = None,
     sources: Mapping[str, str] | None = None,
+    threads: int | None = None,
 ) -> Projected:
     """Compute query = X·W_q + b_q, key = X·W_k + b_k and value = X·W_v + b_v.
 
@@ -106,6 +108,8 @@ def project(
         The computing dtype; by default the widest of sources and weights, at least float32.
     sources : mapping of str to str, optional
         Argument name to the file it came from, for errors.
+    threads : int, optional
+        As in `attncli.attention`, for large products.
 
     Returns
     -------
@@ -131,6 +135,7 @@ def project(
     (array([[1.]]), array([[2.5]]))
     """
     named = Names(sources)
+    threads = arguments.thread_count(threads)
     if positions is not None:
         arguments.choice(named("positions"), positions, ("sinusoidal",))
     _refuse_unused(wv, bv=bv, value_source=value_source)
@@ -151,7 +156,7 @@ def project(
             return None
         _check_fit(source, named(weight), matrix)
         vector = _bias(named, f"b{weight[1]}", bias, matrix)
-        projected = _linear(ready[source], matrix, vector)
+        projected = _linear(ready[source], matrix, vector, threads)
         _refuse_overflow(named, source, weight, projected)
         return projected
 
@@ -314,11 +319,11 @@ def _placed(x: Array, positions: str | None, dtype: np.dtype[Any]) -> Array:
     return placed
 
 
-def _linear(x: Array, weight: Array, bias: Array | None) -> Array:
+def _linear(x: Array, weight: Array, bias: Array | None, threads: int | None) -> Array:
     """Return x · weight + bias in the dtype of x."""
     # Results that are not finite are padding, or are reported later with their index.
     with np.errstate(over="ignore", invalid="ignore"):
-        made: Array = np.matmul(x, widen(weight, x.dtype))
+        made = multiply_rows(x, widen(weight, x.dtype), threads=threads)
         if bias is not None:
             np.add(made, widen(bias, x.dtype), out=made)
     return made

@@ -77,10 +77,8 @@ class Ran:
 def environment(**changes: str) -> dict[str, str]:
     """Return an environment in which nothing but the changes says how output looks."""
     plain = {name: value for name, value in os.environ.items() if name not in _LOOKED_AT}
-    # NumPy starts a thread for each core, which wait for work in a circle; each test has one core.
-    few = {"OPENBLAS_NUM_THREADS": "1"}
     usual = {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "TERM": "xterm-256color"}
-    return plain | few | usual | changes
+    return plain | usual | changes
 
 
 def long_but(names: Iterable[Any], *now: Any) -> list[Any]:

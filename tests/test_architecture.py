@@ -35,7 +35,7 @@ IMPORTED_BY = {
     "rich": {"cli", "view"},
     "matplotlib": {"view"},
     "yaml": {"loading"},
-    "threadpoolctl": {"engine"},
+    "threadpoolctl": {"threads"},
     "orjson": {"loading", "save"},
 }
 # What a part must do without, itself and through whatever it imports.
@@ -46,6 +46,7 @@ NEVER = {
     "visibility": {"pathlib", "typer", "rich", "loading", "save", "view", "engine", "errors"},
     "positions": {"pathlib", "typer", "rich", "loading", "save", "view", "engine"},
     "engine": {"tempfile", "typer", "rich", "loading", "save", "view", "posing", "gather"},
+    "threads": {"tempfile", "typer", "rich", "problem", "arguments", "errors", "engine"},
     "loading": {"arguments", "problem", "engine", "posing", "rich", "typer", "save", "view"},
     "save": {"engine", "posing", "rich", "typer", "loading", "view"},
     "posing": {"engine", "typer", "rich", "loading", "save", "view", "gather"},
@@ -128,7 +129,8 @@ def test_a_part_does_without(part: str) -> None:
 
 
 def test_the_engine_reads_no_file_but_to_count_cores() -> None:
-    engine = [path for path in FILES if part_of(path) == "engine" and path.stem != "cores"]
+    parts = {"engine", "threads"}
+    engine = [path for path in FILES if part_of(path) in parts and path.stem != "cores"]
     assert engine
     assert not {one.part for path in engine for one in imported(path)} & {"pathlib", "io"}
     calls = [n.func.id for path in engine for n in ast.walk(tree(path)) if is_plain_call(n)]

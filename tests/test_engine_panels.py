@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from attncli import attention, pose, solve
-from attncli.engine import blas, block, panels, plan, scratch, sweep
+from attncli.engine import block, panels, plan, scratch, sweep
+from attncli.threads import blas
 
 BOTH = ("weights", "context", "lse")
 pytestmark = pytest.mark.usefixtures("kernels")

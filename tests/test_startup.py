@@ -34,6 +34,7 @@ os._exit = tell
 from attncli.cli import main
 main()
 """
+SMALL = ["compute", "q.csv", "k.csv"]
 
 
 def imported(*arguments: str, cwd: Path | None = None) -> set[str]:
@@ -69,11 +70,33 @@ def test_machine_formats_import_no_tables_and_no_pictures(tutorial: Path) -> Non
 
 
 def test_small_problems_import_no_threads_and_no_blocks(tutorial: Path) -> None:
-    engine = {"attncli.engine.schedule", "attncli.engine.workers"}
+    engine = {"attncli.engine.schedule", "attncli.threads.workers"}
     assert not engine & modules("compute", "q.csv", "k.csv", "v.csv")
     # The names are those of what larger ones import.
     np.save("x.npy", np.ones((300, 64)))
     assert engine <= modules("compute", "x.npy", "x.npy", "-q")
+
+
+def blas_threads(**settings: str) -> str:
+    """Return how many threads of its own BLAS had at the end of a run."""
+    told = "import threadpoolctl as t; print(*{one['num_threads'] for one in t.threadpool_info()}, "
+    env = environment(**settings)
+    if not settings:
+        env.pop("OPENBLAS_NUM_THREADS", None)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.replace("print(*sorted(sys.modules), ", told), *SMALL],
+        capture_output=True,
+        env=env,
+        check=True,
+        timeout=60,
+    )
+    return done.stderr.decode().splitlines()[-1]
+
+
+@pytest.mark.usefixtures("tutorial")
+def test_blas_starts_no_threads_of_its_own_unless_told_to() -> None:
+    assert blas_threads() == "1"
+    assert blas_threads(OPENBLAS_NUM_THREADS="2") == "2"
 
 
 def test_tables_import_no_pictures(tutorial: Path) -> None:

@@ -90,7 +90,7 @@ def ask_or_read(
         note("no files given: this is the built-in example", quiet=run.quiet)
         gathered = gather((), given, example=True)
     else:
-        gathered = gather(files, given, dtype=options.dtype)
+        gathered = gather(files, given, dtype=options.dtype, threads=run.threads)
     if not more:
         advise_on_dtype(options.dtype, bfloat16=gathered.bfloat16)
     if isinstance(gathered, Finished):

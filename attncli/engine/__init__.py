@@ -22,8 +22,8 @@ from attncli.engine.size import is_serial, is_small
 from attncli.result import Attention
 
 if TYPE_CHECKING:
-    from attncli.engine.workers import Work
     from attncli.problem import Problem
+    from attncli.threads.workers import Work
 
 __all__ = ["Progress", "attend", "result_shapes"]
 
@@ -112,7 +112,7 @@ def _compute(
         return _run_here(problem, results, progress)
 
     # Imported late, so that a program with only a small problem starts faster.
-    from attncli.engine.blas import single_blas_thread  # noqa: PLC0415
+    from attncli.threads.blas import single_blas_thread  # noqa: PLC0415
 
     with single_blas_thread():
         if is_small(problem):
@@ -131,8 +131,8 @@ def _run_threads(
     threads: int | None,
     progress: Progress | None,
 ) -> int:
-    from attncli.engine.cores import available_cores  # noqa: PLC0415
-    from attncli.engine.workers import spread  # noqa: PLC0415
+    from attncli.threads.cores import available_cores  # noqa: PLC0415
+    from attncli.threads.workers import spread  # noqa: PLC0415
 
     count = threads or available_cores()
     parts, compute = _parts(problem, results, count)

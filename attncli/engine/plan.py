@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.engine.blas import multiplies_unpacked
 from attncli.engine.block import Block, Part, Span
 from attncli.engine.panels import PANEL, TileLayout
 from attncli.names import SCORE_STAGES, SQUARE
+from attncli.threads.blas import multiplies_unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from attncli.engine.block import Part
-    from attncli.engine.workers import Work
     from attncli.problem import Problem
+    from attncli.threads.workers import Work
 
 __all__ = ["schedule_blocks"]
 

@@ -30,6 +30,7 @@ def gather(
     *,
     dtype: str | None = None,
     example: bool = False,
+    threads: int | None = None,
 ) -> Gathered | Finished:
     """Read files and join them with options.
 
@@ -46,6 +47,8 @@ def gather(
         ``"bfloat16"`` for NPY files of bare 2-byte elements.
     example : bool
         Take the built-in example instead of files.
+    threads : int, optional
+        For projections.
 
     Raises
     ------
@@ -75,7 +78,7 @@ def gather(
     for name, value in options.items():
         reader.take(name, value, folder=".")
     reader.name_tokens()
-    reader.embed()
+    reader.embed(threads)
     _refuse_incomplete(reader.gathered)
     return reader.gathered
 

@@ -99,7 +99,9 @@ def add_layer(
         raise _heads_missing(file, arrays["wq"].shape[1])
 
 
-def project_arguments(arguments: Arguments, sources: dict[str, str]) -> Projected | None:
+def project_arguments(
+    arguments: Arguments, sources: dict[str, str], *, threads: int | None = None
+) -> Projected | None:
     """Replace embeddings and weights by the query, key and value that they make.
 
     Parameters
@@ -109,6 +111,8 @@ def project_arguments(arguments: Arguments, sources: dict[str, str]) -> Projecte
         the weights, and options of `attncli.pose`; changed to arguments of `attncli.pose`.
     sources : dict of str to str
         The file of each; extended.
+    threads : int, optional
+        For `attncli.project`.
 
     Returns
     -------
@@ -135,7 +139,8 @@ def project_arguments(arguments: Arguments, sources: dict[str, str]) -> Projecte
     names = sources | {own: sources[name] for name, own in _ROLES.items() if name in sources}
     batch_first = {name: turned(array) for name, array in embeddings.items()}
     options: dict[str, Any] = batch_first | given | {"positions": positions}
-    made = project(**options, precision=_precision(arguments), sources=names)
+    precision = _precision(arguments)
+    made = project(**options, precision=precision, sources=names, threads=threads)
     arguments |= {"query": turned(made.query), "key": turned(made.key)}
     if made.value is not None:
         arguments["value"] = turned(made.value)

@@ -201,7 +201,7 @@ class Reader:
         self.gathered.bfloat16 |= array.values.dtype == BFLOAT16
         return array.values
 
-    def embed(self) -> None:
+    def embed(self, threads: int | None) -> None:
         """Read the layer of a checkpoint, and make query, key and value from embeddings."""
         arguments = self.gathered.arguments
         if not any(name in arguments for name in ("x", "checkpoint", "positions", *PROJECTIONS)):
@@ -213,7 +213,9 @@ class Reader:
         if checkpoint is not None:
             self._take_layer(str(checkpoint))
         gathered = self.gathered
-        gathered.projected = project_arguments(gathered.arguments, gathered.sources)
+        gathered.projected = project_arguments(
+            gathered.arguments, gathered.sources, threads=threads
+        )
 
     def _take_layer(self, checkpoint: str) -> None:
         from attncli.gather.embedding import add_layer  # noqa: PLC0415

@@ -128,7 +128,7 @@ def check(
             f"projected: expected what attncli.project returns; found {type(projected).__name__}"
         )
     read = problem.read()
-    exact = _in_float64(read, projected)
+    exact = _in_float64(read, projected, threads)
     named = _named(expected, exact)
     files = _files(named, read, _forms(printed or {}, named))
     if average_heads:
@@ -263,9 +263,9 @@ class _Judged:
         )
 
 
-def _in_float64(problem: Problem, projected: Projected | None) -> Problem:
+def _in_float64(problem: Problem, projected: Projected | None, threads: int | None) -> Problem:
     """Return the problem to be solved in float64, with what its inputs were projected from."""
-    exact = replace(_exactly_made(problem), dtype=np.dtype(np.float64))
+    exact = replace(_exactly_made(problem, threads), dtype=np.dtype(np.float64))
     return exact if projected is None else replace(exact, made_from=projected)
 
 
@@ -312,12 +312,12 @@ def _in_one_axis(name: str, given: npt.ArrayLike, problem: Problem) -> npt.Array
     return array.reshape(right) if column else array
 
 
-def _exactly_made(problem: Problem) -> Problem:
+def _exactly_made(problem: Problem, threads: int | None) -> Problem:
     """Return the problem with query, key and value projected in float64, if nobody said how."""
     made = problem.made_from
     if made is None or made.arguments["precision"] is not None or made.query.dtype == np.float64:
         return problem
-    exact = project(**{**made.arguments, "precision": "float64"})
+    exact = project(**{**made.arguments, "precision": "float64"}, threads=threads)
     return replace(
         problem,
         made_from=exact,
@@ -370,7 +370,7 @@ def _answers(
     if average_heads:
         answers["weights"] = average_weights(problem, threads=threads)[0]
     if "context" in answers:
-        answers["context"] = problem.projected(answers["context"])
+        answers["context"] = problem.projected(answers["context"], threads=threads)
     return answers
 
 

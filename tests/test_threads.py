@@ -18,20 +18,11 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from attncli import attention, pose, solve
-from attncli.engine import (
-    attend,
-    blas,
-    block,
-    cores,
-    idle_threads,
-    pinning,
-    plan,
-    result_shapes,
-    workers,
-)
+from attncli.engine import attend, block, plan, result_shapes
 from attncli.engine.operands import prepare
 from attncli.engine.scratch import Scratch
 from attncli.errors import DataError
+from attncli.threads import blas, cores, idle, pinning, workers
 
 OUTPUTS = ("weights", "context", "lse")
 # Before any call.
@@ -270,8 +261,8 @@ class TestSpread:
         def refused(*_):
             raise RuntimeError("can't start new thread")
 
-        monkeypatch.setattr(idle_threads, "_idle", [])
-        monkeypatch.setattr(idle_threads._thread, "start_new_thread", refused)
+        monkeypatch.setattr(idle, "_idle", [])
+        monkeypatch.setattr(idle._thread, "start_new_thread", refused)
         assert workers.spread(lambda queue, _: sum(queue), range(100), 3) == 4950
 
     def test_waits_for_the_others_when_interrupted_while_it_waits(self):
@@ -343,7 +334,7 @@ STRUCK = """
 import os, random, signal, sys, threading, time
 import numpy as np
 from attncli import attention
-from attncli.engine import idle_threads
+from attncli.threads import idle
 from threadpoolctl import threadpool_info
 def pressed(*_):
     raise KeyboardInterrupt
@@ -371,14 +362,14 @@ for _ in range(400):
         struck += 1
     assert state() == before, (state(), before)
 assert np.array_equal(call(), expected)
-print(struck, len(idle_threads._idle), len(os.listdir("/proc/self/task")))
+print(struck, len(idle._idle), len(os.listdir("/proc/self/task")))
 """
 
 FORKED_INSIDE = """
 import os, sys, threading
 import numpy as np
 from attncli import attention
-from attncli.engine.blas import single_blas_thread
+from attncli.threads.blas import single_blas_thread
 from threadpoolctl import threadpool_info, threadpool_limits
 threadpool_limits(2)
 state = lambda: [entry["num_threads"] for entry in threadpool_info()]
@@ -429,7 +420,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 class TestHelpers:
     def test_are_the_same_threads_in_the_next_call(self, monkeypatch):
-        monkeypatch.setattr(idle_threads, "_idle", [])
+        monkeypatch.setattr(idle, "_idle", [])
         seen = []
 
         def work(queue, _):
@@ -441,10 +432,10 @@ class TestHelpers:
         for _ in range(3):
             workers.spread(work, range(9), 3)
         assert len(set(seen)) == 3
-        assert len(idle_threads._idle) == 2
+        assert len(idle._idle) == 2
 
     def test_are_nobody_elses_while_they_work(self, monkeypatch):
-        monkeypatch.setattr(idle_threads, "_idle", [])
+        monkeypatch.setattr(idle, "_idle", [])
         inside = threading.Barrier(4, timeout=20)
 
         def work(_queue, _):
@@ -500,7 +491,7 @@ class TestHelpers:
     @pytest.mark.parametrize("when", ["before", "after"])
     @pytest.mark.parametrize("lock", ["_finished", "_called"])
     def test_do_not_mind_an_interrupted_caller(self, lock, when):
-        helper, done = idle_threads.PooledThread(), []
+        helper, done = idle.PooledThread(), []
         setattr(helper, lock, Struck(getattr(helper, lock), when))
         interrupted = 0
         for step in (
@@ -524,9 +515,9 @@ class TestHelpers:
             [sys.executable, "-c", STRUCK, "1"], capture_output=True, text=True, timeout=120
         )
         assert done.returncode == 0, done.stderr
-        struck, idle, threads = map(int, done.stdout.split())
+        struck, kept, threads = map(int, done.stdout.split())
         assert struck > 50
-        assert idle >= 1
+        assert kept >= 1
         # One may be lost between two steps, but not one a call.
         assert threads < 8
 
@@ -534,7 +525,7 @@ class TestHelpers:
         """They do not run any more: who waited for one would wait for ever."""
         workers.spread(lambda queue, _: sum(queue), range(100), 2)
         begun = []
-        monkeypatch.setattr(idle_threads.PooledThread, "begin", lambda *_: begun.append(1))
+        monkeypatch.setattr(idle.PooledThread, "begin", lambda *_: begun.append(1))
         monkeypatch.setattr(sys, "is_finalizing", lambda: True)
         assert workers.spread(lambda queue, _: sum(queue), range(100), 2) == 4950
         assert begun == []
@@ -655,7 +646,7 @@ class TestApart:
         assert sorted(map(len, masks)) == [1] * len(before)
         assert frozenset().union(*masks) == before
         assert os.sched_getaffinity(0) == before
-        for helper in idle_threads._idle:
+        for helper in idle._idle:
             assert os.sched_getaffinity(helper.thread) == before
 
 
@@ -760,7 +751,7 @@ class TestCores:
     def test_by_affinity(self):
         script = (
             "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
-            "from attncli.engine.cores import available_cores; print(available_cores())"
+            "from attncli.threads.cores import available_cores; print(available_cores())"
         )
         done = subprocess.run(
             [sys.executable, "-c", script], capture_output=True, check=True, text=True

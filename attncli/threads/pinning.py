@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.engine.idle_threads import PooledThread
+    from attncli.threads.idle import PooledThread
 
 __all__ = ["Pinning"]
 

@@ -2,7 +2,7 @@
 
 Starting a thread takes a tenth of the time of a short call, and the system may put it on the
 core of its starter, where it waits for milliseconds. A pooled thread can be pinned to another
-core before it is woken (`attncli.engine.pinning`).
+core before it is woken (`attncli.threads.pinning`).
 """
 
 from __future__ import annotations

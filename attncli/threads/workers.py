@@ -1,4 +1,4 @@
-"""Work spread over threads, each with one BLAS thread (`attncli.engine.blas`).
+"""Work spread over threads, each with one BLAS thread (`attncli.threads.blas`).
 
 NumPy releases the interpreter's lock in its loops and in BLAS, so threads over blocks scale;
 several BLAS threads on one small tile do not.
@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from attncli.engine.blas import use_one_thread
-from attncli.engine.idle_threads import PooledThread, borrow, give_back
-from attncli.engine.pinning import Pinning
+from attncli.threads.blas import use_one_thread
+from attncli.threads.idle import PooledThread, borrow, give_back
+from attncli.threads.pinning import Pinning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,1 @@
+"""Threads that share work, with one BLAS thread each."""
