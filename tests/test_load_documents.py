@@ -360,3 +360,10 @@ def test_arrays_of_these_names_are_read(document, suffix):
 def test_no_other_mapping_is_passed_over(document, suffix, text, what):
     with pytest.raises(InputError, match=what):
         document(text, suffix)
+
+
+@pytest.mark.parametrize("levels", [40, 900, 1100])
+@pytest.mark.parametrize("opening", ["[", "- "])
+def test_absurd_depth_is_told_however_the_lists_are_written(document, levels, opening):
+    with pytest.raises(InputError, match="lists are nested deeper than 32 levels"):
+        document(opening * levels, ".yaml")

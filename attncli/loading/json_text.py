@@ -164,8 +164,7 @@ def _check_depth(document: Document, bare: str) -> None:
         elif bracket in {"]", "}"}:
             depth -= 1
         if depth > MAX_DEPTH:
-            what = f"lists are nested deeper than {MAX_DEPTH} levels"
-            raise document.refusal(what, match.start(1))
+            raise document.too_deep(match.start(1))
 
 
 def _deepest(text: str) -> int:

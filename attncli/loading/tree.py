@@ -66,6 +66,10 @@ class Document(NamedTuple):
         msg = f"{self.source.name}: line {line}, column {column}: {what}"
         return InputError(msg, hint=hint)
 
+    def too_deep(self, offset: int) -> InputError:
+        """Return the error for lists beyond `MAX_DEPTH`."""
+        return self.refusal(f"lists are nested deeper than {MAX_DEPTH} levels", offset)
+
 
 @contextmanager
 def no_collection() -> Iterator[None]:
@@ -140,8 +144,7 @@ def _summary(document: Document, events: Iterator[Event]) -> object:
         kind, _, _, offset = next(events)
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(kind, 0)
         if depth > MAX_DEPTH:
-            what = f"lists are nested deeper than {MAX_DEPTH} levels"
-            raise document.refusal(what, offset)
+            raise document.too_deep(offset)
     return Unread()
 
 
@@ -163,8 +166,7 @@ class _List:
 
     def read(self, offset: int, depth: int = 1) -> list[Any]:
         if depth > MAX_DEPTH:
-            what = f"lists are nested deeper than {MAX_DEPTH} levels"
-            raise self._document.refusal(what, offset)
+            raise self._document.too_deep(offset)
         self._regular.opened(depth, offset)
         items: list[Any] = []
         for kind, text, plain, at in self._events:

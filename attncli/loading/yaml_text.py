@@ -92,8 +92,12 @@ def _parsed(document: Document) -> Iterator[yaml.Event]:
         yield from yaml.parse(document.text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        what = f"this is not YAML: {printable(error.problem or error.context or '')}"
-        raise document.refusal(what, 0 if mark is None else mark.index) from error
+        offset = 0 if mark is None else mark.index
+        problem = printable(error.problem or error.context or "")
+        # libyaml reads ahead; from PyYAML 6.0.4 it may refuse 1,000 levels before any is yielded.
+        if "nesting depth" in problem:
+            raise document.too_deep(offset) from error
+        raise document.refusal(f"this is not YAML: {problem}", offset) from error
     except yaml.reader.ReaderError as error:
         raise document.refusal(
             f"this is not YAML: {error.reason}", max(error.position, 0)
