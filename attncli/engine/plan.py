@@ -1,4 +1,4 @@
-"""How a problem is cut into blocks and parts: by its sizes, its rules and the kind of BLAS.
+"""How a problem is cut into blocks and parts: by its sizes, its rules and the kind of machine.
 
 The number of threads plays no role, so the same input gives the same bits on any number.
 """
@@ -6,6 +6,7 @@ The number of threads plays no role, so the same input gives the same bits on an
 from __future__ import annotations
 
 import itertools
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,11 @@ Array = npt.NDArray[Any]
 _SQUARE = frozenset(SQUARE)
 
 # Measured (tests/bench/README.md). A block has as many queries as leave room for a tile in 2 MB
-# of cache; it may take those of several heads if that leaves at least this many blocks.
+# of cache; it may take those of several heads if that leaves enough blocks. Threads wait for each
+# other between the steps of a tile, so few cores are better off with larger blocks, of float32.
 _BLOCK_ROWS = 1024
+_LARGE_BLOCK_ROWS = 2048
+_FEW_CORES = 3
 _STACKED_PARTS = 4
 _TILE_BYTES = 2**20
 # Where BLAS multiplies small matrices without packing, panels are small and a product takes at
@@ -134,7 +138,7 @@ def _sizes(problem: Problem, results: Collection[str], *, small: bool) -> _Sizes
         return _sizes_of_weights(problem, results)
     queries, keys = problem.shape[2:]
     panel_columns = 0 if small else _panel_columns(problem, results)
-    stack, rows = _stack(problem, results, _BLOCK_ROWS if panel_columns else _WIDE_ROWS)
+    stack, rows = _stack(problem, results, _block_rows(problem) if panel_columns else _WIDE_ROWS)
     if panel_columns and stack * min(queries, rows) < _LEAST_PANELLED:
         panel_columns = 0
         stack, rows = _stack(problem, results, _WIDE_ROWS)
@@ -186,6 +190,22 @@ def _chunk(problem: Problem) -> int:
     return max(16, _CHUNK_BYTES // (_width(problem) * problem.dtype.itemsize) // 16 * 16)
 
 
+def _block_rows(problem: Problem) -> int:
+    """Return the most queries in a block of small panels."""
+    large = _has_few_cores() and problem.dtype.itemsize == np.dtype(np.float32).itemsize
+    return _LARGE_BLOCK_ROWS if large else _BLOCK_ROWS
+
+
+def _stacked_parts() -> int:
+    """Return how many blocks must be left where a block takes several heads."""
+    return 2 if _has_few_cores() else _STACKED_PARTS
+
+
+def _has_few_cores() -> bool:
+    """Return whether the machine has few cores, whatever the number of threads asked for."""
+    return (os.cpu_count() or 1) <= _FEW_CORES
+
+
 def _rows(problem: Problem, most: int) -> int:
     """Return how many queries a block takes: fewer than ``most`` if that left too few blocks."""
     batch, heads, queries, _ = problem.shape
@@ -223,7 +243,7 @@ def _stack(problem: Problem, results: Collection[str], most: int) -> tuple[int, 
     transposed = "weights" not in results and (_is_wide(visible.mask) or _is_wide(problem.bias))
     own = _FEW_ROWS if visible.causal or transposed else rows
     parts = batch * heads * -(-queries // own)
-    count = min(heads, most // min(queries, own), parts // _STACKED_PARTS)
+    count = min(heads, most // min(queries, own), parts // _stacked_parts())
     if count < 2 or not _treats_heads_alike(problem, results):
         return 1, rows
     # A stack is made of whole groups that share a key, or is part of one group.
