@@ -268,7 +268,7 @@ def test_short_heads_share_a_call_and_long_ones_do_not(monkeypatch):
     assert min(stacks) > 1
     assert sum(stacks) == 8
     stacks.clear()
-    attention(*inputs(8, 1024, 512, 64), outputs=("context",))
+    attention(*inputs(8, 2048, 512, 64), outputs=("context",))
     assert set(stacks) == {1}
 
 
