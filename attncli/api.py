@@ -236,8 +236,8 @@ def solve(
         An output is unknown, or context is asked for without a value; or an array of
         ``into`` is not as above.
     DataError
-        A score exceeds the range of the computing dtype; or key or value, where the
-        problem was posed unread, is not finite.
+        A score exceeds the range of the computing dtype; or query, key or value, where
+        the problem was posed unread, is not finite.
 
     Warns
     -----

@@ -113,8 +113,8 @@ class Problem:
     query_labels, key_labels : tuple of str, or None
         Length L and S.
     unread : callable, or None
-        Returns key and value after checking them. Set while they are unchecked and may hold NaN
-        or inf, which the engine notices in its results.
+        Returns key and value after checking them and the query. Set while all three are
+        unchecked and may hold NaN or inf, which the engine notices in its results.
     made_from : Projected or None
         What query, key and value were made from, if known, so that `attncli.check` can name
         mistakes made there. The engine ignores it, and a selected part has none.
@@ -166,12 +166,12 @@ class Problem:
         return self.score != "additive"
 
     def read(self) -> Problem:
-        """Return the problem with key and value checked, and their padding set to zero.
+        """Return the problem with its inputs checked, and the padding of keys set to zero.
 
         Raises
         ------
         DataError
-            A key or value that some query sees is not finite.
+            A query is not finite, or a key or value that some query sees.
         """
         if self.unread is None:
             return self

@@ -62,9 +62,11 @@ def attend(
     Raises
     ------
     DataError
-        The score of a key that is seen exceeds the range of the computing dtype; or key or
+        The score of a key that is seen exceeds the range of the computing dtype; or query, key or
         value, if still unread, is not finite.
     """
+    if problem.unread is not None and _may_hide(problem, outputs):
+        problem = problem.read()
     if not outputs and not problem.visible.hides and problem.bias is None:
         return Attention(), 0  # nothing to compute, and every query sees a key
     results = {
@@ -72,8 +74,6 @@ def attend(
         for name, shape in result_shapes(problem, outputs).items()
     }
     with np.errstate(all="ignore"):
-        if problem.unread is not None and _may_hide(problem, outputs):
-            problem = problem.read()
         try:
             fully_masked = _compute(problem, results, threads, progress)
         except NotFiniteError:
@@ -96,7 +96,7 @@ def result_shapes(problem: Problem, outputs: Collection[str]) -> dict[str, tuple
 
 
 def _may_hide(problem: Problem, outputs: Collection[str]) -> bool:
-    """Return whether NaN or inf in key or value might not show in any result."""
+    """Return whether NaN or inf in an input might not show in any result."""
     # tanh(inf) is 1, and values only show in the context.
     return not problem.is_product or (problem.value is not None and "context" not in outputs)
 

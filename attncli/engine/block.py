@@ -110,7 +110,7 @@ def attend_part(operands: Operands, part: Part, scratch: Scratch) -> int:
     DataError
         A score exceeds the range of the computing dtype.
     NotFiniteError
-        A score or a sum is not finite, and key and value are still unread.
+        A score or a sum is not finite, and query, key and value are still unread.
     """
     block, number = part
     rows, sums = _sum_up(operands, block, block.spans[number], scratch)

@@ -5,36 +5,29 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import parts, widen
+from attncli.engine.refusals import NotFiniteError
+from attncli.finite import finite_in
 from attncli.positions import rotate
 
 if TYPE_CHECKING:
     from attncli.engine.scratch import Scratch
     from attncli.problem import Problem, Rope
 
-__all__ = ["Lengths", "Operands", "largest_length", "prepare", "rotated"]
+__all__ = ["Operands", "largest_length", "prepare", "rotated"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
-# Up to this size one scan of all heads is faster than one scan per head in each thread.
-_FEW_NUMBERS = 2**20
 # Squares that are smaller may have lost digits.
 _LEAST_SQUARE = {
     np.dtype(kind): float(np.finfo(kind).tiny / np.finfo(kind).eps)
     for kind in (np.float32, np.float64)
 }
-
-
-class Lengths(NamedTuple):
-    """The lengths of the longest query and key."""
-
-    query: float
-    key: float
 
 
 @dataclass(eq=False)
@@ -55,8 +48,6 @@ class Operands:
     key: Array
     _longest_keys: dict[tuple[int, int, int], float] = field(default_factory=dict)
     _largest_values: dict[tuple[int, int, int], float] = field(default_factory=dict)
-    _lengths: dict[tuple[int, Span], Lengths] = field(default_factory=dict)
-    _lengths_of_all: Lengths | None = None
 
     def keys(self, batch: int, heads: Span) -> Array:
         """Return the keys (G, S, D) that some query heads read, as stored."""
@@ -93,31 +84,34 @@ class Operands:
         share = self.query.shape[1] // array.shape[1]
         return batch % array.shape[0], heads[0] // share, (heads[1] - 1) // share + 1
 
-    def bound_all(self) -> None:
-        """Compute one bound for all heads, if they are small enough to be scanned at once."""
-        if self.query.size + self.key.size <= _FEW_NUMBERS:
-            dtype = self.problem.dtype
-            self._lengths_of_all = Lengths(
-                *(largest_length(array, dtype) for array in (self.query, self.key))
-            )
+    def longest_query(self, batch: int, heads: Span, rows: Span) -> float:
+        """Return the length of the longest query of some heads and rows.
 
-    def lengths(self, batch: int, heads: Span) -> Lengths:
-        """Return the lengths of the longest query and key of some heads.
+        It is inf where a square overflows.
 
-        |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz). NaN or inf if a query or key is not finite.
+        Raises
+        ------
+        NotFiniteError
+            A query is not finite, and nobody has checked them.
         """
-        if self._lengths_of_all is not None:
-            return self._lengths_of_all
-        # Two threads may race here, but they compute the same lengths.
-        lengths = self._lengths.get((batch, heads))
-        if lengths is None:
-            query = largest_length(self.query[batch, slice(*heads)], self.problem.dtype)
-            lengths = Lengths(query, self._longest_key(batch, heads))
-            self._lengths[batch, heads] = lengths
-        return lengths
+        queries = self.query[batch, slice(*heads), slice(*rows)]
+        longest = largest_length(queries, self.problem.dtype)
+        if not math.isfinite(longest):
+            self._refuse_unread(queries)
+        return longest
 
-    def _longest_key(self, batch: int, heads: Span) -> float:
+    def check_queries(self, batch: int, heads: Span, rows: Span) -> None:
+        """Raise `NotFiniteError` if a query is not finite, and nobody has checked them."""
+        self._refuse_unread(self.query[batch, slice(*heads), slice(*rows)])
+
+    def _refuse_unread(self, queries: Array) -> None:
+        if self.problem.unread is not None and not finite_in(queries, self.problem.dtype):
+            raise NotFiniteError
+
+    def longest_key(self, batch: int, heads: Span) -> float:
+        """Return the length of the longest key that some heads read; NaN or inf if not finite."""
         place = self._place(self.key, batch, heads)
+        # Two threads may race here, but they compute the same length.
         longest = self._longest_keys.get(place)
         if longest is None:
             longest = largest_length(self.keys(batch, heads), self.problem.dtype)
@@ -181,11 +175,19 @@ def largest_length(vectors: Array, dtype: np.dtype[Any]) -> float:
     It is inf where a square overflows.
     """
     wide = (widen(part, dtype) for part in parts(vectors))
-    squares = [float(np.einsum("...d,...d->...", part, part).max()) for part in wide]
+    squares = [float(_squares(part).max()) for part in wide]
     square = _highest(squares)
     if square < vectors.shape[-1] * _LEAST_SQUARE[dtype]:
         return math.sqrt(vectors.shape[-1]) * _largest(vectors, dtype)
     return math.sqrt(square)
+
+
+def _squares(vectors: Array) -> Array:
+    """Return the squared lengths of vectors (..., D)."""
+    try:
+        return np.asarray(np.vecdot(vectors, vectors))
+    except AttributeError:  # NumPy 1 has only einsum, whose way through Python is longer
+        return np.asarray(np.einsum("...d,...d->...", vectors, vectors))
 
 
 def _largest(vectors: Array, dtype: np.dtype[Any]) -> float:

@@ -86,7 +86,7 @@ def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> N
     DataError
         A score exceeds the range of the computing dtype.
     NotFiniteError
-        A score or a context is not finite, and key and value are still unread.
+        A score or a context is not finite, and query, key and value are still unread.
 
     References
     ----------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -201,6 +202,7 @@ def _stacked_parts() -> int:
     return 2 if _has_few_cores() else _STACKED_PARTS
 
 
+@cache
 def _has_few_cores() -> bool:
     """Return whether the machine has few cores, whatever the number of threads asked for."""
     return (os.cpu_count() or 1) <= _FEW_CORES

@@ -13,9 +13,9 @@ __all__ = ["NotFiniteError", "refuse_scores"]
 
 
 class NotFiniteError(Exception):
-    """A score or a sum is not finite, possibly because key or value are not.
+    """A score or a sum is not finite, possibly because an input is not.
 
-    Raised only while `Problem.unread` is set: nobody has checked key and value yet.
+    Raised only while `Problem.unread` is set: nobody has checked the inputs yet.
     """
 
 
@@ -25,7 +25,7 @@ def refuse_scores(problem: Problem) -> NoReturn:
     Raises
     ------
     NotFiniteError
-        Key and value are still unread and may be the cause.
+        Query, key and value are still unread and may be the cause.
     DataError
         They are finite, so the product overflowed.
     """

@@ -74,7 +74,7 @@ def safeguards_needed(
     Raises
     ------
     NotFiniteError
-        A sum is not finite, and key and value are still unread.
+        A sum is not finite, and query, key and value are still unread.
     """
     needed = safeguards
     if rows.strategy.shift is Shift.WATCHED and not _outweigh_flushed(sums, rows, span):

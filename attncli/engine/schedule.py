@@ -41,8 +41,6 @@ def schedule_blocks(
     """
     operands = prepare(problem)
     small = is_small(problem)
-    if problem.is_product and not small:
-        operands.bound_all()
     parts, columns = plan_blocks(problem, results, small=small)
 
     def compute(queue: Iterable[Part], check_stopped: Callable[[], None]) -> int:

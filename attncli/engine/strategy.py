@@ -105,10 +105,13 @@ def _raw_bounds(operands: Operands, block: Block) -> tuple[float, float]:
     problem = operands.problem
     if not problem.is_product:  # the query is not scaled
         return 0.0, float(np.abs(np.asarray(problem.score_vector)).sum()) * abs(problem.scale)
+    rows = block.start, block.stop
     if block.skip_bounds or block.stop - block.start < _FEW_QUERIES:
+        operands.check_queries(block.batch, block.heads, rows)
         return math.inf, math.inf
-    query, key = operands.lengths(block.batch, block.heads)
-    return query * abs(problem.scale), query * key * abs(problem.scale)
+    # |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz).
+    query = operands.longest_query(block.batch, block.heads, rows) * abs(problem.scale)
+    return query, query * operands.longest_key(block.batch, block.heads)
 
 
 def _score_bound(problem: Problem, head: int, bound: float) -> float:

@@ -13,7 +13,7 @@ from attncli import arguments
 from attncli.arguments import Names
 from attncli.names import MaskMeans, Score
 from attncli.posing.inputs import advise_on_axes, inputs, output_projection
-from attncli.posing.padding import check_query, without_padding
+from attncli.posing.padding import checked_numbers
 from attncli.posing.rules import labels_of, rules_of, standing
 from attncli.posing.scores import (
     bias_of,
@@ -88,7 +88,7 @@ def pose(
     sources : mapping of str to str, optional
         Argument name to the file it came from, for errors.
     unread : bool
-        Leave it to the engine to notice if key or value is not finite: for a single query,
+        Leave it to the engine to notice if query, key or value is not finite: for a single query,
         looking at them beforehand would take as long as the answer.
 
     Returns
@@ -132,8 +132,7 @@ def pose(
     output = output_projection(named, wo, bo, form, shape[1], v)
     widest = q, k, v, None if output is None else output.weight
     dtype = arguments.computing_dtype(named("precision"), precision, *widest)
-    check_query(named, form, q, dtype)
-    look = partial(without_padding, named, form, q.shape, k, v, visible, dtype)
+    look = partial(checked_numbers, named, form, q, k, v, visible, dtype)
     if not unread:
         k, v = look()
     if slopes is not None:

@@ -21,37 +21,32 @@ if TYPE_CHECKING:
     from attncli.layout import Layout
     from attncli.visibility import Visibility
 
-__all__ = ["check_query", "without_padding"]
+__all__ = ["checked_numbers"]
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 _ROWS_AT_A_TIME = 1024
 
 
-def check_query(named: Names, form: Layout, query: Array, dtype: np.dtype[Any]) -> None:
-    """Raise the error that names the first element of the query (B, H, L, D) that is not finite."""
-    if not finite_in(query, dtype):
-        _refuse(named("query"), form, query, ~_finite_rows(query, dtype), dtype)
-
-
-def without_padding(
+def checked_numbers(
     named: Names,
     form: Layout,
-    query: Shape,
+    query: Array,
     key: Array,
     value: Array | None,
     visible: Visibility,
     dtype: np.dtype[Any],
 ) -> tuple[Array, Array | None]:
-    """Return key and value with the rows that no query sees set to zero where they are not finite.
+    """Check that query, key and value are finite, and return key and value.
+
+    Rows that no query sees are set to zero there where they are not finite.
 
     Parameters
     ----------
     named : Names
     form : Layout
         For errors: the index is that of the user's array.
-    query : (B, H, L, D)
-        Its shape.
+    query : ndarray (B, H, L, D)
     key, value : ndarray (B or 1, G, S, ·)
         Value may be None.
     visible : Visibility
@@ -61,8 +56,10 @@ def without_padding(
     Raises
     ------
     DataError
-        A key or value that some query sees is not finite.
+        A query is not finite, or a key or value that some query sees.
     """
+    if not finite_in(query, dtype):
+        _refuse(named("query"), form, query, ~_finite_rows(query, dtype), dtype)
     seen: npt.NDArray[np.bool_] | None = None
     cleaned: dict[str, Array | None] = {}
     for name, array in (("key", key), ("value", value)):
@@ -70,7 +67,7 @@ def without_padding(
         if array is None or finite_in(array, dtype):
             continue
         if seen is None:
-            seen = _seen_keys(visible, query, key.shape)
+            seen = _seen_keys(visible, query.shape, key.shape)
         broken = ~_finite_rows(array, dtype)
         if (broken & seen).any():
             _refuse(named(name), form, array, broken & seen, dtype)
