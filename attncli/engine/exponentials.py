@@ -21,7 +21,7 @@ __all__ = [
     "TooHighError",
     "exp_flush_negligible",
     "exp_flush_subnormal",
-    "exponential",
+    "exponential_of",
     "has_negligible",
     "quickest_unit",
     "raise_if_nearly_too_high",
@@ -75,10 +75,9 @@ def quickest_unit(dtype: np.dtype[Any]) -> float:
     return 1 / math.log(2) if vectorised else 1.0
 
 
-def exponential(scores: Array, unit: float, out: Array | None = None) -> Array:
-    """Return exp of scores that are in 1/unit nats."""
-    result: Array = np.exp(scores, out) if unit == 1.0 else np.exp2(scores, out)
-    return result
+def exponential_of(unit: float) -> np.ufunc:
+    """Return the exponential of scores that are in 1/unit nats."""
+    return np.exp if unit == 1.0 else np.exp2
 
 
 def exp_flush_negligible(scores: Array, unit: float, scratch: Scratch) -> None:
@@ -90,7 +89,7 @@ def exp_flush_negligible(scores: Array, unit: float, scratch: Scratch) -> None:
     """
     least = _NEGLIGIBLE[scores.dtype]
     _raise_to(score_floor(scores.dtype) * unit, scores, scratch)
-    exponential(scores, unit, scores)
+    exponential_of(unit)(scores, scores)
     np.subtract(scores, 2 * least, out=scores)
     _raise_to(0.0, scores, scratch)
 

@@ -114,9 +114,9 @@ def multiply(left: Array, right: Array, out: Array, layout: TileLayout) -> Array
     layout : TileLayout
         Its ``chunk`` cuts the axis a, which is that of keys.
     """
-    whole = _whole(left.shape[1], layout)
-    if not whole:
+    if not 0 < layout.chunk < left.shape[1]:
         return _multiply(left, right, out)
+    whole = _whole(left.shape[1], layout)
     _multiply(
         _chunked(left[:, :whole], 1, layout),
         right[:, :, None],
@@ -142,9 +142,9 @@ def weighted_sum(
     scratch : Scratch
         Holds the sums of the chunks.
     """
-    whole = _whole(values.shape[1], layout)
-    if not whole:
+    if not 0 < layout.chunk < values.shape[1]:
         return _multiply(values.swapaxes(1, 2), tile, out)
+    whole = _whole(values.shape[1], layout)
     cut = _chunked(values[:, :whole], 1, layout).swapaxes(2, 3)
     heads, panels, width, panel = out.shape
     parts = scratch.buffer("chunks", heads, panels, cut.shape[1], panel, width).swapaxes(3, 4)
@@ -157,8 +157,8 @@ def weighted_sum(
 
 
 def _whole(keys: int, layout: TileLayout) -> int:
-    """Return how many of some keys fill whole chunks; 0 where the keys are not cut."""
-    return keys // layout.chunk * layout.chunk if 0 < layout.chunk < keys else 0
+    """Return how many of some keys fill whole chunks."""
+    return keys // layout.chunk * layout.chunk
 
 
 def _chunked(array: Array, axis: int, layout: TileLayout) -> Array:

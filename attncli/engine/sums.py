@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.engine.exponentials import TooHighError, exponential, score_ceiling
+from attncli.engine.exponentials import TooHighError, exponential_of, score_ceiling
 from attncli.engine.panels import allocate, row_max, weighted_sum
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class Sums:
         self.context = context
         self.flushed = False
         self._empty = True
+        self._addend: Array | None = None
         self._have_shift = [False] * shape[1]
 
     def add(self, tile: Array, values: Array | None, panels: slice, scratch: Scratch) -> None:
@@ -95,17 +96,21 @@ class Sums:
             The panels that the tile belongs to.
         scratch : Scratch
         """
-        if self._empty and tile.shape[1] == self.denominator.shape[1]:
-            self._empty = False
-            self.put(tile, values, panels, scratch)
-            return
-        self.close()
+        if self._empty:
+            if tile.shape[1] == self.denominator.shape[1]:
+                self._empty = False
+                self.put(tile, values, panels, scratch)
+                return
+            self.close()
         denominator = self.denominator[:, panels]
         denominator += _total(tile, scratch)
         if values is not None and self.context is not None:
             context = self.context[:, panels]
-            room = allocate(partial(scratch.buffer, "addend"), context.shape, self.layout)
-            context += weighted_sum(values, tile, room, self.layout, scratch)
+            if self._addend is None or self._addend.shape != context.shape:
+                self._addend = allocate(
+                    partial(scratch.buffer, "addend"), context.shape, self.layout
+                )
+            context += weighted_sum(values, tile, self._addend, self.layout, scratch)
 
     def put(self, tile: Array, values: Array | None, panels: slice, scratch: Scratch) -> None:
         """Set the sums of some panels to those of their first tile; parameters as in `add`."""
@@ -124,7 +129,7 @@ class Sums:
         seen = total = self.denominator[:, panels]
         if rows.sink is not None:
             above = total.dtype.type(rows.sink * self.unit) - self.shift[:, panels]
-            total = total + exponential(above, self.unit)
+            total = total + exponential_of(self.unit)(above)
         reciprocal: Array = 1 / total
         if rows.may_be_fully_masked:
             reciprocal[seen == 0] = 0
@@ -159,7 +164,8 @@ class Sums:
             self._have_shift[panels] = (raised.min(axis=(0, 2)) > -np.inf).tolist()
             raised[raised == -np.inf] = 0
             if not self._empty:
-                self._rescale(np.where(seeing, exponential(shift - raised, self.unit), 1), panels)
+                factor = exponential_of(self.unit)(shift - raised)
+                self._rescale(np.where(seeing, factor, 1), panels)
             shift[...] = raised
         np.subtract(tile, shift[:, :, None], out=tile)
 

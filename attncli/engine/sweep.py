@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from attncli.dtypes import widen
 from attncli.engine.exponentials import (
     exp_flush_negligible,
     exp_flush_subnormal,
-    exponential,
+    exponential_of,
     has_negligible,
     raise_if_nearly_too_high,
 )
@@ -23,7 +24,7 @@ from attncli.engine.tile import Rows, fill, zero_hidden
 from attncli.engine.window_steps import window_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from attncli.engine.scratch import Scratch
     from attncli.visibility import Visibility
@@ -134,7 +135,7 @@ class Sweep:
             tile = scratch.padded("tile", heads, count, panel, columns[1] - columns[0])
             tile = tile.swapaxes(2, 3)
         fill(rows, columns, tile, scratch)
-        self._exponentiate(rows, panels, tile)
+        self._exponentiation(rows, panels)(tile, tile)
         if rows.masks_after_exp and rows.operands.problem.visible.hides:
             zero_hidden(rows, columns, tile, scratch)
         sums.put(tile, self._cut(columns), panels, scratch)
@@ -170,13 +171,14 @@ class Sweep:
         masked = [(run, self.rows.part(run)) for run in hidden] if rows.masks_after_exp else []
         heads, count, _, panel = rows.query.shape
         watched = rows.strategy.shift is Shift.WATCHED
+        exponentiate = self._exponentiation(rows, panels)
         for columns in tiles(span, scratch.tile_columns):
             scratch.check_stopped()
             tile = scratch.buffer("tile", heads, count, columns[1] - columns[0], panel)
             fill(rows, columns, tile, scratch)
             if watched and columns[0] == span[0]:
                 raise_if_nearly_too_high(tile, rows.strategy.unit)
-            self._exponentiate(rows, panels, tile)
+            exponentiate(tile, tile)
             for run, some in masked:
                 own = tile[:, run.start - panels.start : run.stop - panels.start]
                 zero_hidden(some, columns, own, scratch)
@@ -184,19 +186,29 @@ class Sweep:
             if watched:
                 sums.raise_if_too_high(panels)
 
-    def _exponentiate(self, rows: Rows, panels: slice, tile: Array) -> None:
-        """Exponentiate a tile of some panels in place, by the strategy of its rows."""
+    def _exponentiation(self, rows: Rows, panels: slice) -> Callable[[Array, Array], object]:
+        """Return what exponentiates a tile of some panels, by the strategy of its rows.
+
+        It takes the tile twice: as scores, and as where their exponentials go.
+        """
+        strategy = rows.strategy
+        if strategy.shift is Shift.APPLIED or strategy.may_underflow:
+            return partial(self._exponentiate, rows, panels)
+        return exponential_of(strategy.unit)
+
+    def _exponentiate(self, rows: Rows, panels: slice, tile: Array, _: Array) -> None:
+        """Exponentiate a tile in place where scores may be beyond what `exp` takes."""
         strategy = rows.strategy
         shifted = strategy.shift is Shift.APPLIED
         if shifted:
             self._sums.shift_tile(tile, panels)
         if shifted and strategy.keep_tiny:
             exp_flush_subnormal(tile, self._scratch)
-        elif shifted or (strategy.may_underflow and has_negligible(tile, strategy.unit)):
+        elif shifted or has_negligible(tile, strategy.unit):
             exp_flush_negligible(tile, strategy.unit, self._scratch)
             self._sums.flushed = True
         else:
-            exponential(tile, strategy.unit, tile)
+            exponential_of(strategy.unit)(tile, tile)
 
     def _over_window_steps(self, steps: Rows, seen: Span) -> None:
         """Compute the steps of a window at once, as heads of one tile."""
@@ -213,7 +225,7 @@ class Sweep:
         """Return the values of some columns."""
         if self.rows.value is None:
             return None
-        values = widen(self.rows.value[:, slice(*columns)], self.rows.query.dtype)
+        values = widen(self.rows.value[:, columns[0] : columns[1]], self.rows.query.dtype)
         factor = self._sums.value_factor
         return values if factor == 1.0 else np.multiply(values, factor, dtype=values.dtype)
 

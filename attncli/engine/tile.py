@@ -55,7 +55,7 @@ class Rows:
     layout : TileLayout
         The layout of query and tiles.
     steps : list of callable
-        Turn a tile of raw scores into scores, one after the other.
+        Make the scores of a tile, one after the other.
     """
 
     operands: Operands
@@ -137,26 +137,20 @@ def fill(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
     DataError
         A score that is seen exceeds the range of the computing dtype.
     NotFiniteError
-        The same, while key and value are still unread.
+        The same, while query, key and value are still unread.
     """
-    keys = widen(rows.key[:, slice(*columns)], rows.query.dtype)
-    if not rows.operands.problem.is_product:
-        each = len(out) // len(keys)
-        for head, scores in enumerate(out):
-            _additive(rows, rows.query[head], keys[head // each], scores)
-    else:
-        multiply(keys, rows.query, out, rows.layout)
     for step in rows.steps or ():
         step(rows, columns, out, scratch)
 
 
 def _steps(rows: Rows) -> Iterator[Step]:
-    """Yield the steps that a problem's rules require, in order.
+    """Yield the steps that a problem requires, in order: the raw scores first, then its rules.
 
     No step refers to the rows: the rows refer to the steps, and with garbage collection off a
     reference cycle would never be freed.
     """
     problem = rows.operands.problem
+    yield _multiply_keys if problem.is_product else _add_keys
     if rows.strategy.may_overflow:
         yield _refuse_overflow
     if "raw" in rows.keep:
@@ -184,6 +178,20 @@ def _steps(rows: Rows) -> Iterator[Step]:
 
 def _copy(name: str, rows: Rows, columns: Span, tile: Array, _: Scratch) -> None:
     as_panels(rows.keep[name][..., slice(*columns)], rows.panel)[...] = tile
+
+
+def _multiply_keys(rows: Rows, columns: Span, out: Array, _: Scratch) -> None:
+    """Write the products of query, which is scaled, and key."""
+    keys = widen(rows.key[:, columns[0] : columns[1]], out.dtype)
+    multiply(keys, rows.query, out, rows.layout)
+
+
+def _add_keys(rows: Rows, columns: Span, out: Array, _: Scratch) -> None:
+    """Write the additive scores."""
+    keys = widen(rows.key[:, columns[0] : columns[1]], out.dtype)
+    each = len(out) // len(keys)
+    for head, scores in enumerate(out):
+        _additive(rows, rows.query[head], keys[head // each], scores)
 
 
 def _additive(rows: Rows, queries: Array, keys: Array, out: Array) -> None:
