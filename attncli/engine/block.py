@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.engine.exponentials import TooHighError, score_floor
-from attncli.engine.panels import TileLayout, allocate, as_panels
+from attncli.engine.panels import TileLayout, allocate, as_panels, spread
 from attncli.engine.retry import Safeguards, safeguards_needed
 from attncli.engine.strategy import Shift, choose_strategy
 from attncli.engine.sums import merge
@@ -155,6 +155,7 @@ def _make_rows(operands: Operands, block: Block, scratch: Scratch, safeguards: S
     else:
         key = operands.keys(block.batch, block.heads)
     value = operands.values(block.batch, block.heads) if "context" in block.results else None
+    heads = len(query)
     return Rows(
         operands=operands,
         batch=block.batch,
@@ -162,8 +163,8 @@ def _make_rows(operands: Operands, block: Block, scratch: Scratch, safeguards: S
         start=block.start,
         stop=block.stop,
         query=query,
-        key=key,
-        value=value,
+        key=spread(key, heads),
+        value=None if value is None else spread(value, heads),
         keep=keep,
         strategy=strategy,
         layout=block.layout,
@@ -172,7 +173,7 @@ def _make_rows(operands: Operands, block: Block, scratch: Scratch, safeguards: S
 
 def _fill_hidden(rows: Rows, span: Span, scratch: Scratch) -> None:
     """Write the score stages of the keys outside the span, which the softmax never needs."""
-    keys = rows.key.shape[1]
+    keys = rows.key.shape[-2]
     outside = [part for part in ((0, span[0]), (span[1], keys)) if part[0] < part[1]]
     for first, last in outside:
         if "raw" in rows.keep or "capped" in rows.keep:

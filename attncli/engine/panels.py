@@ -11,14 +11,13 @@ for, they are query-major instead, like the result: the keys of a query are cont
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from attncli.engine.scratch import Scratch
 
@@ -29,8 +28,10 @@ __all__ = [
     "as_panels",
     "is_key_major",
     "multiply",
+    "multiply_in_chunks",
     "row_max",
-    "weighted_sum",
+    "spread",
+    "sum_in_chunks",
 ]
 
 Array = npt.NDArray[Any]
@@ -102,86 +103,95 @@ def row_max(tile: Array) -> Array:
     return np.asarray(folded.reshape(heads, panels, fold, panel).max(axis=2))
 
 
-def multiply(left: Array, right: Array, out: Array, layout: TileLayout) -> Array:
+def spread(matrices: Array, heads: int) -> Array:
+    """Return matrices (G, a, b) as `multiply` takes them for N heads, of which N / G share one.
+
+    Returns
+    -------
+    ndarray (a, b), (N, 1, a, b) or (G, 1, 1, a, b)
+        A view. The first is for G = 1, the second for G = N.
+    """
+    groups = len(matrices)
+    if groups == 1:
+        alone: Array = matrices[0]
+        return alone
+    return matrices[:, None] if groups == heads else matrices[:, None, None]
+
+
+def multiply(left: Array, right: Array, out: Array) -> Array:
     """Write the products of matrices with the panels of their heads into ``out``.
 
     Parameters
     ----------
-    left : ndarray (G, a, b)
-        N is a multiple of G: N / G consecutive heads share a matrix.
+    left : ndarray (..., a, b)
+        From `spread`.
     right : ndarray (N, P, b, R)
     out : ndarray (N, P, a, R)
-    layout : TileLayout
-        Its ``chunk`` cuts the axis a, which is that of keys.
     """
-    if not 0 < layout.chunk < left.shape[1]:
-        return _multiply(left, right, out)
-    whole = _whole(left.shape[1], layout)
-    _multiply(
-        _chunked(left[:, :whole], 1, layout),
-        right[:, :, None],
-        _chunked(out[:, :, :whole], 2, layout),
-    )
-    if whole < left.shape[1]:
-        _multiply(left[:, whole:], right, out[:, :, whole:])
+    if left.ndim < 5:
+        np.matmul(left, right, out)
+    else:
+        np.matmul(left, *_grouped(left, right, out))
     return out
 
 
-def weighted_sum(
-    values: Array, tile: Array, out: Array, layout: TileLayout, scratch: Scratch
-) -> Array:
-    """Write the sums of values, weighted by the tiles of their heads, into ``out``.
+def multiply_in_chunks(left: Array, right: Array, out: Array, chunk: int) -> None:
+    """Do the same as `multiply`, with so many rows of the left matrices in each product."""
+    whole = left.shape[-2] // chunk * chunk
+    if not whole:
+        multiply(left, right, out)
+        return
+    cut, rest = left[..., :whole, :], left[..., whole:, :]
+    grouped = _grouped(left, right[:, :, None], _chunked(out[:, :, :whole], chunk))
+    np.matmul(_cut_rows(cut, chunk), *grouped)
+    if rest.shape[-2]:
+        multiply(rest, right, out[:, :, whole:])
+
+
+def sum_in_chunks(values: Array, tile: Array, out: Array, chunk: int, scratch: Scratch) -> None:
+    """Write the sums of values, weighted by tiles, with so many keys in each product.
 
     Parameters
     ----------
-    values : ndarray (G, keys, E)
+    values : ndarray (..., keys, E)
+        From `spread`.
     tile : ndarray (N, P, keys, R)
     out : ndarray (N, P, E, R)
-    layout : TileLayout
-        Its ``chunk`` cuts the keys.
+    chunk : int
     scratch : Scratch
         Holds the sums of the chunks.
     """
-    if not 0 < layout.chunk < values.shape[1]:
-        return _multiply(values.swapaxes(1, 2), tile, out)
-    whole = _whole(values.shape[1], layout)
-    cut = _chunked(values[:, :whole], 1, layout).swapaxes(2, 3)
+    whole = values.shape[-2] // chunk * chunk
+    if not whole:
+        multiply(values.swapaxes(-2, -1), tile, out)
+        return
+    cut, rest = values[..., :whole, :], values[..., whole:, :]
     heads, panels, width, panel = out.shape
-    parts = scratch.buffer("chunks", heads, panels, cut.shape[1], panel, width).swapaxes(3, 4)
-    _multiply(cut, _chunked(tile[:, :, :whole], 2, layout), parts)
+    parts = scratch.buffer("chunks", heads, panels, whole // chunk, panel, width).swapaxes(3, 4)
+    grouped = _grouped(values, _chunked(tile[:, :, :whole], chunk), parts)
+    np.matmul(_cut_rows(cut, chunk).swapaxes(-2, -1), *grouped)
     np.add.reduce(parts, axis=2, out=out)
-    if whole < values.shape[1]:
-        rest = allocate(partial(scratch.buffer, "chunks"), out.shape, layout)
-        out += _multiply(values[:, whole:].swapaxes(1, 2), tile[:, :, whole:], rest)
-    return out
+    if rest.shape[-2]:
+        room = scratch.buffer("chunks", heads, panels, panel, width).swapaxes(2, 3)
+        out += multiply(rest.swapaxes(-2, -1), tile[:, :, whole:], room)
 
 
-def _whole(keys: int, layout: TileLayout) -> int:
-    """Return how many of some keys fill whole chunks."""
-    return keys // layout.chunk * layout.chunk
-
-
-def _chunked(array: Array, axis: int, layout: TileLayout) -> Array:
-    """Return a view with an axis of whole chunks split into (chunks, chunk)."""
-    shape = array.shape
-    view: Array = np.reshape(array, (*shape[:axis], -1, layout.chunk, *shape[axis + 1 :]))
+def _cut_rows(matrices: Array, chunk: int) -> Array:
+    """Return a view of matrices (..., a, b) as (..., chunks, chunk, b)."""
+    *lead, _, width = matrices.shape
+    view: Array = np.reshape(matrices, (*lead, -1, chunk, width))
     return view
 
 
-def _multiply(left: Array, right: Array, out: Array) -> Array:
-    """Write the products of (G, ..., a, b) and (N, P, ..., b, R) into (N, P, ..., a, R)."""
-    groups = len(left)
-    if groups == 1:
-        np.matmul(left[0], right, out)
-    elif groups == len(right):
-        np.matmul(left[:, None], right, out)
-    else:
-        each = len(right) // groups
-        np.matmul(left[:, None, None], _grouped(right, groups, each), _grouped(out, groups, each))
-    return out
-
-
-def _grouped(array: Array, groups: int, each: int) -> Array:
-    """Return a view of (N, ...) as (G, N / G, ...)."""
-    view: Array = np.reshape(array, (groups, each, *array.shape[1:]))
+def _chunked(tile: Array, chunk: int) -> Array:
+    """Return a view of a tile (N, P, a, R) as (N, P, chunks, chunk, R)."""
+    heads, panels, _, panel = tile.shape
+    view: Array = np.reshape(tile, (heads, panels, -1, chunk, panel))
     return view
+
+
+def _grouped(left: Array, *arrays: Array) -> Sequence[Array]:
+    """Return views of arrays (N, ...) as (G, N / G, ...), if that is how `spread` made the left."""
+    if left.ndim < 5:
+        return arrays
+    return [np.reshape(array, (len(left), -1, *array.shape[1:])) for array in arrays]

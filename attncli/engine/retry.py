@@ -127,8 +127,14 @@ def _loses_small_values(context: Array, sums: Sums, rows: Rows) -> bool:
     sizes = np.where(live[:, :, None], np.abs(context), np.inf)
     # A column is 0 if all of its values are.
     zero = sizes.min(axis=(0, 1, 3)) == 0
-    lost = zero & np.any(rows.value, axis=(0, 1)) if zero.any() else zero
+    lost = zero & _some_not_zero(rows.value) if zero.any() else zero
     return bool(lost.any() or sizes.min(initial=np.inf, where=sizes > 0) < _SOUND[0])
+
+
+def _some_not_zero(value: Array | None) -> npt.NDArray[np.bool_]:
+    """Return which columns of some values (..., S, E) are not all 0."""
+    values = np.asarray(value)
+    return np.asarray(np.any(values, axis=tuple(range(values.ndim - 1))))
 
 
 def _misses_values(context: Array, sums: Sums, rows: Rows) -> bool:
@@ -137,6 +143,6 @@ def _misses_values(context: Array, sums: Sums, rows: Rows) -> bool:
         return False
     heads = rows.head, rows.head + len(rows.query)
     largest = rows.operands.largest_value(rows.batch, heads) * sums.value_factor
-    missed = rows.key.shape[1] * math.exp(score_floor(context.dtype)) * largest
+    missed = rows.key.shape[-2] * math.exp(score_floor(context.dtype)) * largest
     sizes = np.abs(context).max(axis=2, initial=0)[sums.denominator > 0]
     return not missed <= float(np.finfo(context.dtype).eps) * sizes.min(initial=math.inf)

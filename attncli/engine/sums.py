@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.engine.exponentials import TooHighError, exponential_of, score_ceiling
-from attncli.engine.panels import allocate, row_max, weighted_sum
+from attncli.engine.panels import allocate, multiply, row_max, sum_in_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +91,8 @@ class Sums:
         Parameters
         ----------
         tile : ndarray (N, panels, columns, R)
-        values : ndarray (G, columns, E), or None where no context is asked for
+        values : ndarray (..., columns, E), or None
+            From `attncli.engine.panels.spread`; None where no context is asked for.
         panels : slice
             The panels that the tile belongs to.
         scratch : Scratch
@@ -110,13 +111,17 @@ class Sums:
                 self._addend = allocate(
                     partial(scratch.buffer, "addend"), context.shape, self.layout
                 )
-            context += weighted_sum(values, tile, self._addend, self.layout, scratch)
+            context += multiply(values.swapaxes(-2, -1), tile, self._addend)
 
     def put(self, tile: Array, values: Array | None, panels: slice, scratch: Scratch) -> None:
         """Set the sums of some panels to those of their first tile; parameters as in `add`."""
         _total(tile, scratch, self.denominator[:, panels])
         if values is not None and self.context is not None:
-            weighted_sum(values, tile, self.context[:, panels], self.layout, scratch)
+            context = self.context[:, panels]
+            if self.layout.chunk:
+                sum_in_chunks(values, tile, context, self.layout.chunk, scratch)
+            else:
+                multiply(values.swapaxes(-2, -1), tile, context)
 
     def reciprocal(self, rows: Rows, panels: slice = slice(None)) -> Array:
         """Return 1 / denominator, sink included, which turns exponentials into weights.

@@ -225,7 +225,9 @@ class Sweep:
         """Return the values of some columns."""
         if self.rows.value is None:
             return None
-        values = widen(self.rows.value[:, columns[0] : columns[1]], self.rows.query.dtype)
+        values = self.rows.value[..., columns[0] : columns[1], :]
+        if values.dtype != self.rows.query.dtype:
+            values = widen(values, self.rows.query.dtype)
         factor = self._sums.value_factor
         return values if factor == 1.0 else np.multiply(values, factor, dtype=values.dtype)
 

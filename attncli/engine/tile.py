@@ -12,7 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.panels import TileLayout, as_panels, is_key_major, multiply
+from attncli.engine.panels import (
+    TileLayout,
+    as_panels,
+    is_key_major,
+    multiply,
+    multiply_in_chunks,
+)
 from attncli.engine.refusals import refuse_scores
 from attncli.engine.strategy import Shift
 from attncli.finite import all_finite
@@ -44,10 +50,10 @@ class Rows:
     query : ndarray (N, P, D, R)
         In panels (`attncli.engine.panels`), multiplied by scale and `Strategy.unit`; unscaled for
         the additive score.
-    key : ndarray (G, S, D)
-        As stored.
-    value : ndarray (G, S, E), or None
-        As stored; None where no context is asked for.
+    key : ndarray (..., S, D)
+        From `attncli.engine.panels.spread`; as stored.
+    value : ndarray (..., S, E), or None
+        Likewise; None where no context is asked for.
     keep : dict of str to ndarray (N, P · R, S)
         Where to copy ``raw``, ``capped`` and ``scores``, if asked for.
     strategy : Strategy
@@ -150,7 +156,7 @@ def _steps(rows: Rows) -> Iterator[Step]:
     reference cycle would never be freed.
     """
     problem = rows.operands.problem
-    yield _multiply_keys if problem.is_product else _add_keys
+    yield _raw_scores(rows)
     if rows.strategy.may_overflow:
         yield _refuse_overflow
     if "raw" in rows.keep:
@@ -176,22 +182,36 @@ def _steps(rows: Rows) -> Iterator[Step]:
         yield partial(_copy, "scores")
 
 
+def _raw_scores(rows: Rows) -> Step:
+    if not rows.operands.problem.is_product:
+        return _add_keys
+    return _multiply_in_chunks if rows.layout.chunk else _multiply
+
+
 def _copy(name: str, rows: Rows, columns: Span, tile: Array, _: Scratch) -> None:
     as_panels(rows.keep[name][..., slice(*columns)], rows.panel)[...] = tile
 
 
-def _multiply_keys(rows: Rows, columns: Span, out: Array, _: Scratch) -> None:
+def _multiply(rows: Rows, columns: Span, out: Array, _: Scratch) -> None:
     """Write the products of query, which is scaled, and key."""
-    keys = widen(rows.key[:, columns[0] : columns[1]], out.dtype)
-    multiply(keys, rows.query, out, rows.layout)
+    keys = rows.key[..., columns[0] : columns[1], :]
+    if keys.dtype != out.dtype:
+        keys = widen(keys, out.dtype)
+    multiply(keys, rows.query, out)
+
+
+def _multiply_in_chunks(rows: Rows, columns: Span, out: Array, _: Scratch) -> None:
+    keys = widen(rows.key[..., columns[0] : columns[1], :], out.dtype)
+    multiply_in_chunks(keys, rows.query, out, rows.layout.chunk)
 
 
 def _add_keys(rows: Rows, columns: Span, out: Array, _: Scratch) -> None:
-    """Write the additive scores."""
-    keys = widen(rows.key[:, columns[0] : columns[1]], out.dtype)
-    each = len(out) // len(keys)
-    for head, scores in enumerate(out):
-        _additive(rows, rows.query[head], keys[head // each], scores)
+    """Write the additive scores, of heads with keys of their own."""
+    keys = widen(rows.key[..., columns[0] : columns[1], :], out.dtype)
+    for query, own, scores in zip(
+        rows.query, keys.reshape(len(out), -1, keys.shape[-1]), out, strict=True
+    ):
+        _additive(rows, query, own, scores)
 
 
 def _additive(rows: Rows, queries: Array, keys: Array, out: Array) -> None:

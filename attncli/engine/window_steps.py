@@ -8,10 +8,13 @@ were a head: its keys are a strided view that starts one step further on.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+from attncli.engine.panels import spread
 
 if TYPE_CHECKING:
     from attncli.engine.tile import Rows
@@ -52,11 +55,12 @@ def window_steps(rows: Rows, span: Span) -> tuple[Rows, Span] | None:
     if seen is None:
         return None
     count, step = panels // each, each * panel
+    slid = partial(_slid, count=count, step=step, length=seen[1])
     steps = replace(
         rows,
         query=rows.query.reshape(count, each, width, panel),
-        key=_slid(rows.key[0], count, step, seen[1]),
-        value=None if rows.value is None else _slid(rows.value[0], count, step, seen[1]),
+        key=spread(slid(rows.key), count),
+        value=None if rows.value is None else spread(slid(rows.value), count),
         stop=rows.start + step,
     )
     return steps, seen
