@@ -81,6 +81,8 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(plan, "multiplies_unpacked", lambda: request.param)
     unit = 1 / math.log(2) if request.param else 1.0
     monkeypatch.setattr(strategy, "quickest_unit", lambda _: unit)
+    for module in (plan, sweep):
+        monkeypatch.setattr(module, "core_cache", lambda: 2**20)
 
 
 @pytest.fixture

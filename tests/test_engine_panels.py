@@ -114,6 +114,20 @@ class TestWeightsOfManyKeys:
         qkv = inputs(heads, 520, 1100, 8, groups=groups, batch=batch, dtype=kind)
         assert_is_the_formula(*qkv, BOTH)
 
+    @pytest.mark.parametrize("cache", [0, 2**20, 2**21, 2**24])
+    def test_apart_from_the_result_unless_caches_are_large(self, monkeypatch, cache):
+        for module in (plan, sweep):
+            monkeypatch.setattr(module, "core_cache", lambda: cache)
+        qkv = inputs(2, 1100, 1100, 16)
+        layouts = [
+            part.layout
+            for part, _ in plan.plan_blocks(pose(*qkv), {"weights": qkv[0]}, small=False)[0]
+        ]
+        assert any(layout.chunk for layout in layouts) is (
+            plan.multiplies_unpacked() and cache < 2**21
+        )
+        assert_is_the_formula(*qkv, BOTH)
+
     @pytest.mark.parametrize("queries", [600, 1300])
     @pytest.mark.parametrize("offset", [0, 400, -100])
     def test_of_causal_heads(self, queries, offset):

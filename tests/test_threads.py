@@ -747,6 +747,18 @@ class TestCores:
             path.write_text(text)
         assert cores.quota(tmp_path, group) == expected
 
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [("2048K\n", 2**21), ("512K", 2**19), ("", 0), ("nonsense", 0), ("K", 0), ("2M", 0)],
+    )
+    def test_have_a_cache(self, tmp_path, text, expected):
+        file = tmp_path / "size"
+        assert cores.core_cache(file) == 0
+        cores.core_cache.cache_clear()
+        file.write_text(text)
+        assert cores.core_cache(file) == expected
+        cores.core_cache.cache_clear()
+
     @pytest.mark.skipif(not hasattr(cores.os, "sched_setaffinity"), reason="Linux sets affinities")
     def test_by_affinity(self):
         script = (

@@ -18,6 +18,7 @@ from attncli.engine.block import Block, Part, Span
 from attncli.engine.panels import PANEL, TileLayout
 from attncli.names import SCORE_STAGES, SQUARE
 from attncli.threads.blas import multiplies_unpacked
+from attncli.threads.cores import core_cache
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -52,11 +53,15 @@ _LEAST_COLUMNS = 128
 # BLAS adds up the keys of a few queries in sequence, so rounding errors grow with their number.
 _MOST_COLUMNS = 4096
 # Where weights are asked for, a tile spans all keys and has at most _WEIGHT_BYTES, or _LEAST_ROWS
-# queries. From _FAR_BYTES on, rows of the result collide in the cache. A product then takes
-# _CHUNK_BYTES of key or value, if _WORTH_TRANSPOSING queries or more pay for transposing the keys.
+# queries. From _FAR_BYTES on, rows of the result collide in the cache; where cores have a cache of
+# _LARGE_CACHE, from _VERY_FAR_BYTES on, and blocks may be larger, unless panels skip keys. A
+# product then takes _CHUNK_BYTES of key or value, if _WORTH_TRANSPOSING queries or more pay for
+# transposing the keys.
 _WEIGHT_BYTES = 2**23
 _LEAST_ROWS = 32
 _FAR_BYTES = 2**12
+_LARGE_CACHE = 2**21
+_VERY_FAR_BYTES = 2**16
 _CHUNK_BYTES = 2**15
 _WORTH_TRANSPOSING = 512
 # With fewer blocks than this, the keys are cut as well, into parts of at least _PART_KEYS.
@@ -167,9 +172,11 @@ def _sizes(problem: Problem, results: Collection[str], *, small: bool) -> _Sizes
 def _sizes_of_weights(problem: Problem, results: Collection[str]) -> _Sizes:
     keys = problem.shape[3]
     row_bytes = keys * problem.dtype.itemsize
-    stack, rows = _stack(problem, results, _WIDE_ROWS)
+    large = core_cache() >= _LARGE_CACHE and not problem.visible.banded
+    stack, rows = _stack(problem, results, 2 * _WIDE_ROWS if large else _WIDE_ROWS)
     rows = max(_LEAST_ROWS, min(rows, _WEIGHT_BYTES // row_bytes))
-    chunk = _chunk(problem) if row_bytes >= _FAR_BYTES else 0
+    far = row_bytes >= (_VERY_FAR_BYTES if large else _FAR_BYTES)
+    chunk = _chunk(problem) if far else 0
     if chunk:
         panel = min(rows, PANEL)
     else:

@@ -22,6 +22,7 @@ from attncli.engine.strategy import Shift
 from attncli.engine.sums import Sums
 from attncli.engine.tile import Rows, fill, zero_hidden
 from attncli.engine.window_steps import window_steps
+from attncli.threads.cores import core_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,8 +36,9 @@ Array = npt.NDArray[Any]
 Span = tuple[int, int]
 # Measured (tests/bench/README.md). Keys in a tile at the edge of a band, where panels differ.
 _EDGE_COLUMNS = 128
-# Most bytes of a tile of weights that is computed in a buffer of its own.
-_ROWS_BYTES = 2**21
+# Bytes of a tile of weights that is computed in a buffer of its own: twice those of a core's
+# cache, if known, but at least and at most these.
+_ROWS_BYTES = 2**21, 2**22
 
 
 def tiles(span: Span, most: int) -> Iterator[Span]:
@@ -113,7 +115,7 @@ class Sweep:
         heads, count, _, panel = rows.query.shape
         step = 1
         if rows.layout.chunk:
-            step = max(1, _ROWS_BYTES // (heads * panel * weights.shape[2] * weights.itemsize))
+            step = max(1, _rows_bytes() // (heads * panel * weights.shape[2] * weights.itemsize))
         for first in range(0, count, step):
             panels = slice(first, min(first + step, count))
             some, own = rows.part(panels), weights[:, panels]
@@ -230,6 +232,11 @@ class Sweep:
             values = widen(values, self.rows.query.dtype)
         factor = self._sums.value_factor
         return values if factor == 1.0 else np.multiply(values, factor, dtype=values.dtype)
+
+
+def _rows_bytes() -> int:
+    least, most = _ROWS_BYTES
+    return min(max(least, 2 * core_cache()), most)
 
 
 class _Reach:
