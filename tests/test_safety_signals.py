@@ -8,10 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from process import COMMAND, environment, long_but
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 QKV = "q.csv k.csv v.csv"
 OLD = b"the old file"
@@ -57,6 +61,14 @@ def problem(tutorial: Path) -> Path:
     # 17 million weights: more than are held in memory where a file takes them.
     np.save(tutorial / "x.npy", np.ones((4200, 8), np.float32))
     return tutorial
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Let SIGHUP end what is started here, also where the tests run under ``nohup``."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def begin(line: str, command: list[str] = COMMAND) -> subprocess.Popen[bytes]:
