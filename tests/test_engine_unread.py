@@ -1,4 +1,4 @@
-"""NaN and inf in key and value: found though nobody reads them before the work is done."""
+"""NaN and inf in query, key and value: found though nobody reads them before the work is done."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_an_error_names_the_argument_and_the_first_index(queries, keys, broken, 
 
 
 @pytest.mark.parametrize("score", ["cosine", "additive", "general"])
-@pytest.mark.parametrize("name", ["key", "value"])
+@pytest.mark.parametrize("name", ["query", "key", "value"])
 @pytest.mark.parametrize("broken", BROKEN)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_whatever_the_score_function(score, name, broken):
@@ -45,6 +45,37 @@ def test_whatever_the_score_function(score, name, broken):
     more = {"score_weight": np.eye(WIDTH)} if score == "general" else {}
     with pytest.raises(DataError, match=rf"{name}: .* at index \(0, 20, 1\)"):
         attention(**arrays, layout="hsd", score=score, outputs=("context",), **more)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(3, 40), (20, 9_000), (400, 700)])
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"kv_lengths": [0]},
+        {"query_lengths": [2]},
+        {"causal": True, "query_offset": -1000},
+        {"mask": [[False]]},
+    ],
+)
+@pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
+def test_a_query_that_sees_no_key_must_be_finite_too(queries, keys, broken, rule):
+    arrays = inputs(queries, keys)
+    arrays["query"][1, 2, 3] = broken
+    for outputs in OUTPUTS[:4]:
+        with pytest.raises(DataError, match=r"query: .* at index \(1, 2, 3\)"):
+            attention(**arrays, layout="hsd", outputs=outputs, **rule)
+
+
+@pytest.mark.parametrize(("queries", "keys"), SIZES)
+def test_a_query_that_the_computing_dtype_cannot_hold(queries, keys):
+    arrays = inputs(queries, keys, dtype="float64")
+    arrays["query"][1, 0, 3] = 1e39
+    for outputs in OUTPUTS[:4]:
+        with pytest.raises(
+            DataError, match=r"query: .* float32, .* found 1e\+39 at index \(1, 0, 3\)"
+        ):
+            attention(**arrays, layout="hsd", outputs=outputs, precision="float32")
 
 
 @pytest.mark.parametrize(("queries", "keys"), SIZES)
