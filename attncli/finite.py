@@ -15,19 +15,22 @@ __all__ = ["all_finite", "finite_in"]
 _SHORT = 4096
 
 
-def all_finite(array: npt.NDArray[Any]) -> bool:
+def all_finite(array: npt.NDArray[Any], *, one_blas_thread: bool = False) -> bool:
     """Return whether no element is NaN or infinite, with no temporary of the array's size.
 
     Parameters
     ----------
     array : ndarray of float16, bfloat16, float32 or float64
         Not empty; memory-mapped ones are read once.
+    one_blas_thread : bool
+        Whether BLAS is limited to one thread now.
     """
     if array.dtype in NARROW:
         return is_finite(array)
     # A sum of squares is the fastest check; if it overflows, the extremes decide. For long arrays
     # BLAS would wake its own threads, which then compete with the engine's.
-    if array.size <= _SHORT and math.isfinite(np.vdot(array, array)):
+    short = one_blas_thread or array.size <= _SHORT
+    if short and math.isfinite(np.vdot(array, array)):
         return True
     # NaN makes both comparisons false.
     return bool(array.min() > -np.inf and array.max() < np.inf)

@@ -95,7 +95,7 @@ def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> N
     groups = problem.key.shape[1]
     own = {name: _grouped(array, groups)[part] for name, array in results.items()}
     scores = _scores(problem, part)
-    if not all_finite(scores):
+    if not all_finite(scores, one_blas_thread=True):
         refuse_scores(problem)
     for name in SCORE_STAGES:
         if name in own:
