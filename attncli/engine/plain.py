@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.engine.refusals import refuse_scores
-from attncli.engine.size import is_small
+from attncli.engine.size import is_serial, is_small
 from attncli.finite import all_finite
 from attncli.names import SCORE_STAGES
 
@@ -95,7 +95,7 @@ def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> N
     groups = problem.key.shape[1]
     own = {name: _grouped(array, groups)[part] for name, array in results.items()}
     scores = _scores(problem, part)
-    if not all_finite(scores, one_blas_thread=True):
+    if not all_finite(scores, one_blas_thread=not is_serial(problem)):
         refuse_scores(problem)
     for name in SCORE_STAGES:
         if name in own:
