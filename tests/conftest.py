@@ -89,13 +89,13 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many scores each tile has that the engine computes, in turn."""
     sizes = []
-    fill = sweep.fill
+    score_calls = sweep.score_calls
 
-    def counted(rows: Rows, columns: tuple[int, int], out: Array, scratch: Scratch) -> None:
+    def counted(rows: Rows, columns: tuple[int, int], out: Array, scratch: Scratch) -> Any:
         sizes.append(out.size)
-        fill(rows, columns, out, scratch)
+        return score_calls(rows, columns, out, scratch)
 
-    monkeypatch.setattr(sweep, "fill", counted)
+    monkeypatch.setattr(sweep, "score_calls", counted)
     return sizes
 
 

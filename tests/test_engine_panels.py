@@ -288,8 +288,10 @@ def test_short_heads_share_a_call_and_long_ones_do_not(monkeypatch):
 
 def test_the_steps_of_a_window_share_a_call(monkeypatch):
     calls = []
-    fill = sweep.fill
-    monkeypatch.setattr(sweep, "fill", lambda *given: (calls.append(given), fill(*given)))
+    score_calls = sweep.score_calls
+    monkeypatch.setattr(
+        sweep, "score_calls", lambda *given: calls.append(given) or score_calls(*given)
+    )
     attention(*inputs(1, 8192, 8192, 4), window=(256, 0), outputs=("context",), threads=1)
     # Strips of 128 queries would be 64.
     assert len(calls) < 40

@@ -20,13 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
+from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import TooHighError, score_floor
 from attncli.engine.panels import TileLayout, allocate, as_panels, spread
 from attncli.engine.retry import Safeguards, safeguards_needed
 from attncli.engine.strategy import Shift, choose_strategy
 from attncli.engine.sums import merge
 from attncli.engine.sweep import Sweep, tiles
-from attncli.engine.tile import Rows, fill
+from attncli.engine.tile import Rows, score_calls
 from attncli.names import SCORE_STAGES
 
 if TYPE_CHECKING:
@@ -180,7 +181,8 @@ def _fill_hidden(rows: Rows, span: Span, scratch: Scratch) -> None:
             for columns in tiles((first, last), 4096):
                 heads, count, _, panel = rows.query.shape
                 sizes = heads, count, columns[1] - columns[0], panel
-                fill(rows, columns, np.empty(sizes, rows.query.dtype), scratch)
+                room = np.empty(sizes, rows.query.dtype)
+                carry_out(score_calls(rows, columns, room, scratch))
         else:
             rows.keep["scores"][..., first:last] = -np.inf
 

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from attncli.engine.calls import Call
     from attncli.engine.scratch import Scratch
 
 __all__ = [
@@ -27,8 +28,8 @@ __all__ = [
     "allocate",
     "as_panels",
     "is_key_major",
-    "multiply",
-    "multiply_in_chunks",
+    "product",
+    "product_in_chunks",
     "row_max",
     "spread",
     "sum_in_chunks",
@@ -104,7 +105,7 @@ def row_max(tile: Array) -> Array:
 
 
 def spread(matrices: Array, heads: int) -> Array:
-    """Return matrices (G, a, b) as `multiply` takes them for N heads, of which N / G share one.
+    """Return matrices (G, a, b) as `product` takes them for N heads, of which N / G share one.
 
     Returns
     -------
@@ -118,8 +119,8 @@ def spread(matrices: Array, heads: int) -> Array:
     return matrices[:, None] if groups == heads else matrices[:, None, None]
 
 
-def multiply(left: Array, right: Array, out: Array) -> Array:
-    """Write the products of matrices with the panels of their heads into ``out``.
+def product(left: Array, right: Array, out: Array) -> Call:
+    """Return the call that writes the products of matrices with the panels of their heads.
 
     Parameters
     ----------
@@ -129,27 +130,24 @@ def multiply(left: Array, right: Array, out: Array) -> Array:
     out : ndarray (N, P, a, R)
     """
     if left.ndim < 5:
-        np.matmul(left, right, out)
-    else:
-        np.matmul(left, *_grouped(left, right, out))
-    return out
+        return np.matmul, (left, right, out)
+    return np.matmul, (left, *_grouped(left, right, out))
 
 
-def multiply_in_chunks(left: Array, right: Array, out: Array, chunk: int) -> None:
-    """Do the same as `multiply`, with so many rows of the left matrices in each product."""
+def product_in_chunks(left: Array, right: Array, out: Array, chunk: int) -> Iterator[Call]:
+    """Yield the calls of `product` with so many rows of the left matrices in each product."""
     whole = left.shape[-2] // chunk * chunk
-    if not whole:
-        multiply(left, right, out)
-        return
-    cut, rest = left[..., :whole, :], left[..., whole:, :]
-    grouped = _grouped(left, right[:, :, None], _chunked(out[:, :, :whole], chunk))
-    np.matmul(_cut_rows(cut, chunk), *grouped)
-    if rest.shape[-2]:
-        multiply(rest, right, out[:, :, whole:])
+    if whole:
+        grouped = _grouped(left, right[:, :, None], _chunked(out[:, :, :whole], chunk))
+        yield np.matmul, (_cut_rows(left[..., :whole, :], chunk), *grouped)
+    if whole < left.shape[-2]:
+        yield product(left[..., whole:, :], right, out[:, :, whole:])
 
 
-def sum_in_chunks(values: Array, tile: Array, out: Array, chunk: int, scratch: Scratch) -> None:
-    """Write the sums of values, weighted by tiles, with so many keys in each product.
+def sum_in_chunks(
+    values: Array, tile: Array, out: Array, chunk: int, scratch: Scratch
+) -> Iterator[Call]:
+    """Yield the calls that write the sums of values, weighted by tiles.
 
     Parameters
     ----------
@@ -158,22 +156,24 @@ def sum_in_chunks(values: Array, tile: Array, out: Array, chunk: int, scratch: S
     tile : ndarray (N, P, keys, R)
     out : ndarray (N, P, E, R)
     chunk : int
+        Keys in one product.
     scratch : Scratch
         Holds the sums of the chunks.
     """
     whole = values.shape[-2] // chunk * chunk
     if not whole:
-        multiply(values.swapaxes(-2, -1), tile, out)
+        yield product(values.swapaxes(-2, -1), tile, out)
         return
     cut, rest = values[..., :whole, :], values[..., whole:, :]
     heads, panels, width, panel = out.shape
     parts = scratch.buffer("chunks", heads, panels, whole // chunk, panel, width).swapaxes(3, 4)
     grouped = _grouped(values, _chunked(tile[:, :, :whole], chunk), parts)
-    np.matmul(_cut_rows(cut, chunk).swapaxes(-2, -1), *grouped)
-    np.add.reduce(parts, axis=2, out=out)
+    yield np.matmul, (_cut_rows(cut, chunk).swapaxes(-2, -1), *grouped)
+    yield np.add.reduce, (parts, 2, None, out)
     if rest.shape[-2]:
-        room = scratch.buffer("chunks", heads, panels, panel, width).swapaxes(2, 3)
-        out += multiply(rest.swapaxes(-2, -1), tile[:, :, whole:], room)
+        room = scratch.buffer("rest of chunks", heads, panels, panel, width).swapaxes(2, 3)
+        yield product(rest.swapaxes(-2, -1), tile[:, :, whole:], room)
+        yield np.add, (out, room, out)
 
 
 def _cut_rows(matrices: Array, chunk: int) -> Array:

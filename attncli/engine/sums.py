@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.dtypes import widen
+from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import TooHighError, exponential_of, score_ceiling
-from attncli.engine.panels import allocate, multiply, row_max, sum_in_chunks
+from attncli.engine.panels import allocate, product, row_max, sum_in_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from attncli.engine.calls import Call
     from attncli.engine.panels import TileLayout
     from attncli.engine.scratch import Scratch
     from attncli.engine.tile import Rows
@@ -63,6 +66,8 @@ class Sums:
         A denominator of 0 means that the query has seen no key; its shift is then arbitrary.
     flushed : bool
         Whether negligible exponentials may have been flushed to 0.
+    untouched : bool
+        Whether no call has been asked for that adds a tile.
     """
 
     def __init__(
@@ -81,47 +86,67 @@ class Sums:
         self.shift, self.denominator = np.zeros((2, *shape), dtype)
         self.context = context
         self.flushed = False
-        self._empty = True
-        self._addend: Array | None = None
+        self.untouched = True
         self._have_shift = [False] * shape[1]
 
-    def add(self, tile: Array, values: Array | None, panels: slice, scratch: Scratch) -> None:
-        """Add the sums of a tile of exponentials.
+    def additions(
+        self, tile: Array, values: Array | None, panels: slice, scratch: Scratch
+    ) -> Iterator[Call]:
+        """Yield the calls that add the sums of a tile of exponentials.
 
         Parameters
         ----------
         tile : ndarray (N, panels, columns, R)
         values : ndarray (..., columns, E), or None
-            From `attncli.engine.panels.spread`; None where no context is asked for.
+            From `attncli.engine.panels.spread`, as stored; None where no context is asked for.
         panels : slice
             The panels that the tile belongs to.
         scratch : Scratch
         """
-        if self._empty:
+        if self.untouched:
+            self.untouched = False
             if tile.shape[1] == self.denominator.shape[1]:
-                self._empty = False
-                self.put(tile, values, panels, scratch)
+                yield from self.settings(tile, values, panels, scratch)
                 return
-            self.close()
+            yield self._clear, ()
         denominator = self.denominator[:, panels]
-        denominator += _total(tile, scratch)
+        total = scratch.buffer("total", *denominator.shape)
+        yield _total(tile, total, scratch)
+        yield np.add, (denominator, total, denominator)
         if values is not None and self.context is not None:
             context = self.context[:, panels]
-            if self._addend is None or self._addend.shape != context.shape:
-                self._addend = allocate(
-                    partial(scratch.buffer, "addend"), context.shape, self.layout
-                )
-            context += multiply(values.swapaxes(-2, -1), tile, self._addend)
+            addend = allocate(partial(scratch.buffer, "addend"), context.shape, self.layout)
+            yield from self._weighted(tile, values, addend, scratch)
+            yield np.add, (context, addend, context)
 
-    def put(self, tile: Array, values: Array | None, panels: slice, scratch: Scratch) -> None:
-        """Set the sums of some panels to those of their first tile; parameters as in `add`."""
-        _total(tile, scratch, self.denominator[:, panels])
+    def settings(
+        self, tile: Array, values: Array | None, panels: slice, scratch: Scratch
+    ) -> Iterator[Call]:
+        """Yield the calls that set the sums of some panels to those of their first tile.
+
+        Parameters are those of `additions`.
+        """
+        yield _total(tile, self.denominator[:, panels], scratch)
         if values is not None and self.context is not None:
-            context = self.context[:, panels]
-            if self.layout.chunk:
-                sum_in_chunks(values, tile, context, self.layout.chunk, scratch)
-            else:
-                multiply(values.swapaxes(-2, -1), tile, context)
+            yield from self._weighted(tile, values, self.context[:, panels], scratch)
+
+    def _weighted(self, tile: Array, values: Array, out: Array, scratch: Scratch) -> Iterator[Call]:
+        """Yield the calls that write the sums of weighted values."""
+        if values.dtype != tile.dtype or self.value_factor != 1.0:
+            yield self._convert_and_weigh, (tile, values, out, scratch)
+        elif self.layout.chunk:
+            yield from sum_in_chunks(values, tile, out, self.layout.chunk, scratch)
+        else:
+            yield product(values.swapaxes(-2, -1), tile, out)
+
+    def _convert_and_weigh(self, tile: Array, values: Array, out: Array, scratch: Scratch) -> None:
+        values = widen(values, tile.dtype)
+        if self.value_factor != 1.0:
+            values = np.multiply(values, self.value_factor, dtype=values.dtype)
+        if self.layout.chunk:
+            carry_out(sum_in_chunks(values, tile, out, self.layout.chunk, scratch))
+        else:
+            carry_out([product(values.swapaxes(-2, -1), tile, out)])
 
     def reciprocal(self, rows: Rows, panels: slice = slice(None)) -> Array:
         """Return 1 / denominator, sink included, which turns exponentials into weights.
@@ -140,11 +165,18 @@ class Sums:
             reciprocal[seen == 0] = 0
         return reciprocal
 
+    def normalise(self, tile: Array, rows: Rows, panels: slice, out: Array) -> None:
+        """Write the weights of some panels, whose exponentials are a tile."""
+        np.multiply(tile, self.reciprocal(rows, panels)[:, :, None], out=out)
+
     def close(self) -> None:
         """Set the context to 0 if no tile was added."""
-        if self._empty and self.context is not None:
+        if self.untouched:
+            self._clear()
+
+    def _clear(self) -> None:
+        if self.context is not None:
             self.context[...] = 0
-        self._empty = False
 
     def as_one_head(self) -> Sums:
         """Return these sums with the panels of all heads as those of one."""
@@ -158,8 +190,16 @@ class Sums:
         )
         return one
 
-    def shift_tile(self, tile: Array, panels: slice) -> None:
-        """Subtract the shift from a tile, after raising it where the tile is too high for it."""
+    def shift_tile(self, tile: Array, panels: slice, *, first: bool) -> None:
+        """Subtract the shift from a tile, after raising it where the tile is too high for it.
+
+        Parameters
+        ----------
+        tile : ndarray (N, panels, columns, R)
+        panels : slice
+        first : bool
+            Whether no tile of these panels has been added before.
+        """
         top = row_max(tile)
         shift = self.shift[:, panels]
         seeing = self.denominator[:, panels] > 0
@@ -168,7 +208,7 @@ class Sums:
             raised = np.maximum(shift, top, out=top, where=seeing)
             self._have_shift[panels] = (raised.min(axis=(0, 2)) > -np.inf).tolist()
             raised[raised == -np.inf] = 0
-            if not self._empty:
+            if not first:
                 factor = exponential_of(self.unit)(shift - raised)
                 self._rescale(np.where(seeing, factor, 1), panels)
             shift[...] = raised
@@ -197,24 +237,29 @@ class Sums:
             self.context[:, panels] *= factor[:, :, None]
 
 
-def _total(tile: Array, scratch: Scratch, out: Array | None = None) -> Array:
-    """Return the sum over the keys of a tile, (N, panels, R).
+def _total(tile: Array, out: Array, scratch: Scratch) -> Call:
+    """Return the call that writes the sum over the keys of a tile, (N, panels, R).
 
-    A product with ones is the fastest way. BLAS adds one key after the other, so rounding errors
-    of one sign grow with the number of keys: hence the pieces.
+    A product with ones is the fastest way.
+    """
+    keys = tile.shape[2]
+    if keys < 2 * _PIECE:
+        return np.matmul, (scratch.ones(keys), tile, out)
+    return _sum_in_pieces, (tile, out, scratch)
+
+
+def _sum_in_pieces(tile: Array, out: Array, scratch: Scratch) -> None:
+    """Write the sum over the keys of a tile.
+
+    BLAS adds one key after the other, so rounding errors of one sign grow with their number.
     """
     keys = tile.shape[2]
     pieces = keys // _PIECE
-    if pieces < 2:
-        return np.asarray(np.matmul(scratch.ones(keys), tile, out))
     whole = pieces * _PIECE
     cut = tile[:, :, :whole].reshape(*tile.shape[:2], pieces, _PIECE, tile.shape[3])
-    sums = np.matmul(scratch.ones(_PIECE), cut)
-    out = np.empty_like(sums[:, :, 0]) if out is None else out
-    total = np.add.reduce(sums, axis=2, out=out)
+    np.add.reduce(np.matmul(scratch.ones(_PIECE), cut), axis=2, out=out)
     if whole < keys:
-        total += np.matmul(scratch.ones(keys - whole), tile[:, :, whole:])
-    return np.asarray(total)
+        out += np.matmul(scratch.ones(keys - whole), tile[:, :, whole:])
 
 
 def merge(parts: Sequence[Sums]) -> Sums:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import widen
+from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import (
     exp_flush_negligible,
     exp_flush_subnormal,
@@ -20,14 +19,16 @@ from attncli.engine.exponentials import (
 from attncli.engine.panels import as_panels
 from attncli.engine.strategy import Shift
 from attncli.engine.sums import Sums
-from attncli.engine.tile import Rows, fill, zero_hidden
+from attncli.engine.tile import Rows, score_calls, zero_calls
 from attncli.engine.window_steps import window_steps
 from attncli.threads.cores import core_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
+    from attncli.engine.calls import Call
     from attncli.engine.scratch import Scratch
+    from attncli.engine.strategy import Strategy
     from attncli.visibility import Visibility
 
 __all__ = ["Sweep", "tiles"]
@@ -94,22 +95,24 @@ class Sweep:
     def over(self, span: Span) -> Sums:
         """Return the sums over a span of keys."""
         rows = self.rows
-        if self.weights is not None:
-            self._over_rows(self.weights, span)
-            return self._sums
-        steps = window_steps(rows, span) if rows.skips_hidden else None
+        steps = None
+        if self.weights is None and rows.skips_hidden:
+            steps = window_steps(rows, span)
         if steps is not None:
-            self._over_window_steps(*steps)
-        elif rows.skips_hidden:
-            self._over_band(span)
+            return self._over_window_steps(*steps)
+        if self.weights is not None:
+            carry_out(self._over_rows(self.weights, span))
+            return self._sums
+        if rows.skips_hidden:
+            carry_out(self._over_band(span))
         else:
             every = slice(0, self._count)
             hidden = [every] if rows.operands.problem.visible.hides else []
-            self._over_tiles(every, span, hidden)
+            carry_out(self._over_tiles(every, span, hidden))
         self._sums.close()
         return self._sums
 
-    def _over_rows(self, weights: Array, span: Span) -> None:
+    def _over_rows(self, weights: Array, span: Span) -> Iterator[Call]:
         """Compute a few panels at a time, each with all keys it sees, and write their weights."""
         rows, visible = self.rows, self.rows.operands.problem.visible
         heads, count, _, panel = rows.query.shape
@@ -120,36 +123,37 @@ class Sweep:
             panels = slice(first, min(first + step, count))
             some, own = rows.part(panels), weights[:, panels]
             seen = visible.span(some.batch, some.start, some.stop) if rows.skips_hidden else span
-            own[:, :, : seen[0]] = 0
-            own[:, :, seen[1] :] = 0
+            for unseen in (own[:, :, : seen[0]], own[:, :, seen[1] :]):
+                if unseen.size:
+                    yield np.copyto, (unseen, 0)
             if seen[0] < seen[1]:
-                self._weigh(some, panels, seen, own[:, :, slice(*seen)])
+                yield from self._weigh(some, panels, seen, own[:, :, slice(*seen)])
             elif self._sums.context is not None:
-                self._sums.context[:, panels] = 0
+                yield np.copyto, (self._sums.context[:, panels], 0)
 
-    def _weigh(self, rows: Rows, panels: slice, columns: Span, weights: Array) -> None:
+    def _weigh(self, rows: Rows, panels: slice, columns: Span, weights: Array) -> Iterator[Call]:
         """Write the sums and the weights of some panels, from one tile over all columns."""
         scratch, sums = self._scratch, self._sums
-        scratch.check_stopped()
         heads, count, _, panel = rows.query.shape
         tile = weights
         if rows.layout.chunk:  # a buffer that stays in the cache; the result is written once
             tile = scratch.padded("tile", heads, count, panel, columns[1] - columns[0])
             tile = tile.swapaxes(2, 3)
-        fill(rows, columns, tile, scratch)
-        self._exponentiation(rows, panels)(tile, tile)
+        yield scratch.check_stopped, ()
+        yield from score_calls(rows, columns, tile, scratch)
+        yield self._exponential(rows, panels, tile)
         if rows.masks_after_exp and rows.operands.problem.visible.hides:
-            zero_hidden(rows, columns, tile, scratch)
-        sums.put(tile, self._cut(columns), panels, scratch)
-        np.multiply(tile, sums.reciprocal(rows, panels)[:, :, None], out=weights)
+            yield from zero_calls(rows, columns, tile, scratch)
+        yield from sums.settings(tile, self._values(columns), panels, scratch)
+        yield sums.normalise, (tile, rows, panels, weights)
 
-    def _over_band(self, span: Span) -> None:
+    def _over_band(self, span: Span) -> Iterator[Call]:
         """Compute the keys that every query sees, then the others without panels that see none."""
         rows, visible = self.rows, self.rows.operands.problem.visible
         first, last = _aligned(visible.core(rows.batch, (rows.start, rows.stop), span))
         if first >= last:
             first = last = span[0]
-        self._over_tiles(slice(0, self._count), (first, last), [])
+        yield from self._over_tiles(slice(0, self._count), (first, last), [])
         ends = itertools.pairwise(range(rows.start, rows.stop + 1, rows.panel))
         reaches = [_Reach(visible, rows.batch, own) for own in ends]
         width = self._scratch.tile_columns
@@ -162,9 +166,9 @@ class Sweep:
             panels = slice(seeing[0], seeing[-1] + 1) if seeing else slice(0, 0)
             hidden = _runs(number for number in seeing if not reaches[number].covers(columns))
             if seeing:
-                self._over_tiles(panels, columns, list(hidden))
+                yield from self._over_tiles(panels, columns, list(hidden))
 
-    def _over_tiles(self, panels: slice, span: Span, hidden: list[slice]) -> None:
+    def _over_tiles(self, panels: slice, span: Span, hidden: list[slice]) -> Iterator[Call]:
         """Compute the tiles of some panels and keys, and zero what runs of panels do not see."""
         if span[0] >= span[1]:
             return
@@ -173,37 +177,32 @@ class Sweep:
         masked = [(run, self.rows.part(run)) for run in hidden] if rows.masks_after_exp else []
         heads, count, _, panel = rows.query.shape
         watched = rows.strategy.shift is Shift.WATCHED
-        exponentiate = self._exponentiation(rows, panels)
         for columns in tiles(span, scratch.tile_columns):
-            scratch.check_stopped()
             tile = scratch.buffer("tile", heads, count, columns[1] - columns[0], panel)
-            fill(rows, columns, tile, scratch)
+            yield scratch.check_stopped, ()
+            yield from score_calls(rows, columns, tile, scratch)
             if watched and columns[0] == span[0]:
-                raise_if_nearly_too_high(tile, rows.strategy.unit)
-            exponentiate(tile, tile)
+                yield raise_if_nearly_too_high, (tile, rows.strategy.unit)
+            yield self._exponential(rows, panels, tile)
             for run, some in masked:
                 own = tile[:, run.start - panels.start : run.stop - panels.start]
-                zero_hidden(some, columns, own, scratch)
-            sums.add(tile, self._cut(columns), panels, scratch)
+                yield from zero_calls(some, columns, own, scratch)
+            yield from sums.additions(tile, self._values(columns), panels, scratch)
             if watched:
-                sums.raise_if_too_high(panels)
+                yield sums.raise_if_too_high, (panels,)
 
-    def _exponentiation(self, rows: Rows, panels: slice) -> Callable[[Array, Array], object]:
-        """Return what exponentiates a tile of some panels, by the strategy of its rows.
-
-        It takes the tile twice: as scores, and as where their exponentials go.
-        """
+    def _exponential(self, rows: Rows, panels: slice, tile: Array) -> Call:
+        """Return the call that exponentiates a tile in place, by the strategy of its rows."""
         strategy = rows.strategy
         if strategy.shift is Shift.APPLIED or strategy.may_underflow:
-            return partial(self._exponentiate, rows, panels)
-        return exponential_of(strategy.unit)
+            return self._exponentiate, (strategy, panels, tile, self._sums.untouched)
+        return exponential_of(strategy.unit), (tile, tile)
 
-    def _exponentiate(self, rows: Rows, panels: slice, tile: Array, _: Array) -> None:
+    def _exponentiate(self, strategy: Strategy, panels: slice, tile: Array, first: bool) -> None:
         """Exponentiate a tile in place where scores may be beyond what `exp` takes."""
-        strategy = rows.strategy
         shifted = strategy.shift is Shift.APPLIED
         if shifted:
-            self._sums.shift_tile(tile, panels)
+            self._sums.shift_tile(tile, panels, first=first)
         if shifted and strategy.keep_tiny:
             exp_flush_subnormal(tile, self._scratch)
         elif shifted or has_negligible(tile, strategy.unit):
@@ -212,7 +211,7 @@ class Sweep:
         else:
             exponential_of(strategy.unit)(tile, tile)
 
-    def _over_window_steps(self, steps: Rows, seen: Span) -> None:
+    def _over_window_steps(self, steps: Rows, seen: Span) -> Sums:
         """Compute the steps of a window at once, as heads of one tile."""
         context = self._sums.context
         if context is not None:
@@ -220,18 +219,13 @@ class Sweep:
         factor = self._sums.value_factor
         sweep = Sweep(steps, None, context, self._scratch, value_factor=factor)
         every = slice(0, sweep._count)
-        sweep._over_tiles(every, seen, [every])
-        self._sums = sweep._sums.as_one_head()
+        carry_out(sweep._over_tiles(every, seen, [every]))
+        return sweep._sums.as_one_head()
 
-    def _cut(self, columns: Span) -> Array | None:
-        """Return the values of some columns."""
-        if self.rows.value is None:
-            return None
-        values = self.rows.value[..., columns[0] : columns[1], :]
-        if values.dtype != self.rows.query.dtype:
-            values = widen(values, self.rows.query.dtype)
-        factor = self._sums.value_factor
-        return values if factor == 1.0 else np.multiply(values, factor, dtype=values.dtype)
+    def _values(self, columns: Span) -> Array | None:
+        """Return the values of some columns, as stored."""
+        value = self.rows.value
+        return None if value is None else value[..., columns[0] : columns[1], :]
 
 
 def _rows_bytes() -> int:

@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
+from attncli.engine.calls import carry_out
 from attncli.engine.panels import (
     TileLayout,
     as_panels,
     is_key_major,
-    multiply,
-    multiply_in_chunks,
+    product,
+    product_in_chunks,
 )
 from attncli.engine.refusals import refuse_scores
 from attncli.engine.strategy import Shift
@@ -27,15 +28,16 @@ from attncli.visibility import cut
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from attncli.engine.calls import Call
     from attncli.engine.operands import Operands
     from attncli.engine.scratch import Scratch
     from attncli.engine.strategy import Strategy
 
-__all__ = ["Rows", "fill", "zero_hidden"]
+__all__ = ["Rows", "score_calls", "zero_calls"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
-Step = Callable[["Rows", Span, Array, "Scratch"], None]
+Rule = Callable[["Rows", Span, Array, "Scratch"], None]
 
 
 @dataclass(eq=False, slots=True)
@@ -60,8 +62,8 @@ class Rows:
         How the scores are exponentiated.
     layout : TileLayout
         The layout of query and tiles.
-    steps : list of callable
-        Make the scores of a tile, one after the other.
+    rules : list of callable
+        Make the scores of a tile of its products, one after the other.
     """
 
     operands: Operands
@@ -75,11 +77,11 @@ class Rows:
     keep: dict[str, Array]
     strategy: Strategy
     layout: TileLayout
-    steps: list[Step] | None = None
+    rules: list[Rule] | None = None
 
     def __post_init__(self) -> None:
-        if self.steps is None:
-            self.steps = list(_steps(self))
+        if self.rules is None:
+            self.rules = list(_rules(self))
 
     @property
     def panel(self) -> int:
@@ -126,8 +128,8 @@ class Rows:
         )
 
 
-def fill(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
-    """Write the scores of some queries and the keys of some columns into ``out``.
+def score_calls(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> Iterator[Call]:
+    """Yield the calls that write the scores of some queries and keys into ``out``.
 
     Under `Rows.masks_after_exp`, hidden keys get finite scores instead of −inf.
 
@@ -135,28 +137,29 @@ def fill(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
     ----------
     rows : Rows
     columns : (start, stop)
+        The keys.
     out : ndarray (N, P, columns, R), the computing dtype
     scratch : Scratch
 
     Raises
     ------
     DataError
-        A score that is seen exceeds the range of the computing dtype.
+        By a call: a score that is seen exceeds the range of the computing dtype.
     NotFiniteError
         The same, while query, key and value are still unread.
     """
-    for step in rows.steps or ():
-        step(rows, columns, out, scratch)
+    yield from _products(rows, columns, out)
+    for rule in rows.rules or ():
+        yield rule, (rows, columns, out, scratch)
 
 
-def _steps(rows: Rows) -> Iterator[Step]:
-    """Yield the steps that a problem requires, in order: the raw scores first, then its rules.
+def _rules(rows: Rows) -> Iterator[Rule]:
+    """Yield what a problem requires after the product, in order.
 
-    No step refers to the rows: the rows refer to the steps, and with garbage collection off a
+    None of it refers to the rows: these refer to it, and with garbage collection off a
     reference cycle would never be freed.
     """
     problem = rows.operands.problem
-    yield _raw_scores(rows)
     if rows.strategy.may_overflow:
         yield _refuse_overflow
     if "raw" in rows.keep:
@@ -182,32 +185,30 @@ def _steps(rows: Rows) -> Iterator[Step]:
         yield partial(_copy, "scores")
 
 
-def _raw_scores(rows: Rows) -> Step:
-    if not rows.operands.problem.is_product:
-        return _add_keys
-    return _multiply_in_chunks if rows.layout.chunk else _multiply
-
-
 def _copy(name: str, rows: Rows, columns: Span, tile: Array, _: Scratch) -> None:
     as_panels(rows.keep[name][..., slice(*columns)], rows.panel)[...] = tile
 
 
-def _multiply(rows: Rows, columns: Span, out: Array, _: Scratch) -> None:
-    """Write the products of query, which is scaled, and key."""
+def _products(rows: Rows, columns: Span, out: Array) -> Iterator[Call]:
+    """Yield the calls that write the raw scores."""
     keys = rows.key[..., columns[0] : columns[1], :]
-    if keys.dtype != out.dtype:
-        keys = widen(keys, out.dtype)
-    multiply(keys, rows.query, out)
+    if not rows.operands.problem.is_product:
+        yield _add_keys, (rows, keys, out)
+    elif rows.layout.chunk:
+        yield from product_in_chunks(keys, rows.query, out, rows.layout.chunk)
+    elif keys.dtype == out.dtype:
+        yield product(keys, rows.query, out)
+    else:
+        yield _multiply_widened, (keys, rows.query, out)
 
 
-def _multiply_in_chunks(rows: Rows, columns: Span, out: Array, _: Scratch) -> None:
-    keys = widen(rows.key[..., columns[0] : columns[1], :], out.dtype)
-    multiply_in_chunks(keys, rows.query, out, rows.layout.chunk)
+def _multiply_widened(keys: Array, query: Array, out: Array) -> None:
+    carry_out([product(widen(keys, out.dtype), query, out)])
 
 
-def _add_keys(rows: Rows, columns: Span, out: Array, _: Scratch) -> None:
+def _add_keys(rows: Rows, keys: Array, out: Array) -> None:
     """Write the additive scores, of heads with keys of their own."""
-    keys = widen(rows.key[..., columns[0] : columns[1], :], out.dtype)
+    keys = widen(keys, out.dtype)
     for query, own, scores in zip(
         rows.query, keys.reshape(len(out), -1, keys.shape[-1]), out, strict=True
     ):
@@ -287,18 +288,24 @@ def _hide(rows: Rows, columns: Span, scores: Array, scratch: Scratch) -> None:
             np.minimum(part, seen, out=part)
 
 
-def zero_hidden(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> None:
-    """Set the exponentials of hidden keys to 0."""
+def zero_calls(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> Iterator[Call]:
+    """Yield the calls that set the exponentials of hidden keys to 0."""
     visible = rows.operands.problem.visible
     for edge, part in _edges(rows, columns, out):
-        seen = partial(_pattern, rows, edge, part, scratch)
-        if rows.strategy.may_overflow:
-            np.copyto(part, 0, where=seen() == 0)
-        elif visible.repeats:
+        if visible.repeats and not rows.strategy.may_overflow:
             form = (*visible.form(rows.batch, (rows.start, rows.stop), edge), rows.panel)
-            np.multiply(part, scratch.cached(form, seen), out=part)
+            seen = scratch.cached(form, partial(_pattern, rows, edge, part, scratch))
+            yield np.multiply, (part, seen, part)
         else:
-            np.multiply(part, seen(), out=part)
+            yield _zero, (rows, edge, part, scratch)
+
+
+def _zero(rows: Rows, edge: Span, part: Array, scratch: Scratch) -> None:
+    seen = _pattern(rows, edge, part, scratch)
+    if rows.strategy.may_overflow:
+        np.copyto(part, 0, where=seen == 0)
+    else:
+        np.multiply(part, seen, out=part)
 
 
 def _edges(rows: Rows, columns: Span, tile: Array) -> Iterator[tuple[Span, Array]]:
