@@ -97,8 +97,8 @@ def computing_dtype(name: str, precision: object, *arrays: Array | None) -> np.d
     """Return the widest of the arrays' dtypes, at least float32, or the one asked for."""
     if precision is not None:
         return np.dtype(choice(name, precision, get_args(PrecisionName)))
-    double = any(array is not None and array.dtype == _DOUBLE for array in arrays)
-    return _DOUBLE if double else _SINGLE
+    dtypes = [array.dtype for array in arrays if array is not None]
+    return _DOUBLE if _DOUBLE in dtypes else _SINGLE
 
 
 def finite_array(name: str, value: object) -> Array:
@@ -168,7 +168,8 @@ def positive_number(name: str, value: object) -> float:
 def positive_int(name: str, value: object) -> int:
     """Return an int of at least 1."""
     value = _unwrap(value)
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+    # An int is Integral, too; but asking an abstract class takes ten times as long.
+    if isinstance(value, bool) or not isinstance(value, (int, Integral)) or value < 1:
         raise UsageError(f"{name}: expected a whole number of at least 1; found {shown(value)}")
     return int(value)
 

@@ -174,20 +174,22 @@ def largest_length(vectors: Array, dtype: np.dtype[Any]) -> float:
 
     It is inf where a square overflows.
     """
-    wide = (widen(part, dtype) for part in parts(vectors))
-    squares = [float(_squares(part).max()) for part in wide]
-    square = _highest(squares)
+    if vectors.dtype == dtype:
+        square = _largest_square(vectors)
+    else:
+        square = _highest([_largest_square(widen(part, dtype)) for part in parts(vectors)])
     if square < vectors.shape[-1] * _LEAST_SQUARE[dtype]:
         return math.sqrt(vectors.shape[-1]) * _largest(vectors, dtype)
     return math.sqrt(square)
 
 
-def _squares(vectors: Array) -> Array:
-    """Return the squared lengths of vectors (..., D)."""
+def _largest_square(vectors: Array) -> float:
+    """Return the largest squared length of some vectors (..., D); NaN if one of them is."""
     try:
-        return np.asarray(np.vecdot(vectors, vectors))
+        squares = np.vecdot(vectors, vectors)
     except AttributeError:  # NumPy 1 has only einsum, whose way through Python is longer
-        return np.asarray(np.einsum("...d,...d->...", vectors, vectors))
+        squares = np.einsum("...d,...d->...", vectors, vectors)
+    return float(np.maximum.reduce(squares, axis=None))
 
 
 def _largest(vectors: Array, dtype: np.dtype[Any]) -> float:

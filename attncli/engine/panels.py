@@ -76,7 +76,7 @@ def as_panels(matrix: Array, panel: int) -> Array:
     """
     *lead, count, columns = matrix.shape
     rows = 1 if count == 1 else panel
-    view: Array = np.reshape(matrix, (*lead, count // rows, rows, columns)).swapaxes(-2, -1)
+    view: Array = matrix.reshape(*lead, count // rows, rows, columns).swapaxes(-2, -1)
     return view
 
 
@@ -179,14 +179,14 @@ def sum_in_chunks(
 def _cut_rows(matrices: Array, chunk: int) -> Array:
     """Return a view of matrices (..., a, b) as (..., chunks, chunk, b)."""
     *lead, _, width = matrices.shape
-    view: Array = np.reshape(matrices, (*lead, -1, chunk, width))
+    view: Array = matrices.reshape(*lead, -1, chunk, width)
     return view
 
 
 def _chunked(tile: Array, chunk: int) -> Array:
     """Return a view of a tile (N, P, a, R) as (N, P, chunks, chunk, R)."""
     heads, panels, _, panel = tile.shape
-    view: Array = np.reshape(tile, (heads, panels, -1, chunk, panel))
+    view: Array = tile.reshape(heads, panels, -1, chunk, panel)
     return view
 
 
@@ -194,4 +194,4 @@ def _grouped(left: Array, *arrays: Array) -> Sequence[Array]:
     """Return views of arrays (N, ...) as (G, N / G, ...), if that is how `spread` made the left."""
     if left.ndim < 5:
         return arrays
-    return [np.reshape(array, (len(left), -1, *array.shape[1:])) for array in arrays]
+    return [array.reshape(len(left), -1, *array.shape[1:]) for array in arrays]

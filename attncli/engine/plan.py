@@ -29,7 +29,7 @@ __all__ = ["plan_blocks"]
 
 Array = npt.NDArray[Any]
 
-_SQUARE = frozenset(SQUARE)
+_SQUARE, _STAGES = frozenset(SQUARE), frozenset(SCORE_STAGES)
 
 # Measured (tests/bench/README.md). A block has as many queries as leave room for a tile in 2 MB
 # of cache; it may take those of several heads if that leaves enough blocks. Threads wait for each
@@ -270,11 +270,15 @@ def _treats_heads_alike(problem: Problem, results: Collection[str]) -> bool:
     visible, (_, _, queries, _) = problem.visible, problem.shape
     if visible.window is not None and queries > _FEW_ROWS:
         return False
-    if any(rule is not None and rule.shape[1] > 1 for rule in (visible.mask, problem.bias)):
+    if _differs_by_head(visible.mask) or _differs_by_head(problem.bias):
         return False
-    given = problem.slopes, problem.sinks
-    kept = any(name in results for name in SCORE_STAGES)
-    return problem.is_product and not kept and all(rule is None for rule in given)
+    if problem.slopes is not None or problem.sinks is not None:
+        return False
+    return problem.is_product and _STAGES.isdisjoint(results)
+
+
+def _differs_by_head(rule: Array | None) -> bool:
+    return rule is not None and rule.shape[1] > 1
 
 
 def _is_wide(rule: Array | None) -> bool:

@@ -79,7 +79,7 @@ def choose_strategy(
     longest, bound = _raw_bounds(operands, block)
     extent = _score_bound(problem, block.heads[0], bound)
     keep_tiny = safeguards.keep_tiny or "weights" in block.results
-    unit = 1.0
+    unit, half = 1.0, _HALF_OF_RANGE[problem.dtype]
     if extent <= score_ceiling(problem.dtype) and not safeguards.shifted:
         shift = Shift.NONE
     elif safeguards.shifted or block.skip_bounds or keep_tiny or problem.sinks is not None:
@@ -95,7 +95,7 @@ def choose_strategy(
         keep_tiny=keep_tiny,
         unit=unit,
         bound=bound,
-        may_overflow=not all(b * unit < _HALF_OF_RANGE[problem.dtype] for b in (longest, bound)),
+        may_overflow=not (longest * unit < half and bound * unit < half),
         may_underflow=not extent <= -score_floor(problem.dtype),
     )
 

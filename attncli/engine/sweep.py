@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from attncli.engine.window_steps import window_steps
 from attncli.threads.cores import core_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from attncli.engine.calls import Call
     from attncli.engine.scratch import Scratch
@@ -195,14 +196,16 @@ class Sweep:
         """Return the call that exponentiates a tile in place, by the strategy of its rows."""
         strategy = rows.strategy
         if strategy.shift is Shift.APPLIED or strategy.may_underflow:
-            return self._exponentiate, (strategy, panels, tile, self._sums.untouched)
+            first = self._sums.untouched
+            shift = partial(self._sums.shift_tile, tile, panels, first=first)
+            return self._exponentiate, (strategy, tile, shift)
         return exponential_of(strategy.unit), (tile, tile)
 
-    def _exponentiate(self, strategy: Strategy, panels: slice, tile: Array, first: bool) -> None:
+    def _exponentiate(self, strategy: Strategy, tile: Array, shift: Callable[[], None]) -> None:
         """Exponentiate a tile in place where scores may be beyond what `exp` takes."""
         shifted = strategy.shift is Shift.APPLIED
         if shifted:
-            self._sums.shift_tile(tile, panels, first=first)
+            shift()
         if shifted and strategy.keep_tiny:
             exp_flush_subnormal(tile, self._scratch)
         elif shifted or has_negligible(tile, strategy.unit):

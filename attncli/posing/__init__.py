@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["pose"]
 
+_MASK_MEANS, _SCORES = get_args(MaskMeans), get_args(Score)
+
 
 def pose(
     query: ArrayLike,
@@ -110,8 +112,8 @@ def pose(
     q, k, v, form = inputs(named, query, key, value, heads=heads, kv_heads=kv_heads, layout=layout)
     shape = (*q.shape[:3], k.shape[2])
     # Before they are compared with words: an array compares item by item.
-    arguments.choice(named("mask_means"), mask_means, get_args(MaskMeans))
-    arguments.choice(named("score"), score, get_args(Score))
+    arguments.choice(named("mask_means"), mask_means, _MASK_MEANS)
+    arguments.choice(named("score"), score, _SCORES)
     visible = rules_of(
         named,
         form,
