@@ -18,7 +18,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from attncli import attention, pose, solve
-from attncli.engine import attend, block, plan, result_shapes
+from attncli.engine import attend, block, plan, result_shapes, size
 from attncli.engine.operands import prepare
 from attncli.engine.scratch import Scratch
 from attncli.errors import DataError
@@ -40,6 +40,12 @@ def large(*, heads=2, queries=600, keys=900, width=32, dtype="float32"):
     query = random.standard_normal((heads, queries, width)).astype(dtype)
     key, value = random.standard_normal((2, heads, keys, width)).astype(dtype)
     return query, key, value
+
+
+@pytest.fixture(autouse=True)
+def threads_from_the_start(monkeypatch):
+    """Use threads even where they do not pay."""
+    monkeypatch.setattr(size, "_WAKING", 0)
 
 
 class TestTheSameBits:
@@ -359,7 +365,7 @@ from threadpoolctl import threadpool_info
 def pressed(*_):
     raise KeyboardInterrupt
 signal.signal(signal.SIGALRM, pressed)
-q = np.random.default_rng(0).standard_normal((4, 256, 64), np.float32)
+q = np.random.default_rng(0).standard_normal((4, 400, 64), np.float32)
 call = lambda: attention(q, q, q, layout="hsd", threads=2).context
 state = lambda: (
     os.sched_getaffinity(0), [entry["num_threads"] for entry in threadpool_info()], np.getbufsize()
@@ -393,7 +399,7 @@ from attncli.threads.blas import single_blas_thread
 from threadpoolctl import threadpool_info, threadpool_limits
 threadpool_limits(2)
 state = lambda: [entry["num_threads"] for entry in threadpool_info()]
-q = np.ones((2, 600, 32))
+q = np.ones((2, 900, 32))
 before, inside, leave = state(), threading.Event(), threading.Event()
 def work():
     with single_blas_thread():
@@ -414,7 +420,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 AT_THE_END = """
 import numpy as np
 from attncli import attention
-q = np.random.default_rng(0).standard_normal((4, 256, 64), np.float32)
+q = np.random.default_rng(0).standard_normal((4, 400, 64), np.float32)
 call = lambda: attention(q, q, q, layout="hsd", outputs=("context",), threads=2).context
 class Late:
     def __init__(self):
@@ -428,7 +434,7 @@ late = Late()
 FORKED = """
 import os, numpy as np, sys
 from attncli import attention
-q = np.random.default_rng(0).standard_normal((2, 600, 32))
+q = np.random.default_rng(0).standard_normal((2, 900, 32))
 call = lambda: attention(q, q, q, layout="hsd", outputs=("context",), threads=2).context
 before = call()
 child = os.fork()
@@ -670,6 +676,42 @@ class TestApart:
         assert os.sched_getaffinity(0) == before
         for helper in idle._idle:
             assert os.sched_getaffinity(helper.thread) == before
+
+
+class TestThreadsThatDoNotPay:
+    @pytest.fixture
+    def spreads(self, monkeypatch):
+        monkeypatch.undo()
+        counts = []
+        spread = workers.spread
+
+        def counted(work, items, threads, **options):
+            counts.append(threads)
+            return spread(work, items, threads, **options)
+
+        monkeypatch.setattr(workers, "spread", counted)
+        return counts
+
+    @pytest.mark.parametrize(
+        ("sizes", "pay"),
+        [
+            ({"heads": 16, "queries": 77, "keys": 77}, False),
+            ({"heads": 8, "queries": 512, "keys": 512}, True),
+            ({"heads": 1, "queries": 1, "keys": 2000}, False),
+            ({"heads": 8, "queries": 1, "keys": 16384}, True),
+        ],
+        ids=str,
+    )
+    def test_are_not_woken(self, spreads, sizes, pay):
+        qkv = large(width=64, **sizes)
+        attention(*qkv, layout="hsd", outputs=("context",), threads=2)
+        assert spreads == ([2] if pay else [])
+
+    def test_pay_sooner_if_there_are_more(self, spreads):
+        qkv = large(heads=8, queries=215, keys=215, width=64)
+        for threads in (2, 8):
+            attention(*qkv, layout="hsd", outputs=("context",), threads=threads)
+        assert len(spreads) == 1
 
 
 def test_progress_counts_every_part_in_order():

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from attncli.engine.plain import attend_plainly, is_plain, plain_parts
 from attncli.engine.refusals import NotFiniteError
-from attncli.engine.size import is_serial, is_small
+from attncli.engine.size import is_serial, is_small, repays_threads
 from attncli.result import Attention
 
 if TYPE_CHECKING:
@@ -135,6 +135,8 @@ def _run_threads(
     from attncli.threads.workers import spread  # noqa: PLC0415
 
     count = threads or available_cores()
+    if not repays_threads(problem, count):
+        return _run_here(problem, results, progress)
     parts, compute = _parts(problem, results, count)
 
     def work(queue: Iterable[Any], check_stopped: Callable[[], None]) -> int:

@@ -1,4 +1,4 @@
-"""Which problems are small, and which so small that BLAS uses one thread anyway."""
+"""Which problems are small, which repay threads, and where BLAS uses one thread anyway."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from attncli.problem import Problem
 
-__all__ = ["is_serial", "is_small"]
+__all__ = ["is_serial", "is_small", "repays_threads"]
 
 # Up to this many multiplications, threads and score bounds cost more than they save.
 _SMALL_WORK = 4_000_000
+# Measured (tests/bench/README.md). Waking other threads and waiting for them takes as long as this
+# many multiplications, and reading a number of key or value as long as so many.
+_WAKING, _READING = 30_000_000, 4
 # OpenBLAS uses several threads for products with more multiplications than this: of two
 # matrices, and of a vector and a matrix (SMP_THRESHOLD_MIN in its interface).
 _SERIAL_MATRICES = 2**18
@@ -21,6 +24,14 @@ def is_small(problem: Problem) -> bool:
     """Return whether threads and score bounds would cost more than they save."""
     batch, heads, queries, keys = problem.shape
     return batch * heads * queries * keys * _widths(problem) <= _SMALL_WORK
+
+
+def repays_threads(problem: Problem, threads: int) -> bool:
+    """Return whether several threads save more time than it takes to wake them and to wait."""
+    batch, heads, queries, keys = problem.shape
+    reads = batch * problem.key.shape[1] * _READING
+    work = (batch * heads * queries + reads) * keys * _widths(problem)
+    return work - work // threads > _WAKING
 
 
 def is_serial(problem: Problem) -> bool:
