@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attncli import attention, pose, solve
-from attncli.engine import block, panels, plan, scratch, sweep
+from attncli.engine import attend, block, panels, plan, scratch, sweep
 from attncli.threads import blas
 
 BOTH = ("weights", "context", "lse")
@@ -90,6 +90,115 @@ class TestEqualsTheFormula:
         for name in outputs:
             found = getattr(answer, name)[:, heads - 1, rows]
             np.testing.assert_allclose(found, expected[name][:, 0], rtol=2e-5, atol=3e-6)
+
+
+class TestAPanelThatOverhangs:
+    """The last panel may have more queries than there are, which no result may show."""
+
+    KEYS = 450
+
+    @pytest.fixture(params=[77, 129, 197, 500, 1000], ids="{} queries".format)
+    def qkv(self, request):
+        return inputs(6, request.param, self.KEYS, 16, groups=3)
+
+    def far(self, qkv, offset=0):
+        return np.arange(qkv[0].shape[2])[:, None] + offset - np.arange(self.KEYS)
+
+    def assert_is_the_formula(self, qkv, added, near=3e-6, **options):
+        """Compare with the formula, rows without any key included; return how many they are."""
+        problem = pose(*qkv, layout="bhsd", **options)
+        answer, fully_masked = attend(problem, ("context", "lse"))
+        query, key, value = (array.astype(float) for array in qkv)
+        scores = query @ key.repeat(2, axis=1).swapaxes(-1, -2) / 4 + added
+        blind = ~np.isfinite(scores).any(-1)
+        with np.errstate(divide="ignore"):
+            powers = np.exp(scores)
+            total = powers.sum(-1)
+            lse = np.log(total)
+        context = powers @ value.repeat(2, axis=1) / np.where(total == 0, 1, total)[..., None]
+        np.testing.assert_allclose(answer.context, context, rtol=2e-5, atol=near)
+        np.testing.assert_allclose(answer.lse, lse, rtol=2e-5, atol=near)
+        assert fully_masked == np.count_nonzero(blind)
+        return fully_masked
+
+    def test_with_no_rule(self, qkv):
+        assert not self.assert_is_the_formula(qkv, 0)
+
+    def test_whatever_was_in_memory_before(self, qkv, monkeypatch):
+        made = scratch.Scratch._view
+
+        def soiled(self, *given):
+            view = made(self, *given)
+            view.fill(np.nan)
+            return view
+
+        monkeypatch.setattr(scratch.Scratch, "_view", soiled)
+        self.assert_is_the_formula(qkv, 0)
+
+    @pytest.mark.parametrize("offset", [0, -60, 200])
+    def test_where_queries_are_causal(self, qkv, offset):
+        hidden = np.where(self.far(qkv, offset) >= 0, 0, -np.inf)
+        blind = self.assert_is_the_formula(qkv, hidden, causal=True, query_offset=offset)
+        assert blind == (6 * 60 if offset < 0 else 0)
+
+    @pytest.mark.parametrize("offset", [0, 350])
+    def test_where_the_last_queries_of_a_window_see_no_key(self, qkv, offset):
+        behind = self.far(qkv, offset)
+        hidden = np.where((behind >= 0) & (behind <= 90), 0, -np.inf)
+        self.assert_is_the_formula(qkv, hidden, window=(90, 0), query_offset=offset)
+
+    def test_with_padded_keys(self, qkv):
+        keep = np.random.default_rng(1).random(self.KEYS) < 0.6
+        self.assert_is_the_formula(qkv, np.where(keep, 0, -np.inf), key_padding_mask=keep)
+
+    def test_with_a_penalty_for_distance(self, qkv):
+        slopes = np.array([0.5, 0.1, 0.02, 1, 0.3, 0])
+        penalty = slopes[:, None, None] * np.abs(self.far(qkv))
+        # Penalties of hundreds leave float32 few digits behind the point.
+        options = {"alibi_slopes": slopes, "query_offset": 0}
+        self.assert_is_the_formula(qkv, -penalty, near=2e-4, **options)
+
+    def test_with_a_bias_of_each_key(self, qkv):
+        bias = np.random.default_rng(1).standard_normal(self.KEYS).astype("f")
+        self.assert_is_the_formula(qkv, bias, bias=bias)
+
+    def test_with_a_mask_and_a_bias_of_each_query(self, qkv):
+        random = np.random.default_rng(1)
+        mask = random.random(self.far(qkv).shape) < 0.8
+        bias = random.standard_normal(mask.shape).astype("f")
+        self.assert_is_the_formula(qkv, np.where(mask, bias, -np.inf), mask=mask, bias=bias)
+
+    def test_with_scores_that_need_a_shift(self, qkv):
+        query, key, value = qkv
+        query = query * np.float32(60)
+        scores = query.astype(float) @ key.astype(float).repeat(2, axis=1).swapaxes(-1, -2) / 4
+        answer = attention(query, key, value, outputs=("context", "lse"))
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        weights = powers / powers.sum(-1, keepdims=True)
+        expected = weights @ value.astype(float).repeat(2, axis=1)
+        np.testing.assert_allclose(answer.context, expected, rtol=1e-3, atol=1e-3)
+
+    def test_in_float16_and_with_values_near_the_range(self, qkv):
+        half = [array.astype("float16") for array in qkv]
+        self.assert_is_the_formula(half, 0)
+        large = qkv[2].astype(float) * 5e37
+        answer = attention(*qkv[:2], large.astype("f"), outputs=("context",))
+        expected = formula(*qkv[:2], large)["context"]
+        np.testing.assert_allclose(answer.context, expected, rtol=1e-4, atol=1e32)
+
+    def test_spares_a_block_of_its_own(self, monkeypatch):
+        blocks = []
+        made = block.Block
+
+        def counted(**given):
+            blocks.append((given["stop"] - given["start"], given["panel"]))
+            return made(**given)
+
+        monkeypatch.setattr(plan, "Block", counted)
+        attention(*inputs(2, 1000, 512, 64), outputs=("context",))
+        if plan.multiplies_unpacked():
+            assert {panel for _, panel in blocks} == {64}
+            assert sum(count % 64 > 0 for count, _ in blocks) == 2
 
 
 class TestWeightsOfManyKeys:

@@ -236,7 +236,7 @@ def test_keys_that_alibi_puts_far_away(offset, qkv):
 class TestALongWayWithAlibi:
     """Keys that are too far from all queries of a block are not even multiplied."""
 
-    LENGTH = 3000
+    LENGTH = 4200
 
     @pytest.fixture
     def long(self):

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import TooHighError, score_floor
-from attncli.engine.panels import TileLayout, allocate, as_panels, spread
+from attncli.engine.panels import TileLayout, allocate, as_panels, paired, spread
 from attncli.engine.retry import Safeguards, safeguards_needed
 from attncli.engine.strategy import Shift, choose_strategy
 from attncli.engine.sums import merge
@@ -52,7 +52,7 @@ class Block:
     heads : (first, last + 1)
     start, stop : int
     panel : int
-        Queries in a panel; all panels are full.
+        Queries in a panel. The last panel may have more than are left; the others are zeros.
     layout : TileLayout
     results : dict of str to ndarray
         The block's own rows of each output asked for: (N, rows, S), (N, rows, E) or (N, rows).
@@ -74,12 +74,17 @@ class Block:
     _sums: dict[int, Sums] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def panels(self) -> int:
+        """How many panels the queries of a head fill."""
+        return -(-(self.stop - self.start) // self.panel)
+
     def context_buffer(self, scratch: Scratch) -> Array | None:
         """Return the array in which a part sums up weighted values; None without a context."""
         context = self.results.get("context")
         if context is None:
             return None
-        shape = as_panels(context, self.panel).shape
+        shape = len(context), self.panels, context.shape[2], self.panel
         if len(self.spans) == 1:
             return allocate(partial(scratch.buffer, "context"), shape, self.layout)
         return np.empty(shape, context.dtype)
@@ -147,10 +152,11 @@ def _make_rows(operands: Operands, block: Block, scratch: Scratch, safeguards: S
     keep = {name: block.results[name] for name in SCORE_STAGES if name in block.results}
     strategy = choose_strategy(operands, block, safeguards, keeps_stages=bool(keep))
     own = operands.query[block.batch, slice(*block.heads), block.start : block.stop]
-    query = as_panels(widen(own, problem.dtype), block.panel)
+    own = widen(own, problem.dtype)
     if problem.is_product:
-        room = allocate(partial(scratch.buffer, "query"), query.shape, block.layout)
-        query = np.multiply(query, problem.scale * strategy.unit, room)
+        query = _scaled(own, problem.scale * strategy.unit, block, scratch)
+    else:
+        query = as_panels(own, block.panel)
     if block.layout.chunk:
         key = operands.transposed_keys(block.batch, block.heads, scratch)
     else:
@@ -162,7 +168,7 @@ def _make_rows(operands: Operands, block: Block, scratch: Scratch, safeguards: S
         batch=block.batch,
         head=block.heads[0],
         start=block.start,
-        stop=block.stop,
+        stop=block.start + block.panels * block.panel,
         query=query,
         key=spread(key, heads),
         value=None if value is None else spread(value, heads),
@@ -170,6 +176,18 @@ def _make_rows(operands: Operands, block: Block, scratch: Scratch, safeguards: S
         strategy=strategy,
         layout=block.layout,
     )
+
+
+def _scaled(queries: Array, factor: float, block: Block, scratch: Scratch) -> Array:
+    """Return the queries of a block in panels, (N, P, D, R), multiplied by a factor."""
+    shape = len(queries), block.panels, queries.shape[2], block.panel
+    room = allocate(partial(scratch.buffer, "query"), shape, block.layout)
+    beyond = block.panels * block.panel - queries.shape[1]
+    if beyond:
+        room[:, -1, :, -beyond:] = 0
+    for rows, panels in paired(queries, room):
+        np.multiply(rows, factor, panels)
+    return room
 
 
 def _fill_hidden(rows: Rows, span: Span, scratch: Scratch) -> None:
@@ -221,12 +239,20 @@ def _finish(block: Block, rows: Rows, sums: Sums) -> int:
         log_total = np.log(sums.denominator) + sums.shift / sums.unit
         if sink is not None:
             log_total = np.logaddexp(log_total, log_total.dtype.type(sink))
-        lse = block.results["lse"]
-        lse[...] = log_total.reshape(lse.shape)
+        block.results["lse"][...] = _by_query(log_total, block)
     if sums.context is not None:
-        out = as_panels(block.results["context"], block.panel)
+        out = block.results["context"]
         np.multiply(sums.context, sums.reciprocal(rows)[:, :, None], sums.context)
-        np.copyto(out, sums.context)
+        for own, panels in paired(out, sums.context):
+            np.copyto(own, panels)
         if sums.value_factor != 1.0:
             np.divide(out, sums.value_factor, out=out)
-    return int(np.count_nonzero(sums.denominator == 0)) if rows.may_be_fully_masked else 0
+    if not rows.may_be_fully_masked:
+        return 0
+    return int(np.count_nonzero(_by_query(sums.denominator, block) == 0))
+
+
+def _by_query(numbers: Array, block: Block) -> Array:
+    """Return numbers (N, P, R) as (N, queries)."""
+    flat: Array = numbers.reshape(len(numbers), -1)[:, : block.stop - block.start]
+    return flat

@@ -28,6 +28,7 @@ __all__ = [
     "allocate",
     "as_panels",
     "is_key_major",
+    "paired",
     "product",
     "product_in_chunks",
     "row_max",
@@ -78,6 +79,26 @@ def as_panels(matrix: Array, panel: int) -> Array:
     rows = 1 if count == 1 else panel
     view: Array = matrix.reshape(*lead, count // rows, rows, columns).swapaxes(-2, -1)
     return view
+
+
+def paired(matrix: Array, panels: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield views of matrices and of panels with the same queries in the same order.
+
+    The first views are of the full panels, the second ones of the last panel, if it has more
+    queries than are left.
+
+    Parameters
+    ----------
+    matrix : ndarray (N, queries, columns)
+    panels : ndarray (N, P, columns, R)
+    """
+    count, panel = matrix.shape[1], panels.shape[3]
+    full = count // panel
+    if full:
+        yield as_panels(matrix[:, : full * panel], panel), panels[:, :full]
+    if full * panel < count:
+        rest = matrix[:, full * panel :].swapaxes(1, 2)
+        yield rest, panels[:, full, :, : rest.shape[2]]
 
 
 def allocate(make: Callable[..., Array], shape: tuple[int, ...], layout: TileLayout) -> Array:

@@ -45,6 +45,8 @@ _SMALL_PRODUCT = 1_000_000
 _LEAST_SMALL = 64
 # With fewer queries in a tile, calls are so short that threads wait for each other.
 _LEAST_PANELLED = 512
+# Products of smaller panels take longer for each query, as if full ones had so many.
+_LEAST_FULL = 54
 # Otherwise a panel is the whole block, or this many queries where panels may skip keys.
 _WIDE_ROWS = 512
 _FEW_ROWS = 256
@@ -64,7 +66,8 @@ _LARGE_CACHE = 2**21
 _VERY_FAR_BYTES = 2**16
 _CHUNK_BYTES = 2**15
 _WORTH_TRANSPOSING = 512
-# With fewer blocks than this, the keys are cut as well, into parts of at least _PART_KEYS.
+# With fewer blocks than this, blocks are smaller, and the keys are cut as well, into parts of at
+# least _PART_KEYS.
 _ENOUGH_PARTS = 8
 _PART_KEYS = 16384
 
@@ -130,6 +133,8 @@ class _Sizes:
     columns : int
         Keys of a tile.
     layout : TileLayout
+    overhangs : bool
+        Whether the last panel may have more queries than are left.
     """
 
     heads: int
@@ -137,6 +142,7 @@ class _Sizes:
     panel: int
     columns: int
     layout: TileLayout
+    overhangs: bool = False
 
 
 def _sizes(problem: Problem, results: Collection[str], *, small: bool) -> _Sizes:
@@ -148,15 +154,18 @@ def _sizes(problem: Problem, results: Collection[str], *, small: bool) -> _Sizes
     if panel_columns and stack * min(queries, rows) < _LEAST_PANELLED:
         panel_columns = 0
         stack, rows = _stack(problem, results, _WIDE_ROWS)
+    panel = _overhanging(queries) if panel_columns and _may_overhang(problem) else PANEL
+    rows = _evenly(queries, rows // panel * panel, panel)
     room = _TILE_BYTES // problem.dtype.itemsize // (min(queries, rows) * stack)
     if panel_columns:
         columns = min(room, panel_columns, keys)
         return _Sizes(
             heads=stack,
-            rows=rows // PANEL * PANEL,
-            panel=PANEL,
+            rows=rows,
+            panel=panel,
             columns=columns,
             layout=TileLayout(query_major=False),
+            overhangs=_may_overhang(problem),
         )
     panel = min(rows, _SKIPPING_ROWS) if problem.visible.banded else rows
     columns = min(keys, max(_LEAST_COLUMNS, min(room, _MOST_COLUMNS)))
@@ -204,9 +213,9 @@ def _block_rows(problem: Problem) -> int:
     return _LARGE_BLOCK_ROWS if large else _BLOCK_ROWS
 
 
-def _stacked_parts() -> int:
-    """Return how many blocks must be left where a block takes several heads."""
-    return 2 if _has_few_cores() else _STACKED_PARTS
+def _fewest(many: int) -> int:
+    """Return how many blocks there must be, if it is so many on a machine with many cores."""
+    return 2 if _has_few_cores() else many
 
 
 @cache
@@ -219,7 +228,7 @@ def _rows(problem: Problem, most: int) -> int:
     """Return how many queries a block takes: fewer than ``most`` if that left too few blocks."""
     batch, heads, queries, _ = problem.shape
     rows = most
-    while rows > _FEW_ROWS and batch * heads * queries < _ENOUGH_PARTS * rows:
+    while rows > _FEW_ROWS and batch * heads * -(-queries // rows) < _fewest(_ENOUGH_PARTS):
         rows //= 2
     return rows
 
@@ -227,11 +236,32 @@ def _rows(problem: Problem, most: int) -> int:
 def _panel_columns(problem: Problem, results: Collection[str]) -> int:
     """Return the most keys in a tile of small panels; 0 where small panels do not pay."""
     queries = problem.shape[2]
-    full = queries % PANEL == 0 or queries >= _BLOCK_ROWS
+    full = queries % PANEL == 0 or queries >= _BLOCK_ROWS or _may_overhang(problem)
     if not full or _has_rows_of_keys(results):
         return 0
     columns: int = _SMALL_PRODUCT // (PANEL * _width(problem)) // 16 * 16
     return columns if columns >= _LEAST_SMALL and multiplies_unpacked() else 0
+
+
+def _may_overhang(problem: Problem) -> bool:
+    """Return whether a panel may have more queries than there are: no rule is given for each."""
+    rules = problem.visible.mask, problem.bias
+    return problem.is_product and all(rule is None or rule.shape[2] == 1 for rule in rules)
+
+
+def _overhanging(queries: int) -> int:
+    """Return how many queries a panel has where the last one may have more than are left.
+
+    Where full panels would leave too much room, all are nearly as full, and smaller.
+    """
+    even = -(-queries // -(-queries // PANEL))
+    return even if even < _LEAST_FULL else PANEL
+
+
+def _evenly(queries: int, most: int, step: int) -> int:
+    """Return how many queries a block takes if all take about as many, in steps."""
+    blocks = -(-queries // most)
+    return -(-queries // (blocks * step)) * step
 
 
 def _has_rows_of_keys(results: Collection[str]) -> bool:
@@ -252,9 +282,11 @@ def _stack(problem: Problem, results: Collection[str], most: int) -> tuple[int, 
     transposed = "weights" not in results and (_is_wide(visible.mask) or _is_wide(problem.bias))
     own = _FEW_ROWS if visible.causal or transposed else rows
     parts = batch * heads * -(-queries // own)
-    count = min(heads, most // min(queries, own), parts // _stacked_parts())
+    count = min(heads, most // min(queries, own), parts // _fewest(_STACKED_PARTS))
     if count < 2 or not _treats_heads_alike(problem, results):
         return 1, rows
+    if batch % 2:  # an even number of stacks suits most numbers of threads
+        count = -(-heads // (2 * -(-heads // (2 * count))))
     # A stack is made of whole groups that share a key, or is part of one group.
     share = heads // problem.key.shape[1]
     inside = next(size for size in range(min(count, share), 0, -1) if share % size == 0)
@@ -297,7 +329,7 @@ def _blocks(queries: int, sizes: _Sizes) -> Iterator[Span]:
     """Cut the queries into blocks of full panels, and one block of the remaining queries."""
     for start in range(0, queries, sizes.rows):
         stop = min(start + sizes.rows, queries)
-        whole = stop - (stop - start) % sizes.panel
+        whole = stop if sizes.overhangs else stop - (stop - start) % sizes.panel
         if start < whole:
             yield start, whole
         if whole < stop:

@@ -30,7 +30,7 @@ def repays_threads(problem: Problem, threads: int) -> bool:
     """Return whether several threads save more time than it takes to wake them and to wait."""
     batch, heads, queries, keys = problem.shape
     reads = batch * problem.key.shape[1] * _READING
-    work = (batch * heads * queries + reads) * keys * _widths(problem)
+    work: int = (batch * heads * queries + reads) * keys * _widths(problem)
     return work - work // threads > _WAKING
 
 
