@@ -97,7 +97,7 @@ class TestAPanelThatOverhangs:
 
     KEYS = 450
 
-    @pytest.fixture(params=[77, 129, 197, 500, 1000], ids="{} queries".format)
+    @pytest.fixture(params=[77, 197, 1000], ids="{} queries".format)
     def qkv(self, request):
         return inputs(6, request.param, self.KEYS, 16, groups=3)
 
