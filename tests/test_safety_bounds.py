@@ -99,10 +99,11 @@ def test_what_grows_with_a_file_has_a_bound(name: str, folder: Path) -> None:
 
 
 def test_a_windows_table_is_no_table_that_needs_care(folder: Path) -> None:
-    rows = MILLION // 4
-    Path("x.csv").write_bytes(b"1,2\r\n" * rows)
+    rows, line = MILLION // 4, b"1.00000000,2.00000000\r\n"
+    assert rows * len(line) > delimited._LONG
+    Path("x.csv").write_bytes(line * rows)
     assert read("x.csv").values.shape == (rows, 2)
-    Path("x.csv").write_bytes(b"a,b\r\n" + b"1,2\r\n" * rows)
+    Path("x.csv").write_bytes(b"a,b\r\n" + line * rows)
     found = read("x.csv")
     assert found.column_labels == ("a", "b")
     assert found.values.sum() == 3 * rows
