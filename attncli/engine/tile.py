@@ -278,11 +278,11 @@ def _subtract_penalty(rows: Rows, columns: Span, scores: Array, _: Scratch) -> N
 def _hide(rows: Rows, columns: Span, scores: Array, scratch: Scratch) -> None:
     """Set the scores of hidden keys to −inf."""
     for edge, part in _edges(rows, columns, scores):
-        seen = _pattern(rows, edge, part, scratch)
         if rows.strategy.may_overflow:
-            np.copyto(part, -np.inf, where=seen == 0)
+            np.copyto(part, -np.inf, where=~_pattern(rows, edge, part, scratch))
         else:
             # min(score, ±inf) is many times faster than a masked copy of an irregular pattern.
+            seen = _factors(rows, edge, part, scratch)
             np.subtract(seen, 0.5, out=seen)
             np.multiply(seen, np.inf, out=seen)
             np.minimum(part, seen, out=part)
@@ -294,7 +294,7 @@ def zero_calls(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> Itera
     for edge, part in _edges(rows, columns, out):
         if visible.repeats and not rows.strategy.may_overflow:
             form = (*visible.form(rows.batch, (rows.start, rows.stop), edge), rows.panel)
-            seen = scratch.cached(form, partial(_pattern, rows, edge, part, scratch))
+            seen = scratch.cached(form, partial(_factors, rows, edge, part, scratch))
             yield np.multiply, (part, seen, part)
         else:
             yield _zero, (rows, edge, part, scratch)
@@ -303,7 +303,7 @@ def zero_calls(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> Itera
 def _zero(rows: Rows, edge: Span, part: Array, scratch: Scratch) -> None:
     seen = _pattern(rows, edge, part, scratch)
     if rows.strategy.may_overflow:
-        np.copyto(part, 0, where=seen == 0)
+        np.copyto(part, 0, where=~seen)
     else:
         np.multiply(part, seen, out=part)
 
@@ -314,22 +314,32 @@ def _edges(rows: Rows, columns: Span, tile: Array) -> Iterator[tuple[Span, Array
         yield edge, tile[:, :, edge[0] - columns[0] : edge[1] - columns[0]]
 
 
-def _pattern(rows: Rows, edge: Span, part: Array, scratch: Scratch) -> Array:
-    """Return 1 where a key of an edge is seen and 0 where it is hidden.
+def _factors(rows: Rows, edge: Span, part: Array, scratch: Scratch) -> Array:
+    """Return 1 where a key of an edge is seen and 0 where it is hidden; otherwise as `_pattern`."""
+    return _pattern(rows, edge, part, scratch).astype(part.dtype)
+
+
+def _pattern(
+    rows: Rows, edge: Span, part: Array, scratch: Scratch
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return where a key of an edge is seen.
 
     Returns
     -------
-    ndarray (P or 1, columns or 1, R or 1)
-        In the memory order of the tile, so that it is transposed once, not for every head.
+    ndarray of bool (P or 1, columns or 1, R or 1)
+        In the memory order of the tile, so that it is transposed once, not for every head. The
+        next pattern overwrites it.
     """
     visible = rows.operands.problem.visible
     seen = visible.tile(rows.batch, rows.head, (rows.start, rows.stop), edge)
     if seen is None:
-        return np.ones((1, 1, 1), part.dtype)
+        return np.ones((1, 1, 1), np.bool_)
     if not is_key_major(part):
-        return as_panels(seen, rows.panel).astype(part.dtype)
+        return as_panels(seen, rows.panel)
     pattern = as_panels(scratch.column_readable("seen", seen), rows.panel)
-    return np.broadcast_to(pattern, (len(pattern), *part.shape[2:])).copy().astype(part.dtype)
+    turned = scratch.buffer("pattern", len(pattern), *part.shape[2:], dtype=np.dtype(np.bool_))
+    np.copyto(turned, pattern)
+    return turned
 
 
 def _refuse_overflow(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:
