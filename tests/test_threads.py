@@ -244,26 +244,6 @@ class TestSpread:
     def test_adds_up_what_the_threads_return(self):
         assert workers.spread(lambda queue, _: sum(queue), range(100), 3) == 4950
 
-    @pytest.mark.parametrize("by", ["check", "second item"])
-    def test_wakes_the_others_when_the_first_is_prepared(self, by):
-        others = []
-
-        def work(queue, check_stopped):
-            if threading.current_thread() is not threading.main_thread():
-                others.append(threading.get_ident())
-                return 1
-            next(queue)
-            time.sleep(0.05)
-            assert not others
-            check_stopped() if by == "check" else next(queue)
-            end = time.monotonic() + 10
-            while len(others) < 2 and time.monotonic() < end:
-                time.sleep(0.001)
-            return 1
-
-        assert workers.spread(work, range(100), 3) == 3
-        assert len(set(others)) == 2
-
     @pytest.mark.parametrize("threads", [1, 2, 5])
     def test_raises_the_error_of_any_thread_and_ends_the_others(self, threads):
         def work(queue, check_stopped):
@@ -464,8 +444,7 @@ class TestHelpers:
         monkeypatch.setattr(idle, "_idle", [])
         inside = threading.Barrier(4, timeout=20)
 
-        def work(_queue, check_stopped):
-            check_stopped()
+        def work(_queue, _):
             inside.wait()
             return 1
 
@@ -658,8 +637,7 @@ class TestApart:
         inside = threading.Barrier(len(before), timeout=20)
         masks = []
 
-        def work(_queue, check_stopped):
-            check_stopped()
+        def work(_queue, _):
             inside.wait()
             masks.append(frozenset(os.sched_getaffinity(0)))
             inside.wait()

@@ -127,8 +127,6 @@ def attend_part(operands: Operands, part: Part, scratch: Scratch) -> int:
 def _sum_up(operands: Operands, block: Block, span: Span, scratch: Scratch) -> tuple[Rows, Sums]:
     """Sum up a span of keys, again with more safeguards until the sums are good."""
     weights, context = block.results.get("weights"), block.context_buffer(scratch)
-    if not block.skip_bounds and operands.looks_long_at_keys(block.batch, block.heads):
-        scratch.check_stopped()
     safeguards = _NO_SAFEGUARDS
     rows = _make_rows(operands, block, scratch, safeguards)
     if rows.keep:

@@ -23,8 +23,6 @@ __all__ = ["Operands", "largest_length", "prepare", "rotated"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
-# Bytes that are read in the time that it takes to wake a thread.
-_LONG_LOOK = 2**20
 # Squares that are smaller may have lost digits.
 _LEAST_SQUARE = {
     np.dtype(kind): float(np.finfo(kind).tiny / np.finfo(kind).eps)
@@ -109,11 +107,6 @@ class Operands:
     def _refuse_unread(self, queries: Array) -> None:
         if self.problem.unread is not None and not finite_in(queries, self.problem.dtype):
             raise NotFiniteError
-
-    def looks_long_at_keys(self, batch: int, heads: Span) -> bool:
-        """Return whether `longest_key` is not known yet and takes as long as to wake a thread."""
-        place = self._place(self.key, batch, heads)
-        return place not in self._longest_keys and self.keys(batch, heads).nbytes >= _LONG_LOOK
 
     def longest_key(self, batch: int, heads: Span) -> float:
         """Return the length of the longest key that some heads read; NaN or inf if not finite."""

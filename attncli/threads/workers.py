@@ -30,23 +30,11 @@ class StoppedError(Exception):
 
 
 class Queue(Generic[Item]):
-    """An iterator that several threads draw from, and that can be stopped.
+    """An iterator that several threads draw from, and that can be stopped."""
 
-    Parameters
-    ----------
-    items : iterable
-    pinning : Pinning
-    wake : callable
-        Starts the other threads, which draw from the queue that it is given; called once.
-    """
-
-    def __init__(
-        self, items: Iterable[Item], pinning: Pinning, wake: Callable[[Queue[Item]], None]
-    ) -> None:
+    def __init__(self, items: Iterable[Item], pinning: Pinning) -> None:
         self._items = iter(items)
         self._pinning = pinning
-        self._wake: Callable[[Queue[Item]], None] | None = wake
-        self._drawn = False
         self._lock = threading.Lock()
         self._stopped = False
 
@@ -54,12 +42,9 @@ class Queue(Generic[Item]):
         return self
 
     def __next__(self) -> Item:
-        if self._drawn:
-            self._wake_others()
         with self._lock:
             if self._stopped:
                 raise StopIteration
-            self._drawn = True
             return next(self._items)
 
     def stop(self) -> None:
@@ -70,29 +55,20 @@ class Queue(Generic[Item]):
         """Raise `StoppedError` if the work was stopped; every thread calls this often."""
         if self._stopped:
             raise StoppedError
-        self._wake_others()
         self._pinning.end_if_due()
-
-    def _wake_others(self) -> None:
-        # Before that, there are no others that could call this.
-        if self._wake is not None:
-            wake, self._wake = self._wake, None
-            wake(self)
 
 
 def spread(work: Work[Item], items: Iterable[Item], threads: int, *, pinned: bool = True) -> int:
     """Call ``work`` in several threads with one shared queue, and return the sum of the results.
 
     The first error makes the other threads stop soon, and is raised here; so is Ctrl-C, because
-    the calling thread works too. The others start when it first calls ``check_stopped`` or takes a
-    second item: they prepare their first ones while it computes, because threads that prepare at
-    the same time take turns at the interpreter's lock, and a turn costs as much as a preparation.
+    the calling thread works too.
 
     Parameters
     ----------
     work : callable
-        Takes items from an iterator until there are none, calls its second argument
-        (`Queue.check_stopped`) before every longer step, and returns a count.
+        Takes items from an iterator until there are none, often calls its second argument
+        (`Queue.check_stopped`), and returns a count.
     items : iterable
     threads : int
         The calling one included.
@@ -102,18 +78,15 @@ def spread(work: Work[Item], items: Iterable[Item], threads: int, *, pinned: boo
     """
     helpers: list[PooledThread] = []
     pinning = Pinning(helpers)
+    queue = Queue(items, pinning)
     shares: list[_Share[Item]] = []
-
-    def wake(queue: Queue[Item]) -> None:
+    try:
         borrow(threads - 1, helpers)
         if helpers:
             pinning.begin(pinned=pinned)
         for helper in helpers:
             shares.append(_Share(work, queue))
             helper.begin(shares[-1].run)
-
-    queue = Queue(items, pinning, wake)
-    try:
         own = _work_or_stop(work, queue)
         _finish(helpers, pinning)
     except BaseException:
