@@ -134,9 +134,10 @@ def attention(
     precision : {"float32", "float64"}, optional
         What to compute in; the widest input dtype unless given, at least float32.
     threads : int, optional
-        By default one for each core that the process may use. Threads other than the calling
-        one stay idle between calls. If there are as many threads as cores, each is pinned to a
-        core for the first tenth of a second.
+        The most to use; by default one for each core that the process may use. Work that is done
+        before others are awake is left to the calling thread. Others stay idle between calls. If
+        there are as many threads as cores, each is pinned to a core for the first tenth of a
+        second.
     outputs : collection of {"weights", "context", "scores", "raw", "capped", "lse"}
         What to compute. Without an L × S output no L × S array is ever held.
 

@@ -96,14 +96,12 @@ class Sweep:
     def over(self, span: Span) -> Sums:
         """Return the sums over a span of keys."""
         rows = self.rows
-        steps = None
-        if self.weights is None and rows.skips_hidden:
-            steps = window_steps(rows, span)
-        if steps is not None:
-            return self._over_window_steps(*steps)
         if self.weights is not None:
             carry_out(self._over_rows(self.weights, span))
             return self._sums
+        steps = window_steps(rows, span) if rows.skips_hidden else None
+        if steps is not None:
+            return self._over_window_steps(*steps)
         if rows.skips_hidden:
             carry_out(self._over_band(span))
         else:
