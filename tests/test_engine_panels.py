@@ -395,6 +395,27 @@ def test_short_heads_share_a_call_and_long_ones_do_not(monkeypatch):
     assert set(stacks) == {1}
 
 
+@pytest.mark.parametrize("rules", [{}, {"causal": True}], ids=str)
+@pytest.mark.parametrize("few_cores", [True, False])
+def test_blocks_are_about_equally_long(few_cores, rules, monkeypatch):
+    counts = []
+    made = block.Block
+
+    def counted(*, start, stop, **rest):
+        counts.append(stop - start)
+        return made(start=start, stop=stop, **rest)
+
+    monkeypatch.setattr(plan, "Block", counted)
+    monkeypatch.setattr(plan, "_has_few_cores", lambda: few_cores)
+    attention(*inputs(1, 3000, 3000, 16), outputs=("context",), **rules)
+    # Panels, or blocks where panels skip keys, are not cut.
+    step = 256 if rules and not plan.multiplies_unpacked() else 64
+    assert sum(counts) == 3000
+    assert max(counts) - min(counts) < step * len(counts)
+    if few_cores and step == 64:
+        assert max(counts) < 1700
+
+
 def test_the_steps_of_a_window_share_a_call(monkeypatch):
     calls = []
     score_calls = sweep.score_calls

@@ -15,7 +15,7 @@ from typing import Any
 __all__ = ["Call", "carry_out"]
 
 Call = tuple[Callable[..., object], tuple[Any, ...]]
-# Calls that are known at a time: those of some eighty tiles, in a tenth of a megabyte.
+# Calls that are known at a time: those of some eighty tiles, in 50 KB or more.
 _AHEAD = 512
 
 

@@ -156,8 +156,8 @@ def product(left: Array, right: Array, out: Array) -> Call:
 
 
 def product_in_chunks(left: Array, right: Array, out: Array, chunk: int) -> Iterator[Call]:
-    """Yield the calls of `product` with so many rows of the left matrices in each product."""
-    whole = left.shape[-2] // chunk * chunk
+    """Yield the calls of `product` with so many rows of the left matrices in each; 0 for all."""
+    whole = left.shape[-2] // chunk * chunk if chunk else 0
     if whole:
         grouped = _grouped(left, right[:, :, None], _chunked(out[:, :, :whole], chunk))
         yield np.matmul, (_cut_rows(left[..., :whole, :], chunk), *grouped)
@@ -177,11 +177,11 @@ def sum_in_chunks(
     tile : ndarray (N, P, keys, R)
     out : ndarray (N, P, E, R)
     chunk : int
-        Keys in one product.
+        Keys in one product; 0 for all.
     scratch : Scratch
         Holds the sums of the chunks.
     """
-    whole = values.shape[-2] // chunk * chunk
+    whole = values.shape[-2] // chunk * chunk if chunk else 0
     if not whole:
         yield product(values.swapaxes(-2, -1), tile, out)
         return

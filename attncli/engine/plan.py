@@ -148,34 +148,43 @@ class _Sizes:
 def _sizes(problem: Problem, results: Collection[str], *, small: bool) -> _Sizes:
     if "weights" in results:
         return _sizes_of_weights(problem, results)
-    queries, keys = problem.shape[2:]
-    panel_columns = 0 if small else _panel_columns(problem, results)
-    stack, rows = _stack(problem, results, _block_rows(problem) if panel_columns else _WIDE_ROWS)
-    if panel_columns and stack * min(queries, rows) < _LEAST_PANELLED:
-        panel_columns = 0
-        stack, rows = _stack(problem, results, _WIDE_ROWS)
-    panel = _overhanging(queries) if panel_columns and _may_overhang(problem) else PANEL
-    rows = _evenly(queries, rows // panel * panel, panel)
-    room = _TILE_BYTES // problem.dtype.itemsize // (min(queries, rows) * stack)
-    if panel_columns:
-        columns = min(room, panel_columns, keys)
-        return _Sizes(
-            heads=stack,
-            rows=rows,
-            panel=panel,
-            columns=columns,
-            layout=TileLayout(query_major=False),
-            overhangs=_may_overhang(problem),
-        )
-    panel = min(rows, _SKIPPING_ROWS) if problem.visible.banded else rows
-    columns = min(keys, max(_LEAST_COLUMNS, min(room, _MOST_COLUMNS)))
+    queries = problem.shape[2]
+    columns = 0 if small else _panel_columns(problem, results)
+    if columns:
+        stack, rows = _stack(problem, results, _block_rows(problem))
+        if stack * min(queries, rows) >= _LEAST_PANELLED:
+            return _sizes_of_panels(problem, stack, rows, columns)
+    stack, rows = _stack(problem, results, _WIDE_ROWS)
+    skipping = min(rows, _SKIPPING_ROWS) if problem.visible.banded else 0
+    rows = _evenly(queries, rows, skipping or PANEL)
+    columns = max(_LEAST_COLUMNS, min(_room(problem, stack * min(queries, rows)), _MOST_COLUMNS))
     return _Sizes(
         heads=stack,
-        rows=rows // panel * panel,
-        panel=panel,
-        columns=columns,
+        rows=rows,
+        panel=skipping or rows,
+        columns=min(columns, problem.shape[3]),
         layout=TileLayout(query_major=True),
     )
+
+
+def _sizes_of_panels(problem: Problem, stack: int, rows: int, columns: int) -> _Sizes:
+    queries, keys = problem.shape[2:]
+    overhangs = _may_overhang(problem)
+    panel = _overhanging(queries) if overhangs else PANEL
+    rows = _evenly(queries, rows, panel)
+    return _Sizes(
+        heads=stack,
+        rows=rows,
+        panel=panel,
+        columns=min(_room(problem, stack * min(queries, rows)), columns, keys),
+        layout=TileLayout(query_major=False),
+        overhangs=overhangs,
+    )
+
+
+def _room(problem: Problem, rows: int) -> int:
+    """Return how many keys of so many queries a tile has room for."""
+    return _TILE_BYTES // problem.dtype.itemsize // rows
 
 
 def _sizes_of_weights(problem: Problem, results: Collection[str]) -> _Sizes:
@@ -260,7 +269,7 @@ def _overhanging(queries: int) -> int:
 
 def _evenly(queries: int, most: int, step: int) -> int:
     """Return how many queries a block takes if all take about as many, in steps."""
-    blocks = -(-queries // most)
+    blocks = -(-queries // (most // step * step))
     return -(-queries // (blocks * step)) * step
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import TooHighError, exponential_of, score_ceiling
-from attncli.engine.panels import allocate, product, row_max, sum_in_chunks
+from attncli.engine.panels import allocate, row_max, sum_in_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -134,19 +134,14 @@ class Sums:
         """Yield the calls that write the sums of weighted values."""
         if values.dtype != tile.dtype or self.value_factor != 1.0:
             yield self._convert_and_weigh, (tile, values, out, scratch)
-        elif self.layout.chunk:
-            yield from sum_in_chunks(values, tile, out, self.layout.chunk, scratch)
         else:
-            yield product(values.swapaxes(-2, -1), tile, out)
+            yield from sum_in_chunks(values, tile, out, self.layout.chunk, scratch)
 
     def _convert_and_weigh(self, tile: Array, values: Array, out: Array, scratch: Scratch) -> None:
         values = widen(values, tile.dtype)
         if self.value_factor != 1.0:
             values = np.multiply(values, self.value_factor, dtype=values.dtype)
-        if self.layout.chunk:
-            carry_out(sum_in_chunks(values, tile, out, self.layout.chunk, scratch))
-        else:
-            carry_out([product(values.swapaxes(-2, -1), tile, out)])
+        carry_out(sum_in_chunks(values, tile, out, self.layout.chunk, scratch))
 
     def reciprocal(self, rows: Rows, panels: slice = slice(None)) -> Array:
         """Return 1 / denominator, sink included, which turns exponentials into weights.

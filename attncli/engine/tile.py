@@ -48,7 +48,8 @@ class Rows:
     ----------
     operands : Operands
     batch, head, start, stop : int
-        ``head`` is the first of N; if N > 1, every rule is the same for all of them.
+        ``head`` is the first of N; if N > 1, every rule is the same for all of them. ``stop`` is
+        the end of the last panel, which may have more queries than there are.
     query : ndarray (N, P, D, R)
         In panels (`attncli.engine.panels`), multiplied by scale and `Strategy.unit`; unscaled for
         the additive score.
@@ -194,10 +195,8 @@ def _products(rows: Rows, columns: Span, out: Array) -> Iterator[Call]:
     keys = rows.key[..., columns[0] : columns[1], :]
     if not rows.operands.problem.is_product:
         yield _add_keys, (rows, keys, out)
-    elif rows.layout.chunk:
-        yield from product_in_chunks(keys, rows.query, out, rows.layout.chunk)
     elif keys.dtype == out.dtype:
-        yield product(keys, rows.query, out)
+        yield from product_in_chunks(keys, rows.query, out, rows.layout.chunk)
     else:
         yield _multiply_widened, (keys, rows.query, out)
 
