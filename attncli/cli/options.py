@@ -479,7 +479,7 @@ class RunOptions:
         Option(
             metavar="N",
             min=1,
-            help="Number of threads. Default: all cores that the process may use.",
+            help="The most threads to use. Default: all cores that the process may use.",
             rich_help_panel=RUN,
         ),
     ] = None
