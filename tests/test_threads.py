@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from attncli import attention, pose, solve
 from attncli.engine import attend, block, plan, result_shapes, size
 from attncli.engine.operands import prepare
+from attncli.engine.plain import plain_parts
 from attncli.engine.scratch import Scratch
 from attncli.errors import DataError
 from attncli.threads import blas, cores, idle, pinning, workers
@@ -685,11 +686,39 @@ class TestThreadsThatDoNotPay:
         attention(*qkv, layout="hsd", outputs=("context",), threads=2)
         assert spreads == ([2] if pay else [])
 
+    def test_pay_for_reading_keys_and_values(self, spreads):
+        attention(*large(heads=8, queries=1, keys=8192, width=64), layout="hsd", threads=2)
+        assert spreads == [2]
+
     def test_pay_sooner_if_there_are_more(self, spreads):
         qkv = large(heads=8, queries=215, keys=215, width=64)
         for threads in (2, 8):
             attention(*qkv, layout="hsd", outputs=("context",), threads=threads)
         assert len(spreads) == 1
+
+
+class TestThreadsOfADecodingStep:
+    @pytest.mark.parametrize("threads", [1, 2, 3, 4, 8, 11])
+    @pytest.mark.parametrize(("batch", "heads"), [(1, 8), (1, 32), (3, 8), (2, 5)])
+    def test_compute_every_head_once(self, batch, heads, threads):
+        key = np.zeros((batch, heads, 16384, 16), np.float32)
+        problem = pose(key[:, :, :1], key, key, layout="bhsd")
+        done = np.zeros((batch, heads), int)
+        for part in plain_parts(problem, threads):
+            done[part] += 1
+        assert (done == 1).all()
+
+    @pytest.mark.parametrize(("heads", "threads"), [(8, 2), (32, 4), (12, 3)])
+    def test_begin_with_different_numbers_of_heads(self, heads, threads):
+        key = np.zeros((heads, 16384, 16), np.float32)
+        parts = plain_parts(pose(key[:, :1], key, key, layout="hsd"), threads)
+        sizes = [groups.stop - groups.start for _, groups in parts]
+        assert len(set(sizes[:threads])) > 1
+        # As soon as they are done they draw the others, the largest first.
+        ends = sizes[:threads]
+        for size_ in sizes[threads:]:
+            ends[ends.index(min(ends))] += size_
+        assert set(ends) == {heads // threads}
 
 
 def test_progress_counts_every_part_in_order():

@@ -57,7 +57,7 @@ def is_plain(problem: Problem) -> bool:
 def plain_parts(problem: Problem, threads: int) -> list[Part]:
     """Return the parts of a problem: each some batch entries and groups of heads.
 
-    There are only as many parts as keep the threads busy: each NumPy call starts with cold
+    There are hardly more parts than keep the threads busy: each NumPy call starts with cold
     caches, because keys and values have just passed through them. Heads do not affect each
     other, so the bits do not depend on how many are computed at once.
     """
@@ -68,7 +68,26 @@ def plain_parts(problem: Problem, threads: int) -> list[Part]:
     cells = heads // groups * queries * keys
     step = max(1, min(groups, -(-batch * groups // threads), _CELLS // cells))
     starts = range(0, groups, step)
-    return [(slice(b, b + 1), slice(g, g + step)) for b in range(batch) for g in starts]
+    equal = [
+        (slice(b, b + 1), slice(g, min(g + step, groups))) for b in range(batch) for g in starts
+    ]
+    return _staggered(equal, threads)
+
+
+def _staggered(parts: list[Part], threads: int) -> list[Part]:
+    """Cut the first parts, each in another place, and put what is cut off at the end.
+
+    Threads with equal parts would all be between their products at the same time, and there wait
+    for each other.
+    """
+    rests: list[Part] = []
+    for number, (batch, groups) in enumerate(parts[: threads - 1]):
+        own = (groups.stop - groups.start) * (number + 1) // (2 * threads)
+        if own:
+            cut = groups.start + own
+            parts[number] = batch, slice(groups.start, cut)
+            rests.append((batch, slice(cut, groups.stop)))
+    return parts + rests
 
 
 def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> None:

@@ -13,7 +13,7 @@ __all__ = ["is_serial", "is_small", "repays_threads"]
 _SMALL_WORK = 4_000_000
 # Measured (tests/bench/README.md). Waking other threads and waiting for them takes as long as this
 # many multiplications, and reading a number of key or value as long as so many.
-_WAKING, _READING = 30_000_000, 4
+_WAKING, _READING = 30_000_000, 9
 # OpenBLAS uses several threads for products with more multiplications than this: of two
 # matrices, and of a vector and a matrix (SMP_THRESHOLD_MIN in its interface).
 _SERIAL_MATRICES = 2**18
