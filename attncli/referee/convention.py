@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from attncli.referee.recipe import Recipe
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     import numpy as np

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine.operands import prepare
 from attncli.problem import Problem
+from attncli.referee.replacing import replace
 from attncli.referee.rounding import FLOAT64, Precision
 from attncli.referee.stages import CAPS, product_of, shared, step_function
 

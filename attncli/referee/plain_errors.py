@@ -8,7 +8,6 @@ derives the tolerance of a file from it.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from attncli.referee.evaluation import evaluate
 from attncli.referee.recipe import Outputs, Recipe, recipe_of
+from attncli.referee.replacing import replace
 from attncli.referee.rounding import PRECISIONS, Precision
 from attncli.referee.score_rounding import effects_of_rounding
 from attncli.referee.sizes import typical_sizes

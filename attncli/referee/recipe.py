@@ -7,7 +7,7 @@ have followed instead is another recipe. Slices keep the arrays small.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
+from attncli.referee.replacing import replace
 from attncli.referee.rounding import FLOAT64, Precision
 from attncli.referee.stages import present, softmax_over
 from attncli.visibility import Visibility

@@ -208,11 +208,11 @@ class Search:
             and not (convention.projects and problem.made_from is None)
             and not (convention.reshapes and self._shapes_are_right)
         ]
-        able = [c for c in concerned if self._can((c,), self.cases.of(c.needs))]
+        able = {c.name: c for c in concerned if self._can((c,), self.cases.of(c.needs))}
         self.too_large = tuple(
-            c.name for c in concerned if c not in able and not c.topic.absent(problem)
+            c.name for c in concerned if c.name not in able and not c.topic.absent(problem)
         )
-        return able
+        return list(able.values())
 
     def _makes_sense(self, convention: Convention) -> bool:
         """Return whether a convention applies to the problem; False when the time is over."""
@@ -378,6 +378,8 @@ def _may_come_together(one: Convention, other: Convention) -> bool:
 
 def needs_of(group: Group) -> frozenset[Need]:
     """Return the axes that must be whole for a group."""
+    if len(group) == 1:
+        return group[0].needs
     return frozenset().union(*(convention.needs for convention in group))
 
 

@@ -104,12 +104,13 @@ def softmax_over(recipe: Recipe, scores: Array, axis: int = -1) -> tuple[Array, 
         sink = over_heads(sinks).astype(scores.dtype)
         top = np.maximum(top, sink)
     shift = np.where(top == -np.inf, 0, top)
-    share = np.exp(scores - shift)
+    share = scores - shift
+    np.exp(share, out=share)
     total = total_of(share, axis, one_by_one=recipe.one_by_one)
     if sinks is not None:
         total = total + np.exp(sink - shift)
-    weights = np.where(total == 0, 0, share / total)
     lse = np.log(total) + shift
+    weights = np.divide(share, np.where(total == 0, 1, total), out=share)
     # Over another axis no query has a denominator of its own: report the usual lse.
     return weights, lse[..., 0] if axis == -1 else softmax_over(recipe, scores)[1]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention, moved
 from attncli.referee.options import stated, without_alibi
 from attncli.referee.recipe import Recipe, distance
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_context, of_inputs
 from attncli.referee.convention import Apply, Convention, Need
 from attncli.referee.recipe import Recipe, recipe_of, vary
+from attncli.referee.replacing import replace
 from attncli.visibility import Visibility
 
 if TYPE_CHECKING:

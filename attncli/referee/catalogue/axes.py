@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention, Need
+from attncli.referee.replacing import replace
 from attncli.referee.stages import present
 
 if TYPE_CHECKING:

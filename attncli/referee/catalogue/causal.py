@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from attncli.referee.catalogue.helpers import changed, dropped
 from attncli.referee.convention import Apply, Convention, with_rule
 from attncli.referee.options import aligned, also_causal, without_placed
 from attncli.referee.recipe import Recipe, band, recipe_of, vary
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

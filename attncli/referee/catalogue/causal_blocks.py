@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_each_size
 from attncli.referee.convention import Apply, moved, with_rule
 from attncli.referee.recipe import Recipe, distance
+from attncli.referee.replacing import replace
 
 __all__ = ["CAUSAL_BLOCKS"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +12,7 @@ from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_context, of_inputs
 from attncli.referee.convention import Apply, Convention, Need
 from attncli.referee.recipe import Recipe, vary
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from attncli.problem import Problem

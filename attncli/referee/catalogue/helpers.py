@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from attncli.errors import AttnError
 from attncli.projection import as_heads, project
 from attncli.referee.convention import Apply, Convention, with_rule, without
 from attncli.referee.recipe import Outputs, Part, Recipe, vary
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from attncli.problem import Problem

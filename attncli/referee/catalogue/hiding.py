@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention, moved, with_rule, without
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

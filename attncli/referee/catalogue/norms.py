@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from attncli.referee.catalogue.helpers import (
     of_projections,
 )
 from attncli.referee.catalogue.residual import with_embeddings
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_projections
 from attncli.referee.recipe import Outputs, Recipe, vary
+from attncli.referee.replacing import replace
 
 __all__ = ["OUTPUT", "transposed_output", "without_output_bias"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.evaluation import evaluate
 from attncli.referee.recipe import Outputs, Recipe, vary
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from attncli.referee.catalogue.helpers import SIZES, changed, dropped, of_each_s
 from attncli.referee.convention import Apply, Convention, with_rule, without
 from attncli.referee.options import inverted, padded_queries, without_lengths, without_mask
 from attncli.referee.recipe import Recipe, band, vary
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import tops
 from attncli.referee.convention import Convention
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from attncli.referee.recipe import Recipe

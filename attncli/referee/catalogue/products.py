@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from attncli.referee import topics
 from attncli.referee.catalogue.helpers import factors_of, tops
 from attncli.referee.convention import Convention
 from attncli.referee.recipe import vary
+from attncli.referee.replacing import replace
 from attncli.referee.rounding import PRECISIONS, TF32, Precision, truncated_to_tf32
 
 if TYPE_CHECKING:

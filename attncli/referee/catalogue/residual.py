@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_context
 from attncli.referee.convention import Apply, Convention, Need
 from attncli.referee.recipe import Recipe
+from attncli.referee.replacing import replace
 
 __all__ = ["RESIDUAL", "with_embeddings"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncli.problem import default_scale
@@ -11,6 +10,7 @@ from attncli.referee import topics
 from attncli.referee.convention import Convention
 from attncli.referee.options import scaled
 from attncli.referee.recipe import Recipe, vary
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +15,7 @@ from attncli.referee.catalogue.quantized import FLOAT8_INPUTS
 from attncli.referee.catalogue.quantizing import Ways, quantized
 from attncli.referee.convention import Convention
 from attncli.referee.grids import FLOATS, Grid, on_grid
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from attncli.referee import topics
 from attncli.referee.catalogue.helpers import scaled_sinks
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.recipe import vary
+from attncli.referee.replacing import replace
 from attncli.referee.stages import over_heads, softmax_over
 
 if TYPE_CHECKING:

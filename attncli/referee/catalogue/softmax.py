@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from attncli.referee.catalogue.helpers import scaled_sinks
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.options import scaled
 from attncli.referee.recipe import Outputs, Recipe, vary
+from attncli.referee.replacing import replace
 from attncli.referee.rounding import PRECISIONS
 from attncli.referee.stages import over_heads, softmax_over
 

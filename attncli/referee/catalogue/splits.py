@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import SIZES
 from attncli.referee.convention import Apply, Convention
+from attncli.referee.replacing import replace
 from attncli.referee.stages import softmax_over
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention, Need
 from attncli.referee.recipe import Recipe, vary
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from attncli.referee import topics
 from attncli.referee.convention import Convention
 from attncli.referee.fitted.another_number import comparable, fewest_digits
 from attncli.referee.options import shortest
+from attncli.referee.replacing import replace
 from attncli.referee.verdict import finite_in_both, root_mean_square
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from attncli.referee.convention import Convention, with_rule
 from attncli.referee.evaluation import evaluate
 from attncli.referee.fitted.found_weights import FoundWeights, Patterns, by_part, patterns_of
 from attncli.referee.fitted.spans import masks_of_spans
+from attncli.referee.replacing import replace
 from attncli.text import counted
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +21,7 @@ from attncli.referee.evaluation import evaluate
 from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.fitted.places import judged, told
 from attncli.referee.recipe import vary
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

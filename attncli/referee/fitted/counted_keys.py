@@ -11,7 +11,6 @@ there are keys. Weights are the context of values 1 and 0, a column for each key
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from attncli.referee.convention import Convention
 from attncli.referee.fitted.another_number import comparable
 from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.recipe import vary
+from attncli.referee.replacing import replace
 from attncli.referee.stages import over_heads, shared
 
 if TYPE_CHECKING:

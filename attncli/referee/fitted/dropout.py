@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from attncli.referee.fitted.found_weights import (
     patterns_of,
     shown_by,
 )
+from attncli.referee.replacing import replace
 from attncli.referee.verdict import root_mean_square
 
 if TYPE_CHECKING:

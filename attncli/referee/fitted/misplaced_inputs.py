@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +17,7 @@ from attncli.referee.evaluation import evaluate
 from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.fitted.places import Places, judged, told
 from attncli.referee.recipe import vary
+from attncli.referee.replacing import replace
 from attncli.referee.stages import shared
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from attncli.referee.convention import Convention
 from attncli.referee.fitted.another_number import comparable
 from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.fitted.places import Indices, Places, judged, told
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from attncli.referee.case import Case

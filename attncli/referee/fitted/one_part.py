@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.convention import Convention
+from attncli.referee.replacing import replace
 from attncli.referee.stages import present
 from attncli.referee.verdict import finite_in_both, root_mean_square
 from attncli.text import places

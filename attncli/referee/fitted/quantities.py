@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ from attncli.referee import topics
 from attncli.referee.convention import with_rule
 from attncli.referee.options import scaled, shortest
 from attncli.referee.recipe import band, vary
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,6 @@ and the numbers of a row tell which of them it is.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from attncli.dtypes import widen
 from attncli.referee.evaluation import evaluate
 from attncli.referee.fitted.another_number import comparable
 from attncli.referee.fitted.found_weights import Patterns, canonical_file
+from attncli.referee.replacing import replace
 from attncli.referee.stages import shared
 
 if TYPE_CHECKING:

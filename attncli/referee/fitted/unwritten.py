@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.fitted.another_number import comparable
 from attncli.referee.fitted.found_weights import by_part, canonical_file
+from attncli.referee.replacing import replace
 from attncli.referee.report import Cause
 from attncli.referee.verdict import canonical
 from attncli.text import counted
