@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-    Instance = TypeVar("Instance", bound=DataclassInstance)
+from typing import Any, ClassVar, Protocol, TypeVar
 
 __all__ = ["replace"]
+
+
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+Instance = TypeVar("Instance", bound=_Dataclass)
 
 
 def replace(instance: Instance, **changes: Any) -> Instance:
