@@ -82,8 +82,9 @@ def _staggered(parts: list[Part], threads: int) -> list[Part]:
     """
     rests: list[Part] = []
     for number, (batch, groups) in enumerate(parts[: threads - 1]):
-        own = (groups.stop - groups.start) * (number + 1) // (2 * threads)
-        if own:
+        size = groups.stop - groups.start
+        own = max(1, size * (number + 1) // (2 * threads))
+        if own < size:
             cut = groups.start + own
             parts[number] = batch, slice(groups.start, cut)
             rests.append((batch, slice(cut, groups.stop)))
