@@ -710,7 +710,7 @@ class TestThreadsOfADecodingStep:
 
     @pytest.mark.parametrize(("heads", "threads"), [(4, 2), (8, 2), (32, 4), (12, 3)])
     def test_begin_with_different_numbers_of_heads(self, heads, threads):
-        key = np.zeros((heads, 16384, 16), np.float32)
+        key = np.zeros((heads, 16384, 32), np.float32)
         parts = plain_parts(pose(key[:, :1], key, key, layout="hsd"), threads)
         sizes = [groups.stop - groups.start for _, groups in parts]
         assert len(set(sizes[:threads])) > 1
