@@ -378,8 +378,6 @@ def _may_come_together(one: Convention, other: Convention) -> bool:
 
 def needs_of(group: Group) -> frozenset[Need]:
     """Return the axes that must be whole for a group."""
-    if len(group) == 1:
-        return group[0].needs
     return frozenset().union(*(convention.needs for convention in group))
 
 
