@@ -23,9 +23,14 @@ from attncli.dtypes import widen
 from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import TooHighError, score_floor
 from attncli.engine.panels import TileLayout, allocate, as_panels, paired, spread
-from attncli.engine.retry import Safeguards, safeguards_needed
+from attncli.engine.retry import (
+    Safeguards,
+    loses_digits_of_lse,
+    overflows,
+    safeguards_needed,
+)
 from attncli.engine.strategy import Shift, choose_strategy
-from attncli.engine.sums import merge
+from attncli.engine.sums import REDUCTION, merge
 from attncli.engine.sweep import Sweep, tiles
 from attncli.engine.tile import Rows, score_calls
 from attncli.names import SCORE_STAGES
@@ -132,18 +137,24 @@ def _sum_up(operands: Operands, block: Block, span: Span, scratch: Scratch) -> t
     if rows.keep:
         _fill_hidden(rows, span, scratch)
     while True:
-        sweep = Sweep(rows, weights, context, scratch, value_factor=safeguards.value_factor)
         near = _within_reach(rows, span)
         try:
-            sums = sweep.over(near)
+            sums = Sweep(rows, weights, context, scratch).over(near)
             sums.flushed |= near != span
             needed = safeguards_needed(context, sums, rows, span, safeguards)
+            if "lse" in block.results and loses_digits_of_lse(sums, rows):
+                needed = needed._replace(shifted=True)
         except TooHighError:
             needed = safeguards._replace(shifted=True)
         if needed == safeguards:
-            return rows, sums
+            break
         safeguards = needed
         rows = _make_rows(operands, block, scratch, safeguards)
+    if context is not None and overflows(context, rows):
+        sums.reduced = np.empty_like(context)
+        factor = REDUCTION[context.dtype]
+        Sweep(rows, weights, sums.reduced, scratch, value_factor=factor).over(near)
+    return rows, sums
 
 
 def _make_rows(operands: Operands, block: Block, scratch: Scratch, safeguards: Safeguards) -> Rows:
@@ -242,11 +253,8 @@ def _finish(block: Block, rows: Rows, sums: Sums) -> int:
         block.results["lse"][...] = _by_query(log_total, block)
     if sums.context is not None:
         out = block.results["context"]
-        np.multiply(sums.context, sums.reciprocal(rows)[:, :, None], sums.context)
-        for own, panels in paired(out, sums.context):
+        for own, panels in paired(out, sums.divide(rows)):
             np.copyto(own, panels)
-        if sums.value_factor != 1.0:
-            np.divide(out, sums.value_factor, out=out)
     if not rows.may_be_fully_masked:
         return 0
     return int(np.count_nonzero(_by_query(sums.denominator, block) == 0))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from attncli.engine.sums import Sums
     from attncli.engine.tile import Rows
 
-__all__ = ["Safeguards", "safeguards_needed"]
+__all__ = ["Safeguards", "loses_digits_of_lse", "overflows", "safeguards_needed"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
@@ -33,8 +33,9 @@ Span = tuple[int, int]
 _SOUND = (1e-30, math.inf)
 # As small as a weight of one of a thousand keys.
 _NOT_FAR_BELOW = 2.0**-10
-# Sums over any number of keys stay finite, even with values of 3e38.
-_SHRINK = 2.0**-40
+# The logarithm of a sum so close to 1 has lost 6 bits, of one that is a single exponential
+# for nothing.
+_CLOSE_TO_ONE = 2.0**-6
 
 
 class Safeguards(NamedTuple):
@@ -44,14 +45,11 @@ class Safeguards(NamedTuple):
     ----------
     shifted : bool
         Subtract a shift from the scores before they are exponentiated.
-    value_factor : float
-        Multiply the values by it, and divide the context.
     keep_tiny : bool
         Keep exponentials that are negligible in the denominator.
     """
 
     shifted: bool = False
-    value_factor: float = 1.0
     keep_tiny: bool = False
 
 
@@ -79,13 +77,38 @@ def safeguards_needed(
     needed = safeguards
     if rows.strategy.shift is Shift.WATCHED and not _outweigh_flushed(sums, rows, span):
         needed = safeguards._replace(shifted=True)
-    elif context is not None and safeguards.value_factor == 1.0:
+    elif context is not None:
         needed = _needed_by_context(context, sums, rows, safeguards)
     if context is None or (needed == safeguards and not _misses_values(context, sums, rows)):
         return needed
     if rows.operands.problem.unread is not None and not all_finite(context):
         raise NotFiniteError
     return needed if needed != safeguards else safeguards._replace(shifted=True, keep_tiny=True)
+
+
+def overflows(context: Array, rows: Rows) -> bool:
+    """Return whether sums of weighted values are beyond the range although a shift is applied.
+
+    Raises
+    ------
+    NotFiniteError
+        They are, and query, key and value are still unread.
+    """
+    if rows.strategy.shift is not Shift.APPLIED or all_finite(context):
+        return False
+    if rows.operands.problem.unread is not None:
+        raise NotFiniteError
+    return True
+
+
+def loses_digits_of_lse(sums: Sums, rows: Rows) -> bool:
+    """Return whether a shift would give the logarithm of some sum more digits.
+
+    A query that sees one key has its score for logarithm, and that may be close to 0.
+    """
+    if rows.strategy.shift is Shift.APPLIED:
+        return False
+    return bool(np.any(np.abs(sums.denominator - 1) < _CLOSE_TO_ONE))
 
 
 def _outweigh_flushed(sums: Sums, rows: Rows, span: Span) -> bool:
@@ -105,8 +128,8 @@ def _needed_by_context(
     if _SOUND[0] < square < _SOUND[1]:
         lost = _loses_small_values(context, sums, rows)
         return safeguards._replace(shifted=True) if lost else safeguards
-    if rows.strategy.shift is Shift.APPLIED:  # only an overflow can do harm
-        return safeguards if all_finite(context) else safeguards._replace(value_factor=_SHRINK)
+    if rows.strategy.shift is Shift.APPLIED:  # an overflow is `overflows`' matter
+        return safeguards
     if not square <= _SOUND[0]:
         return safeguards._replace(shifted=True)
     # Fully masked rows and values of 0 are legitimate reasons for a context of 0.
@@ -142,7 +165,7 @@ def _misses_values(context: Array, sums: Sums, rows: Rows) -> bool:
     if not sums.flushed:
         return False
     heads = rows.head, rows.head + len(rows.query)
-    largest = rows.operands.largest_value(rows.batch, heads) * sums.value_factor
+    largest = rows.operands.largest_value(rows.batch, heads)
     missed = rows.key.shape[-2] * math.exp(score_floor(context.dtype)) * largest
     sizes = np.abs(context).max(axis=2, initial=0)[sums.denominator > 0]
     return not missed <= float(np.finfo(context.dtype).eps) * sizes.min(initial=math.inf)

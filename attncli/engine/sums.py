@@ -21,6 +21,7 @@ from attncli.dtypes import widen
 from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import TooHighError, exponential_of, score_ceiling
 from attncli.engine.panels import allocate, row_max, sum_in_chunks
+from attncli.finite import all_finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,11 +31,13 @@ if TYPE_CHECKING:
     from attncli.engine.scratch import Scratch
     from attncli.engine.tile import Rows
 
-__all__ = ["Sums", "merge", "outweighs_flushed"]
+__all__ = ["REDUCTION", "Sums", "merge", "outweighs_flushed"]
 
 Array = npt.NDArray[Any]
 # Keys that one product adds up in sequence; most tiles have no more.
 _PIECE = 512
+# Times it, sums of any number of the largest values stay finite, whatever the shift.
+REDUCTION = {np.dtype(np.float32): 2.0**-100, np.dtype(np.float64): 2.0**-500}
 _LEAST_SUM = {np.dtype(np.float32): 1e-12, np.dtype(np.float64): 1e-250}
 
 
@@ -58,10 +61,13 @@ class Sums:
     context : ndarray (N, P, E, R), optional
         Receives the weighted sum of the values; need not be initialised.
     value_factor : float
-        The values were multiplied by it.
+        Multiplies the values.
 
     Attributes
     ----------
+    reduced : ndarray (N, P, E, R), or None
+        The context of values times `REDUCTION`, where the context itself exceeds the range of
+        its dtype. Weights may still bring it back.
     shift, denominator : ndarray (N, P, R)
         A denominator of 0 means that the query has seen no key; its shift is then arbitrary.
     flushed : bool
@@ -85,6 +91,7 @@ class Sums:
         self.value_factor = value_factor
         self.shift, self.denominator = np.zeros((2, *shape), dtype)
         self.context = context
+        self.reduced: Array | None = None
         self.flushed = False
         self.untouched = True
         self._have_shift = [False] * shape[1]
@@ -153,12 +160,50 @@ class Sums:
         """
         seen = total = self.denominator[:, panels]
         if rows.sink is not None:
-            above = total.dtype.type(rows.sink * self.unit) - self.shift[:, panels]
+            above = self._above_shift(rows.sink, panels)
             total = total + exponential_of(self.unit)(above)
         reciprocal: Array = 1 / total
         if rows.may_be_fully_masked:
             reciprocal[seen == 0] = 0
         return reciprocal
+
+    def divide(self, rows: Rows) -> Array:
+        """Divide the context by its denominators, sink included, in place.
+
+        Returns
+        -------
+        ndarray (N, P, E, R)
+            The context.
+        """
+        context = np.asarray(self.context)
+        factors = self._factors(rows)
+        for factor in factors:
+            np.multiply(context, factor[:, :, None], context)
+        if self.reduced is not None:
+            beyond = ~np.isfinite(context)
+            wide = (np.broadcast_to(factor[:, :, None], context.shape) for factor in factors)
+            context[beyond] = _product(
+                self.reduced[beyond],
+                np.asarray(1 / REDUCTION[context.dtype], context.dtype),
+                *(factor[beyond] for factor in wide),
+            )
+        return context
+
+    def _factors(self, rows: Rows) -> list[Array]:
+        """Return what turns sums into means: two factors where one would be too small."""
+        if rows.sink is None:
+            return [self.reciprocal(rows)]
+        above = self._above_shift(rows.sink, slice(None))
+        if not above.max() > score_ceiling(above.dtype):
+            return [self.reciprocal(rows)]
+        # 1 / (d + e^a) = e^(-a/2) · e^(-a/2) / (d e^(-a) + 1), for a > 0
+        half = np.exp(np.maximum(above, 0) / -2)
+        return [half, half / (self.denominator * half * half + np.exp(np.minimum(above, 0)))]
+
+    def _above_shift(self, sink: float, panels: slice) -> Array:
+        """Return by how much a sink, in 1/unit nats, is above the shift."""
+        above: Array = self.shift.dtype.type(sink * self.unit) - self.shift[:, panels]
+        return above
 
     def normalise(self, tile: Array, rows: Rows, panels: slice, out: Array) -> None:
         """Write the weights of some panels, whose exponentials are a tile."""
@@ -222,14 +267,12 @@ class Sums:
 
     def _is_low_enough(self, above: Array) -> bool:
         """Return whether scores that are ``above`` the shift by so much can be summed up."""
-        # Values that had to be scaled down leave no headroom.
-        most = score_ceiling(above.dtype) if self.value_factor == 1.0 else 0.0
-        return bool(above.max() <= most * self.unit)
+        return bool(above.max() <= score_ceiling(above.dtype) * self.unit)
 
     def _rescale(self, factor: Array, panels: slice) -> None:
         self.denominator[:, panels] *= factor
         if self.context is not None:
-            self.context[:, panels] *= factor[:, :, None]
+            _scale(self.context[:, panels], factor)
 
 
 def _total(tile: Array, out: Array, scratch: Scratch) -> Call:
@@ -262,16 +305,48 @@ def merge(parts: Sequence[Sums]) -> Sums:
     shifts = [np.where(part.denominator > 0, part.shift / part.unit, -np.inf) for part in parts]
     highest = np.max(shifts, axis=0)
     highest[highest == -np.inf] = 0
-    # Dividing by the number of parts keeps the merged context no larger than the largest part's.
-    factor = min(part.value_factor for part in parts) * 2.0 ** -math.ceil(math.log2(len(parts)))
-    whole = Sums(
-        highest.shape, highest.dtype, unit=1.0, layout=parts[0].layout, value_factor=factor
-    )
+    whole = Sums(highest.shape, highest.dtype, unit=1.0, layout=parts[0].layout)
     whole.shift = highest
-    for part, shift in zip(parts, shifts, strict=True):
-        share = np.exp(shift - highest)
+    shares = [np.exp(shift - highest) for shift in shifts]
+    for part, share in zip(parts, shares, strict=True):
         whole.denominator = whole.denominator + share * part.denominator
-        if part.context is not None:
-            context = part.context * (share * (factor / part.value_factor))[:, :, None]
-            whole.context = context if whole.context is None else whole.context + context
+    contexts = [part.context for part in parts if part.context is not None]
+    if contexts:
+        whole.context = _weighted_sum(contexts, shares)
+        if not all_finite(whole.context):
+            whole.reduced = _weighted_sum([_reduced(part) for part in parts], shares)
     return whole
+
+
+def _weighted_sum(contexts: Sequence[Array], shares: Sequence[Array]) -> Array:
+    """Return the sum of contexts (N, P, E, R), times the shares (N, P, R) of their parts."""
+    total = np.zeros_like(contexts[0])
+    for context, share in zip(contexts, shares, strict=True):
+        addend = context.copy()
+        _scale(addend, share)
+        total += addend
+    return total
+
+
+def _scale(context: Array, factor: Array) -> None:
+    """Multiply a context (N, P, E, R) by factors (N, P, R) in place; 0 times anything is 0."""
+    context *= factor[:, :, None]
+    zero = factor == 0
+    if zero.any():  # the context may be infinite
+        np.copyto(context, 0, where=zero[:, :, None])
+
+
+def _product(*factors: Array) -> Array:
+    """Return a product that may be of any size on the way to its last factor."""
+    mantissas, exponents = zip(*map(np.frexp, factors), strict=True)
+    product: Array = np.ldexp(math.prod(mantissas[1:], start=mantissas[0]), sum(exponents))
+    return product
+
+
+def _reduced(part: Sums) -> Array:
+    """Return the context of values times `REDUCTION`."""
+    if part.reduced is not None:
+        return part.reduced
+    context = np.asarray(part.context)
+    reduced: Array = np.multiply(context, REDUCTION[context.dtype], dtype=context.dtype)
+    return reduced
