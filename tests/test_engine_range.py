@@ -50,6 +50,24 @@ def test_small_contexts_beside_those_of_hidden_values_that_overflow(length, size
     assert answer.context[half:].max() > 1e37
 
 
+@pytest.mark.parametrize("outputs", [("context",), ("context", "lse")], ids="-".join)
+@pytest.mark.parametrize("size", [30.0, 240.0])
+def test_small_numbers_of_a_column_among_hot_scores(size, outputs):
+    # Weights of 1e-33 count in a column of large values, though not beside another column's.
+    query, key, value = inputs(300, 400, width=4, size=size)
+    value = np.abs(value)
+    value[:, 0] += np.float32(1e25)
+    value[:, 1] = 0
+    value[::7, 1] = 1e30
+    seen = np.tri(300, 400, -1, dtype=bool)
+    seen[0, 0] = True
+    answer = attention(query, key, value, mask=seen, scale=1, outputs=outputs)
+    expected = plain(query, key, value, seen=seen)
+    near(answer.context, expected, rtol=2e-3, atol=1e-3)
+    column = expected[:, 1]
+    assert ((column > 1e-3) & (column < 1e3)).any()
+
+
 @pytest.mark.parametrize(("queries", "keys"), [(1, IN_PARTS), (3, 30_000), (600, 5000)])
 def test_small_columns_beside_large_ones(queries, keys):
     query, key, value = inputs(queries, keys)
@@ -90,12 +108,23 @@ def test_every_value_the_largest_number(dtype, outputs):
 
 @pytest.mark.parametrize("outputs", OUTPUTS, ids="-".join)
 @pytest.mark.parametrize("length", [3, 600])
-@pytest.mark.parametrize("sink", [10.0, 85.0, 95.0, 150.0])
+@pytest.mark.parametrize("sink", [10.0, 35.0, 85.0, 95.0, 150.0])
 def test_a_sink_that_leaves_little_of_large_values(length, sink, outputs):
     query, key, value = inputs(length, length, size=0.1)
     value = np.float32(1e37) * (1 + np.abs(value))
     answer = attention(query, key, value, scale=1, sinks=[sink], outputs=outputs)
     near(answer.context, plain(query, key, value, sink=sink), rtol=1e-5)
+
+
+@pytest.mark.parametrize("length", [3, 600])
+@pytest.mark.parametrize("sink", [100.0, 250.0, 650.0, 1000.0])
+def test_a_sink_that_leaves_little_of_large_values_in_float64(length, sink):
+    query, key, value = (x.astype(float) for x in inputs(length, length, size=0.1))
+    value = 1e300 * (1 + np.abs(value))
+    answer = attention(query, key, value, scale=1, sinks=[sink], outputs=("context",))
+    powers = np.exp(query @ key.T)
+    expected = np.exp(-sink / 2) * (powers @ value) * np.exp(-sink / 2)  # as good as exp(sink)
+    near(answer.context, expected, rtol=1e-12)
 
 
 def test_sinks_above_some_queries_and_below_others():
@@ -126,3 +155,31 @@ def test_the_lse_of_one_key_is_its_score_to_the_last_digits(length, score, outpu
     expected = 30 * math.tanh(float(query[0, 0]) / 30)
     near(answer.lse[0], expected, rtol=1e-5)
     near(answer.lse, expected + np.log(np.arange(length) + 1.0), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(30), *(pytest.param(n, marks=pytest.mark.long) for n in range(30, 900))]
+)
+def test_values_of_all_sizes(seed):
+    """Against float64, where weights below 1e-38 are not 0."""
+    random = np.random.default_rng(seed)
+    queries, keys = (int(random.choice([1, 5, 40, 300, 700])) for _ in range(2))
+    width, columns = (int(random.choice([1, 3, 8])) for _ in range(2))
+    query, key, _ = inputs(queries, keys, width, size=10 ** random.uniform(-3, 2.5))
+    extent = random.choice([1, keys]), random.choice([1, columns])
+    sizes = 10 ** random.uniform(random.uniform(-36, 38), 38.5, extent)
+    value = (random.uniform(-1, 1, (keys, columns)) * sizes).astype(np.float32)
+    sink = float(random.choice([-np.inf, random.uniform(-100, 300)]))
+    causal = bool(random.integers(2))
+    outputs = OUTPUTS[random.integers(2)]
+    options = {"causal": True, "causal_align": "top-left"} if causal else {}
+    if sink > -np.inf:
+        options["sinks"] = [sink]
+    answer = attention(query, key, value, scale=1, outputs=outputs, **options)
+
+    seen = np.tri(queries, keys, dtype=bool) if causal else None
+    expected, of_sizes = (plain(query, key, x, sink, seen) for x in (value, np.abs(value)))
+    highest = np.abs(query.astype(float) @ key.T).max() + (0 if sink == -np.inf else abs(sink))
+    error = 1.2e-7 * (100 + keys + 20 * highest * (width + 1)) * of_sizes
+    lost = 5e-38 * keys * (1 + np.abs(value).max(0).astype(float))
+    assert (np.abs(answer.context - expected) <= error + lost).all()

@@ -75,6 +75,12 @@ class Operands:
             self._largest_values[place] = largest
         return largest
 
+    def largest_by_column(self, batch: int, heads: Span) -> Array:
+        """Return the largest magnitude in each column (E,) of the values of some query heads."""
+        wide = (widen(part, self.problem.dtype) for part in parts(self.values(batch, heads)))
+        largest = [np.abs(part).max(axis=tuple(range(part.ndim - 1))) for part in wide]
+        return np.asarray(np.max(largest, axis=0))
+
     @property
     def _value(self) -> Array:
         # Asked for with a context only, which needs one.

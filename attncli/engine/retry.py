@@ -161,11 +161,24 @@ def _some_not_zero(value: Array | None) -> npt.NDArray[np.bool_]:
 
 
 def _misses_values(context: Array, sums: Sums, rows: Rows) -> bool:
-    """Return whether flushed exponentials might have counted, times the largest value."""
+    """Return whether flushed exponentials might have counted, times the largest value.
+
+    They are compared with the largest number of each query's context, and with the least of each
+    column's, times the largest value of that column.
+    """
     if not sums.flushed:
         return False
     heads = rows.head, rows.head + len(rows.query)
-    largest = rows.operands.largest_value(rows.batch, heads)
-    missed = rows.key.shape[-2] * math.exp(score_floor(context.dtype)) * largest
-    sizes = np.abs(context).max(axis=2, initial=0)[sums.denominator > 0]
-    return not missed <= float(np.finfo(context.dtype).eps) * sizes.min(initial=math.inf)
+    # In numbers of the context's own size.
+    flushed = rows.key.shape[-2] * math.exp(score_floor(context.dtype))
+    flushed /= float(np.finfo(context.dtype).eps)
+    missed = flushed * rows.operands.largest_value(rows.batch, heads)
+    sizes = np.abs(context)
+    if missed <= sizes.min(initial=math.inf):
+        return False
+    of_queries = sizes.max(axis=2, initial=0)[sums.denominator > 0]
+    if not missed <= of_queries.min(initial=math.inf):
+        return True
+    sizes[sizes == 0] = math.inf  # more often a value of 0 than one that was flushed
+    missed_by_column = flushed * rows.operands.largest_by_column(rows.batch, heads)
+    return not (missed_by_column <= sizes.min(axis=(0, 1, 3))).all()

@@ -193,7 +193,7 @@ class Sums:
         """Return what turns sums into means: two factors where one would be too small."""
         if rows.sink is None:
             return [self.reciprocal(rows)]
-        above = self._above_shift(rows.sink, slice(None))
+        above = self._above_shift(rows.sink, slice(None)) / self.unit
         if not above.max() > score_ceiling(above.dtype):
             return [self.reciprocal(rows)]
         # 1 / (d + e^a) = e^(-a/2) · e^(-a/2) / (d e^(-a) + 1), for a > 0
