@@ -124,13 +124,14 @@ class Visibility(NamedTuple):
         return int(np.min(first[some])), int(np.max(last[some]))
 
     def tile(
-        self, batch: int, head: int, rows: tuple[int, int], columns: tuple[int, int]
+        self, batch: int, heads: int | slice, rows: tuple[int, int], columns: tuple[int, int]
     ) -> Bools | None:
         """Return which keys the queries of a tile see.
 
         Parameters
         ----------
-        batch, head : int
+        batch : int
+        heads : int or slice
         rows, columns : (start, stop)
 
         Returns
@@ -142,7 +143,7 @@ class Visibility(NamedTuple):
         if self.banded and not self._clear(batch, rows, columns):
             seen = self._band(batch, rows, columns)
         if self.mask is not None:
-            seen = _both(seen, cut(self.mask, batch, head, rows, columns))
+            seen = _both(seen, cut(self.mask, batch, heads, rows, columns))
         if self.key_padding is not None:
             padding = self.key_padding[batch % len(self.key_padding), slice(*columns)]
             seen = _both(seen, padding[None])
@@ -276,15 +277,19 @@ class Visibility(NamedTuple):
 def cut(
     array: npt.NDArray[Any],
     batch: int,
-    head: int,
+    heads: int | slice,
     rows: tuple[int, int],
     columns: tuple[int, int],
 ) -> npt.NDArray[Any]:
-    """Return the tile of an array that broadcasts to (B, H, L, S), as a view."""
-    matrix: npt.NDArray[Any] = array[batch % array.shape[0], head % array.shape[1]]
-    return matrix[
-        slice(*rows) if matrix.shape[0] > 1 else slice(None),
-        slice(*columns) if matrix.shape[1] > 1 else slice(None),
+    """Return the tile of an array that broadcasts to (B, H, L, S), as a view.
+
+    Several heads that differ have an axis of their own.
+    """
+    matrices: npt.NDArray[Any] = array[batch % array.shape[0], heads if array.shape[1] > 1 else 0]
+    return matrices[
+        ...,
+        slice(*rows) if matrices.shape[-2] > 1 else slice(None),
+        slice(*columns) if matrices.shape[-1] > 1 else slice(None),
     ]
 
 

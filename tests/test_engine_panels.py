@@ -378,21 +378,72 @@ class TestTheMiddleOfALongSequence:
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_short_heads_share_a_call_and_long_ones_do_not(monkeypatch):
-    stacks = []
+@pytest.fixture
+def stacks(monkeypatch):
+    """How many heads each block takes, in turn."""
+    counts = []
     made = block.Block
 
     def counted(*, heads, **rest):
-        stacks.append(heads[1] - heads[0])
+        counts.append(heads[1] - heads[0])
         return made(heads=heads, **rest)
 
     monkeypatch.setattr(plan, "Block", counted)
+    return counts
+
+
+def test_short_heads_share_a_call_and_long_ones_do_not(stacks):
     attention(*inputs(8, 256, 512, 64), outputs=("context",))
     assert min(stacks) > 1
     assert sum(stacks) == 8
     stacks.clear()
     attention(*inputs(8, 2048, 512, 64), outputs=("context",))
     assert set(stacks) == {1}
+
+
+def by_head(name, heads, queries, keys):
+    """Return a rule that differs by head, and what it does to scores (H, L, S)."""
+    random = np.random.default_rng(7)
+    seen = random.random((heads, queries, keys)) < 0.6
+    bias = random.standard_normal((heads, queries, keys)).astype(np.float32)
+    slopes = random.uniform(0.01, 0.3, heads)
+    distances = np.abs(np.arange(queries)[:, None] - np.arange(keys))
+    none = np.zeros((heads, 1, 1))
+    return {
+        "sinks": ({"sinks": np.linspace(-3, 5, heads)}, none),
+        "high sinks": ({"sinks": np.linspace(-3, 90, heads)}, none),
+        "slopes": ({"alibi_slopes": slopes, "query_offset": 0}, -slopes[:, None, None] * distances),
+        "bias": ({"bias": bias}, bias),
+        "mask": ({"mask": seen}, np.where(seen, 0, -np.inf)),
+        "row of a mask": ({"mask": seen[:, :1]}, np.where(seen[:, :1], 0, -np.inf)),
+    }[name]
+
+
+@pytest.mark.parametrize("rule", ["sinks", "high sinks", "slopes", "bias", "mask", "row of a mask"])
+@pytest.mark.parametrize("size", [1, 30])
+@pytest.mark.parametrize("outputs", [("context", "lse"), BOTH, ("scores", *BOTH)], ids="-".join)
+@pytest.mark.parametrize(("queries", "keys"), [(200, 300), (77, 77), (5, 40)])
+def test_heads_share_a_call_though_rules_differ(rule, queries, keys, outputs, size, stacks):
+    query, key, value = inputs(8, queries, keys, 16, groups=4)
+    query *= np.float32(size)
+    options, added = by_head(rule, 8, queries, keys)
+    answer = attention(query, key, value, scale=1, **options, outputs=outputs, threads=1)
+    assert max(stacks) > 1
+    wide = key.astype(float).repeat(2, axis=1), value.astype(float).repeat(2, axis=1)
+    scores = query.astype(float) @ wide[0].swapaxes(-1, -2) + added
+    sinks = options.get("sinks", np.full(8, -np.inf))[:, None, None]
+    highest = np.maximum(scores.max(-1, keepdims=True), sinks)
+    powers = np.exp(scores - highest)
+    total = powers.sum(-1, keepdims=True) + np.exp(sinks - highest)
+    expected = {
+        "scores": scores,
+        "weights": powers / total,
+        "context": powers @ wide[1] / total,
+        "lse": (np.log(total) + highest)[..., 0],
+    }
+    for name in outputs:
+        found = getattr(answer, name)
+        np.testing.assert_allclose(found, expected[name], rtol=3e-4, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("rules", [{}, {"causal": True}], ids=str)

@@ -177,7 +177,7 @@ def _make_rows(operands: Operands, block: Block, scratch: Scratch, safeguards: S
     return Rows(
         operands=operands,
         batch=block.batch,
-        head=block.heads[0],
+        heads=block.heads,
         start=block.start,
         stop=block.start + block.panels * block.panel,
         query=query,
@@ -222,7 +222,7 @@ def _within_reach(rows: Rows, span: Span) -> Span:
     `attncli.engine.retry` verifies that afterwards.
     """
     problem = rows.operands.problem
-    slope = 0.0 if problem.slopes is None else float(problem.slopes[rows.head])
+    slope = 0.0 if problem.slopes is None else float(problem.slopes[slice(*rows.heads)].min())
     if not slope > 0 or rows.keep or problem.bias is not None:
         return span
     if rows.strategy.shift is not Shift.WATCHED:
@@ -245,11 +245,10 @@ def _finish(block: Block, rows: Rows, sums: Sums) -> int:
     int
         How many queries are fully masked.
     """
-    sink = rows.sink
     if "lse" in block.results:
         log_total = np.log(sums.denominator) + sums.shift / sums.unit
-        if sink is not None:
-            log_total = np.logaddexp(log_total, log_total.dtype.type(sink))
+        if rows.sinks is not None:
+            log_total = np.logaddexp(log_total, rows.sinks.astype(log_total.dtype))
         block.results["lse"][...] = _by_query(log_total, block)
     if sums.context is not None:
         out = block.results["context"]

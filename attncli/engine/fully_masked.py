@@ -30,7 +30,7 @@ def are_fully_masked(rows: Rows, chosen: npt.NDArray[np.bool_], span: tuple[int,
     span : (start, stop)
     """
     return rows.may_be_fully_masked and not any(
-        _see_any(rows, rows.head + number, some, columns)
+        _see_any(rows, rows.heads[0] + number, some, columns)
         for number, some in enumerate(chosen)
         if some.any()
         for columns in tiles(span, _COLUMNS)

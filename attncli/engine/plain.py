@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.engine.refusals import refuse_scores
-from attncli.engine.size import is_serial, is_small
+from attncli.engine.size import is_serial, suits_formula
 from attncli.finite import all_finite
 from attncli.names import SCORE_STAGES
 
@@ -41,7 +41,7 @@ def is_plain(problem: Problem) -> bool:
     """
     batch, heads, queries, keys = problem.shape
     rows = heads // problem.key.shape[1] * queries
-    small = batch * heads * queries * keys <= _CELLS and is_small(problem)
+    small = batch * heads * queries * keys <= _CELLS and suits_formula(problem)
     return (
         (small or (rows <= _FEW_ROWS and rows * keys <= _CELLS))
         and problem.score == "dot"
@@ -63,7 +63,7 @@ def plain_parts(problem: Problem, threads: int) -> list[Part]:
     """
     batch, heads, queries, keys = problem.shape
     groups = problem.key.shape[1]
-    if is_small(problem):
+    if threads == 1 and suits_formula(problem):
         return [(slice(batch), slice(groups))]
     cells = heads // groups * queries * keys
     step = max(1, min(groups, -(-batch * groups // threads), _CELLS // cells))

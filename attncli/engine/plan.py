@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from attncli.engine.block import Block, Part, Span
 from attncli.engine.panels import PANEL, TileLayout
-from attncli.names import SCORE_STAGES, SQUARE
+from attncli.names import SQUARE
 from attncli.threads.blas import multiplies_unpacked
 from attncli.threads.cores import core_cache
 
@@ -29,7 +29,7 @@ __all__ = ["plan_blocks"]
 
 Array = npt.NDArray[Any]
 
-_SQUARE, _STAGES = frozenset(SQUARE), frozenset(SCORE_STAGES)
+_SQUARE = frozenset(SQUARE)
 
 # Measured (tests/bench/README.md). A block has as many queries as leave room for a tile in 2 MB
 # of cache; it may take those of several heads if that leaves enough blocks. Threads wait for each
@@ -292,7 +292,7 @@ def _stack(problem: Problem, results: Collection[str], most: int) -> tuple[int, 
     own = _FEW_ROWS if visible.causal or transposed else rows
     parts = batch * heads * -(-queries // own)
     count = min(heads, most // min(queries, own), parts // _fewest(_STACKED_PARTS))
-    if count < 2 or not _treats_heads_alike(problem, results):
+    if count < 2 or not _may_share_tiles(problem):
         return 1, rows
     if batch % 2:  # an even number of stacks suits most numbers of threads
         count = -(-heads // (2 * -(-heads // (2 * count))))
@@ -303,19 +303,18 @@ def _stack(problem: Problem, results: Collection[str], most: int) -> tuple[int, 
     return count, min(rows, max(own, most // count))
 
 
-def _treats_heads_alike(problem: Problem, results: Collection[str]) -> bool:
-    """Return whether several heads may share a tile: no rule or output tells them apart.
+def _may_share_tiles(problem: Problem) -> bool:
+    """Return whether several heads may share a tile.
 
-    Long heads with a window do not, because `attncli.engine.window_steps` takes one head.
+    Long heads with a window do not, because `attncli.engine.window_steps` takes one head; nor do
+    long heads with slopes, which reach different keys, or with a mask or bias each.
     """
     visible, (_, _, queries, _) = problem.visible, problem.shape
-    if visible.window is not None and queries > _FEW_ROWS:
+    differ = _differs_by_head(visible.mask) or _differs_by_head(problem.bias)
+    alone = differ or visible.window is not None or problem.slopes is not None
+    if alone and queries > _FEW_ROWS:
         return False
-    if _differs_by_head(visible.mask) or _differs_by_head(problem.bias):
-        return False
-    if problem.slopes is not None or problem.sinks is not None:
-        return False
-    return problem.is_product and _STAGES.isdisjoint(results)
+    return problem.is_product
 
 
 def _differs_by_head(rule: Array | None) -> bool:

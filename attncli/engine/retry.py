@@ -168,11 +168,10 @@ def _misses_values(context: Array, sums: Sums, rows: Rows) -> bool:
     """
     if not sums.flushed:
         return False
-    heads = rows.head, rows.head + len(rows.query)
     # In numbers of the context's own size.
     flushed = rows.key.shape[-2] * math.exp(score_floor(context.dtype))
     flushed /= float(np.finfo(context.dtype).eps)
-    missed = flushed * rows.operands.largest_value(rows.batch, heads)
+    missed = flushed * rows.operands.largest_value(rows.batch, rows.heads)
     sizes = np.abs(context)
     if missed <= sizes.min(initial=math.inf):
         return False
@@ -180,5 +179,5 @@ def _misses_values(context: Array, sums: Sums, rows: Rows) -> bool:
     if not missed <= of_queries.min(initial=math.inf):
         return True
     sizes[sizes == 0] = math.inf  # more often a value of 0 than one that was flushed
-    missed_by_column = flushed * rows.operands.largest_by_column(rows.batch, heads)
+    missed_by_column = flushed * rows.operands.largest_by_column(rows.batch, rows.heads)
     return not (missed_by_column <= sizes.min(axis=(0, 1, 3))).all()

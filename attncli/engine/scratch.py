@@ -94,7 +94,7 @@ class Scratch:
 
     def column_readable(self, name: str, matrix: Array) -> Array:
         """Return a matrix that is fast to read by column: a padded copy if rows are far apart."""
-        step, itemsize = matrix.strides
+        *_, step, itemsize = matrix.strides
         if itemsize != matrix.itemsize or 1 in matrix.shape or abs(step) < _FAR:
             return matrix
         copy = self.padded(name, *matrix.shape, dtype=matrix.dtype)

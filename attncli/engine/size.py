@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from attncli.problem import Problem
 
-__all__ = ["is_serial", "is_small", "repays_threads"]
+__all__ = ["is_serial", "is_small", "repays_threads", "suits_formula"]
 
-# Up to this many multiplications, threads and score bounds cost more than they save.
-_SMALL_WORK = 4_000_000
+# Up to this many multiplications, a shift is applied whatever the scores, in nats: then the weight
+# of an only key is 1, as on paper, which is worth a fifth of the time.
+_SMALL_WORK = 1_000_000
+# Up to this many, the formula as it stands is quicker than blocks and tiles.
+_FORMULA_WORK = 8_000_000
 # Measured (tests/bench/README.md). Waking other threads and waiting for them takes as long as this
 # many multiplications, and reading a number of key or value as long as so many.
 _WAKING, _READING = 30_000_000, 9
@@ -21,9 +24,13 @@ _SERIAL_VECTOR = 9_000
 
 
 def is_small(problem: Problem) -> bool:
-    """Return whether threads and score bounds would cost more than they save."""
-    batch, heads, queries, keys = problem.shape
-    return batch * heads * queries * keys * _widths(problem) <= _SMALL_WORK
+    """Return whether a problem is so small that it needs neither threads nor score bounds."""
+    return _work(problem) <= _SMALL_WORK
+
+
+def suits_formula(problem: Problem) -> bool:
+    """Return whether blocks and tiles would cost more than they save."""
+    return _work(problem) <= _FORMULA_WORK
 
 
 def repays_threads(problem: Problem, threads: int) -> bool:
@@ -47,6 +54,12 @@ def is_serial(problem: Problem) -> bool:
         width = max(width, problem.value.shape[3])
     work = rows * keys * width
     return work <= (_SERIAL_MATRICES if rows > 1 else _SERIAL_VECTOR) and problem.score == "dot"
+
+
+def _work(problem: Problem) -> int:
+    """Return how many multiplications the two products take."""
+    batch, heads, queries, keys = problem.shape
+    return batch * heads * queries * keys * _widths(problem)
 
 
 def _widths(problem: Problem) -> int:

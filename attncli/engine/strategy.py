@@ -77,7 +77,7 @@ def choose_strategy(
     """Return the fastest strategy that is safe for a block, as far as is known beforehand."""
     problem = operands.problem
     longest, bound = _raw_bounds(operands, block)
-    extent = _score_bound(problem, block.heads[0], bound)
+    extent = _score_bound(problem, block.heads, bound)
     keep_tiny = safeguards.keep_tiny or "weights" in block.results
     unit, half = 1.0, _HALF_OF_RANGE[problem.dtype]
     if extent <= score_ceiling(problem.dtype) and not safeguards.shifted:
@@ -114,10 +114,10 @@ def _raw_bounds(operands: Operands, block: Block) -> tuple[float, float]:
     return query, query * operands.longest_key(block.batch, block.heads)
 
 
-def _score_bound(problem: Problem, head: int, bound: float) -> float:
+def _score_bound(problem: Problem, heads: tuple[int, int], bound: float) -> float:
     """Return a bound on the magnitude, in nats, of scores after all rules; inf if unknown."""
     if problem.bias is not None or problem.slopes is not None:
         return math.inf
-    sink = 0.0 if problem.sinks is None else abs(problem.sinks[head])
+    sinks = None if problem.sinks is None else problem.sinks[slice(*heads)]
     capped = bound if problem.softcap is None else min(bound, problem.softcap)
-    return max(capped, sink)
+    return capped if sinks is None else max(capped, float(np.abs(sinks).max()))

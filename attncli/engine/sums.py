@@ -159,8 +159,8 @@ class Sums:
             0 where a query sees no key.
         """
         seen = total = self.denominator[:, panels]
-        if rows.sink is not None:
-            above = self._above_shift(rows.sink, panels)
+        if rows.sinks is not None:
+            above = self._above_shift(rows.sinks, panels)
             total = total + exponential_of(self.unit)(above)
         reciprocal: Array = 1 / total
         if rows.may_be_fully_masked:
@@ -191,18 +191,18 @@ class Sums:
 
     def _factors(self, rows: Rows) -> list[Array]:
         """Return what turns sums into means: two factors where one would be too small."""
-        if rows.sink is None:
+        if rows.sinks is None:
             return [self.reciprocal(rows)]
-        above = self._above_shift(rows.sink, slice(None)) / self.unit
+        above = self._above_shift(rows.sinks, slice(None)) / self.unit
         if not above.max() > score_ceiling(above.dtype):
             return [self.reciprocal(rows)]
         # 1 / (d + e^a) = e^(-a/2) · e^(-a/2) / (d e^(-a) + 1), for a > 0
         half = np.exp(np.maximum(above, 0) / -2)
         return [half, half / (self.denominator * half * half + np.exp(np.minimum(above, 0)))]
 
-    def _above_shift(self, sink: float, panels: slice) -> Array:
-        """Return by how much a sink, in 1/unit nats, is above the shift."""
-        above: Array = self.shift.dtype.type(sink * self.unit) - self.shift[:, panels]
+    def _above_shift(self, sinks: Array, panels: slice) -> Array:
+        """Return by how much the sinks (N, 1, 1) are above the shift, in 1/unit nats."""
+        above: Array = (sinks * self.unit).astype(self.shift.dtype) - self.shift[:, panels]
         return above
 
     def normalise(self, tile: Array, rows: Rows, panels: slice, out: Array) -> None:

@@ -47,9 +47,10 @@ class Rows:
     Attributes
     ----------
     operands : Operands
-    batch, head, start, stop : int
-        ``head`` is the first of N; if N > 1, every rule is the same for all of them. ``stop`` is
-        the end of the last panel, which may have more queries than there are.
+    batch, start, stop : int
+        ``stop`` is the end of the last panel, which may have more queries than there are.
+    heads : (first, last + 1)
+        N of them; one if the steps of a window take the places of heads.
     query : ndarray (N, P, D, R)
         In panels (`attncli.engine.panels`), multiplied by scale and `Strategy.unit`; unscaled for
         the additive score.
@@ -69,7 +70,7 @@ class Rows:
 
     operands: Operands
     batch: int
-    head: int
+    heads: Span
     start: int
     stop: int
     query: Array
@@ -91,10 +92,16 @@ class Rows:
         return panel
 
     @property
-    def sink(self) -> float | None:
-        """The logit, in nats, that counts in the denominator only."""
+    def index(self) -> int | slice:
+        """What takes a rule for the heads out of one for all; no axis is left for one head."""
+        first, last = self.heads
+        return first if last - first == 1 else slice(first, last)
+
+    @property
+    def sinks(self) -> Array | None:
+        """The logits (N, 1, 1), in nats, that count in the denominators only."""
         sinks = self.operands.problem.sinks
-        return None if sinks is None else float(sinks[self.head])
+        return None if sinks is None else sinks[slice(*self.heads), None, None]
 
     @property
     def may_be_fully_masked(self) -> bool:
@@ -255,22 +262,27 @@ def _add_bias(rows: Rows, columns: Span, scores: Array, scratch: Scratch) -> Non
 
 def _bias_part(rows: Rows, columns: Span, dtype: np.dtype[Any]) -> Array:
     bias = np.asarray(rows.operands.problem.bias)
-    part = cut(bias, rows.batch, rows.head, (rows.start, rows.stop), columns)
-    return widen(part, dtype)
+    return widen(cut(bias, rows.batch, rows.index, (rows.start, rows.stop), columns), dtype)
 
 
 def _subtract_penalty(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:
     """Subtract slope · |i + offset − j| (Press et al. 2022, section 3)."""
-    slope = np.asarray(rows.operands.problem.slopes)[rows.head] * rows.strategy.unit
+    slopes = np.asarray(rows.operands.problem.slopes)[slice(*rows.heads), None]
     # The penalty depends only on i − j, so the matrix is a strided view of 1-D distances.
     visible = rows.operands.problem.visible
     shape = rows.stop - rows.start, columns[1] - columns[0]
     first = rows.start + visible.offset(rows.batch) - columns[1] + 1
     distance = np.abs(np.arange(first, first + sum(shape) - 1))
-    penalty = np.multiply(distance, slope, dtype=scores.dtype, casting="same_kind")
+    slopes = slopes * rows.strategy.unit
+    penalty = np.multiply(distance, slopes, dtype=scores.dtype, casting="same_kind")
     step = penalty.itemsize
-    start = (shape[1] - 1) * step
-    view: Array = np.ndarray(shape, penalty.dtype, penalty, start, (step, -step))
+    view: Array = np.ndarray(
+        (len(slopes), *shape),
+        penalty.dtype,
+        penalty,
+        (shape[1] - 1) * step,
+        (penalty.strides[0], step, -step),
+    )
     np.subtract(scores, as_panels(view, rows.panel), out=scores)
 
 
@@ -325,18 +337,19 @@ def _pattern(
 
     Returns
     -------
-    ndarray of bool (P or 1, columns or 1, R or 1)
-        In the memory order of the tile, so that it is transposed once, not for every head. The
-        next pattern overwrites it.
+    ndarray of bool (P or 1, columns or 1, R or 1) or (N, …)
+        In the memory order of the tile, so that it is transposed once, not for every head that it
+        is the same for. The next pattern overwrites it.
     """
     visible = rows.operands.problem.visible
-    seen = visible.tile(rows.batch, rows.head, (rows.start, rows.stop), edge)
+    seen = visible.tile(rows.batch, rows.index, (rows.start, rows.stop), edge)
     if seen is None:
         return np.ones((1, 1, 1), np.bool_)
     if not is_key_major(part):
         return as_panels(seen, rows.panel)
     pattern = as_panels(scratch.column_readable("seen", seen), rows.panel)
-    turned = scratch.buffer("pattern", len(pattern), *part.shape[2:], dtype=np.dtype(np.bool_))
+    shape = *pattern.shape[:-2], *part.shape[2:]
+    turned = scratch.buffer("pattern", *shape, dtype=np.dtype(np.bool_))
     np.copyto(turned, pattern)
     return turned
 
@@ -359,7 +372,7 @@ def _refuse_sums(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:
 def _refuse(rows: Rows, columns: Span, wrong: npt.NDArray[np.bool_]) -> None:
     """Raise the error of scores beyond the range if a query sees any of the wrong ones."""
     problem = rows.operands.problem
-    seen = problem.visible.tile(rows.batch, rows.head, (rows.start, rows.stop), columns)
+    seen = problem.visible.tile(rows.batch, rows.index, (rows.start, rows.stop), columns)
     if seen is not None and problem.unread is None:
         wrong = np.logical_and(wrong, as_panels(seen, rows.panel))
     if wrong.any():
