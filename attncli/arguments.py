@@ -140,8 +140,16 @@ def finite_number(name: str, value: object) -> float:
     value = _unwrap(value)
     # A float is a Real, too; but asking an abstract class takes ten times as long.
     if isinstance(value, bool) or not isinstance(value, (float, Real)) or not _in_range(value):
-        raise UsageError(f"{name}: expected a finite number; found {shown(value)}")
+        hint = _number_hint(value) if isinstance(value, str) else None
+        raise UsageError(f"{name}: expected a finite number; found {shown(value)}", hint=hint)
     return float(value)
+
+
+def _number_hint(text: str) -> str | None:
+    # Only an error pays for the import.
+    from attncli.formulas import number_hint  # noqa: PLC0415
+
+    return number_hint(text)
 
 
 def _in_range(value: Any) -> bool:

@@ -34,6 +34,8 @@ def wrong(tutorial: Path) -> Path:
         "plain_maybe.yaml": "query: [[1]]\nkey: [[1]]\nplain: maybe\n",
         "words.yaml": "query: [a, b]\nkey: [[1]]\n",
         "scales.yaml": "query: [[1]]\nkey: [[1]]\nscale: [1, 2]\n",
+        "formula.yaml": "query: [[1]]\nkey: [[1]]\nscale: 1/sqrt(64)\n",
+        "quoted.yaml": 'query: [[1]]\nkey: [[1]]\nscale: "0.5"\n',
         "weights.yaml": "weights: [[1]]\n",
         "sentence.yaml": "query: [[1], [2]]\nkey: [[1], [2]]\ntokens: [The, cat]\n",
     }
@@ -151,6 +153,14 @@ CASES = {
         "scale (scales.yaml#scale): expected a finite number; found [1.0, 2.0]",
         "",
     ),
+    "compute formula.yaml": (
+        "scale (formula.yaml#scale): expected a finite number; found '1/sqrt(64)'",
+        "write its value: 0.125",
+    ),
+    "compute quoted.yaml": (
+        "scale (quoted.yaml#scale): expected a finite number; found '0.5'",
+        "write the number without quotation marks: 0.5",
+    ),
     "compute weights.yaml": None,
     # options
     f"compute {QKV} --cuasal": None,
@@ -175,7 +185,14 @@ CASES = {
         "inputs of 16 bits are read as they are, and computed with in float32",
     ),
     f"compute {QKV} --head 0,1": ("--head: expected a whole number; found '0,1'", "give one"),
-    f"compute {QKV} --scale 1/2": ("--scale: expected a number; found '1/2'", "write the quotient"),
+    f"compute {QKV} --scale 1/8": (
+        "--scale: expected a number; found '1/8'",
+        "write its value: 0.125",
+    ),
+    f"compute {QKV} --scale 1/sqrt(D)": (
+        "--scale: expected a number; found '1/sqrt(D)'",
+        "formulas are not computed: write the number itself",
+    ),
     f"check {QKV} --expect weight=q.csv": (
         ("--expect weight=q.csv: expected NAME=FILE with a name of weights, context, scores, raw, "
         "capped, lse; found 'weight'"),

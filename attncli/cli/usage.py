@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from attncli.errors import UsageError
+from attncli.formulas import number_hint
 from attncli.loading.number import has_decimal_comma
 from attncli.text import did_you_mean, quoted
 
@@ -77,7 +78,7 @@ def _number_hint(found: str, kind: str, **_: str) -> str | None:
         return "give one of them" if "," in found else None
     if has_decimal_comma(found):
         return DECIMAL_COMMA
-    return "write the quotient as a number: 0.5" if "/" in found else None
+    return number_hint(found)
 
 
 def _also_called(found: str, known: list[str]) -> str | None:
