@@ -213,3 +213,34 @@ def test_an_honest_mask_may_compress_well(tmp_path):
     path = str(tmp_path / "m.npz")
     np.savez_compressed(path, mask=np.tri(512, dtype=bool))
     np.testing.assert_array_equal(read_array(f"{path}#mask").values, np.tri(512))
+
+
+def torch_file(torch, kind):
+    """Save what PyTorch users have, and tell what it holds."""
+    half = torch.tensor([[1.0, 0.5]], dtype=torch.bfloat16)
+    given = {
+        "tensor": half,
+        "parameter": torch.nn.Parameter(half.float()),
+        "float64": half.double(),
+        "state dict": {"q": torch.nn.Parameter(half), "k": half, "tied": half},
+    }[kind]
+    torch.save(given, "x.pt")
+    return np.array([[1.0, 0.5]])
+
+
+@pytest.mark.parametrize("kind", ["tensor", "parameter", "float64", "state dict"])
+def test_the_hint_for_a_pytorch_file_is_code_that_runs(tmp_path, monkeypatch, kind):
+    torch = pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    expected = torch_file(torch, kind)
+    with pytest.raises(InputError) as caught:
+        read("x.pt")
+    hint = str(caught.value.hint)
+    load, rest = hint.removeprefix("in Python: ").split(", and of a tensor ")
+    assert 'map_location="cpu"' in load  # tensors of a GPU are not tried here
+    one, several = rest.split("; of a dict of tensors ")
+    names = {"torch": torch, "numpy": np}
+    exec(load, names)
+    exec(several if kind == "state dict" else one, names)
+    for saved in ("x.npz#q", "x.npz#tied") if kind == "state dict" else ("x.npy",):
+        np.testing.assert_array_equal(read_array(saved).values, expected)

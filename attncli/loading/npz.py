@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["describe_npz", "read_npz"]
 
 _MAX_MEMBERS = 10_000
+# For parameters, bfloat16 and tensors of a GPU too, and for tensors that share memory.
 _AS_NPY = (
-    'in Python: numpy.save("q.npy", torch.load("q.pt").numpy()); of a state dict, '
-    'numpy.savez("model.npz", **{n: t.float().numpy() for n, t in torch.load("model.pt").items()})'
+    'in Python: x = torch.load("x.pt", map_location="cpu"), and of a tensor '
+    'numpy.save("x.npy", x.detach().float().numpy()); of a dict of tensors '
+    'numpy.savez("x.npz", **{n: t.detach().float().numpy() for n, t in x.items()})'
 )
 # ZIP keeps its directory at the end; one read asks for all of it.
 _DIRECTORY_LIMIT = 2 * 2**20
