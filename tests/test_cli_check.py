@@ -122,6 +122,30 @@ def test_json_is_one_document_and_the_exit_code_stays(judged: Path, attncli: Run
     assert right.json["diagnosis"] is None
 
 
+def test_what_was_not_measured_is_null_in_json(judged: Path, attncli: Run) -> None:
+    ran = attncli("check", *QKV, "--expect", "short.npy", "--format", "json")
+    (output,) = ran.json["outputs"]
+    assert output["expected_shape"] == [2, 2]
+    assert [output[name] for name in ("rms", "elements", "outside", "nonfinite")] == [None] * 4
+
+
+def test_weights_without_values_have_to_be_named(judged: Path, attncli: Run) -> None:
+    ran = attncli("check", *QKV[:2], "--expect", "weights.npy")
+    assert ran.code == 2
+    assert "--expect weights=FILE" in ran.err.decode()
+    assert attncli("check", *QKV[:2], "--expect", "weights=weights.npy").code == 0
+
+
+def test_where_nothing_is_explained_the_options_of_a_wrong_row_are_told(
+    judged: Path, attncli: Run
+) -> None:
+    np.save("odd.npy", plain(Q, K, V) + np.array([[0, 0], [0.1, -0.3]]))
+    ran = attncli("check", *QKV, "--expect", "odd.npy")
+    assert "no known convention" in ran.text
+    assert "--query 1" in ran.text
+    assert attncli("explain", *QKV, "--query", "1").code == 0
+
+
 def test_the_polarity_in_json_is_the_other_one(judged: Path, attncli: Run) -> None:
     keep = np.array([[1, 1, 0], [1, 0, 1]])
     np.save("drop.npy", 1 - keep)

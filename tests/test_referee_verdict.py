@@ -203,6 +203,25 @@ def test_nothing_explains_the_weights_of_the_tutorials():
     assert not report.passed
     assert named(report) == set()
     assert "no known convention" in str(report)
+    assert "attncli explain, with the same files and options and --query 0" in str(report)
+
+
+def test_without_time_nobody_says_that_nothing_explains_it():
+    q, k, v = draw(0)
+    wrong = plain(q, k, v)
+    wrong[1, 2, 3] += np.arange(8) % 3
+    report = check(wrong.astype("f4"), pose(q, k, v, layout="bhsd"), time_limit=0)
+    assert "no convention was tried" in str(report)
+    assert "a longer --time-limit may find more" in str(report)
+    assert "no known convention" not in str(report)
+    assert "--batch 1 --head 2 --query 3" in str(report)
+
+
+def test_what_is_explained_needs_no_further_look():
+    q, k, v = draw(0)
+    report = ask((q, k, v), plain(q, k, v, scale=1))
+    assert named(report) == {"unscaled"}
+    assert "attncli explain" not in str(report)
 
 
 def test_wrong_arguments():

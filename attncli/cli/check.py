@@ -43,8 +43,8 @@ class CheckOptions:
         list[str] | None,
         Option(
             metavar="[NAME=]FILE",
-            help="Output of the other implementation: its context, or weights=FILE, lse=FILE, "
-            "scores=FILE. Repeatable.",
+            help="Output of the other implementation: its context, or NAME=FILE with weights, "
+            "lse, scores, raw or capped. Repeatable.",
             rich_help_panel=MOST_USED,
         ),
     ] = None

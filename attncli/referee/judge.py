@@ -345,7 +345,10 @@ def _named(
     if not named:
         raise UsageError("there is nothing to check", hint="give at least one output")
     if "context" in named and problem.value is None:
-        raise UsageError("the context needs a value", hint="give value, or check the weights")
+        raise UsageError(
+            "the context needs a value",
+            hint="give value; of the weights, say so: weights=… (--expect weights=FILE)",
+        )
     return named
 
 

@@ -19,8 +19,9 @@ from attncli.referee.catalogue.inputs import INPUTS
 from attncli.referee.catalogue.mask import MASKS
 from attncli.referee.catalogue.norms import EMBEDDING_NORMS, OUTPUT_NORMS
 from attncli.referee.catalogue.online import ONLINE
+from attncli.referee.catalogue.other_weights import OTHER_WEIGHTS
 from attncli.referee.catalogue.output_projection import OUTPUT
-from attncli.referee.catalogue.outputs import GIVEN, LSE, SCORES, WEIGHTS
+from attncli.referee.catalogue.outputs import GIVEN, LSE, SCORES, WEIGHTS, WHOLE_NUMBERS
 from attncli.referee.catalogue.padding import BLIND_ROWS, PADDING
 from attncli.referee.catalogue.positions import POSITIONS
 from attncli.referee.catalogue.precision import PRECISION
@@ -93,6 +94,7 @@ CONVENTIONS = (
     *HIDING,
     *BLIND_ROWS,
     *SOFTMAX,
+    *OTHER_WEIGHTS,
     *SINKS,
     *SHARED_SINKS,
     *ONLINE,
@@ -105,6 +107,7 @@ CONVENTIONS = (
     *LSE,
     *WEIGHTS,
     *SCORES,
+    *WHOLE_NUMBERS,
     *AXES,
     *QUANTIZED,
     *SHORT_WEIGHTS,

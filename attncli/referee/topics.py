@@ -25,6 +25,7 @@ __all__ = [
     "COPIES",
     "DROPOUT",
     "EMBEDDING_NORM",
+    "EPSILON",
     "FACTOR",
     "FUSED_PROJECTION",
     "GIVEN",
@@ -76,6 +77,7 @@ __all__ = [
     "VALUE_BLOCKS",
     "VALUE_PROJECTION",
     "WEIGHTS",
+    "WHOLE_NUMBERS",
     "WINDOW",
     "Topic",
 ]
@@ -187,6 +189,7 @@ BLIND_ROWS = Topic()
 SOFTMAX = Topic()
 # What is seldom done beside another mistake: on square matrices, which take long, or with log.
 LOST_AXES = Topic(part_of=SOFTMAX, alone=True)
+EPSILON = Topic(part_of=SOFTMAX, alone=True)
 SOFTMAX_BASE = Topic(like_a_scale=True)
 SINKS = Topic()
 ONLINE_SOFTMAX = Topic(alone=True)
@@ -205,6 +208,7 @@ OUTPUT_NORM = Topic(part_of=RESIDUAL, outputs=_CONTEXT, alone=True)
 # The file is no output at all.
 GIVEN = Topic(outputs=_CONTEXT, alone=True)
 LSE = Topic(outputs=frozenset({"lse"}))
+WHOLE_NUMBERS = Topic(alone=True)
 WEIGHTS = Topic(outputs=frozenset({"weights"}))
 SCORES = Topic(outputs=frozenset({"scores", "raw", "capped"}))
 AXES = Topic()

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
         Verdict,
     )
 
-__all__ = ["diagnosis_lines", "place_text", "report_lines", "verdict_lines"]
+__all__ = ["diagnosis_lines", "place_text", "report_lines", "verdict_lines", "worst_row"]
 
 _ONE_NUMBER = "every number in the file is the same, so no mistake can be identified"
 _NOTHING_KNOWN = "no known convention explains the numbers ({} tried)"
+_NOTHING_TRIED = "no convention was tried: the time limit came first"
 # More explanations than this would help nobody.
 _SHOWN = 5
 # Conventions that could not be tried; JSON has all.
@@ -48,7 +49,13 @@ def report_lines(report: CheckReport) -> Iterator[str]:
     diagnosis = report.told_diagnosis
     if diagnosis is not None:
         yield ""
-        yield from diagnosis_lines(diagnosis)
+        yield from diagnosis_lines(diagnosis, worst_row(report))
+
+
+def worst_row(report: CheckReport) -> Place | None:
+    """Return a place in the worst row of the first output that is wrong; None if there is none."""
+    rows = (place for verdict in report.verdicts for place in verdict.worst_rows)
+    return next(rows, None)
 
 
 def verdict_lines(verdict: Verdict) -> Iterator[str]:
@@ -148,8 +155,15 @@ def _number(place: Place) -> str:
     return f"{place.error:.3g} (file {place.found:.7g}, answer {place.answer:.7g})"
 
 
-def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield the diagnosis."""
+def diagnosis_lines(diagnosis: Diagnosis, worst: Place | None = None) -> Iterator[str]:
+    """Yield the diagnosis, and where nothing is explained where to look.
+
+    Parameters
+    ----------
+    diagnosis : Diagnosis
+    worst : Place, optional
+        In the worst row.
+    """
     yield f"diagnosis: {_summary(diagnosis)}"
     for explanation in diagnosis.explanations[:_SHOWN]:
         yield from _explanation_lines(explanation)
@@ -167,14 +181,29 @@ def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[str]:
         words = ", ".join(diagnosis.too_large[:_NAMED]) + (f" and {more} more" if more > 0 else "")
         yield f"  too large to try: {words}"
     if not diagnosis.complete:
-        yield f"  the time limit was reached after {diagnosis.tried} tries; there may be more"
+        yield (
+            f"  the time limit was reached after {diagnosis.tried} tries; a longer "
+            "--time-limit may find more"
+        )
+    if worst is not None and not diagnosis.explanations:
+        yield (
+            "  to see every number on the way of a wrong row: attncli explain, with the same files "
+            f"and options and {_pick(worst)}"
+        )
+
+
+def _pick(place: Place) -> str:
+    """Return the options that choose a row: ``--head 3 --query 5``."""
+    axes = (("batch", place.batch), ("head", place.head), ("query", place.query))
+    return " ".join(f"--{axis} {index}" for axis, index in axes if index is not None)
 
 
 def _summary(diagnosis: Diagnosis) -> str:
     count = len(diagnosis.explanations)
     if count == 0:
-        nothing = diagnosis.tried == 0 and diagnosis.complete
-        return _ONE_NUMBER if nothing else _NOTHING_KNOWN.format(diagnosis.tried)
+        if diagnosis.tried == 0:
+            return _ONE_NUMBER if diagnosis.complete else _NOTHING_TRIED
+        return _NOTHING_KNOWN.format(diagnosis.tried)
     return _in_part(diagnosis) or _in_whole(diagnosis, count)
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from attncli.names import SCHEMA
-from attncli.referee.wording import diagnosis_lines, place_text, verdict_lines
+from attncli.referee.wording import diagnosis_lines, place_text, verdict_lines, worst_row
 from attncli.view.signs import FORMULA_SIGNS, known
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["as_dict", "renderables", "worst_rows"]
 
+_MEASURED = ("rms", "elements", "outside", "nonfinite", "nonfinite_rows")
 # Between two columns.
 _GAP = 2
 
@@ -38,7 +39,7 @@ def as_dict(report: CheckReport) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "passed": report.passed,
-        "outputs": [_plain(verdict) for verdict in report.verdicts],
+        "outputs": [_verdict(verdict) for verdict in report.verdicts],
         "unjudged": report.unjudged,
         "diagnosis": diagnosis
         and {
@@ -46,6 +47,12 @@ def as_dict(report: CheckReport) -> dict[str, Any]:
             "explanations": [_cause(cause) for cause in diagnosis.explanations],
         },
     }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict; None for what was not measured, because the shape is another one."""
+    told: dict[str, Any] = _plain(verdict)
+    return told if verdict.tolerance is not None else told | dict.fromkeys(_MEASURED)
 
 
 def _cause(cause: Cause) -> dict[str, Any]:
@@ -102,7 +109,7 @@ def renderables(report: CheckReport, *, unicode: bool = True) -> Iterable[Render
         yield Text(*shown([report.unjudged]))
         blank = False
     if report.told_diagnosis is not None:
-        headline, *lines = shown(diagnosis_lines(report.told_diagnosis))
+        headline, *lines = shown(diagnosis_lines(report.told_diagnosis, worst_row(report)))
         if not blank:
             yield Text("")
         yield Text(headline, style="bold")

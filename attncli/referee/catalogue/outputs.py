@@ -1,4 +1,4 @@
-"""Right numbers under the wrong name: lse and scores."""
+"""Right numbers under the wrong name, or cut to whole ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from attncli.referee.replacing import replace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["GIVEN", "LSE", "SCORES", "WEIGHTS"]
+__all__ = ["GIVEN", "LSE", "SCORES", "WEIGHTS", "WHOLE_NUMBERS"]
 
 Array = npt.NDArray[Any]
 
@@ -229,4 +229,26 @@ SCORES = (
         _finished(_unscaled_scores),
         shows="a scale other than 1",
     ),
+)
+
+
+def _whole(cut: Callable[[Array], Array]) -> Apply:
+    return _finished(lambda _, outputs: {name: cut(output) for name, output in outputs.items()})
+
+
+_integers = partial(
+    Convention,
+    topic=topics.WHOLE_NUMBERS,
+    fix="write the numbers as floats",
+    shows="almost any input",
+)
+
+
+WHOLE_NUMBERS = (
+    _integers(
+        "cast_to_integers",
+        "the numbers are cast to integers: what is behind the point is cut off",
+        _whole(np.trunc),
+    ),
+    _integers("rounded_to_integers", "the numbers are rounded to integers", _whole(np.rint)),
 )

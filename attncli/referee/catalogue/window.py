@@ -65,20 +65,21 @@ def _with_first_keys(count: int) -> Apply:
     return apply
 
 
+_SHOWS = "more keys than the window holds"
 _window = partial(
     Convention,
     topic=topics.WINDOW,
     fix="see key j where i + offset − left ≤ j ≤ i + offset + right, itself included",
-    shows="more keys than the window holds",
+    shows=_SHOWS,
 )
 
 
-def _other_window(name: str, meaning: str, change: Change) -> Convention:
+def _other_window(name: str, meaning: str, change: Change, *, shows: str = _SHOWS) -> Convention:
     def option(problem: Problem) -> str:
         window = problem.visible.window
         return "" if window is None else windowed(*change(*window), problem)
 
-    return _window(name, meaning, _window_as(change), option=option)
+    return _window(name, meaning, _window_as(change), option=option, shows=shows)
 
 
 def _windows() -> Iterator[Convention]:
@@ -124,6 +125,7 @@ WINDOW = (
         "window_halved",
         "the size of the window is split between both sides",
         lambda left, right: (_half(left), _half(right)),
+        shows="a window of more than 2 keys to a side",
     ),
     _window(
         "window_symmetric",

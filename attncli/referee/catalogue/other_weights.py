@@ -1,0 +1,91 @@
+"""What stands in the place of the softmax, and what is added to its denominator."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee import topics
+from attncli.referee.convention import Apply, Convention
+from attncli.referee.replacing import replace
+from attncli.referee.stages import softmax_over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from attncli.referee.recipe import Recipe
+
+__all__ = ["OTHER_WEIGHTS"]
+
+Array = npt.NDArray[Any]
+# Smaller ones do not show in float32.
+_EPSILONS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+
+
+def _rectified(divide: Callable[[Array], Array]) -> Apply:
+    """Make an `apply` whose weights are max(score, 0), divided by something."""
+
+    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
+        return divide(np.maximum(scores, 0)), softmax_over(recipe, scores)[1]
+
+    return lambda recipe: replace(recipe, softmax=softmax)
+
+
+def _by_their_sum(rectified: Array) -> Array:
+    total = rectified.sum(-1, keepdims=True)
+    return np.where(total == 0, 0, rectified / total)
+
+
+def _epsilon(epsilon: float) -> Apply:
+    """Make an `apply` that adds a number to the sums of exp(score − maximum)."""
+
+    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
+        weights, lse = softmax_over(recipe, scores)
+        top = scores.max(-1, keepdims=True)
+        total = np.exp(lse[..., None] - np.where(np.isneginf(top), 0, top))
+        return weights * (total / (total + epsilon)), lse
+
+    return lambda recipe: replace(recipe, softmax=softmax)
+
+
+_relu = partial(
+    Convention,
+    topic=topics.SOFTMAX,
+    fix="take the softmax over the keys",
+    shows="scores below 0",
+)
+
+
+def _epsilons() -> Iterator[Convention]:
+    for epsilon in _EPSILONS:
+        yield Convention(
+            f"epsilon_{epsilon:.0e}".replace("-0", "_"),
+            f"{epsilon:g} is added to the sum of the exponentials before it divides them",
+            _epsilon(epsilon),
+            topic=topics.EPSILON,
+            fix="divide by the sum itself: beside its maximum it is at least 1",
+            shows="almost any input",
+        )
+
+
+OTHER_WEIGHTS = (
+    _relu(
+        "relu",
+        "the weights are the scores above 0, and 0 elsewhere: relu(scores), without a softmax",
+        _rectified(np.asarray),
+    ),
+    _relu(
+        "relu_divided_by_their_sum",
+        "the weights are relu(scores), divided by the sum of each row, without exp",
+        _rectified(_by_their_sum),
+    ),
+    _relu(
+        "relu_divided_by_length",
+        "the weights are relu(scores) divided by the number of keys, without a softmax",
+        _rectified(lambda rectified: rectified / rectified.shape[-1]),
+    ),
+    *_epsilons(),
+)

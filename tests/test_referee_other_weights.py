@@ -1,0 +1,78 @@
+"""Weights without a softmax, an epsilon in its denominator, heads in one, whole numbers."""
+
+import numpy as np
+import pytest
+from referee_numpy import SEEDS, ask, draw, named, plain, softmax
+
+CAUSAL = np.tri(6, dtype=bool)
+
+
+def scaled(q, k, keep=True):
+    scores = q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+    return np.where(keep, scores, -np.inf)
+
+
+def relu(scores):
+    return np.where(scores > 0, scores, 0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("name", "weigh"),
+    [
+        ("relu", relu),
+        ("relu_divided_by_their_sum", lambda s: relu(s) / (relu(s).sum(-1, keepdims=True) + 1e-30)),
+        ("relu_divided_by_length", lambda s: relu(s) / s.shape[-1]),
+    ],
+)
+def test_scores_above_0_as_weights(name, weigh, causal, seed):
+    q, k, v = draw(seed)
+    wrong = weigh(scaled(q, k, CAUSAL if causal else True)) @ v
+    assert named(ask((q, k, v), wrong, causal=causal)) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("epsilon", "name"),
+    [
+        (1e-2, "epsilon_1e_2"),
+        (1e-3, "epsilon_1e_3"),
+        (1e-5, "epsilon_1e_5"),
+        (1e-6, "epsilon_1e_6"),
+    ],
+)
+def test_an_epsilon_in_the_denominator(epsilon, name, causal, seed):
+    q, k, v = (x.astype(float) for x in draw(seed))
+    scores = scaled(q, k, CAUSAL if causal else True)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    wrong = powers / (powers.sum(-1, keepdims=True) + epsilon) @ v
+    assert named(ask((q, k, v), wrong, "float64", causal=causal)) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("name", "join"), [("averaged", np.mean), ("summed", np.sum)])
+@pytest.mark.parametrize("shape", [(2, 4, 6, 8), (4, 6, 8)])
+def test_heads_in_one(name, join, shape, seed):
+    qkv = draw(seed, shape, shape, shape)
+    options = {"layout": "bhsd" if len(shape) == 4 else "hsd"}
+    wrong = join(plain(*qkv), axis=-3)
+    assert named(ask(qkv, wrong, **options)) == {f"context_{name}"}
+
+
+def test_heads_in_one_where_they_are_packed():
+    q, k, v = draw(0)
+    packed = [x.transpose(0, 2, 1, 3).reshape(2, 6, 32) for x in (q, k, v)]
+    wrong = plain(q, k, v).mean(axis=1)
+    assert named(ask(packed, wrong, heads=4)) == {"context_averaged"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "cut"), [("cast_to_integers", np.fix), ("rounded_to_integers", np.round)]
+)
+def test_whole_numbers(name, cut, seed):
+    q, k, v = draw(seed)
+    wrong = cut(softmax(scaled(q, k)) @ (20 * v))
+    assert named(ask((q, k, 20 * v), wrong, "int64")) == {name}
