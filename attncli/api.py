@@ -16,6 +16,7 @@ from attncli.errors import UsageError
 from attncli.names import OUTPUTS
 from attncli.posing import pose
 from attncli.problem import posed_problem
+from attncli.text import did_you_mean
 from attncli.warning import warn
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["attention", "solve"]
 
 
+@arguments.by_known_names
 def attention(
     query: npt.ArrayLike,
     key: npt.ArrayLike,
@@ -60,7 +62,7 @@ def attention(
     layout: str | None = None,
     precision: PrecisionName | None = None,
     threads: int | None = None,
-    outputs: Collection[str] = ("weights", "context"),
+    outputs: str | Collection[str] | None = None,
 ) -> Attention:
     r"""Compute softmax(scale · QKᵀ) V with every rule the field uses, in this order.
 
@@ -83,7 +85,7 @@ def attention(
     key : array_like (…, S, D)
         With G heads where query has H: query head h reads key/value head h // (H/G).
     value : array_like (…, S, E), optional
-        Needed for the context only.
+        Needed for the context only; without it there are the weights.
     scale : float, optional
         1/√D unless given (1 for ``score`` other than ``"dot"``). 1 is the plain dot
         product.
@@ -138,8 +140,9 @@ def attention(
         before others are awake is left to the calling thread. Others stay idle between calls. If
         there are as many threads as cores, each is pinned to a core for the first tenth of a
         second.
-    outputs : collection of {"weights", "context", "scores", "raw", "capped", "lse"}
-        What to compute. Without an L × S output no L × S array is ever held.
+    outputs : str or collection of str, optional
+        What to compute of weights, context, scores, raw, capped and lse; unless given, the weights
+        and, of a value, the context. Without an L × S output no L × S array is ever held.
 
     Returns
     -------
@@ -203,9 +206,10 @@ def attention(
     return solve(problem, outputs, threads=threads)
 
 
+@arguments.by_known_names
 def solve(
     problem: Problem,
-    outputs: Collection[str] = ("weights", "context"),
+    outputs: str | Collection[str] | None = None,
     *,
     threads: int | None = None,
     into: Mapping[str, npt.NDArray[Any]] | None = None,
@@ -216,7 +220,7 @@ def solve(
     Parameters
     ----------
     problem : Problem
-        From `attncli.pose`.
+        From `attncli.pose` or `attncli.load`.
     outputs, threads
         As in `attention`.
     into : mapping of str to ndarray, optional
@@ -246,7 +250,7 @@ def solve(
         Some queries see no key, or float16 inputs have products beyond float16.
     """
     posed_problem(problem)
-    _check_outputs(problem, outputs)
+    outputs = _outputs_of(problem, outputs)
     if into:
         _check_room(problem, outputs, into)
     threads = arguments.thread_count(threads)
@@ -282,15 +286,24 @@ def _check_room(
             raise UsageError(f"into: the array for {name} shares memory with an input")
 
 
-def _check_outputs(problem: Problem, outputs: Collection[str]) -> None:
-    several = isinstance(outputs, (tuple, Sequence, AbstractSet)) and not isinstance(outputs, str)
-    if not several or not all(isinstance(name, str) and name in OUTPUTS for name in outputs):
-        raise UsageError(
-            f"outputs: expected names of {', '.join(OUTPUTS)}; found {arguments.shown(outputs)}",
-            hint=f"names come in a tuple: ({outputs!r},)" if isinstance(outputs, str) else None,
-        )
-    if "context" in outputs and problem.value is None:
+def _outputs_of(problem: Problem, outputs: object) -> Collection[str]:
+    """Return the outputs that are asked for, one or several; by default all that are usual."""
+    if outputs is None:
+        return ("weights",) if problem.value is None else ("weights", "context")
+    asked = (outputs,) if isinstance(outputs, str) else outputs
+    if not isinstance(asked, (tuple, Sequence, AbstractSet)):
+        raise UsageError(_no_output(asked))
+    for name in asked:
+        if not isinstance(name, str) or name not in OUTPUTS:
+            hint = did_you_mean(name, OUTPUTS) if isinstance(name, str) else None
+            raise UsageError(_no_output(name), hint=hint)
+    if "context" in asked and problem.value is None:
         raise UsageError(
             "the context needs a value",
             hint="give value, or ask for weights only (outputs, --show)",
         )
+    return asked
+
+
+def _no_output(found: object) -> str:
+    return f"outputs: expected names of {', '.join(OUTPUTS)}; found {arguments.shown(found)}"

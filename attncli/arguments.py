@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from numbers import Integral, Real
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn, ParamSpec, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.array_likes import as_ndarray
 from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, readable
-from attncli.errors import DataError, ShapeError, UsageError
+from attncli.elsewhere import called_here
+from attncli.errors import DataError, ShapeError, UnknownArgumentError, UsageError
 from attncli.names import PrecisionName
 from attncli.text import counted, did_you_mean
 
 __all__ = [
     "Names",
+    "by_known_names",
     "choice",
     "computing_dtype",
     "finite_array",
@@ -44,6 +47,8 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _FLOATS = (np.float16, np.float32, np.float64)
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 # Positions are 64-bit integers, and sums of a few of these stay within them.
@@ -63,6 +68,29 @@ class Names:
         """Return the name of an argument as errors say it."""
         source = self._sources.get(argument)
         return argument if source is None else f"{argument} ({source})"
+
+
+def by_known_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let a function say what it calls an argument of which it does not know the name."""
+    code = function.__code__
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    as_set = frozenset(known)
+
+    @wraps(function)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if not as_set.issuperset(kwargs):
+            _refuse_unknown(function.__name__, kwargs, known)
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def _refuse_unknown(function: str, given: Mapping[str, object], known: Sequence[str]) -> NoReturn:
+    name = next(name for name in given if name not in known)
+    raise UnknownArgumentError(
+        f"{function}() got an unexpected keyword argument {name!r}",
+        hint=called_here(name, need_weights="outputs") or did_you_mean(name, known),
+    )
 
 
 def shape_text(shape: Sequence[int]) -> str:

@@ -4,6 +4,7 @@
 
     AttnError (ValueError)          anything a user can mend
     ├── UsageError                  options that are unknown, out of range or contradict each other
+    │   └── UnknownArgumentError    the name of an argument (TypeError, too)
     ├── InputError                  a file that cannot be read as what it should be
     ├── ShapeError                  arrays whose shapes do not fit together
     ├── DataError                   values that are not allowed where they stand
@@ -24,6 +25,7 @@ __all__ = [
     "InputError",
     "OutputError",
     "ShapeError",
+    "UnknownArgumentError",
     "UsageError",
 ]
 
@@ -50,6 +52,10 @@ class AttnError(ValueError):
 
 class UsageError(AttnError):
     """Options that are unknown, out of range or contradict each other."""
+
+
+class UnknownArgumentError(UsageError, TypeError):
+    """A function has no argument of that name; as of any Python function it is a `TypeError`."""
 
 
 class InputError(AttnError):

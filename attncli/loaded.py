@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from attncli.errors import UsageError
+from attncli.errors import UnknownArgumentError, UsageError
 from attncli.gather import Finished, advise_on_dtype, gather
 from attncli.gather.entries import KNOWN, nearest_name
 from attncli.gather.posed import posed
@@ -95,8 +95,9 @@ def _refuse_unknown(options: Mapping[str, object]) -> None:
     for name in options:
         if name not in KNOWN:
             meant = nearest_name(name)
-            hint = f"; {meant}" if meant else ""
-            raise TypeError(f"load() got an unexpected keyword argument {name!r}{hint}")
+            raise UnknownArgumentError(
+                f"load() got an unexpected keyword argument {name!r}", hint=meant
+            )
 
 
 def _plain(value: object) -> object:

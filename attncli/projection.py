@@ -71,6 +71,7 @@ class OutputProjection:
         return _linear(context, self.weight, self.bias, threads)
 
 
+@arguments.by_known_names
 def project(
     x: ArrayLike,
     *,

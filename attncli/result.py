@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,3 +38,9 @@ class Attention:
     weights: npt.NDArray[Any] | None = None
     context: npt.NDArray[Any] | None = None
     lse: npt.NDArray[Any] | None = None
+
+    def __repr__(self) -> str:
+        """Name the outputs, their dtypes and shapes; the numbers are theirs to show."""
+        arrays = ((one.name, getattr(self, one.name)) for one in fields(self))
+        told = (f"{n}: {a.dtype.name} {a.shape}" for n, a in arrays if a is not None)
+        return f"<Attention: {', '.join(told) or 'no outputs'}>"

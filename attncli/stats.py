@@ -81,7 +81,7 @@ def statistics(
     Parameters
     ----------
     problem : Problem
-        From `attncli.pose`.
+        From `attncli.pose` or `attncli.load`.
     threads : int, optional
         All cores that the process may use unless given.
     progress : callable, optional

@@ -65,7 +65,7 @@ def top(
     Parameters
     ----------
     problem : Problem
-        From `attncli.pose`.
+        From `attncli.pose` or `attncli.load`.
     count : int
         The most keys for each query.
     rows : (start, stop), optional

@@ -257,6 +257,12 @@ CASES = {
         "there is no colour map 'blues' in matplotlib", "did you mean Blues?",
     ),
     f"compute {QKV} -o c.csv": ("No such option: -o", "--save"),
+    f"compute {QKV} --attn-mask m.csv": (
+        "No such option: --attn-mask",
+        "here it is --mask, or --bias if its numbers are added to the scores",
+    ),
+    f"heatmap {QKV} --is-causal": ("No such option: --is-causal", "here it is --causal"),
+    f"compute {QKV} --dropout-p 0.1": ("No such option: --dropout-p", "attncli drops nothing out"),
     f"explain {QKV} --output x.md": ("No such option: --output", "> FILE"),
     "compute q.csv k.csv --show context": ("the context needs a value", None),
     f"compute {QKV} --show weights,lse -f csv": (

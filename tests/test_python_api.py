@@ -160,6 +160,54 @@ def test_load_answers_an_unknown_option_with_a_known_one(name: str, meant: str) 
         attncli.load(SENTENCE, **{name: True})
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("is_causal", "here it is causal"),
+        ("attn_mask", "here it is mask, or bias if its numbers are added to the scores"),
+        ("cauzal", "did you mean causal?"),
+        ("zzz", None),
+    ],
+)
+@pytest.mark.parametrize("function", ["attention", "pose"])
+def test_an_unknown_argument_is_answered_with_a_known_one(function, name, hint) -> None:
+    with pytest.raises(attncli.AttnError) as caught:
+        getattr(attncli, function)(X, X, **{name: True})
+    assert isinstance(caught.value, TypeError)
+    assert caught.value.message == f"{function}() got an unexpected keyword argument {name!r}"
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda problem: attncli.solve(problem, output=("weights",)),
+        lambda problem: attncli.check({"weights": X}, problem, tol=1),
+        lambda problem: attncli.explain(problem, qery=0),
+        lambda problem: attncli.project(X, wz=X),
+    ],
+)
+def test_every_function_refuses_unknown_arguments(call) -> None:
+    with pytest.raises(attncli.UsageError, match="got an unexpected keyword argument"):
+        call(attncli.pose(X, X))
+
+
+def test_without_a_value_there_are_the_weights() -> None:
+    answer = attncli.attention(X, X)
+    np.testing.assert_allclose(answer.weights.sum(-1), 1)
+    assert answer.context is None
+    assert repr(answer) == f"<Attention: weights: float64 {answer.weights.shape}>"
+    assert attncli.attention(X, X, X).context.shape == X.shape
+
+
+def test_one_output_needs_no_tuple() -> None:
+    alone, tuple_of_it = (attncli.attention(X, X, X, outputs=o) for o in ("lse", ("lse",)))
+    np.testing.assert_array_equal(alone.lse, tuple_of_it.lse)
+    assert repr(alone) == f"<Attention: lse: float64 ({len(X)},)>"
+    with pytest.raises(UsageError, match="did you mean weights"):
+        attncli.attention(X, X, outputs="wieghts")
+
+
 def test_a_dtype_in_vain_is_told(folder: Path) -> None:
     np.save("x.npy", X)
     with pytest.warns(AttnWarning, match="bfloat16 changes nothing"):
@@ -196,7 +244,7 @@ def test_arrays_that_are_given_as_options_are_the_problem() -> None:
 
 
 @pytest.mark.parametrize(
-    "outputs", [None, 5, True, "context", np.array("weights"), [["lse"]], iter(["lse"])]
+    "outputs", [5, True, "contexts", np.array("weights"), [["lse"]], iter(["lse"])]
 )
 def test_outputs_are_names_in_a_collection(outputs: Any) -> None:
     with pytest.raises(UsageError, match="outputs: expected names of weights, context"):

@@ -73,7 +73,7 @@ def test_small_problems_import_no_threads_and_no_blocks(tutorial: Path) -> None:
     engine = {"attncli.engine.schedule", "attncli.threads.workers"}
     assert not engine & modules("compute", "q.csv", "k.csv", "v.csv")
     # The names are those of what larger ones import.
-    np.save("x.npy", np.ones((300, 64)))
+    np.save("x.npy", np.ones((400, 64)))
     assert engine <= modules("compute", "x.npy", "x.npy", "-q")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from attncli.elsewhere import NOTHING, called_here
 from attncli.errors import UsageError
 from attncli.formulas import number_hint
 from attncli.loading.number import has_decimal_comma
@@ -19,6 +20,7 @@ _TO_FILES = ("--out", "--save", "--output", "-o")
 _VALUE = re.compile(
     r"Invalid value for '(?P<option>[^']+)'(?: / '[^']+')*: (?P<what>.+)", re.DOTALL
 )
+_UNKNOWN = re.compile(r"No such option: (--\S+)")
 _FOUND = r"(?P<quote>['\"])(?P<found>.*)(?P=quote)"
 _CHOICE = re.compile(_FOUND + r" is not one of (?P<known>'.+')", re.DOTALL)
 _KIND = re.compile(_FOUND + r" is not a valid (?P<kind>int|integer|float)(?: range)?", re.DOTALL)
@@ -49,11 +51,28 @@ def usage_error(message: str, command: str | None) -> UsageError:
             hint="compute writes numbers into files with --save, heatmap a picture with --out; the "
             "text of any command goes into a file with > FILE",
         )
+    if (unknown := _UNKNOWN.match(words)) and (here := called_here(_as_argument(unknown[1]))):
+        return UsageError(f"No such option: {unknown[1]}", hint=_as_options(here))
     value = _VALUE.fullmatch(words)
     if value is None:
         return UsageError(words, hint=hint)
     expected, better = _expected(value["what"])
     return UsageError(f"{value['option']}: {expected}", hint=better or hint)
+
+
+def _as_argument(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
+def _as_options(here: str) -> str:
+    """Return a hint that names an argument with the name of its option."""
+    if NOTHING in here:
+        return here
+    return re.sub(r"(?<=here it is )\w+|\bbias\b|\bkey_padding_mask\b", _as_option, here)
+
+
+def _as_option(argument: re.Match[str]) -> str:
+    return "--" + argument[0].replace("_", "-")
 
 
 def _expected(what: str) -> tuple[str, str | None]:

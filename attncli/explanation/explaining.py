@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli import arguments
 from attncli.arguments import positive_int, thread_count
 from attncli.dtypes import dtype_name, widen
 from attncli.errors import UsageError
@@ -39,6 +40,7 @@ Floats = npt.NDArray[np.float64]
 _TILE = 4096
 
 
+@arguments.by_known_names
 def explain(
     problem: Problem,
     *,
@@ -57,7 +59,7 @@ def explain(
     Parameters
     ----------
     problem : Problem
-        From `attncli.pose`.
+        From `attncli.pose` or `attncli.load`.
     query : int or str
         An index, or a text as `query_index` takes it: an index or a label.
     batch, head : int

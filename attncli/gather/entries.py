@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attncli.elsewhere import NOTHING, called_here
 from attncli.errors import InputError, UsageError
 from attncli.names import LABELS, OUTPUTS, SUMMARIES
 from attncli.text import did_you_mean, printable, quoted
@@ -18,7 +19,6 @@ __all__ = [
     "LABELS",
     "LISTS",
     "MATRICES",
-    "NOTHING",
     "PROJECTIONS",
     "RESULTS",
     "ROWS_ARE",
@@ -72,39 +72,9 @@ RESULTS = ("schema", *OUTPUTS, *SUMMARIES)
 
 # As mathematics writes them, in capitals.
 _SYMBOLS = {"query", "key", "value", "x", *PROJECTIONS, "wo", "bo"}
-# What other libraries call it, and what serves here.
-NOTHING = "nothing"
-_ELSEWHERE = {
-    "attn_mask": "mask, or bias if its numbers are added to the scores",
-    "attention_mask": "mask, or key_padding_mask if it is (B, S)",
-    "src_mask": "mask",
-    "tgt_mask": "mask",
-    "key_mask": "key_padding_mask",
-    "src_key_padding_mask": "key_padding_mask",
-    "attn_bias": "bias",
-    "attention_bias": "bias",
-    "alibi": "alibi_slopes: true for those of the paper, or a list of them",
-    "slopes": "alibi_slopes",
-    "is_causal": "causal",
-    "rope_theta": "rope_base",
-    "inv_freq": "rope_frequencies",
-    "dropout": f"{NOTHING}: attncli drops nothing out",
-    "dropout_p": f"{NOTHING}: attncli drops nothing out",
-    "enable_gqa": f"{NOTHING}: fewer key and value heads are shared as they are",
-    "num_heads": "heads",
-    "num_attention_heads": "heads",
-    "num_kv_heads": "kv_heads",
-    "num_key_value_heads": "kv_heads",
-    "softmax_scale": "scale",
-    "sm_scale": "scale",
-    "window_size": "window",
-    "local_window_size": "window",
-    "soft_cap": "softcap",
-    "query_seq_lengths": "query_lengths",
-    "key_value_seq_lengths": "kv_lengths",
-    "cache_seqlens": "kv_lengths",
-    "threads": f"{NOTHING}: --threads is given on the command line",
-    "average_heads": f"{NOTHING}: --average-heads is given on the command line",
+_OF_COMMANDS = {
+    name: f"{NOTHING}: --{name.replace('_', '-')} is given on the command line"
+    for name in ("threads", "average_heads")
 }
 _LISTED = 8
 
@@ -128,9 +98,8 @@ def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
 
 def nearest_name(name: str, *, likeness: float = 0.6) -> str | None:
     """Return what a wrong name probably means, as a hint."""
-    if name.lower() in _ELSEWHERE:
-        return f"here it is {_ELSEWHERE[name.lower()]}"
-    return did_you_mean(name, [*SHORT, *KNOWN], likeness=likeness)
+    here = called_here(name, **_OF_COMMANDS)
+    return here or did_you_mean(name, [*SHORT, *KNOWN], likeness=likeness)
 
 
 def missing_input(missing: str, document: LoadedMapping) -> AttnError:

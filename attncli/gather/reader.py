@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attncli.arguments import flag
 from attncli.dtypes import BFLOAT16
+from attncli.elsewhere import NOTHING
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import (
     COLUMNS_ARE,
@@ -15,7 +16,6 @@ from attncli.gather.entries import (
     LABELS,
     LISTS,
     MATRICES,
-    NOTHING,
     PROJECTIONS,
     RESULTS,
     ROWS_ARE,

@@ -40,6 +40,7 @@ __all__ = ["pose"]
 _MASK_MEANS, _SCORES = get_args(MaskMeans), get_args(Score)
 
 
+@arguments.by_known_names
 def pose(
     query: ArrayLike,
     key: ArrayLike,

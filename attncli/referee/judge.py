@@ -52,6 +52,7 @@ _DIGITS_OF_SINGLE = 9
 _FORM = re.compile(r"%\.\d{1,2}[ef]")
 
 
+@arguments.by_known_names
 def check(
     expected: Mapping[str, npt.ArrayLike] | npt.ArrayLike,
     problem: Problem,
@@ -78,7 +79,7 @@ def check(
         What the other implementation gave: context, weights, lse, scores, raw, capped,
         in the shapes of `attncli.Attention`. A single array is the context.
     problem : Problem
-        From `attncli.pose`.
+        From `attncli.pose` or `attncli.load`.
     printed : mapping of str to str, optional
         How numbers were printed before they were read, by output: ``%.2f`` or ``%.2e``. Of
         others, the numbers tell, which few of few digits cannot.
@@ -115,7 +116,7 @@ def check(
     --------
     >>> import attncli
     >>> problem = attncli.pose([[1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], [[1.0], [2.0]])
-    >>> attncli.referee.check([[1.3302]], problem).passed
+    >>> attncli.check([[1.3302]], problem).passed
     True
     """
     posed_problem(problem)

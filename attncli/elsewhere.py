@@ -1,0 +1,57 @@
+"""What other libraries call an argument, and what serves here."""
+
+from __future__ import annotations
+
+__all__ = ["NOTHING", "called_here"]
+
+NOTHING = "nothing"
+_ELSEWHERE = {
+    "attn_mask": "mask, or bias if its numbers are added to the scores",
+    "attention_mask": "mask, or key_padding_mask if it is (B, S)",
+    "src_mask": "mask",
+    "tgt_mask": "mask",
+    "key_mask": "key_padding_mask",
+    "src_key_padding_mask": "key_padding_mask",
+    "attn_bias": "bias",
+    "attention_bias": "bias",
+    "alibi": "alibi_slopes: true for those of the paper, or a list of them",
+    "slopes": "alibi_slopes",
+    "is_causal": "causal",
+    "rope_theta": "rope_base",
+    "inv_freq": "rope_frequencies",
+    "dropout": f"{NOTHING}: attncli drops nothing out",
+    "dropout_p": f"{NOTHING}: attncli drops nothing out",
+    "enable_gqa": f"{NOTHING}: fewer key and value heads are shared as they are",
+    "num_heads": "heads",
+    "num_attention_heads": "heads",
+    "num_kv_heads": "kv_heads",
+    "num_key_value_heads": "kv_heads",
+    "softmax_scale": "scale",
+    "sm_scale": "scale",
+    "window_size": "window",
+    "local_window_size": "window",
+    "soft_cap": "softcap",
+    "query_seq_lengths": "query_lengths",
+    "key_value_seq_lengths": "kv_lengths",
+    "cache_seqlens": "kv_lengths",
+    "key_value_lengths": "kv_lengths",
+    "logits_soft_cap": "softcap",
+}
+
+
+def called_here(name: str, **more: str) -> str | None:
+    """Return what an argument of another library is called here, as a hint; None if unknown.
+
+    Parameters
+    ----------
+    name : str
+    **more : str
+        What serves for further names.
+
+    Examples
+    --------
+    >>> called_here("is_causal")
+    'here it is causal'
+    """
+    here = {**_ELSEWHERE, **more}.get(name.lower())
+    return None if here is None else f"here it is {here}"
