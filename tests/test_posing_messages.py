@@ -25,8 +25,8 @@ def with_value(array: np.ndarray, index: tuple[int, ...], value: float) -> np.nd
 # Class, message, hint, arguments after query; query, key and value are X unless given.
 CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     # shapes of query, key and value
-    ("Shape", "query: expected 2, 3 or 4 axes, (…, rows, width); found shape (3,)", None,
-     {"query": [1, 2, 3]}),
+    ("Shape", "query: expected 2, 3 or 4 axes, (…, rows, width); found shape (3,)",
+     "a single vector is one row: reshape it to (1, 3)", {"query": [1, 2, 3]}),
     ("Shape", "value: expected 2, 3 or 4 axes, (…, rows, width); found shape (1, 1, 1, 1, 2)", None,
      {"value": np.ones((1, 1, 1, 1, 2))}),
     ("Shape", "key: shape (0, 3) holds no numbers", None, {"key": np.ones((0, 3))}),

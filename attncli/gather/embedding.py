@@ -16,7 +16,7 @@ from attncli.errors import ShapeError, UsageError
 from attncli.gather.entries import PROJECTIONS
 from attncli.layout import LAYOUTS
 from attncli.projection import project
-from attncli.text import printable
+from attncli.text import counted, printable
 from attncli.warning import warn
 
 if TYPE_CHECKING:
@@ -238,7 +238,11 @@ def _refuse_unequal_widths(arguments: Arguments, made: Projected) -> None:
 
 
 def _heads_missing(file: str, width: int) -> UsageError:
-    likely = [f"{width // each} of width {each}" for each in _HEAD_WIDTHS if width % each == 0]
+    likely = [
+        f"{counted(width // each, 'head')} of width {each}"
+        for each in _HEAD_WIDTHS
+        if width % each == 0
+    ]
     return UsageError(
         f"{file}: its shapes do not say how many heads share the width {width}: give heads "
         "(--heads)",

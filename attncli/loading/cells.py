@@ -75,7 +75,10 @@ def _number(cell: str, column: int, refusal: Refusal) -> float:
     if is_decorated(cell):
         hint = "write numbers in plain digits, as in -1234.5, without thousands separators"
     elif is_spaced(cell):
-        hint = "separate the columns with commas, semicolons or tabs, not with spaces"
+        hint = (
+            "separate the columns with commas, semicolons or tabs, not with spaces (np.savetxt: "
+            'delimiter=",")'
+        )
     elif has_decimal_comma(cell) or re.fullmatch(_SEMICOLONS, cell):
         hint = "write decimal points instead of decimal commas"
     elif cell.strip().lower() in _TRUTHS:

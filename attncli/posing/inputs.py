@@ -59,12 +59,17 @@ def inputs(
     return q, k, v, form
 
 
+def _one_row(array: Array) -> str:
+    return f"a single vector is one row: reshape it to {shape_text((1, array.size))}"
+
+
 def _check_ranks(named: Names, arrays: Mapping[str, Array]) -> None:
     for name, array in arrays.items():
         if not 2 <= array.ndim <= 4:
             raise ShapeError(
                 f"{named(name)}: expected 2, 3 or 4 axes, (…, rows, width); "
-                f"found shape {shape_text(array.shape)}"
+                f"found shape {shape_text(array.shape)}",
+                hint=_one_row(array) if array.ndim == 1 else None,
             )
         if 0 in array.shape:
             raise ShapeError(f"{named(name)}: shape {shape_text(array.shape)} holds no numbers")
