@@ -188,12 +188,38 @@ def test_token_labels_stand_upright_over_their_columns():
     assert [line[:8].strip() for line in lines[9:22]] == TOKENS
 
 
+@pytest.mark.parametrize(("width", "flat"), [(140, True), (100, False)])
+def test_token_labels_lie_flat_over_numbers_where_there_is_room(width, flat):
+    picture = make_picture(
+        [make_panel(weights(13, 13))], query_labels=TOKENS, key_labels=TOKENS, title="MiniLM"
+    )
+    lines = bare(draw_blocks(picture, width=width)).split("\n")
+    assert (lines[2].split() == TOKENS) is flat
+    cells = [line for line in lines if line.count("0.") > 9]
+    assert len(cells) == 13
+    if flat:  # each number ends where its label does, or a little beside
+        for j, token in enumerate(TOKENS):
+            middle = lines[2].split(token)[0] if TOKENS.count(token) == 1 else None
+            if middle is not None:
+                number = [at for at, c in enumerate(cells[0]) if c == "."][j]
+                assert abs(number - len(middle) - len(token) / 2) <= 2
+    long = ["a" * 30, "b"]
+    two = make_picture([make_panel(weights(2, 2))], query_labels=long, key_labels=long)
+    assert max(map(len, draw_blocks(two, width=width).split("\n"))) < 60
+
+
+def test_maps_fill_rows_evenly():
+    picture = make_picture([make_panel(weights(10, 10), title=f"head {n}") for n in range(12)])
+    lines = draw_blocks(picture, width=160).split("\n")
+    assert [line.count("head") for line in lines if "head" in line] == [6, 6]
+
+
 def test_wide_labels_align_and_give_way_to_a_list_where_cells_are_narrow():
     picture = make_picture([make_panel(weights(10, 10))], query_labels=CHINESE, key_labels=CHINESE)
     text = draw_blocks(picture, width=80, color="truecolor")
     cells = [line for line in screen(text) if line and line[-1][2] and len(line) > 60]
     assert len(cells) == 10
-    assert {columns("".join(c for c, _, _ in line)) for line in cells} == {67}
+    assert {columns("".join(c for c, _, _ in line)) for line in cells} == {77}
     many = make_picture([make_panel(weights(10, 30))], key_labels=CHINESE * 3)
     narrow = draw_blocks(many, width=40, color="none")
     assert "29 한국어" in narrow

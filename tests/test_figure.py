@@ -329,7 +329,10 @@ def test_a_pooled_picture_keeps_the_numbers_of_tokens():
     assert any("largest of 2" in text for text, _ in texts_of(figure))
 
 
-@pytest.mark.parametrize(("count", "columns"), [(1, 1), (2, 2), (3, 3), (4, 2), (8, 4), (12, 4)])
+@pytest.mark.parametrize(
+    ("count", "columns"),
+    [(1, 1), (2, 2), (3, 3), (4, 2), (8, 4), (12, 4), (16, 4), (32, 8), (40, 8), (7, 4)],
+)
 def test_heads_make_a_grid_near_the_shape_of_a_page(count, columns):
     assert grid_columns(count, 1.0) == columns
 

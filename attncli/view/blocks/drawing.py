@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -123,6 +124,8 @@ class _Page(NamedTuple):
         painter = self.painter
         room = width - gutter_width(picture, self.queries, width, limit)
         form = _form(picture, painter, room, limit, self.digits)
+        if form.digits is not None and self.keys:
+            form = _wide_enough(form, self.keys, room)
         if self.annotate and form.digits is None:
             raise UsageError(
                 "--annotate: the cells here have no room for numbers",
@@ -168,6 +171,14 @@ def _form(picture: Picture, painter: Painter, room: int, lines: int, digits: int
     return Form(1, halves=halves)
 
 
+def _wide_enough(form: Form, keys: Sequence[str], room: int) -> Form:
+    """Return cells in which the names of keys lie flat, where the room is enough for them."""
+    longest = max(map(columns, keys))
+    width = max(form.width, longest + 1)
+    fits = longest <= LONGEST_UPRIGHT and len(keys) * width <= room
+    return replace(form, width=width) if fits else form
+
+
 def _panels(
     picture: Picture,
     form: Form,
@@ -182,7 +193,7 @@ def _panels(
     titles = _titles(picture, wide, edge, painter, whole=room is None)
     # All titles are as wide as a map has to be to hold them.
     pitch = max(wide, *map(columns, titles)) if titles else wide
-    beside = _beside_each_other(pitch, edge, picture.group)
+    beside = _beside_each_other(len(picture.panels), pitch, edge, picture.group)
     lines: list[Line] = []
     for first in range(0, len(picture.panels), beside):
         group = picture.panels[first : first + beside]
@@ -210,18 +221,19 @@ def _titles(picture: Picture, wide: int, room: int, painter: Painter, *, whole: 
     pitch = max(wide, *map(columns, titles))
     if whole:
         return [fit_text(title, pitch, painter) for title in titles]
-    beside = (_beside_each_other(width, room, picture.group) for width in (pitch, wide))
-    if pitch > room or len({min(count, len(titles)) for count in beside}) > 1:
+    count = len(titles)
+    beside = {_beside_each_other(count, each, room, picture.group) for each in (pitch, wide)}
+    if pitch > room or len(beside) > 1:
         titles = list(map(brief, titles))
         pitch = max(wide, min(room, max(map(columns, titles))))
     return [fit_text(title, pitch, painter) for title in titles]
 
 
-def _beside_each_other(pitch: int, room: int, group: int | None) -> int:
-    """Return how many maps stand in a row; a row holds one batch entry if it can."""
-    most = max(1, (room + _GAP) // (pitch + _GAP))
+def _beside_each_other(count: int, pitch: int, room: int, group: int | None) -> int:
+    """Return how many maps stand in a row: in all about as many, or those of a batch entry."""
+    most = min(count, max(1, (room + _GAP) // (pitch + _GAP)))
     if group is None:
-        return most
+        return -(-count // -(-count // most))
     even = max(count for count in range(1, min(most, group) + 1) if group % count == 0)
     # Otherwise a prime number of heads would stand one below the other.
     return even if 2 * even >= min(most, group) else most

@@ -46,6 +46,8 @@ _GRID_WIDTH = 18.0
 _LABELLED_GRID_WIDTH = 27.0
 # A row of two batch entries is worse than a grid seven times too wide.
 _MIXED = 2.0
+# A row that is not full is worse than a grid a quarter too wide: 32 are 8 by 4.
+_RAGGED = 0.25
 _MARGIN = 0.12
 _NAME = 0.2
 _GAP = 0.2
@@ -115,7 +117,7 @@ class FigureLayout:
 def grid_columns(count: int, aspect: float, group: int | None = None) -> int:
     """Return how many of `count` panels stand side by side.
 
-    The grid nears 4:3 and leaves few places empty; no row holds panels of two groups
+    The grid nears 4:3 and leaves no place empty, or else few; no row holds panels of two groups
     unless the grid would become a strip.
 
     Parameters
@@ -133,7 +135,8 @@ def grid_columns(count: int, aspect: float, group: int | None = None) -> int:
         empty = rows * columns - count
         shape = abs(log(columns * aspect / rows / (4 / 3)))
         mixed = bool(group and group % columns)
-        return shape + 2 * empty / count + _MIXED * mixed
+        ragged = 2 * empty / count + _RAGGED * bool(empty)
+        return shape + ragged + _MIXED * mixed
 
     return min(range(1, count + 1), key=cost)
 
