@@ -223,6 +223,12 @@ def test_nothing_to_tell_of(attncli, monkeypatch):
     assert ran.messages[0] == "error: info needs a file"
 
 
+def test_lines_in_a_pipe_end_without_blanks():
+    lines = run("info", ROOT / "samples/sentence.yaml", CHECKPOINT).good().text.splitlines()
+    assert any("The, cat, sat" in line for line in lines)
+    assert all(line == line.rstrip() for line in lines)
+
+
 def printed(path, width, *, unicode=True):
     """Return what a terminal of so many columns shows of a file."""
     stream = io.StringIO()
