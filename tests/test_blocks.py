@@ -92,7 +92,7 @@ def test_tutorial_numbers_stand_in_cells_of_their_colour():
 
 def test_on_a_logarithmic_scale_numbers_keep_their_digits():
     picture = make_picture([make_panel([[0.9, 0.0123, 4.56e-5]])], log=True)
-    assert "███0.9███▒▒0.012▒▒ 4.6e−05" in draw_blocks(picture, width=60)
+    assert "██0.90███▒▒0.012▒▒ 4.6e−05" in draw_blocks(picture, width=60)
     assert "4.6e-05" in draw_blocks(picture, width=60, unicode=False)
 
 

@@ -130,7 +130,7 @@ def test_numbers_are_written_in_readable_ink():
 
 def test_on_a_logarithmic_scale_numbers_keep_their_digits():
     picture = make_picture([make_panel([[0.9, 0.0123, 4.56e-5]])], log=True)
-    for digits, expected in ((2, ["0.9", "0.012", "4.6e−05"]), (0, ["0.9", "0.01", "5e−05"])):
+    for digits, expected in ((2, ["0.90", "0.012", "4.6e−05"]), (0, ["0.9", "0.01", "5e−05"])):
         shown = [text.get_text() for text in draw(picture, digits=digits).axes[0].texts]
         assert shown == expected
 

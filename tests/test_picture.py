@@ -320,7 +320,7 @@ def test_shortened_labels_fit_and_keep_both_ends(text, room):
 
 def test_numbers_too_small_for_their_digits_are_significant():
     noise = make_picture([make_panel([[2.5e-7, -1e-8, 0.0]])], what="difference")
-    assert noise.texts(noise.panels[0], 2) == [["2.5e−07", "−1e−08", "0"]]
+    assert noise.texts(noise.panels[0], 2) == [["2.5e−07", "−1.0e−08", "0"]]
     usual = make_picture([make_panel([[0.25, 1e-8]])])
     assert usual.texts(usual.panels[0], 2) == [["0.25", "0.00"]]
     none = make_picture([make_panel([[0.0, 0.0]])])

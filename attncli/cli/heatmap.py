@@ -87,7 +87,11 @@ class PictureOptions:
     digits: Annotated[
         int,
         Option(
-            metavar="N", min=0, max=17, help="Decimals of these numbers.", rich_help_panel=PICTURE
+            metavar="N",
+            min=0,
+            max=17,
+            help="Decimals of these numbers; with --log significant digits.",
+            rich_help_panel=PICTURE,
         ),
     ] = 2
     minus: Annotated[

@@ -240,6 +240,13 @@ def _signed(text: str) -> str:
     return (text.lstrip("-") if float(text) == 0 else text).replace("-", "−")
 
 
+def _significant(value: float, digits: int) -> str:
+    """Return a number of so many digits, zeros among them: as many in every cell."""
+    if value == 0:
+        return "0"
+    return f"{value:#.{max(1, digits)}g}".rstrip(".").replace(".e", "e")
+
+
 def cell_texts(panel: Panel, digits: int, *, significant: bool = False) -> list[list[str]]:
     """Return the number of each cell as text; empty if the cell is hidden.
 
@@ -251,11 +258,14 @@ def cell_texts(panel: Panel, digits: int, *, significant: bool = False) -> list[
     significant : bool
         Significant digits instead, as `Picture.texts` asks for.
     """
-    few = f".{max(1, digits)}g"
     rows = zip(panel.values.tolist(), panel.hidden.tolist(), strict=True)
     return [
         [
-            "" if hidden else _signed(f"{value:{few if significant else _form(value, digits)}}")
+            ""
+            if hidden
+            else _signed(
+                _significant(value, digits) if significant else f"{value:{_form(value, digits)}}"
+            )
             for value, hidden in zip(*row, strict=True)
         ]
         for row in rows
