@@ -224,6 +224,20 @@ def test_a_fused_product_that_is_cut_in_another_order(seed, heads):
     assert named(judge(wrong, x, given, heads)) == {name}
     # It is seen without the embeddings, too.
     assert named(check(wrong.astype("f4"), pose(*made, heads=heads))) == {name}
+    side_by_side = np.concatenate(made, axis=-1), np.concatenate(apart, axis=-1)
+    names = "fused_cut_by_component", "fused_heads_cut_by_component"
+    for fused, name in zip(side_by_side, names, strict=True):
+        cut = fused.reshape(BATCH, TOKENS, heads, 12 // heads, 3)
+        wrong = attend(*(cut[..., at].reshape(packed) for at in range(3)), heads)
+        assert named(judge(wrong, x, given, heads)) == {name}
+
+
+def test_a_fused_product_of_one_head_that_is_cut_by_component():
+    x, given = layer(0, width=12)
+    fused = np.concatenate([linear(x, given, n) for n in "qkv"], axis=-1)
+    cut = fused.reshape(BATCH, TOKENS, 12, 3)
+    wrong = attend(*(cut[..., at] for at in range(3)), 1)
+    assert named(judge(wrong, x, given, 1)) == {"fused_cut_by_component"}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
