@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.engine.folding import folded
 from attncli.engine.plain import attend_plainly, is_plain, plain_parts
 from attncli.engine.refusals import NotFiniteError
 from attncli.engine.size import is_serial, is_small, repays_threads
@@ -108,6 +109,7 @@ def _compute(
     progress: Progress | None,
 ) -> int:
     """Fill the results, and return how many rows are fully masked."""
+    problem, results = folded(problem, results)
     if is_serial(problem):
         return _run_here(problem, results, progress)
 
