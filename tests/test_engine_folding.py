@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attncli import attention, pose, solve
-from attncli.engine import block, plan
+from attncli.engine import block, folding, plan
 
 OUTPUTS = [("context", "lse"), ("weights", "context"), ("scores", "weights", "context", "lse")]
 pytestmark = [
@@ -28,6 +28,8 @@ def rule(name):
     behind = np.arange(L)[:, None] - np.arange(S)
     mask, bias = random.random((B, H, L, S)) < 0.6, random.standard_normal((B, H, L, S))
     slopes, lengths = np.array([0.5, 0.25, 0.1, 0.01]), random.integers(1, S, B)
+    padding, queries = mask[:, 0, 0, :], random.integers(1, L, B)
+    rows = np.arange(L)[:, None] < queries[:, None, None, None]
     hidden = {
         "causal": ({"causal": True, "query_offset": 3}, behind + 3 >= 0),
         "window": ({"window": (20, 9), "query_offset": 0}, (behind <= 20) & (behind >= -9)),
@@ -35,9 +37,17 @@ def rule(name):
         "mask of each": ({"mask": mask}, mask),
         "mask of heads": ({"mask": mask[:1]}, mask[:1]),
         "mask of entries": ({"mask": mask[:, :1]}, mask[:, :1]),
-        "key padding": ({"key_padding_mask": mask[:, 0, 0, :S]}, mask[:, :1, :1, :S]),
+        "key padding": ({"key_padding_mask": padding}, padding[:, None, None]),
+        "masked key padding": (
+            {"key_padding_mask": padding, "mask": mask[0], "kv_lengths": [80]},
+            padding[:, None, None] & mask[0] & (np.arange(S) < 80),
+        ),
         "one length": ({"kv_lengths": [50] * B}, np.arange(S) < 50),
         "lengths": ({"kv_lengths": lengths}, np.arange(S) < lengths[:, None, None, None]),
+        "lengths of both": (
+            {"kv_lengths": lengths, "query_lengths": queries},
+            rows & (np.arange(S) < lengths[:, None, None, None]),
+        ),
     }
     if name in hidden:
         options, seen = hidden[name]
@@ -55,12 +65,16 @@ def rule(name):
     }[name]
 
 
-TOGETHER = [
+RULES = [
     "nothing",
-    *("causal", "window", "mask", "mask of each", "one length"),
-    *("bias", "bias of each", "slopes", "sinks"),
+    *("causal", "window", "slopes", "sinks", "bias", "bias of each", "bias of heads"),
+    *("mask", "mask of each", "mask of heads", "mask of entries"),
+    *("key padding", "masked key padding", "one length", "lengths", "lengths of both"),
 ]
-APART = ["mask of heads", "mask of entries", "key padding", "lengths", "bias of heads"]
+# These would have to be repeated, or to become masks.
+APART_IF_LONG = {name for name in RULES if "of heads" in name or "of entries" in name} | {
+    "key padding", "masked key padding", "lengths", "lengths of both",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -94,12 +108,16 @@ def expected(query, key, value, added, sinks=None):
 
 @pytest.mark.parametrize("outputs", OUTPUTS, ids="-".join)
 @pytest.mark.parametrize("groups", [4, 2, 1])
-@pytest.mark.parametrize("name", [*TOGETHER, *APART])
-def test_each_entry_is_as_by_itself(name, groups, outputs, batches):
+@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("name", RULES)
+def test_each_entry_is_as_by_itself(name, groups, outputs, short, batches, monkeypatch):
+    if not short:
+        monkeypatch.setattr(folding, "_SHORT_WORK", 0)
     qkv = inputs(groups=groups)
     options, added = rule(name)
     answer = attention(*qkv, **options, outputs=outputs, threads=1)
-    assert set(batches) == ({0} if name in TOGETHER else set(range(B)))
+    together = short or name not in APART_IF_LONG
+    assert set(batches) == ({0} if together else set(range(B)))
     right = expected(*qkv, added, options.get("sinks"))
     for output in outputs:
         found = getattr(answer, output)
@@ -117,6 +135,22 @@ def test_inputs_whose_axes_are_transposed(rope, score, batches):
     for entry in range(B):
         alone = attention(query[entry], key[entry], value[entry], layout="hsd", **options)
         np.testing.assert_allclose(found[entry].swapaxes(0, 1), alone.context, rtol=1e-4, atol=1e-6)
+
+
+def test_offsets_that_differ_are_left_apart(batches):
+    query, key, value = inputs()
+    offsets = np.arange(B) * 4
+    answer = attention(query, key, value, causal=True, query_offset=offsets, threads=1)
+    assert set(batches) == set(range(B))
+    behind = np.arange(L)[:, None] + offsets[:, None, None, None] - np.arange(S)
+    right = expected(query, key, value, np.where(behind >= 0, 0, -np.inf))["context"]
+    np.testing.assert_allclose(answer.context, right, rtol=1e-4, atol=1e-5)
+
+
+def test_a_rule_that_is_large_is_not_repeated(batches, monkeypatch):
+    monkeypatch.setattr(folding, "_MOST_COPIED", B * H * L * S - 1)
+    attention(*inputs(), mask=np.ones((H, L, S), bool)[None], threads=1, outputs=("context",))
+    assert set(batches) == set(range(B))
 
 
 def test_keys_for_all_entries_are_not_repeated(batches):
@@ -155,6 +189,14 @@ def test_results_are_written_where_they_should_go(strided):
 def test_queries_without_a_key_are_counted():
     with pytest.warns(UserWarning, match=rf"{B * H * 5} of {B * H * L} queries see no key"):
         attention(*inputs(), causal=True, query_offset=-5, threads=1)
+
+
+def test_padded_queries_are_not_counted(recwarn):
+    padded = {"query_lengths": np.arange(B) + 3, "kv_lengths": np.arange(B) + 1}
+    answer = attention(*inputs(), **padded, threads=1)
+    assert not recwarn.list
+    assert not answer.context[0, :, 3:].any()
+    assert answer.context[0, :, :3].all()
 
 
 @pytest.mark.parametrize("name", ["query", "key", "value"])

@@ -6,70 +6,97 @@ b · G + h // (H/G).
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.engine.size import work_of_entry
+
 if TYPE_CHECKING:
     from attncli.problem import Problem
+    from attncli.visibility import Visibility
 
 __all__ = ["folded"]
 
 Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
 # Queries of all heads of an entry: more of them fill a block by themselves.
 _MOST_ROWS = 2048
-# Bytes of an input that may be copied, because its axes do not lie one behind the other.
+# Multiplications of an entry up to which a block of its own takes longer than hidden keys do that
+# a block of several entries cannot leave out.
+_SHORT_WORK = 4_000_000
+# Bytes of an array that may be copied, because its axes do not lie one behind the other.
 _MOST_COPIED = 2**22
 
 
 def folded(problem: Problem, results: dict[str, Array]) -> tuple[Problem, dict[str, Array]]:
     """Return a problem with all heads in one batch entry, and views of its results alike.
 
-    Both are returned as they are where entries differ in more than query, key and value, or where
-    folding does not pay.
+    Both are returned as they are where folding does not pay.
     """
     batch, heads, queries, _ = problem.shape
-    if batch == 1 or heads * queries >= _MOST_ROWS or not _are_alike(problem):
+    if batch == 1 or heads * queries >= _MOST_ROWS or len(problem.key) == 1:
         return problem, results
-    inputs = [problem.query, problem.key]
-    if problem.value is not None:
-        inputs.append(problem.value)
-    cheap = all(_lies_folded(each) or each.nbytes <= _MOST_COPIED for each in inputs)
-    if not cheap or not all(map(_lies_folded, results.values())):
+    visible = _with_one_entry(problem)
+    if visible is None:
         return problem, results
-    visible = problem.visible
+    rules = [array for array in (visible.mask, problem.bias) if array is not None]
+    inputs = [a for a in (problem.query, problem.key, problem.value) if a is not None]
+    may_copy = all(_lies_folded(each) or each.nbytes <= _MOST_COPIED for each in inputs)
+    if not (may_copy and all(_may_spread(rule, problem) for rule in rules)):
+        return problem, results
+    if not all(map(_lies_folded, results.values())):
+        return problem, results
     as_one = replace(
         problem,
         query=_fold(problem.query),
         key=_fold(problem.key),
         value=None if problem.value is None else _fold(problem.value),
-        visible=visible._replace(
-            offsets=visible.offsets[:1],
-            kv_lengths=visible.kv_lengths and visible.kv_lengths[:1],
-            query_lengths=visible.query_lengths and visible.query_lengths[:1],
-            mask=_rule(visible.mask),
-        ),
-        bias=_rule(problem.bias),
+        visible=visible._replace(mask=_spread(visible.mask, problem)),
+        bias=_spread(problem.bias, problem),
         slopes=_each(problem.slopes, batch),
         sinks=_each(problem.sinks, batch),
     )
     return as_one, {name: _fold(array) for name, array in results.items()}
 
 
-def _are_alike(problem: Problem) -> bool:
-    """Return whether the same rules apply to every batch entry, or each head has its own."""
-    visible, whole = problem.visible, problem.shape[:2]
-    numbers = visible.offsets, visible.kv_lengths or (), visible.query_lengths or ()
-    masks = [rule for rule in (visible.mask, problem.bias) if rule is not None]
-    return (
-        visible.key_padding is None
-        and all(len(set(each)) < 2 for each in numbers)
-        and len(problem.key) == len(problem.query)
-        and all(mask.shape[:2] in ((1, 1), whole) for mask in masks)
-        and all(_lies_folded(mask) for mask in masks)
-    )
+def _with_one_entry(problem: Problem) -> Visibility | None:
+    """Return rules that are the same for all entries, but for a mask; None where that is in vain.
+
+    Of short entries, lengths and padding become masks.
+    """
+    visible = problem.visible
+    given = {name: getattr(visible, name) for name in ("kv_lengths", "query_lengths")}
+    differing = [name for name, lengths in given.items() if lengths and len(set(lengths)) > 1]
+    padded = visible.key_padding is not None and len(visible.key_padding) > 1
+    needs_mask = padded or bool(differing)
+    if len(set(visible.offsets)) > 1 or (needs_mask and work_of_entry(problem) > _SHORT_WORK):
+        return None
+    alike = {name: lengths and lengths[:1] for name, lengths in given.items()}
+    alike |= dict.fromkeys(differing)
+    one: Visibility = visible._replace(offsets=visible.offsets[:1], **alike)
+    if not needs_mask:
+        return one
+    key_padding = None if padded else visible.key_padding
+    return one._replace(key_padding=key_padding, mask=_as_mask(visible, differing, padded=padded))
+
+
+def _as_mask(visible: Visibility, differing: list[str], *, padded: bool) -> Bools:
+    """Return the mask, and lengths and padding that differ by entry, as one mask (B, …)."""
+    rules: list[Bools] = [] if visible.mask is None else [visible.mask]
+    if visible.key_padding is not None and padded:
+        rules.append(visible.key_padding[:, None, None, :])
+    if "kv_lengths" in differing:
+        lengths = np.array(visible.kv_lengths)[:, None, None, None]
+        rules.append(np.arange(visible.keys) < lengths)
+    if "query_lengths" in differing:
+        lengths = np.array(visible.query_lengths)[:, None, None, None]
+        rules.append(np.arange(visible.queries)[:, None] < lengths)
+    return reduce(np.logical_and, rules)
 
 
 def _lies_folded(array: Array) -> bool:
@@ -83,8 +110,19 @@ def _fold(array: Array) -> Array:
     return array.reshape(1, -1, *array.shape[2:])
 
 
-def _rule(rule: Array | None) -> Array | None:
-    return rule if rule is None or rule.shape[:2] == (1, 1) else _fold(rule)
+def _may_spread(rule: Array, problem: Problem) -> bool:
+    """Return whether a rule may be repeated for all heads of all entries, where it has to be."""
+    whole = problem.shape[:2]
+    needs_no_copy = rule.shape[:2] == (1, 1) or (rule.shape[:2] == whole and _lies_folded(rule))
+    size = math.prod(whole) * math.prod(rule.shape[2:]) * rule.itemsize
+    short = work_of_entry(problem) <= _SHORT_WORK
+    return needs_no_copy or (short and size <= _MOST_COPIED)
+
+
+def _spread(rule: Array | None, problem: Problem) -> Array | None:
+    if rule is None or rule.shape[:2] == (1, 1):
+        return rule
+    return _fold(np.broadcast_to(rule, (*problem.shape[:2], *rule.shape[2:])))
 
 
 def _each(numbers: Array | None, batch: int) -> Array | None:

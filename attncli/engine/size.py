@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from attncli.problem import Problem
 
-__all__ = ["is_serial", "is_small", "repays_threads", "suits_formula"]
+__all__ = ["is_serial", "is_small", "repays_threads", "suits_formula", "work_of_entry"]
 
 # Up to this many multiplications, a shift is applied whatever the scores, in nats: then the weight
 # of an only key is 1, as on paper, which is worth a fifth of the time.
@@ -56,10 +56,14 @@ def is_serial(problem: Problem) -> bool:
     return work <= (_SERIAL_MATRICES if rows > 1 else _SERIAL_VECTOR) and problem.score == "dot"
 
 
+def work_of_entry(problem: Problem) -> int:
+    """Return how many multiplications the two products of one batch entry take."""
+    _, heads, queries, keys = problem.shape
+    return heads * queries * keys * _widths(problem)
+
+
 def _work(problem: Problem) -> int:
-    """Return how many multiplications the two products take."""
-    batch, heads, queries, keys = problem.shape
-    return batch * heads * queries * keys * _widths(problem)
+    return problem.shape[0] * work_of_entry(problem)
 
 
 def _widths(problem: Problem) -> int:
