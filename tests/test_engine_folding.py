@@ -44,6 +44,10 @@ def rule(name):
         ),
         "one length": ({"kv_lengths": [50] * B}, np.arange(S) < 50),
         "lengths": ({"kv_lengths": lengths}, np.arange(S) < lengths[:, None, None, None]),
+        "lengths beside padding": (
+            {"key_padding_mask": padding[0], "kv_lengths": lengths},
+            padding[0] & (np.arange(S) < lengths[:, None, None, None]),
+        ),
         "lengths of both": (
             {"kv_lengths": lengths, "query_lengths": queries},
             rows & (np.arange(S) < lengths[:, None, None, None]),
@@ -70,10 +74,11 @@ RULES = [
     *("causal", "window", "slopes", "sinks", "bias", "bias of each", "bias of heads"),
     *("mask", "mask of each", "mask of heads", "mask of entries"),
     *("key padding", "masked key padding", "one length", "lengths", "lengths of both"),
+    "lengths beside padding",
 ]
 # These would have to be repeated, or to become masks.
 APART_IF_LONG = {name for name in RULES if "of heads" in name or "of entries" in name} | {
-    "key padding", "masked key padding", "lengths", "lengths of both",
+    "key padding", "masked key padding", "lengths", "lengths of both", "lengths beside padding",
 }  # fmt: skip
 
 
