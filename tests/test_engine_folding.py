@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attncli import attention, pose, solve
-from attncli.engine import block, folding, plan
+from attncli.engine import folding, plan
 
 OUTPUTS = [("context", "lse"), ("weights", "context"), ("scores", "weights", "context", "lse")]
 pytestmark = [
@@ -86,7 +86,7 @@ APART_IF_LONG = {name for name in RULES if "of heads" in name or "of entries" in
 def batches(monkeypatch):
     """The batch entry of each block."""
     entries = []
-    made = block.Block
+    made = plan.Block
 
     def noted(*, batch, **rest):
         entries.append(batch)

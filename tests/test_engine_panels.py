@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attncli import attention, pose, solve
-from attncli.engine import attend, block, panels, plan, scratch, sweep
+from attncli.engine import attend, panels, plan, scratch, sweep
 from attncli.threads import blas
 
 BOTH = ("weights", "context", "lse")
@@ -188,7 +188,7 @@ class TestAPanelThatOverhangs:
 
     def test_spares_a_block_of_its_own(self, monkeypatch):
         blocks = []
-        made = block.Block
+        made = plan.Block
 
         def counted(**given):
             blocks.append((given["stop"] - given["start"], given["panel"]))
@@ -382,7 +382,7 @@ class TestTheMiddleOfALongSequence:
 def stacks(monkeypatch):
     """How many heads each block takes, in turn."""
     counts = []
-    made = block.Block
+    made = plan.Block
 
     def counted(*, heads, **rest):
         counts.append(heads[1] - heads[0])
@@ -450,7 +450,7 @@ def test_heads_share_a_call_though_rules_differ(rule, queries, keys, outputs, si
 @pytest.mark.parametrize("few_cores", [True, False])
 def test_blocks_are_about_equally_long(few_cores, rules, monkeypatch):
     counts = []
-    made = block.Block
+    made = plan.Block
 
     def counted(*, start, stop, **rest):
         counts.append(stop - start)

@@ -183,3 +183,14 @@ def test_values_of_all_sizes(seed):
     error = 1.2e-7 * (100 + keys + 20 * highest * (width + 1)) * of_sizes
     lost = 5e-38 * keys * (1 + np.abs(value).max(0).astype(float))
     assert (np.abs(answer.context - expected) <= error + lost).all()
+
+
+@pytest.mark.parametrize("queries", [3, 600, 3000])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_scores_at_the_end_of_the_range_are_no_mistake(queries, sign):
+    # Bits, in which scores may be computed, are more than nats: 1.44 times as many.
+    query, value = np.ones((queries, 1), np.float32), np.ones((2000, 1), np.float32)
+    key = np.full((2000, 1), sign * np.finfo(np.float32).max, np.float32)
+    bias = np.zeros((1, 2000), np.float32)
+    answer = attention(query, key, value, scale=0.95, bias=bias, outputs=("context",))
+    near(answer.context, 1, rtol=1e-6)

@@ -11,8 +11,6 @@ and again with more safeguards if its scores or sums show that it was not
 from __future__ import annotations
 
 import math
-import threading
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,90 +20,24 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import TooHighError, score_floor
-from attncli.engine.panels import TileLayout, allocate, as_panels, paired, spread
-from attncli.engine.retry import (
-    Safeguards,
-    loses_digits_of_lse,
-    overflows,
-    safeguards_needed,
-)
-from attncli.engine.strategy import Shift, choose_strategy
-from attncli.engine.sums import REDUCTION, merge
+from attncli.engine.panels import allocate, as_panels, paired, spread
+from attncli.engine.retry import loses_digits_of_lse, overflows, safeguards_needed
+from attncli.engine.strategy import Safeguards, Shift, choose_strategy
+from attncli.engine.sums import REDUCTION
 from attncli.engine.sweep import Sweep, tiles
 from attncli.engine.tile import Rows, score_calls
 from attncli.names import SCORE_STAGES
 
 if TYPE_CHECKING:
     from attncli.engine.operands import Operands
+    from attncli.engine.parts import Block, Part, Span
     from attncli.engine.scratch import Scratch
     from attncli.engine.sums import Sums
 
-__all__ = ["Block", "Part", "Span", "attend_part"]
+__all__ = ["attend_part"]
 
 Array = npt.NDArray[Any]
-Span = tuple[int, int]
 _NO_SAFEGUARDS = Safeguards()
-
-
-@dataclass(eq=False, slots=True)
-class Block:
-    """Queries start:stop of one head or several, and where their results go.
-
-    Attributes
-    ----------
-    batch : int
-    heads : (first, last + 1)
-    start, stop : int
-    panel : int
-        Queries in a panel. The last panel may have more than are left; the others are zeros.
-    layout : TileLayout
-    results : dict of str to ndarray
-        The block's own rows of each output asked for: (N, rows, S), (N, rows, E) or (N, rows).
-    spans : list of (start, stop)
-        The keys of each part. There is more than one part only if no L × S output is asked for.
-    skip_bounds : bool
-        Skip score bounds and base-2 exponentials, which only pay off on large problems.
-    """
-
-    batch: int
-    heads: Span
-    start: int
-    stop: int
-    panel: int
-    layout: TileLayout
-    results: dict[str, Array]
-    spans: list[Span]
-    skip_bounds: bool
-    _sums: dict[int, Sums] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @property
-    def panels(self) -> int:
-        """How many panels the queries of a head fill."""
-        return -(-(self.stop - self.start) // self.panel)
-
-    def context_buffer(self, scratch: Scratch) -> Array | None:
-        """Return the array in which a part sums up weighted values; None without a context."""
-        context = self.results.get("context")
-        if context is None:
-            return None
-        shape = len(context), self.panels, context.shape[2], self.panel
-        if len(self.spans) == 1:
-            return allocate(partial(scratch.buffer, "context"), shape, self.layout)
-        return np.empty(shape, context.dtype)
-
-    def deliver(self, part: int, sums: Sums) -> Sums | None:
-        """Store the sums of a part; the last part to arrive gets the sums of the whole block."""
-        if len(self.spans) == 1:
-            return sums
-        with self._lock:
-            self._sums[part] = sums
-            if len(self._sums) < len(self.spans):
-                return None
-        return merge([self._sums[n] for n in range(len(self.spans))])
-
-
-Part = tuple[Block, int]
 
 
 def attend_part(operands: Operands, part: Part, scratch: Scratch) -> int:
@@ -252,7 +184,7 @@ def _finish(block: Block, rows: Rows, sums: Sums) -> int:
         block.results["lse"][...] = _by_query(log_total, block)
     if sums.context is not None:
         out = block.results["context"]
-        for own, panels in paired(out, sums.divide(rows)):
+        for own, panels in paired(out, sums.divide()):
             np.copyto(own, panels)
     if not rows.may_be_fully_masked:
         return 0

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.engine.block import Block, Part, Span
 from attncli.engine.panels import PANEL, TileLayout
+from attncli.engine.parts import Block, Part, Span
 from attncli.names import SQUARE
 from attncli.threads.blas import multiplies_unpacked
 from attncli.threads.cores import core_cache

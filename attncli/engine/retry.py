@@ -8,7 +8,7 @@ that exponentials count although they are negligible in the denominator.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +21,11 @@ from attncli.engine.sums import outweighs_flushed
 from attncli.finite import all_finite
 
 if TYPE_CHECKING:
+    from attncli.engine.strategy import Safeguards
     from attncli.engine.sums import Sums
     from attncli.engine.tile import Rows
 
-__all__ = ["Safeguards", "loses_digits_of_lse", "overflows", "safeguards_needed"]
+__all__ = ["loses_digits_of_lse", "overflows", "safeguards_needed"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
@@ -36,21 +37,6 @@ _NOT_FAR_BELOW = 2.0**-10
 # The logarithm of a sum so close to 1 has lost 6 bits, of one that is a single exponential
 # for nothing.
 _CLOSE_TO_ONE = 2.0**-6
-
-
-class Safeguards(NamedTuple):
-    """Slower but safer choices; the first attempt at a block uses none of them.
-
-    Attributes
-    ----------
-    shifted : bool
-        Subtract a shift from the scores before they are exponentiated.
-    keep_tiny : bool
-        Keep exponentials that are negligible in the denominator.
-    """
-
-    shifted: bool = False
-    keep_tiny: bool = False
 
 
 def safeguards_needed(

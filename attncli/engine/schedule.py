@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attncli.engine.block import Part
+    from attncli.engine.parts import Part
     from attncli.problem import Problem
     from attncli.threads.workers import Work
 

@@ -11,19 +11,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from attncli.engine.exponentials import quickest_unit, score_ceiling, score_floor
 
 if TYPE_CHECKING:
-    from attncli.engine.block import Block
     from attncli.engine.operands import Operands
-    from attncli.engine.retry import Safeguards
+    from attncli.engine.parts import Block
     from attncli.problem import Problem
 
-__all__ = ["Shift", "Strategy", "choose_strategy"]
+__all__ = ["Safeguards", "Shift", "Strategy", "choose_strategy"]
 
 # With fewer queries, reading all keys for a bound costs as much as the bound saves.
 _FEW_QUERIES = 16
@@ -41,6 +40,21 @@ class Shift(Enum):
     """No, but each tile is checked, because no such bound is known."""
     APPLIED = "applied"
     """Yes."""
+
+
+class Safeguards(NamedTuple):
+    """Slower but safer choices; the first attempt at a block uses none of them.
+
+    Attributes
+    ----------
+    shifted : bool
+        Subtract a shift from the scores before they are exponentiated.
+    keep_tiny : bool
+        Keep exponentials that are negligible in the denominator.
+    """
+
+    shifted: bool = False
+    keep_tiny: bool = False
 
 
 @dataclass(eq=False, slots=True)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from attncli.engine.calls import Call
     from attncli.engine.panels import TileLayout
     from attncli.engine.scratch import Scratch
-    from attncli.engine.tile import Rows
 
 __all__ = ["REDUCTION", "Sums", "merge", "outweighs_flushed"]
 
@@ -62,6 +61,10 @@ class Sums:
         Receives the weighted sum of the values; need not be initialised.
     value_factor : float
         Multiplies the values.
+    sinks : ndarray (N, 1, 1), optional
+        Logits, in nats, that count in the denominators only.
+    may_be_empty : bool
+        Whether some query may see no key.
 
     Attributes
     ----------
@@ -85,7 +88,11 @@ class Sums:
         layout: TileLayout,
         context: Array | None = None,
         value_factor: float = 1.0,
+        sinks: Array | None = None,
+        may_be_empty: bool = False,
     ) -> None:
+        self.sinks = sinks
+        self.may_be_empty = may_be_empty
         self.unit = unit
         self.layout = layout
         self.value_factor = value_factor
@@ -150,7 +157,7 @@ class Sums:
             values = np.multiply(values, self.value_factor, dtype=values.dtype)
         carry_out(sum_in_chunks(values, tile, out, self.layout.chunk, scratch))
 
-    def reciprocal(self, rows: Rows, panels: slice = slice(None)) -> Array:
+    def reciprocal(self, panels: slice = slice(None)) -> Array:
         """Return 1 / denominator, sink included, which turns exponentials into weights.
 
         Returns
@@ -159,15 +166,15 @@ class Sums:
             0 where a query sees no key.
         """
         seen = total = self.denominator[:, panels]
-        if rows.sinks is not None:
-            above = self._above_shift(rows.sinks, panels)
+        if self.sinks is not None:
+            above = self._above_shift(self.sinks, panels)
             total = total + exponential_of(self.unit)(above)
         reciprocal: Array = 1 / total
-        if rows.may_be_fully_masked:
+        if self.may_be_empty:
             reciprocal[seen == 0] = 0
         return reciprocal
 
-    def divide(self, rows: Rows) -> Array:
+    def divide(self) -> Array:
         """Divide the context by its denominators, sink included, in place.
 
         Returns
@@ -176,7 +183,7 @@ class Sums:
             The context.
         """
         context = np.asarray(self.context)
-        factors = self._factors(rows)
+        factors = self._factors()
         for factor in factors:
             np.multiply(context, factor[:, :, None], context)
         if self.reduced is not None:
@@ -189,13 +196,13 @@ class Sums:
             )
         return context
 
-    def _factors(self, rows: Rows) -> list[Array]:
+    def _factors(self) -> list[Array]:
         """Return what turns sums into means: two factors where one would be too small."""
-        if rows.sinks is None:
-            return [self.reciprocal(rows)]
-        above = self._above_shift(rows.sinks, slice(None)) / self.unit
+        if self.sinks is None:
+            return [self.reciprocal()]
+        above = self._above_shift(self.sinks, slice(None)) / self.unit
         if not above.max() > score_ceiling(above.dtype):
-            return [self.reciprocal(rows)]
+            return [self.reciprocal()]
         # 1 / (d + e^a) = e^(-a/2) · e^(-a/2) / (d e^(-a) + 1), for a > 0
         half = np.exp(np.maximum(above, 0) / -2)
         return [half, half / (self.denominator * half * half + np.exp(np.minimum(above, 0)))]
@@ -205,9 +212,9 @@ class Sums:
         above: Array = (sinks * self.unit).astype(self.shift.dtype) - self.shift[:, panels]
         return above
 
-    def normalise(self, tile: Array, rows: Rows, panels: slice, out: Array) -> None:
+    def normalise(self, tile: Array, panels: slice, out: Array) -> None:
         """Write the weights of some panels, whose exponentials are a tile."""
-        np.multiply(tile, self.reciprocal(rows, panels)[:, :, None], out=out)
+        np.multiply(tile, self.reciprocal(panels)[:, :, None], out=out)
 
     def close(self) -> None:
         """Set the context to 0 if no tile was added."""
@@ -305,7 +312,15 @@ def merge(parts: Sequence[Sums]) -> Sums:
     shifts = [np.where(part.denominator > 0, part.shift / part.unit, -np.inf) for part in parts]
     highest = np.max(shifts, axis=0)
     highest[highest == -np.inf] = 0
-    whole = Sums(highest.shape, highest.dtype, unit=1.0, layout=parts[0].layout)
+    first = parts[0]
+    whole = Sums(
+        highest.shape,
+        highest.dtype,
+        unit=1.0,
+        layout=first.layout,
+        sinks=first.sinks,
+        may_be_empty=first.may_be_empty,
+    )
     whole.shift = highest
     shares = [np.exp(shift - highest) for shift in shifts]
     for part, share in zip(parts, shares, strict=True):

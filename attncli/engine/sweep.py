@@ -91,6 +91,8 @@ class Sweep:
             layout=rows.layout,
             context=context,
             value_factor=value_factor,
+            sinks=rows.sinks,
+            may_be_empty=rows.may_be_fully_masked,
         )
 
     def over(self, span: Span) -> Sums:
@@ -144,7 +146,7 @@ class Sweep:
         if rows.masks_after_exp and rows.operands.problem.visible.hides:
             yield from zero_calls(rows, columns, tile, scratch)
         yield from sums.settings(tile, self._values(columns), panels, scratch)
-        yield sums.normalise, (tile, rows, panels, weights)
+        yield sums.normalise, (tile, panels, weights)
 
     def _over_band(self, span: Span) -> Iterator[Call]:
         """Compute the keys that every query sees, then the others without panels that see none."""

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.engine.calls import carry_out
+from attncli.engine.exponentials import TooHighError
 from attncli.engine.panels import (
     TileLayout,
     as_panels,
@@ -355,8 +356,11 @@ def _pattern(
 
 
 def _refuse_overflow(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:
-    if not all_finite(scores):
-        _refuse(rows, columns, ~np.isfinite(scores))
+    if all_finite(scores):
+        return
+    if rows.strategy.unit != 1.0:  # in nats they may be finite
+        raise TooHighError
+    _refuse(rows, columns, ~np.isfinite(scores))
 
 
 def _refuse_sums(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:
