@@ -10,7 +10,7 @@ import pytest
 
 from attncli import AttnWarning, attention, pose, solve
 from attncli.advice import advise
-from attncli.averaging import solve_averaged
+from attncli.summaries.averaging import solve_averaged
 
 
 def half(*shape, size):

@@ -14,8 +14,8 @@ from oracle import attention_oracle
 from process import COMMAND, environment
 
 from attncli import AttnWarning, InputError, ShapeError, UsageError, solve
-from attncli.checkpoint import choose_layer, layer_widths, read_layer
-from attncli.checkpoint_names import find_layers
+from attncli.checkpoints.layers import choose_layer, layer_widths, read_layer
+from attncli.checkpoints.names import find_layers
 from attncli.loaded import load
 
 # Layers named like Llama's bring the advice to rotate; one test below is about it.

@@ -11,7 +11,8 @@ import pytest
 from process import environment, measured
 from terminal import drained
 
-from attncli import pose, row_blocks
+from attncli import pose
+from attncli.summaries import row_blocks
 from attncli.view.pictures import maps
 
 # The program with another patience: the work of a test is short.

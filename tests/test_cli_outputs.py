@@ -233,7 +233,7 @@ def test_packed_contexts_that_are_left_out_are_told(folder: Path, attncli: Run) 
 def test_statistics_are_computed_once_for_all_destinations(
     tutorial: Path, attncli: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from attncli import stats
+    from attncli.summaries import stats
 
     calls = []
     right = stats.statistics

@@ -18,9 +18,9 @@ from hypothesis.extra import numpy as hnp
 from process import ROOT, run
 from rich.console import Console
 
-from attncli.describing import inspect
+from attncli.describing.files import inspect
+from attncli.describing.survey import Survey, survey
 from attncli.dtypes import as_bfloat16
-from attncli.survey import Survey, survey
 from attncli.view.info import info_parts
 
 CHECKPOINT = ROOT / "tests/data/minilm/attention.safetensors"
@@ -63,7 +63,7 @@ def test_survey_is_what_a_loop_finds(array):
 
 
 def test_survey_goes_block_by_block(monkeypatch):
-    monkeypatch.setattr("attncli.survey._BLOCK", 7)
+    monkeypatch.setattr("attncli.describing.survey._BLOCK", 7)
     array = np.arange(100.0).reshape(10, 10)
     array[3, 3], array[9, 9] = np.nan, np.inf
     assert survey(array) == Survey(0.0, 98.0, nan=1, inf=1)

@@ -12,8 +12,8 @@ from oracle import attention_oracle
 from process import ROOT, run
 
 from attncli import AttnError, UsageError, pose, solve
-from attncli.averaging import solve_averaged
 from attncli.loaded import load
+from attncli.summaries.averaging import solve_averaged
 
 SAMPLES = ROOT / "samples"
 MINILM = SAMPLES / "minilm"

@@ -12,9 +12,10 @@ from oracle import attention_oracle
 from rich.cells import cell_len
 from strategies import problems
 
-from attncli import UsageError, pose, row_blocks
-from attncli.stats import statistics
-from attncli.strongest import top
+from attncli import UsageError, pose
+from attncli.summaries import row_blocks
+from attncli.summaries.stats import statistics
+from attncli.summaries.strongest import top
 from attncli.view.color import blues_256, xterm
 from attncli.view.stats import stats_list, stats_parts, top_list, top_parts
 

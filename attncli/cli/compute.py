@@ -234,7 +234,7 @@ def _solve(
     problem, threads = request.problem, request.run.threads
     with progress_bar(quiet=request.run.quiet) as progress:
         if request.averaged:
-            from attncli.averaging import solve_averaged
+            from attncli.summaries.averaging import solve_averaged
 
             return solve_averaged(problem, names, threads=threads, progress=progress)
         return solve(problem, names, threads=threads, into=into, progress=progress)

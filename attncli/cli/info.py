@@ -25,7 +25,7 @@ from attncli.names import SCHEMA
 from attncli.text import json_text
 
 if TYPE_CHECKING:
-    from attncli.describing import FileInfo
+    from attncli.describing.files import FileInfo
 
 __all__ = ["add_to"]
 
@@ -95,7 +95,7 @@ def info(options: InfoOptions) -> None:
 
 def _inspected(files: list[str], options: InfoOptions) -> tuple[list[FileInfo], list[AttnError]]:
     """Return what the good files hold; one bad file does not hide the others."""
-    from attncli.describing import inspect
+    from attncli.describing.files import inspect
 
     found, errors = [], []
     for file in files:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from attncli.cli.options import PickOptions, RunOptions
     from attncli.problem import Problem
-    from attncli.stats import HeadStats
-    from attncli.strongest import TopKeys
+    from attncli.summaries.stats import HeadStats
+    from attncli.summaries.strongest import TopKeys
     from attncli.view.tables import Limits
 
 __all__ = ["Summaries"]
@@ -60,7 +60,7 @@ class Summaries:
     @cached_property
     def _stats(self) -> tuple[HeadStats, ...]:
         from attncli.cli.progress import progress_bar
-        from attncli.stats import statistics
+        from attncli.summaries.stats import statistics
 
         with progress_bar(quiet=self._run.quiet) as progress:
             heads = statistics(self._problem, threads=self._run.threads, progress=progress)
@@ -79,7 +79,7 @@ class Summaries:
         return top_list(self._top((0, self._problem.shape[2])))
 
     def _top(self, rows: tuple[int, int]) -> Iterator[TopKeys]:
-        from attncli.strongest import top
+        from attncli.summaries.strongest import top
 
         return map(
             self._named, top(self._problem, self._count, rows=rows, threads=self._run.threads)

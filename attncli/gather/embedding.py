@@ -11,7 +11,7 @@ import numpy as np
 
 from attncli.arguments import choice
 from attncli.array_likes import as_ndarray
-from attncli.checkpoint import choose_layer, read_layer
+from attncli.checkpoints.layers import choose_layer, read_layer
 from attncli.errors import ShapeError, UsageError
 from attncli.gather.entries import PROJECTIONS
 from attncli.layout import LAYOUTS

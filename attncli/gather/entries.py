@@ -116,7 +116,7 @@ def missing_input(missing: str, document: LoadedMapping) -> AttnError:
 
 
 def _checkpoint(document: LoadedMapping) -> UsageError | None:
-    from attncli.checkpoint_names import find_layers  # noqa: PLC0415
+    from attncli.checkpoints.names import find_layers  # noqa: PLC0415
 
     if not find_layers(document.entries):
         return None

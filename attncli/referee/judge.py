@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli import arguments
-from attncli.averaging import average_weights, refuse_without_heads
 from attncli.dtypes import widen
 from attncli.engine import attend
 from attncli.errors import UsageError
@@ -36,6 +35,7 @@ from attncli.referee.swamped import (
     with_the_answer,
     without,
 )
+from attncli.summaries.averaging import average_weights, refuse_without_heads
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from rich.text import Text
 
-from attncli.averaging import average_weights
 from attncli.engine import attend
 from attncli.layout import Layout
 from attncli.names import SQUARE
+from attncli.summaries.averaging import average_weights
 from attncli.text import places
 from attncli.view.tables import Limits, Sheet, sheet_parts
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from attncli.describing import FileInfo, LayerInfo, MemberInfo
+    from attncli.describing.files import FileInfo, LayerInfo, MemberInfo
 
 __all__ = ["info_dict", "info_parts"]
 

@@ -17,8 +17,8 @@ from attncli.view.wrapping import wrapped
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from attncli.stats import HeadStats
-    from attncli.strongest import TopKeys
+    from attncli.summaries.stats import HeadStats
+    from attncli.summaries.strongest import TopKeys
     from attncli.view.shading import Depth
 
 __all__ = ["stats_list", "stats_parts", "top_list", "top_parts"]

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.advice import fully_masked_advice
-from attncli.averaging import refuse_without_heads
 from attncli.dtypes import BFLOAT16, widen
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.indices import index_of
-from attncli.row_blocks import RowBlock, count_blocks, row_blocks
+from attncli.summaries.averaging import refuse_without_heads
+from attncli.summaries.row_blocks import RowBlock, count_blocks, row_blocks
 from attncli.text import places
 from attncli.view.figure.layout import cell_limit
 from attncli.view.pictures.picture import Picture, make_picture

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import UsageError
-from attncli.row_blocks import RowBlock, place, row_blocks
+from attncli.summaries.row_blocks import RowBlock, place, row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

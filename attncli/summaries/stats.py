@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.row_blocks import RowBlock, place, row_blocks
+from attncli.summaries.row_blocks import RowBlock, place, row_blocks
 
 if TYPE_CHECKING:
     from attncli.engine import Progress

@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arguments import shape_text
-from attncli.checkpoint_names import find_layers
+from attncli.checkpoints.names import find_layers
 from attncli.errors import InputError, ShapeError, UsageError
 from attncli.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from attncli.checkpoint_names import Layer
+    from attncli.checkpoints.names import Layer
 
 __all__ = ["Widths", "choose_layer", "layer_widths", "read_layer"]
 

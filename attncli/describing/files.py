@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attncli.checkpoint import layer_widths
-from attncli.checkpoint_names import find_layers
+from attncli.checkpoints.layers import layer_widths
+from attncli.checkpoints.names import find_layers
+from attncli.describing.survey import Survey, survey
 from attncli.dtypes import dtype_name
 from attncli.errors import InputError
 from attncli.loading import describe, headers, kind_of, read, split_member
 from attncli.loading.contents import LoadedArray, LoadedMapping, Member
-from attncli.survey import Survey, survey
 from attncli.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from attncli.checkpoint import Widths
-    from attncli.checkpoint_names import Layer
+    from attncli.checkpoints.layers import Widths
+    from attncli.checkpoints.names import Layer
 
 __all__ = ["FileInfo", "LayerInfo", "MemberInfo", "inspect"]
 

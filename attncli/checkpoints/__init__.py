@@ -1,0 +1,1 @@
+"""Checkpoints of models: one attention layer, under whichever names it has."""
