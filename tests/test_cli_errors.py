@@ -234,6 +234,14 @@ CASES = {
         "--batch: expected an index from 0 to 1; found -1",
         "",
     ),
+    f"explain {QKV} --query -1": (
+        "query: expected an index from 0 to 1; found '-1'",
+        "",
+    ),
+    "explain heads.npy heads.npy --head -1": (
+        "--head: expected an index from 0 to 2; found -1",
+        "",
+    ),
     f"compute {QKV} --tokens a,b": (
         "key_labels (tokens): expected 3 labels, one for each key; found 2",
         "",

@@ -63,7 +63,7 @@ def explain(
     query : int or str
         An index, or a text as `query_index` takes it: an index or a label.
     batch, head : int
-        Negative indices count from the end, as in NumPy; that of the query does so too.
+        Negative indices count from the end, as in NumPy; a query that is an int does so too.
     keys : int, optional
         List at most this many keys, the strongest first, and sum up the others;
         None lists all.
@@ -158,7 +158,7 @@ def query_index(problem: Problem, text: str) -> int:
     ----------
     problem : Problem
     text : str
-        A whole number within range is an index; anything else is a label.
+        A whole number within range, counted from 0, is an index; anything else is a label.
 
     Raises
     ------
@@ -167,8 +167,8 @@ def query_index(problem: Problem, text: str) -> int:
     """
     queries = problem.shape[2]
     index = whole_number(text)
-    if index is not None and -queries <= index < queries:
-        return index % queries
+    if index is not None and 0 <= index < queries:
+        return index
     labels = problem.query_labels or ()
     found = _labelled(text, labels)
     if len(found) == 1:
