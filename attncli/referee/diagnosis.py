@@ -13,10 +13,11 @@ from attncli.referee.case import Cases
 from attncli.referee.evaluation import evaluate
 from attncli.referee.fit import agrees
 from attncli.referee.fitted.unwritten import rows_of_nan, rows_of_nothing
+from attncli.referee.groups import follow, needs_of
 from attncli.referee.like_dropout import like_dropout
 from attncli.referee.locate import locate
 from attncli.referee.report import Cause, Diagnosis
-from attncli.referee.search import Search, Searched, follow, is_pattern, needs_of
+from attncli.referee.search import Search, Searched, is_pattern
 from attncli.referee.stored_wider import (
     SINGLE,
     computed_in_half,

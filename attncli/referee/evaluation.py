@@ -23,8 +23,8 @@ __all__ = ["Products", "evaluate"]
 
 Array = npt.NDArray[Any]
 Products = dict[tuple[object, ...], tuple[Problem, Array]]
-# Products of one case that are kept, in numbers: 128 MB.
-_MOST_NUMBERS = 2**24
+# Products of one case that are kept, in numbers: 32 MB.
+_MOST_NUMBERS = 2**22
 
 
 def evaluate(

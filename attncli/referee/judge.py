@@ -139,10 +139,9 @@ def check(
     others = judged.without_masked() if compared.passed else None
     if others is not None and not (stricter := others.compared()).passed:
         judged, compared = others, stricter
-    deadline = time.monotonic() + time_limit
     return CheckReport(
         compared.verdicts,
-        judged.diagnosed(compared, deadline) if diagnose else None,
+        judged.diagnosed(compared, time_limit) if diagnose else None,
         {name: file.values for name, file in judged.files.items()},
         judged.answers,
         judged.unjudged,
@@ -232,8 +231,16 @@ class _Judged:
         """Compare each file with its answer."""
         return compare(self.problem, self.files, self.answers, self.tolerance)
 
-    def diagnosed(self, compared: Compared, deadline: float) -> Diagnosis | None:
+    def diagnosed(self, compared: Compared, time_limit: float) -> Diagnosis | None:
         """Return what explains wrong files, or what lies beneath right ones; None if nothing."""
+        from attncli.threads.blas import single_blas_thread  # noqa: PLC0415 - seldom needed
+
+        deadline = time.monotonic() + time_limit
+        # Thousands of small products: where other work runs, threads wait longer than they work.
+        with single_blas_thread():
+            return self._found(compared, deadline)
+
+    def _found(self, compared: Compared, deadline: float) -> Diagnosis | None:
         if not compared.passed:
             return find_out(self._question(compared), deadline)
         if self.tolerance is not None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee import topics
 from attncli.referee.case import Case, Cases, Question
-from attncli.referee.convention import Convention, Need
-from attncli.referee.fit import Fit, agrees, fit, leaves_less, may_explain, most_bits
+from attncli.referee.fit import agrees, fit, leaves_less, may_explain, most_bits
+from attncli.referee.groups import best_of, follow, may_come_together, needs_of
 from attncli.referee.options import together
 from attncli.referee.registry import CONVENTIONS, FITTED, SHOWN
 from attncli.referee.report import Cause
@@ -21,13 +21,14 @@ from attncli.referee.report import Cause
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from attncli.referee.convention import Convention
+    from attncli.referee.fit import Fit
+    from attncli.referee.groups import Found, Group
     from attncli.referee.recipe import Recipe
 
-__all__ = ["Search", "Searched", "follow", "is_pattern", "needs_of"]
+__all__ = ["Search", "Searched", "is_pattern"]
 
 Array = npt.NDArray[Any]
-Group = tuple[Convention, ...]
-_Found = list[tuple[Fit, Group]]
 
 # Evidence against chance: the conventions tried are up to 2^8, the pairs up to 2^13, and at
 # most one file in a thousand may be given a false name.
@@ -37,13 +38,9 @@ _BITS_FOR_TWO = 24.0
 _BITS_FOR_FITTED = 100.0
 # Beside the bits that say the number itself, which may be one of eight quantities.
 _BITS_FOR_A_NUMBER = 21.0
-# An explanation this many times worse than the best is not equally good.
-_EQUALLY_GOOD = 1.5
-_ROUNDING = 0.05
 _PATTERNS = ("another_mask", "zeroed_weights")
 # Not more than glibc learns from, and larger than what evaluations make.
 _MEMORY = 2**25 - 2**16
-_OF_KERNELS = {topics.BLOCKS, topics.ONLINE_SOFTMAX, topics.SPLITS}
 
 
 @dataclass(frozen=True)
@@ -112,13 +109,22 @@ class Search:
         self.deadline = deadline
         self._shapes_are_right = bool(question.comparable)
         self._firsts: dict[tuple[int, str], Recipe | None] = {}
-        self._stages: dict[str, _Found] = {}
+        self._stages: dict[str, Found] = {}
         _keep_memory()
 
     @property
     def scope(self) -> str:
         """What is tried on: ``all``, or ``slices`` of a large problem."""
         return "slices" if self.cases.sliced else "all"
+
+    @cached_property
+    def _only_nan(self) -> bool:
+        """Whether NaN is all that is wrong, from which no number can be read."""
+        question = self._question
+        return bool(question.comparable) and all(
+            np.isnan(found[question.wrong[name]]).all()
+            for name, found in question.comparable.items()
+        )
 
     def run(self, *, pairs: bool = True) -> Searched:
         """Search for causes.
@@ -134,24 +140,31 @@ class Search:
     def _causes(self, *, pairs: bool) -> tuple[Cause, ...]:
         """Return the best causes; the next ones where these fail elsewhere in the problem."""
         first: tuple[Cause, ...] = ()
-        of_part: tuple[Cause, ...] = ()
         for found in self._explained(pairs=pairs):
-            rest = found
-            while best := _best(rest):
-                causes = tuple(self._cause(*item) for item in best)
-                whole = tuple(cause for cause in causes if not cause.fails_at)
-                # What is right of a part, where the rest is right, says more than a pattern.
-                if whole and of_part and all(map(is_pattern, whole)):
-                    return of_part
+            of_part: tuple[Cause, ...] = ()
+            for causes in self._in_turn(found):
+                whole = _true_everywhere(causes)
                 # Where the time is over, nobody has looked elsewhere: then the best one counts.
                 if whole and (not first or time.monotonic() <= self.deadline):
                     return whole
                 first = first or causes
                 of_part = of_part or tuple(cause for cause in causes if cause.right_there)
-                rest = [item for item in rest if item not in best]
-        return of_part or first
+            if of_part:  # the rest is right: only what is read off the numbers can say more
+                return self._read_off() or of_part
+        return first
 
-    def _explained(self, *, pairs: bool) -> Iterator[_Found]:
+    def _read_off(self) -> tuple[Cause, ...]:
+        """Return the best causes that are read off the numbers and true everywhere."""
+        stage = self._once("fitted", self._fitted)
+        return next(filter(None, map(_true_everywhere, self._in_turn(stage))), ())
+
+    def _in_turn(self, found: Found) -> Iterator[tuple[Cause, ...]]:
+        """Yield the best causes, and then the best of the others, again and again."""
+        while best := best_of(found):
+            yield tuple(self._cause(*item) for item in best)
+            found = [item for item in found if item not in best]
+
+    def _explained(self, *, pairs: bool) -> Iterator[Found]:
         """Yield the groups of each kind that explain anything, and how well each does."""
         conventions = self._concerned()
         last = [(convention,) for convention in conventions if convention.topic.last]
@@ -164,6 +177,8 @@ class Search:
             self._once("fitted", self._fitted)
         one = soon + self._once("slow", lambda: self._explain(slow, _BITS_FOR_ONE))
         yield one
+        if self._only_nan:  # where all other numbers are right
+            return
         # What was found so far is not true everywhere, or there is nothing.
         last = sorted(last, key=self._cost)
         late = self._once("late", lambda: self._explain(last, _BITS_FOR_ONE))
@@ -172,17 +187,19 @@ class Search:
         shown = [] if fitted else self._once("shown", self._shown)
         like_a_scale = bool(fitted) and not (one or late)
         tried = self._pairs(conventions, like_a_scale=like_a_scale) if pairs else []
-        yield self._explain(tried, _BITS_FOR_TWO)
+        yield self._explain_by_two(tried)
         yield fitted or shown
 
-    def _once(self, stage: str, find: Callable[[], _Found]) -> _Found:
+    def _once(self, stage: str, find: Callable[[], Found]) -> Found:
         """Return what a stage finds; a second run, with pairs, need not find it again."""
         if stage not in self._stages:
             self._stages[stage] = find()
         return self._stages[stage]
 
-    def _fitted(self) -> _Found:
+    def _fitted(self) -> Found:
         """Explain by what can be read off the numbers: a scale, counts, places of any kind."""
+        if self._only_nan:
+            return []
         made = []
         for look, needs in FITTED:
             if time.monotonic() > self.deadline:
@@ -190,7 +207,7 @@ class Search:
             made.append(look(self.cases.of(needs)))
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
 
-    def _shown(self) -> _Found:
+    def _shown(self) -> Found:
         """Explain by zeros and masks that the weights of the files show."""
         if time.monotonic() > self.deadline:
             return []
@@ -244,7 +261,7 @@ class Search:
         pairs = [
             pair
             for pair in combinations(able, 2)
-            if _may_come_together(*pair)
+            if may_come_together(*pair)
             and (not like_a_scale or all(c.topic.like_a_scale for c in pair))
         ]
         return sorted(pairs, key=self._cost)
@@ -254,9 +271,9 @@ class Search:
             return 0
         return sum(case.cells for case in self.cases.of(needs_of(group)))
 
-    def _explain(self, groups: Iterable[Group], bits: float) -> _Found:
+    def _explain(self, groups: Iterable[Group], bits: float) -> Found:
         """Return the groups that explain the files, and how well, until the time is over."""
-        found: _Found = []
+        found: Found = []
         for group in groups:
             if time.monotonic() > self.deadline:
                 self.complete = False
@@ -265,6 +282,31 @@ class Search:
             if result is not None and self._is_evident(result, group, bits):
                 found.append((result, group))
         return found
+
+    def _explain_by_two(self, pairs: Iterable[Group]) -> Found:
+        """Return the pairs that explain the files; once one does, others that share half of it.
+
+        Two pairs that share no mistake hardly ever come to the same numbers.
+        """
+        found: Found = []
+        halves: set[Convention] = set()
+        for pair in pairs:
+            if halves and halves.isdisjoint(pair):
+                continue
+            explained = self._explain([pair], _BITS_FOR_TWO)
+            found += explained
+            if explained and not halves and self._leaves_only_rounding(pair):
+                halves = set(pair)
+        return found
+
+    def _leaves_only_rounding(self, group: Group) -> bool:
+        """Return whether a group that fits explains everything, as far as is known.
+
+        Within a tolerance that is given, another one may fit better.
+        """
+        fails_at, right_there = self._fails_at(group)
+        earned = all(tolerance.earned for tolerance in self._question.tolerances.values())
+        return earned and (not fails_at or right_there)
 
     def _is_evident(self, result: Fit, group: Group, bits: float) -> bool:
         """Return whether the evidence is enough, or few numbers agree with one of few digits.
@@ -360,6 +402,10 @@ def is_pattern(cause: Cause) -> bool:
     return cause.name in _PATTERNS
 
 
+def _true_everywhere(causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
+    return tuple(cause for cause in causes if not cause.fails_at)
+
+
 def _keep_memory() -> None:
     """Let the C library keep the memory of arrays as large as those of evaluations.
 
@@ -368,35 +414,3 @@ def _keep_memory() -> None:
     come and go; nobody touches these.
     """
     np.empty(_MEMORY, np.uint8)
-
-
-def _may_come_together(one: Convention, other: Convention) -> bool:
-    mine, others = one.topic, other.topic
-    variants = one.name in other.variant_of or other.name in one.variant_of
-    return not (variants or mine.excludes(others))
-
-
-def needs_of(group: Group) -> frozenset[Need]:
-    """Return the axes that must be whole for a group."""
-    return frozenset().union(*(convention.needs for convention in group))
-
-
-def follow(case: Case, group: Group) -> Recipe | None:
-    """Return the recipe that follows all conventions of a group, or None."""
-    recipe: Recipe | None = case.recipe
-    for convention in group:
-        recipe = None if recipe is None else convention.apply(recipe)
-    return recipe
-
-
-def _best(found: _Found) -> _Found:
-    """Return those about as good as the best, best first; variants where nothing simpler is."""
-    names = {convention.name for _, group in found for convention in group}
-    found = [item for item in found if not any(names & {*c.variant_of} for c in item[1])]
-    found = sorted(found, key=lambda item: item[0].rms)
-    if not found:
-        return []
-    most = _EQUALLY_GOOD * found[0][0].rms + _ROUNDING
-    best = [item for item in found if item[0].rms <= most]
-    # Of those about as good, kernels' mistakes come after those that anybody may make.
-    return sorted(best, key=lambda item: any(c.topic in _OF_KERNELS for c in item[1]))

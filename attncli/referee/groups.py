@@ -1,0 +1,56 @@
+"""Groups of conventions: one, or two that come together, and which explain files best."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncli.referee import topics
+from attncli.referee.convention import Convention, Need
+from attncli.referee.fit import Fit
+
+if TYPE_CHECKING:
+    from attncli.referee.case import Case
+    from attncli.referee.recipe import Recipe
+
+__all__ = ["Found", "Group", "best_of", "follow", "may_come_together", "needs_of"]
+
+Group = tuple[Convention, ...]
+Found = list[tuple[Fit, Group]]
+
+# An explanation this many times worse than the best is not equally good.
+_EQUALLY_GOOD = 1.5
+_ROUNDING = 0.05
+_OF_KERNELS = {topics.BLOCKS, topics.ONLINE_SOFTMAX, topics.SPLITS}
+
+
+def may_come_together(one: Convention, other: Convention) -> bool:
+    """Return whether two conventions neither change the same step nor vary each other."""
+    mine, others = one.topic, other.topic
+    variants = one.name in other.variant_of or other.name in one.variant_of
+    return not (variants or mine.excludes(others))
+
+
+def needs_of(group: Group) -> frozenset[Need]:
+    """Return the axes that must be whole for a group."""
+    return frozenset().union(*(convention.needs for convention in group))
+
+
+def follow(case: Case, group: Group) -> Recipe | None:
+    """Return the recipe that follows all conventions of a group, or None."""
+    recipe: Recipe | None = case.recipe
+    for convention in group:
+        recipe = None if recipe is None else convention.apply(recipe)
+    return recipe
+
+
+def best_of(found: Found) -> Found:
+    """Return those about as good as the best, best first; variants where nothing simpler is."""
+    names = {convention.name for _, group in found for convention in group}
+    found = [item for item in found if not any(names & {*c.variant_of} for c in item[1])]
+    found = sorted(found, key=lambda item: item[0].rms)
+    if not found:
+        return []
+    most = _EQUALLY_GOOD * found[0][0].rms + _ROUNDING
+    best = [item for item in found if item[0].rms <= most]
+    # Of those about as good, kernels' mistakes come after those that anybody may make.
+    return sorted(best, key=lambda item: any(c.topic in _OF_KERNELS for c in item[1]))

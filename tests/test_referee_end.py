@@ -1,0 +1,88 @@
+"""When the search ends: once an explanation is complete, and what may still tie with it."""
+
+import numpy as np
+import pytest
+from referee_numpy import ask, draw, named, plain
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from attncli import pose
+from attncli.referee import check, fit
+from attncli.referee.evaluation import evaluate
+
+SHAPE = (2, 4, 64, 16)
+I, J = np.indices((64, 64))
+CAUSAL = J <= I
+
+
+@pytest.fixture(scope="module")
+def everything():
+    """Return how much is tried where nothing explains the file."""
+    q, k, v = draw(0, *[SHAPE] * 3)
+    noise = plain(q, k, v, CAUSAL) * (1 + 0.1 * draw(1, SHAPE)[0])
+    return ask((q, k, v), noise, causal=True).diagnosis.tried
+
+
+def test_two_mistakes_that_explain_everything_end_the_search(everything):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    report = ask((q, k, v), plain(q, k, v, scale=1), causal=True)
+    assert named(report) == {"unscaled+causal_missing"}
+    assert report.diagnosis.tried < 0.7 * everything
+
+
+def test_what_shares_one_of_two_mistakes_may_still_tie():
+    q, k, v = draw(0, *[(1, 2, 12, 8)] * 3)
+    i, j = np.indices((12, 12))
+    unscaled = plain(q, k, v, j <= i, scale=1)
+    report = ask((q, k, v), unscaled, causal=True, window=(4, 0))
+    assert named(report) == {"unscaled+window_ignored", "unscaled+window_right_only"}
+
+
+def test_within_a_tolerance_that_is_given_a_better_fit_is_looked_for(everything):
+    """What is left may be more than rounding, so that all others are tried, too."""
+    q, k, v = draw(0, *[SHAPE] * 3)
+    wrong = plain(q, k, v, scale=1)
+    report = check(wrong, pose(q, k, v, causal=True), atol=1e-6, time_limit=100)
+    assert named(report) == {"unscaled+causal_missing"}
+    assert report.diagnosis.tried > 0.8 * everything
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 6, 8), SHAPE])
+def test_rows_of_nan_are_told_without_trying_two_mistakes(shape):
+    q, k, v = draw(0, *[shape] * 3)
+    i, j = np.indices((shape[2],) * 2)
+    wrong = plain(q, k, v, j <= i)
+    wrong[0, 1, [2, 4]] = np.nan
+    report = ask((q, k, v), wrong, causal=True)
+    assert named(report) == {"rows_of_nan"}
+    assert report.diagnosis.tried < 1000
+
+
+def test_a_mistake_in_one_head_ends_the_search(everything):
+    """That the scale was forgotten there and the rest is right is soon found."""
+    shape = (2, 4, 200, 16)
+    q, k, v = draw(0, *[shape] * 3)
+    i, j = np.indices((200, 200))
+    wrong = plain(q, k, v, j <= i)
+    wrong[:, 1] = plain(q[:, 1], k[:, 1], v[:, 1], j <= i, scale=1)
+    report = ask((q, k, v), wrong, causal=True)
+    assert named(report) == {"scale_by_head"}
+    assert report.diagnosis.tried < 0.2 * everything
+
+
+def test_the_search_multiplies_in_one_thread(monkeypatch):
+    """More threads, for products so small, wait for each other where other work runs."""
+    threads = set()
+
+    def watched(recipe, **known):
+        threads.update(each["num_threads"] for each in threadpool_info())
+        return evaluate(recipe, **known)
+
+    monkeypatch.setattr(fit, "evaluate", watched)
+    q, k, v = draw(0)
+    with threadpool_limits(2, user_api="blas"):
+        before = {each["num_threads"] for each in threadpool_info()}
+        report = check(plain(q, k, v, scale=1).astype("f4"), pose(q, k, v))
+        after = {each["num_threads"] for each in threadpool_info()}
+    assert named(report) == {"unscaled"}
+    assert threads == {1}
+    assert before == after
