@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.referee.apart import told_apart_by
 from attncli.referee.case import Cases
-from attncli.referee.evaluation import evaluate
 from attncli.referee.fit import agrees
 from attncli.referee.fitted.unwritten import rows_of_nan, rows_of_nothing
 from attncli.referee.groups import follow, needs_of
@@ -32,12 +31,10 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.referee.case import Question
     from attncli.referee.convention import Need
-    from attncli.referee.recipe import Outputs
 
 __all__ = ["diagnose", "look_beneath"]
 
 Array = npt.NDArray[Any]
-_OUTPUTS = ("weights", "lse", "scores", "context")
 _NOTHING = Searched((), 0, complete=True)
 # Of so many rows one or two are few.
 _FEW_ROWS, _MANY_ROWS = 2, 16
@@ -73,7 +70,7 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
         searched = replace(searched, causes=(nothing,))
     return Diagnosis(
         explanations=searched.causes,
-        apart=_apart(search, searched.causes, set(question.files)),
+        apart=told_apart_by(question, search.cases, searched.causes),
         findings=findings if searched.causes else findings + _of_dropout(search),
         scope=search.scope,
         tried=searched.tried,
@@ -278,30 +275,3 @@ def _in_which(exact: Search, question: Question, found: Cause) -> Cause:
     if _fits(found, question, exact.cases):
         return found
     return replace(found, conventions=(*found.conventions, SINGLE))
-
-
-def _apart(search: Search, explanations: tuple[Cause, ...], asked: set[str]) -> str:
-    """Say what would distinguish the explanations: another output, or other inputs."""
-    if len(explanations) < 2:
-        return ""
-    made = [outputs for e in explanations if (outputs := _made(search, e)) is not None]
-    for name in _OUTPUTS:
-        if name not in asked and len(made) == len(explanations) and _all_differ(made, name):
-            return f"the {name} of this same problem would distinguish them"
-    shows = {c.name: c.shows for e in explanations for c in e.conventions}
-    inputs = "; ".join(f"{name} shows with {where}" for name, where in shows.items())
-    return f"they give the same numbers here, but may differ on other inputs: {inputs}"
-
-
-def _made(search: Search, explanation: Cause) -> Outputs | None:
-    case = search.cases.of(needs_of(explanation.conventions))[0]
-    recipe = follow(case, explanation.conventions)
-    return None if recipe is None else evaluate(recipe)
-
-
-def _all_differ(made: list[Outputs], name: str) -> bool:
-    arrays = [outputs[name] for outputs in made if name in outputs]
-    return len(arrays) == len(made) and not any(
-        one.shape == other.shape and np.allclose(one, other, rtol=1e-3, atol=1e-6, equal_nan=True)
-        for one, other in combinations(arrays, 2)
-    )

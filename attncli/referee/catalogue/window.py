@@ -65,31 +65,35 @@ def _with_first_keys(count: int) -> Apply:
     return apply
 
 
-_SHOWS = "more keys than the window holds"
 _window = partial(
     Convention,
     topic=topics.WINDOW,
     fix="see key j where i + offset − left ≤ j ≤ i + offset + right, itself included",
-    shows=_SHOWS,
+    shows="more keys than the window holds",
 )
 
 
-def _other_window(name: str, meaning: str, change: Change, *, shows: str = _SHOWS) -> Convention:
+def _other_window(
+    name: str, meaning: str, change: Change, variant_of: tuple[str, ...] = ()
+) -> Convention:
     def option(problem: Problem) -> str:
         window = problem.visible.window
         return "" if window is None else windowed(*change(*window), problem)
 
-    return _window(name, meaning, _window_as(change), option=option, shows=shows)
+    return _window(name, meaning, _window_as(change), option=option, variant_of=variant_of)
 
 
 def _windows() -> Iterator[Convention]:
     for step, word, how in ((-1, "short", "narrow"), (1, "long", "wide")):
         for side, left, right in (("left", step, 0), ("right", 0, step), ("both", step, step)):
             where = "both sides" if side == "both" else f"the {side}"
+            # Where the causal rule hides one side, that says nothing more than the other side.
+            one = tuple(f"window_{each}_{word}" for each in ("left", "right") if side == "both")
             yield _other_window(
                 f"window_{side}_{word}",
                 f"the window is off by one: a key too {how} on {where}",
                 _moved(left, right),
+                one,
             )
 
 
@@ -125,7 +129,6 @@ WINDOW = (
         "window_halved",
         "the size of the window is split between both sides",
         lambda left, right: (_half(left), _half(right)),
-        shows="a window of more than 2 keys to a side",
     ),
     _window(
         "window_symmetric",
