@@ -73,16 +73,20 @@ def test_the_search_multiplies_in_one_thread(monkeypatch):
     """More threads, for products so small, wait for each other where other work runs."""
     threads = set()
 
+    def used():  # PyTorch, if another test imported it, brings libraries of its own
+        libraries = (each for each in threadpool_info() if each["internal_api"] == "openblas")
+        return {each["num_threads"] for each in libraries}
+
     def watched(recipe, **known):
-        threads.update(each["num_threads"] for each in threadpool_info())
+        threads.update(used())
         return evaluate(recipe, **known)
 
     monkeypatch.setattr(fit, "evaluate", watched)
     q, k, v = draw(0)
     with threadpool_limits(2, user_api="blas"):
-        before = {each["num_threads"] for each in threadpool_info()}
+        before = used()
         report = check(plain(q, k, v, scale=1).astype("f4"), pose(q, k, v))
-        after = {each["num_threads"] for each in threadpool_info()}
+        after = used()
     assert named(report) == {"unscaled"}
     assert threads == {1}
     assert before == after
