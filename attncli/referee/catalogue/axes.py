@@ -132,25 +132,6 @@ def _packed(recipe: Recipe, *, transposed: bool = True) -> Recipe | None:
     return replace(recipe, shape=shape)
 
 
-def _without_heads(*, mean: bool) -> Apply:
-    """Make an `apply` whose context has the heads in one: their mean or their sum."""
-
-    def apply(recipe: Recipe) -> Recipe | None:
-        problem = recipe.problem
-        if problem.shape[1] == 1 or problem.output is not None:
-            return None
-
-        def shape(problem: Problem, name: str, array: Array) -> Array:
-            if name != "context":
-                return present(problem, name, array)
-            joined: Array = array.sum(axis=1) / (array.shape[1] if mean else 1)
-            return joined if "b" in problem.layout.weight_axes else joined[0]
-
-        return replace(recipe, shape=shape)
-
-    return apply
-
-
 def _other_shape(accepted: Callable[[tuple[int, ...], tuple[int, ...]], bool]) -> Apply:
     """Make an `apply` that accepts files of other shapes, the numbers in their order."""
 
@@ -244,17 +225,6 @@ AXES = (
         shows="more than one head and more than one query",
         apply=lambda recipe: _packed(recipe, transposed=False),
         reshapes=True,
-    ),
-    *(
-        _axes_as(
-            name=f"context_{combined}",
-            meaning=f"the contexts of all heads are {combined}, not kept apart or joined",
-            fix="keep the heads: join their contexts by transpose(0, 2, 1, 3).reshape(B, L, H·E)",
-            shows="more than one head",
-            apply=_without_heads(mean=combined == "averaged"),
-            reshapes=True,
-        )
-        for combined in ("averaged", "summed")
     ),
     _axes_as(
         name="weights_averaged",
