@@ -23,6 +23,7 @@ from attncli.referee.catalogue.other_weights import OTHER_WEIGHTS
 from attncli.referee.catalogue.output_projection import OUTPUT
 from attncli.referee.catalogue.outputs import GIVEN, LSE, SCORES, WEIGHTS, WHOLE_NUMBERS
 from attncli.referee.catalogue.padding import BLIND_ROWS, PADDING
+from attncli.referee.catalogue.pooled import POOLED
 from attncli.referee.catalogue.positions import POSITIONS
 from attncli.referee.catalogue.precision import PRECISION
 from attncli.referee.catalogue.products import PRODUCTS
@@ -109,6 +110,7 @@ CONVENTIONS = (
     *SCORES,
     *WHOLE_NUMBERS,
     *AXES,
+    *POOLED,
     *QUANTIZED,
     *SHORT_WEIGHTS,
 )
