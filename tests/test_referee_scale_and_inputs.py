@@ -53,6 +53,20 @@ def test_exchanged_inputs(seed, name, order):
     assert named(ask(inputs, plain(*(inputs[i] for i in order)))) == {name}
 
 
+@pytest.mark.parametrize("lead", [(), (2, 3)])
+def test_inputs_that_give_the_context_another_shape(lead):
+    """Keys have another width than values, and are more than the queries."""
+    q, k, v = draw(0, (*lead, 5, 8), (*lead, 7, 8), (*lead, 7, 4))
+    assert named(ask((q, k, v), plain(q, k, k))) == {"key_as_value"}
+    assert named(ask((q, k, v), plain(k, k, v))) == {"key_as_query"}
+    padding = np.arange(7) < 4
+    report = ask((q, k, v), plain(q, k, k, padding), key_padding_mask=padding)
+    assert named(report) == {"key_as_value"}
+    # A mask is for the queries; it says nothing about rows of keys.
+    mask = np.tri(5, 7, dtype=bool)
+    assert named(ask((q, k, v), plain(k, k, v), mask=mask)) == set()
+
+
 def test_several_that_agree_are_all_named_and_told_apart():
     # With H = D the scale of the embedding, 1/√(H·D), is 1/D.
     q, k, v = draw(0, *[(1, 4, 5, 4)] * 3)

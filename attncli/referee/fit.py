@@ -278,7 +278,10 @@ def _shapes(case: Case, recipe: Recipe) -> Iterator[tuple[str, tuple[int, ...]]]
     """Yield the shape (B, H, L, ·) of each output that a recipe makes."""
     for name in case.files:
         made = case.right[name].shape
-        if name == "context":  # comes back to the axes of the right one
+        value = recipe.problem.value
+        if name == "context" and recipe.resized and value is not None:
+            yield name, (*made[:2], recipe.problem.shape[2], value.shape[3])
+        elif name == "context":  # comes back to the axes of the right one
             yield name, made
         else:
             yield name, (*recipe.problem.shape[:3], 1 if name == "lse" else recipe.problem.shape[3])

@@ -81,6 +81,9 @@ class Recipe:
         Sums are made as a plain loop makes them, a term after the other, not in blocks.
     products : Precision or None
         The format of the factors of products, where it is narrower than that of the files.
+    resized : bool
+        Another input stands for the query or the value, with other rows or another width, which
+        the context has, too.
     codes : bool
         Inputs were put into few codes; one that lies between two may go either way.
     projected : mapping of str to object, or None
@@ -111,6 +114,7 @@ class Recipe:
     file_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     one_by_one: bool = False
     products: Precision | None = None
+    resized: bool = False
     codes: bool = False
     projected: Mapping[str, Any] | None = None
     part: Part = (None, None, None)

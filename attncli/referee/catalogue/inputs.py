@@ -11,6 +11,7 @@ from attncli.referee import topics
 from attncli.referee.catalogue.helpers import SIZES
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.recipe import Recipe, vary
+from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,11 +54,25 @@ def _copied(target: str, source: str) -> Apply:
 
     def apply(recipe: Recipe) -> Recipe | None:
         old, new = getattr(recipe.problem, target), getattr(recipe.problem, source)
-        if old is None or new is None or old.shape != new.shape or np.array_equal(old, new):
+        if old is None or new is None or np.array_equal(old, new):
             return None
-        return vary(recipe, **{target: new})
+        if old.shape == new.shape:
+            return vary(recipe, **{target: new})
+        if not _may_resize(recipe, target, old.shape, new.shape):
+            return None
+        return replace(vary(recipe, **{target: new}), resized=True)
 
     return apply
+
+
+def _may_resize(recipe: Recipe, target: str, old: tuple[int, ...], new: tuple[int, ...]) -> bool:
+    """Return whether values may have another width, or queries be more or fewer."""
+    if recipe.problem.output is not None:
+        return False
+    if target == "value":
+        return old[:3] == new[:3]
+    ruled = recipe.rules or recipe.terms or recipe.problem.rope is not None
+    return target == "query" and not ruled and (*old[:2], old[3]) == (*new[:2], new[3])
 
 
 def _reshaped(recipe: Recipe) -> Recipe | None:
