@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import shutil
 import stat
 import sys
@@ -155,9 +154,8 @@ def console(color: str) -> Console:
             raise BrokenPipeError
 
     depth = color_depth(color)
-    file = _stdout() if shows_unicode() else cast("TextIO", _InAscii(_stdout()))
     return Piped(
-        file=file if is_terminal() else cast("TextIO", _Trimmed(file)),
+        file=_stdout() if shows_unicode() else cast("TextIO", _InAscii(_stdout())),
         width=width() or _NO_WIDTH,
         force_terminal=depth != "none",
         color_system=None if depth == "none" else depth,
@@ -188,25 +186,14 @@ def shows_unicode() -> bool:
     return encoding.replace("-", "") in ("utf8", "utf16", "utf32", "gb18030")
 
 
-class _Passing:
-    """A stream that does to text what another one does, after a change of its own."""
+class _InAscii:
+    """A stream for text whose signs are no part of its layout: they are written in ASCII."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-
-class _Trimmed(_Passing):
-    """A stream of lines without the blanks that fill the last column of a table."""
-
-    def write(self, text: str) -> int:
-        return self._stream.write(re.sub(r" +(?=\n)", "", text))
-
-
-class _InAscii(_Passing):
-    """A stream for text whose signs are no part of its layout: they are written in ASCII."""
 
     def write(self, text: str) -> int:
         from attncli.view.signs import FORMULA_SIGNS, known
