@@ -247,6 +247,20 @@ def test_an_argument_to_paste_is_never_cut(width):
     assert "NaN/inf" in text
 
 
+def test_what_is_said_of_a_line_above_keeps_its_indent():
+    lines = printed(str(CHECKPOINT), 60).splitlines()
+    start = next(at for at, line in enumerate(lines) if "names as in BERT" in line)
+    assert all(line.startswith("    ") for line in lines[start : start + 2])
+
+
+def test_no_line_ends_with_blanks_in_a_pipe(attncli, folder):
+    np.savez("a.npz", q=np.ones((2, 3)), words=np.array(["a", "b"]), causal=True)
+    attncli("heatmap", "--out", "w.png").good()
+    ran = attncli("info", "a.npz", "w.png", str(CHECKPOINT)).good()
+    assert len(ran.text.splitlines()) > 15
+    assert not [line for line in ran.text.splitlines() if line != line.rstrip()]
+
+
 @pytest.mark.parametrize("width", [30, *range(40, 90), 200])
 def test_no_value_and_no_label_is_lost_in_a_narrow_terminal(folder, width):
     arrays = {"query": np.ones((2, 4, 8, 16)), "tokens": ["The", "cat", "sat"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from rich.padding import Padding
 from rich.text import Text
 
 from attncli.text import counted, printable
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["info_dict", "info_parts"]
 
-_GAP = 2
+_GAP, _INDENT = 2, 4
 _NOTE_WIDTH, _LONG_NOTE = 60, 10_000
 # What names, notes and texts of pictures may be folded to in a table.
 _NAME_WIDTH, _LEAST_NOTE, _LEAST_TEXT = 16, 20, 30
@@ -94,7 +95,7 @@ def _members(
     if width is not None and _needed(rows, notes) > width:
         for (name, *cells), note in zip(rows, notes, strict=True):
             yield Text(name, overflow="fold")
-            yield Text(f"    {_in_words(*cells)}{note and f': {note}'}", overflow="fold")
+            yield _indented(f"{_in_words(*cells)}{note and f': {note}'}")
         return
     table = lined_table(_GAP)
     # A name is for pasting: in a narrow terminal it is folded, never cut.
@@ -163,22 +164,27 @@ def _number(value: float) -> str:
     return f"{value:.4g}" if type(value) is float else str(value).lower()
 
 
-def _layer_lines(info: LayerInfo) -> Iterator[Text]:
+def _layer_lines(info: LayerInfo) -> Iterator[RenderableType]:
     # Lines, not a table: an argument to paste must never be cut.
     yield Text(f"--checkpoint {printable(shlex.quote(info.argument))}", overflow="fold")
     widths = info.widths
     if widths is None:
-        yield Text("    the shapes of its members fit no attention layer", style="dim italic")
+        yield _indented("the shapes of its members fit no attention layer", "dim italic")
         return
     output = "no output projection" if widths.output is None else f"output {widths.output}"
     text = (
-        f"    names as in {info.layer.family}; widths: X {widths.embedding}, "
+        f"names as in {info.layer.family}; widths: X {widths.embedding}, "
         f"query {widths.query}, key {widths.key}, value {widths.value}, {output}"
     )
-    yield Text(text, style="dim")
+    yield _indented(text, "dim")
     if info.layer.not_applied:
         names = ", ".join(map(printable, info.layer.not_applied))
-        yield Text(f"    attncli does not apply {names}", style="dim italic")
+        yield _indented(f"attncli does not apply {names}", "dim italic")
+
+
+def _indented(words: str, style: str = "") -> Padding:
+    """Return words of the line above, which keep their indent where they are wrapped."""
+    return Padding(Text(words, style, overflow="fold"), (0, 0, 0, _INDENT), expand=False)
 
 
 def _texts(info: FileInfo, width: int | None, *, unicode: bool) -> Iterator[RenderableType]:
