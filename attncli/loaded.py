@@ -12,7 +12,7 @@ from attncli.gather.posed import posed
 from attncli.names import INPUTS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from attncli.problem import Problem
 
@@ -21,7 +21,12 @@ __all__ = ["load"]
 _INPUTS = ("query", "key", "value", "x")
 
 
-def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: object) -> Problem:
+def load(
+    *files: str | os.PathLike[str],
+    dtype: str | None = None,
+    without: str | Iterable[str] = (),
+    **options: object,
+) -> Problem:
     """Return the problem that the command line would read.
 
     Parameters
@@ -33,6 +38,8 @@ def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: ob
         options ``query``, ``key`` and ``value``, or ``x``.
     dtype : {"bfloat16"}, optional
         How 2-byte elements of NPY files without a type of their own are read.
+    without : str or iterable of str
+        Entries of the problem file that are left out: ``"causal,mask"`` or their names.
     **options
         Options of the command line under their Python names (``causal=True``,
         ``checkpoint="model.safetensors#layer.0"``, ``tokens="a,b,c"``): arrays, or names of
@@ -71,7 +78,7 @@ def load(*files: str | os.PathLike[str], dtype: str | None = None, **options: ob
             raise UsageError(f"{name} is given twice: in the files and as {name}=")
     given = {name: _plain(value) for name, value in options.items()}
     example = not names and all(options.get(name) is None for name in _INPUTS)
-    gathered = gather(names, given, dtype=dtype, example=example)
+    gathered = gather(names, given, without=without, dtype=dtype, example=example)
     if isinstance(gathered, Finished):
         raise UsageError(
             f"{gathered.name}: expected query, key and value; "

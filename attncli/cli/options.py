@@ -65,6 +65,14 @@ class ProblemOptions:
             show_default=False,
         ),
     ] = None
+    without: Annotated[
+        str | None,
+        Option(
+            metavar="NAMES",
+            help="Leave out entries of the problem file, as in causal,mask.",
+            rich_help_panel=RULES,
+        ),
+    ] = None
     plain: Annotated[
         bool, Option("--plain", help="Plain dot product: scale 1.", rich_help_panel=MOST_USED)
     ] = False
@@ -352,7 +360,7 @@ class ProblemOptions:
         values = {
             field.name: getattr(self, field.name)
             for field in fields(self)
-            if field.name not in ("files", "dtype")
+            if field.name not in ("files", "without", "dtype")
         }
         if values.pop("alibi"):
             if values["alibi_slopes"] is not None:

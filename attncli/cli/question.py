@@ -88,9 +88,11 @@ def ask_or_read(
         files = ["-"]
     if not files:
         note("no files given: this is the built-in example", quiet=run.quiet)
-        gathered = gather((), given, example=True)
+        gathered = gather((), given, without=options.without or (), example=True)
     else:
-        gathered = gather(files, given, dtype=options.dtype, threads=run.threads)
+        gathered = gather(
+            files, given, without=options.without or (), dtype=options.dtype, threads=run.threads
+        )
     if not more:
         advise_on_dtype(options.dtype, bfloat16=gathered.bfloat16)
     if isinstance(gathered, Finished):

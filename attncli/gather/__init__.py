@@ -8,6 +8,7 @@ from attncli.errors import UsageError
 from attncli.example import EXAMPLE
 from attncli.gather.entries import PROJECTIONS
 from attncli.gather.finished import Finished, finished_array, finished_document, is_finished
+from attncli.gather.leaving_out import entry_names, leave_out, no_problem_file
 from attncli.gather.reader import Gathered, Reader
 from attncli.loading import is_stream, split_member, two_streams
 from attncli.loading.contents import LoadedArray
@@ -17,7 +18,7 @@ from attncli.text import quoted
 from attncli.warning import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["Finished", "Gathered", "advise_on_dtype", "gather"]
 
@@ -28,6 +29,7 @@ def gather(
     files: Sequence[str],
     options: Mapping[str, object] | None = None,
     *,
+    without: str | Iterable[str] = (),
     dtype: str | None = None,
     example: bool = False,
     threads: int | None = None,
@@ -43,6 +45,8 @@ def gather(
         Options of `attncli.pose` under their Python names; they win over the same
         option in a problem file. A str in place of an array names a file, or is a
         list such as ``"3,5"``.
+    without : str or iterable of str
+        Entries of the problem file that are left out: ``"causal,mask"`` or their names.
     dtype : str, optional
         ``"bfloat16"`` for NPY files of bare 2-byte elements.
     example : bool
@@ -60,12 +64,15 @@ def gather(
     options = options or {}
     _refuse_two_streams(files, options)
     _refuse_outputs(files)
+    left = entry_names(without)
+    if left and len(files) != 1:
+        raise no_problem_file(f"found {len(files)} files" if files else "found none")
     reader = Reader(dtype)
     if example:
         _refuse_projections(options)
         reader.gathered.arguments.update(EXAMPLE)
     elif len(files) == 1:
-        finished = _take_file(reader, files[0], options)
+        finished = _take_file(reader, files[0], options, left)
         if finished is not None:
             return finished
     elif len(files) in (2, 3):
@@ -83,9 +90,11 @@ def gather(
     return reader.gathered
 
 
-def _take_file(reader: Reader, file: str, options: Mapping[str, object]) -> Finished | None:
+def _take_file(
+    reader: Reader, file: str, options: Mapping[str, object], left: frozenset[str]
+) -> Finished | None:
     """Note what one file holds; return it where it is finished weights."""
-    contents = reader.read(file)
+    contents = leave_out(reader.read(file), left)
     if isinstance(contents, LoadedArray) and _projections(options):
         reader.take_array("x", contents)
     elif isinstance(contents, LoadedArray):
