@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -11,6 +10,9 @@ import pytest
 from attncli import load, solve
 from attncli.errors import InputError, UsageError
 from attncli.gather import gather
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def test_the_rules_left_out_do_not_act_and_the_others_do(problem: str, without: 
 
 
 def test_what_is_left_out_is_not_read(problem: str) -> None:
-    with pytest.raises(InputError, match="missing.csv does not exist"):
+    with pytest.raises(InputError, match=r"missing\.csv does not exist"):
         load(problem)
     assert solve(load(problem, without="mask")).weights[0].tolist() == [1, 0]
 
@@ -60,7 +62,7 @@ def test_an_array_of_a_dump_is_left_out(tmp_path: Path) -> None:
     ],
 )
 def test_no_such_entry(problem: str, without: Any, message: str, hint: str | None) -> None:
-    with pytest.raises(UsageError, match="^without: ") as caught:
+    with pytest.raises(UsageError, match=r"^without: ") as caught:
         load(problem, without=without)
     assert message in str(caught.value)
     assert caught.value.hint == hint
