@@ -88,7 +88,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 ELSEWHERE = {
     "--show", "--format", "--save", "--batch", "--head", "--digits", "--max-rows", "--max-cols",
     "--tokens", "--query-labels", "--key-labels", "--quiet", "--color", "--dtype", "--layout",
-    "--heads", "--kv-heads", "--help", "--top",
+    "--heads", "--kv-heads", "--help", "--top", "--without",
 }  # fmt: skip
 # What makes query, key and value of embeddings: below, or in the tests of projections.
 PROJECTED = {
@@ -171,6 +171,18 @@ def test_precision_says_what_is_computed_in(folder: Path, attncli: Run) -> None:
     for word, dtype in (("float32", "<f4"), ("float64", "<f8")):
         attncli("compute", "q.npy", "q.npy", "--precision", word, "--save", "w.npy").good()
         assert np.load("w.npy").dtype == dtype
+
+
+def test_without_leaves_out_what_the_problem_file_says(folder: Path, attncli: Run) -> None:
+    (folder / "p.yaml").write_text(
+        "q: [[1, 2], [3, 1]]\nk: [[1, 0], [0, 1]]\nv: [[1], [2]]\ncausal: true\nscale: 0.3\n"
+    )
+    words = ["compute", "p.yaml", "--without", "causal,scale", "-f", "json"]
+    expected = attention_oracle([[1, 2], [3, 1]], [[1, 0], [0, 1]], [[1], [2]])
+    np.testing.assert_allclose(attncli(*words).good().json["weights"], expected["weights"])
+    again = attncli(*words, "--causal").good().json["weights"]
+    assert again[0] == [1, 0]
+    assert again[1] == pytest.approx(expected["weights"][1])
 
 
 def test_the_six_options_that_matter_first_come_first(attncli: Run) -> None:

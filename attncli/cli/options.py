@@ -65,14 +65,6 @@ class ProblemOptions:
             show_default=False,
         ),
     ] = None
-    without: Annotated[
-        str | None,
-        Option(
-            metavar="NAMES",
-            help="Leave out entries of the problem file, as in causal,mask.",
-            rich_help_panel=RULES,
-        ),
-    ] = None
     plain: Annotated[
         bool, Option("--plain", help="Plain dot product: scale 1.", rich_help_panel=MOST_USED)
     ] = False
@@ -329,6 +321,14 @@ class ProblemOptions:
             help="Order of the axes (batch, head, sequence, d for width): sd; bsd (default), hsd, "
             "sbd or shd; bhsd (default), bshd or sbhd.",
             rich_help_panel=SHAPES,
+        ),
+    ] = None
+    without: Annotated[
+        str | None,
+        Option(
+            metavar="NAMES",
+            help="Leave out entries of the problem file, as in causal,mask.",
+            rich_help_panel=RULES,
         ),
     ] = None
     precision: Annotated[
