@@ -24,7 +24,7 @@ _INPUTS = ("query", "key", "value", "x")
 def load(
     *files: str | os.PathLike[str],
     dtype: str | None = None,
-    without: str | Iterable[str] = (),
+    without: str | Iterable[str] | None = None,
     **options: object,
 ) -> Problem:
     """Return the problem that the command line would read.
@@ -38,7 +38,7 @@ def load(
         options ``query``, ``key`` and ``value``, or ``x``.
     dtype : {"bfloat16"}, optional
         How 2-byte elements of NPY files without a type of their own are read.
-    without : str or iterable of str
+    without : str or iterable of str, optional
         Entries of the problem file that are left out: ``"causal,mask"`` or their names.
     **options
         Options of the command line under their Python names (``causal=True``,

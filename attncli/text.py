@@ -6,12 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "counted",
     "did_you_mean",
     "encodable",
+    "first_few",
     "in_ascii",
     "json_text",
     "number_words",
@@ -34,6 +35,17 @@ _WHOLE = r"\s*([-+]?)0*([0-9]{1,400})\s*"
 def encodable(text: str) -> str:
     """Return a text with the codes of lone surrogates, which no file of text takes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def first_few(words: Sequence[str], most: int = 8) -> str:
+    """Return the first of some words with commas, and an ellipsis for the others.
+
+    Examples
+    --------
+    >>> first_few(["q", "k", "v"], 2), first_few(["q", "k"], 2)
+    ('q, k, …', 'q, k')
+    """
+    return ", ".join(words[:most]) + (", …" if len(words) > most else "")
 
 
 def number_words(number: int) -> str:

@@ -185,6 +185,22 @@ def test_without_leaves_out_what_the_problem_file_says(folder: Path, attncli: Ru
     assert again[1] == pytest.approx(expected["weights"][1])
 
 
+def test_what_check_says_of_a_problem_file_can_be_done(folder: Path, attncli: Run) -> None:
+    np.save("h.npy", attention_oracle(*[FILES["hsd.npy"][0]] * 3)["context"])
+    np.save("x.npy", FILES["hsd.npy"][0])
+    (folder / "p.yaml").write_text("q: x.npy\nk: x.npy\nv: x.npy\ncausal: true\n")
+    words = ["check", "p.yaml", "--expect", "h.npy"]
+    ran = attncli(*words)
+    assert "attncli: leave --causal out (of a problem file, with --without)\n" in ran.text
+    assert (ran.code, attncli(*words, "--without", "causal").code) == (1, 0)
+
+
+def test_a_picture_knows_what_was_left_out(folder: Path, attncli: Run) -> None:
+    (folder / "p.yaml").write_text("q: [[1, 2]]\nk: [[1, 0]]\nscale: 0.3\n")
+    attncli("heatmap", "p.yaml", "--without", "scale", "--out", "p.png").good()
+    assert re.search(r"^without +scale$", attncli("info", "p.png").good().text, re.MULTILINE)
+
+
 def test_the_six_options_that_matter_first_come_first(attncli: Run) -> None:
     text = attncli("compute", "--help").good().text
     headings = re.findall(r"^(\S.*):$", text, flags=re.MULTILINE)

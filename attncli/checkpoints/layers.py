@@ -16,7 +16,7 @@ import numpy.typing as npt
 from attncli.arguments import shape_text
 from attncli.checkpoints.names import find_layers
 from attncli.errors import InputError, ShapeError, UsageError
-from attncli.text import printable
+from attncli.text import first_few, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -200,10 +200,9 @@ def _choices(layers: Collection[Layer], file: str) -> str:
 
 def _unknown(names: Collection[str], file: str) -> InputError:
     like = [name for name in names if _LIKE_PROJECTION.search(name)]
-    shown = ", ".join(printable(name) for name in (like or list(names))[: 2 * _LISTED])
-    more = ", …" if len(like or names) > 2 * _LISTED else ""
+    shown = first_few([printable(name) for name in like or names])
     return InputError(
         f"{file} holds no attention layer by names that attncli knows; "
-        + (f"these look like projections: {shown}{more}" if like else f"it holds {shown}{more}"),
+        + (f"these look like projections: {shown}" if like else f"it holds {shown}"),
         hint="give the weights one by one: --wq, --wk, --wv, each as FILE#NAME and (in, out)",
     )

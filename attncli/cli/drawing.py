@@ -62,7 +62,7 @@ def as_metadata(
     options: ProblemOptions, others: Mapping[str, object], average: AverageOptions
 ) -> dict[str, str]:
     """Return what was asked for, by the names of the options; what was not is left out."""
-    asked = {**options.given(), **others, "files": options.files}
+    asked = {**options.given(), **others, "files": options.files, "without": options.without}
     if average.average_heads:
         asked |= vars(average)
     return {

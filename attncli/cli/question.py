@@ -88,10 +88,10 @@ def ask_or_read(
         files = ["-"]
     if not files:
         note("no files given: this is the built-in example", quiet=run.quiet)
-        gathered = gather((), given, without=options.without or (), example=True)
+        gathered = gather((), given, without=options.without, example=True)
     else:
         gathered = gather(
-            files, given, without=options.without or (), dtype=options.dtype, threads=run.threads
+            files, given, without=options.without, dtype=options.dtype, threads=run.threads
         )
     if not more:
         advise_on_dtype(options.dtype, bfloat16=gathered.bfloat16)

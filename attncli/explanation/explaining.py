@@ -24,7 +24,7 @@ from attncli.explanation.reasons import reasons, tally
 from attncli.explanation.row import follow
 from attncli.indices import index_of
 from attncli.problem import posed_problem
-from attncli.text import did_you_mean, quoted, whole_number
+from attncli.text import did_you_mean, first_few, quoted, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,7 +174,7 @@ def query_index(problem: Problem, text: str) -> int:
     if len(found) == 1:
         return found[0]
     if found:
-        places = ", ".join(map(str, found[:8])) + (", …" if len(found) > 8 else "")
+        places = first_few([str(index) for index in found])
         raise UsageError(
             f"query: {quoted(text)} is the label of {len(found)} queries: {places}",
             hint=f'name one by its index, or as "{text} ({found[0]})"',

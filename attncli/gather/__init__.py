@@ -29,7 +29,7 @@ def gather(
     files: Sequence[str],
     options: Mapping[str, object] | None = None,
     *,
-    without: str | Iterable[str] = (),
+    without: str | Iterable[str] | None = None,
     dtype: str | None = None,
     example: bool = False,
     threads: int | None = None,
@@ -45,7 +45,7 @@ def gather(
         Options of `attncli.pose` under their Python names; they win over the same
         option in a problem file. A str in place of an array names a file, or is a
         list such as ``"3,5"``.
-    without : str or iterable of str
+    without : str or iterable of str, optional
         Entries of the problem file that are left out: ``"causal,mask"`` or their names.
     dtype : str, optional
         ``"bfloat16"`` for NPY files of bare 2-byte elements.

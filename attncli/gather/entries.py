@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from attncli.elsewhere import NOTHING, called_here
 from attncli.errors import InputError, UsageError
 from attncli.names import LABELS, OUTPUTS, SUMMARIES
-from attncli.text import did_you_mean, printable, quoted
+from attncli.text import did_you_mean, first_few, printable, quoted
 
 if TYPE_CHECKING:
     from attncli.errors import AttnError
@@ -76,7 +76,6 @@ _OF_COMMANDS = {
     name: f"{NOTHING}: --{name.replace('_', '-')} is given on the command line"
     for name in ("threads", "average_heads")
 }
-_LISTED = 8
 
 
 def full_name(name: str) -> str:
@@ -105,7 +104,7 @@ def nearest_name(name: str, *, likeness: float = 0.6) -> str | None:
 def missing_input(missing: str, document: LoadedMapping) -> AttnError:
     """Return the error for a file without query or key."""
     names = list(document.entries)
-    found = ", ".join(map(printable, names[:_LISTED])) + (", …" if len(names) > _LISTED else "")
+    found = first_few([printable(name) for name in names])
     strange = [name for name in names if full_name(name) not in KNOWN]
     files = " ".join(f"{document.name}#{printable(name)}" for name in strange[:3])
     return _checkpoint(document) or InputError(

@@ -9,14 +9,14 @@ from attncli.errors import UsageError
 from attncli.gather.entries import KNOWN, full_name, nearest_name
 from attncli.loading.contents import LoadedMapping
 from attncli.loading.lazy import LazyEntries
-from attncli.text import printable, quoted
+from attncli.text import first_few, printable, quoted
 
 if TYPE_CHECKING:
     from attncli.loading.contents import LoadedArray
 
 __all__ = ["entry_names", "leave_out", "no_problem_file"]
 
-_LISTED = 12
+_LISTED = 16
 
 
 def entry_names(without: object) -> frozenset[str]:
@@ -27,6 +27,8 @@ def entry_names(without: object) -> frozenset[str]:
     UsageError
         No problem file has such an entry.
     """
+    if without is None:
+        return frozenset()
     names = without.split(",") if isinstance(without, str) else without
     if not isinstance(names, Iterable):
         raise _no_entry(names)
@@ -57,10 +59,9 @@ def leave_out(
     missing = left - set(names.values())
     if missing:
         held = [printable(name) for name, full in names.items() if full in KNOWN]
-        more = ", …" if len(held) > _LISTED else ""
         raise UsageError(
             f"without: {contents.name} has no entry {quoted(min(missing))}",
-            hint=f"it has {', '.join(held[:_LISTED])}{more}",
+            hint=f"it has {first_few(held, _LISTED)}",
         )
     kept = (name for name, full in names.items() if full not in left)
     entries = LazyEntries(kept, contents.entries.__getitem__)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee.verdict import canonical
-from attncli.text import printable
+from attncli.text import first_few, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,7 +134,7 @@ def _entries(rows: Bools) -> Iterator[str]:
         bad = np.flatnonzero(rows.any(axis=others))
         if 0 < bad.size < rows.shape[axis]:
             plural = "batch entries" if axis == 0 else "heads"
-            names = ", ".join(str(i) for i in bad[:8]) + (", …" if bad.size > 8 else "")
+            names = first_few([str(index) for index in bad])
             one = bad.size == 1
             yield f"only {word if one else plural} {names} {'is' if one else 'are'} wrong"
 

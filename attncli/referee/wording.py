@@ -246,7 +246,7 @@ def _explanation_lines(explanation: Cause) -> Iterator[str]:
         yield f"    fix: {convention.fix}"
     if explanation.options:
         which, options = _reproduced(explanation), "; ".join(explanation.options)
-        entry = " (of a problem file, that entry)" if options.startswith("leave ") else ""
+        entry = " (of a problem file, with --without)" if options.startswith("leave ") else ""
         yield f"    to reproduce {which} with attncli: {options}{entry}"
     if explanation.fails_at:
         only = "it is true of a part only: the file is right at"
