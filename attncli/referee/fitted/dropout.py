@@ -20,6 +20,7 @@ from attncli.referee.fitted.found_weights import (
     shown_by,
 )
 from attncli.referee.replacing import replace
+from attncli.referee.rounding import short_of
 from attncli.referee.verdict import root_mean_square
 
 if TYPE_CHECKING:
@@ -167,8 +168,12 @@ def _share(
     factor = float(np.dot(found, right) / np.dot(right, right))
     if factor <= 1:
         return None
+    short = short_of((found,))
     share = fewest_digits(
-        1 - 1 / factor, lambda tried: root_mean_square(found - right / (1 - tried))
+        1 - 1 / factor,
+        lambda tried: root_mean_square(found - right / (1 - tried)),
+        # Large weights count most, and may have been rounded to the same side.
+        0.0 if short is None else short.eps / 2 * root_mean_square(found),
     )
     return share if _LEAST <= share < 1 else None
 
