@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["attention", "solve"]
 
+_pose = arguments.unchecked(pose)
+
 
 @arguments.by_known_names
 def attention(
@@ -173,7 +175,7 @@ def attention(
     >>> answer.context.round(4)
     array([[1.2689]])
     """
-    problem = pose(
+    problem = _pose(
         query,
         key,
         value,
@@ -203,7 +205,7 @@ def attention(
         precision=precision,
         unread=True,
     )
-    return solve(problem, outputs, threads=threads)
+    return _solve(problem, outputs, threads=threads)
 
 
 @arguments.by_known_names
@@ -261,6 +263,9 @@ def solve(
     if problem.output is None or answer.context is None:
         return answer
     return replace(answer, context=problem.projected(answer.context, threads=threads))
+
+
+_solve = arguments.unchecked(solve)
 
 
 def _check_room(

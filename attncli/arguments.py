@@ -32,6 +32,7 @@ __all__ = [
     "finite_number",
     "flag",
     "label_list",
+    "names_of",
     "not_negative",
     "positive_int",
     "positive_number",
@@ -41,6 +42,7 @@ __all__ = [
     "shown",
     "thread_count",
     "truth_array",
+    "unchecked",
     "vector",
     "whole_numbers",
     "window_pair",
@@ -56,18 +58,17 @@ _FARTHEST = 2**53
 _LONGEST = 60
 
 
-class Names:
-    """How errors name an argument: ``query``, or ``query (q.csv)`` where it has a file."""
+# How errors name an argument: ``query``, or ``query (q.csv)`` where it has a file.
+Names = Callable[[str], str]
 
-    def __init__(self, sources: Mapping[str, str] | None = None) -> None:
-        if sources is not None and not isinstance(sources, Mapping):
-            raise UsageError(f"sources: expected a mapping of names; found {shown(sources)}")
-        self._sources = sources or {}
 
-    def __call__(self, argument: str) -> str:
-        """Return the name of an argument as errors say it."""
-        source = self._sources.get(argument)
-        return argument if source is None else f"{argument} ({source})"
+def names_of(sources: Mapping[str, str] | None = None) -> Names:
+    """Return how errors name the arguments, of which some came from files."""
+    if sources is not None and not isinstance(sources, Mapping):
+        raise UsageError(f"sources: expected a mapping of names; found {shown(sources)}")
+    if not sources:
+        return str  # the name itself, without a call of Python for each argument
+    return lambda argument: f"{argument} ({sources[argument]})" if argument in sources else argument
 
 
 def by_known_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -83,6 +84,12 @@ def by_known_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
         return function(*args, **kwargs)
 
     return checked
+
+
+def unchecked(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return a function without the look of `by_known_names`, for calls from inside."""
+    bare: Callable[_P, _R] = vars(function)["__wrapped__"]
+    return bare
 
 
 def _refuse_unknown(function: str, given: Mapping[str, object], known: Sequence[str]) -> NoReturn:

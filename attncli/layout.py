@@ -28,6 +28,8 @@ _MISSING = {axes: tuple(slice(None) if a in axes else None for a in _CANONICAL) 
 # And backwards: the first of each axis that a layout does not have, and the order of the rest.
 _KEPT = {axes: tuple(slice(None) if a in axes else 0 for a in _CANONICAL) for axes in _NAMES}
 _BACK = {axes: tuple(sorted(axes, key=_CANONICAL.index).index(a) for a in axes) for axes in _NAMES}
+# Those of another order than (B, H, S, D).
+_TURNED = frozenset(axes for axes, order in _ORDER.items() if [*order] != sorted(order))
 
 
 class Layout(NamedTuple):
@@ -91,7 +93,9 @@ class Layout(NamedTuple):
         ShapeError
             The packed width is not a multiple of the number of heads.
         """
-        array = array.transpose(_ORDER[self.axes])[_MISSING[self.axes]]
+        if self.axes in _TURNED:
+            array = array.transpose(_ORDER[self.axes])
+        array = array[_MISSING[self.axes]]
         if not self.packed:
             return array
         batch, _, rows, width = array.shape
@@ -107,7 +111,8 @@ class Layout(NamedTuple):
         if self.packed:
             batch, _, rows, _ = context.shape
             context = context.transpose(0, 2, 1, 3).reshape(batch, 1, rows, -1)
-        return context[_KEPT[self.axes]].transpose(_BACK[self.axes])
+        context = context[_KEPT[self.axes]]
+        return context.transpose(_BACK[self.axes]) if self.axes in _TURNED else context
 
     def without(self, axis: str) -> Layout:
         """Return the layout after one batch entry (``"b"``) or one head (``"h"``) was picked."""

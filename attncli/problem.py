@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
@@ -154,9 +153,10 @@ class Problem:
             value = getattr(self.visible, name, None)
         return value is not None and value is not False
 
-    @cached_property
+    @property
     def shape(self) -> tuple[int, int, int, int]:
         """(B, H, L, S): the shape of the weights before axes are dropped."""
+        # Not kept: for one problem, the lock of a cached property takes longer.
         batch, heads, queries, _ = self.query.shape
         return batch, heads, queries, self.key.shape[2]
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli import arguments
-from attncli.arguments import Names, shape_text
+from attncli.arguments import Names, names_of, shape_text
 from attncli.dtypes import in_float64, readable, widen
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.finite import all_finite
@@ -135,7 +135,7 @@ def project(
     >>> made.query, made.key
     (array([[1.]]), array([[2.5]]))
     """
-    named = Names(sources)
+    named = names_of(sources)
     threads = arguments.thread_count(threads)
     if positions is not None:
         arguments.choice(named("positions"), positions, ("sinusoidal",))

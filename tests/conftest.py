@@ -13,6 +13,7 @@ from pairs import beyond_pairs
 from process import Ran
 from threadpoolctl import threadpool_limits
 
+from attncli import engine
 from attncli.cli import _run
 from attncli.engine import plan, strategy, sweep
 
@@ -83,6 +84,21 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(strategy, "quickest_unit", lambda _: unit)
     for module in (plan, sweep):
         monkeypatch.setattr(module, "core_cache", lambda: 2**20)
+
+
+@pytest.fixture
+def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute small problems as large ones are."""
+    monkeypatch.setattr(engine, "suits_at_once", lambda _: False)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["at once", "in blocks"])
+def at_once_and_in_blocks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compute small problems as they are, and again as large ones are."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.param:
+            patch.setattr(engine, "suits_at_once", lambda _: False)
+        yield
 
 
 @pytest.fixture

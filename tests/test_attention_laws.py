@@ -17,7 +17,10 @@ from strategies import problems
 from attncli import attention, pose, solve
 from attncli.errors import AttnWarning
 
-pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
+pytestmark = [
+    pytest.mark.usefixtures("at_once_and_in_blocks"),
+    pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning"),
+]
 
 ALL = ("raw", "capped", "scores", "weights", "context", "lse")
 # Tiled and untiled ways to the context may differ; a law has to hold on both.

@@ -10,7 +10,10 @@ from strategies import near_tile_edges, problems
 from attncli import attention
 from attncli.dtypes import as_bfloat16
 
-pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
+pytestmark = [
+    pytest.mark.usefixtures("at_once_and_in_blocks"),
+    pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning"),
+]
 
 OUTPUTS = ("raw", "capped", "scores", "weights", "context", "lse")
 # The scores that are kept decide how the work is cut: with weights, without, with neither.

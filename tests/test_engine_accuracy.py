@@ -9,6 +9,8 @@ import pytest
 import attncli
 from attncli import attention
 
+pytestmark = pytest.mark.usefixtures("at_once_and_in_blocks")
+
 ALL = ("raw", "scores", "weights", "context", "lse")
 WAYS = [ALL, ("weights", "context", "lse"), ("context", "lse"), ("context",)]
 TRUTH = {"float32": np.float64, "float64": np.longdouble}

@@ -8,7 +8,7 @@ from attncli.engine import folding, plan
 
 OUTPUTS = [("context", "lse"), ("weights", "context"), ("scores", "weights", "context", "lse")]
 pytestmark = [
-    pytest.mark.usefixtures("kernels"),
+    pytest.mark.usefixtures("kernels", "in_blocks"),
     pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning"),
 ]
 B, H, L, S, D = 6, 4, 70, 90, 8

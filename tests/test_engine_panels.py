@@ -11,7 +11,7 @@ from attncli.engine import attend, panels, plan, scratch, sweep
 from attncli.threads import blas
 
 BOTH = ("weights", "context", "lse")
-pytestmark = pytest.mark.usefixtures("kernels")
+pytestmark = pytest.mark.usefixtures("kernels", "in_blocks")
 
 
 def inputs(heads, queries, keys, width, *, groups=None, value_width=None, batch=1, dtype="float32"):

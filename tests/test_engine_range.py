@@ -11,6 +11,8 @@ import pytest
 
 from attncli import attention
 
+pytestmark = pytest.mark.usefixtures("at_once_and_in_blocks")
+
 # One query's keys are cut into parts, whose sums are merged.
 IN_PARTS = 140_000
 OUTPUTS = [("context",), ("weights", "context")]

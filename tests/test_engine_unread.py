@@ -6,6 +6,8 @@ import pytest
 from attncli import AttnError, attention, pose, solve
 from attncli.errors import AttnWarning, DataError
 
+pytestmark = pytest.mark.usefixtures("at_once_and_in_blocks")
+
 WIDTH = 8
 # One query, several, and enough of each for every way through the engine.
 SIZES = [(1, 5), (3, 40), (1, 30_000), (20, 9_000), (400, 700)]

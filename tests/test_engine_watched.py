@@ -12,7 +12,7 @@ from attncli.engine.strategy import Shift
 ONLY = ("context", "lse")
 QUERIES, KEYS, WIDTH = 320, 1200, 16
 pytestmark = [
-    pytest.mark.usefixtures("kernels"),
+    pytest.mark.usefixtures("kernels", "in_blocks"),
     pytest.mark.filterwarnings("ignore:.*no alignment given"),
 ]
 

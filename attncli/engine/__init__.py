@@ -1,8 +1,9 @@
 """Problem in, attention out: no checks, no files, no printing.
 
 The queries are cut into blocks of one head or a few, and the keys of a block into tiles
-(`attncli.engine.plan`); `attncli.engine.block` computes a block. Small and plain problems go
-through the formula instead (`attncli.engine.plain`).
+(`attncli.engine.plan`); `attncli.engine.block` computes a block. Small problems are computed at
+once instead (`attncli.engine.at_once`), and so are those with little but products, some heads at a
+time (`attncli.engine.plain`).
 
 The same input gives the same bits on any number of threads: blocks do not depend on that number,
 and the heads that the formula computes at once do not affect each other.
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.engine.at_once import attend_at_once, suits_at_once
 from attncli.engine.folding import folded
 from attncli.engine.plain import attend_plainly, is_plain, plain_parts
 from attncli.engine.refusals import NotFiniteError
@@ -70,22 +72,16 @@ def attend(
         problem = problem.read()
     if not outputs and not problem.visible.hides and problem.bias is None:
         return Attention(), 0  # nothing to compute, and every query sees a key
-    results = {
-        name: into[name] if into and name in into else np.empty(shape, problem.dtype)
-        for name, shape in result_shapes(problem, outputs).items()
-    }
     with np.errstate(all="ignore"):
         try:
-            fully_masked = _compute(problem, results, threads, progress)
+            results, fully_masked = _compute(problem, outputs, threads, into or {}, progress)
         except NotFiniteError:
             problem = problem.read()
-            fully_masked = _compute(problem, results, threads, progress)
+            results, fully_masked = _compute(problem, outputs, threads, into or {}, progress)
     layout = problem.layout
-    finished = {
-        name: layout.join(array) if name == "context" else layout.drop(array)
-        for name, array in results.items()
-    }
-    return Attention(**finished), fully_masked - _padded(problem)
+    for name, array in results.items():
+        results[name] = layout.join(array) if name == "context" else layout.drop(array)
+    return Attention(**results), fully_masked - _padded(problem)
 
 
 def result_shapes(problem: Problem, outputs: Collection[str]) -> dict[str, tuple[int, ...]]:
@@ -104,12 +100,34 @@ def _may_hide(problem: Problem, outputs: Collection[str]) -> bool:
 
 def _compute(
     problem: Problem,
+    outputs: Collection[str],
+    threads: int | None,
+    into: Mapping[str, Array],
+    progress: Progress | None,
+) -> tuple[dict[str, Array], int]:
+    """Return the results, (B, H, L, ...), and how many rows are fully masked."""
+    if suits_at_once(problem):
+        results, fully_masked = attend_at_once(problem, outputs)
+        for name, room in into.items():
+            np.copyto(room, results[name])
+            results[name] = room
+        if progress is not None:
+            progress(1, 1)
+        return results, fully_masked
+    results = {
+        name: into[name] if name in into else np.empty(shape, problem.dtype)
+        for name, shape in result_shapes(problem, outputs).items()
+    }
+    return results, _fill(*folded(problem, results), threads, progress)
+
+
+def _fill(
+    problem: Problem,
     results: dict[str, Array],
     threads: int | None,
     progress: Progress | None,
 ) -> int:
     """Fill the results, and return how many rows are fully masked."""
-    problem, results = folded(problem, results)
     if is_serial(problem):
         return _run_here(problem, results, progress)
 

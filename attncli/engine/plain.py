@@ -20,7 +20,14 @@ from attncli.names import SCORE_STAGES
 if TYPE_CHECKING:
     from attncli.problem import Problem
 
-__all__ = ["attend_plainly", "is_plain", "plain_parts"]
+__all__ = [
+    "attend_plainly",
+    "grouped_heads",
+    "is_plain",
+    "plain_parts",
+    "scaled_product",
+    "weighted_sum",
+]
 
 Array = npt.NDArray[Any]
 
@@ -113,8 +120,8 @@ def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> N
     Vaswani et al. 2017, "Attention Is All You Need", equation 1.
     """
     groups = problem.key.shape[1]
-    own = {name: _grouped(array, groups)[part] for name, array in results.items()}
-    scores = _scores(problem, part)
+    own = {name: grouped_heads(array, groups)[part] for name, array in results.items()}
+    scores = _products(problem, part)
     if not all_finite(scores, one_blas_thread=not is_serial(problem)):
         refuse_scores(problem)
     for name in SCORE_STAGES:
@@ -131,33 +138,46 @@ def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> N
         own["weights"][...] = weights
     if "context" in own and problem.value is not None:
         value = widen(_cut(problem.value, part), problem.dtype)
-        context = _weighted_sum(weights, value, own["context"])
+        context = weighted_sum(weights, value)
+        own["context"][...] = context
         if problem.unread is not None and not all_finite(context):
             refuse_scores(problem)
 
 
-def _weighted_sum(weights: Array, value: Array, out: Array) -> Array:
-    """Write weights @ value into ``out``, (B, G, R, S) by (B, G, S, E).
+def _products(problem: Problem, part: Part) -> Array:
+    query = widen(grouped_heads(problem.query, problem.key.shape[1])[part], problem.dtype)
+    key = widen(_cut(problem.key, part), problem.dtype)
+    return scaled_product(query, key, problem.scale)
+
+
+def scaled_product(query: Array, key: Array, scale: float) -> Array:
+    """Return scale · query keyᵀ, (B, G, R, S), in the dtype of both."""
+    scores: Array = np.multiply(query, scale, dtype=query.dtype) @ key.swapaxes(2, 3)
+    return scores
+
+
+def weighted_sum(weights: Array, value: Array) -> Array:
+    """Return weights @ value, (B, G, R, S) by (B, G, S, E).
 
     During a product with few results, however long, NumPy holds the interpreter's lock and so
     blocks the other threads. Cutting the keys into pieces makes the results more.
     """
     keys = weights.shape[3]
     # Counted for one group, so that the pieces do not depend on how many are computed at once.
-    pieces = -(-_FREE_RESULTS // (out.shape[2] * out.shape[3]))
+    pieces = -(-_FREE_RESULTS // (weights.shape[2] * value.shape[3]))
     step = keys // pieces
     if pieces == 1 or step < _PIECE_KEYS:
-        return np.matmul(weights, value, out=out)
+        return np.asarray(weights @ value)
     whole = pieces * step
     cut_weights = weights[..., :whole].reshape(*weights.shape[:3], pieces, step)
     cut_value = value[:, :, :whole].reshape(*value.shape[:2], pieces, step, value.shape[3])
-    np.add.reduce(cut_weights.swapaxes(2, 3) @ cut_value, axis=2, out=out)
+    total: Array = np.add.reduce(cut_weights.swapaxes(2, 3) @ cut_value, axis=2)
     if whole < keys:
-        out += weights[..., whole:] @ value[:, :, whole:]
-    return out
+        total += weights[..., whole:] @ value[:, :, whole:]
+    return total
 
 
-def _grouped(array: Array, groups: int) -> Array:
+def grouped_heads(array: Array, groups: int) -> Array:
     """Return (B, H, L, ...) as (B, G, H/G · L, ...), stacking the heads that share a key."""
     if array.shape[1] == groups:
         return array
@@ -169,12 +189,3 @@ def _cut(array: Array, part: Part) -> Array:
     """Return a part of keys or values (B or 1, G, S, ·)."""
     cut: Array = array[part] if array.shape[0] > 1 else array[:, part[1]]
     return cut
-
-
-def _scores(problem: Problem, part: Part) -> Array:
-    """Return the scores (B, G, H/G · L, S) of a part."""
-    query = widen(_grouped(problem.query, problem.key.shape[1])[part], problem.dtype)
-    key = widen(_cut(problem.key, part), problem.dtype)
-    scaled = np.multiply(query, problem.scale, dtype=problem.dtype)
-    scores: Array = scaled @ key.swapaxes(2, 3)
-    return scores

@@ -22,6 +22,7 @@ from attncli.engine.panels import (
     product_in_chunks,
 )
 from attncli.engine.refusals import refuse_scores
+from attncli.engine.rules import cap, penalties
 from attncli.engine.strategy import Shift
 from attncli.finite import all_finite
 from attncli.visibility import cut
@@ -244,11 +245,7 @@ def _additive(rows: Rows, queries: Array, keys: Array, out: Array) -> None:
 
 
 def _cap(rows: Rows, _: Span, scores: Array, __: Scratch) -> None:
-    """Write softcap · tanh(scores / softcap) in place (Gemma 2, section 2)."""
-    softcap = (rows.operands.problem.softcap or math.inf) * rows.strategy.unit
-    np.divide(scores, softcap, out=scores)
-    np.tanh(scores, out=scores)
-    np.multiply(scores, softcap, out=scores)
+    cap(scores, (rows.operands.problem.softcap or math.inf) * rows.strategy.unit)
 
 
 def _add_bias(rows: Rows, columns: Span, scores: Array, scratch: Scratch) -> None:
@@ -267,24 +264,12 @@ def _bias_part(rows: Rows, columns: Span, dtype: np.dtype[Any]) -> Array:
 
 
 def _subtract_penalty(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:
-    """Subtract slope · |i + offset − j| (Press et al. 2022, section 3)."""
-    slopes = np.asarray(rows.operands.problem.slopes)[slice(*rows.heads), None]
-    # The penalty depends only on i − j, so the matrix is a strided view of 1-D distances.
-    visible = rows.operands.problem.visible
+    problem = rows.operands.problem
+    slopes = np.asarray(problem.slopes)[slice(*rows.heads)] * rows.strategy.unit
+    first = rows.start + problem.visible.offset(rows.batch) - columns[1] + 1
     shape = rows.stop - rows.start, columns[1] - columns[0]
-    first = rows.start + visible.offset(rows.batch) - columns[1] + 1
-    distance = np.abs(np.arange(first, first + sum(shape) - 1))
-    slopes = slopes * rows.strategy.unit
-    penalty = np.multiply(distance, slopes, dtype=scores.dtype, casting="same_kind")
-    step = penalty.itemsize
-    view: Array = np.ndarray(
-        (len(slopes), *shape),
-        penalty.dtype,
-        penalty,
-        (shape[1] - 1) * step,
-        (penalty.strides[0], step, -step),
-    )
-    np.subtract(scores, as_panels(view, rows.panel), out=scores)
+    penalty = penalties(slopes, first, shape, scores.dtype)
+    np.subtract(scores, as_panels(penalty, rows.panel), out=scores)
 
 
 def _hide(rows: Rows, columns: Span, scores: Array, scratch: Scratch) -> None:

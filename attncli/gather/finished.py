@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from attncli.arguments import Names, choice, label_list
+from attncli.arguments import choice, label_list, names_of
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import KNOWN, LABELS, RESULTS, full_name, unknown_entry
 from attncli.gather.lists import check_labels
@@ -170,7 +170,9 @@ def _labels(
     if given is None or array.values.ndim < _SQUARE:
         return given
     axis, of = (-2, "query") if name == "query_labels" else (-1, "key")
-    return label_list(Names(reader.gathered.sources)(name), given, array.values.shape[axis], of=of)
+    return label_list(
+        names_of(reader.gathered.sources)(name), given, array.values.shape[axis], of=of
+    )
 
 
 def _is_batched(layout: object, array: LoadedArray) -> bool:

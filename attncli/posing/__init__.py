@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 from attncli import arguments
-from attncli.arguments import Names
+from attncli.arguments import names_of
 from attncli.names import MaskMeans, Score
 from attncli.posing.inputs import advise_on_axes, inputs, output_projection
 from attncli.posing.padding import checked_numbers
@@ -109,7 +109,7 @@ def pose(
     AttnWarning
         The arguments are right but probably not what was meant.
     """
-    named = Names(sources)
+    named = names_of(sources)
     q, k, v, form = inputs(named, query, key, value, heads=heads, kv_heads=kv_heads, layout=layout)
     shape = (*q.shape[:3], k.shape[2])
     # Before they are compared with words: an array compares item by item.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -44,13 +43,17 @@ def inputs(
     layout: str | None,
 ) -> tuple[Array, Array, Array | None, Layout]:
     """Return query, key and value as (B, H, L, D), (B, G, S, D), (B, G, S, E), and their layout."""
-    given = {"query": query, "key": key} | ({} if value is None else {"value": value})
-    arrays = {name: arguments.real_array(named(name), array) for name, array in given.items()}
-    _check_ranks(named, arrays)
+    arrays = {
+        "query": arguments.real_array(named("query"), query),
+        "key": arguments.real_array(named("key"), key),
+    }
+    if value is not None:
+        arrays["value"] = arguments.real_array(named("value"), value)
+    ndim = _common_rank(named, arrays)
     counts = _head_counts(named, heads, kv_heads)
     if layout is not None:
         arguments.choice(named("layout"), layout, tuple(LAYOUTS))
-    form = Layout.of(arrays["query"].ndim, layout, packed=counts is not None)
+    form = Layout.of(ndim, layout, packed=counts is not None)
     query_heads, key_heads = counts or (1, 1)
     q = form.split(arrays["query"], query_heads, named("query"))
     k = form.split(arrays["key"], key_heads, named("key"))
@@ -63,7 +66,9 @@ def _one_row(array: Array) -> str:
     return f"a single vector is one row: reshape it to {shape_text((1, array.size))}"
 
 
-def _check_ranks(named: Names, arrays: Mapping[str, Array]) -> None:
+def _common_rank(named: Names, arrays: Mapping[str, Array]) -> int:
+    """Return how many axes all arrays have, or say which of them does not fit."""
+    rank = arrays["query"].ndim
     for name, array in arrays.items():
         if not 2 <= array.ndim <= 4:
             raise ShapeError(
@@ -71,12 +76,13 @@ def _check_ranks(named: Names, arrays: Mapping[str, Array]) -> None:
                 f"found shape {shape_text(array.shape)}",
                 hint=_one_row(array) if array.ndim == 1 else None,
             )
-        if 0 in array.shape:
+        if not array.size:
             raise ShapeError(f"{named(name)}: shape {shape_text(array.shape)} holds no numbers")
-        if array.ndim != arrays["query"].ndim:
+        if array.ndim != rank:
             raise ShapeError(
                 f"{_shapes(named, arrays, 'query', name)}: expected the same number of axes"
             )
+    return rank
 
 
 def _shapes(named: Names, arrays: Mapping[str, Array], one: str, other: str) -> str:
@@ -106,36 +112,40 @@ def _check_shapes(
     layout: str | None,
 ) -> None:
     """Check the sizes of the canonical axes against each other."""
-    between = partial(_shapes, named, arrays, "query", "key")
-    if q.shape[3] != k.shape[3]:
-        packed = q.shape[3] != arrays["query"].shape[-1] or k.shape[3] != arrays["key"].shape[-1]
+    batch, heads, _, width = q.shape
+    key_batch, key_heads, keys, key_width = k.shape
+    if width != key_width:
+        packed = width != arrays["query"].shape[-1] or key_width != arrays["key"].shape[-1]
         of_a_head = " of a head" if packed else ""
         raise ShapeError(
-            f"{between()}: expected the same width{of_a_head}; found {q.shape[3]} and {k.shape[3]}",
+            f"{_shapes(named, arrays, 'query', 'key')}: expected the same width{of_a_head}; "
+            f"found {width} and {key_width}",
             hint=_width_hint(q, k, v),
         )
-    if k.shape[0] not in (1, q.shape[0]):
+    if key_batch not in (1, batch):
         raise ShapeError(
-            f"{between()}: expected the same batch size, or 1 for keys and values",
+            f"{_shapes(named, arrays, 'query', 'key')}: expected the same batch size, or 1 for "
+            "keys and values",
             hint=_layout_hint(3) if arrays["query"].ndim == 3 and not layout else None,
         )
-    if q.shape[1] % k.shape[1]:
+    if heads % key_heads:
         raise ShapeError(
-            f"{between()}: {counted(q.shape[1], 'query head')} cannot share "
-            f"{counted(k.shape[1], 'key/value head')} evenly",
+            f"{_shapes(named, arrays, 'query', 'key')}: {counted(heads, 'query head')} cannot "
+            f"share {counted(key_heads, 'key/value head')} evenly",
             hint=None if layout else _layout_hint(arrays["query"].ndim),
         )
     if v is None:
         return
-    between = partial(_shapes, named, arrays, "key", "value")
-    if k.shape[2] != v.shape[2]:
+    if v.shape[2] != keys:
         raise ShapeError(
-            f"{between()}: expected a value for each key; found {counted(k.shape[2], 'key')} and "
-            f"{counted(v.shape[2], 'value')}",
+            f"{_shapes(named, arrays, 'key', 'value')}: expected a value for each key; "
+            f"found {counted(keys, 'key')} and {counted(v.shape[2], 'value')}",
             hint=_reading_hint(q, k, v),
         )
-    if k.shape[:2] != v.shape[:2]:
-        raise ShapeError(f"{between()}: expected the same batch size and heads")
+    if v.shape[:2] != (key_batch, key_heads):
+        raise ShapeError(
+            f"{_shapes(named, arrays, 'key', 'value')}: expected the same batch size and heads"
+        )
 
 
 def _width_hint(q: Array, k: Array, v: Array | None) -> str | None:

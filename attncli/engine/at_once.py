@@ -1,0 +1,187 @@
+"""A small problem at once: the formula as it stands in the paper, with the rules that it has.
+
+Blocks and tiles begin with a tenth of a millisecond of Python, many times as long as the formula
+takes for a few queries and keys.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.dtypes import widen
+from attncli.engine.plain import grouped_heads, scaled_product, weighted_sum
+from attncli.engine.refusals import refuse_scores
+from attncli.engine.rules import cap, penalties
+from attncli.engine.size import is_serial, suits_formula
+from attncli.finite import all_finite
+from attncli.names import SCORE_STAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from attncli.problem import Problem
+
+__all__ = ["attend_at_once", "suits_at_once"]
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+
+# Most scores: half a megabyte in float32. Rules take passes over all of them, also over those
+# that blocks leave out, and calls for each batch entry.
+_CELLS = 2**17
+_RULED_CELLS = 2**12
+_RULED_ENTRIES = 4
+
+
+def suits_at_once(problem: Problem) -> bool:
+    """Return whether a problem is computed sooner at once than in blocks."""
+    if problem.score != "dot" or problem.rope is not None or problem.sinks is not None:
+        return False
+    batch, heads, queries, keys = problem.shape
+    cells = batch * heads * queries * keys
+    if cells > _CELLS or not is_serial(problem):
+        return False
+    if _has_rules(problem):
+        return cells <= _RULED_CELLS and batch <= _RULED_ENTRIES
+    return suits_formula(problem)
+
+
+def attend_at_once(problem: Problem, outputs: Collection[str]) -> tuple[dict[str, Array], int]:
+    """Compute the outputs of a problem that `suits_at_once`.
+
+    Parameters
+    ----------
+    problem : Problem
+    outputs : collection of str
+
+    Returns
+    -------
+    results : dict of str to ndarray (B, H, L, ...)
+    fully_masked : int
+        How many (batch, head, query) see no key, padded ones included.
+
+    Raises
+    ------
+    DataError
+        The score of a key that is seen exceeds the range of the computing dtype.
+    NotFiniteError
+        A score or a context is not finite, and query, key and value are still unread.
+
+    References
+    ----------
+    Vaswani et al. 2017, "Attention Is All You Need", equation 1.
+    """
+    dtype, groups = problem.dtype, problem.key.shape[1]
+    query = grouped_heads(widen(problem.query, dtype), groups)
+    grouped = scaled_product(query, widen(problem.key, dtype), problem.scale)
+    scores = grouped.reshape(problem.shape)  # a view
+    if not all_finite(scores):
+        _refuse_seen(problem, ~np.isfinite(scores))
+    ruled = _has_rules(problem)
+    if ruled:
+        results = _apply_rules(problem, scores, outputs)
+    else:
+        results = {name: scores.copy() for name in SCORE_STAGES if name in outputs}
+    highest = np.maximum.reduce(scores, axis=-1, keepdims=True)
+    if ruled:
+        np.copyto(highest, 0, where=highest == -np.inf)  # no key is seen
+    np.subtract(scores, highest, out=scores)
+    weights = np.exp(scores, out=scores)
+    total = np.add.reduce(weights, axis=-1, keepdims=True)
+    if "lse" in outputs:
+        results["lse"] = (np.log(total) + highest)[..., 0]
+    fully_masked = 0
+    if ruled:
+        fully_masked = total.size - int(np.count_nonzero(total))
+        np.copyto(total, 1, where=total == 0)
+    if "context" in outputs and problem.value is not None:
+        results["context"] = _context(problem, grouped, problem.value, total)
+    if "weights" in outputs:
+        results["weights"] = np.divide(weights, total, out=weights)
+    return results, fully_masked
+
+
+def _context(problem: Problem, exponentials: Array, value: Array, total: Array) -> Array:
+    """Return the sums of values, weighted by exponentials (B, G, H/G · L, S), over their totals.
+
+    Divided afterwards, they have fewer rounding errors, but may exceed the range before.
+    """
+    shape = *problem.shape[:3], value.shape[3]
+    value = widen(value, problem.dtype)
+    sums = weighted_sum(exponentials, value).reshape(shape)
+    if all_finite(sums):
+        return np.divide(sums, total, out=sums)
+    if problem.unread is not None:
+        refuse_scores(problem)
+    return weighted_sum(exponentials / total.reshape(*exponentials.shape[:3], 1), value).reshape(
+        shape
+    )
+
+
+def _has_rules(problem: Problem) -> bool:
+    """Return whether there is more to the scores than the product."""
+    return (
+        problem.bias is not None
+        or problem.softcap is not None
+        or problem.slopes is not None
+        or problem.visible.hides
+    )
+
+
+def _apply_rules(problem: Problem, scores: Array, outputs: Collection[str]) -> dict[str, Array]:
+    """Make scores (B, H, L, S) of raw ones in place, and return the stages asked for."""
+    stages: dict[str, Array] = {}
+    if "raw" in outputs:
+        stages["raw"] = scores.copy()
+    # Softcap precedes bias and mask, or it would squeeze −inf back into range.
+    if problem.softcap is not None:
+        cap(scores, problem.softcap)
+    if "capped" in outputs:
+        stages["capped"] = scores.copy()
+    if problem.bias is not None or problem.slopes is not None:
+        _add_bias_and_penalties(problem, scores)
+    # Hidden scores are replaced, not added to, so nothing behind a mask can leak.
+    for own, seen in zip(scores, _seen(problem), strict=True):
+        if seen is not None:
+            np.copyto(own, -np.inf, where=~seen)
+    if "scores" in outputs:
+        stages["scores"] = scores.copy()
+    return stages
+
+
+def _add_bias_and_penalties(problem: Problem, scores: Array) -> None:
+    """Add in place; raise if a sum is infinite, unless the bias itself is −inf."""
+    if problem.bias is not None:
+        scores += widen(problem.bias, problem.dtype)
+    if problem.slopes is not None:
+        _, _, queries, keys = problem.shape
+        for entry, own in enumerate(scores):
+            first = problem.visible.offset(entry) - keys + 1
+            penalty = penalties(problem.slopes, first, (queries, keys), own.dtype)
+            np.subtract(own, penalty, out=own)
+    if all_finite(scores):
+        return
+    wrong = ~np.isfinite(scores)
+    if problem.bias is not None:
+        wrong &= widen(problem.bias, problem.dtype) > -np.inf
+    _refuse_seen(problem, wrong)
+
+
+def _refuse_seen(problem: Problem, wrong: Bools) -> None:
+    """Raise the error of scores beyond the range if a query sees any of the wrong ones."""
+    if problem.unread is None:
+        for own, seen in zip(wrong, _seen(problem), strict=True):
+            if seen is not None:
+                np.logical_and(own, seen, out=own)
+    if wrong.any():
+        refuse_scores(problem)
+
+
+def _seen(problem: Problem) -> list[Bools | None]:
+    """Return for each batch entry which keys its queries see; None where these are all."""
+    batch, _, queries, keys = problem.shape
+    whole = (0, queries), (0, keys)
+    return [problem.visible.tile(entry, slice(None), *whole) for entry in range(batch)]

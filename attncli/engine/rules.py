@@ -1,0 +1,48 @@
+"""What softcap and ALiBi do to scores, whichever of their layouts these are in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["cap", "penalties"]
+
+Array = npt.NDArray[Any]
+
+
+def cap(scores: Array, softcap: float) -> None:
+    """Write softcap · tanh(scores / softcap) in place (Gemma 2, section 2)."""
+    np.divide(scores, softcap, out=scores)
+    np.tanh(scores, out=scores)
+    np.multiply(scores, softcap, out=scores)
+
+
+def penalties(slopes: Array, first: int, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+    """Return slope · |i + offset − j| (Press et al. 2022, section 3).
+
+    Parameters
+    ----------
+    slopes : ndarray (N,)
+        Of N heads.
+    first : int
+        i + offset − j of the first query and the last key.
+    shape : (queries, keys)
+    dtype : dtype
+
+    Returns
+    -------
+    ndarray (N, queries, keys)
+        A read-only view: the penalty depends only on i − j, so distances are computed once.
+    """
+    distance = np.abs(np.arange(first, first + sum(shape) - 1))
+    penalty = np.multiply(distance, slopes[:, None], dtype=dtype, casting="same_kind")
+    step = penalty.itemsize
+    return np.ndarray(
+        (len(slopes), *shape),
+        penalty.dtype,
+        penalty,
+        (shape[1] - 1) * step,
+        (penalty.strides[0], step, -step),
+    )

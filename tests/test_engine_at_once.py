@@ -1,0 +1,96 @@
+"""Small problems, computed at once: near the ends of the number format, and as large ones are."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from attncli import attention, engine, pose, solve
+from attncli.errors import DataError
+
+OUTPUTS = [("context",), ("weights", "context", "lse"), ("scores",)]
+MOST = float(np.finfo(np.float32).max)
+SEEN = np.tri(4, dtype=bool)
+
+
+def small(*rows):
+    """Return numbers of float32, four queries or keys, that differ from row to row."""
+    return np.array(rows, np.float32)[:, None]
+
+
+@pytest.fixture(params=[attention, pose], ids=["unread", "read"])
+def ask(request):
+    """Ask for outputs, the inputs looked at beforehand or not."""
+
+    def asked(*inputs, outputs, **rules):
+        if request.param is attention:
+            return attention(*inputs, **rules, outputs=outputs)
+        return solve(pose(*inputs, **rules), outputs)
+
+    return asked
+
+
+@pytest.mark.parametrize("outputs", OUTPUTS, ids="-".join)
+@pytest.mark.parametrize(
+    "rules", [{"causal": True}, {"mask": SEEN}, {"mask": SEEN, "bias": SEEN * 1.0}]
+)
+def test_hidden_scores_may_exceed_the_range(rules, outputs, ask):
+    query, key = small(1, 1, 1, 3e38), small(1, 2, 3, 3e38)
+    query[3], value = 0.5, small(1, 2, 3, 4)
+    key[3] = MOST  # times 1 it is in range, times 1.5 it is not, and half of it is
+    answer = ask(query, key, value, scale=1.5, **rules, outputs=outputs)
+    scores = np.where(SEEN, 1.5 * query.astype(float) * key.T.astype(float), -np.inf)
+    scores += rules.get("bias", 0)
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    weights /= weights.sum(1, keepdims=True)
+    for name, expected in [("scores", scores), ("weights", weights), ("context", weights @ value)]:
+        if name in outputs:
+            np.testing.assert_allclose(getattr(answer, name), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("outputs", OUTPUTS, ids="-".join)
+def test_scores_that_are_seen_may_not(outputs, ask):
+    query, key, value = small(1, 1, 1, 1), small(1, 2, 3, MOST), small(1, 2, 3, 4)
+    call = partial(ask, query, key, value, scale=1.5, outputs=outputs)
+    for rules in ({}, {"causal": True}, {"softcap": 3.0}, {"alibi_slopes": [1.0]}):
+        with pytest.raises(DataError, match="the scores exceed the range of float32"):
+            call(**rules)
+
+
+@pytest.mark.parametrize("outputs", OUTPUTS, ids="-".join)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_of_scores_and_what_is_added_may_not(sign, outputs, ask):
+    query, key, value = small(1, 1, 1, 1), small(*[sign * MOST] * 4), small(1, 2, 3, 4)
+    bias = np.full((4, 4), sign * MOST / 8, np.float32)
+    call = partial(ask, query, key, value, scale=0.95, outputs=outputs)
+    with pytest.raises(DataError, match="the scores exceed the range of float32"):
+        call(bias=bias)
+    call(bias=np.where(SEEN, 0, -np.inf))  # which may be
+    call(bias=np.where(SEEN, 0, bias), mask=SEEN)
+
+
+@pytest.mark.parametrize(
+    ("shape", "rules"),
+    [
+        ((1, 1, 128, 32), {"causal": True, "causal_align": "top-left"}),
+        ((4, 2, 20, 20), {"kv_lengths": [3, 20, 1, 7]}),
+        ((1, 8, 5, 5), {"alibi_slopes": True, "softcap": 2.0}),
+    ],
+)
+def test_the_results_are_those_of_blocks(shape, rules, monkeypatch):
+    random = np.random.default_rng(1)
+    batch, heads, queries, keys = shape
+    query = random.standard_normal((batch, heads, queries, 16))
+    key, value = random.standard_normal((2, batch, heads, keys, 16))
+    outputs = ("raw", "capped", "scores", "weights", "context", "lse")
+    call = partial(attention, query, key, value, **rules, outputs=outputs)
+    at_once = []
+    suits = engine.suits_at_once
+    monkeypatch.setattr(engine, "suits_at_once", lambda p: at_once.append(suits(p)) or at_once[-1])
+    ours = call()
+    monkeypatch.setattr(engine, "suits_at_once", lambda _: False)
+    theirs = call()
+    assert at_once == [True]
+    for name in outputs:
+        found, expected = getattr(ours, name), getattr(theirs, name)
+        np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-14, err_msg=name)
