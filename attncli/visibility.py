@@ -74,6 +74,12 @@ class Visibility(NamedTuple):
         """Whether any rule is given at all."""
         return self.banded or not self.is_one_interval
 
+    @property
+    def entries(self) -> int:
+        """How many batch entries the rules tell apart: all of them, or 1 where they are alike."""
+        by_entry = self.offsets, self.mask, self.key_padding, self.kv_lengths, self.query_lengths
+        return max(1 if rule is None else len(rule) for rule in by_entry)
+
     def is_clear(self, batches: int) -> bool:
         """Return whether every query of so many batch entries sees every key."""
         if not self.hides:

@@ -20,7 +20,7 @@ from attncli.finite import all_finite
 from attncli.names import SCORE_STAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Iterator
 
     from attncli.problem import Problem
 
@@ -29,11 +29,11 @@ __all__ = ["attend_at_once", "suits_at_once"]
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 
-# Most scores: half a megabyte in float32. Rules take passes over all of them, also over those
-# that blocks leave out, and calls for each batch entry.
+# Measured (tests/bench/README.md). Most scores: half a megabyte in float32. Rules take passes over
+# all of them, also over those that blocks leave out, and calls for each batch entry that differs.
 _CELLS = 2**17
-_RULED_CELLS = 2**12
-_RULED_ENTRIES = 4
+_RULED_CELLS = 2**15
+_RULED_ENTRIES = 16
 
 
 def suits_at_once(problem: Problem) -> bool:
@@ -45,7 +45,7 @@ def suits_at_once(problem: Problem) -> bool:
     if cells > _CELLS or not is_serial(problem):
         return False
     if _has_rules(problem):
-        return cells <= _RULED_CELLS and batch <= _RULED_ENTRIES
+        return cells <= _RULED_CELLS and problem.visible.entries <= _RULED_ENTRIES
     return suits_formula(problem)
 
 
@@ -144,9 +144,8 @@ def _apply_rules(problem: Problem, scores: Array, outputs: Collection[str]) -> d
     if problem.bias is not None or problem.slopes is not None:
         _add_bias_and_penalties(problem, scores)
     # Hidden scores are replaced, not added to, so nothing behind a mask can leak.
-    for own, seen in zip(scores, _seen(problem), strict=True):
-        if seen is not None:
-            np.copyto(own, -np.inf, where=~seen)
+    for own, seen in _seen(problem, scores):
+        np.copyto(own, -np.inf, where=~seen)
     if "scores" in outputs:
         stages["scores"] = scores.copy()
     return stages
@@ -158,9 +157,9 @@ def _add_bias_and_penalties(problem: Problem, scores: Array) -> None:
         scores += widen(problem.bias, problem.dtype)
     if problem.slopes is not None:
         _, _, queries, keys = problem.shape
-        for entry, own in enumerate(scores):
-            first = problem.visible.offset(entry) - keys + 1
-            penalty = penalties(problem.slopes, first, (queries, keys), own.dtype)
+        offsets = problem.visible.offsets
+        for offset, own in zip(offsets, _by_entry(scores, len(offsets)), strict=True):
+            penalty = penalties(problem.slopes, offset - keys + 1, (queries, keys), own.dtype)
             np.subtract(own, penalty, out=own)
     if all_finite(scores):
         return
@@ -173,15 +172,22 @@ def _add_bias_and_penalties(problem: Problem, scores: Array) -> None:
 def _refuse_seen(problem: Problem, wrong: Bools) -> None:
     """Raise the error of scores beyond the range if a query sees any of the wrong ones."""
     if problem.unread is None:
-        for own, seen in zip(wrong, _seen(problem), strict=True):
-            if seen is not None:
-                np.logical_and(own, seen, out=own)
+        for own, seen in _seen(problem, wrong):
+            np.logical_and(own, seen, out=own)
     if wrong.any():
         refuse_scores(problem)
 
 
-def _seen(problem: Problem) -> list[Bools | None]:
-    """Return for each batch entry which keys its queries see; None where these are all."""
-    batch, _, queries, keys = problem.shape
-    whole = (0, queries), (0, keys)
-    return [problem.visible.tile(entry, slice(None), *whole) for entry in range(batch)]
+def _seen(problem: Problem, array: Array) -> Iterator[tuple[Array, Bools]]:
+    """Yield parts of an array (B, H, L, S), with which keys are seen there, if not all are."""
+    visible = problem.visible
+    whole = (0, visible.queries), (0, visible.keys)
+    for entry, own in enumerate(_by_entry(array, visible.entries)):
+        seen = visible.tile(entry, slice(None), *whole)
+        if seen is not None:
+            yield own, seen
+
+
+def _by_entry(array: Array, entries: int) -> Iterable[Array]:
+    """Return an array (B, H, L, S) entry by entry, or whole where all entries are alike."""
+    return [array] if entries == 1 else array
