@@ -106,8 +106,9 @@ def _compute(
     progress: Progress | None,
 ) -> tuple[dict[str, Array], int]:
     """Return the results, (B, H, L, ...), and how many rows are fully masked."""
-    if suits_at_once(problem):
-        results, fully_masked = attend_at_once(problem, outputs)
+    at_once = attend_at_once(problem, outputs) if suits_at_once(problem) else None
+    if at_once is not None:
+        results, fully_masked = at_once
         for name, room in into.items():
             np.copyto(room, results[name])
             results[name] = room

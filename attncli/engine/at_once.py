@@ -14,7 +14,7 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine.plain import grouped_heads, scaled_product, weighted_sum
 from attncli.engine.refusals import refuse_scores
-from attncli.engine.rules import cap, penalties
+from attncli.engine.rules import cap, factors_with_sinks, penalties
 from attncli.engine.size import is_serial, suits_formula
 from attncli.finite import all_finite
 from attncli.names import SCORE_STAGES
@@ -38,18 +38,18 @@ _RULED_ENTRIES = 16
 
 def suits_at_once(problem: Problem) -> bool:
     """Return whether a problem is computed sooner at once than in blocks."""
-    if problem.score != "dot" or problem.rope is not None or problem.sinks is not None:
-        return False
     batch, heads, queries, keys = problem.shape
     cells = batch * heads * queries * keys
-    if cells > _CELLS or not is_serial(problem):
+    if cells > _CELLS or not is_serial(problem) or problem.score != "dot":
         return False
     if _has_rules(problem):
         return cells <= _RULED_CELLS and problem.visible.entries <= _RULED_ENTRIES
     return suits_formula(problem)
 
 
-def attend_at_once(problem: Problem, outputs: Collection[str]) -> tuple[dict[str, Array], int]:
+def attend_at_once(
+    problem: Problem, outputs: Collection[str]
+) -> tuple[dict[str, Array], int] | None:
     """Compute the outputs of a problem that `suits_at_once`.
 
     Parameters
@@ -63,6 +63,8 @@ def attend_at_once(problem: Problem, outputs: Collection[str]) -> tuple[dict[str
     fully_masked : int
         How many (batch, head, query) see no key, padded ones included.
 
+    None of both where sums of large values exceed the range, on the way to contexts that do not.
+
     Raises
     ------
     DataError
@@ -74,51 +76,83 @@ def attend_at_once(problem: Problem, outputs: Collection[str]) -> tuple[dict[str
     ----------
     Vaswani et al. 2017, "Attention Is All You Need", equation 1.
     """
-    dtype, groups = problem.dtype, problem.key.shape[1]
-    query = grouped_heads(widen(problem.query, dtype), groups)
-    grouped = scaled_product(query, widen(problem.key, dtype), problem.scale)
+    query, key = _query_and_key(problem)
+    grouped = scaled_product(grouped_heads(query, key.shape[1]), key, problem.scale)
     scores = grouped.reshape(problem.shape)  # a view
     if not all_finite(scores):
         _refuse_seen(problem, ~np.isfinite(scores))
     ruled = _has_rules(problem)
-    if ruled:
-        results = _apply_rules(problem, scores, outputs)
-    else:
-        results = {name: scores.copy() for name in SCORE_STAGES if name in outputs}
+    results = _apply_rules(problem, scores, outputs) if ruled else _copies(scores, outputs)
     highest = np.maximum.reduce(scores, axis=-1, keepdims=True)
     if ruled:
         np.copyto(highest, 0, where=highest == -np.inf)  # no key is seen
     np.subtract(scores, highest, out=scores)
     weights = np.exp(scores, out=scores)
     total = np.add.reduce(weights, axis=-1, keepdims=True)
+    above = _above(problem, highest)
     if "lse" in outputs:
-        results["lse"] = (np.log(total) + highest)[..., 0]
-    fully_masked = 0
-    if ruled:
-        fully_masked = total.size - int(np.count_nonzero(total))
-        np.copyto(total, 1, where=total == 0)
+        results["lse"] = _log_total(total, above, highest)
+    fully_masked = _mend_empty(total) if ruled else 0
     if "context" in outputs and problem.value is not None:
-        results["context"] = _context(problem, grouped, problem.value, total)
+        sums = weighted_sum(grouped, widen(problem.value, problem.dtype))
+        if not _is_finite(sums, problem):
+            return None
+        results["context"] = _divide(sums.reshape(*total.shape[:3], -1), total, above)
     if "weights" in outputs:
-        results["weights"] = np.divide(weights, total, out=weights)
+        results["weights"] = _divide(weights, total, above)
     return results, fully_masked
 
 
-def _context(problem: Problem, exponentials: Array, value: Array, total: Array) -> Array:
-    """Return the sums of values, weighted by exponentials (B, G, H/G · L, S), over their totals.
+def _query_and_key(problem: Problem) -> tuple[Array, Array]:
+    """Return query and key in the computing dtype, rotated if the problem asks for it."""
+    query, key = problem.query, problem.key
+    if problem.rope is not None:
+        from attncli.engine.operands import prepare  # noqa: PLC0415 - most problems have none
 
-    Divided afterwards, they have fewer rounding errors, but may exceed the range before.
-    """
-    shape = *problem.shape[:3], value.shape[3]
-    value = widen(value, problem.dtype)
-    sums = weighted_sum(exponentials, value).reshape(shape)
+        operands = prepare(problem)
+        query, key = operands.query, operands.key
+    return widen(query, problem.dtype), widen(key, problem.dtype)
+
+
+def _above(problem: Problem, highest: Array) -> Array | None:
+    """Return by how much the sinks are above the highest scores; None without sinks."""
+    if problem.sinks is None:
+        return None
+    above: Array = problem.sinks[:, None, None].astype(highest.dtype) - highest
+    return above
+
+
+def _mend_empty(total: Array) -> int:
+    """Replace totals of 0 by 1, so that weights become 0, and return how many there were."""
+    empty = total == 0
+    np.copyto(total, 1, where=empty)
+    return int(np.count_nonzero(empty))
+
+
+def _log_total(total: Array, above: Array | None, highest: Array) -> Array:
+    """Return the logarithm (B, H, L) of the denominators, sinks included."""
+    logarithm = np.log(total)
+    if above is not None:
+        logarithm = np.logaddexp(logarithm, above)
+    return np.asarray((logarithm + highest)[..., 0])
+
+
+def _is_finite(sums: Array, problem: Problem) -> bool:
+    """Return whether sums are finite; raise if not, and inputs nobody has read may be why."""
     if all_finite(sums):
-        return np.divide(sums, total, out=sums)
+        return True
     if problem.unread is not None:
         refuse_scores(problem)
-    return weighted_sum(exponentials / total.reshape(*exponentials.shape[:3], 1), value).reshape(
-        shape
-    )
+    return False
+
+
+def _divide(array: Array, total: Array, above: Array | None) -> Array:
+    """Divide (B, H, L, ·) by totals (B, H, L, 1) in place, and by sinks so far above the shift."""
+    if above is None:
+        return np.divide(array, total, out=array)
+    for factor in factors_with_sinks(total, above):
+        np.multiply(array, factor, out=array)
+    return array
 
 
 def _has_rules(problem: Problem) -> bool:
@@ -129,6 +163,11 @@ def _has_rules(problem: Problem) -> bool:
         or problem.slopes is not None
         or problem.visible.hides
     )
+
+
+def _copies(scores: Array, outputs: Collection[str]) -> dict[str, Array]:
+    """Return the stages asked for of scores that no rule changes."""
+    return {name: scores.copy() for name in SCORE_STAGES if name in outputs}
 
 
 def _apply_rules(problem: Problem, scores: Array, outputs: Collection[str]) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""What softcap and ALiBi do to scores, whichever of their layouts these are in."""
+"""What softcap, ALiBi and sinks do, whichever layout scores and sums are in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["cap", "penalties"]
+__all__ = ["cap", "factors_with_sinks", "penalties"]
 
 Array = npt.NDArray[Any]
 
@@ -46,3 +46,18 @@ def penalties(slopes: Array, first: int, shape: tuple[int, int], dtype: np.dtype
         (shape[1] - 1) * step,
         (penalty.strides[0], step, -step),
     )
+
+
+def factors_with_sinks(total: Array, above: Array) -> tuple[Array, Array]:
+    """Return two factors whose product is 1 / (total + e^above); one alone might be too small.
+
+    Parameters
+    ----------
+    total : ndarray
+        Sums of exponentials under a shift.
+    above : ndarray
+        By how much the sinks are above the shift, in nats.
+    """
+    # 1 / (d + e^a) = e^(-a/2) · e^(-a/2) / (d e^(-a) + 1), for a > 0
+    half = np.exp(np.maximum(above, 0) / -2)
+    return half, half / (total * half * half + np.exp(np.minimum(above, 0)))

@@ -21,6 +21,7 @@ from attncli.dtypes import widen
 from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import TooHighError, exponential_of, score_ceiling
 from attncli.engine.panels import allocate, row_max, sum_in_chunks
+from attncli.engine.rules import factors_with_sinks
 from attncli.finite import all_finite
 
 if TYPE_CHECKING:
@@ -203,9 +204,7 @@ class Sums:
         above = self._above_shift(self.sinks, slice(None)) / self.unit
         if not above.max() > score_ceiling(above.dtype):
             return [self.reciprocal()]
-        # 1 / (d + e^a) = e^(-a/2) · e^(-a/2) / (d e^(-a) + 1), for a > 0
-        half = np.exp(np.maximum(above, 0) / -2)
-        return [half, half / (self.denominator * half * half + np.exp(np.minimum(above, 0)))]
+        return [*factors_with_sinks(self.denominator, above)]
 
     def _above_shift(self, sinks: Array, panels: slice) -> Array:
         """Return by how much the sinks (N, 1, 1) are above the shift, in 1/unit nats."""
