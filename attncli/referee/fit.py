@@ -288,13 +288,21 @@ def _shapes(case: Case, recipe: Recipe) -> Iterator[tuple[str, tuple[int, ...]]]
 
 
 def _near(found: Array, made: Array, tolerance: Tolerance) -> bool:
-    if found.shape != made.shape:
+    if found.shape != made.shape or _is_far(found, made, tolerance):
         return False
     odd = ~(np.isfinite(found) & np.isfinite(made))
     if odd.any() and not np.array_equal(found[odd], made[odd], equal_nan=True):
         return False
     known, numbers = finite_in_both(found, made)
     return bool((np.abs(known - numbers) <= _SCREEN * tolerance.allowed(numbers)).all())
+
+
+def _is_far(found: Array, made: Array, tolerance: Tolerance) -> bool:
+    """Return whether some number is far off even beside the largest; false where it is NaN."""
+    with np.errstate(invalid="ignore"):
+        error = float(np.maximum.reduce(np.abs(found - made), axis=None))
+    largest = float(np.maximum.reduce(np.abs(made), axis=None))
+    return error > _SCREEN * (tolerance.absolute + tolerance.relative * largest)
 
 
 def _of_codes(tolerance: Tolerance, before: Errors | None) -> Tolerance:

@@ -26,13 +26,16 @@ def replace(instance: Instance, **changes: Any) -> Instance:
         A name is not that of a field.
     """
     kind = type(instance)
-    # Not what has been worked out of the fields, which cached properties keep beside them.
     fields = kind.__dataclass_fields__
-    held = {name: value for name, value in vars(instance).items() if name in fields}
+    made = object.__new__(kind)
+    held = vars(made)
+    held.update(vars(instance))
+    if len(held) != len(fields):
+        # What has been worked out of the fields, which cached properties keep beside them.
+        for name in held.keys() - fields.keys():
+            del held[name]
     held.update(changes)
     if len(held) != len(fields):
         unknown = ", ".join(sorted(changes.keys() - fields.keys()))
         raise TypeError(f"{kind.__name__} has no field {unknown}")
-    made = object.__new__(kind)
-    vars(made).update(held)
     return made

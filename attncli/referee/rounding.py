@@ -98,12 +98,13 @@ class Precision:
 
     def rounded(self, array: Array) -> Array:
         """Return the nearest numbers of the format, in the computing dtype."""
-        array = array.astype(self.computing, copy=False)
-        if array.ndim == 0:
-            return self.rounded(array[None]).reshape(())
+        if array.dtype != self.computing:
+            array = array.astype(self.computing)
         bits = _DROPPED.get(self.name)
         if bits is None:
             return array
+        if array.ndim == 0:
+            return self.rounded(array[None]).reshape(())
         near = _nearest(array, bits)
         return _within_float16(near, array) if self.name == "float16" else near
 

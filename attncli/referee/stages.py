@@ -99,7 +99,7 @@ def softmax_over(recipe: Recipe, scores: Array, axis: int = -1) -> tuple[Array, 
     Fully masked rows get weights 0 and lse −inf.
     """
     sinks = recipe.problem.sinks if axis == -1 else None
-    top = scores.max(axis, keepdims=True)
+    top = np.maximum.reduce(scores, axis, keepdims=True)
     if sinks is not None:
         sink = over_heads(sinks).astype(scores.dtype)
         top = np.maximum(top, sink)
@@ -119,7 +119,7 @@ def total_of(terms: Array, axis: int, *, one_by_one: bool = False) -> Array:
     """Return the sum over an axis, which stays; in pairs, as NumPy does, or in turn."""
     if one_by_one:
         return np.take(np.cumsum(terms, axis), [-1], axis)
-    return np.asarray(terms.sum(axis, keepdims=True))
+    return np.asarray(np.add.reduce(terms, axis, keepdims=True))
 
 
 def product_of(left: Array, right: Array, *, one_by_one: bool = False) -> Array:
