@@ -58,12 +58,12 @@ def is_serial(problem: Problem) -> bool:
 
 def work_of_entry(problem: Problem) -> int:
     """Return how many multiplications the two products of one batch entry take."""
-    _, heads, queries, keys = problem.shape
-    return heads * queries * keys * _widths(problem)
+    return _work(problem) // problem.query.shape[0]
 
 
 def _work(problem: Problem) -> int:
-    return problem.shape[0] * work_of_entry(problem)
+    batch, heads, queries, keys = problem.shape
+    return batch * heads * queries * keys * _widths(problem)
 
 
 def _widths(problem: Problem) -> int:
