@@ -94,3 +94,28 @@ def test_the_results_are_those_of_blocks(shape, rules, monkeypatch):
     for name in outputs:
         found, expected = getattr(ours, name), getattr(theirs, name)
         np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-14, err_msg=name)
+
+
+@pytest.mark.parametrize("length", [5, 80])
+@pytest.mark.parametrize("hidden_by", ["mask", "bias", "both"])
+def test_hidden_scores_that_are_no_numbers_leave_nothing(length, hidden_by, ask):
+    random = np.random.default_rng(length)
+    query, key, value = random.standard_normal((3, length, 4), np.float32)
+    query[:, 0] = 1.5 * np.abs(query[:, 0]) + 1
+    key[-1] = [MOST, 0, 0, 0]  # infinite times any query
+    seen = np.ones((length, length), bool)
+    seen[:, -1] = False
+    added = np.where(seen, 0, -np.inf).astype(np.float32)
+    rules = {"mask": seen} if hidden_by != "bias" else {}
+    rules |= {"bias": added} if hidden_by != "mask" else {}
+    call = partial(ask, query, key, value, scale=1, **rules)
+    if hidden_by == "bias":  # which hides no score that was beyond the range before it
+        with pytest.raises(DataError, match="the scores exceed the range of float32"):
+            call(outputs=("context",))
+        return
+    shorter = attention(query, key[:-1], value[:-1], scale=1)
+    context = call(outputs=("context",)).context
+    np.testing.assert_allclose(context, shorter.context, rtol=1e-5, atol=1e-6)
+    weights = call(outputs=("weights",)).weights
+    np.testing.assert_allclose(weights[:, :-1], shorter.weights, rtol=1e-5, atol=1e-7)
+    assert not weights[:, -1].any()

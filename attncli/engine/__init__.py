@@ -106,7 +106,7 @@ def _compute(
     progress: Progress | None,
 ) -> tuple[dict[str, Array], int]:
     """Return the results, (B, H, L, ...), and how many rows are fully masked."""
-    at_once = attend_at_once(problem, outputs) if suits_at_once(problem) else None
+    at_once = _at_once(problem, outputs) if suits_at_once(problem) else None
     if at_once is not None:
         results, fully_masked = at_once
         for name, room in into.items():
@@ -120,6 +120,17 @@ def _compute(
         for name, shape in result_shapes(problem, outputs).items()
     }
     return results, _fill(*folded(problem, results), threads, progress)
+
+
+def _at_once(problem: Problem, outputs: Collection[str]) -> tuple[dict[str, Array], int] | None:
+    if is_serial(problem):
+        return attend_at_once(problem, outputs, one_blas_thread=False)
+
+    # Imported late, so that a program with only a small problem starts faster.
+    from attncli.threads.blas import single_blas_thread  # noqa: PLC0415
+
+    with single_blas_thread():
+        return attend_at_once(problem, outputs, one_blas_thread=True)
 
 
 def _fill(

@@ -15,7 +15,7 @@ from attncli.dtypes import widen
 from attncli.engine.plain import grouped_heads, scaled_product, weighted_sum
 from attncli.engine.refusals import refuse_scores
 from attncli.engine.rules import cap, factors_with_sinks, penalties
-from attncli.engine.size import is_serial, suits_formula
+from attncli.engine.size import suits_formula
 from attncli.finite import all_finite
 from attncli.names import SCORE_STAGES
 
@@ -32,23 +32,24 @@ Bools = npt.NDArray[np.bool_]
 # Measured (tests/bench/README.md). Most scores: half a megabyte in float32. Rules take passes over
 # all of them, also over those that blocks leave out, and calls for each batch entry that differs.
 _CELLS = 2**17
-_RULED_CELLS = 2**15
+_RULED_CELLS = 2**16
 _RULED_ENTRIES = 16
+_SHORT = 4096
 
 
 def suits_at_once(problem: Problem) -> bool:
     """Return whether a problem is computed sooner at once than in blocks."""
     batch, heads, queries, keys = problem.shape
     cells = batch * heads * queries * keys
-    if cells > _CELLS or not is_serial(problem) or problem.score != "dot":
+    if cells > _CELLS or problem.score != "dot" or not suits_formula(problem):
         return False
-    if _has_rules(problem):
-        return cells <= _RULED_CELLS and problem.visible.entries <= _RULED_ENTRIES
-    return suits_formula(problem)
+    if not _has_rules(problem):
+        return True
+    return cells <= _RULED_CELLS and problem.visible.entries <= _RULED_ENTRIES
 
 
 def attend_at_once(
-    problem: Problem, outputs: Collection[str]
+    problem: Problem, outputs: Collection[str], *, one_blas_thread: bool
 ) -> tuple[dict[str, Array], int] | None:
     """Compute the outputs of a problem that `suits_at_once`.
 
@@ -56,6 +57,8 @@ def attend_at_once(
     ----------
     problem : Problem
     outputs : collection of str
+    one_blas_thread : bool
+        Whether BLAS is limited to one thread now. It has to be unless the problem `is_serial`.
 
     Returns
     -------
@@ -79,10 +82,14 @@ def attend_at_once(
     query, key = _query_and_key(problem)
     grouped = scaled_product(grouped_heads(query, key.shape[1]), key, problem.scale)
     scores = grouped.reshape(problem.shape)  # a view
-    if not all_finite(scores):
+    finite = all_finite(scores, one_blas_thread=one_blas_thread)
+    if not finite:
         _refuse_seen(problem, ~np.isfinite(scores))
     ruled = _has_rules(problem)
-    results = _apply_rules(problem, scores, outputs) if ruled else _copies(scores, outputs)
+    if ruled:
+        results = _apply_rules(problem, scores, outputs, finite=finite)
+    else:
+        results = _copies(scores, outputs)
     highest = np.maximum.reduce(scores, axis=-1, keepdims=True)
     if ruled:
         np.copyto(highest, 0, where=highest == -np.inf)  # no key is seen
@@ -170,8 +177,13 @@ def _copies(scores: Array, outputs: Collection[str]) -> dict[str, Array]:
     return {name: scores.copy() for name in SCORE_STAGES if name in outputs}
 
 
-def _apply_rules(problem: Problem, scores: Array, outputs: Collection[str]) -> dict[str, Array]:
-    """Make scores (B, H, L, S) of raw ones in place, and return the stages asked for."""
+def _apply_rules(
+    problem: Problem, scores: Array, outputs: Collection[str], *, finite: bool
+) -> dict[str, Array]:
+    """Make scores (B, H, L, S) of raw ones in place, and return the stages asked for.
+
+    ``finite`` says whether all raw ones are, also those of hidden keys.
+    """
     stages: dict[str, Array] = {}
     if "raw" in outputs:
         stages["raw"] = scores.copy()
@@ -184,7 +196,11 @@ def _apply_rules(problem: Problem, scores: Array, outputs: Collection[str]) -> d
         _add_bias_and_penalties(problem, scores)
     # Hidden scores are replaced, not added to, so nothing behind a mask can leak.
     for own, seen in _seen(problem, scores):
-        np.copyto(own, -np.inf, where=~seen)
+        if finite and own.size > _SHORT:  # many times faster than a copy of an irregular pattern
+            highest = np.where(seen, np.inf, -np.inf)
+            np.minimum(own, highest, out=own, dtype=own.dtype, casting="same_kind")
+        else:
+            np.copyto(own, -np.inf, where=~seen)
     if "scores" in outputs:
         stages["scores"] = scores.copy()
     return stages

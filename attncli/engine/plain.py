@@ -1,7 +1,7 @@
-"""The formula as it stands in the paper, for problems that blocks and tiles would only slow down.
+"""The formula as it stands in the paper, for few queries over many keys (decoding).
 
-These are small problems, and few queries over many keys (decoding), with no rule beyond the
-product. Several heads are computed at once.
+Without a rule beyond the product, blocks and tiles would only slow them down. Several heads are
+computed at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.engine.refusals import refuse_scores
-from attncli.engine.size import is_serial, suits_formula
+from attncli.engine.size import is_serial
 from attncli.finite import all_finite
 from attncli.names import SCORE_STAGES
 
@@ -42,15 +42,12 @@ Part = tuple[slice, slice]
 
 
 def is_plain(problem: Problem) -> bool:
-    """Return whether a problem is nothing but softmax(scale · QKᵀ) V and suits the formula.
-
-    It does if it is small, or if few queries share the same keys.
-    """
+    """Return whether a problem is nothing but softmax(scale · QKᵀ) V of few queries."""
     batch, heads, queries, keys = problem.shape
     rows = heads // problem.key.shape[1] * queries
-    small = batch * heads * queries * keys <= _CELLS and suits_formula(problem)
     return (
-        (small or (rows <= _FEW_ROWS and rows * keys <= _CELLS))
+        rows <= _FEW_ROWS
+        and rows * keys <= _CELLS
         and problem.score == "dot"
         and problem.softcap is None
         and problem.bias is None
@@ -70,8 +67,6 @@ def plain_parts(problem: Problem, threads: int) -> list[Part]:
     """
     batch, heads, queries, keys = problem.shape
     groups = problem.key.shape[1]
-    if threads == 1 and suits_formula(problem):
-        return [(slice(batch), slice(groups))]
     cells = heads // groups * queries * keys
     step = max(1, min(groups, -(-batch * groups // threads), _CELLS // cells))
     starts = range(0, groups, step)

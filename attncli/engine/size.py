@@ -58,7 +58,8 @@ def is_serial(problem: Problem) -> bool:
 
 def work_of_entry(problem: Problem) -> int:
     """Return how many multiplications the two products of one batch entry take."""
-    return _work(problem) // problem.query.shape[0]
+    batch: int = problem.query.shape[0]
+    return _work(problem) // batch
 
 
 def _work(problem: Problem) -> int:
