@@ -10,6 +10,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from attncli.layout import Layout
     from attncli.problem import Problem
     from attncli.referee.recipe import Recipe
 
@@ -18,6 +19,7 @@ __all__ = [
     "over_heads",
     "present",
     "present_average",
+    "presented",
     "product_of",
     "shared",
     "softmax_over",
@@ -28,6 +30,7 @@ Array = npt.NDArray[Any]
 # Products of a sum that is made a term at a time.
 _AT_ONCE = 2**18
 _FLOAT16_MAX = 65504.0
+_LOWEST = {np.dtype(kind): np.finfo(kind).min for kind in (np.float32, np.float64)}
 
 
 def _scale(recipe: Recipe, scores: Array) -> Array:
@@ -103,14 +106,15 @@ def softmax_over(recipe: Recipe, scores: Array, axis: int = -1) -> tuple[Array, 
     if sinks is not None:
         sink = over_heads(sinks).astype(scores.dtype)
         top = np.maximum(top, sink)
-    shift = np.where(top == -np.inf, 0, top)
+    shift = np.maximum(top, _LOWEST[scores.dtype])
     share = scores - shift
     np.exp(share, out=share)
     total = total_of(share, axis, one_by_one=recipe.one_by_one)
     if sinks is not None:
         total = total + np.exp(sink - shift)
     lse = np.log(total) + shift
-    weights = np.divide(share, np.where(total == 0, 1, total), out=share)
+    # A total is 0, or at least the 1 of what the shift comes from.
+    weights = np.divide(share, np.maximum(total, 1), out=share)
     # Over another axis no query has a denominator of its own: report the usual lse.
     return weights, lse[..., 0] if axis == -1 else softmax_over(recipe, scores)[1]
 
@@ -145,9 +149,14 @@ def over_heads(per_head: Array) -> Array:
 
 def present(problem: Problem, name: str, array: Array) -> Array:
     """Return an output (B, H, …) in the axes of the user."""
+    return presented(problem.layout, name, array)
+
+
+def presented(layout: Layout, name: str, array: Array) -> Array:
+    """Return an output (B, H, …) in the axes of a layout."""
     if name == "context":
-        return problem.layout.join(array)
-    return problem.layout.drop(array[..., 0] if name == "lse" else array)
+        return layout.join(array)
+    return layout.drop(array[..., 0] if name == "lse" else array)
 
 
 def present_average(problem: Problem, name: str, array: Array) -> Array:
