@@ -144,7 +144,8 @@ def attention(
         second.
     outputs : str or collection of str, optional
         What to compute of weights, context, scores, raw, capped and lse; unless given, the weights
-        and, of a value, the context. Without an L × S output no L × S array is ever held.
+        and, of a value, the context. Without an L × S output no L × S array is held that takes
+        more than 1 MB.
 
     Returns
     -------

@@ -72,12 +72,13 @@ def attend(
         problem = problem.read()
     if not outputs and not problem.visible.hides and problem.bias is None:
         return Attention(), 0  # nothing to compute, and every query sees a key
+    into = into or {}
     with np.errstate(all="ignore"):
         try:
-            results, fully_masked = _compute(problem, outputs, threads, into or {}, progress)
+            results, fully_masked = _compute(problem, outputs, threads, into, progress)
         except NotFiniteError:
             problem = problem.read()
-            results, fully_masked = _compute(problem, outputs, threads, into or {}, progress)
+            results, fully_masked = _compute(problem, outputs, threads, into, progress)
     layout = problem.layout
     for name, array in results.items():
         results[name] = layout.join(array) if name == "context" else layout.drop(array)

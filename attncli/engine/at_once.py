@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.plain import grouped_heads, scaled_product, weighted_sum
+from attncli.engine.plain import exponentiate, grouped_heads, scaled_product, weighted_sum
 from attncli.engine.refusals import refuse_scores
 from attncli.engine.rules import cap, factors_with_sinks, penalties
 from attncli.engine.size import suits_formula
@@ -34,6 +34,7 @@ Bools = npt.NDArray[np.bool_]
 _CELLS = 2**17
 _RULED_CELLS = 2**16
 _RULED_ENTRIES = 16
+# Up to so many, a masked copy takes less time than the numbers that would hide instead.
 _SHORT = 4096
 
 
@@ -90,12 +91,7 @@ def attend_at_once(
         results = _apply_rules(problem, scores, outputs, finite=finite)
     else:
         results = _copies(scores, outputs)
-    highest = np.maximum.reduce(scores, axis=-1, keepdims=True)
-    if ruled:
-        np.copyto(highest, 0, where=highest == -np.inf)  # no key is seen
-    np.subtract(scores, highest, out=scores)
-    weights = np.exp(scores, out=scores)
-    total = np.add.reduce(weights, axis=-1, keepdims=True)
+    highest, total = exponentiate(scores, may_be_empty=ruled)
     above = _above(problem, highest)
     if "lse" in outputs:
         results["lse"] = _log_total(total, above, highest)
@@ -106,7 +102,7 @@ def attend_at_once(
             return None
         results["context"] = _divide(sums.reshape(*total.shape[:3], -1), total, above)
     if "weights" in outputs:
-        results["weights"] = _divide(weights, total, above)
+        results["weights"] = _divide(scores, total, above)
     return results, fully_masked
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "attend_plainly",
+    "exponentiate",
     "grouped_heads",
     "is_plain",
     "plain_parts",
@@ -122,13 +123,10 @@ def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> N
     for name in SCORE_STAGES:
         if name in own:
             own[name][...] = scores
-    highest = np.maximum.reduce(scores, axis=-1, keepdims=True)
-    np.subtract(scores, highest, out=scores)
-    weights = np.exp(scores, out=scores)
-    total = np.add.reduce(weights, axis=-1, keepdims=True)
+    highest, total = exponentiate(scores)
     if "lse" in own:
         own["lse"][...] = (np.log(total) + highest)[..., 0]
-    np.divide(weights, total, out=weights)
+    weights = np.divide(scores, total, out=scores)
     if "weights" in own:
         own["weights"][...] = weights
     if "context" in own and problem.value is not None:
@@ -149,6 +147,27 @@ def scaled_product(query: Array, key: Array, scale: float) -> Array:
     """Return scale · query keyᵀ, (B, G, R, S), in the dtype of both."""
     scores: Array = np.multiply(query, scale, dtype=query.dtype) @ key.swapaxes(2, 3)
     return scores
+
+
+def exponentiate(scores: Array, *, may_be_empty: bool = False) -> tuple[Array, Array]:
+    """Replace scores by exp(score − the row's highest), and return the highest and the sums.
+
+    Parameters
+    ----------
+    scores : ndarray (..., S)
+    may_be_empty : bool
+        Whether all scores of a row may be −inf, because it sees no key; its sum is 0 then.
+
+    Returns
+    -------
+    highest, total : ndarray (..., 1)
+    """
+    highest = np.maximum.reduce(scores, axis=-1, keepdims=True)
+    if may_be_empty:
+        np.copyto(highest, 0, where=highest == -np.inf)
+    np.subtract(scores, highest, out=scores)
+    np.exp(scores, out=scores)
+    return highest, np.add.reduce(scores, axis=-1, keepdims=True)
 
 
 def weighted_sum(weights: Array, value: Array) -> Array:

@@ -34,7 +34,7 @@ def penalties(slopes: Array, first: int, shape: tuple[int, int], dtype: np.dtype
     Returns
     -------
     ndarray (N, queries, keys)
-        A read-only view: the penalty depends only on i − j, so distances are computed once.
+        A view of one row of penalties for each head, because they depend only on i − j: to read.
     """
     distance = np.abs(np.arange(first, first + sum(shape) - 1))
     penalty = np.multiply(distance, slopes[:, None], dtype=dtype, casting="same_kind")

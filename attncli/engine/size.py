@@ -58,13 +58,13 @@ def is_serial(problem: Problem) -> bool:
 
 def work_of_entry(problem: Problem) -> int:
     """Return how many multiplications the two products of one batch entry take."""
-    batch: int = problem.query.shape[0]
-    return _work(problem) // batch
+    _, heads, queries, keys = problem.shape
+    return heads * queries * keys * _widths(problem)
 
 
 def _work(problem: Problem) -> int:
-    batch, heads, queries, keys = problem.shape
-    return batch * heads * queries * keys * _widths(problem)
+    work: int = len(problem.query) * work_of_entry(problem)
+    return work
 
 
 def _widths(problem: Problem) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,14 +11,12 @@ import numpy.typing as npt
 
 from attncli.referee.evaluation import evaluate
 from attncli.referee.plain_errors import plain_errors
-from attncli.referee.stages import present, presented
 from attncli.referee.tolerance import earned
 from attncli.referee.verdict import Errors, finite_in_both, root_mean_square
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from attncli.layout import Layout
     from attncli.referee.case import Case, Question
     from attncli.referee.recipe import Outputs, Recipe
     from attncli.referee.report import Tolerance
@@ -269,21 +267,11 @@ def _outputs(case: Case, recipe: Recipe) -> Outputs:
 
 def _right_shapes(case: Case, recipe: Recipe) -> bool:
     """Look at shapes before anything is computed: most orders of axes do not fit."""
-    return all(
-        case.files[name].shape == _presented(recipe, name, shape)
+    shapes = {
+        name: recipe.shape(recipe.problem, name, np.zeros(shape)).shape
         for name, shape in _shapes(case, recipe)
-    )
-
-
-def _presented(recipe: Recipe, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    if recipe.shape is present:
-        return _presented_by(recipe.problem.layout, name, shape)
-    return recipe.shape(recipe.problem, name, np.zeros(shape)).shape
-
-
-@lru_cache
-def _presented_by(layout: Layout, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return presented(layout, name, np.zeros(shape)).shape
+    }
+    return all(case.files[name].shape == shape for name, shape in shapes.items())
 
 
 def _shapes(case: Case, recipe: Recipe) -> Iterator[tuple[str, tuple[int, ...]]]:

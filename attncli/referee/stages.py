@@ -10,7 +10,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from attncli.layout import Layout
     from attncli.problem import Problem
     from attncli.referee.recipe import Recipe
 
@@ -19,7 +18,6 @@ __all__ = [
     "over_heads",
     "present",
     "present_average",
-    "presented",
     "product_of",
     "shared",
     "softmax_over",
@@ -149,14 +147,9 @@ def over_heads(per_head: Array) -> Array:
 
 def present(problem: Problem, name: str, array: Array) -> Array:
     """Return an output (B, H, …) in the axes of the user."""
-    return presented(problem.layout, name, array)
-
-
-def presented(layout: Layout, name: str, array: Array) -> Array:
-    """Return an output (B, H, …) in the axes of a layout."""
     if name == "context":
-        return layout.join(array)
-    return layout.drop(array[..., 0] if name == "lse" else array)
+        return problem.layout.join(array)
+    return problem.layout.drop(array[..., 0] if name == "lse" else array)
 
 
 def present_average(problem: Problem, name: str, array: Array) -> Array:
