@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from decimal import Decimal
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from attncli.referee.rounding import PRECISIONS
 from attncli.referee.verdict import finite_in_both, root_mean_square
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from attncli.referee.case import Case
     from attncli.referee.fitted.quantities import Quantity
@@ -33,6 +34,8 @@ _NARROWED = 75
 # this share of what it was nor of what the multiple left, other numbers do not explain the files.
 _SOON, _LEFT, _FALLEN = 14, 0.75, 0.9
 _AS_NEAR = 1.1
+# Where errors do not fall to 0 but are level at their lowest.
+_AS_LOW = 1.001
 # Roundings of a few steps.
 _OF_SINGLE, _OF_DOUBLE = 2.0**-22, 2.0**-50
 # 1/√n of a dimension, as near as float32 shows.
@@ -59,8 +62,15 @@ def another(quantity: Quantity, case: Case) -> Convention | None:
     if not right or not comparable(case):
         return None
 
-    def distance(number: float) -> float:
+    @cache
+    def distance_at(number: float) -> float:
         return distance_of(case, quantity.put(case.recipe, number))
+
+    def distance(number: float) -> float:
+        return distance_at(float(round(number)) if quantity.whole else number)
+
+    def errors(multiple: float) -> Array:
+        return _errors_of(case, quantity.put(case.recipe, multiple * right))
 
     started = time.monotonic()
     before = distance_of(case, case.recipe)
@@ -69,8 +79,8 @@ def another(quantity: Quantity, case: Case) -> Convention | None:
     times = len(quantity.multiples) + _NARROWED + 10
     if now + times * (now - started) > case.deadline:
         return None
-    multiple = min(quantity.multiples, key=lambda tried: distance(tried * right))
-    found = _narrowed(lambda tried: distance(tried * right), multiple, before)
+    multiple = _nearest(lambda tried: distance(tried * right), quantity.multiples)
+    found = _narrowed(lambda tried: distance(tried * right), errors, multiple, before)
     if found is None:
         return None
     best = right * found
@@ -132,8 +142,19 @@ def comparable(case: Case) -> bool:
     )
 
 
-def _narrowed(distance: Callable[[float], float], multiple: float, before: float) -> float | None:
-    """Return the best multiple between the neighbours of one, by golden sections.
+def _nearest(distance: Callable[[float], float], multiples: Sequence[float]) -> float:
+    """Return the best of multiples and of the neighbours of the best."""
+    best = min(multiples, key=distance)
+    return min((best / STEP, best, best * STEP), key=distance)
+
+
+def _narrowed(
+    distance: Callable[[float], float],
+    errors: Callable[[float], Array],
+    multiple: float,
+    before: float,
+) -> float | None:
+    """Return the best multiple between the neighbours of one, by golden sections and by its errors.
 
     None where it is soon seen that no error falls much below what it was before.
 
@@ -147,8 +168,13 @@ def _narrowed(distance: Callable[[float], float], multiple: float, before: float
     enough = max(_LEFT * before, _FALLEN * distance(multiple))
     for section in range(_NARROWED):
         # The right number itself may have lost a digit or two, which nothing has shown yet.
-        if section == _SOON and multiple != 1 and min(at_one, at_other) > enough:
-            return None
+        if section == _SOON:
+            least = min(at_one, at_other)
+            if multiple != 1 and least > enough:
+                return None
+            found = _crossing(errors, low, high)
+            if found is not None and distance(found) <= _AS_LOW * least:
+                return found
         if at_one < at_other:
             high, other, at_other = other, one, at_one
             one = high - _GOLDEN * (high - low)
@@ -160,6 +186,34 @@ def _narrowed(distance: Callable[[float], float], multiple: float, before: float
     return (low + high) / 2
 
 
+def _crossing(errors: Callable[[float], Array], low: float, high: float) -> float | None:
+    """Return where errors that grow from one number to another cross 0; None where they do not.
+
+    Of the errors, what lies in the direction in which they grow: between numbers so near to each
+    other they change on a straight line, so that few steps come as near as float64 goes.
+
+    References
+    ----------
+    Dowell and Jarratt 1971, "A modified regula falsi method for computing the root of an equation".
+    """
+    at_low, at_high = errors(low), errors(high)
+    growth = at_high - at_low
+    below, above = float(at_low @ growth), float(at_high @ growth)
+    before = low
+    while below < 0 < above:
+        between = low + (high - low) * below / (below - above)
+        if between in (low, high, before):
+            return between
+        there = float(errors(between) @ growth)
+        if there < 0:
+            above = above / 2 if before == low else above
+            low, below, before = between, there, between
+        else:
+            below = below / 2 if before == high else below
+            high, above, before = between, there, between
+    return None
+
+
 def distance_of(case: Case, recipe: Recipe) -> float:
     """Return how far the files lie from what a recipe makes, relative to their own size."""
     outputs = evaluate(recipe, products=case.products)
@@ -169,3 +223,18 @@ def distance_of(case: Case, recipe: Recipe) -> float:
         size = root_mean_square(found) or 1.0
         total += root_mean_square(found - made) / size if found.size else math.inf
     return total
+
+
+def _errors_of(case: Case, recipe: Recipe) -> Array:
+    """Return the errors that a recipe leaves, each file's relative to its size, one after another.
+
+    0 where a number is not finite in both.
+    """
+    outputs = evaluate(recipe, products=case.products)
+    each = []
+    for name, file in case.files.items():
+        size = root_mean_square(file[np.isfinite(file)]) or 1.0
+        with np.errstate(invalid="ignore"):
+            error = (file - case.shaped(recipe, outputs, name)) / (size * math.sqrt(file.size))
+        each.append(np.where(np.isfinite(error), error, 0).ravel())
+    return np.concatenate(each)

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["QUANTITIES", "STEP", "Quantity"]
 
-# As multiples of what is right: tried first, a factor apart, and then narrowed.
+# As multiples of what is right: these are tried first, then a root of 2 more and less than the
+# best of them, and between the neighbours of the best of those the number is narrowed.
 STEP = 2.0**0.5
-_MULTIPLES = tuple(STEP**power for power in range(-20, 21))
+_DENSE = tuple(STEP**power for power in range(-20, 21))
+_MULTIPLES = _DENSE[::2]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,6 +50,8 @@ class Quantity:
         It may have the other sign.
     whole : bool
         It is a whole number.
+    turns : bool
+        It turns queries and keys, so that errors rise and fall again: more multiples are tried.
     variant_of : tuple of str
         Of the convention.
     """
@@ -62,12 +66,14 @@ class Quantity:
     option: Callable[[float, Problem], str] = lambda *_: ""
     negative: bool = False
     whole: bool = False
+    turns: bool = False
     variant_of: tuple[str, ...] = ()
 
     @property
     def multiples(self) -> tuple[float, ...]:
         """What is tried first, as multiples of what is right."""
-        return _MULTIPLES + tuple(-one for one in _MULTIPLES if self.negative)
+        multiples = _DENSE if self.turns else _MULTIPLES
+        return multiples + tuple(-one for one in multiples if self.negative)
 
 
 def _with_base(recipe: Recipe, base: float) -> Recipe:
@@ -219,6 +225,7 @@ QUANTITIES = (
         ),
         fix="take the base that the problem states (rope_theta in the file of a model)",
         shows="more than one query or key",
+        turns=True,
         option=lambda base, _: f"--rope-base {shortest(base)}",
     ),
     Quantity(
@@ -232,6 +239,7 @@ QUANTITIES = (
         ),
         fix="take the positions as they are, or state the frequencies (rope_frequencies)",
         shows="more than one query or key",
+        turns=True,
     ),
     Quantity(
         name="another_window",
