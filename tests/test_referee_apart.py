@@ -41,7 +41,7 @@ def test_what_the_causal_rule_hides_shows_without_it():
 
 def test_a_mistake_that_all_share_is_not_said_to_distinguish_them():
     """With H = D the scale of the embedding, 1/√(H·D), is 1/D."""
-    q, k, v = draw(0, *[(1, 4, 12, 4)] * 3)
+    q, k, v = draw(0, *[(1, 4, 8, 4)] * 3)
     report = ask((q, k, v), plain(q, k, v, scale=1 / 4), causal=True)
     assert named(report) == {"one_over_width+causal_missing", "embedding_scale+causal_missing"}
     assert report.diagnosis.apart == (

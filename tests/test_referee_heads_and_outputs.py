@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, softmax
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 from attncli import pose
 from attncli.referee import check
@@ -159,7 +161,7 @@ HALF_SUMS = {
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", HALF_SUMS)
 def test_sums_of_exponentials_in_float16(seed, name):
-    q, k, v = draw(seed, (1, 2, 16, 32), (1, 2, 1500, 32), (1, 2, 1500, 32))
+    q, k, v = draw(seed, (1, 2, 11, 16), (1, 2, 1500, 16), (1, 2, 1500, 16))
     v = v + np.float32(3)
     scores = scaled(q, k)
     powers = np.exp(scores - scores.max(-1, keepdims=True))
@@ -226,8 +228,9 @@ def test_lse(seed, name, wrong):
     assert named(ask((q, k, v), outputs, sinks=SINKS.ravel())) == {name}
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_an_output_that_nothing_explains_is_told():
-    q, k, v = draw(0)
+    q, k, v = draw(0, *[(L, 8)] * 3)
     outputs = {
         "weights": softmax(scaled(q, k)),
         "lse": np.exp(scaled(q, k)).sum(-1),
@@ -262,7 +265,7 @@ def test_scores_without_the_scale():
 
 
 def test_each_output_may_have_its_own_explanation():
-    q, k, v = draw(0)
+    q, k, v = draw(0, *[(L, 8)] * 3)
     weights = softmax(q @ k.swapaxes(-1, -2))
     outputs = {"context": plain(q, k, v), "weights": weights}
     report = ask((q, k, v), outputs)
@@ -286,28 +289,39 @@ def test_a_one_that_is_added_to_the_denominator(seed, keys):
     assert ask((q, k, v), wrong, sinks=[0] * 4).passed
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(
-    ("name", "shaped"),
-    [
-        # As a table holds it: (B·L, H·E).
-        ("axes_joined", lambda right: right.reshape(-1, right.shape[-1])),
-        ("axes_joined", lambda right: right.reshape(-1)),
-        ("axes_joined", lambda right: right.reshape(2, 3, 2, 32)),
-        ("axes_blhx", lambda right: right.reshape(2, 6, 4, 8)),
-        ("axes_of_length_1", lambda right: right[:, None]),
-        ("sequence_first", lambda right: right.swapaxes(0, 1)),
-    ],
-)
-def test_contexts_of_packed_heads_in_another_shape(seed, name, shaped):
+SHAPES = [
+    # As a table holds it: (B·L, H·E).
+    ("axes_joined", lambda right: right.reshape(-1, right.shape[-1])),
+    ("axes_joined", lambda right: right.reshape(-1)),
+    ("axes_joined", lambda right: right.reshape(2, 3, 2, 32)),
+    ("axes_blhx", lambda right: right.reshape(2, 6, 4, 8)),
+    ("axes_of_length_1", lambda right: right[:, None]),
+    ("sequence_first", lambda right: right.swapaxes(0, 1)),
+]
+
+
+def of_packed_heads(seed):
+    """Return a problem and its context."""
     q, k, v = draw(seed, *[(2, 6, 32)] * 3)
     heads = [array.reshape(2, 6, 4, 8).transpose(0, 2, 1, 3) for array in (q, k, v)]
     right = plain(*heads).transpose(0, 2, 1, 3).reshape(2, 6, 32).astype("f4")
-    problem = pose(q, k, v, heads=4)
+    return pose(q, k, v, heads=4), right
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("name", "shaped"), SHAPES)
+def test_contexts_of_packed_heads_in_another_shape(seed, name, shaped):
+    problem, right = of_packed_heads(seed)
     assert check(right, problem).passed
     report = check(shaped(right), problem)
     assert not report.passed
     assert named(report) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("name", "shaped"), long_but(SHAPES, SHAPES[0], SHAPES[3]))
+def test_wrong_numbers_of_packed_heads_in_another_shape(seed, name, shaped):
+    problem, right = of_packed_heads(seed)
     assert named(check(shaped(right) + 1, problem, time_limit=0.5)) == set()
 
 

@@ -5,6 +5,8 @@ import pytest
 from process import long_but
 from referee_numpy import ask, draw, named, plain, softmax
 
+from attncli.referee import search
+
 L = 6
 I, J = np.indices((L, L))
 TRIL = J <= I
@@ -52,8 +54,9 @@ def test_a_rule_that_hides_wrongly(rule, way, digits):
     wrong = WAYS[way](product(q, k), keep) @ v
     name = f"{rule}_{way.split()[0]}"
     assert name in NAMES[rule]
-    report = ask((q, k, v), wrong, **options)
-    if digits is not None:
+    if digits is None:
+        report = ask((q, k, v), wrong, **options)
+    else:
         report = ask((q, k, v), wrong.round(digits), dtype="float64", **options)
     assert named(report) == {name}
 
@@ -64,7 +67,7 @@ def test_a_rule_that_hides_wrongly(rule, way, digits):
 )
 @pytest.mark.parametrize("dtype", long_but(["float32", "float64"], "float32"))
 def test_an_inverted_triangle_leaves_the_last_query_nothing(name, fill, dtype):
-    q, k, v = draw(1)
+    q, k, v = draw(1, *[(1, 1, L, 8)] * 3)
     wrong = softmax(np.where(TRIL, fill, product(q, k))) @ v
     report = ask((q, k, v), wrong, dtype=dtype, causal=True)
     assert named(report) == {name}
@@ -72,9 +75,9 @@ def test_an_inverted_triangle_leaves_the_last_query_nothing(name, fill, dtype):
     assert told is (fill == -np.inf)
 
 
-@pytest.mark.parametrize("rule", long_but(RULES, "causal", "all_rules"))
+@pytest.mark.parametrize("rule", long_but(RULES, "causal"))
 def test_the_ones_of_the_hidden_keys_are_added(rule):
-    q, k, v = draw(2)
+    q, k, v = draw(2, *[(2, 1, L, 8)] * 3)
     options, keep = RULES[rule]
     wrong = softmax(product(q, k) + ~keep) @ v
     assert named(ask((q, k, v), wrong, **options)) == {f"{rule}_inverted+{rule}_added"}
@@ -92,7 +95,10 @@ def test_one_rule_of_two_is_inverted():
     assert named(report) == {"causal_inverted"}
 
 
-def test_nan_rows_of_the_right_mask_are_told_beside_another_mistake():
+def test_nan_rows_of_the_right_mask_are_told_beside_another_mistake(monkeypatch):
+    # It is said of the file, whatever may explain the rest.
+    for kind in ("CONVENTIONS", "FITTED", "SHOWN"):
+        monkeypatch.setattr(search, kind, ())
     q, k, v = draw(1)
     keep = TRIL & (I != 2)
     wrong = softmax(np.where(keep, product(q, k), -np.inf)) @ v
@@ -105,26 +111,26 @@ def test_nan_rows_of_the_right_mask_are_told_beside_another_mistake():
 
 
 def test_a_large_causal_problem_is_diagnosed_on_slices():
-    q, k, v = draw(1, *[(1, 2, 300, 8)] * 3)
-    i, j = np.indices((300, 300))
+    q, k, v = draw(1, *[(1, 1, 190, 8)] * 3)
+    i, j = np.indices((190, 190))
     wrong = softmax(np.where(j <= i, -np.inf, product(q, k))) @ v
     assert named(ask((q, k, v), np.nan_to_num(wrong), causal=True)) == {"causal_inverted"}
     wrong = softmax(product(q, k) * (j <= i)) @ v
     assert named(ask((q, k, v), wrong, causal=True)) == {"causal_multiplied"}
 
 
+@pytest.mark.parametrize("rule", long_but(["mask", "causal", "kv_lengths"], "causal", "kv_lengths"))
 @pytest.mark.parametrize("number", long_but([-3, -10], -10))
-def test_hidden_scores_that_are_not_low_enough(number):
+def test_hidden_scores_that_are_not_low_enough(number, rule):
     q, k, v = draw(0, *[(2, 2, L, 8)] * 3)
     scores = q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8)
-    for rule in ("mask", "causal", "kv_lengths"):
-        options, seen = RULES[rule]
-        lowered = ask((q, k, v), softmax(np.where(seen, scores, scores + number)) @ v, **options)
-        assert named(lowered) == {"hidden_scores_lowered"}
-        assert f"adds about {number} to" in str(lowered)
-        put = ask((q, k, v), softmax(np.where(seen, scores, number)) @ v, **options)
-        assert named(put) == {"hidden_scores_set"}
-        assert f"set to about {number}, not" in str(put)
+    options, seen = RULES[rule]
+    lowered = ask((q, k, v), softmax(np.where(seen, scores, scores + number)) @ v, **options)
+    assert named(lowered) == {"hidden_scores_lowered"}
+    assert f"adds about {number} to" in str(lowered)
+    put = ask((q, k, v), softmax(np.where(seen, scores, number)) @ v, **options)
+    assert named(put) == {"hidden_scores_set"}
+    assert f"set to about {number}, not" in str(put)
 
 
 def test_masks_that_are_added_one_by_one_leave_scores_in_rows_without_keys():

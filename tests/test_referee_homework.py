@@ -116,7 +116,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("names", STEPS)
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", long_but([False, True], True))
 def test_keys_and_values_out_of_step(names, causal):
     of_values, of_keys = names
     q, k, v = draw(0, *[(2, 2, 12, 8)] * 3)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 
 L = 6
@@ -79,7 +80,7 @@ def test_key_padding(seed, name, keep):
 
 
 def test_padding_on_queries_whose_hidden_rows_are_the_mean_of_the_values():
-    q, k, v = draw(0)
+    q, k, v = draw(0, *[(2, 1, L, 8)] * 3)
     wrong = softmax(np.where(PADS[:, None, :, None], scaled(q, k), -1e9)) @ v
     report = ask((q, k, v), wrong, key_padding_mask=PADS)
     assert named(report) == {"key_padding_mask_on_queries+hidden_finite"}
@@ -233,7 +234,7 @@ def test_hidden_scores_that_are_finite():
     assert named(report) == {"hidden_finite"}
 
 
-@pytest.mark.parametrize("block", [16, 32, 64, 128])
+@pytest.mark.parametrize("block", long_but([16, 32, 64, 128], 128))
 def test_last_block_lost(block):
     q, k, v = draw(block, (1, 1, 3, 8), (1, 1, 150, 8), (1, 1, 150, 8))
     wrong = plain(q, k[..., : 150 // block * block, :], v[..., : 150 // block * block, :])

@@ -45,7 +45,7 @@ def nvfp4(of_all):
     return function
 
 
-def inputs(seed=0, columns=64, tokens=150):
+def inputs(seed=0, columns=64, tokens=100):
     q, k, v = draw(seed, (1, 2, 20, columns), *[(1, 2, tokens, columns)] * 2)
     return 2 * q, k * 0.7, v + np.float32(0.3)
 
@@ -59,7 +59,8 @@ def inputs(seed=0, columns=64, tokens=150):
     ),
 )
 def test_microscaled_inputs(name, table, up):
-    q, k, v = inputs()
+    # Of seed 0 a value lies in the middle of two numbers of E2M1.
+    q, k, v = inputs(seed=1)
     made = [in_groups(with_power(table, up=up), array, (1, 32)) for array in (q, k, v)]
     end = "_up" if up else ""
     assert named(ask((q, k, v), plain(*made))) == {f"inputs_in_{name}{end}"}
@@ -80,11 +81,11 @@ def test_a_cache_of_float4_with_scales_of_float8(scaled):
 @pytest.mark.parametrize(("bits", "tokens", "columns"), [(4, 64, 32), (2, 32, 64)])
 @pytest.mark.parametrize("exact", long_but([False, True], True))
 def test_keys_by_the_column_and_values_by_the_token(bits, tokens, columns, exact):
-    q, k, v = inputs(tokens=300)
+    q, k, v = inputs(tokens=150)
     keys = in_groups(with_zero_point(bits), k, (tokens, 1))
     values = in_groups(with_zero_point(bits), v, (1, columns))
     if exact:
-        keys[:, :, 256:] = k[:, :, 256:]
+        keys[:, :, 128:] = k[:, :, 128:]
         values[:, :, -128:] = v[:, :, -128:]
     by = "by_token" if columns == 64 else f"by_{columns}_columns"
     name = f"kivi_in_{bits}_bits_of_{tokens}_tokens_{by}" + "_but_the_last" * exact
@@ -93,7 +94,7 @@ def test_keys_by_the_column_and_values_by_the_token(bits, tokens, columns, exact
 
 @pytest.mark.parametrize("queries", long_but([128, 32], 128))
 def test_queries_and_keys_of_int8_less_the_mean_of_the_keys(queries):
-    q, k, v = draw(0, *[(1, 2, 200, 64)] * 3)
+    q, k, v = draw(0, *[(1, 2, 140, 64)] * 3)
     k += 3 * draw(1, (1, 2, 1, 64))[0]
     int8 = symmetric(np.arange(-127.0, 128.0))
     mean = k.mean(axis=2, keepdims=True)
@@ -121,8 +122,13 @@ def stored(scores, v, block, table, times, *, backwards):
 WAYS = [(1, 64, False), (256, 64, True), (1, 128, True), (256, 128, False), (1, 1000, False)]
 
 
-@pytest.mark.parametrize(("times", "block", "backwards"), long_but(WAYS, *WAYS[:2], WAYS[-1]))
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+BY_DTYPE = [(*way, dtype) for way in WAYS for dtype in ("float16", "float32")]
+
+
+@pytest.mark.parametrize(
+    ("times", "block", "backwards", "dtype"),
+    long_but(BY_DTYPE, (1, 64, False, "float32"), (256, 64, True, "float16"), BY_DTYPE[-2]),
+)
 def test_weights_of_float8(times, block, backwards, dtype):
     q, k, v = (array.astype(dtype) for array in draw(0, (30, 16), (300, 16), (300, 16)))
     scores = q.astype("f8") @ k.astype("f8").T / 4
@@ -134,10 +140,10 @@ def test_weights_of_float8(times, block, backwards, dtype):
 
 
 def test_all_of_float8():
-    q, k, v = draw(0, (1, 2, 30, 16), *[(1, 2, 300, 16)] * 2)
+    q, k, v = draw(0, (1, 2, 12, 16), *[(1, 2, 300, 16)] * 2)
     unit = [np.abs(array).max((2, 3), keepdims=True) / 448 for array in (q, k, v)]
     sq, sk, sv = (clipped(e4m3(), array / u) * u for array, u in zip((q, k, v), unit, strict=True))
-    made = np.empty((1, 2, 30, 16))
+    made = np.empty((1, 2, 12, 16))
     for head in range(2):
         scores = sq[0, head] @ sk[0, head].T / 4
         made[0, head] = stored(scores, sv[0, head], 128, e4m3(), 256, backwards=True)
@@ -149,7 +155,7 @@ def test_all_of_float8():
 
 @pytest.mark.parametrize("seed", long_but(range(3), 0))
 def test_noise_has_none_of_these_names(seed):
-    q, k, v = draw(seed, (1, 2, 30, 32), *[(1, 2, 150, 32)] * 2)
+    q, k, v = draw(seed, (1, 2, 10, 32), *[(1, 2, 40, 32)] * 2)
     weights = softmax(q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(32))
     noise = np.random.default_rng(seed).uniform(-1, 1, weights.shape) / 20
     assert named(ask((q, k, v), weights * (1 + noise) @ v)) == set()

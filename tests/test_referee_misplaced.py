@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, softmax
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 SHAPE = (3, 4, 10, 8)
 
@@ -14,17 +15,19 @@ def told(report):
     return convention
 
 
-@pytest.mark.parametrize(
-    ("order", "words"),
-    [
-        ([0, 2, 1, 3], "in the file head 1 is head 2; head 2 is head 1 of the answer"),
-        ([0, 0, 0, 0], "head 1 is head 0; head 2 is head 0; head 3 is head 0 of the answer"),
-    ],
-)
-@pytest.mark.parametrize("dtype", long_but(["float32", "float64", "float16"], "float32", "float16"))
+ORDERS = {
+    (0, 2, 1, 3): "in the file head 1 is head 2; head 2 is head 1 of the answer",
+    (0, 0, 0, 0): "head 1 is head 0; head 2 is head 0; head 3 is head 0 of the answer",
+}
+BY_DTYPE = [
+    (*item, dtype) for item in ORDERS.items() for dtype in ("float32", "float64", "float16")
+]
+
+
+@pytest.mark.parametrize(("order", "words", "dtype"), long_but(BY_DTYPE, BY_DTYPE[0], BY_DTYPE[-1]))
 def test_heads_of_the_output(order, words, dtype):
     inputs = [array.astype(dtype) for array in draw(0, *[SHAPE] * 3)]
-    convention = told(ask(inputs, plain(*inputs)[:, order], dtype))
+    convention = told(ask(inputs, plain(*inputs)[:, list(order)], dtype))
     assert convention.name == "outputs_misplaced"
     assert words in convention.meaning
 
@@ -65,7 +68,7 @@ def test_a_group_of_heads_reads_another_head_of_the_keys():
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_sinks_of_other_heads_and_others(seed):
-    inputs, sinks = draw(seed, *[SHAPE] * 3), np.array([0.5, -1.0, 2.0, 1.5])
+    inputs, sinks = draw(seed, *[(1, 4, 10, 8)] * 3), np.array([0.5, -1.0, 2.0, 1.5])
     turned = told(ask(inputs, with_sinks(*inputs, sinks[::-1]), sinks=sinks))
     assert turned.name == "inputs_misplaced"
     assert "head 0 reads the sink of head 3; head 1 reads the sink of head 2" in turned.meaning
@@ -75,10 +78,11 @@ def test_sinks_of_other_heads_and_others(seed):
     assert named(ask(inputs, 0.9 * plain(*inputs), sinks=sinks)) <= {"another_factor"}
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_heads_of_nobody_have_no_name():
-    inputs = draw(0, *[SHAPE] * 3)
+    inputs = draw(0, *[(2, 3, 6, 8)] * 3)
     wrong = plain(*inputs)
-    wrong[1, 2] = np.random.default_rng(0).normal(size=(10, 8))
+    wrong[1, 2] = np.random.default_rng(0).normal(size=(6, 8))
     assert named(ask(inputs, wrong)) == set()
 
 
@@ -113,14 +117,14 @@ def with_sinks(q, k, v, sinks):
 
 @pytest.mark.parametrize("causal", long_but([False, True], True))
 def test_rows_of_the_output(causal):
-    inputs = draw(0, *[SHAPE] * 3)
+    inputs = draw(0, *[(1, 2, 10, 8)] * 3)
     right = plain(*inputs, np.tri(10, dtype=bool) if causal else True)
     late = told(ask(inputs, np.roll(right, 1, axis=2), causal=causal))
     assert late.name == "rows_misplaced"
     assert late.meaning.endswith("each is that of the query 1 before it, the ends joined")
     early = told(ask(inputs, np.roll(right, -2, axis=2), causal=causal))
     assert early.meaning.endswith("each is that of the query 2 after it, the ends joined")
-    striped = right.reshape(3, 4, 2, 5, 8).swapaxes(2, 3).reshape(right.shape)
+    striped = right.reshape(1, 2, 2, 5, 8).swapaxes(2, 3).reshape(right.shape)
     words = "in the file row 1 is row 5; row 2 is row 1; row 3 is row 6; row 4 is row 2; and 4 more"
     assert words in told(ask(inputs, striped, causal=causal)).meaning
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 
 from attncli import pose
-from attncli.referee import check, fit, search, topics
+from attncli.referee import case, check, fit, search, topics
 from attncli.referee.evaluation import evaluate
 from attncli.referee.registry import CONVENTIONS
 
@@ -28,49 +29,49 @@ def hide(scores, keep=I >= J):
     return np.where(keep, scores, -np.inf)
 
 
+PAIRS = [
+    ("unscaled+causal_missing", {"causal": True}, lambda q, k: softmax(product(q, k, 1))),
+    (
+        "one_over_width+softmax_base_2",
+        {},
+        lambda q, k: softmax(product(q, k, 1 / 8) * np.log(2)),
+    ),
+    (
+        "query_key_exchanged+diagonal_hidden",
+        {"causal": True},
+        lambda q, k: np.nan_to_num(softmax(hide(product(k, q), J < I))),
+    ),
+    (
+        "alibi_ignored+causal_one_late",
+        {"causal": True, "alibi_slopes": SLOPES.ravel()},
+        lambda q, k: softmax(hide(product(q, k), J <= I + 1)),
+    ),
+    (
+        "softcap_missing+sinks_ignored",
+        {"softcap": 0.9, "sinks": SLOPES.ravel(), "causal": True},
+        lambda q, k: softmax(hide(product(q, k))),
+    ),
+    (
+        "causal_reversed+softmax_over_heads",
+        {"causal": True},
+        lambda q, k: np.nan_to_num(softmax(hide(product(q, k), J >= I), axis=1)),
+    ),
+    (
+        "diagonal_hidden+blind_rows_nan",
+        {"causal": True},
+        lambda q, k: softmax(hide(product(q, k), J < I)),
+    ),
+]
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(
-    ("names", "options", "weights"),
-    [
-        ("unscaled+causal_missing", {"causal": True}, lambda q, k: softmax(product(q, k, 1))),
-        (
-            "one_over_width+softmax_base_2",
-            {},
-            lambda q, k: softmax(product(q, k, 1 / 8) * np.log(2)),
-        ),
-        (
-            "query_key_exchanged+diagonal_hidden",
-            {"causal": True},
-            lambda q, k: np.nan_to_num(softmax(hide(product(k, q), J < I))),
-        ),
-        (
-            "alibi_ignored+causal_one_late",
-            {"causal": True, "alibi_slopes": SLOPES.ravel()},
-            lambda q, k: softmax(hide(product(q, k), J <= I + 1)),
-        ),
-        (
-            "softcap_missing+sinks_ignored",
-            {"softcap": 0.9, "sinks": SLOPES.ravel(), "causal": True},
-            lambda q, k: softmax(hide(product(q, k))),
-        ),
-        (
-            "causal_reversed+softmax_over_heads",
-            {"causal": True},
-            lambda q, k: np.nan_to_num(softmax(hide(product(q, k), J >= I), axis=1)),
-        ),
-        (
-            "diagonal_hidden+blind_rows_nan",
-            {"causal": True},
-            lambda q, k: softmax(hide(product(q, k), J < I)),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("names", "options", "weights"), long_but(PAIRS, *PAIRS[1:3], PAIRS[4]))
 def test_two_deviations_at_once(seed, names, options, weights):
-    q, k, v = draw(seed)
+    q, k, v = draw(seed, *[(1, 4, L, 8)] * 3)
     assert named(ask((q, k, v), weights(q, k) @ v, **options)) == {names}
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("dtype", long_but(["float16", "float32"], "float32"))
 def test_tiled_heads_without_scale(dtype):
     q, k, v = draw(0, (2, 6, L, 8), (2, 3, L, 8), (2, 3, L, 8))
     wrong = np.stack([plain(q[:, h], k[:, h % 3], v[:, h % 3], scale=1) for h in range(6)], axis=1)
@@ -80,18 +81,27 @@ def test_tiled_heads_without_scale(dtype):
 LARGE = (2, 4, 200, 16)
 
 
+@pytest.fixture
+def small_slices(monkeypatch):
+    """Cut into slices, and call too large, what has a sixteenth of the scores."""
+    monkeypatch.setattr(case, "_SMALL_CELLS", 2**11)
+    monkeypatch.setattr(case.Cases._part, "__defaults__", (2**11,))
+    monkeypatch.setattr(case, "_MOST_CELLS", 2**17)
+
+
 def test_a_large_problem_is_diagnosed_on_slices():
-    q, k, v = draw(0, LARGE, LARGE, LARGE)
-    i, j = np.indices((200, 200))
+    # Of one head, too, some queries are more than a slice.
+    q, k, v = draw(0, *[(1, 2, 190, 8)] * 3)
+    i, j = np.indices((190, 190))
     started = time.monotonic()
     for names, wrong, options in [
         ({"unscaled"}, plain(q, k, v, scale=1), {}),
         ({"causal_unasked"}, plain(q, k, v, j <= i), {}),
         ({"diagonal_hidden"}, plain(q, k, v, j < i), {"causal": True}),
-        ({"softmax_over_heads"}, softmax(product(q, k, 1 / 4), axis=1) @ v, {}),
-        ({"softmax_over_queries"}, softmax(product(q, k, 1 / 4), axis=-2) @ v, {}),
+        ({"softmax_over_heads"}, softmax(product(q, k), axis=1) @ v, {}),
+        ({"softmax_over_queries"}, softmax(product(q, k), axis=-2) @ v, {}),
         ({"axes_blhx"}, plain(q, k, v).transpose(0, 2, 1, 3), {}),
-        ({"embedding_scale"}, plain(q, k, v, scale=1 / 8), {}),
+        ({"embedding_scale"}, plain(q, k, v, scale=1 / 4), {}),
     ]:
         report = ask((q, k, v), wrong, **options)
         assert named(report) == names
@@ -99,26 +109,32 @@ def test_a_large_problem_is_diagnosed_on_slices():
     assert time.monotonic() - started < 30
 
 
-def test_positions_of_a_slice_are_those_of_the_whole():
+@pytest.mark.parametrize(
+    ("align", "offset", "name"),
+    long_but(
+        [("bottom-right", 0, "top_left"), ("top-left", 25, "bottom_right")],
+        ("top-left", 25, "bottom_right"),
+    ),
+)
+def test_positions_of_a_slice_are_those_of_the_whole(align, offset, name, small_slices):
     # Only the last queries differ, so that the slice cannot begin at the first.
-    q, k, v = draw(0, (1, 1, 300, 8), (1, 1, 400, 8), (1, 1, 400, 8))
-    i, j = np.indices((300, 400))
+    q, k, v = draw(0, (1, 1, 75, 8), (1, 1, 100, 8), (1, 1, 100, 8))
+    i, j = np.indices((75, 100))
     far = np.abs(i - j)
-    wrong = softmax(product(q, k) - 0.01 * far) @ v
-    report = ask((q, k, v), wrong, alibi_slopes=[0.01], query_offset=100)
+    wrong = softmax(product(q, k) - 0.04 * far) @ v
+    report = ask((q, k, v), wrong, alibi_slopes=[0.04], query_offset=25)
     assert named(report) == {"alibi_without_offset"}
-    for align, offset, name in [("bottom-right", 0, "top_left"), ("top-left", 100, "bottom_right")]:
-        right = plain(q, k, v, j <= i + (100 - offset))
-        wrong = plain(q, k, v, j <= i + offset)
-        right[:, :, 250:] = wrong[:, :, 250:]
-        assert named(ask((q, k, v), wrong, causal=True, causal_align=align)) == {f"causal_{name}"}
-        # Right before row 250, wrong after it: the first rows belie the name, slices do not see.
-        report = ask((q, k, v), right, causal=True, causal_align=align)
-        assert "only queries 250 to 299 of 300 are wrong" in report.diagnosis.findings
+    right = plain(q, k, v, j <= i + (25 - offset))
+    wrong = plain(q, k, v, j <= i + offset)
+    right[:, :, 62:] = wrong[:, :, 62:]
+    assert named(ask((q, k, v), wrong, causal=True, causal_align=align)) == {f"causal_{name}"}
+    # Right before row 62, wrong after it: the first rows belie the name, slices do not see.
+    report = ask((q, k, v), right, causal=True, causal_align=align)
+    assert "only queries 62 to 74 of 75 are wrong" in report.diagnosis.findings
 
 
-def test_what_an_explanation_does_not_explain_is_told():
-    q, k, v = draw(0, *[(2, 3, 120, 8)] * 3)
+def test_what_an_explanation_does_not_explain_is_told(small_slices):
+    q, k, v = draw(0, *[(2, 3, 30, 8)] * 3)
     wrong, right = plain(q, k, v, scale=1), plain(q, k, v)
     (explanation,) = ask((q, k, v), wrong).diagnosis.explanations
     assert (explanation.name, explanation.fails_at) == ("unscaled", "")
@@ -141,48 +157,48 @@ def test_what_an_explanation_does_not_explain_is_told():
         assert f"diagnosis: {summary}" in str(report)
 
 
-def test_what_is_true_of_some_heads_alone_is_not_the_end_of_the_search():
+def test_what_is_true_of_some_heads_alone_is_not_the_end_of_the_search(small_slices):
     """Of tiled heads the first one reads the right keys: there the other mistake is alone."""
-    q, k, v = draw(0, (1, 32, 16, 8), (1, 8, 200, 8), (1, 8, 200, 8))
+    q, k, v = draw(0, (1, 32, 4, 8), (1, 8, 50, 8), (1, 8, 50, 8))
     tiled = [np.tile(array, (1, 4, 1, 1)) for array in (k, v)]
     report = ask((q, k, v), plain(q, *tiled, scale=1))
     assert report.diagnosis.scope == "slices"
     assert named(report) == {"heads_tiled+unscaled"}
 
 
-def test_what_is_true_of_some_rows_alone_is_not_the_end_of_the_search():
+def test_what_is_true_of_some_rows_alone_is_not_the_end_of_the_search(small_slices):
     """A window that is rounded to blocks: only some of the rows see more than they should."""
-    q, k, v = draw(0, *[(1, 1, 256, 16)] * 3)
-    i, j = np.arange(256)[:, None], np.arange(256)
-    block = (j <= i) & (j >= (i - 99) // 32 * 32)
-    report = ask((q, k, v), plain(q, k, v, block), causal=True, window=(99, 0))
+    q, k, v = draw(0, *[(48, 16)] * 3)
+    i, j = np.arange(48)[:, None], np.arange(48)
+    block = (j <= i) & (j >= (i - 16) // 8 * 8)
+    report = ask((q, k, v), plain(q, k, v, block), causal=True, window=(16, 0))
     assert named(report) == {"another_mask"}
-    assert "query 100 sees keys 0 to 100, not keys 1 to 100" in str(report)
+    assert "query 17 sees keys 0 to 17, not keys 1 to 17" in str(report)
 
 
-def test_slices_know_where_they_start():
-    # The first 200 queries see nothing, so that every slice begins far from the first query.
-    q, k, v = draw(0, *[(1, 1, 300, 8)] * 3)
-    i, j = np.indices((300, 300))
-    rows = i >= 200
+def test_slices_know_where_they_start(small_slices):
+    # The first 50 queries see nothing, so that every slice begins far from the first query.
+    q, k, v = draw(0, *[(1, 1, 75, 8)] * 3)
+    i, j = np.indices((75, 75))
+    rows = i >= 50
     far = np.abs(i - j)
     for wrong, options, name in [
-        (plain(q, k, v, rows & (j <= i)), {"causal": True, "query_offset": 40}, "causal_top_left"),
+        (plain(q, k, v, rows & (j <= i)), {"causal": True, "query_offset": 10}, "causal_top_left"),
         (plain(q, k, v, rows & (j <= i)), {}, "causal_unasked"),
         (
-            np.nan_to_num(softmax(np.where(rows, product(q, k) - 0.01 * far, -np.inf))) @ v,
-            {"alibi_slopes": [0.01], "query_offset": 40},
+            np.nan_to_num(softmax(np.where(rows, product(q, k) - 0.04 * far, -np.inf))) @ v,
+            {"alibi_slopes": [0.04], "query_offset": 10},
             "alibi_without_offset",
         ),
     ]:
         report = ask((q, k, v), wrong, mask=rows, **options)
         assert named(report) == {name}
-        assert report.diagnosis.findings[0] == "the first wrong row is batch 0, head 0, query 200"
+        assert report.diagnosis.findings[0] == "the first wrong row is batch 0, head 0, query 50"
 
 
-def test_padding_on_queries_of_a_slice():
-    q, k, v = draw(0, *[(1, 1, 300, 8)] * 3)
-    real = np.arange(300) < 290
+def test_padding_on_queries_of_a_slice(small_slices):
+    q, k, v = draw(0, *[(1, 1, 75, 8)] * 3)
+    real = np.arange(75) < 72
     wrong = plain(q, k, v, real[:, None] & real)
     report = ask((q, k, v), wrong, key_padding_mask=real)
     assert named(report) == {"key_padding_mask_on_queries_too"}
@@ -204,13 +220,13 @@ def test_an_error_that_is_everywhere_is_not_placed():
     assert report.diagnosis.findings == ("the first wrong row is batch 0, head 0, query 0",)
 
 
-def test_results_too_large_to_be_computed_again_are_still_reshaped():
-    shape = (1, 4, 800, 4)
+def test_results_too_large_to_be_computed_again_are_still_reshaped(small_slices):
+    shape = (1, 4, 200, 4)
     q, k, v = draw(0, shape, shape, shape)
     context = plain(q, k, v).astype("f4")
     assert named(ask((q, k, v), context.transpose(0, 2, 1, 3))) == {"axes_blhx"}
-    packed = [a.transpose(0, 2, 1, 3).reshape(1, 800, 16) for a in (q, k, v)]
-    wrong = context.reshape(1, 800, 16)
+    packed = [a.transpose(0, 2, 1, 3).reshape(1, 200, 16) for a in (q, k, v)]
+    wrong = context.reshape(1, 200, 16)
     assert named(ask(packed, wrong, heads=4)) == {"heads_reshaped_out"}
 
 
@@ -223,17 +239,17 @@ def test_what_a_small_part_rules_out_is_not_computed_as_a_whole(monkeypatch):
         return outputs
 
     monkeypatch.setattr(fit, "evaluate", counted)
-    shape = (1, 4, 64, 16)
+    shape = (64, 16)
     q, k, v = draw(0, shape, shape, shape)
     noise = plain(q, k, v) * (1 + 0.1 * draw(1, shape)[0])
-    report = ask((q, k, v), noise, causal=True)
+    report = ask((q, k, v), noise)
     assert named(report) == set()
-    whole = [size for size in sizes if size > 4 * 64 * 64 // 2]
+    whole = [size for size in sizes if size > 64 * 64 // 2]
     assert len(whole) < report.diagnosis.tried / 4
     sizes.clear()
     assert named(ask((q, k, v), plain(q, k, v, scale=1))) == {"unscaled"}
     # What is said of all was tried on all.
-    assert 4 * 64 * 64 in sizes
+    assert 64 * 64 in sizes
 
 
 def test_other_shapes_are_explained_where_the_shape_is_another_alone(monkeypatch):
@@ -323,9 +339,9 @@ def test_errors_of_the_last_block_of_keys():
     assert any(finding.startswith(text) for finding in report.diagnosis.findings)
 
 
-@pytest.mark.parametrize("rule", ["mask", "causal"])
+@pytest.mark.parametrize("rule", long_but(["mask", "causal"], "causal"))
 def test_pairs_of_which_one_says_nothing_more_end_the_search(rule):
-    q, k, v = draw(0, *[(1, 1, 6, 8)] * 3)
+    q, k, v = draw(0, *[(6, 8)] * 3)
     i, j = np.indices((6, 6))
     keep = j <= i if rule == "causal" else (draw(3, (6, 6))[0] > -0.5) | (j == 0)
     # Kept keys became large, not hidden ones small.
@@ -356,10 +372,10 @@ def test_names_are_unique_and_sentences_are_whole():
             assert not text.endswith(".")
 
 
-def test_what_is_too_large_to_be_tried_is_told():
-    q, k, v = draw(0, *[(1, 1, 1500, 2)] * 3)
+def test_what_is_too_large_to_be_tried_is_told(small_slices):
+    q, k, v = draw(0, *[(1, 1, 400, 2)] * 3)
     noise = plain(q, k, v) * (1 + 0.1 * draw(1, v.shape)[0])
-    for options in ({}, {"mask": np.ones((1500, 1500), bool)}):
+    for options in ({}, {"mask": np.ones((400, 400), bool)}):
         report = check(noise.astype("f4"), pose(q, k, v, **options), time_limit=0.5)
         told = report.diagnosis.too_large
         assert {"softmax_over_queries", "query_key_exchanged"} < set(told)
