@@ -48,7 +48,7 @@ def test_a_softcap(cap):
     assert "where 1.5 is right" in text
 
 
-@pytest.mark.parametrize("base", long_but([321, 50_000, 5_000_000], 321, 5_000_000))
+@pytest.mark.parametrize("base", long_but([321, 50_000, 5_000_000], 5_000_000))
 def test_a_base_of_rotary_embeddings(base):
     q, k, v = draw(0, *[SHAPE] * 3)
     found, text = told(product(turned(q, base), turned(k, base)), v, q, k, rope="half")
@@ -176,7 +176,7 @@ def turned_by(x, frequencies, places=None):
     return np.concatenate([a * cosine - b * sine, b * cosine + a * sine, rest], -1)
 
 
-@pytest.mark.parametrize("factor", long_but([0.25, 0.5, 3], 0.25, 3))
+@pytest.mark.parametrize("factor", long_but([0.25, 0.5, 3], 0.25))
 def test_positions_of_rotary_embeddings_that_are_scaled(factor):
     q, k, v = draw(0, *[SHAPE] * 3)
     frequencies = 10000.0 ** (-np.arange(0, 8, 2) / 8)

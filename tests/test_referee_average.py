@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from referee_numpy import draw, named, plain, softmax
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 from attncli import UsageError, check, pose
 
@@ -42,6 +43,7 @@ def test_what_is_wrong_in_every_head_is_named_from_the_mean(rows):
     assert named(check(both, problem, average_heads=True)) == {"unscaled"}
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_a_wrong_mean_beside_a_right_context():
     q, k, v = draw(0, *[(1, 2, L, 8)] * 3)
     mean = weights(q, k, scale=1).mean(axis=1).astype("f4")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from process import long_but
 from referee_numpy import SEEDS, draw, named, softmax
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 from attncli import UsageError, load, pose, project, solve
 from attncli.referee import check
@@ -292,6 +293,7 @@ def test_files_in_another_order_are_no_advice_for_embeddings():
     assert explanation.name == "values_made_with_wk"
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_noise_has_no_name():
     x, given = layer(0)
     assert named(judge(draw(1, (BATCH, TOKENS, WIDTH))[0], x, given, heads=1)) == set()

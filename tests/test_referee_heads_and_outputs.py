@@ -264,6 +264,7 @@ def test_scores_without_the_scale():
     assert named(ask((q, k, v), outputs)) == {"scores_unscaled"}
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_each_output_may_have_its_own_explanation():
     q, k, v = draw(0, *[(L, 8)] * 3)
     weights = softmax(q @ k.swapaxes(-1, -2))

@@ -67,7 +67,7 @@ def test_a_rule_that_hides_wrongly(rule, way, digits):
 )
 @pytest.mark.parametrize("dtype", long_but(["float32", "float64"], "float32"))
 def test_an_inverted_triangle_leaves_the_last_query_nothing(name, fill, dtype):
-    q, k, v = draw(1, *[(1, 1, L, 8)] * 3)
+    q, k, v = draw(1, *[(L, 8)] * 3)
     wrong = softmax(np.where(TRIL, fill, product(q, k))) @ v
     report = ask((q, k, v), wrong, dtype=dtype, causal=True)
     assert named(report) == {name}

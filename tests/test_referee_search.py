@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, softmax
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 from attncli import pose
 from attncli.referee import case, check, fit, search, topics
@@ -133,6 +134,7 @@ def test_positions_of_a_slice_are_those_of_the_whole(align, offset, name, small_
     assert "only queries 62 to 74 of 75 are wrong" in report.diagnosis.findings
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_what_an_explanation_does_not_explain_is_told(small_slices):
     q, k, v = draw(0, *[(2, 3, 30, 8)] * 3)
     wrong, right = plain(q, k, v, scale=1), plain(q, k, v)
@@ -166,14 +168,16 @@ def test_what_is_true_of_some_heads_alone_is_not_the_end_of_the_search(small_sli
     assert named(report) == {"heads_tiled+unscaled"}
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_what_is_true_of_some_rows_alone_is_not_the_end_of_the_search(small_slices):
     """A window that is rounded to blocks: only some of the rows see more than they should."""
-    q, k, v = draw(0, *[(48, 16)] * 3)
-    i, j = np.arange(48)[:, None], np.arange(48)
-    block = (j <= i) & (j >= (i - 16) // 8 * 8)
-    report = ask((q, k, v), plain(q, k, v, block), causal=True, window=(16, 0))
+    q, k, v = draw(0, *[(64, 16)] * 3)
+    i, j = np.arange(64)[:, None], np.arange(64)
+    # In the slice of the first 32 rows nothing else tells it from no window at all.
+    block = (j <= i) & (j >= (i - 24) // 8 * 8)
+    report = ask((q, k, v), plain(q, k, v, block), causal=True, window=(24, 0))
     assert named(report) == {"another_mask"}
-    assert "query 17 sees keys 0 to 17, not keys 1 to 17" in str(report)
+    assert "query 25 sees keys 0 to 25, not keys 1 to 25" in str(report)
 
 
 def test_slices_know_where_they_start(small_slices):
@@ -286,14 +290,13 @@ def test_no_diagnosis_where_none_is_asked_for():
         (np.s_[1], "only batch entry 1 is wrong"),
         (np.s_[:, 2], "only head 2 is wrong"),
         (np.s_[:, 1:3], "only heads 1, 2 are wrong"),
-        (np.s_[:, :, 140:], "only queries of the last block of 128 are wrong, from 140 on"),
-        (np.s_[:, :, 5:9], "only queries 5 to 8 of 150 are wrong"),
+        (np.s_[:, :, 5:9], "only queries 5 to 8 of 20 are wrong"),
         (np.s_[..., 3], "only one of the components is wrong: 3"),
         (np.s_[0, 1, 7, 2], "the first wrong row is batch 0, head 1, query 7"),
     ],
 )
 def test_where_the_error_begins(place, finding):
-    shape = (2, 4, 150, 8)
+    shape = (2, 4, 20, 8)
     q, k, v = draw(0, shape, shape, shape)
     wrong = plain(q, k, v)
     wrong[place] += draw(1, wrong[place].shape)[0] + 3
@@ -302,11 +305,14 @@ def test_where_the_error_begins(place, finding):
     assert finding in report.diagnosis.findings
 
 
-@pytest.mark.parametrize(("first", "block"), [(192, 64), (200, 64), (130, 128), (128, 128)])
-def test_which_block_the_error_fills(first, block):
-    q, k, v = draw(0, *[(1, 1, 256, 4)] * 3)
+@pytest.mark.parametrize(
+    ("rows", "first", "block"),
+    [(256, 192, 64), (256, 200, 64), (256, 130, 128), (256, 128, 128), (150, 140, 128)],
+)
+def test_which_block_the_error_fills(rows, first, block):
+    q, k, v = draw(0, *[(1, 1, rows, 4)] * 3)
     wrong = plain(q, k, v)
-    wrong[..., first:, :] += draw(1, (256 - first, 4))[0] + 3
+    wrong[..., first:, :] += draw(1, (rows - first, 4))[0] + 3
     report = check(wrong.astype("f4"), pose(q, k, v), time_limit=0.05)
     text = f"only queries of the last block of {block} are wrong, from {first} on"
     assert text in report.diagnosis.findings
