@@ -45,9 +45,14 @@ def product(q, k):
     return q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8)
 
 
+def ways():
+    """Return every rule in every way; a tiny number for zero is the same to all rules."""
+    cases = [(rule, way) for rule in RULES for way in WAYS]
+    return long_but(cases, *(case for case in cases if case[0] == "mask" or "1e-9" not in case[1]))
+
+
 @pytest.mark.parametrize("digits", [None, 4])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("rule", "way"), ways())
 def test_a_rule_that_hides_wrongly(rule, way, digits):
     q, k, v = draw(1)
     options, keep = RULES[rule]
