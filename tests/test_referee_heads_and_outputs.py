@@ -161,7 +161,7 @@ HALF_SUMS = {
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", HALF_SUMS)
 def test_sums_of_exponentials_in_float16(seed, name):
-    q, k, v = draw(seed, (1, 2, 11, 16), (1, 2, 1500, 16), (1, 2, 1500, 16))
+    q, k, v = draw(seed, (1, 2, 4, 16), (1, 2, 1500, 16), (1, 2, 1500, 16))
     v = v + np.float32(3)
     scores = scaled(q, k)
     powers = np.exp(scores - scores.max(-1, keepdims=True))

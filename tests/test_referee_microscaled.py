@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from process import long_but
 from referee_numpy import ask, draw, named, plain, softmax
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 from test_referee_quantized import in_groups, nearest, symmetric, with_zero_point
 
 E2M1 = np.array([-6, -4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4, 6])
@@ -149,6 +150,7 @@ def test_all_of_float8():
 
 
 @pytest.mark.parametrize("seed", long_but(range(3), 0))
+@pytest.mark.usefixtures("one_mistake")
 def test_noise_has_none_of_these_names(seed):
     q, k, v = draw(seed, (1, 2, 10, 32), *[(1, 2, 40, 32)] * 2)
     weights = softmax(q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(32))
