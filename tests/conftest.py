@@ -69,7 +69,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave cases to the long run whose parameters meet in others, two by two."""
     tests: dict[str, list[pytest.Function]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        # A case of the long run holds nothing for the others.
+        late = item.get_closest_marker("long") is not None
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and not late:
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in tests.values():
         for at in beyond_pairs([item.callspec.params for item in cases]):
