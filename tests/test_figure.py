@@ -66,11 +66,11 @@ def pixels_of(figure, panel=0):
 
 def texts_of(figure):
     """Return each text that is seen, with its box in pixels."""
-    canvas = FigureCanvasAgg(figure)
+    renderer = FigureCanvasAgg(figure).get_renderer()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        canvas.draw()
-        renderer = canvas.get_renderer()
+        # The places of texts alone, without a pixel.
+        figure.draw_without_rendering()
         return [
             (text.get_text(), text.get_window_extent(renderer))
             for text in figure.findobj(Text)
@@ -136,10 +136,10 @@ def test_on_a_logarithmic_scale_numbers_keep_their_digits():
 
 
 def test_numbers_are_left_out_where_they_cannot_be_read_or_are_not_wanted():
-    assert not draw(make_picture([make_panel(weights(40, 40))])).axes[0].texts
+    assert not draw(make_picture([make_panel(weights(21, 21))])).axes[0].texts
     assert not draw(make_picture([make_panel(TUTORIAL)]), annotate=False).axes[0].texts
-    forced = draw(make_picture([make_panel(weights(40, 40))]), annotate=True)
-    assert len(forced.axes[0].texts) == 1600
+    forced = draw(make_picture([make_panel(weights(21, 21))]), annotate=True)
+    assert len(forced.axes[0].texts) == 441
     with pytest.raises(UsageError, match="at most 2500 cells, found 3600"):
         draw(make_picture([make_panel(weights(60, 60))]), annotate=True)
 
@@ -150,11 +150,16 @@ LABELLED = {
     "tokens": ([make_panel(weights(13, 13))], TOKENS),
     "heads": (split(weights(13, 13, heads=12), names=["head"]), TOKENS),
     "five heads": (
+        split(weights(12, 12, heads=5), names=["head"]),
+        [f"token{i}" for i in range(12)],
+    ),
+    "five longer heads": (
         split(weights(30, 30, heads=5), names=["head"]),
         [f"token{i}" for i in range(30)],
     ),
     "chinese": ([make_panel(weights(10, 10))], CHINESE),
     "long": ([make_panel(weights(12, 12))], [f"{i}{'word ' * 11}{i}" for i in range(12)]),
+    "50": ([make_panel(weights(50, 50))], [f"token{i}" for i in range(50)]),
     "100": ([make_panel(weights(100, 100))], [f"token{i}" for i in range(100)]),
     "wide": ([make_panel(weights(3, 200))], None),
     "tall": ([make_panel(weights(200, 3))], None),
@@ -166,7 +171,7 @@ LABELLED = {
 
 
 @pytest.mark.parametrize(
-    "name", long_but(LABELLED, "tutorial", "five heads", "long", "100", "extreme")
+    "name", long_but(LABELLED, "tutorial", "five heads", "long", "50", "extreme")
 )
 def test_no_text_overlaps_another_or_leaves_the_figure(name):
     panels, labels = LABELLED[name]
@@ -213,7 +218,7 @@ def test_a_scale_that_ends_below_the_largest_weight_points_on_and_says_so():
 
 def test_the_note_on_a_scale_names_the_options_that_change_it(folder, attncli):
     np.save(folder / "q.npy", np.zeros((200, 1)))
-    line = "heatmap q.npy q.npy --causal --out w.png"
+    line = "heatmap q.npy q.npy --causal --dpi 40 --out w.png"
     (note,) = attncli(*line.split()).good().messages
     assert "the scale ends at 0.036" in note
     for option in ("--vmax 1", "--log"):
@@ -222,17 +227,20 @@ def test_the_note_on_a_scale_names_the_options_that_change_it(folder, attncli):
 
 
 def test_labels_are_plain_text_and_thinned_ones_are_announced():
-    figure = draw(make_picture([make_panel(weights(13, 13))], key_labels=TOKENS))
+    figure = draw(make_picture([make_panel(weights(2, 13))], key_labels=TOKENS))
     assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == TOKENS
     assert not any(t.get_parse_math() for t in figure.axes[0].get_xticklabels())
     names = [f"token{i}" for i in range(150)]
-    thinned = draw(make_picture([make_panel(weights(150, 150))], key_labels=names))
+    thinned = draw(make_picture([make_panel(weights(2, 150))], key_labels=names))
     shown = [t.get_text() for t in thinned.axes[0].get_xticklabels()]
     assert shown == names[::2]
     assert "Keys (1 label in 2 shown)" in [text for text, _ in texts_of(thinned)]
 
 
-@pytest.mark.parametrize(("heads", "tokens", "step"), [(8, 30, 1), (2, 60, 1), (8, 60, 3)])
+@pytest.mark.parametrize(
+    ("heads", "tokens", "step"),
+    long_but([(8, 30, 1), (2, 60, 1), (8, 60, 3)], (2, 60, 1), (8, 60, 3)),
+)
 def test_panels_of_a_grid_grow_for_their_labels_but_not_in_vain(heads, tokens, step):
     names = [f"token{i}" for i in range(tokens)]
     panels = [make_panel(weights(tokens, tokens)) for _ in range(heads)]
@@ -248,7 +256,7 @@ def test_any_script_is_drawn_without_a_warning_and_svg_keeps_it_as_text(file_for
     picture = make_picture(
         [make_panel(weights(10, 10))], query_labels=CHINESE, key_labels=CHINESE, title="标题 שלום"
     )
-    data = render(draw(picture), file_format)
+    data = render(draw(picture, annotate=False), file_format, dpi=50)
     assert figure_format(data) == file_format
     assert file_format != "svg" or "苹果" in data.decode()
     assert set(missing_characters(picture)) <= set("".join(CHINESE) + "标题 שלום")
@@ -258,16 +266,16 @@ def test_any_script_is_drawn_without_a_warning_and_svg_keeps_it_as_text(file_for
 def test_the_same_picture_is_the_same_bytes_and_metadata_comes_back(file_format):
     picture = make_picture([make_panel(TUTORIAL, [[False, False, True]])], title="<&> (x)")
     metadata = {"Software": "attncli 1.2", "Options": 'é 中 (a\\b) "q" </dc:description> &amp;\nx'}
-    one = render(draw(picture), file_format, metadata=metadata)
+    one = render(draw(picture), file_format, dpi=50, metadata=metadata)
     import matplotlib as mpl
 
     # A reader's own settings must not change the picture either.
     with mpl.rc_context({"font.size": 30, "axes.grid": True, "savefig.bbox": "tight"}):
-        two = render(draw(picture), file_format, metadata=metadata)
+        two = render(draw(picture), file_format, dpi=50, metadata=metadata)
     assert one == two
     assert read_metadata(one) == metadata
     assert b"matplotlib.org" not in one.lower() or file_format == "svg"
-    assert read_metadata(render(draw(picture), file_format)) == {}
+    assert read_metadata(render(draw(picture), file_format, dpi=50)) == {}
 
 
 def chunk(kind, body):
@@ -275,7 +283,7 @@ def chunk(kind, body):
 
 
 def test_metadata_of_other_programs_is_read_and_damage_is_an_error():
-    bomb = zlib.compress(bytes(50_000_000))
+    bomb = zlib.compress(bytes(5_000_000))
     data = (
         SIGNATURE
         + chunk(b"tEXt", b"Author\0me")
@@ -308,13 +316,13 @@ def test_reading_metadata_of_anything_never_fails_otherwise(data, start):
 
 
 def test_a_cell_never_gets_less_than_a_pixel():
-    picture = make_picture([make_panel(np.zeros((3000, 2500)))])
+    picture = make_picture([make_panel(np.zeros((1200, 1000)))])
     fitted = fit(picture, dpi=50)
-    limit = cell_limit((3000, 2500), dpi=50)
+    limit = cell_limit((1200, 1000), dpi=50)
     assert fitted.cells[0] <= limit[0]
     assert fitted.cells[1] <= limit[1]
     assert fitted.note
-    width, height = panel_size(3000, 2500)
+    width, height = panel_size(1200, 1000)
     assert fitted.cells[0] <= height * 50
     assert fitted.cells[1] <= width * 50
 
@@ -350,11 +358,11 @@ def test_a_prime_number_of_heads_makes_no_strip():
 
 def test_batches_of_a_problem_lie_below_each_other(folder, attncli):
     random = np.random.default_rng(0)
-    for name, rows in (("q", 5), ("k", 7)):
+    for name, rows in (("q", 2), ("k", 3)):
         np.save(folder / f"{name}.npy", random.normal(size=(2, 3, rows, 4)))
     attncli("compute", "q.npy", "k.npy", "--save", "weights=w.npy").good()
     for files in (["q.npy", "k.npy"], ["w.npy"], ["w.npy", "--minus", "w.npy"]):
-        attncli("heatmap", *files, "--out", "w.svg").good()
+        attncli("heatmap", *files, "--no-annotate", "--out", "w.svg").good()
         svg = (folder / "w.svg").read_text()
         pairs = re.findall(r'x="([\d.]+)" y="([\d.]+)"[^>]*>batch (\d), head (\d)<', svg)
         assert len(pairs) == 6
@@ -390,13 +398,13 @@ def words_of(figure):
 def test_long_titles_are_wrapped_and_end_in_a_cut():
     panel = make_panel(weights(8, 8))
     words = "Layer 3, head 1 of MiniLM: attention of the pronoun it to its antecedent"
-    shown = words_of(draw(make_picture([panel], title=words)))
+    shown = words_of(draw(make_picture([panel], title=words), annotate=False))
     lines = [line for line in shown if line in words and not line.isdigit()]
     assert " ".join(lines) == words
     assert len(lines) == 2
-    shown = words_of(draw(make_picture([panel], title="first\nsecond")))
+    shown = words_of(draw(make_picture([panel], title="first\nsecond"), annotate=False))
     assert {"first", "second"} <= set(shown)
-    endless = words_of(draw(make_picture([panel], title="word " * 100)))
+    endless = words_of(draw(make_picture([panel], title="word " * 100), annotate=False))
     assert sum(line.startswith("word") for line in endless) == 3
 
 
