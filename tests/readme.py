@@ -13,6 +13,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -48,7 +52,9 @@ def run(
     )
 
 
-def played(block: str, folder: str) -> str:
+def played(
+    block: str, folder: str, run: Callable[..., subprocess.CompletedProcess[str]] = run
+) -> str:
     """Return the block with what its commands print now."""
     lines = []
     for command in commands(block):

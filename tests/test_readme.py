@@ -5,13 +5,16 @@ from __future__ import annotations
 import doctest
 import json
 import re
+import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import readme
 from oracle import attention_2d
+from piping import piped
 
 TEXT = readme.README.read_text(encoding="utf-8")
 SHELL = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
@@ -24,9 +27,33 @@ def folder():
         yield name
 
 
+@pytest.fixture
+def run(folder, attncli, monkeypatch):
+    """Run a command, in this process where it asks no more of the shell than a pipe."""
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+    def call(command, folder=folder, errors=subprocess.PIPE):
+        steps = [shlex.split(step) for step in command.split(" | ")]
+        if {step[0] for step in steps} != {"attncli"} or re.search(r"[&;<>$*]", command):
+            return readme.run(f"set -o pipefail; {command}", folder, errors=errors)
+        ran = attncli(*steps[0][1:])
+        for step in steps[1:]:
+            assert not ran.err
+            with piped(ran.good().out):
+                ran = attncli(*step[1:])
+        out, err = ran.out.decode(), ran.err.decode()
+        if errors == subprocess.STDOUT:
+            # In a terminal too: test_a_note_stands_before_what_it_is_on.
+            out, err = err + out, None
+        return subprocess.CompletedProcess(command, ran.code, out, err)
+
+    return call
+
+
 @pytest.mark.parametrize("block", readme.console_blocks(TEXT), ids=lambda block: block[:40].strip())
-def test_console_block_prints_what_it_says(block, folder):
-    assert without_noise(readme.played(block, folder)) == without_noise(block)
+def test_console_block_prints_what_it_says(block, folder, run):
+    assert without_noise(readme.played(block, folder, run)) == without_noise(block)
 
 
 def without_noise(text):
@@ -57,7 +84,7 @@ def by_loops(*files):
 
 
 @pytest.mark.parametrize("line", recipes())
-def test_recipe_runs(line, folder):
+def test_recipe_runs(line, folder, run):
     if "jq" in line and shutil.which("jq") is None:
         pytest.skip("jq is not installed")
     place = Path(folder)
@@ -68,7 +95,7 @@ def test_recipe_runs(line, folder):
     np.save(place / "out.npy", np.array(right))
     (place / "problems").mkdir()
     shutil.copy(place / "samples/sentence.yaml", place / "problems/one.yaml")
-    result = readme.run(f"set -o pipefail; {line}", folder)
+    result = run(line)
     assert (result.returncode, result.stderr) == (0, "")
     if "report.json" in line:
         assert json.loads((place / "report.json").read_text(encoding="utf-8"))["passed"] is True
@@ -94,31 +121,31 @@ def test_python_blocks_are_doctests(monkeypatch):
         assert runner.run(test).failed == 0
 
 
-def test_every_command_is_documented(folder):
-    listed = readme.run("attncli --help", folder).stdout.partition("Commands:")[2]
+def test_every_command_is_documented(run):
+    listed = run("attncli --help").stdout.partition("Commands:")[2]
     commands = re.findall(r"^  (\w+) ", listed, re.MULTILINE)
     assert len(commands) >= 2
     for command in commands:
         assert f"**`attncli {command}`**" in TEXT
 
 
-def test_every_option_is_spelled_as_the_program_spells_it(folder):
+def test_every_option_is_spelled_as_the_program_spells_it(run):
     told = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT))
-    listed = readme.run("attncli --help", folder).stdout
+    listed = run("attncli --help").stdout
     for command in re.findall(r"^  (\w+) ", listed.partition("Commands:")[2], re.MULTILINE):
-        listed += readme.run(f"attncli {command} --help", folder).stdout
+        listed += run(f"attncli {command} --help").stdout
     known = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", listed))
     assert told - known == set()
 
 
-def test_the_picture_is_of_the_size_that_its_command_draws(folder):
+def test_the_picture_is_of_the_size_that_its_command_draws(folder, run):
     (command,) = (
         line
         for block in readme.console_blocks(TEXT)
         for line in readme.commands(block)
         if "weights.png" in line
     )
-    assert readme.run(command, folder).returncode == 0
+    assert run(command).returncode == 0
     drawn = (Path(folder) / "weights.png").read_bytes()
     shown = (readme.ROOT / "samples/pictures/minilm-head-1.png").read_bytes()
     width, height = np.frombuffer(drawn[16:24], ">u4")
@@ -131,8 +158,8 @@ def test_a_note_stands_before_what_it_is_on(folder):
     assert block.splitlines()[1] == "note: no files given: this is the built-in example"
 
 
-def test_no_summary_of_a_command_is_cut(folder):
-    listed = readme.run("attncli --help", folder).stdout.partition("Commands:")[2]
+def test_no_summary_of_a_command_is_cut(run):
+    listed = run("attncli --help").stdout.partition("Commands:")[2]
     assert listed.strip()
     assert "..." not in listed
 
