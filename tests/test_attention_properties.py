@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nearness import assert_near
 from oracle import attention_oracle
 from strategies import near_tile_edges, problems
 
@@ -53,7 +54,7 @@ def assert_matches(answer, expected, value, dtype, outputs=OUTPUTS):
         assert found.dtype == dtype, name
         assert found.shape == expected[name].shape, name
         assert np.array_equal(found == -np.inf, expected[name] == -np.inf), name
-        np.testing.assert_allclose(found, expected[name], rtol=rtol, atol=atol[name], err_msg=name)
+        assert_near(found, expected[name], rtol=rtol, atol=atol[name], err_msg=name)
 
 
 def computing_dtype(problem, precision):
@@ -202,10 +203,10 @@ class TestBeyondOneTile:
             scores = (key[b, g] * query[b, h]).sum(-1) / np.sqrt(32)
             powers = np.exp(scores)
             weights = powers / powers.sum()
-            np.testing.assert_allclose(answer.weights[b, h, 0], weights, rtol=1e-12)
+            assert_near(answer.weights[b, h, 0], weights, rtol=1e-12)
             context = (weights[:, None] * value[b, g]).sum(0)
-            np.testing.assert_allclose(answer.context[b, h, 0], context, atol=1e-14)
-            np.testing.assert_allclose(answer.lse[b, h, 0], np.log(powers.sum()), rtol=1e-13)
+            assert_near(answer.context[b, h, 0], context, atol=1e-14)
+            assert_near(answer.lse[b, h, 0], np.log(powers.sum()), rtol=1e-13)
 
 
 class TestDtypes:

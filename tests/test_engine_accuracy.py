@@ -5,6 +5,7 @@ The truth is computed in float64 (float32 under test) or in extended precision (
 
 import numpy as np
 import pytest
+from nearness import assert_near
 
 import attncli
 from attncli import attention
@@ -103,7 +104,7 @@ class TestTheEndsOfTheNumberFormat:
         answer = attention(
             query, key, value * np.float32(size), layout="hsd", scale=1, outputs=outputs
         )
-        np.testing.assert_allclose(answer.context / size, expected, rtol=1e-4, atol=1e-4)
+        assert_near(answer.context / size, expected, rtol=1e-4, atol=1e-4)
 
     @pytest.mark.parametrize("score", [-39.0, 39.0, -200.0, 200.0])
     def test_rows_whose_scores_are_all_alike(self, outputs, score):
@@ -111,9 +112,7 @@ class TestTheEndsOfTheNumberFormat:
         key = np.ones((1, 600, 16), np.float32)
         value = np.random.default_rng(0).standard_normal((1, 600, 16), np.float32)
         answer = attention(query, key, value, layout="hsd", scale=1, outputs=outputs)
-        np.testing.assert_allclose(
-            answer.context, value.mean(1, keepdims=True) + 0 * query, atol=1e-6
-        )
+        assert_near(answer.context, value.mean(1, keepdims=True) + 0 * query, atol=1e-6)
 
     @pytest.mark.parametrize("step", [5.0, 60.0])
     def test_scores_that_rise_or_fall_from_tile_to_tile(self, outputs, step):
@@ -124,11 +123,9 @@ class TestTheEndsOfTheNumberFormat:
             answer = attention(query, key, value, layout="hsd", scale=1, outputs=outputs)
             wide = [x.astype(float) for x in (query, key, value)]
             expected = formula(*wide, 1.0)
-            np.testing.assert_allclose(answer.context, expected["context"], rtol=1e-4, atol=1e-6)
+            assert_near(answer.context, expected["context"], rtol=1e-4, atol=1e-6)
             if "weights" in outputs:
-                np.testing.assert_allclose(
-                    answer.weights, expected["weights"], rtol=1e-4, atol=1e-37
-                )
+                assert_near(answer.weights, expected["weights"], rtol=1e-4, atol=1e-37)
 
     def test_rows_that_see_their_first_key_late(self, outputs):
         # Their first tiles are hidden whole, and what they see then is far below 0.
@@ -139,7 +136,7 @@ class TestTheEndsOfTheNumberFormat:
         answer = attention(query, key, value, layout="hsd", scale=1, mask=mask, outputs=outputs)
         wide = [x.astype(float) for x in (query, key, value)]
         expected = formula(*wide, 1.0, np.where(mask, 0, -np.inf))["context"]
-        np.testing.assert_allclose(answer.context, expected, rtol=1e-3, atol=1e-3)
+        assert_near(answer.context, expected, rtol=1e-3, atol=1e-3)
 
     @pytest.mark.parametrize("power", [-27, -30, -33, -36])
     def test_small_values_under_small_scores(self, outputs, power):
@@ -147,7 +144,7 @@ class TestTheEndsOfTheNumberFormat:
         value = (np.abs(value) + 0.5) * np.float32(10.0**power)
         expected = formula(*(x.astype(float) for x in (query, key, value)), 1.0)["context"]
         answer = attention(query, key, value, layout="hsd", scale=1, outputs=outputs)
-        np.testing.assert_allclose(answer.context, expected, rtol=1e-5)
+        assert_near(answer.context, expected, rtol=1e-5)
 
     @pytest.mark.parametrize("size", [1e34, 1e36, 5e37])
     @pytest.mark.parametrize("left", [None, 128])
@@ -158,20 +155,20 @@ class TestTheEndsOfTheNumberFormat:
         expected = formula(*(x.astype(float) for x in (query, key, value)), 1.0, hidden)["context"]
         options = {"causal": True, "window": (left, 0), "scale": 1, "outputs": outputs}
         answer = attention(query, key, value * np.float32(size), layout="hsd", **options)
-        np.testing.assert_allclose(answer.context / size, expected, rtol=1e-3, atol=1e-3)
+        assert_near(answer.context / size, expected, rtol=1e-3, atol=1e-3)
 
     def test_parts_of_keys_whose_sum_is_larger_than_each(self, outputs):
         query, key = np.ones((16, 1), np.float32), np.ones((65536, 1), np.float32)
         value = np.full((65536, 4), 1e34, np.float32)
         options = {"scale": 50, "causal": True, "causal_align": "bottom-right"}
         answer = attention(query, key, value, outputs=outputs, **options)
-        np.testing.assert_allclose(answer.context, 1e34, rtol=1e-4)
+        assert_near(answer.context, 1e34, rtol=1e-4)
 
     def test_values_that_are_all_alike_under_few_queries(self, outputs):
         query, key = np.zeros((3, 8), np.float32), np.zeros((65536, 8), np.float32)
         value = np.full((65536, 4), 0.7, np.float32)
         answer = attention(query, key, value, softcap=50, outputs=outputs)
-        np.testing.assert_allclose(answer.context, np.float32(0.7), rtol=1e-4)
+        assert_near(answer.context, np.float32(0.7), rtol=1e-4)
 
 
 @pytest.mark.parametrize("slope", [0.5, 0.9])
@@ -191,7 +188,7 @@ def test_hidden_values_do_not_leak_where_a_shift_is_needed():
     value[:, 500:] = 3e38
     options = {"causal": True, "scale": 1, "outputs": ("context",)}
     answer = attention(query, key, value, layout="hsd", **options)
-    np.testing.assert_allclose(answer.context[:, :500], expected[:, :500], rtol=1e-3, atol=1e-3)
+    assert_near(answer.context[:, :500], expected[:, :500], rtol=1e-3, atol=1e-3)
 
 
 def test_many_weights_too_small_to_be_felt():
@@ -207,8 +204,8 @@ def test_sums_of_exponentials_neither_overflow_nor_vanish(score):
     # exp(±86) is near both ends of float32; 600 of them are beyond one.
     query, key = np.full((1, 600, 16), score / 16, np.float32), np.ones((1, 600, 16), np.float32)
     answer = attention(query, key, layout="hsd", scale=1, outputs=("weights", "lse"))
-    np.testing.assert_allclose(answer.weights, 1 / 600, rtol=1e-5)
-    np.testing.assert_allclose(answer.lse, score + np.log(600), rtol=1e-5)
+    assert_near(answer.weights, 1 / 600, rtol=1e-5)
+    assert_near(answer.lse, score + np.log(600), rtol=1e-5)
 
 
 @pytest.mark.parametrize("outputs", [ALL, ("context", "lse")], ids="-".join)
@@ -226,10 +223,10 @@ class TestTheLargestNumbersThatAreTaken:
         rows = ~np.isnan(expected).any(-1)
         near = {"rtol": 1e-4, "atol": 1e-5}
         if "weights" in outputs:
-            np.testing.assert_allclose(answer.weights[0, rows], expected[rows], **near)
+            assert_near(answer.weights[0, rows], expected[rows], **near)
         if "context" in outputs:
             context = expected[rows] @ value[0]
-            np.testing.assert_allclose(answer.context[0, rows], context, **near)
+            assert_near(answer.context[0, rows], context, **near)
 
     def farthest(self, queries):
         """Return weights that are all on the key that lies farthest, NaN where two do."""
@@ -296,7 +293,7 @@ def test_a_bias_of_the_least_number_hides_as_a_mask_does(queries, keys, outputs)
     answer = attention(query, key, value, layout="hsd", bias=bias, outputs=outputs)
     truth = formula(*(x.astype(np.float64) for x in (query, key, value)), 32**-0.5, bias)
     for name in outputs:
-        np.testing.assert_allclose(getattr(answer, name), truth[name], rtol=2e-5, atol=2e-6)
+        assert_near(getattr(answer, name), truth[name], rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("unit", [1.0, 1 / np.log(2)])
@@ -319,7 +316,7 @@ def test_keys_whose_squares_vanish(dtype, least, scale, outputs):
     answer = attention(query, key, np.ones((300, 1), dtype), scale=scale, outputs=outputs)
     right = {"context": 1, "weights": 1 / 300, "lse": 64 * least * scale + np.log(300)}
     for name in right.keys() & set(outputs):
-        np.testing.assert_allclose(getattr(answer, name), right[name], rtol=1e-5)
+        assert_near(getattr(answer, name), right[name], rtol=1e-5)
 
 
 @pytest.mark.parametrize("outputs", [("context",), ("lse",), ("weights",), ALL], ids="-".join)
@@ -328,7 +325,7 @@ def test_queries_that_the_scale_makes_infinite_are_refused(outputs):
     with pytest.raises(attncli.DataError, match="the scores exceed the range of float32"):
         attention(query, key, np.ones((300, 1), "f4"), scale=1e30, outputs=outputs)
     wide = attention(query, key, np.ones((300, 1), "f4"), scale=1e30, precision="float64")
-    np.testing.assert_allclose(wide.context, 1)
+    assert_near(wide.context, 1)
 
 
 @pytest.mark.parametrize("outputs", [("context",), ("weights", "context")], ids="-".join)
@@ -340,4 +337,4 @@ def test_a_column_of_small_values_beside_one_of_large_ones(score, size, outputs)
     query[:, 0], key[:, 0] = abs(score) ** 0.5, score / abs(score) ** 0.5
     value[:, 1], value[:, 2] = size, 0
     context = attention(query, key, value, scale=1, outputs=outputs).context
-    np.testing.assert_allclose(context, np.broadcast_to([1, size, 0], (512, 3)), rtol=1e-5)
+    assert_near(context, np.broadcast_to([1, size, 0], (512, 3)), rtol=1e-5)

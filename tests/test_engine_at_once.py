@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from nearness import assert_near
 
 from attncli import attention, engine, pose, solve
 from attncli.errors import DataError
@@ -45,7 +46,7 @@ def test_hidden_scores_may_exceed_the_range(rules, outputs, ask):
     weights /= weights.sum(1, keepdims=True)
     for name, expected in [("scores", scores), ("weights", weights), ("context", weights @ value)]:
         if name in outputs:
-            np.testing.assert_allclose(getattr(answer, name), expected, rtol=1e-5)
+            assert_near(getattr(answer, name), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("outputs", OUTPUTS, ids="-".join)
@@ -93,7 +94,7 @@ def test_the_results_are_those_of_blocks(shape, rules, monkeypatch):
     assert at_once == [True]
     for name in outputs:
         found, expected = getattr(ours, name), getattr(theirs, name)
-        np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-14, err_msg=name)
+        assert_near(found, expected, rtol=1e-13, atol=1e-14, err_msg=name)
 
 
 @pytest.mark.parametrize("length", [5, 80])
@@ -115,7 +116,7 @@ def test_hidden_scores_that_are_no_numbers_leave_nothing(length, hidden_by, ask)
         return
     shorter = attention(query, key[:-1], value[:-1], scale=1)
     context = call(outputs=("context",)).context
-    np.testing.assert_allclose(context, shorter.context, rtol=1e-5, atol=1e-6)
+    assert_near(context, shorter.context, rtol=1e-5, atol=1e-6)
     weights = call(outputs=("weights",)).weights
-    np.testing.assert_allclose(weights[:, :-1], shorter.weights, rtol=1e-5, atol=1e-7)
+    assert_near(weights[:, :-1], shorter.weights, rtol=1e-5, atol=1e-7)
     assert not weights[:, -1].any()

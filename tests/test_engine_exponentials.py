@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from nearness import assert_near
 
 from attncli.engine.exponentials import exp_flush_negligible, quickest_unit
 from attncli.engine.scratch import Scratch
@@ -71,4 +72,4 @@ def test_what_is_not_felt_is_0(turned):
         exp_flush_negligible(tile, unit, Scratch(np.dtype(dtype), 5, lambda: None))
         assert not tile[:, :, :3].any()
         expected = np.broadcast_to([[np.exp(-5)], [1]], (2, 3, 2, 4))
-        np.testing.assert_allclose(tile[:, :, 3:], expected, rtol=1e-5)
+        assert_near(tile[:, :, 3:], expected, rtol=1e-5)

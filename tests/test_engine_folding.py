@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from nearness import assert_near
 
 from attncli import attention, pose, solve
 from attncli.engine import folding, plan
@@ -126,7 +127,7 @@ def test_each_entry_is_as_by_itself(name, groups, outputs, short, batches, monke
     right = expected(*qkv, added, options.get("sinks"))
     for output in outputs:
         found = getattr(answer, output)
-        np.testing.assert_allclose(found, right[output], rtol=1e-4, atol=1e-5, err_msg=output)
+        assert_near(found, right[output], rtol=1e-4, atol=1e-5, err_msg=output)
 
 
 @pytest.mark.parametrize("rope", [None, "half"])
@@ -139,7 +140,7 @@ def test_inputs_whose_axes_are_transposed(rope, score, batches):
     assert set(batches) == {0}
     for entry in range(B):
         alone = attention(query[entry], key[entry], value[entry], layout="hsd", **options)
-        np.testing.assert_allclose(found[entry].swapaxes(0, 1), alone.context, rtol=1e-4, atol=1e-6)
+        assert_near(found[entry].swapaxes(0, 1), alone.context, rtol=1e-4, atol=1e-6)
 
 
 def test_offsets_that_differ_are_left_apart(batches):
@@ -149,7 +150,7 @@ def test_offsets_that_differ_are_left_apart(batches):
     assert set(batches) == set(range(B))
     behind = np.arange(L)[:, None] + offsets[:, None, None, None] - np.arange(S)
     right = expected(query, key, value, np.where(behind >= 0, 0, -np.inf))["context"]
-    np.testing.assert_allclose(answer.context, right, rtol=1e-4, atol=1e-5)
+    assert_near(answer.context, right, rtol=1e-4, atol=1e-5)
 
 
 def test_a_rule_that_is_large_is_not_repeated(batches, monkeypatch):
@@ -163,7 +164,7 @@ def test_keys_for_all_entries_are_not_repeated(batches):
     answer = attention(query, key[:1], value[:1], threads=1, outputs=("context",))
     assert set(batches) == set(range(B))
     right = expected(query, key[:1], value[:1], 0)["context"]
-    np.testing.assert_allclose(answer.context, right, rtol=1e-4, atol=1e-5)
+    assert_near(answer.context, right, rtol=1e-4, atol=1e-5)
 
 
 def test_long_entries_are_left_apart(batches):
@@ -187,7 +188,7 @@ def test_results_are_written_where_they_should_go(strided):
     answer = solve(pose(*qkv), ("weights", "context"), into=into, threads=1)
     assert np.shares_memory(answer.weights, room)
     right = expected(*qkv, 0)["weights"]
-    np.testing.assert_allclose(into["weights"], right, rtol=1e-4, atol=1e-6)
+    assert_near(into["weights"], right, rtol=1e-4, atol=1e-6)
     assert strided is bool(room[B:].any())
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from nearness import assert_near
 
 from attncli import AttnError, attention, pose, solve
 from attncli.errors import AttnWarning, DataError
@@ -103,9 +104,7 @@ def test_a_key_that_nobody_sees_counts_as_absent(queries, keys, broken, rule):
     found = attention(**arrays, **wide)
     for name in outputs:
         assert np.isfinite(getattr(found, name)).all()
-        np.testing.assert_allclose(
-            getattr(found, name), getattr(expected, name), rtol=1e-5, atol=1e-6
-        )
+        assert_near(getattr(found, name), getattr(expected, name), rtol=1e-5, atol=1e-6)
     for name, copy in copies.items():
         np.testing.assert_array_equal(arrays[name], copy)
 
@@ -134,7 +133,7 @@ def test_unless_no_query_sees_it(queries, keys, ask):
     arrays["key"][:, -1] = arrays["value"][:, -1] = 1e300
     found = ask(**arrays, **rules)
     found = solve(found).context if ask is pose else found.context
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert_near(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_context_whose_projection_is_too_large_is_refused():
@@ -173,7 +172,7 @@ def test_values_near_the_end_of_the_range_are_not_refused():
         arrays = inputs(queries, keys)
         arrays["value"] = np.full_like(arrays["value"], 3e38)
         context = attention(**arrays, layout="hsd", outputs=("context",)).context
-        np.testing.assert_allclose(context, 3e38, rtol=1e-5)
+        assert_near(context, 3e38, rtol=1e-5)
 
 
 def test_the_error_is_a_value_error_and_comes_before_warnings(recwarn):

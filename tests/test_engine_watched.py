@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from nearness import assert_near
 
 from attncli import DataError, attention
 from attncli.engine import block, plan
@@ -58,8 +59,8 @@ def assert_is_the_formula(qkv, added, **options):
         if qkv[0].dtype == np.float32
         else {"rtol": 1e-10, "atol": 1e-12}
     )
-    np.testing.assert_allclose(answer.context, context, **near)
-    np.testing.assert_allclose(answer.lse, lse, **near)
+    assert_near(answer.context, context, **near)
+    assert_near(answer.lse, lse, **near)
 
 
 def random_bias():
@@ -90,7 +91,7 @@ class TestABias:
         bias = random_bias()
         bias[:, 70:, key] += 1000
         answer = attention(*qkv, bias=bias, layout="hsd", outputs=outputs)
-        np.testing.assert_allclose(answer.lse, formula(*qkv, bias)[1], rtol=1e-5)
+        assert_near(answer.lse, formula(*qkv, bias)[1], rtol=1e-5)
 
     @pytest.mark.parametrize("low", [-10, -60, -80, -700, -1000])
     def test_low_for_all_keys_of_some_queries(self, low, qkv):
@@ -119,7 +120,7 @@ class TestABias:
         huge = value.dtype.type(np.finfo(value.dtype).max / 50)
         answer = attention(query, key, value * huge, bias=bias, layout="hsd", outputs=ONLY)
         context, _ = formula(*qkv, bias)
-        np.testing.assert_allclose(answer.context / huge, context, rtol=2e-4, atol=1e-5)
+        assert_near(answer.context / huge, context, rtol=2e-4, atol=1e-5)
 
 
 class TestHotScores:
@@ -139,7 +140,7 @@ class TestHotScores:
         scores = 50 * np.tanh(raw / 50)
         powers = np.exp(scores)
         context = powers @ value / powers.sum(-1, keepdims=True)
-        np.testing.assert_allclose(answer.context, context, rtol=2e-4, atol=1e-5)
+        assert_near(answer.context, context, rtol=2e-4, atol=1e-5)
         assert not any(swept)
 
     def test_of_keys_that_are_hidden(self, qkv):
@@ -207,7 +208,7 @@ class TestAWindowOverManyBlocks:
         answer = attention(*qkv, window=(200, 0), layout="hsd", outputs=("context",), **options)
         added = np.where((behind >= 0) & (behind <= 200), added, -np.inf)
         context, _ = formula(*(array[:1] for array in qkv), added)
-        np.testing.assert_allclose(answer.context[:1], context, rtol=2e-4, atol=4e-5)
+        assert_near(answer.context[:1], context, rtol=2e-4, atol=4e-5)
 
     def test_with_a_bias(self, long, behind):
         # It would be that of the first step.
@@ -230,7 +231,7 @@ def test_keys_that_alibi_puts_far_away(offset, qkv):
     context, _ = formula(*qkv, bias)
     # Penalties of 500,000 leave float32 no digits behind the point.
     near = 1e-4 if qkv[0].dtype == np.float64 or offset < 10**6 else 0.2
-    np.testing.assert_allclose(answer.context, context, rtol=near, atol=near)
+    assert_near(answer.context, context, rtol=near, atol=near)
 
 
 class TestALongWayWithAlibi:
@@ -262,8 +263,8 @@ class TestALongWayWithAlibi:
         )
         context, lse = formula(*qkv, -0.5 * self.far(offset))
         # Penalties of hundreds leave float32 few digits behind the point.
-        np.testing.assert_allclose(answer.context, context, rtol=2e-4, atol=4e-4)
-        np.testing.assert_allclose(answer.lse, lse, rtol=2e-4, atol=4e-4)
+        assert_near(answer.context, context, rtol=2e-4, atol=4e-4)
+        assert_near(answer.lse, lse, rtol=2e-4, atol=4e-4)
 
     def test_a_softcap_keeps_the_scores_of_far_keys_down(self, long, computed):
         query, key, value = long
@@ -275,20 +276,20 @@ class TestALongWayWithAlibi:
         query, key, value = long
         answer = attention(*long, alibi_slopes=[-0.01], layout="hsd", outputs=ONLY)
         context, _ = formula(query, key, value, 0.01 * self.far())
-        np.testing.assert_allclose(answer.context, context, rtol=2e-4, atol=4e-5)
+        assert_near(answer.context, context, rtol=2e-4, atol=4e-5)
         assert sum(computed) >= self.LENGTH**2
 
     def test_scores_are_given_of_all(self, long):
         answer = attention(*long, alibi_slopes=[0.5], layout="hsd", outputs=("scores",))
         expected = long[0].astype(float) @ long[1].swapaxes(1, 2) / np.sqrt(WIDTH)
-        np.testing.assert_allclose(answer.scores, expected - 0.5 * self.far(), atol=1e-3)
+        assert_near(answer.scores, expected - 0.5 * self.far(), atol=1e-3)
 
     def test_a_bias_may_bring_far_keys_back(self, long):
         bias = np.zeros((1, self.LENGTH))
         bias[0, -1] = 0.5 * self.LENGTH
         answer = attention(*long, alibi_slopes=[0.5], bias=bias, layout="hsd", outputs=ONLY)
         context, _ = formula(*long, bias - 0.5 * self.far())
-        np.testing.assert_allclose(answer.context, context, rtol=2e-3, atol=1e-3)
+        assert_near(answer.context, context, rtol=2e-3, atol=1e-3)
 
     @pytest.mark.parametrize("name", ["key", "value"])
     @pytest.mark.parametrize("outputs", [("context",), ("lse",)])
@@ -322,14 +323,14 @@ class TestValuesOfAllSizes:
         query, key, value = one_large
         key[..., 0] += height
         answer = attention(query, key, value, scale=1, layout="hsd", outputs=outputs)
-        np.testing.assert_allclose(answer.context, self.CONTEXT, rtol=1e-4)
+        assert_near(answer.context, self.CONTEXT, rtol=1e-4)
 
     @pytest.mark.parametrize("height", [0, 100])
     def test_a_bias(self, height, one_large):
         query, key, value = one_large
         bias = key[:, :, 0] + np.float32(height)
         answer = attention(query, key * 0, value, bias=bias, layout="hsd", outputs=ONLY)
-        np.testing.assert_allclose(answer.context, self.CONTEXT, rtol=1e-4)
+        assert_near(answer.context, self.CONTEXT, rtol=1e-4)
 
     def test_a_key_that_alibi_puts_far_away(self, one_large):
         query, key, value = one_large
@@ -340,7 +341,7 @@ class TestValuesOfAllSizes:
         answer = attention(
             query, key * 0, value, alibi_slopes=[slope], layout="hsd", outputs=("context",)
         )
-        np.testing.assert_allclose(answer.context[0], expected, rtol=1e-4)
+        assert_near(answer.context[0], expected, rtol=1e-4)
 
     def test_queries_that_see_nothing_do_not_count(self, one_large, swept):
         query, key, value = one_large
@@ -349,7 +350,7 @@ class TestValuesOfAllSizes:
         bias[:20] = -np.inf
         with pytest.warns(UserWarning, match="20 of 320 queries"):
             answer = attention(query, key, value, bias=bias, layout="hsd", outputs=ONLY)
-        np.testing.assert_allclose(answer.context[0, 20:], 1, rtol=1e-5)
+        assert_near(answer.context[0, 20:], 1, rtol=1e-5)
         assert not any(swept)
 
 
@@ -365,10 +366,10 @@ def test_weights_keep_all_digits_down_to_the_least_normal_number(queries):
     powers = np.exp(scores - scores.max())
     weights = powers / powers.sum()
     normal = weights > 1e-36
-    np.testing.assert_allclose(answer.weights[0, -1, normal], weights[normal], rtol=2e-5)
+    assert_near(answer.weights[0, -1, normal], weights[normal], rtol=2e-5)
     assert answer.weights[0, -1, ~normal].max() < 1.1e-36
     assert not answer.weights[0, -1, weights < 1e-39].any()
-    np.testing.assert_allclose(answer.context[0, -1], weights @ value[0], rtol=1e-4, atol=1e-6)
+    assert_near(answer.context[0, -1], weights @ value[0], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("outputs", [("context",), ("weights", "context")], ids="-".join)
