@@ -23,9 +23,11 @@ def formula(query, key, value, scale, bias=0):
     raw = query @ key.swapaxes(-1, -2) * scale
     scores = raw + query.dtype.type(bias)
     top = scores.max(-1, keepdims=True)
-    powers = np.exp(scores - top)
-    total = powers.sum(-1, keepdims=True)
-    weights = powers / total
+    # In place: memory that is new each time takes as long as the exponentials.
+    weights = scores - top
+    np.exp(weights, out=weights)
+    total = weights.sum(-1, keepdims=True)
+    weights /= total
     lse = (np.log(total) + top)[..., 0]
     return {
         "raw": raw,
