@@ -95,6 +95,11 @@ def tree(path: Path) -> ast.Module:
 
 
 @cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree(path)))
+
+
+@cache
 def imported(path: Path) -> frozenset[Import]:
     return frozenset(imports(tree(path)))
 
@@ -102,10 +107,11 @@ def imported(path: Path) -> frozenset[Import]:
 PARTS = {part_of(path) for path in FILES}
 
 
-def known_by(part: str) -> set[str]:
+@cache
+def known_by(part: str) -> frozenset[str]:
     """Return what a part imports, directly."""
     found = {one.part for path in FILES if part_of(path) == part for one in imported(path)}
-    return found - {part}
+    return frozenset(found - {part})
 
 
 def test_the_table_names_what_there_is() -> None:
@@ -133,7 +139,7 @@ def test_the_engine_reads_no_file_but_to_count_cores() -> None:
     engine = [path for path in FILES if part_of(path) in parts and path.stem != "cores"]
     assert engine
     assert not {one.part for path in engine for one in imported(path)} & {"pathlib", "io"}
-    calls = [n.func.id for path in engine for n in ast.walk(tree(path)) if is_plain_call(n)]
+    calls = [n.func.id for path in engine for n in nodes(path) if is_plain_call(n)]
     assert "open" not in calls
 
 
@@ -151,12 +157,12 @@ def test_a_module_keeps_the_habits(path: Path) -> None:
     late = {one.part for one in imported(path) if not one.lazy}
     assert not late & LAZY, "imported at the top, needed seldom"
     assert not {one.name for one in imported(path)} & {"click", "pickle", "attncli"}
-    calls = {node.func.id for node in ast.walk(tree(path)) if is_plain_call(node)}
+    calls = {node.func.id for node in nodes(path) if is_plain_call(node)}
     assert "print" not in calls or part_of(path) == "cli"
     assert not calls & {"eval", "exec", "input"}
-    assert not any(isinstance(node, ast.Assert) for node in ast.walk(tree(path)))
+    assert not any(isinstance(node, ast.Assert) for node in nodes(path))
     assert "stdout" not in {
-        node.attr for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute)
+        node.attr for node in nodes(path) if isinstance(node, ast.Attribute)
     } or part_of(path) in {"cli", "save"}
 
 
@@ -174,6 +180,7 @@ def test_what_is_not_ours_is_what_the_project_depends_on() -> None:
     assert outside - set(sys.stdlib_module_names) <= DEPENDENCIES
 
 
+@cache
 def handed_out(path: Path) -> set[str]:
     """Return the names in a module's ``__all__``."""
     lists = [
@@ -192,7 +199,7 @@ def test_what_is_imported_is_handed_out() -> None:
     missing = {
         f"{node.module}.{alias.name}"
         for path in FILES
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.ImportFrom) and node.module in MODULES
         for alias in node.names
         if alias.name not in handed_out(MODULES[node.module])

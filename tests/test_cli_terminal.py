@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from process import COMMAND, Ran, environment, run
+from process import COMMAND, Ran, environment, long_but
 from terminal import Cell, columns, drained, show
 
 Run = Callable[..., Ran]
@@ -45,7 +45,7 @@ def large(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("width", [60, 80, 200])
+@pytest.mark.parametrize("width", long_but([60, 80, 200], 60, 200))
 @pytest.mark.parametrize("command", ["compute", "heatmap"])
 def test_no_line_is_longer_than_the_window(command: str, width: int, large: Path) -> None:
     shown = show(command, "q.npy", "k.npy", "--tokens", "names.txt", width=width, cwd=large)
@@ -97,8 +97,18 @@ def test_only_weights_are_shaded(folder: Path) -> None:
     assert "context" in shown.text
 
 
-@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"TERM": ""}])
-@pytest.mark.parametrize("command", ["compute", "heatmap"])
+# Each command, and each wish.
+@pytest.mark.parametrize(
+    ("command", "environ"),
+    [
+        ("compute", {"NO_COLOR": "1"}),
+        ("heatmap", {"TERM": "dumb"}),
+        ("compute", {"TERM": ""}),
+        pytest.param("heatmap", {"NO_COLOR": "1"}, marks=pytest.mark.long),
+        pytest.param("compute", {"TERM": "dumb"}, marks=pytest.mark.long),
+        pytest.param("heatmap", {"TERM": ""}, marks=pytest.mark.long),
+    ],
+)
 def test_colour_is_left_out_where_it_is_not_wanted(command: str, environ: dict[str, str]) -> None:
     assert "\x1b" not in show(command, **environ).text
 
@@ -134,13 +144,13 @@ def test_labels_are_text_not_markup(folder: Path) -> None:
     assert len({columns(line.rstrip()) for line in shown.lines[1:5]}) == 1
 
 
-def test_binary_formats_are_not_written_to_a_terminal(folder: Path) -> None:
-    for kind in ("npy", "npz"):
-        shown = show("compute", "-f", kind)
-        assert shown.code == 2
-        assert shown.text == ""
-        assert f"error: {kind} is binary and stdout is a terminal" in shown.messages
-        assert f"hint: send it to a file: > out.{kind}" in shown.messages
+@pytest.mark.parametrize("kind", long_but(["npy", "npz"], "npy"))
+def test_binary_formats_are_not_written_to_a_terminal(kind: str, folder: Path) -> None:
+    shown = show("compute", "-f", kind)
+    assert shown.code == 2
+    assert shown.text == ""
+    assert f"error: {kind} is binary and stdout is a terminal" in shown.messages
+    assert f"hint: send it to a file: > out.{kind}" in shown.messages
 
 
 def test_a_terminal_as_stdin_is_not_read(folder: Path) -> None:
@@ -161,7 +171,7 @@ def test_a_terminal_as_stdin_is_not_read(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_messages_are_broken_between_words(folder: Path, width: int) -> None:
+def test_messages_are_broken_between_words(folder: Path, width: int, attncli: Run) -> None:
     np.save("q.npy", np.ones((2, 3)))
     np.save("k.npy", np.ones((5, 3)))
     command = [*COMMAND, "compute", "q.npy", "k.npy", "--causal", "-f", "csv"]
@@ -175,6 +185,6 @@ def test_messages_are_broken_between_words(folder: Path, width: int) -> None:
         os.close(ours)
     assert process.returncode == 0
     assert max(map(len, told.splitlines())) <= width
-    piped = run("compute", "q.npy", "k.npy", "--causal", "-f", "csv", cwd=folder).err.decode()
+    piped = attncli("compute", "q.npy", "k.npy", "--causal", "-f", "csv").err.decode()
     assert piped.count("\n") == 1
     assert told.split() == piped.split()
