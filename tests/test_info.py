@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from process import ROOT, run
+from piping import piped
+from process import ROOT
 from rich.console import Console
 
 from attncli.describing.files import inspect
@@ -32,12 +33,12 @@ def told(attncli, *arguments):
     return answer["files"]
 
 
-def test_a_pipe_is_read_once(folder):
+def test_a_pipe_is_read_once(attncli, folder):
     os.mkfifo("pipe")
     for text in ("a,b\n1,x\n", "a,b\n1,2\n"):
         writer = threading.Thread(target=Path("pipe").write_text, args=(text,))
         writer.start()
-        ran = run("info", "pipe")
+        ran = attncli("info", "pipe")
         writer.join()
         assert (ran.code == 0) == ("x" not in text)
         assert ran.code == 0 or "line 2, column 2" in ran.messages[0]
@@ -136,10 +137,12 @@ def test_labels_of_a_table_are_shown(attncli, folder):
     assert entry["members"][0]["note"] == "rows: the, cat; columns: x, y"
 
 
-def test_standard_input(folder):
-    ran = run("info", "--format", "json", stdin=b"1,2\n3,4\n", cwd=folder).good()
-    assert ran.json["files"][0]["members"][0]["shape"] == [2, 2]
-    ran = run("info", "-", "-", stdin=b"1", cwd=folder)
+def test_standard_input(attncli, folder):
+    with piped(b"1,2\n3,4\n"):
+        (entry,) = told(attncli)
+    assert entry["members"][0]["shape"] == [2, 2]
+    with piped(b"1"):
+        ran = attncli("info", "-", "-")
     assert ran.code == 2
 
 
@@ -223,8 +226,9 @@ def test_nothing_to_tell_of(attncli, monkeypatch):
     assert ran.messages[0] == "error: info needs a file"
 
 
-def test_lines_in_a_pipe_end_without_blanks():
-    lines = run("info", ROOT / "samples/sentence.yaml", CHECKPOINT).good().text.splitlines()
+def test_lines_in_a_pipe_end_without_blanks(attncli):
+    files = str(ROOT / "samples/sentence.yaml"), str(CHECKPOINT)
+    lines = attncli("info", *files).good().text.splitlines()
     assert any("The, cat, sat" in line for line in lines)
     assert all(line == line.rstrip() for line in lines)
 
@@ -271,15 +275,15 @@ def test_no_value_and_no_label_is_lost_in_a_narrow_terminal(folder, width):
         assert re.search(rf"(?<![\d.]){re.escape(value)}(?![\d.])", text), (value, text)
 
 
-@pytest.mark.parametrize("width", [25, 40, 60, 80])
-def test_options_of_a_picture_are_told_whole_at_any_width(folder, attncli, width):
+def test_options_of_a_picture_are_told_whole_at_any_width(folder, attncli):
     np.save("a_name_that_is_rather_long.npy", np.eye(3))
     attncli("heatmap", *["a_name_that_is_rather_long.npy"] * 2, "--causal", "--out", "w.png").good()
-    text = printed("w.png", width)
-    assert max(map(len, text.splitlines())) <= width
-    for name in ("causal", "what", "files"):
-        assert re.search(rf"^{name}\b", text, re.MULTILINE), text
-    assert re.sub(r"\s", "", text).count("a_name_that_is_rather_long.npy") == 2
+    for width in (25, 40, 60, 80):
+        text = printed("w.png", width)
+        assert max(map(len, text.splitlines())) <= width
+        for name in ("causal", "what", "files"):
+            assert re.search(rf"^{name}\b", text, re.MULTILINE), text
+        assert re.sub(r"\s", "", text).count("a_name_that_is_rather_long.npy") == 2
 
 
 @pytest.mark.parametrize("width", [40, 80])

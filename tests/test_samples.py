@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +15,10 @@ VALUE = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
 SEEN = [[True, True, False], [True, True, True]]
 
 
-def computed(*arguments):
-    result = subprocess.run(
-        [sys.executable, "-m", "attncli", "compute", *arguments, "--format", "json"],
-        cwd=SAMPLES,
-        capture_output=True,
-        encoding="utf-8",
-        stdin=subprocess.DEVNULL,
-        check=True,
-    )
-    return json.loads(result.stdout)
+@pytest.fixture
+def computed(attncli, monkeypatch):
+    monkeypatch.chdir(SAMPLES)
+    return lambda *words: attncli("compute", *words, "--format", "json").good().json
 
 
 def by_loops(query, key, value, seen=None):
@@ -43,36 +34,36 @@ def check(answer, expected, tolerance=1e-12):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "npy", "yaml"])
-def test_tutorial_files(suffix):
+def test_tutorial_files(suffix, computed):
     answer = computed(*(f"tutorial/{name}.{suffix}" for name in "qkv"))
     check(answer, by_loops(QUERY, KEY, VALUE))
 
 
-def test_tutorial_problem_file():
+def test_tutorial_problem_file(computed):
     check(computed("tutorial/problem.yaml"), by_loops(QUERY, KEY, VALUE))
 
 
-def test_masked_problem_file_names_its_files():
+def test_masked_problem_file_names_its_files(computed):
     check(computed("tutorial/masked.yaml"), by_loops(QUERY, KEY, VALUE, seen=SEEN))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "npy"])
-def test_mask_files(suffix):
+def test_mask_files(suffix, computed):
     answer = computed("tutorial/problem.yaml", "--mask", f"tutorial/mask.{suffix}")
     check(answer, by_loops(QUERY, KEY, VALUE, seen=SEEN))
 
 
-def test_built_in_example_is_the_tutorial_problem():
+def test_built_in_example_is_the_tutorial_problem(computed):
     check(computed(), by_loops(QUERY, KEY, VALUE))
 
 
-def test_plain_tutorial_gives_the_softmax_of_2_1_1():
+def test_plain_tutorial_gives_the_softmax_of_2_1_1(computed):
     weights = computed("--plain")["weights"]
     # e² / (e² + 2e) and e / (e² + 2e): not the 0.7071 and 0.1464 of the tutorials.
     assert weights[0] == pytest.approx([0.5761168847658291, 0.2119415576170854, 0.2119415576170854])
 
 
-def test_sentence_is_causal_and_labelled():
+def test_sentence_is_causal_and_labelled(computed):
     answer = computed("sentence.yaml")
     rows = {
         "query": [[1.0, 0.2, 0.1, 0.0], [0.6, 1.0, 0.3, 0.1], [1.4, 2.2, 0.2, 0.5]],
@@ -90,13 +81,13 @@ def minilm(name):
     return np.load(SAMPLES / "minilm" / f"{name}.npy")
 
 
-def test_minilm_gives_what_the_model_computed():
+def test_minilm_gives_what_the_model_computed(computed):
     answer = computed(*(f"minilm/{name}.npy" for name in ("query", "key", "value")))
     expected = {name: minilm(name) for name in ("weights", "context")}
     check(answer, expected, tolerance=2e-6)
 
 
-def test_minilm_gives_what_the_oracle_computes():
+def test_minilm_gives_what_the_oracle_computes(computed):
     inputs = [minilm(name)[:, :2] for name in ("query", "key", "value")]
     answer = computed(*(f"minilm/{name}.npy" for name in ("query", "key", "value")))
     expected = attention_oracle(*inputs)
@@ -104,7 +95,7 @@ def test_minilm_gives_what_the_oracle_computes():
     check(first_heads, expected, 2e-6)
 
 
-def test_minilm_head_1_attends_from_it_to_cat():
+def test_minilm_head_1_attends_from_it_to_cat(computed):
     tokens = (SAMPLES / "minilm/tokens.txt").read_text(encoding="utf-8").split("\n")
     answer = computed(
         "minilm/query.npy",

@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 from nearness import assert_near
-from process import environment, run
+from process import environment
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from attncli import UsageError, project
@@ -24,7 +24,7 @@ LARGE = [(2500, 70, 800), (700, 90, 2300), (9, 4100, 4100)]
 
 def drawn(rows, width, out, dtype="float32"):
     random = np.random.default_rng(rows)
-    return [random.standard_normal(s).astype(dtype) for s in ((rows, width), (width, out))]
+    return [random.standard_normal(s, dtype) for s in ((rows, width), (width, out))]
 
 
 def blas_threads():
@@ -66,9 +66,10 @@ def test_is_the_sum_of_products(rows, width, out, dtype):
     assert made.dtype == dtype
     assert made.shape == (rows, out)
     # Sums of products by einsum, which asks no BLAS.
-    exact = np.einsum("ri,io->ro", x[::7].astype(float), matrix.astype(float))
-    size = np.einsum("ri,io->ro", abs(x[::7]).astype(float), abs(matrix).astype(float))
-    assert np.all(abs(made[::7] - exact) <= np.finfo(dtype).eps * np.sqrt(width) * size)
+    some = x[::7].astype(float), matrix[:, ::3].astype(float)
+    exact = np.einsum("ri,io->ro", *some)
+    size = np.einsum("ri,io->ro", *map(abs, some))
+    assert np.all(abs(made[::7, ::3] - exact) <= np.finfo(dtype).eps * np.sqrt(width) * size)
 
 
 @pytest.mark.parametrize(("rows", "width", "out"), LARGE)
@@ -141,12 +142,12 @@ main()
 
 
 @pytest.mark.parametrize("command", ["compute", "check"])
-def test_commands_give_theirs_to_every_projection(command, folder):
+def test_commands_give_theirs_to_every_projection(command, folder, attncli):
     np.save("x.npy", np.eye(3, dtype=np.float32))
     weights = [word for letter in "qkvo" for word in (f"--w{letter}", "x.npy")]
     words = [command, "x.npy", *weights, "--threads", "3"]
     if command == "check":
-        run("compute", *words[1:], "--save", "answer.npz", "-q").good()
+        attncli("compute", *words[1:], "--save", "answer.npz", "-q").good()
         words += ["--expect", "answer.npz"]
     done = subprocess.run(
         [sys.executable, "-c", COMMAND, *words], capture_output=True, text=True, env=environment()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from process import ROOT
+from process import ROOT, long_but
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -26,9 +26,14 @@ SEQUENCES = ["नमस्ते", "தமிழ்", "ไทยน้ำ", HEAR
 TEXTS = st.text(st.characters() | st.sampled_from("".join(SEQUENCES)), max_size=12)
 
 
-def test_every_character_is_as_wide_as_rich_makes_it() -> None:
+# Where widths change from sign to sign, each; elsewhere one in so many.
+@pytest.mark.parametrize("step", long_but([1, 7], 7))
+def test_every_character_is_as_wide_as_rich_makes_it(step: int) -> None:
+    dense = (*range(0x3200), *range(0xA600, 0xB000), *range(0xFE00, 0x10000))
+    dense += (*range(0x10A00, 0x11F00), *range(0x1D100, 0x1D250), *range(0x1F000, 0x20000))
     # Beyond the second plane there are only blocks of one width.
-    every = [chr(code) for code in (*range(0x20000), *range(0x20000, 0x110000, 53))]
+    codes = {*dense, *range(0, 0x20000, step), *range(0x20000, 0x110000, 53 * step)}
+    every = [chr(code) for code in sorted(codes)]
     assert [text for text in every if text_width(text) != cell_len(text)] == []
 
 
@@ -89,7 +94,7 @@ def test_ascii_stands_for_the_same_signs_everywhere() -> None:
     assert Notation(unicode=False).formula("q · k … −1") == "q * k ... -1"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.text("abc中é ", max_size=4), min_size=1, max_size=6),
     st.text("xyz中 ", max_size=12),
