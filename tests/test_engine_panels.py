@@ -17,10 +17,11 @@ pytestmark = pytest.mark.usefixtures("kernels", "in_blocks")
 
 def inputs(heads, queries, keys, width, *, groups=None, value_width=None, batch=1, dtype="float32"):
     random = np.random.default_rng(queries + keys)
-    query = random.standard_normal((batch, heads, queries, width))
-    key = random.standard_normal((batch, groups or heads, keys, width))
-    value = random.standard_normal((batch, groups or heads, keys, value_width or width))
-    return [array.astype(dtype) for array in (query, key, value)]
+    drawn = np.float64 if dtype == "float64" else np.float32
+    query = random.standard_normal((batch, heads, queries, width), drawn)
+    key = random.standard_normal((batch, groups or heads, keys, width), drawn)
+    value = random.standard_normal((batch, groups or heads, keys, value_width or width), drawn)
+    return [array.astype(dtype, copy=False) for array in (query, key, value)]
 
 
 def formula(query, key, value, seen=True, judged=slice(None)):
@@ -77,7 +78,7 @@ class TestEqualsTheFormula:
         assert_is_the_formula(*inputs(8, 512, 300, 8, groups=4, dtype=kind), outputs)
 
     @pytest.mark.parametrize(("left", "right"), [(256, 0), (100, 70), (0, 5), (1000, None)])
-    @pytest.mark.parametrize(("offset", "heads"), [(0, 8), (37, 1), (-200, 8), (-200, 1)])
+    @pytest.mark.parametrize(("offset", "heads"), [(0, 4), (37, 1), (-200, 4), (-200, 1)])
     def test_for_windows_over_many_blocks(self, left, right, offset, heads, outputs):
         length = 1100
         behind = np.arange(length)[:, None] + offset - np.arange(length)
@@ -104,7 +105,7 @@ class TestAPanelThatOverhangs:
 
     KEYS = 450
 
-    @pytest.fixture(params=[77, 197, 1000], ids="{} queries".format)
+    @pytest.fixture(params=[77, 197, 600], ids="{} queries".format)
     def qkv(self, request):
         return inputs(6, request.param, self.KEYS, 16, groups=3)
 
@@ -116,10 +117,12 @@ class TestAPanelThatOverhangs:
         problem = pose(*qkv, layout="bhsd", **options)
         answer, fully_masked = attend(problem, ("context", "lse"))
         query, key, value = (array.astype(float) for array in qkv)
-        scores = query @ key.repeat(2, axis=1).swapaxes(-1, -2) / 4 + added
-        blind = ~np.isfinite(scores).any(-1)
+        powers = query @ key.repeat(2, axis=1).swapaxes(-1, -2)
+        powers /= 4
+        powers += added
+        blind = powers.max(-1) == -np.inf
         with np.errstate(divide="ignore"):
-            powers = np.exp(scores)
+            np.exp(powers, out=powers)
             total = powers.sum(-1)
             lse = np.log(total)
         context = powers @ value.repeat(2, axis=1) / np.where(total == 0, 1, total)[..., None]
@@ -266,12 +269,12 @@ class TestWeightsOfManyKeys:
         assert_near(answer.context[0, :, sighted], weights @ value, rtol=2e-5, atol=3e-6)
 
     def test_beside_scores_of_hidden_keys(self):
-        query, key, value = inputs(1, 600, 5000, 8)
+        query, key, value = inputs(1, 600, 2500, 8)
         outputs = ("raw", "scores", "weights", "context")
         answer = attention(query, key, value, causal=True, query_offset=0, outputs=outputs)
         raw = query.astype(float) @ key.swapaxes(-1, -2) / np.sqrt(8)
         assert_near(answer.raw, raw, rtol=1e-4, atol=1e-5)
-        scores = np.where(np.tri(600, 5000, dtype=bool), raw, -np.inf)
+        scores = np.where(np.tri(600, 2500, dtype=bool), raw, -np.inf)
         assert_near(answer.scores, scores, rtol=1e-4, atol=1e-5)
         powers = np.exp(scores)
         weights = powers / powers.sum(-1, keepdims=True)
@@ -330,7 +333,7 @@ class TestWeightsOfManyKeys:
 
 
 @pytest.mark.parametrize("keys", [16384, 16385, 20011])
-@pytest.mark.parametrize(("heads", "groups", "width"), [(8, 8, 64), (1, 1, 3), (8, 2, 16)])
+@pytest.mark.parametrize(("heads", "groups", "width"), [(8, 8, 24), (1, 1, 3), (8, 2, 16)])
 def test_one_query_over_keys_that_are_cut(keys, heads, groups, width):
     assert_is_the_formula(*inputs(heads, 1, keys, width, groups=groups), ("context",))
 
@@ -347,7 +350,7 @@ class TestTheMiddleOfALongSequence:
     """There the steps of a window are alike, and their keys are views of the same ones."""
 
     # Steps begin at other places of panels: so many queries apart, all of those are looked at.
-    MIDDLE = slice(900, 2200, 3)
+    MIDDLE = slice(900, 2200, 5)
     SEEN = slice(700, 2400)
 
     def judged(self, query, key, value, left, right, score):
@@ -502,7 +505,7 @@ def test_the_highest_score_of_each_query(columns, turned):
 class TestARuleThatLiesInAnyWay:
     """What is read by the column is copied first where its rows lie far apart."""
 
-    QUERIES, KEYS = 1100, 700
+    QUERIES, KEYS = 600, 700
 
     @staticmethod
     def ways(array):
