@@ -117,6 +117,8 @@ class TestPyTorchScaledDotProductAttention:
         theirs = {"attn_mask": mask, "enable_gqa": True}
         self.compare(torch, dtype, {"mask": mask}, theirs, groups=groups)
 
+    # Its import takes seconds; test_softcap_then_alibi_then_sliding_window aligns alike.
+    @pytest.mark.long
     def test_bottom_right_is_their_causal_lower_right(self, torch):
         rule = peer("torch.nn.attention.bias").causal_lower_right(5, 7)
         ours = {"causal": True, "causal_align": "bottom-right"}

@@ -150,7 +150,7 @@ def test_formulas_that_are_cut_still_add_up(width):
 
 
 @given(problem=problems(), data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_no_line_is_wider_than_the_terminal(problem, data):
     *qkv, options = problem
     posed = pose(*qkv, **options)
