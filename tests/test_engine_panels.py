@@ -237,7 +237,7 @@ class TestWeightsOfManyKeys:
     def test_apart_from_the_result_unless_caches_are_large(self, monkeypatch, cache):
         for module in (plan, sweep):
             monkeypatch.setattr(module, "core_cache", lambda: cache)
-        qkv = inputs(2, 1100, 1100, 16)
+        qkv = inputs(2, 600, 1100, 16)
         layouts = [
             part.layout
             for part, _ in plan.plan_blocks(pose(*qkv), {"weights": qkv[0]}, small=False)[0]

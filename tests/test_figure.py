@@ -193,9 +193,9 @@ def test_long_labels_lose_their_middle_so_that_the_map_keeps_its_room():
 
 
 def test_saturated_and_log_and_signed_bars_do_not_overlap():
-    values = make_panel(weights(6, 6) - 0.1)
+    values = make_panel(weights(4, 4) - 0.1)
     assert_nothing_overlaps(draw(make_picture([values], what="scores", vmax=0.05)))
-    deep = make_panel(weights(6, 6) ** 9)
+    deep = make_panel(weights(4, 4) ** 9)
     assert_nothing_overlaps(draw(make_picture([deep], log=True, vmax=0.01)))
 
 
