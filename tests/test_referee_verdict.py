@@ -41,7 +41,7 @@ def test_it_says_where_the_largest_error_is():
     right = float(wrong[1, 2, 3, 5])
     wrong[1, 2, 3, 5] += 1
     wrong[0, 1, 4, 2] += 0.5
-    report = ask((q, k, v), wrong, query_labels=list("abcdef"))
+    report = ask((q, k, v), wrong, query_labels=list("abcdef"), diagnose=False)
     (verdict,) = report.verdicts
     place = verdict.largest
     assert (place.batch, place.head, place.query, place.column) == (1, 2, 3, 5)
@@ -51,8 +51,16 @@ def test_it_says_where_the_largest_error_is():
     assert (verdict.outside, verdict.elements) == (2, wrong.size)
     assert verdict.rms == pytest.approx(np.sqrt(1.25 / wrong.size), rel=1e-4)
     assert [row.query for row in verdict.worst_rows][:2] == [3, 4]
-    assert named(report) == set()
     assert "batch 1, head 2, query 3 (d), column 5" in str(report)
+
+
+@pytest.mark.long
+def test_two_wrong_numbers_name_no_mistake():
+    q, k, v = draw(0)
+    wrong = plain(q, k, v).astype("f4")
+    wrong[1, 2, 3, 5] += 1
+    wrong[0, 1, 4, 2] += 0.5
+    assert named(ask((q, k, v), wrong)) == set()
 
 
 def test_the_largest_relative_error_is_elsewhere():
@@ -62,7 +70,7 @@ def test_the_largest_relative_error_is_elsewhere():
     error = 0.5 / abs(wrong[index])
     wrong[index] += 0.5
     wrong[0, 0, 0, 0] += 0.6
-    place = ask((q, k, v), wrong).verdicts[0].largest_relative
+    place = ask((q, k, v), wrong, diagnose=False).verdicts[0].largest_relative
     assert (place.batch, place.head, place.query, place.column) == index
     assert place.error == pytest.approx(error, rel=1e-3)
 
@@ -72,7 +80,7 @@ def test_nonfinite_elements_and_rows_are_counted():
     wrong = plain(q, k, v)
     wrong[0, 0, 0, :3] = np.nan
     wrong[1, 0, 0, 0] = np.inf
-    verdict = ask((q, k, v), wrong).verdicts[0]
+    verdict = ask((q, k, v), wrong, diagnose=False).verdicts[0]
     assert (verdict.nonfinite, verdict.nonfinite_rows, verdict.outside) == (4, 2, 4)
     assert not verdict.passed
 
@@ -93,7 +101,7 @@ def test_the_difference_is_signed_and_in_the_layout_of_the_file():
     wrong = plain(q, k, v).transpose(0, 2, 1, 3).copy()
     wrong[1, 3, 2, 0] -= 2
     inputs = [a.transpose(0, 2, 1, 3) for a in (q, k, v)]
-    difference = ask(inputs, wrong, layout="bshd").difference("context")
+    difference = ask(inputs, wrong, layout="bshd", diagnose=False).difference("context")
     assert difference.shape == (2, 6, 4, 8)
     assert difference[1, 3, 2, 0] == pytest.approx(-2, abs=1e-6)
     assert np.abs(difference).sum() == pytest.approx(2, abs=1e-3)
@@ -113,17 +121,17 @@ def test_a_large_negative_bias_earns_no_large_tolerance():
     scores = q @ k.swapaxes(-1, -2) / np.float32(8**0.5) + bias
     assert ask((q, k), {"scores": scores}, bias=bias).passed
     scores[0, 0, 0, 0] += 1e-4
-    assert not ask((q, k), {"scores": scores}, bias=bias).passed
+    assert not ask((q, k), {"scores": scores}, bias=bias, diagnose=False).passed
 
 
 def test_tolerances_of_the_user():
     q, k, v = draw(0)
     problem = pose(q, k, v)
     near = plain(q, k, v) + 1e-3
-    assert not check(near, problem).passed
+    assert not check(near, problem, diagnose=False).passed
     assert check(near, problem, atol=2e-3).passed
     assert not check(near, problem, rtol=1e-6, diagnose=False).passed
-    assert not check(near, problem, atol=1e-4).passed
+    assert not check(near, problem, atol=1e-4, diagnose=False).passed
     wrong = plain(q, k, v, scale=1).round(3)
     assert named(check(wrong, problem, atol=1e-3)) == {"unscaled"}
 
@@ -134,7 +142,7 @@ def test_numbers_printed_with_few_digits_pass(digits, passes):
     assert check(plain(q, k, v).round(digits), pose(q, k, v)).passed is passes
     wrong = plain(q, k, v).round(digits)
     wrong[0, 0, 0, 0] += 2 * 10.0**-digits
-    assert not check(wrong.round(digits), pose(q, k, v)).passed
+    assert not check(wrong.round(digits), pose(q, k, v), diagnose=False).passed
 
 
 @pytest.mark.parametrize(("form", "unit"), [("%.1f", 0.1), ("%.2f", 0.01), ("%.1e", 0.1)])
@@ -191,7 +199,8 @@ def test_numbers_that_every_format_holds_are_of_the_format_of_the_inputs(dtype):
 
 def test_few_decimals_that_are_exact_are_not_taken_for_rounded():
     # The right weights are 0.51 and 0.49; 0.5 is not one of them printed short.
-    report = ask(([[0.04, 0.0]], [[1.0, 0.0], [0.0, 1.0]]), {"weights": [[0.5, 0.5]]}, "float64")
+    inputs = [[0.04, 0.0]], [[1.0, 0.0], [0.0, 1.0]]
+    report = ask(inputs, {"weights": [[0.5, 0.5]]}, "float64", diagnose=False)
     assert not report.passed
 
 
@@ -251,7 +260,7 @@ def test_the_report_is_frozen():
         report.difference("weights")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(problems(dtypes=("float64", "float32", "float16")))
 def test_the_oracle_passes_in_every_format(problem):
     arrays = problem.query, problem.key, problem.value
@@ -285,16 +294,28 @@ def as_numpy(torch, tensor):
     return tensor.numpy()
 
 
-@pytest.mark.peer
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
-def test_outputs_of_pytorch_pass(name, causal):
+def see_pytorch_pass(name, causal, seeds):
     torch = pytest.importorskip("torch")
-    for seed in range(12):
+    for seed in seeds:
         inputs, outputs = torch_outputs(torch, seed, getattr(torch, name), causal)
         problem = pose(*(as_numpy(torch, a) for a in inputs), causal=causal)
         report = check({n: as_numpy(torch, a) for n, a in outputs.items()}, problem)
         assert report.passed, str(report)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_outputs_of_pytorch_pass(name, causal):
+    see_pytorch_pass(name, causal, range(3))
+
+
+@pytest.mark.peer
+@pytest.mark.long
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_more_outputs_of_pytorch_pass(name, causal):
+    see_pytorch_pass(name, causal, range(3, 12))
 
 
 NOISY = (
@@ -321,7 +342,7 @@ def names_of_noise(problem, dtype, name, size, seed, everywhere, time_limit):
     return named(check({name: noisy}, posed, time_limit=time_limit))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(drawn=st.tuples(*NOISY))
 def test_no_false_names(drawn):
     """Right and noisy outputs are never explained by a convention, nor by the first pairs."""
@@ -335,11 +356,11 @@ def test_no_false_names_among_all_pairs(drawn):
     assert names_of_noise(*drawn, time_limit=60) == set()
 
 
-def test_weights_that_are_noise():
-    for seed in range(6):
-        q, k, _ = draw(seed)
-        noise = softmax(draw(seed + 50, (2, 4, 6, 6))[0])
-        assert named(ask((q, k), {"weights": noise})) == set()
+@pytest.mark.parametrize("seed", long_but(range(6), 0))
+def test_weights_that_are_noise(seed):
+    q, k, _ = draw(seed)
+    noise = softmax(draw(seed + 50, (2, 4, 6, 6))[0])
+    assert named(ask((q, k), {"weights": noise})) == set()
 
 
 def test_padding_that_was_not_looked_at_does_not_spoil_the_verdict():
@@ -396,35 +417,48 @@ def test_products_of_float32_in_a_file_of_float64(seed):
     scores = (q @ k.swapaxes(-1, -2)).astype("f8") / np.sqrt(8)
     report = ask((q, k, v), softmax(scores) @ v, dtype="float64")
     assert named(report) == {"computed_in_float32"}
-    assert named(ask((q, k, v), plain(q, k, v) + 1e-12, dtype="float64")) == set()
+    few = [array[0, 0] for array in (q, k, v)]
+    assert named(ask(few, plain(*few) + 1e-12, dtype="float64")) == set()
+
+
+MISTAKES = {
+    "one_over_width": (lambda product: product / np.sqrt(8) / np.sqrt(8), {}),
+    "causal_missing": (lambda product: product / np.sqrt(8), {"causal": True}),
+    "scale_inverted+causal_unasked": (lambda product: product * np.sqrt(8), {}),
+}
+
+
+def with_a_mistake(names, product, v):
+    seen = np.tri(6, dtype=bool) if "unasked" in names else True
+    return softmax(np.where(seen, MISTAKES[names][0](product), -np.inf)) @ v
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(
-    ("names", "scores", "options"),
-    [
-        ("one_over_width", lambda product: product / np.sqrt(8) / np.sqrt(8), {}),
-        ("causal_missing", lambda product: product / np.sqrt(8), {"causal": True}),
-        ("scale_inverted+causal_unasked", lambda product: product * np.sqrt(8), {}),
-    ],
-)
-def test_mistakes_beside_products_of_float32_in_a_file_of_float64(seed, names, scores, options):
+@pytest.mark.parametrize("names", MISTAKES)
+def test_mistakes_beside_products_of_float32_in_a_file_of_float64(seed, names):
     q, k, v = draw(seed)
-    seen = np.tri(6, dtype=bool) if "unasked" in names else True
-
-    def context(product):
-        return softmax(np.where(seen, scores(product), -np.inf)) @ v
-
     # NumPy 2 makes float64 of float32 / np.sqrt(int).
-    mixed = context(q @ k.swapaxes(-1, -2))
+    mixed = with_a_mistake(names, q @ k.swapaxes(-1, -2), v)
     assert mixed.dtype == np.float64
-    report = check(mixed, pose(q, k, v, **options))
+    report = check(mixed, pose(q, k, v, **MISTAKES[names][1]))
     assert named(report) == {f"{names}+computed_in_float32"}
-    exact = context(q.astype("f8") @ k.swapaxes(-1, -2))
-    assert named(check(exact, pose(q, k, v, **options))) == {names}
-    # Nothing of float32 is in inputs of float64.
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("names", long_but(MISTAKES, "one_over_width", "causal_missing"))
+def test_mistakes_beside_exact_products_in_a_file_of_float64(seed, names):
+    q, k, v = draw(seed)
+    exact = with_a_mistake(names, q.astype("f8") @ k.swapaxes(-1, -2), v)
+    assert named(check(exact, pose(q, k, v, **MISTAKES[names][1]))) == {names}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("names", long_but(MISTAKES, "one_over_width"))
+def test_nothing_of_float32_is_in_inputs_of_float64(seed, names):
+    q, k, v = draw(seed)
+    mixed = with_a_mistake(names, q @ k.swapaxes(-1, -2), v)
     wide = [array.astype("f8") for array in (q, k, v)]
-    assert named(check(mixed, pose(*wide, **options), time_limit=1)) == set()
+    assert named(check(mixed, pose(*wide, **MISTAKES[names][1]), time_limit=1)) == set()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -615,13 +649,15 @@ def test_whole_numbers_and_few_short_ones_are_not_those_of_print():
     q, k, v = draw(0, (6, 8), (9, 8), (9, 8), dtype="float64")
     assert not check(plain(q, k, v).round(0), pose(q, k, v), diagnose=False).passed
     # 0.25 may well be meant.
-    assert not check([[0.25, 0.75]], pose([[1.0]], [[1.0], [2.0]], np.eye(2), scale=1.098)).passed
+    problem = pose([[1.0]], [[1.0], [2.0]], np.eye(2), scale=1.098)
+    assert not check([[0.25, 0.75]], problem, diagnose=False).passed
 
 
+@pytest.mark.parametrize("seeds", long_but([range(5), range(5, 20)], range(5)))
 @pytest.mark.parametrize("form", ["%.4f", "%.6f", "%.8f", "%g", "%e", "%.9g"])
-def test_text_of_an_output_of_float32_is_judged_as_such(form):
+def test_text_of_an_output_of_float32_is_judged_as_such(form, seeds):
     """Half a digit is lost in print, and no more than float32 has beside it."""
-    for seed in range(20):
+    for seed in seeds:
         q, k, v = draw(seed, *[(64, 32)] * 3)
         scores = q @ k.T / np.float32(np.sqrt(32))
         made = softmax(scores) @ v
@@ -644,14 +680,14 @@ def test_a_head_unlike_all_others_is_measured_too(size):
 
 
 def test_a_narrower_format_is_seen_where_one_row_is_unlike_all_others():
-    q, k, v = draw(1, (2, 2, 257, 80), *[(2, 2, 700, 80)] * 2)
+    q, k = draw(1, (1, 1, 2400, 40), (1, 1, 110, 40))
     q /= 10
-    q[1, 0, 130] *= 80
-    weights = softmax(q @ k.swapaxes(-1, -2) / np.float32(np.sqrt(80)))
+    q[0, 0, 301] *= 80  # which is not in the sample
+    weights = softmax(q @ k.swapaxes(-1, -2) / np.float32(np.sqrt(40)))
     assert weights.dtype == np.float32
-    assert ask((q, k, v), {"weights": weights}, "float64").passed
+    assert ask((q, k), {"weights": weights}, "float64", diagnose=False).passed
     wider = {"weights": weights * np.float64(1 + 1e-12)}
-    assert named(check(wider, pose(q, k, v))) == {"computed_in_float32"}
+    assert named(check(wider, pose(q, k))) == {"computed_in_float32"}
 
 
 @pytest.mark.parametrize("stored", ["float32", "float64"])
@@ -699,7 +735,7 @@ def test_a_file_of_few_numbers_is_judged_in_the_format_of_the_inputs():
     assert report.passed
 
 
-@pytest.mark.parametrize("number", long_but([0.3, 1.0, 2.0, 0.0, 3.3], 2.0, 0.3))
+@pytest.mark.parametrize("number", long_but([0.3, 1.0, 2.0, 0.0, 3.3], 2.0))
 def test_one_number_names_no_mistake(number):
     query, key, value = [[1.0, 2]], [[1.0, 0], [2, 1], [3, 1]], [[0.3], [1.0], [2.0]]
     for options in ({}, {"causal": True, "causal_align": "top-left"}):
@@ -707,17 +743,17 @@ def test_one_number_names_no_mistake(number):
         assert report.passed or named(report) == set()
 
 
+@pytest.mark.parametrize("seed", long_but(range(6), 0, 1))
 @pytest.mark.parametrize("form", ["%.6e", "%.7g"])
-def test_numbers_of_one_decade_are_judged_by_their_significant_digits(form):
-    for seed in range(6):
-        q, k = draw(seed, (64, 64), (300, 64), dtype="float64")
-        q *= 0.3
-        weights = softmax(q @ k.T / 8)
-        printed = np.array([float(form % number) for number in weights.ravel()])
-        weights = printed.reshape(weights.shape)
-        assert check({"weights": weights}, pose(q, k), diagnose=False).passed
-        weights[3, 5] *= 1.001
-        assert not check({"weights": weights}, pose(q, k), diagnose=False).passed
+def test_numbers_of_one_decade_are_judged_by_their_significant_digits(form, seed):
+    q, k = draw(seed, (64, 64), (300, 64), dtype="float64")
+    q *= 0.3
+    weights = softmax(q @ k.T / 8)
+    printed = np.array([float(form % number) for number in weights.ravel()])
+    weights = printed.reshape(weights.shape)
+    assert check({"weights": weights}, pose(q, k), diagnose=False).passed
+    weights[3, 5] *= 1.001
+    assert not check({"weights": weights}, pose(q, k), diagnose=False).passed
 
 
 def test_eighths_do_not_tell_a_format_of_16_bits():
