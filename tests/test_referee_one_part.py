@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import ask, draw, named, plain, softmax
 
 SHAPE = (2, 3, 6, 8)
@@ -60,23 +61,31 @@ def of_another_length(report):
     return explanation.conventions[0].meaning.removeprefix("the numbers are right, but the file ")
 
 
-@pytest.mark.parametrize(
-    ("pick", "words"),
-    [
-        (np.s_[:, :, :4], "holds only queries 0 to 3"),
-        (np.s_[:, :, 4:], "holds only queries 4 to 5"),
-        (np.s_[:, :, 5:], "holds only query 5"),
-        (np.s_[:, :, -1], "holds only query 5"),
-        (np.s_[:, :, 0], "holds only query 0"),
-        (np.s_[:, :2], "holds only heads 0 to 1"),
-        (np.s_[1:], "holds only batch entry 1"),
-        (np.s_[..., :6], "holds only columns 0 to 5"),
-    ],
-)
-def test_some_queries_heads_or_columns(pick, words):
+PICKS = {
+    "the first four": (np.s_[:, :, :4], "holds only queries 0 to 3"),
+    "the last two": (np.s_[:, :, 4:], "holds only queries 4 to 5"),
+    "the last": (np.s_[:, :, 5:], "holds only query 5"),
+    "the last, without its axis": (np.s_[:, :, -1], "holds only query 5"),
+    "the first, without its axis": (np.s_[:, :, 0], "holds only query 0"),
+    "heads": (np.s_[:, :2], "holds only heads 0 to 1"),
+    "batch": (np.s_[1:], "holds only batch entry 1"),
+    "columns": (np.s_[..., :6], "holds only columns 0 to 5"),
+}
+
+
+@pytest.mark.parametrize("name", PICKS)
+def test_some_queries_heads_or_columns(name):
     q, k, v = draw(0, *[SHAPE] * 3)
+    pick, words = PICKS[name]
     assert of_another_length(ask((q, k, v), plain(q, k, v)[pick])) == words
-    wrong = plain(q, k, v)[pick] + 0.01
+
+
+@pytest.mark.parametrize(
+    "name", long_but(PICKS, "the last two", "the last, without its axis", "heads")
+)
+def test_wrong_numbers_are_not_some_of_the_right_ones(name):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    wrong = plain(q, k, v)[PICKS[name][0]] + 0.01
     assert "other_length" not in named(ask((q, k, v), wrong))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain
 
 
@@ -147,20 +150,21 @@ def stored(array, fmt):
     return near.view("f4").astype("f8")
 
 
-@pytest.mark.parametrize("pairing", ["half", "interleaved"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "rope_frequencies_in_bfloat16",
-        "rope_positions_in_bfloat16",
-        "rope_angles_in_bfloat16",
-        "rope_cosines_and_sines_in_bfloat16",
-        "rope_frequencies_in_float16",
-        "rope_positions_in_float16",
-        "rope_angles_in_float16",
-        "rope_cosines_and_sines_in_float16",
-    ],
-)
+ROUNDED = [
+    "rope_frequencies_in_bfloat16",
+    "rope_positions_in_bfloat16",
+    "rope_angles_in_bfloat16",
+    "rope_cosines_and_sines_in_bfloat16",
+    "rope_cosines_and_sines_in_float16",
+    "rope_frequencies_in_float16",
+    "rope_positions_in_float16",
+    "rope_angles_in_float16",
+]
+# Each with one pairing, and each part with both.
+ROUNDED_OF_A_PAIR = list(zip(ROUNDED, ["half", "interleaved"] * 4, strict=True))
+
+
+@pytest.mark.parametrize(("name", "pairing"), long_but(product(ROUNDED, RIGHT), *ROUNDED_OF_A_PAIR))
 def test_what_a_rotation_is_made_of_is_rounded(name, pairing):
     fmt = name.rpartition("_")[2]
     first = 5001 if "positions" in name else 40
