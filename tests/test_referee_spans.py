@@ -71,6 +71,7 @@ def test_borders_of_documents_that_are_one_late():
     assert "query 9 sees keys 0 to 9, not key 9" in convention.meaning
 
 
+@pytest.mark.long
 def test_masks_with_holes_are_not_told_of_a_context():
     q, k, v = draw(0, *[SHAPE] * 3)
     holes = np.random.default_rng(0).random((24, 24)) < 0.5

@@ -63,8 +63,11 @@ def test_a_recipe_that_makes_the_same_numbers_explains_nothing():
 @pytest.mark.parametrize(
     ("name", "mistake", "heads", "queries", "keys"),
     [
-        ("another_scale", lambda q, k, v: plain(q, k, v, scale=1.01 / 8), 1, 64, 300),
-        ("another_factor", lambda q, k, v: 1.015 * plain(q, k, v), 1, 64, 300),
+        ("another_scale", lambda q, k, v: plain(q, k, v, scale=1.01 / 8), 1, 64, 150),
+        pytest.param(
+            *("another_factor", lambda q, k, v: 1.015 * plain(q, k, v), 1, 64, 150),
+            marks=pytest.mark.long,
+        ),
         ("last_key_lost", lambda q, k, v: plain(q, k[:, :, :-1], v[:, :, :-1]), 8, 1, 1000),
     ],
 )
@@ -106,7 +109,7 @@ def test_a_factor_of_any_size(factor):
 
 
 def test_a_factor_is_of_context_and_weights_alone():
-    q, k, v = draw(0)
+    q, k, v = draw(0, *[(1, 1, 20, 8)] * 3)
     lse = np.log(np.exp(q.astype("f8") @ k.swapaxes(-1, -2) * 8**-0.5).sum(-1))
     report = check({"lse": (1.25 * lse).astype("f4")}, pose(q, k, v))
     assert not report.passed
