@@ -87,7 +87,7 @@ def test_factors_are_rounded_after_they_are_turned():
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("size", long_but([1e-2, 1e-3, 1e-4], 1e-3))
+@pytest.mark.parametrize("size", long_but([1e-2, 1e-3, 3e-4, 1e-4], 3e-4))
 def test_other_noise_of_that_size_has_no_name(seed, size):
     q, k, v = few_inputs(seed)
     right = plain(q, k, v)
