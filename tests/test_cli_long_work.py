@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from process import environment, measured
+from process import environment, long_but, measured
 from terminal import drained
 
 from attncli import pose
@@ -35,17 +35,23 @@ def files(tmp_path):
     return made
 
 
-def test_the_default_tables_of_32768_tokens_take_less_than_300_mb(files):
-    # All weights would be 4.3 GB.
-    ran = measured("compute", *files(32_768), most_seconds=60, most_megabytes=300)
+@pytest.mark.parametrize("length", long_but([32_768, 12_288], 12_288))
+def test_the_default_tables_of_long_problems_take_less_than_300_mb(files, length):
+    # All weights would be 4.3 GB, or 0.6.
+    ran = measured("compute", *files(length), most_seconds=60, most_megabytes=300)
     assert ran.code == 0
-    assert ran.text.count("32704 more queries") == 2
+    assert ran.text.count(f"{length - 64} more queries") == 2
 
 
-def test_a_heatmap_of_8192_tokens_takes_less_than_300_mb(files, tmp_path):
+# The tokens, the words, and the megabytes that are too few for drawing and all weights together.
+DRAWN = [(8192, [], 300), (6144, ["--dpi", "30"], 200)]
+
+
+@pytest.mark.parametrize(("length", "more", "most"), long_but(DRAWN, DRAWN[1]))
+def test_a_heatmap_of_a_long_problem_takes_little_memory(files, tmp_path, length, more, most):
     out = str(tmp_path / "w.png")
-    words = "heatmap", *files(8192)[:2], "--causal", "--out", out
-    assert measured(*words, most_seconds=60, most_megabytes=300).code == 0
+    words = "heatmap", *files(length)[:2], "--causal", "--out", out, *more
+    assert measured(*words, most_seconds=60, most_megabytes=most).code == 0
 
 
 def told(patience, *words, command="compute", code=0):
@@ -75,19 +81,22 @@ def test_a_terminal_shows_how_far_the_work_is_and_how_long_it_takes(files):
 
 @pytest.mark.parametrize("quiet", [[], ["--quiet"]])
 def test_a_terminal_shows_that_a_mistake_is_looked_for(files, tmp_path, quiet):
-    noise = np.random.default_rng(1).standard_normal((300, 8)).astype(np.float32)
+    noise = np.random.default_rng(1).standard_normal((64, 8)).astype(np.float32)
     np.save(tmp_path / "noise.npy", noise)
-    words = *files(300), "--expect", str(tmp_path / "noise.npy"), "--time-limit", "2", *quiet
+    words = *files(64), "--expect", str(tmp_path / "noise.npy"), "--time-limit", "0.5", *quiet
     results, shown = told(0, *words, command="check", code=1)
-    looked = re.search(r"a mistake is looked for, for 2 s at most \x1b.*0:00:0", shown)
+    looked = re.search(r"a mistake is looked for, for 0\.5 s at most \x1b.*0:00:0", shown)
     assert bool(looked) is not bool(quiet)
     assert results.startswith("context: MISMATCH")
     assert "looked for" not in results
 
 
-@pytest.mark.parametrize("heads", [[], ["--heads", "2"], ["--heads", "2", "--average-heads"]])
+HEADS = [[], ["--heads", "2"], ["--heads", "2", "--average-heads"]]
+
+
+@pytest.mark.parametrize("heads", long_but(HEADS, HEADS[0], HEADS[2]))
 def test_so_does_a_heatmap(files, heads, monkeypatch):
-    results, shown = told(0, *files(3000)[:2], *heads, command="heatmap")
+    results, shown = told(0, *files(1000)[:2], *heads, command="heatmap")
     assert re.search(r"computing.*%.*[-\d]:[-\d]{2}:[-\d]{2}", shown)
     assert "computing" not in results
     # It is told of each block once, the last with all of them done.

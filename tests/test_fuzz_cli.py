@@ -333,7 +333,7 @@ def check_line(line: list[str], folder: Path) -> Ran:
     return ran
 
 
-relaxed = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+relaxed = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @relaxed
@@ -418,7 +418,7 @@ def passable(line: list[str]) -> bool:
     return "\0" not in text and text.isprintable()
 
 
-@settings(relaxed, max_examples=8)
+@settings(relaxed, max_examples=4)
 @given(line=command_lines().filter(passable))
 def test_real_processes(folder: Path, line: list[str]) -> None:
     kept = {path.name for path in folder.iterdir()}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from process import COMMAND, ROOT, Ran, environment, long_but
+from together import PROGRAM, run_together
 
 QKV = "q.csv k.csv v.csv"
 # Every command, with the exit code that it has where nothing is in its way.
@@ -39,8 +40,11 @@ CORE = [f"compute {QKV}", f"check {QKV} --expect v2.csv", "heatmap nope.csv"]
 SILENT = [f"heatmap {QKV} --out w.svg"]
 EACH = [*CORE, *SILENT, f"heatmap {QKV}", f"explain {QKV}", "info q.csv", "--help", "--version"]
 LATER = pytest.param(EACH, id="each", marks=pytest.mark.long)
-many = pytest.mark.parametrize("lines", [pytest.param(CORE, id="core"), LATER])
-and_silent = pytest.mark.parametrize("lines", [pytest.param([*CORE, *SILENT], id="core"), LATER])
+
+
+def core(*lines: str) -> pytest.MarkDecorator:
+    """Ask about some lines always, and about all of `EACH` in the long run."""
+    return pytest.mark.parametrize("lines", [pytest.param(list(lines), id="core"), LATER])
 
 
 @pytest.fixture
@@ -68,26 +72,38 @@ def start(line: str, script: str, env: dict[str, str], **more: Any) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
+def folder_of(line: str) -> Path:
+    """Return a new folder with the files of the problem."""
+    folder = Path(line.replace(" ", "_").replace("/", "_")).resolve()
+    folder.mkdir(exist_ok=True)
+    for name in ("q.csv", "k.csv", "v.csv", "v2.csv", "c.csv"):
+        (folder / name).write_bytes(Path(name).read_bytes())
+    return folder
+
+
 def start_all(script: str = '"$@"', lines: Any = LINES, **more: Any) -> dict[str, Ran]:
     """Run every line, two at a time, each in a folder of its own."""
     env = more.pop("env", None) or environment()
 
     def one(line: str) -> Ran:
-        folder = Path(line.replace(" ", "_").replace("/", "_")).resolve()
-        folder.mkdir(exist_ok=True)
-        for name in ("q.csv", "k.csv", "v.csv", "v2.csv", "c.csv"):
-            (folder / name).write_bytes(Path(name).read_bytes())
-        return start(line, script, env, cwd=folder, **more)
+        return start(line, script, env, cwd=folder_of(line), **more)
 
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(lines, pool.map(one, lines), strict=True))
+
+
+def start_in(env: dict[str, str], lines: list[str]) -> dict[str, Ran]:
+    """Run lines in some environment: a few in one process, but all in one each."""
+    if lines == EACH:
+        return start_all(lines=lines, env=env)
+    return run_together(lines, env=env, cwd=folder_of("together"))
 
 
 class Usual(dict[str, Ran]):
     """What each line gives where nothing is in its way, run for the first that asks."""
 
     def __missing__(self, line: str) -> Ran:
-        self.update(start_all(lines=[line]))
+        self.update(run_together(LINES, cwd=folder_of("usual")))
         return self[line]
 
 
@@ -96,8 +112,7 @@ def usual() -> Usual:
     return Usual()
 
 
-def test_exit_codes_are_those_of_the_page(problem: Path, usual: Usual) -> None:
-    found = {line: usual[line] for line in LINES}
+def hold_to_the_page(found: dict[str, Ran]) -> None:
     assert {line: ran.code for line, ran in found.items()} == LINES
     for line, ran in found.items():
         assert b"Traceback" not in ran.err
@@ -107,49 +122,59 @@ def test_exit_codes_are_those_of_the_page(problem: Path, usual: Usual) -> None:
         assert (ran.out == b"") is (LINES[line] == 2 or line in SILENT), ran
 
 
+def test_exit_codes_are_those_of_the_page(problem: Path, usual: Usual) -> None:
+    hold_to_the_page({line: usual[line] for line in LINES})
+
+
+@pytest.mark.long
+def test_processes_end_with_the_codes_of_the_page(problem: Path) -> None:
+    hold_to_the_page(start_all())
+
+
 SURROUNDINGS = {
     "no terminal, no home, no language": {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
     "a home that is not there": environment(HOME="/nonexistent"),
     "development mode": environment(PYTHONDEVMODE="1", PYTHONUNBUFFERED="1"),
 }
+# What draws asks for a home; one that is not there, or cannot be written, is asked about below too.
+NOW = [("no terminal, no home, no language", [CORE[0], *SILENT]), ("development mode", CORE)]
 
 
-@pytest.mark.parametrize("lines", [pytest.param([CORE[0], *SILENT], id="core"), LATER])
-@pytest.mark.parametrize("name", SURROUNDINGS)
+@pytest.mark.parametrize(
+    ("name", "lines"), long_but([*NOW, *((name, EACH) for name in SURROUNDINGS)], *NOW)
+)
 def test_the_surroundings_change_nothing(
     name: str, lines: list[str], problem: Path, usual: Usual
 ) -> None:
-    found = start_all(lines=lines, env=SURROUNDINGS[name])
+    found = start_in(SURROUNDINGS[name], lines)
     assert found == {line: usual[line] for line in lines}
 
 
-@many
+@core(*CORE)
 def test_without_assertions_and_docstrings_all_is_the_same(
     lines: list[str], problem: Path, usual: Usual
 ) -> None:
     # The words of --help are docstrings.
+    found = start_in(environment(PYTHONOPTIMIZE="2"), lines)
     lines = [line for line in lines if line != "--help"]
-    # Compiled once.
-    compiled = {"PYTHONPYCACHEPREFIX": str(problem / "compiled"), "PYTHONDONTWRITEBYTECODE": ""}
-    found = start_all(lines=lines, env=environment(PYTHONOPTIMIZE="2") | compiled)
-    assert found == {line: usual[line] for line in lines}
+    assert {line: found[line] for line in lines} == {line: usual[line] for line in lines}
 
 
-@many
+@core(*CORE)
 def test_the_c_locale_changes_letters_only(lines: list[str], problem: Path, usual: Usual) -> None:
     plain = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    for line, ran in start_all(lines=lines, env=environment(**plain)).items():
+    for line, ran in start_in(environment(**plain), lines).items():
         assert ran.code == LINES[line]
         assert ran.err == usual[line].err
         assert ran.out.isascii()
 
 
-@many
+@core(CORE[0])
 def test_a_closed_stdin_is_no_input(lines: list[str], problem: Path, usual: Usual) -> None:
     assert start_all('"$@" <&-', lines) == {line: usual[line] for line in lines}
 
 
-@many
+@core(CORE[1])
 def test_a_closed_stderr_leaves_results_and_codes(
     lines: list[str], problem: Path, usual: Usual
 ) -> None:
@@ -157,7 +182,7 @@ def test_a_closed_stderr_leaves_results_and_codes(
         assert (ran.code, ran.out) == (LINES[line], usual[line].out), line
 
 
-@and_silent
+@core(CORE[1], *SILENT)
 def test_a_closed_stdout_is_an_error_where_there_are_results(
     lines: list[str], problem: Path
 ) -> None:
@@ -168,7 +193,7 @@ def test_a_closed_stdout_is_an_error_where_there_are_results(
             assert ran.messages[-1] == "error: standard output is closed", line
 
 
-@and_silent
+@core(CORE[1])
 def test_a_stdout_that_is_full_is_an_error_where_there_are_results(
     lines: list[str], problem: Path
 ) -> None:
@@ -180,7 +205,7 @@ def test_a_stdout_that_is_full_is_an_error_where_there_are_results(
             assert ran.messages[-1] == "error: standard output: No space left on device", line
 
 
-@and_silent
+@core(CORE[1])
 def test_a_reader_that_went_away_is_141(lines: list[str], problem: Path, usual: Usual) -> None:
     # The reader is gone before the program starts.
     script = 'exec 3> >(exec true); wait $!; "$@" >&3'
@@ -191,7 +216,10 @@ def test_a_reader_that_went_away_is_141(lines: list[str], problem: Path, usual: 
             assert ran.err == usual[line].err, line
 
 
-def test_a_file_never_becomes_a_closed_stream(problem: Path) -> None:
+@pytest.mark.parametrize(
+    "streams", long_but(["2>&-, <&- >&- 2>&-", ">&-, <&-"], "2>&-, <&- >&- 2>&-")
+)
+def test_a_file_never_becomes_a_closed_stream(streams: str, problem: Path) -> None:
     """What a library writes to descriptor 2 must not end in the file that is being saved."""
     program = (
         "import os, attncli.save.files as files, attncli.cli\n"
@@ -204,11 +232,11 @@ def test_a_file_never_becomes_a_closed_stream(problem: Path) -> None:
         "attncli.cli.main()"
     )
     line = f"compute {QKV} --save context=w.csv -f csv -q"
-    expected = start(line, '"$@"', environment()).out
-    for closed in ("2>&-", ">&-", "<&-", "<&- >&- 2>&-"):
+    (ran,) = run_together([line]).values()
+    for closed in streams.split(", "):
         Path("w.csv").unlink(missing_ok=True)
         start(line, f'"$@" {closed}', environment(), command=[sys.executable, "-c", program])
-        assert Path("w.csv").read_bytes() == expected
+        assert Path("w.csv").read_bytes() == ran.out
 
 
 STREAMED = {
@@ -219,16 +247,20 @@ STREAMED = {
 }
 
 
-@pytest.mark.parametrize("line", long_but(STREAMED, *list(STREAMED)[:3]))
-def test_standard_output_and_pipes_are_files_too(line: str, problem: Path) -> None:
-    ran = start(line, '"$@" | cat', environment())
+WAYS = [(line, way) for line in STREAMED for way in ("stdout", "pipe")]
+
+
+@pytest.mark.parametrize(("line", "way"), long_but(WAYS, WAYS[3], WAYS[4]))
+def test_standard_output_and_pipes_are_files_too(line: str, way: str, problem: Path) -> None:
+    if way == "stdout":
+        ran = start(line, '"$@" | cat', environment())
+        assert b"error" not in ran.err
+    else:
+        os.mkfifo("pipe")
+        piped = line.replace("/dev/stdout", "pipe")
+        ran = start(piped, 'cat pipe & "$@" >/dev/null; wait', environment())
+        assert Path("pipe").is_fifo()
     assert STREAMED[line] in ran.out
-    assert b"error" not in ran.err
-    os.mkfifo("pipe")
-    piped = line.replace("/dev/stdout", "pipe")
-    ran = start(piped, 'cat pipe & "$@" >/dev/null; wait', environment())
-    assert STREAMED[line] in ran.out
-    assert Path("pipe").is_fifo()
 
 
 # Root owns the folder too, but without this power must obey its permissions.
@@ -241,22 +273,22 @@ WRITING = {
 
 
 def test_a_folder_that_cannot_be_written_is_read_all_the_same(problem: Path, usual: Usual) -> None:
-    command = COMMAND if os.geteuid() else [*POWERLESS, *COMMAND]
-    if not os.geteuid() and start("", '"$@"', environment(), command=[*POWERLESS, "true"]).code:
+    powers = [] if os.geteuid() else POWERLESS
+    if powers and start("", '"$@"', environment(), command=[*powers, "true"]).code:
         pytest.skip("root cannot give up its powers here")
     reading = [f"compute {QKV}", f"explain {QKV}"]
+    expected = {line: usual[line] for line in reading}
     problem.chmod(0o555)
     env = environment(HOME="/nonexistent", TMPDIR="/nonexistent")
     try:
-        for line in reading:
-            assert start(line, '"$@"', env, command=command) == usual[line]
-        for line, words in WRITING.items():
-            ran = start(line, '"$@"', env, command=command)
-            error = next(word for word in ran.messages if word.startswith("error: "))
-            assert (ran.code, error.startswith("error: " + words)) == (2, True), ran
-            assert "takes no new files" in error
+        found = run_together([*reading, *WRITING], env=env, command=[*powers, *PROGRAM])
     finally:
         problem.chmod(0o755)
+    assert {line: found[line] for line in reading} == expected
+    for line, words in WRITING.items():
+        error = next(word for word in found[line].messages if word.startswith("error: "))
+        assert (found[line].code, error.startswith("error: " + words)) == (2, True), found[line]
+        assert "takes no new files" in error
 
 
 def test_a_home_that_cannot_be_written_leaves_nothing_behind(problem: Path) -> None:
@@ -272,18 +304,16 @@ def test_a_home_that_cannot_be_written_leaves_nothing_behind(problem: Path) -> N
 def test_warnings_of_packages_are_not_errors(problem: Path) -> None:
     """Python run with -W error must not turn a deprecation somewhere into a traceback."""
     program = (
-        "import warnings, numpy, attncli.cli\n"
+        "import warnings, numpy\n"
         "for kind in (DeprecationWarning, UserWarning, ResourceWarning):\n"
         "    kept = numpy.asarray\n"
         "    def asarray(*a, kind=kind, kept=kept, **k):\n"
         "        warnings.warn('old', kind, stacklevel=2)\n"
         "        return kept(*a, **k)\n"
         "    numpy.asarray = asarray\n"
-        "attncli.cli.main()"
     )
-    command = [sys.executable, "-W", "error", "-c", program]
-    for line in (f"compute {QKV}", f"heatmap {QKV} --out w.svg", f"explain {QKV}", "info q.csv"):
-        ran = start(line, '"$@"', environment(), command=command)
+    lines = f"compute {QKV}", f"heatmap {QKV} --out w.svg", f"explain {QKV}", "info q.csv"
+    for ran in run_together(lines, command=[*PROGRAM[:-1], program + PROGRAM[-1]]).values():
         assert (ran.code, ran.err) == (0, b""), ran
 
 
