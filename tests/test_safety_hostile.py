@@ -184,7 +184,7 @@ COMMANDS |= {"check --expect wide.csv": "wide.csv", "explain keys.yaml": "keys.y
     long_but(
         COMMANDS,
         *("info word.json", "info deep.yaml"),
-        *("compute short.json short.json", "heatmap later.csv", "explain keys.yaml"),
+        *("check --expect wide.csv", "heatmap later.csv", "explain keys.yaml"),
     ),
 )
 def test_large_hostile_files_end_soon_and_small(command: str, folder: Path) -> None:
@@ -206,12 +206,12 @@ def test_large_hostile_pictures_and_texts_are_told_of_soon(name: str, folder: Pa
 
 
 def test_info_shows_the_first_of_many_members(folder: Path, attncli: Run) -> None:
-    document = dict.fromkeys((f"m{index}" for index in range(3000)), 1)
+    document = dict.fromkeys((f"m{index}" for index in range(1200)), 1)
     Path("many.json").write_text(json.dumps(document))
     text = attncli("info", "many.json").good().text
     assert text.count("\n") < 1020
     assert "m999 " in text
-    assert "… 2,000 more members (--format json has all)" in text
+    assert "… 200 more members (--format json has all)" in text
     members = attncli("info", "many.json", "-f", "json").good().json["files"][0]["members"]
     assert [member["name"] for member in members] == list(document)
 

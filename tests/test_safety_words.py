@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from process import Ran, environment, long_but, run
+from process import Ran, environment, long_but
 from terminal import SGR, show
+from together import run_together
 
 Run = Callable[..., Ran]
 # What a terminal, Rich, LaTeX, HTML, YAML or a spreadsheet might obey.
@@ -75,7 +76,10 @@ def test_nothing_that_is_obeyed_comes_out_of_a_pipe(line: str, evil: Path, attnc
     assert OBEYED.findall(ran.err.decode()) == []
 
 
-@pytest.mark.parametrize("line", [line for line in LINES if "--format" not in line])
+COLOURED = [line for line in LINES if "--format" not in line]
+
+
+@pytest.mark.parametrize("line", long_but(COLOURED, COLOURED[0], COLOURED[3], COLOURED[4]))
 def test_a_terminal_gets_colours_and_nothing_else(line: str, evil: Path) -> None:
     shown = show(*line.split(" "), width=200, cwd=evil)
     assert shown.code in {0, 1}
@@ -136,7 +140,7 @@ def png_texts(data: bytes) -> list[str]:
 def test_pictures_hold_evil_words_as_words(suffix: str, evil: Path, attncli: Run) -> None:
     name = f"w\x1b[31m<b>.{suffix}"
     title = "".join(EVIL)
-    ran = attncli("heatmap", "p.json", "--out", name, "--title", title)
+    ran = attncli("heatmap", "p.json", "--out", name, "--title", title, "--no-annotate")
     assert ran.code == 0, ran
     assert OBEYED.findall(ran.err.decode()) == []
     data = Path(name).read_bytes()
@@ -169,10 +173,20 @@ def test_a_difference_has_plain_words_too(evil: Path, attncli: Run) -> None:
 
 # --- names of files and members -----------------------------------------------------------
 
-NAMES = ["\x1b[31mred.csv", "a\rb.csv", "\u202efdp.csv", "[bold]x.csv", "$x$.csv", "a\nb.csv"]
+# All at once, and each of them in the long run.
+EVERY = "\x1b[31m\r\n\u202e[bold]$x$.csv"
+NAMES = [
+    EVERY,
+    "\x1b[31mred.csv",
+    "a\rb.csv",
+    "\u202efdp.csv",
+    "[bold]x.csv",
+    "$x$.csv",
+    "a\nb.csv",
+]
 
 
-@pytest.mark.parametrize("name", long_but(NAMES, NAMES[0], "[bold]x.csv", "$x$.csv"))
+@pytest.mark.parametrize("name", long_but(NAMES, EVERY))
 def test_names_of_files_are_words_in_every_command(name: str, tutorial: Path, attncli: Run) -> None:
     Path(name).write_text("1,0,1\n0,1,1\n")
     Path("words" + name).write_text("1,x\n")
@@ -237,7 +251,7 @@ def test_names_of_members_are_words(folder: Path, attncli: Run) -> None:
     Path("m.yaml").write_text("".join(f"{json.dumps(name)}: [[1]]\n" for name in members))
     for file in ("m.npz", "m.safetensors", "m.json", "m.yaml"):
         for line in (["info"], ["info", "-f", "json"], ["compute"], ["check", "--expect"]):
-            for member in ("", "#\x1b[31m", *(f"#{name}" for name in list(members)[:3])):
+            for member in ("", "#\x1b[31m", f"#{next(iter(members))}"):
                 ran = attncli(*line, file + member)
                 assert ran.code in {0, 1, 2}
                 assert OBEYED.findall(ran.text + ran.err.decode()) == [], (line, file, member)
@@ -254,5 +268,6 @@ def test_labels_of_a_csv_are_words_for_spreadsheets_and_terminals(
 
 def test_an_evil_environment_is_no_way_in(tutorial: Path) -> None:
     env = environment(COLUMNS="x", LINES="\x1b[31m", COLORTERM="\x1b", TERM="\x1b[31m", NO_COLOR="")
-    for line in ("compute q.csv k.csv v.csv", "heatmap q.csv k.csv", "--help"):
-        assert b"\x1b" not in run(*line.split(), env=env).good().out
+    lines = "compute q.csv k.csv v.csv", "heatmap q.csv k.csv", "--help"
+    for ran in run_together(lines, env=env).values():
+        assert b"\x1b" not in ran.good().out

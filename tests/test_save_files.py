@@ -308,7 +308,7 @@ for turn in range(10**9):
 def test_killed_at_any_moment_the_file_is_whole(tmp_path, sent):
     target = tmp_path / "w.bin"
     chance = random.Random(20261121)
-    for _ in range(8):
+    for _ in range(4):
         command = [sys.executable, "-c", FOR_EVER, str(target)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen(command, **pipes) as process:

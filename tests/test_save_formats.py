@@ -15,7 +15,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
-from process import environment
+from process import environment, long_but
 
 from attncli.errors import OutputError
 from attncli.save.formats import FORMATS, Results, format_of, save, write
@@ -76,7 +76,7 @@ def cells(text, separator):
 
 
 @pytest.mark.parametrize(("name", "separator"), [("csv", ","), ("tsv", "\t")])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(matrix=every_matrix)
 def test_csv_and_tsv_read_back_exactly(name, separator, matrix):
     text = encoded(Results({"weights": matrix}), name).decode("ascii")
@@ -84,7 +84,7 @@ def test_csv_and_tsv_read_back_exactly(name, separator, matrix):
     same_bits(cells(text, separator), matrix)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(array=every_array)
 def test_json_reads_back_exactly_with_null_for_minus_infinity(array):
     text = encoded(Results({"scores": array}), "json").decode()
@@ -103,7 +103,7 @@ def test_json_reads_back_exactly_with_null_for_minus_infinity(array):
     same_bits(lists(found["scores"]), array)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(array=every_array)
 def test_yaml_reads_back_exactly(array):
     found = yaml.safe_load(encoded(Results({"scores": array}), "yaml"))
@@ -136,7 +136,7 @@ def shortest(number, dtype):
     raise AssertionError(number)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), dtype=st.sampled_from(DTYPES))
 def test_no_text_has_more_digits_than_it_needs(data, dtype):
     number = dtype(data.draw(numbers(dtype, infinite=False)))
@@ -323,7 +323,7 @@ def test_yaml_as_a_reader_sees_it():
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(labels=st.lists(LABELS, max_size=4).map(tuple))
 @pytest.mark.parametrize(("name", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
 def test_labels_come_back_and_never_reach_the_terminal_raw(name, read, labels):
@@ -362,7 +362,7 @@ def test_the_bytes_depend_on_the_values_alone(name, monkeypatch):
     assert first == second
 
 
-@pytest.mark.parametrize("name", list(FORMATS))
+@pytest.mark.parametrize("name", long_but(FORMATS, "npz", "csv"))
 def test_every_format_can_be_piped(name, tmp_path):
     code = (
         "import sys, numpy as np; from attncli.save.formats import Results, write\n"
