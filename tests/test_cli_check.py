@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from process import Ran, long_but, run
+from process import Ran, long_but
 from referee_numpy import plain, softmax
 
 import attncli
@@ -36,14 +36,14 @@ def judged(tutorial: Path) -> Path:
     return tutorial
 
 
-def test_a_right_file_is_exit_code_0(judged: Path) -> None:
-    ran = run("check", *QKV, "--expect", "right.npy").good()
+def test_a_right_file_is_exit_code_0(judged: Path, attncli: Run) -> None:
+    ran = attncli("check", *QKV, "--expect", "right.npy").good()
     assert ran.text.startswith("context: ok (float64, shape (2, 2))\n")
     assert ran.err == b""
 
 
-def test_a_wrong_file_is_exit_code_1_and_named(judged: Path) -> None:
-    ran = run("check", *QKV, "--expect", "unscaled.npy")
+def test_a_wrong_file_is_exit_code_1_and_named(judged: Path, attncli: Run) -> None:
+    ran = attncli("check", *QKV, "--expect", "unscaled.npy")
     assert (ran.code, ran.err) == (1, b"")
     lines = ran.text.splitlines()
     assert lines[0] == "context: MISMATCH (float64, shape (2, 2))"

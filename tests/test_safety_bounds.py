@@ -72,12 +72,12 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
         "line 1, column 30: '9999",
     ),
     "label.json": (
-        lambda: b'{"q":[[1]],"k":[[1]],"tokens":["' + b"x" * (20 * MILLION) + b'"]}',
-        "found 20,000,000 in label 0",
+        lambda: b'{"q":[[1]],"k":[[1]],"tokens":["' + b"x" * (12 * MILLION) + b'"]}',
+        "found 12,000,000 in label 0",
     ),
     "labels.csv": (lambda: b"a,1\n" * (3 * MILLION) + b"a,x\n", "line 500001, column 1"),
     "blank.csv": (lambda: b"\n" * (10 * MILLION) + b"x", "line 500001, column 1"),
-    "holes.csv": (lambda: b",\n" * (50 * MILLION), "found about 100,000,000"),
+    "holes.csv": (lambda: b",\n" * (25 * MILLION), "found about 50,000,000"),
     "long.csv": (lambda: b"1,2\n" * (40 * MILLION), "is longer than 128 MiB"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from process import COMMAND, ROOT, Ran, environment, long_but
 from together import PROGRAM, run_together
 
+Run = Callable[..., Ran]
 QKV = "q.csv k.csv v.csv"
 # Every command, with the exit code that it has where nothing is in its way.
 LINES = {
@@ -219,7 +221,7 @@ def test_a_reader_that_went_away_is_141(lines: list[str], problem: Path, usual: 
 @pytest.mark.parametrize(
     "streams", long_but(["2>&-, <&- >&- 2>&-", ">&-, <&-"], "2>&-, <&- >&- 2>&-")
 )
-def test_a_file_never_becomes_a_closed_stream(streams: str, problem: Path) -> None:
+def test_a_file_never_becomes_a_closed_stream(streams: str, problem: Path, attncli: Run) -> None:
     """What a library writes to descriptor 2 must not end in the file that is being saved."""
     program = (
         "import os, attncli.save.files as files, attncli.cli\n"
@@ -232,11 +234,11 @@ def test_a_file_never_becomes_a_closed_stream(streams: str, problem: Path) -> No
         "attncli.cli.main()"
     )
     line = f"compute {QKV} --save context=w.csv -f csv -q"
-    (ran,) = run_together([line]).values()
+    expected = attncli(*line.split()).good().out
     for closed in streams.split(", "):
         Path("w.csv").unlink(missing_ok=True)
         start(line, f'"$@" {closed}', environment(), command=[sys.executable, "-c", program])
-        assert Path("w.csv").read_bytes() == ran.out
+        assert Path("w.csv").read_bytes() == expected
 
 
 STREAMED = {

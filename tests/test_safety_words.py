@@ -8,6 +8,7 @@ import re
 import xml.etree.ElementTree as ET
 import zlib
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -238,7 +239,8 @@ def test_names_of_files_are_words_in_every_command(name: str, tutorial: Path, at
         ), line
 
 
-def test_names_of_members_are_words(folder: Path, attncli: Run) -> None:
+@pytest.mark.parametrize("turn", long_but(range(3), 0))
+def test_names_of_members_are_words(turn: int, folder: Path, attncli: Run) -> None:
     members = {f"{label}{at}".replace("/", ""): np.eye(2) for at, label in enumerate(EVIL)}
     np.savez("m.npz", **members)
     header, start = {}, 0
@@ -249,12 +251,14 @@ def test_names_of_members_are_words(folder: Path, attncli: Run) -> None:
     Path("m.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(start))
     Path("m.json").write_text(json.dumps({name: [[1]] for name in members}))
     Path("m.yaml").write_text("".join(f"{json.dumps(name)}: [[1]]\n" for name in members))
-    for file in ("m.npz", "m.safetensors", "m.json", "m.yaml"):
-        for line in (["info"], ["info", "-f", "json"], ["compute"], ["check", "--expect"]):
-            for member in ("", "#\x1b[31m", f"#{next(iter(members))}"):
-                ran = attncli(*line, file + member)
-                assert ran.code in {0, 1, 2}
-                assert OBEYED.findall(ran.text + ran.err.decode()) == [], (line, file, member)
+    files = ["m.npz", "m.safetensors", "m.json", "m.yaml"]
+    lines = [["info"], ["info", "-f", "json"], ["compute"], ["check", "--expect"]]
+    names = ["", "#\x1b[31m", f"#{next(iter(members))}"]
+    for (at, file), (place, line) in product(enumerate(files), enumerate(lines)):
+        member = names[(at + place + turn) % 3]
+        ran = attncli(*line, file + member)
+        assert ran.code in {0, 1, 2}
+        assert OBEYED.findall(ran.text + ran.err.decode()) == [], (line, file, member)
 
 
 def test_labels_of_a_csv_are_words_for_spreadsheets_and_terminals(
