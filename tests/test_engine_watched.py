@@ -286,6 +286,19 @@ class TestALongWayWithAlibi:
         attention(100 * query, key, value, layout="hsd", **options)
         assert sum(computed) < 0.6 * self.LENGTH**2
 
+    @pytest.mark.parametrize("place", [700, 2116])
+    def test_a_far_key_of_a_high_score_counts(self, place, long, computed):
+        """Beyond a block, it scores 30 everywhere: as high as its length allows."""
+        query, key, value = long
+        query, key = np.zeros_like(query), key / 1000
+        query[..., 0], key[0, place] = np.sqrt(WIDTH), 0
+        key[0, place, 0] = 30
+        answer = attention(query, key, value, alibi_slopes=[0.5], layout="hsd", outputs=ONLY)
+        context, lse = self.formula((query, key, value), -0.5 * self.far())
+        assert_near(answer.context[:, self.JUDGED], context, rtol=2e-4, atol=4e-4)
+        assert_near(answer.lse[:, self.JUDGED], lse, rtol=2e-4, atol=4e-4)
+        assert sum(computed) < 0.6 * self.LENGTH**2
+
     def test_all_are_where_slopes_pull_to_far_keys(self, long, computed):
         answer = attention(*long, alibi_slopes=[-0.01], layout="hsd", outputs=ONLY)
         context, _ = self.formula(long, 0.01 * self.far())
