@@ -784,6 +784,36 @@ def test_products_that_cancel_may_err_as_their_terms_do():
     assert not check({"raw": exact + 1e-14}, pose(q, k, scale=0.3), time_limit=0).passed
 
 
+@pytest.mark.parametrize("size", [1, 100, 1000, 10_000])
+def test_large_scores_excuse_nothing_where_one_key_has_all(size):
+    """They err by more than 1, but far less than by what lies between them."""
+    q, k, v = draw(0, *[(1, 2, 10, 8)] * 3)
+    q, k = q * np.float32(size), k * np.float32(size)
+    scores = q @ k.swapaxes(-1, -2) * np.float32(8**-0.5)
+    weights = softmax(scores)
+    assert weights.max(-1).min() > 0.999 or size == 1
+    for name, right in {"context": weights @ v, "weights": weights}.items():
+        assert ask((q, k, v), {name: right}, diagnose=False).passed
+        for wrong in (0 * right, np.roll(right, 1, axis=-2)):
+            assert not ask((q, k, v), {name: wrong}, diagnose=False).passed
+
+
+@pytest.mark.parametrize("gap", [0.5, 4.0])
+def test_large_scores_that_lie_near_each_other_may_change_places(gap):
+    """One has an error of a unit in its last place, beside which the gap is small."""
+    k = np.array([[2.0**24, 0], [2.0**24, gap], [0, 0]])
+    v = np.array([[1.0, 0], [0, 1], [-1, -1]])
+    for moved in (-2, 2):
+        scores = np.array([[2.0**24, 2.0**24 + gap + moved, 0]])
+        assert ask(([[1.0, 1]], k, v), softmax(scores) @ v, scale=1, diagnose=False).passed
+
+
+def test_no_error_of_scores_takes_a_context_out_of_the_values():
+    q, k, v = np.ones((1, 2)), np.full((64, 2), 2.0**25), draw(0, (64, 3))[0]
+    assert ask((q, k, v), v[:1], scale=1, diagnose=False).passed
+    assert not ask((q, k, v), v.max(0) * [[1, 1, 3]], scale=1, diagnose=False).passed
+
+
 @pytest.mark.parametrize("digits", [3, 4, 5])
 def test_float32_that_was_rounded_is_judged_by_its_digits(digits):
     q, k, v = draw(0, *[(40, 16)] * 3)

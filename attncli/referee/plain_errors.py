@@ -165,7 +165,10 @@ def plain_errors(
     sizes = typical_sizes(recipe, exact, precisions)
     # Of these formats, scores are rounded no more coarsely than the outputs.
     wide = [name for name, precision in precisions.items() if not precision.short]
-    moved = effects_of_rounding(recipe, exact, wide)
+    moved = {
+        eps: effects_of_rounding(recipe, exact, wide, eps)
+        for eps in {precisions[name].eps for name in wide}
+    }
     made: dict[Precision, list[Outputs]] = {}
     errors = {}
     for name, precision in precisions.items():
@@ -177,7 +180,7 @@ def plain_errors(
         plains = [plain[name] for plain in made[tried]]
         largest, excess, rms = (ratio * size for size in _errors(plains, exact[name], tried))
         answer = _finite(exact[name])
-        effects = precision.eps * _finite(moved.get(name, _NOTHING))
+        effects = _finite(moved.get(precision.eps, {}).get(name, _NOTHING))
         errors[name] = Plain(
             largest=largest,
             excess=excess,

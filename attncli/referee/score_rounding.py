@@ -6,10 +6,14 @@ is bounded here. Where s are the scores before the softmax and δ the size of th
 first order
 
     |error of lse_i| ≤ Σ_j w_ij δ_ij
-    |error of w_ij| ≤ w_ij (δ_ij + Σ_k w_ik δ_ik)
+    |error of w_ij| ≤ w_ij ((1 − w_ij) δ_ij + Σ_{k≠j} w_ik δ_ik)
     |error of c_i| ≤ Σ_j w_ij δ_ij |v_j − c_i|
 
-which follows from ∂w_j/∂s_k = w_j (1[j = k] − w_k), with sinks, too.
+which follows from ∂w_j/∂s_k = w_j (1[j = k] − w_k), with sinks, too. Scores of millions err by
+more than 1; then a weight lies between those of its own score at its lowest beside all others at
+their highest, and the reverse. Since weights sum to 1, c_i also errs by at most Σ_j |error of w_ij|
+|v_j − r| for any r: the value of the largest weight is best where one key has it all. And it stays
+among the values.
 """
 
 from __future__ import annotations
@@ -34,9 +38,13 @@ if TYPE_CHECKING:
 __all__ = ["effects_of_rounding"]
 
 Array = npt.NDArray[Any]
+# Errors of scores, in nats: below, a weight moves by so much of itself. And e^300 is no overflow.
+_SMALL, _LARGEST = 1e-3, 300.0
 
 
-def effects_of_rounding(recipe: Recipe, exact: Outputs, names: Collection[str]) -> Outputs:
+def effects_of_rounding(
+    recipe: Recipe, exact: Outputs, names: Collection[str], eps: float
+) -> Outputs:
     """Return how far the roundings of scores and angles may move each output.
 
     Parameters
@@ -46,12 +54,13 @@ def effects_of_rounding(recipe: Recipe, exact: Outputs, names: Collection[str]) 
         What `evaluate` gives for it.
     names : collection of str
         Of outputs.
+    eps : float
+        The distance from 1 to the next number of the format.
 
     Returns
     -------
     dict of str to ndarray of float64
-        For each output, or those of them that can be told: in multiples of the distance from 1 to
-        the next number of the format.
+        For each output, or those of them that can be told.
     """
     problem, scores, weights = recipe.problem, exact["scores"], exact["weights"]
     if not names or (problem.rope is None and set(names) <= set(SCORE_STAGES)):
@@ -62,21 +71,90 @@ def effects_of_rounding(recipe: Recipe, exact: Outputs, names: Collection[str]) 
     sizes = np.where(recipe.seen & np.isfinite(scores), np.abs(scores), 0)
     if problem.score == "dot":
         sizes = np.maximum(sizes, product_sizes(problem) + turned)
-    return _carried(problem, weights, sizes) | dict.fromkeys(SCORE_STAGES, turned)
+    with np.errstate(all="ignore"):  # mistakes may make weights infinite
+        carried = _carried(problem, weights, eps * sizes)
+    return carried | dict.fromkeys(SCORE_STAGES, eps * turned)
 
 
 def _carried(problem: Problem, weights: Array, errors: Array) -> Outputs:
     """Carry errors of the scores through the softmax and the weighted sum."""
+    weights = np.abs(weights)
+    total = weights.sum(axis=-1, keepdims=True)
+    # A sink has the rest of the weight, and a value of 0.
+    rest = np.maximum(0, 1 - total) if problem.sinks is not None else np.zeros_like(total)
     shares = weights * errors
-    total = shares.sum(axis=-1, keepdims=True)
-    carried = {"lse": total, "weights": shares + weights * total}
+    lse = shares.sum(axis=-1, keepdims=True)
+    moved = shares * (1 - weights) + weights * (lse - shares)
+    moved_rest = rest * lse
+    large = errors.max(axis=-1, keepdims=True) > _SMALL
+    if large.any():
+        most = _at_most(weights, rest, errors)
+        lse, moved, moved_rest = (
+            np.where(large, one, first)
+            for one, first in zip(most, (lse, moved, moved_rest), strict=True)
+        )
+    carried = {"lse": lse, "weights": moved}
     if problem.value is not None:
         value = shared(problem, widen(problem.value, np.float64))
-        # |v − c| ≤ |v − m| + |c − m| for any m: what all values have in common does no harm.
-        value = value - value.mean(axis=-2, keepdims=True)
-        context = shares @ np.abs(value) + total * np.abs(weights @ value)
+        value = np.where(np.isfinite(value), value, 0)
+        first = np.where(large, np.inf, _to_first_order(weights, shares, value))
+        context = np.minimum(first, _by_weights(weights, moved, moved_rest, value))
+        context = np.minimum(context, _among_values(weights, rest, value))
         carried["context"] = through_the_output(problem, context)
     return carried
+
+
+def _at_most(weights: Array, rest: Array, errors: Array) -> tuple[Array, Array, Array]:
+    """Return how far lse, weights and the rest of the weight may move, whatever the errors."""
+    larger = np.exp(np.minimum(errors, _LARGEST))
+    up, down = weights * larger, weights / larger
+    total = weights.sum(axis=-1, keepdims=True) + rest
+    ups, downs = (one.sum(axis=-1, keepdims=True) + rest for one in (up, down))
+    lse = np.maximum(np.log(ups / total), np.log(total / downs))
+    highest = total * up / (up + _others(down) + rest)
+    lowest = total * down / (down + _others(up) + rest)
+    moved = np.maximum(highest - weights, weights - lowest)
+    moved_rest = np.maximum(total * rest / downs - rest, rest - total * rest / ups)
+    return tuple(np.nan_to_num(one, posinf=0.0) for one in (lse, moved, moved_rest))
+
+
+def _others(terms: Array) -> Array:
+    """Return the sum of all other terms along the last axis, which no term's own size blurs."""
+    before, behind = np.zeros_like(terms), np.zeros_like(terms)
+    np.cumsum(terms[..., :-1], axis=-1, out=before[..., 1:])
+    np.cumsum(terms[..., :0:-1], axis=-1, out=behind[..., -2::-1])
+    return np.asarray(before + behind)
+
+
+def _to_first_order(weights: Array, shares: Array, value: Array) -> Array:
+    """Return Σ_j w_j δ_j |v_j − c|, at most."""
+    context = weights @ value
+    # |v − c| ≤ |v − m| + |c − m| for any m: what all values have in common does no harm.
+    middle = context.mean(axis=-2, keepdims=True)
+    off = np.abs(context - middle)
+    return np.asarray(shares @ np.abs(value - middle) + shares.sum(axis=-1, keepdims=True) * off)
+
+
+def _by_weights(weights: Array, moved: Array, moved_rest: Array, value: Array) -> Array:
+    """Return how far the context moves with its weights, at most."""
+    largest = weights.argmax(axis=-1)[..., None]
+    at_largest = np.take_along_axis(value, largest, axis=-2)
+    others = moved.copy()
+    np.put_along_axis(others, largest, 0, axis=-1)
+    middle = at_largest.mean(axis=-2, keepdims=True)
+    away = others @ np.abs(value - middle)
+    back = others.sum(axis=-1, keepdims=True) * np.abs(at_largest - middle)
+    return np.asarray(away + back + moved_rest * np.abs(at_largest))
+
+
+def _among_values(weights: Array, rest: Array, value: Array) -> Array:
+    """Return how far each context lies from the least and the largest value that is seen."""
+    context = weights @ value
+    seen = np.any(weights > 0, axis=-2, keepdims=True).swapaxes(-1, -2)
+    lowest = np.where(seen, value, np.inf).min(axis=-2, keepdims=True)
+    highest = np.where(seen, value, -np.inf).max(axis=-2, keepdims=True)
+    to_sink = np.where(rest > 0, np.abs(context), 0)
+    return np.asarray(np.maximum(np.maximum(highest - context, context - lowest), to_sink))
 
 
 def _turning_sizes(problem: Problem) -> Array:

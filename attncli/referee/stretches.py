@@ -92,8 +92,8 @@ def judged_in_stretches(
 
 def _moved_by_rounding(recipe: Recipe, exact: Outputs, name: str, precision: Precision) -> float:
     """Return how far the rounding of every score to 16 bits may move an output, at most."""
-    moved = effects_of_rounding(recipe, exact, (name,)).get(name)
-    return 0.0 if moved is None else precision.eps * root_mean_square(moved[np.isfinite(moved)])
+    moved = effects_of_rounding(recipe, exact, (name,), precision.eps).get(name)
+    return 0.0 if moved is None else root_mean_square(moved[np.isfinite(moved)])
 
 
 class _Place(NamedTuple):
