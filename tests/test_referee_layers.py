@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from process import long_but
-from referee_numpy import SEEDS, draw, named, softmax
+from referee_numpy import SEEDS, ask, draw, named, softmax
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 from attncli import pose, project
@@ -134,3 +134,8 @@ def test_other_numbers_beside_zeros_are_no_dropout(p):
     kept = np.random.default_rng(1).random(right.shape) >= p
     noise = np.random.default_rng(2).uniform(0.9, 1.1, right.shape)
     assert named(layer.judge(np.where(kept, right * noise, 0))) == set()
+
+
+def test_a_number_that_is_far_too_large_beside_a_zero_is_no_dropout():
+    """It would have dropped all but one in a million, which is all with few digits."""
+    assert named(ask(([[1.0]], [[1.0]], [[0.3, 0.7]]), [[0.0, 7e5]])) == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -171,7 +172,7 @@ def _share(
     short = short_of((found,))
     share = fewest_digits(
         1 - 1 / factor,
-        lambda tried: root_mean_square(found - right / (1 - tried)),
+        lambda tried: root_mean_square(found - right / (1 - tried)) if tried < 1 else math.inf,
         # Large weights count most, and may have been rounded to the same side.
         0.0 if short is None else short.eps / 2 * root_mean_square(found),
     )
