@@ -238,20 +238,44 @@ def test_what_a_dump_holds_beside_the_inputs_need_not_be_readable(folder: Path) 
     assert set(gathered("d.npz").arguments) == {"query", "key"}
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("masks", "did you mean mask?"),
-        ("attn_mask", "here it is mask, or bias if its numbers are added to the scores"),
-    ],
-)
-def test_what_is_nearly_an_option_in_a_dump_is_told(folder: Path, name: str, meant: str) -> None:
-    np.savez("d.npz", **ONES, **{name: np.ones((2, 4))})  # type: ignore[arg-type]
+def test_what_is_nearly_an_option_in_a_dump_is_told(folder: Path) -> None:
+    np.savez("d.npz", **ONES, masks=np.ones((2, 4)))  # type: ignore[arg-type]
     with pytest.warns(AttnWarning) as caught:
         gather(["d.npz"])
     assert [str(warning.message) for warning in caught] == [
-        f"d.npz: the entry {name!r} is ignored; {meant}"
+        "d.npz: the entry 'masks' is ignored; did you mean mask?"
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "here", "option"),
+    [
+        ("attn_mask", "mask, or bias if its numbers are added to the scores", "mask"),
+        ("slopes", "alibi_slopes", "alibi-slopes"),
+    ],
+)
+def test_a_rule_of_another_name_in_a_dump_is_an_error(
+    folder: Path, name: str, here: str, option: str
+) -> None:
+    """Without it, the numbers would be those of another problem."""
+    np.savez("d.npz", **ONES, **{name: np.ones((2, 4))})  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=f"unknown entry '{name}'") as caught:
+        gather(["d.npz"])
+    assert caught.value.hint == (
+        f"here it is {here}; --{option} d.npz#{name} takes it, and --without {name} leaves it out"
+    )
+
+
+def test_a_rule_of_another_name_is_taken_by_an_option_or_left_out(folder: Path) -> None:
+    np.savez("d.npz", **ONES, attn_mask=np.zeros((2, 4)), is_causal=True)  # type: ignore[arg-type]
+    taken = gather(["d.npz"], {"bias": "d.npz#attn_mask"}, without="is_causal")
+    assert isinstance(taken, Gathered)
+    assert "bias" in taken.arguments
+    left = gather(["d.npz"], without="is_causal,attn_mask")
+    assert isinstance(left, Gathered)
+    assert set(left.arguments) == {"query", "key"}
+    with pytest.raises(UsageError, match="unknown entry 'attn_mask'"):
+        gather(["d.npz"], without="is_causal")
 
 
 def test_an_unknown_single_value_in_a_dump_is_an_error(folder: Path) -> None:
@@ -341,13 +365,12 @@ def test_an_option_under_another_name_in_a_dump_is_an_error(folder: Path) -> Non
     np.savez("d.npz", **ONES, softmax_scale=0.1)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="unknown entry 'softmax_scale'") as caught:
         gather(["d.npz"])
-    assert caught.value.hint == "here it is scale"
+    assert caught.value.hint == "here it is scale; --without softmax_scale leaves it out"
 
 
-@pytest.mark.parametrize("name", ["attention_bias", "src_mask", "my_special_mask", "slopes"])
-def test_what_a_dump_names_as_a_mask_is_not_left_out_in_silence(folder: Path, name: str) -> None:
-    np.savez("d.npz", q=np.ones((2, 2)), k=np.ones((2, 2)), loss=np.ones(3), **{name: np.eye(2)})
-    with pytest.warns(AttnWarning, match=f"the entry '{name}' is ignored") as caught:
+def test_what_a_dump_names_as_a_mask_is_not_left_out_in_silence(folder: Path) -> None:
+    np.savez("d.npz", **ONES, loss=np.ones(3), my_special_mask=np.eye(2))  # type: ignore[arg-type]
+    with pytest.warns(AttnWarning, match="the entry 'my_special_mask' is ignored") as caught:
         gather(["d.npz"])
     assert len(caught) == 1
 

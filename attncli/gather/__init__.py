@@ -84,6 +84,7 @@ def gather(
         reader.forget_labels()
     for name, value in options.items():
         reader.take(name, value, folder=".")
+    reader.pass_over_strange()
     reader.name_tokens()
     reader.embed(threads)
     _refuse_incomplete(reader.gathered)

@@ -25,14 +25,14 @@ def entry_names(without: object) -> frozenset[str]:
     Raises
     ------
     UsageError
-        No problem file has such an entry.
+        One is no name.
     """
     if without is None:
         return frozenset()
     names = without.split(",") if isinstance(without, str) else without
     if not isinstance(names, Iterable):
         raise _no_entry(names)
-    return frozenset(_known(name) for name in names)
+    return frozenset(_long(name) for name in names)
 
 
 def leave_out(
@@ -58,10 +58,15 @@ def leave_out(
     names = {name: full_name(name) for name in contents.entries}
     missing = left - set(names.values())
     if missing:
-        held = [printable(name) for name, full in names.items() if full in KNOWN]
+        # Rules first: beside them a file may hold a thousand outputs.
+        held = sorted(names, key=lambda name: names[name] not in KNOWN)
+        missed = min(missing)
+        meant = None if missed in KNOWN else nearest_name(missed)
+        if meant is not None:
+            raise _no_entry(missed, meant)
         raise UsageError(
-            f"without: {contents.name} has no entry {quoted(min(missing))}",
-            hint=f"it has {first_few(held, _LISTED)}",
+            f"without: {contents.name} has no entry {quoted(missed)}",
+            hint=f"it has {first_few([printable(name) for name in held], _LISTED)}",
         )
     kept = (name for name, full in names.items() if full not in left)
     entries = LazyEntries(kept, contents.entries.__getitem__)
@@ -76,16 +81,15 @@ def no_problem_file(found: str) -> UsageError:
     )
 
 
-def _known(name: object) -> str:
+def _long(name: object) -> str:
     full = full_name(name.strip()) if isinstance(name, str) else ""
-    if full not in KNOWN:
+    if not full:
         raise _no_entry(name)
     return full
 
 
-def _no_entry(name: object) -> UsageError:
-    meant = nearest_name(name) if isinstance(name, str) else None
+def _no_entry(name: object, hint: str | None = None) -> UsageError:
     return UsageError(
         f"without: expected names of entries, as in causal,mask; found {quoted(str(name))}",
-        hint=meant,
+        hint=hint,
     )

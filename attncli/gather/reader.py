@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attncli.arguments import flag
 from attncli.dtypes import BFLOAT16
-from attncli.elsewhere import NOTHING
+from attncli.elsewhere import NOTHING, called_here
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import (
     COLUMNS_ARE,
@@ -84,6 +84,7 @@ class Reader:
         self._dtype = dtype
         # With the name of the file that they stand in.
         self._found_labels: dict[str, tuple[tuple[str, ...], str]] = {}
+        self._strange: list[tuple[str, LoadedMapping]] = []
 
     def read(self, file: str) -> LoadedArray | LoadedMapping:
         """Return what a file holds."""
@@ -142,10 +143,16 @@ class Reader:
         for name in strange[:_LOOKED_AT]:
             if not document.dump or (missing and nearest_name(name)):
                 raise unknown_entry(name, document)
-            if not missing:
-                _pass_over(name, document)
+            self._strange.append((name, document))
         if missing:
             raise missing_input(missing[0], document)
+
+    def pass_over_strange(self) -> None:
+        """Leave out what a program wrote beside the inputs, unless an option has taken it."""
+        taken = set(self.gathered.sources.values())
+        for name, document in self._strange:
+            if f"{document.name}#{printable(name)}" not in taken:
+                _pass_over(name, document)
 
     def take(self, name: str, value: object, folder: str, source: str | None = None) -> None:
         """Note one option, from the place in a problem file or from the command line."""
@@ -310,9 +317,23 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
         single = not isinstance(document.entries[name], (LoadedArray, list))
     except InputError:  # of elements that are not read: no concern of this problem
         single = False
-    if single and NOTHING not in meant:  # a rule under another name
+    if NOTHING not in meant and called_here(name):
+        raise _another_name(name, document, meant, single=single)
+    if NOTHING not in meant and single:
         raise unknown_entry(name, document)
     warn(f"{document.name}: the entry {printable(name)!r} is ignored; {meant}")
+
+
+def _another_name(name: str, document: LoadedMapping, meant: str, *, single: bool) -> UsageError:
+    """Return the error for a rule that a program wrote under the name of another library."""
+    shown = printable(name)
+    option = meant.removeprefix("here it is ").split()[0].strip(",:").replace("_", "-")
+    again = not single and is_file(document.name)
+    taken = f" --{option} {document.name}#{shown} takes it, and" if again else ""
+    return UsageError(
+        unknown_entry(name, document).message,
+        hint=f"{meant};{taken} --without {shown} leaves it out",
+    )
 
 
 def _file_name(name: str, value: object) -> str:
