@@ -6,6 +6,7 @@ none needs expected values.
 
 import re
 import warnings
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -246,6 +247,26 @@ def test_layouts_are_transposes_and_packed_heads_reshapes(outputs, seed):
     packed = attention(*flat, heads=4, kv_heads=2, **options, outputs=outputs)
     same(swapped.context.transpose(0, 2, 1, 3), usual.context)
     same(packed.context.reshape(2, 3, 4, 3).transpose(0, 2, 1, 3), usual.context)
+
+
+@both_ways
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("options", [{}, {"causal": True, "causal_align": "bottom-right"}], ids=str)
+def test_the_order_of_the_axes_in_memory_changes_nothing(outputs, queries, options):
+    query, key, value = four_axes(0, queries=queries)
+    usual = attention(query, key, value, **options, outputs=outputs)
+    orders = list(permutations(range(4)))
+    for number, (one, other) in enumerate(product(orders, orders)):
+        inputs = in_memory(query, one), in_memory(key, other), in_memory(value, orders[number % 24])
+        found = attention(*inputs, **options, outputs=outputs)
+        same(found.context, usual.context)
+        if "weights" in outputs:
+            same(found.weights, usual.weights)
+
+
+def in_memory(array, order):
+    """Return the same array, its axes in another order in memory."""
+    return array.transpose(order).copy().transpose(np.argsort(order))
 
 
 @both_ways

@@ -81,8 +81,8 @@ def attend_at_once(
     Vaswani et al. 2017, "Attention Is All You Need", equation 1.
     """
     query, key = _query_and_key(problem)
-    grouped = scaled_product(grouped_heads(query, key.shape[1]), key, problem.scale)
-    scores = grouped.reshape(problem.shape)  # a view
+    groups = key.shape[1]
+    scores = scaled_product(grouped_heads(query, groups), key, problem.scale).reshape(problem.shape)
     finite = all_finite(scores, one_blas_thread=one_blas_thread)
     if not finite:
         _refuse_seen(problem, ~np.isfinite(scores))
@@ -97,7 +97,9 @@ def attend_at_once(
         results["lse"] = _log_total(total, above, highest)
     fully_masked = _mend_empty(total) if ruled else 0
     if "context" in outputs and problem.value is not None:
-        sums = weighted_sum(grouped, widen(problem.value, problem.dtype))
+        # Of the scores again: their heads may be a copy of the product's, which has NumPy's order.
+        weights = grouped_heads(scores, groups)
+        sums = weighted_sum(weights, widen(problem.value, problem.dtype))
         if not _is_finite(sums, problem):
             return None
         results["context"] = _divide(sums.reshape(*total.shape[:3], -1), total, above)
