@@ -158,6 +158,19 @@ def test_causal_alignment(seed, asked, name, offset):
     assert named(ask((q, k, v), plain(q, k, v, j <= i + offset), **asked)) == {name}
 
 
+@pytest.mark.parametrize("queries", [1, 4])
+def test_causal_unasked_where_the_queries_stand(queries):
+    q, k, v = draw(0, (1, 2, queries, 8), *[(1, 2, 16, 8)] * 2)
+    i, j = np.indices((queries, 16))
+    slopes = np.array([0.5, 0.25])
+    scores = q @ k.swapaxes(-1, -2) * 8**-0.5 - slopes[:, None, None] * np.abs(i + 5 - j)
+    wrong = softmax(np.where(j <= i + 5, scores, -np.inf)) @ v
+    report = ask((q, k, v), wrong, alibi_slopes=slopes, query_offset=5)
+    explanation = report.diagnosis.explanations[0]
+    assert explanation.name == "causal_unasked_at_the_offset"
+    assert explanation.options == ("--causal",)
+
+
 def test_causal_alignment_with_padding():
     q, k, v = draw(0, (2, 2, 4, 8), (2, 2, 7, 8), (2, 2, 7, 8))
     i, j = np.indices((4, 7))

@@ -112,6 +112,12 @@ def _far_corner(recipe: Recipe) -> Offsets | None:
     return there if any(there) else None
 
 
+def _own(recipe: Recipe) -> Offsets | None:
+    """Return the offsets that the problem states; None where they are those of a corner."""
+    there = recipe.whole.visible.offsets
+    return None if not any(there) or there == _corner(recipe) else there
+
+
 _causal = partial(
     Convention,
     topic=topics.CAUSAL,
@@ -149,6 +155,13 @@ CAUSAL = (
         _causal_at(_far_corner, given=False),
         fix="leave the causal mask out, or state that the problem is causal",
         option=also_causal("bottom-right"),
+    ),
+    _causal(
+        "causal_unasked_at_the_offset",
+        "a causal mask is applied where the queries stand, but the problem is not causal",
+        _causal_at(_own, given=False),
+        fix="leave the causal mask out, or state that the problem is causal",
+        option=lambda _: "--causal",
     ),
     _aligned(
         "causal_top_left",
