@@ -63,13 +63,16 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Data", ("key: expected an array of numbers; found rows of unequal length or things that are "
      "no numbers"), None, {"key": [[1, 2, 3], [1, 2]]}),
     ("Data", "query: expected finite numbers; found nan at index (1, 2)",
-     "only keys that no query sees (padding behind a mask) may hold NaN or inf",
+     ("only keys that no query sees may hold NaN or inf: padding that kv_lengths, "
+      "key_padding_mask or mask hides"),
      {"query": with_value(X, (1, 2), np.nan)}),
     ("Data", "value: expected finite numbers; found -inf at index (0, 1)",
-     "only keys that no query sees (padding behind a mask) may hold NaN or inf",
+     ("only keys that no query sees may hold NaN or inf: padding that kv_lengths, "
+      "key_padding_mask or mask hides"),
      {"value": with_value(X, (0, 1), -np.inf)}),
     ("Data", "key: expected finite numbers; found inf at index (1, 3, 2, 5)",
-     "only keys that no query sees (padding behind a mask) may hold NaN or inf",
+     ("only keys that no query sees may hold NaN or inf: padding that kv_lengths, "
+      "key_padding_mask or mask hides"),
      {"query": np.ones((2, 5, 4, 6)), "layout": "bshd", "value": None,
       "key": with_value(np.ones((2, 5, 4, 6)), (1, 3, 2, 5), np.inf)}),
     ("Shape", "query has shape (2, 3) and key (4, 2): expected the same width; found 3 and 2",
@@ -107,6 +110,8 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     # heads and layout
     ("Usage", "kv_heads splits packed keys and values: give heads, too", None,
      {"kv_heads": 1}),
+    ("Usage", "kv_heads splits packed keys and values; with 4 axes they have one for the heads",
+     "leave kv_heads out", {"query": HEADS, "key": HEADS, "value": None, "kv_heads": 1}),
     ("Usage", "heads: expected a whole number of at least 1; found 0", None, {"heads": 0}),
     ("Usage", "heads: expected a whole number of at least 1; found 1.5", None, {"heads": 1.5}),
     ("Usage", "heads: expected a whole number of at least 1; found True", None, {"heads": True}),

@@ -50,7 +50,7 @@ def inputs(
     if value is not None:
         arrays["value"] = arguments.real_array(named("value"), value)
     ndim = _common_rank(named, arrays)
-    counts = _head_counts(named, heads, kv_heads)
+    counts = _head_counts(named, heads, kv_heads, ndim)
     if layout is not None:
         arguments.choice(named("layout"), layout, tuple(LAYOUTS))
     form = Layout.of(ndim, layout, packed=counts is not None)
@@ -92,8 +92,15 @@ def _shapes(named: Names, arrays: Mapping[str, Array], one: str, other: str) -> 
     )
 
 
-def _head_counts(named: Names, heads: int | None, kv_heads: int | None) -> tuple[int, int] | None:
+def _head_counts(
+    named: Names, heads: int | None, kv_heads: int | None, ndim: int
+) -> tuple[int, int] | None:
     if heads is None:
+        if kv_heads is not None and ndim == 4:
+            raise UsageError(
+                "kv_heads splits packed keys and values; with 4 axes they have one for the heads",
+                hint="leave kv_heads out",
+            )
         if kv_heads is not None:
             raise UsageError("kv_heads splits packed keys and values: give heads, too")
         return None

@@ -120,5 +120,6 @@ def _refuse(
         )
     raise DataError(
         f"{name}: expected finite numbers; found {found:g} at index {index}",
-        hint="only keys that no query sees (padding behind a mask) may hold NaN or inf",
+        hint="only keys that no query sees may hold NaN or inf: padding that kv_lengths, "
+        "key_padding_mask or mask hides",
     )
