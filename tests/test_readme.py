@@ -121,6 +121,26 @@ def test_python_blocks_are_doctests(monkeypatch):
         assert runner.run(test).failed == 0
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_what_pytorch_dumps_is_judged(folder, run, dtype):
+    torch = pytest.importorskip("torch")
+    (block,) = re.findall(r"```py\n(.*?)```", TEXT, re.DOTALL)
+    (command,) = re.findall(r"`(attncli check dump\.safetensors .*?)`", TEXT)
+    torch.manual_seed(0)
+    # Heads that were split off the width, as a layer has them, and gradients.
+    query, key, value = (
+        torch.randn(2, 5, 3, 4, dtype=getattr(torch, dtype), requires_grad=True).transpose(1, 2)
+        for _ in range(3)
+    )
+    out = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+    exec(block, {"query": query, "key": key, "value": value, "out": out})
+    assert f"context: ok ({dtype}, shape (2, 3, 5, 4))" in run(command).stdout
+    for name, tensor in {"q": query, "k": key, "v": value, "out": out}.items():
+        np.save(f"{name}.npy", tensor.detach().float().cpu().numpy())
+    again = run("attncli check q.npy k.npy v.npy --expect out.npy")
+    assert f"context: ok ({dtype}" in again.stdout
+
+
 def test_every_command_is_documented(run):
     listed = run("attncli --help").stdout.partition("Commands:")[2]
     commands = re.findall(r"^  (\w+) ", listed, re.MULTILINE)
