@@ -242,7 +242,13 @@ def test_a_home_that_takes_no_completion_is_an_error() -> None:
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("attncli ", COMMANDS), ("attncli compute --caus", ["--causal", "--causal-align"])],
+    [
+        ("attncli ", COMMANDS),
+        ("attncli compute --caus", ["--causal", "--causal-align"]),
+        ("attncli compute --show w", ["weights"]),
+        ("attncli compute --show stats,weights,s", ["stats,weights,scores"]),
+        ("attncli compute --layout bs", ["bsd", "bshd"]),
+    ],
 )
 def test_words_are_completed(words: str, expected: list[str]) -> None:
     env = environment(

@@ -5,8 +5,19 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
+from attncli.cli.completing import list_of, one_of
 from attncli.errors import UsageError
-from attncli.names import Align, MaskMeans, Pairing, PrecisionName, Score
+from attncli.layout import LAYOUTS
+from attncli.names import (
+    INPUTS,
+    OUTPUTS,
+    SUMMARIES,
+    Align,
+    MaskMeans,
+    Pairing,
+    PrecisionName,
+    Score,
+)
 
 __all__ = [
     "JUDGING",
@@ -318,6 +329,7 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="AXES",
+            autocompletion=one_of(*LAYOUTS),
             help="Order of the axes (batch, head, sequence, d for width): sd; bsd (default), hsd, "
             "sbd or shd; bhsd (default), bshd or sbhd.",
             rich_help_panel=SHAPES,
@@ -410,6 +422,7 @@ class OutputOptions:
         list[str] | None,
         Option(
             metavar="NAMES",
+            autocompletion=list_of(*OUTPUTS, *SUMMARIES, *INPUTS),
             help="Which of weights, context, scores, raw, capped, lse, stats, top, query, key, "
             "value, separated by commas. Default: weights,context. Repeatable.",
             rich_help_panel=MOST_USED,
