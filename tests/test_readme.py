@@ -78,9 +78,9 @@ def recipes():
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def by_loops(*files):
+def by_loops(*files, **options):
     matrices = (np.loadtxt(file, delimiter=",").tolist() for file in files)
-    return attention_2d(*matrices)[1]
+    return attention_2d(*matrices, **options)[1]
 
 
 @pytest.mark.parametrize("line", recipes())
@@ -91,11 +91,16 @@ def test_recipe_runs(line, folder, run):
     for name in ("q.csv", "k.csv", "v.csv"):
         shutil.copy(place / "samples/tutorial" / name, place / name)
         np.save(place / f"{name[0]}.npy", np.loadtxt(place / name, delimiter=","))
-    right = by_loops((place / "q.csv"), (place / "k.csv"), (place / "v.csv"))
-    np.save(place / "out.npy", np.array(right))
+    files = [place / name for name in ("q.csv", "k.csv", "v.csv")]
+    np.save(place / "out.npy", np.array(by_loops(*files)))
+    np.save(place / "wrong.npy", np.array(by_loops(*files, scale=1)))
     (place / "problems").mkdir()
     shutil.copy(place / "samples/sentence.yaml", place / "problems/one.yaml")
     result = run(line)
+    if "wrong.npy" in line:
+        assert (result.returncode, result.stderr) == (1, "")
+        assert result.stdout.split() == ["unscaled"]
+        return
     assert (result.returncode, result.stderr) == (0, "")
     if "report.json" in line:
         assert json.loads((place / "report.json").read_text(encoding="utf-8"))["passed"] is True
