@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["NOTHING", "called_here"]
+__all__ = ["NOTHING", "called_here", "option_here"]
 
 NOTHING = "nothing"
+# Each begins with a name of ours.
 _ELSEWHERE = {
     "attn_mask": "mask, or bias if its numbers are added to the scores",
     "attention_mask": "mask, or key_padding_mask if it is (B, S)",
@@ -55,3 +56,15 @@ def called_here(name: str, **more: str) -> str | None:
     """
     here = {**_ELSEWHERE, **more}.get(name.lower())
     return None if here is None else f"here it is {here}"
+
+
+def option_here(name: str) -> str:
+    """Return the option that first comes into question for a known argument of another library.
+
+    Examples
+    --------
+    >>> option_here("attn_mask"), option_here("slopes")
+    ('--mask', '--alibi-slopes')
+    """
+    first = _ELSEWHERE[name.lower()].split()[0].strip(",:")
+    return "--" + first.replace("_", "-")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from oracle import attention_oracle
+from piping import piped
 from process import COMMAND, Ran, environment, run
 
 Run = Callable[..., Ran]
@@ -91,12 +90,12 @@ def test_members_of_files(folder: Path, attncli: Run) -> None:
 
 
 @pytest.fixture
-def piped(attncli: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+def from_pipe(attncli: Run) -> Run:
     """Run a command line in this process with these bytes on standard input."""
 
     def call(*words: str, stdin: bytes) -> Ran:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        return attncli(*words)
+        with piped(stdin):
+            return attncli(*words)
 
     return call
 
@@ -116,11 +115,13 @@ def test_a_regular_file_is_redirected_in(folder: Path) -> None:
     assert ran.err == b""
 
 
-def test_a_dash_is_standard_input_for_files_and_for_options(tutorial: Path, piped: Run) -> None:
+def test_a_dash_is_standard_input_for_files_and_for_options(tutorial: Path, from_pipe: Run) -> None:
     mask = "1,1,0\n0,1,1\n"
     expected = attention_oracle(Q, K, V, mask=np.array([[1, 1, 0], [0, 1, 1]]))["weights"]
     words = ["compute", "q.csv", "k.csv", "--mask", "-", "-f", "json"]
-    np.testing.assert_allclose(weights(piped(*words, stdin=mask.encode())), expected, rtol=1e-14)
+    np.testing.assert_allclose(
+        weights(from_pipe(*words, stdin=mask.encode())), expected, rtol=1e-14
+    )
     ran = run("compute", "-", "k.csv", "v.csv", "-f", "json", stdin=Path("q.csv").read_bytes())
     np.testing.assert_allclose(weights(ran), TUTORIAL["weights"], rtol=1e-14)
 
@@ -156,21 +157,21 @@ def test_standard_input_is_read_once(tutorial: Path, attncli: Run) -> None:
         ]
 
 
-def test_a_member_of_standard_input(tutorial: Path, piped: Run) -> None:
+def test_a_member_of_standard_input(tutorial: Path, from_pipe: Run) -> None:
     masks = b'{"m": [[1, 0, 1], [1, 1, 1]], "n": [[0, 0, 1]]}'
-    ran = piped("compute", "q.csv", "k.csv", "--mask", "-#m", "-f", "json", stdin=masks)
+    ran = from_pipe("compute", "q.csv", "k.csv", "--mask", "-#m", "-f", "json", stdin=masks)
     assert weights(ran)[0, 1] == 0
-    refused = piped("compute", "q.csv", "k.csv", "--mask", "-", stdin=masks)
+    refused = from_pipe("compute", "q.csv", "k.csv", "--mask", "-", stdin=masks)
     assert refused.messages[1] == "hint: choose one: -#m, -#n"
-    behind = piped("info", "--", "-#n", stdin=masks).good()
+    behind = from_pipe("info", "--", "-#n", stdin=masks).good()
     assert "1×3" in behind.text
-    option = piped("info", "-#n", stdin=masks)
+    option = from_pipe("info", "-#n", stdin=masks)
     assert option.messages[1] == "hint: a member of standard input is given behind --: -- '-#name'"
 
 
-def test_standard_input_is_read_once_by_a_problem_file_too(tutorial: Path, piped: Run) -> None:
+def test_standard_input_is_read_once_by_a_problem_file_too(tutorial: Path, from_pipe: Run) -> None:
     Path("twice.yaml").write_text('q: "-"\nk: "-"\n')
-    ran = piped("compute", "twice.yaml", stdin=b"1,2\n")
+    ran = from_pipe("compute", "twice.yaml", stdin=b"1,2\n")
     assert ran.messages[0] == "error: standard input (-) can be read only once"
     ran = run("compute", stdin=b'{"q": "-", "k": [[1]]}')
     assert ran.messages[0] == "error: standard input (-) can be read only once"
@@ -341,9 +342,9 @@ def test_none_is_an_unbounded_side_of_a_window(window: str, tutorial: Path, attn
     assert seen == attncli(*line, "--causal").good().text
 
 
-def test_labels_may_come_through_a_pipe(tutorial: Path, piped: Run) -> None:
+def test_labels_may_come_through_a_pipe(tutorial: Path, from_pipe: Run) -> None:
     line = ["compute", "q.csv", "k.csv", "--query-labels", "-", "--show", "weights"]
-    ran = piped(*line, stdin=b"first\nsecond one\n").good()
+    ran = from_pipe(*line, stdin=b"first\nsecond one\n").good()
     assert "second one  0." in ran.text
 
 

@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attncli import elsewhere
+from attncli.elsewhere import NOTHING, called_here, option_here
 from attncli.errors import AttnError, AttnWarning, InputError, UsageError
 from attncli.gather import Finished, Gathered, gather
+from attncli.gather.entries import KNOWN
 from attncli.gather.lists import label_file
 
 
@@ -264,6 +267,12 @@ def test_a_rule_of_another_name_in_a_dump_is_an_error(
     assert caught.value.hint == (
         f"here it is {here}; --{option} d.npz#{name} takes it, and --without {name} leaves it out"
     )
+
+
+def test_what_serves_for_a_name_of_another_library_begins_with_an_option() -> None:
+    named = [name for name in elsewhere._ELSEWHERE if NOTHING not in str(called_here(name))]
+    options = {name.replace("_", "-") for name in KNOWN}
+    assert {option_here(name).removeprefix("--") for name in named} <= options
 
 
 def test_a_rule_of_another_name_is_taken_by_an_option_or_left_out(folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attncli.arguments import flag
 from attncli.dtypes import BFLOAT16
-from attncli.elsewhere import NOTHING, called_here
+from attncli.elsewhere import NOTHING, called_here, option_here
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import (
     COLUMNS_ARE,
@@ -327,9 +327,8 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
 def _another_name(name: str, document: LoadedMapping, meant: str, *, single: bool) -> UsageError:
     """Return the error for a rule that a program wrote under the name of another library."""
     shown = printable(name)
-    option = meant.removeprefix("here it is ").split()[0].strip(",:").replace("_", "-")
     again = not single and is_file(document.name)
-    taken = f" --{option} {document.name}#{shown} takes it, and" if again else ""
+    taken = f" {option_here(name)} {document.name}#{shown} takes it, and" if again else ""
     return UsageError(
         unknown_entry(name, document).message,
         hint=f"{meant};{taken} --without {shown} leaves it out",

@@ -97,10 +97,11 @@ def _carried(problem: Problem, weights: Array, errors: Array) -> Outputs:
     if problem.value is not None:
         value = shared(problem, widen(problem.value, np.float64))
         value = np.where(np.isfinite(value), value, 0)
-        first = np.where(large, np.inf, _to_first_order(weights, shares, value))
-        context = np.minimum(first, _by_weights(weights, moved, moved_rest, value))
-        context = np.minimum(context, _among_values(weights, rest, value))
-        carried["context"] = through_the_output(problem, context)
+        context = weights @ value
+        first = np.where(large, np.inf, _to_first_order(context, shares, value))
+        moved_context = np.minimum(first, _by_weights(weights, moved, moved_rest, value))
+        moved_context = np.minimum(moved_context, _among_values(context, weights, rest, value))
+        carried["context"] = through_the_output(problem, moved_context)
     return carried
 
 
@@ -126,9 +127,8 @@ def _others(terms: Array) -> Array:
     return np.asarray(before + behind)
 
 
-def _to_first_order(weights: Array, shares: Array, value: Array) -> Array:
+def _to_first_order(context: Array, shares: Array, value: Array) -> Array:
     """Return Σ_j w_j δ_j |v_j − c|, at most."""
-    context = weights @ value
     # |v − c| ≤ |v − m| + |c − m| for any m: what all values have in common does no harm.
     middle = context.mean(axis=-2, keepdims=True)
     off = np.abs(context - middle)
@@ -147,9 +147,8 @@ def _by_weights(weights: Array, moved: Array, moved_rest: Array, value: Array) -
     return np.asarray(away + back + moved_rest * np.abs(at_largest))
 
 
-def _among_values(weights: Array, rest: Array, value: Array) -> Array:
+def _among_values(context: Array, weights: Array, rest: Array, value: Array) -> Array:
     """Return how far each context lies from the least and the largest value that is seen."""
-    context = weights @ value
     seen = np.any(weights > 0, axis=-2, keepdims=True).swapaxes(-1, -2)
     lowest = np.where(seen, value, np.inf).min(axis=-2, keepdims=True)
     highest = np.where(seen, value, -np.inf).max(axis=-2, keepdims=True)

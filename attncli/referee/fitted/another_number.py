@@ -202,7 +202,7 @@ def _crossing(errors: Callable[[float], Array], low: float, high: float) -> floa
     before = low
     while below < 0 < above:
         between = low + (high - low) * below / (below - above)
-        if between in (low, high, before):
+        if between in (low, high):
             return between
         there = float(errors(between) @ growth)
         if there < 0:
