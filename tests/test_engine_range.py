@@ -129,6 +129,42 @@ def test_a_sink_that_leaves_little_of_large_values_in_float64(length, sink):
     near(answer.context, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("rule", ["query_lengths", "mask", "causal"])
+@pytest.mark.parametrize("length", [3, 300])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.filterwarnings("ignore:.*no key")
+def test_a_sink_far_below_beside_one_far_above_gives_queries_that_see_nothing_zeros(
+    dtype, length, rule
+):
+    key = np.ones((8, length, 4), dtype)
+    value = np.full((8, length, 5), 7, dtype)
+    sinks = [900.0, -900.0] * 4
+    hidden = {
+        "query_lengths": {"query_lengths": 2},
+        "mask": {"mask": np.arange(length)[:, None] % 3 < 2},
+        "causal": {"causal": True, "query_offset": -1},
+    }[rule]
+    answer = attention(
+        key, key, value, layout="hsd", sinks=sinks, outputs=("context", "lse"), **hidden
+    )
+    empty = answer.lse[1] < -800
+    assert empty.any()
+    assert not empty.all()
+    near(answer.lse[0], 900)
+    near(answer.context[1], np.where(empty, 0, 7.0)[:, None] * np.ones(5), rtol=1e-6)
+    assert (answer.context[0, empty] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("score", [-30.0, -1e4, -1e9, -1e17])
+@pytest.mark.parametrize("length", [1, 300])
+def test_a_sink_far_above_all_scores_keeps_its_digits_in_the_lse(length, score, dtype):
+    query = np.zeros((length, 2), dtype)
+    answer = attention(query, query, bias=[[score]], sinks=[0.7], outputs=("lse",))
+    eps = np.finfo(dtype).eps
+    near(answer.lse, math.log(math.exp(0.7) + length * math.exp(score)), rtol=2 * eps)
+
+
 def test_sinks_above_some_queries_and_below_others():
     query, key, value = inputs(40, 60, size=1.0)
     query *= np.linspace(0, 100, 40, dtype=np.float32)[:, None]

@@ -38,6 +38,19 @@ def test_an_error_names_the_argument_and_the_first_index(queries, keys, broken, 
         )
 
 
+@pytest.mark.parametrize("outputs", OUTPUTS[:1] + OUTPUTS[3:4], ids="-".join)
+@pytest.mark.parametrize("length", [20, 400, 1024, 3000])
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_key_is_seen_though_later_ones_leave_it_no_weight(broken, length, outputs):
+    query, key = np.zeros((2, length, WIDTH), np.float32)
+    query[:, 0] = 30
+    key[:, 0] = np.where(np.arange(length) < length // 2, -30, 30)
+    value = np.ones((length, 4), np.float32)
+    value[3, 2] = broken
+    with pytest.raises(DataError, match=rf"^value: .*found {broken:g} at index \(3, 2\)"):
+        attention(query, key, value, outputs=outputs)
+
+
 @pytest.mark.parametrize("score", ["cosine", "additive", "general"])
 @pytest.mark.parametrize("name", ["query", "key", "value"])
 @pytest.mark.parametrize("broken", BROKEN)

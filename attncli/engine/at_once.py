@@ -94,7 +94,7 @@ def attend_at_once(
     highest, total = exponentiate(scores, may_be_empty=ruled)
     above = _above(problem, highest)
     if "lse" in outputs:
-        results["lse"] = _log_total(total, above, highest)
+        results["lse"] = _log_total(total, highest, problem.sinks)
     fully_masked = _mend_empty(total) if ruled else 0
     if "context" in outputs and problem.value is not None:
         # Of the scores again: their heads may be a copy of the product's, which has NumPy's order.
@@ -134,12 +134,13 @@ def _mend_empty(total: Array) -> int:
     return int(np.count_nonzero(empty))
 
 
-def _log_total(total: Array, above: Array | None, highest: Array) -> Array:
+def _log_total(total: Array, highest: Array, sinks: Array | None) -> Array:
     """Return the logarithm (B, H, L) of the denominators, sinks included."""
-    logarithm = np.log(total)
-    if above is not None:
-        logarithm = np.logaddexp(logarithm, above)
-    return np.asarray((logarithm + highest)[..., 0])
+    logarithm: Array = (np.log(total) + highest)[..., 0]
+    if sinks is None:
+        return logarithm
+    # Not under the shift: sinks far above it would lose their digits.
+    return np.asarray(np.logaddexp(logarithm, sinks[:, None].astype(logarithm.dtype)))
 
 
 def _is_finite(sums: Array, problem: Problem) -> bool:

@@ -82,7 +82,7 @@ def _sum_up(operands: Operands, block: Block, span: Span, scratch: Scratch) -> t
             break
         safeguards = needed
         rows = _make_rows(operands, block, scratch, safeguards)
-    if context is not None and overflows(context, rows):
+    if context is not None and overflows(context, sums, rows):
         sums.reduced = np.empty_like(context)
         factor = REDUCTION[context.dtype]
         Sweep(rows, weights, sums.reduced, scratch, value_factor=factor).over(near)

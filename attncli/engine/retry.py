@@ -72,19 +72,21 @@ def safeguards_needed(
     return needed if needed != safeguards else safeguards._replace(shifted=True, keep_tiny=True)
 
 
-def overflows(context: Array, rows: Rows) -> bool:
+def overflows(context: Array, sums: Sums, rows: Rows) -> bool:
     """Return whether sums of weighted values are beyond the range although a shift is applied.
 
     Raises
     ------
     NotFiniteError
-        They are, and query, key and value are still unread.
+        They are, or were before they were multiplied by 0, and query, key and value are still
+        unread.
     """
-    if rows.strategy.shift is not Shift.APPLIED or all_finite(context):
+    if rows.strategy.shift is not Shift.APPLIED:
         return False
-    if rows.operands.problem.unread is not None:
+    finite = all_finite(context)
+    if rows.operands.problem.unread is not None and (sums.forgot_not_finite or not finite):
         raise NotFiniteError
-    return True
+    return not finite
 
 
 def loses_digits_of_lse(sums: Sums, rows: Rows) -> bool:

@@ -54,10 +54,17 @@ def factors_with_sinks(total: Array, above: Array) -> tuple[Array, Array]:
     Parameters
     ----------
     total : ndarray
-        Sums of exponentials under a shift.
+        Sums of exponentials under a shift; 0 where a query sees no key.
     above : ndarray
         By how much the sinks are above the shift, in nats.
+
+    Returns
+    -------
+    two ndarrays
+        Of the shape of both. The second is 0 where the total is 0.
     """
     # 1 / (d + e^a) = e^(-a/2) · e^(-a/2) / (d e^(-a) + 1), for a > 0
     half = np.exp(np.maximum(above, 0) / -2)
-    return half, half / (total * half * half + np.exp(np.minimum(above, 0)))
+    denominator = total * half * half + np.exp(np.minimum(above, 0))
+    # The denominator of a query that sees no key may be 0 as well: of a sink far below the shift.
+    return half, np.divide(half, denominator, out=np.zeros_like(half), where=total != 0)

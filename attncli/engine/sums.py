@@ -78,6 +78,9 @@ class Sums:
         Whether negligible exponentials may have been flushed to 0.
     untouched : bool
         Whether no call has been asked for that adds a tile.
+    forgot_not_finite : bool
+        Whether a sum of weighted values that was not finite has been multiplied by 0: it was beyond
+        the range, or a value is not finite.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Sums:
         self.reduced: Array | None = None
         self.flushed = False
         self.untouched = True
+        self.forgot_not_finite = False
         self._have_shift = [False] * shape[1]
 
     def additions(
@@ -278,7 +282,7 @@ class Sums:
     def _rescale(self, factor: Array, panels: slice) -> None:
         self.denominator[:, panels] *= factor
         if self.context is not None:
-            _scale(self.context[:, panels], factor)
+            self.forgot_not_finite |= _scale(self.context[:, panels], factor)
 
 
 def _total(tile: Array, out: Array, scratch: Scratch) -> Call:
@@ -342,12 +346,21 @@ def _weighted_sum(contexts: Sequence[Array], shares: Sequence[Array]) -> Array:
     return total
 
 
-def _scale(context: Array, factor: Array) -> None:
-    """Multiply a context (N, P, E, R) by factors (N, P, R) in place; 0 times anything is 0."""
+def _scale(context: Array, factor: Array) -> bool:
+    """Multiply a context (N, P, E, R) by factors (N, P, R) in place; 0 times anything is 0.
+
+    Returns
+    -------
+    bool
+        Whether anything that was not finite has become 0.
+    """
     context *= factor[:, :, None]
-    zero = factor == 0
-    if zero.any():  # the context may be infinite
-        np.copyto(context, 0, where=zero[:, :, None])
+    zero = (factor == 0)[:, :, None]
+    if not zero.any():
+        return False
+    not_finite = bool((np.isnan(context) & zero).any())
+    np.copyto(context, 0, where=zero)
+    return not_finite
 
 
 def _product(*factors: Array) -> Array:
