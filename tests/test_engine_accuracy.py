@@ -285,6 +285,17 @@ def test_errors_of_one_sign_do_not_grow_with_the_number_of_keys(queries):
         assert np.abs(answer.lse - exact).max() < 1e-5
 
 
+@pytest.mark.parametrize("keys", [240, 1000, 4000])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_errors_of_one_sign_are_few_in_weights_too(dtype, keys):
+    # NumPy, which adds in pairs, errs by up to 2.6 units here.
+    random = np.random.default_rng(1)
+    query = random.standard_normal((600, 16)).astype(dtype)
+    key = np.repeat(random.standard_normal((1, 16)), keys, axis=0).astype(dtype)
+    weights = attention(query, key, outputs=("weights",)).weights
+    assert np.abs(weights * keys - 1).max() < 4 * 2.6 * np.finfo(dtype).eps
+
+
 LEAST = float(np.finfo(np.float32).min)
 
 

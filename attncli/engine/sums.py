@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["REDUCTION", "Sums", "merge", "outweighs_flushed"]
 
 Array = npt.NDArray[Any]
-# Keys that one product adds up in sequence; most tiles have no more.
-_PIECE = 512
+# Keys that one product adds up in sequence.
+_PIECE = 128
 # Times it, sums of any number of the largest values stay finite, whatever the shift.
 REDUCTION = {np.dtype(np.float32): 2.0**-100, np.dtype(np.float64): 2.0**-500}
 _LEAST_SUM = {np.dtype(np.float32): 1e-12, np.dtype(np.float64): 1e-250}
@@ -291,7 +291,7 @@ def _total(tile: Array, out: Array, scratch: Scratch) -> Call:
     A product with ones is the fastest way.
     """
     keys = tile.shape[2]
-    if keys < 2 * _PIECE:
+    if keys <= _PIECE:
         return np.matmul, (scratch.ones(keys), tile, out)
     return _sum_in_pieces, (tile, out, scratch)
 
