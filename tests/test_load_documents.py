@@ -223,6 +223,17 @@ def test_what_is_nearly_json_is_named(document, text, hint):
     assert (caught.value.hint is None) == (hint is None)
 
 
+@pytest.mark.parametrize(("word", "hint"), [("none", "null or -1 is unbounded"), ("nil", None)])
+def test_an_unbounded_side_of_a_window_is_no_word(document, word, hint):
+    for text, suffix in (
+        (f"window: [1, {word}]", ".yaml"),
+        (f'{{"window": ["{word}", 1]}}', ".json"),
+    ):
+        with pytest.raises(InputError, match=f"expected a number; found '{word}'") as caught:
+            document(text, suffix)
+        assert hint is caught.value.hint is None or hint in caught.value.hint
+
+
 @pytest.mark.parametrize("begin", ["tensor([[1., 0.]])", "array([[1., 0.]])"])
 def test_a_printed_tensor_is_named(document, begin):
     with pytest.raises(InputError, match="is a printed array file, which is not read") as caught:

@@ -70,7 +70,8 @@ class Regularity:
         shown, expected = _shown(item), self._kind
         if expected == _WORDS:  # one word among numbers is the likelier mistake
             (shown, offset), expected = self._first, _NUMBERS
-        return self._document.refusal(f"expected {expected}; found {shown}", offset)
+        hint = "of a window, null or -1 is unbounded" if shown == quoted("none") else None
+        return self._document.refusal(f"expected {expected}; found {shown}", offset, hint=hint)
 
 
 def _kind(item: object) -> str:
