@@ -82,8 +82,12 @@ def attend_at_once(
     """
     query, key = _query_and_key(problem)
     groups = key.shape[1]
-    scores = scaled_product(grouped_heads(query, groups), key, problem.scale).reshape(problem.shape)
+    stacked = grouped_heads(query, groups)
+    scores = _product_scaled(stacked, key, problem.scale).reshape(problem.shape)
     finite = all_finite(scores, one_blas_thread=one_blas_thread)
+    if not finite:  # of a product that the scale might have kept in range
+        scores = scaled_product(stacked, key, problem.scale).reshape(problem.shape)
+        finite = all_finite(scores, one_blas_thread=one_blas_thread)
     if not finite:
         _refuse_seen(problem, ~np.isfinite(scores))
     ruled = _has_rules(problem)
@@ -117,6 +121,17 @@ def _query_and_key(problem: Problem) -> tuple[Array, Array]:
         operands = prepare(problem)
         query, key = operands.query, operands.key
     return widen(query, problem.dtype), widen(key, problem.dtype)
+
+
+def _product_scaled(query: Array, key: Array, scale: float) -> Array:
+    """Return (query keyᵀ) · scale, rounded as on paper: products of whole numbers are exact.
+
+    A scale above 1 is multiplied into the query, for it may bring back what would underflow.
+    """
+    if abs(scale) > 1:
+        return scaled_product(query, key, scale)
+    product: Array = query @ key.swapaxes(2, 3)
+    return np.multiply(product, scale, out=product)
 
 
 def _above(problem: Problem, highest: Array) -> Array | None:
