@@ -339,6 +339,19 @@ def test_strides_that_are_ignored(seed):
     assert named(ask((q, k, v), plain(q, misread(k), misread(v)))) == {"strides_of_keys_ignored"}
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_a_context_transposed_once_too_often(seed, layout):
+    """As wrappers do that expect a kernel to write the other layout."""
+    q, k, v = draw(seed)
+    right = plain(q, k, v)
+    if layout == "bshd":
+        q, k, v, right = (array.transpose(0, 2, 1, 3) for array in (q, k, v, right))
+    batch, first, second, width = right.shape
+    wrong = right.reshape(batch, second, first, width).transpose(0, 2, 1, 3)
+    assert named(ask((q, k, v), wrong, layout=layout)) == {"heads_transposed_twice"}
+
+
 @pytest.mark.parametrize("name", ["context_is_query", "context_is_key", "context_is_value"])
 def test_an_input_given_as_the_output(name):
     q, k, v = draw(0)

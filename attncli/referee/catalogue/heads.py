@@ -60,26 +60,25 @@ def _sequence_first(problem: Problem) -> bool:
     return problem.layout.packed or problem.layout.axes in ("shd", "bshd")
 
 
-def _rewritten(problem: Problem, context: Array) -> Array:
-    """Reshape the context to the layout of the query where its axes should be transposed."""
+def _rewritten(recipe: Recipe, context: Array, *, back: bool = False) -> Array:
+    """Reshape the context to the layout of the query, or back, where it should be transposed."""
     batch, heads, rows, width = context.shape
-    if _sequence_first(problem):
+    if _sequence_first(recipe.problem) is not back:
         return _flip(context.reshape(batch, rows, heads, width))
     return _flip(context).reshape(context.shape)
 
 
-_WRITE = of_context(lambda recipe, context: _rewritten(recipe.problem, context))
+def _reshaped(where: Literal["in", "out", "out and back", "both"]) -> Apply:
+    write = of_context(partial(_rewritten, back=where == "out and back"))
 
-
-def _reshaped(where: Literal["in", "out", "both"]) -> Apply:
     def apply(recipe: Recipe) -> Recipe | None:
         problem = recipe.problem
         heads, queries = problem.query.shape[1:3]
         if heads == 1 or (queries == 1 and problem.key.shape[2] == 1):
             return None
-        if where != "out":
+        if where in ("in", "both"):
             recipe = vary(recipe, **of_inputs(problem, lambda array: _reread(problem, array)))
-        return recipe if where == "in" else replace(recipe, finish=(*recipe.finish, _WRITE))
+        return recipe if where == "in" else replace(recipe, finish=(*recipe.finish, write))
 
     return apply
 
@@ -159,6 +158,15 @@ HEADS = (
         "the context is reshaped between (H, L, E) and (L, H, E) instead of transposed",
         _reshaped("out"),
         fix=_CUT_FIX,
+        needs=_ALL,
+        late=True,
+    ),
+    _head(
+        "heads_transposed_twice",
+        "the context, in its layout already, is taken for one with heads and sequence the other "
+        "way round, and transposed once more",
+        _reshaped("out and back"),
+        fix="do not transpose what the kernel has written in this layout",
         needs=_ALL,
         late=True,
     ),
