@@ -6,6 +6,7 @@ takes for a few queries and keys.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine.plain import exponentiate, grouped_heads, scaled_product, weighted_sum
 from attncli.engine.refusals import refuse_scores
-from attncli.engine.rules import cap, factors_with_sinks, penalties
+from attncli.engine.rules import cap, factors_with_sinks, log_denominators, penalties
 from attncli.engine.size import suits_formula
 from attncli.finite import all_finite
 from attncli.names import SCORE_STAGES
@@ -82,12 +83,7 @@ def attend_at_once(
     """
     query, key = _query_and_key(problem)
     groups = key.shape[1]
-    stacked = grouped_heads(query, groups)
-    scores = _product_scaled(stacked, key, problem.scale).reshape(problem.shape)
-    finite = all_finite(scores, one_blas_thread=one_blas_thread)
-    if not finite:  # of a product that the scale might have kept in range
-        scores = scaled_product(stacked, key, problem.scale).reshape(problem.shape)
-        finite = all_finite(scores, one_blas_thread=one_blas_thread)
+    scores, finite = _raw_scores(problem, query, key, one_blas_thread=one_blas_thread)
     if not finite:
         _refuse_seen(problem, ~np.isfinite(scores))
     ruled = _has_rules(problem)
@@ -98,7 +94,8 @@ def attend_at_once(
     highest, total = exponentiate(scores, may_be_empty=ruled)
     above = _above(problem, highest)
     if "lse" in outputs:
-        results["lse"] = _log_total(total, highest, problem.sinks)
+        sinks = None if problem.sinks is None else problem.sinks[:, None, None]
+        results["lse"] = log_denominators(total, highest, sinks)[..., 0]
     fully_masked = _mend_empty(total) if ruled else 0
     if "context" in outputs and problem.value is not None:
         # Of the scores again: their heads may be a copy of the product's, which has NumPy's order.
@@ -123,15 +120,23 @@ def _query_and_key(problem: Problem) -> tuple[Array, Array]:
     return widen(query, problem.dtype), widen(key, problem.dtype)
 
 
-def _product_scaled(query: Array, key: Array, scale: float) -> Array:
-    """Return (query keyᵀ) · scale, rounded as on paper: products of whole numbers are exact.
+def _raw_scores(
+    problem: Problem, query: Array, key: Array, *, one_blas_thread: bool
+) -> tuple[Array, bool]:
+    """Return scale · query keyᵀ, (B, H, L, S), and whether all of it is finite.
 
-    A scale above 1 is multiplied into the query, for it may bring back what would underflow.
+    The scale comes last, as on paper, so that products of whole numbers are exact; but first where
+    products might leave the range that it keeps scores in.
     """
-    if abs(scale) > 1:
-        return scaled_product(query, key, scale)
-    product: Array = query @ key.swapaxes(2, 3)
-    return np.multiply(product, scale, out=product)
+    stacked = grouped_heads(query, key.shape[1])
+    are_finite = partial(all_finite, one_blas_thread=one_blas_thread)
+    if abs(problem.scale) <= 1:
+        scores = stacked @ key.swapaxes(2, 3)
+        np.multiply(scores, problem.scale, out=scores)
+        if are_finite(scores):
+            return scores.reshape(problem.shape), True
+    scores = scaled_product(stacked, key, problem.scale)
+    return scores.reshape(problem.shape), are_finite(scores)
 
 
 def _above(problem: Problem, highest: Array) -> Array | None:
@@ -147,15 +152,6 @@ def _mend_empty(total: Array) -> int:
     empty = total == 0
     np.copyto(total, 1, where=empty)
     return int(np.count_nonzero(empty))
-
-
-def _log_total(total: Array, highest: Array, sinks: Array | None) -> Array:
-    """Return the logarithm (B, H, L) of the denominators, sinks included."""
-    logarithm: Array = (np.log(total) + highest)[..., 0]
-    if sinks is None:
-        return logarithm
-    # Not under the shift: sinks far above it would lose their digits.
-    return np.asarray(np.logaddexp(logarithm, sinks[:, None].astype(logarithm.dtype)))
 
 
 def _is_finite(sums: Array, problem: Problem) -> bool:

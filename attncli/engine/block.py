@@ -22,6 +22,7 @@ from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import TooHighError, score_floor
 from attncli.engine.panels import allocate, as_panels, paired, spread
 from attncli.engine.retry import loses_digits_of_lse, overflows, safeguards_needed
+from attncli.engine.rules import log_denominators
 from attncli.engine.strategy import Safeguards, Shift, choose_strategy
 from attncli.engine.sums import REDUCTION
 from attncli.engine.sweep import Sweep, tiles
@@ -178,9 +179,7 @@ def _finish(block: Block, rows: Rows, sums: Sums) -> int:
         How many queries are fully masked.
     """
     if "lse" in block.results:
-        log_total = np.log(sums.denominator) + sums.shift / sums.unit
-        if rows.sinks is not None:
-            log_total = np.logaddexp(log_total, rows.sinks.astype(log_total.dtype))
+        log_total = log_denominators(sums.denominator, sums.shift / sums.unit, rows.sinks)
         block.results["lse"][...] = _by_query(log_total, block)
     if sums.context is not None:
         out = block.results["context"]

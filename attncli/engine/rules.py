@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["cap", "factors_with_sinks", "penalties"]
+__all__ = ["cap", "factors_with_sinks", "log_denominators", "penalties"]
 
 Array = npt.NDArray[Any]
 
@@ -68,3 +68,21 @@ def factors_with_sinks(total: Array, above: Array) -> tuple[Array, Array]:
     denominator = total * half * half + np.exp(np.minimum(above, 0))
     # The denominator of a query that sees no key may be 0 as well: of a sink far below the shift.
     return half, np.divide(half, denominator, out=np.zeros_like(half), where=total != 0)
+
+
+def log_denominators(total: Array, shift: Array, sinks: Array | None) -> Array:
+    """Return ln(total · e^shift + e^sinks): the lse.
+
+    Parameters
+    ----------
+    total : ndarray
+        Sums of exponentials under a shift.
+    shift : ndarray
+        In nats.
+    sinks : ndarray, or None
+        Added without the shift: far above it they would lose their digits.
+    """
+    logarithm: Array = np.log(total) + shift
+    if sinks is None:
+        return logarithm
+    return np.asarray(np.logaddexp(logarithm, sinks.astype(logarithm.dtype)))

@@ -23,6 +23,7 @@ Array = npt.NDArray[Any]
 
 _HEADS: frozenset[Need] = frozenset({"heads"})
 _ALL: frozenset[Need] = frozenset({"heads", "rows"})
+_Named = Literal["query", "key", "value", "context"]
 
 
 def _tiled(*names: Literal["key", "value"]) -> Apply:
@@ -48,7 +49,7 @@ def _flip(array: Array) -> Array:
     return array.transpose(0, 2, 1, 3)
 
 
-def _reread(problem: Problem, array: Array, *, back: bool = False) -> Array:
+def _reread(problem: Problem, array: Array, *, back: bool) -> Array:
     """Reshape (…, sequence, heads, …) in memory as (…, heads, sequence, …), or the other way."""
     batch, heads, rows, width = array.shape
     if _sequence_first(problem) is not back:
@@ -60,38 +61,24 @@ def _sequence_first(problem: Problem) -> bool:
     return problem.layout.packed or problem.layout.axes in ("shd", "bshd")
 
 
-def _rewritten(recipe: Recipe, context: Array, *, back: bool = False) -> Array:
-    """Reshape the context to the layout of the query, or back, where it should be transposed."""
-    batch, heads, rows, width = context.shape
-    if _sequence_first(recipe.problem) is not back:
-        return _flip(context.reshape(batch, rows, heads, width))
-    return _flip(context).reshape(context.shape)
+def _reshaped(*names: _Named, back: bool = False) -> Apply:
+    """Make an `apply` that reshapes some inputs, or the context, instead of transposing them.
 
+    With ``back``, what is reshaped lies the other way round already.
+    """
 
-def _reshaped(where: Literal["in", "out", "out and back", "both"]) -> Apply:
-    write = of_context(partial(_rewritten, back=where == "out and back"))
-
-    def apply(recipe: Recipe) -> Recipe | None:
-        problem = recipe.problem
-        heads, queries = problem.query.shape[1:3]
-        if heads == 1 or (queries == 1 and problem.key.shape[2] == 1):
-            return None
-        if where in ("in", "both"):
-            recipe = vary(recipe, **of_inputs(problem, lambda array: _reread(problem, array)))
-        return recipe if where == "in" else replace(recipe, finish=(*recipe.finish, write))
-
-    return apply
-
-
-def _strides_ignored(*names: str) -> Apply:
-    """Make an `apply` that reads transposed inputs in the order of their memory."""
+    def write(recipe: Recipe, context: Array) -> Array:
+        return _reread(recipe.problem, context, back=not back)
 
     def apply(recipe: Recipe) -> Recipe | None:
         problem = recipe.problem
         if problem.shape[1] == 1 or problem.shape[2:] == (1, 1):
             return None
-        made = of_inputs(problem, lambda array: _reread(problem, array, back=True))
-        return vary(recipe, **{name: made[name] for name in names})
+        made = of_inputs(problem, partial(_reread, problem, back=back))
+        changed = vary(recipe, **{name: made[name] for name in names if name != "context"})
+        if "context" not in names:
+            return changed
+        return replace(changed, finish=(*changed.finish, of_context(write)))
 
     return apply
 
@@ -149,14 +136,14 @@ HEADS = (
     _head(
         "heads_reshaped_in",
         "query, key and value are reshaped between (L, H, D) and (H, L, D) instead of transposed",
-        _reshaped("in"),
+        _reshaped("query", "key", "value"),
         fix=_CUT_FIX,
         needs=_ALL,
     ),
     _head(
         "heads_reshaped_out",
         "the context is reshaped between (H, L, E) and (L, H, E) instead of transposed",
-        _reshaped("out"),
+        _reshaped("context"),
         fix=_CUT_FIX,
         needs=_ALL,
         late=True,
@@ -165,7 +152,7 @@ HEADS = (
         "heads_transposed_twice",
         "the context, in its layout already, is taken for one with heads and sequence the other "
         "way round, and transposed once more",
-        _reshaped("out and back"),
+        _reshaped("context", back=True),
         fix="do not transpose what the kernel has written in this layout",
         needs=_ALL,
         late=True,
@@ -173,7 +160,7 @@ HEADS = (
     _head(
         "heads_reshaped",
         "inputs and context are reshaped between (L, H, D) and (H, L, D) instead of transposed",
-        _reshaped("both"),
+        _reshaped("query", "key", "value", "context"),
         fix=_CUT_FIX,
         needs=_ALL,
     ),
@@ -181,7 +168,7 @@ HEADS = (
         "strides_ignored",
         "query, key and value, transposed between (L, H, D) and (H, L, D), are read in the order "
         "of their memory: their strides are ignored",
-        _strides_ignored("query", "key", "value"),
+        _reshaped("query", "key", "value", back=True),
         fix="make them contiguous, or go by their strides",
         needs=_ALL,
     ),
@@ -189,7 +176,7 @@ HEADS = (
         "strides_of_keys_ignored",
         "key and value, transposed between (S, G, D) and (G, S, D), are read in the order of "
         "their memory: their strides are ignored",
-        _strides_ignored("key", "value"),
+        _reshaped("key", "value", back=True),
         fix="make them contiguous, or go by their strides",
         needs=_ALL,
     ),
