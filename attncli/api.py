@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -290,6 +291,9 @@ def _check_room(
             )
         if any(np.may_share_memory(array, given) for given in inputs):
             raise UsageError(f"into: the array for {name} shares memory with an input")
+    for one, other in combinations(into, 2):
+        if np.may_share_memory(into[one], into[other]):
+            raise UsageError(f"into: the arrays for {one} and {other} share memory")
 
 
 def _outputs_of(problem: Problem, outputs: object) -> Collection[str]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import NARROW, is_finite
 
-__all__ = ["all_finite", "finite_in"]
+__all__ = ["all_finite", "finite_in", "within_range"]
 
 _SHORT = 4096
 
@@ -51,3 +51,17 @@ def finite_in(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
     with np.errstate(over="ignore"):
         ends = np.array([array.min(), array.max()]).astype(dtype)
     return bool(np.isfinite(ends).all())
+
+
+def within_range(means: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return means of finite values with infinite ones as the largest number there is.
+
+    Weights are rounded, and so may add up to a little more than 1.
+
+    Parameters
+    ----------
+    means : ndarray of float32 or float64
+    """
+    largest = np.finfo(means.dtype).max
+    clipped: npt.NDArray[Any] = np.clip(means, -largest, largest)
+    return clipped

@@ -30,6 +30,8 @@ def index_of(name: str, value: SupportsIndex, count: int, *, from_end: bool = Tr
         It is no whole number, or there are not so many.
     """
     try:
+        if isinstance(value, bool):
+            raise TypeError
         index = operator.index(value)
     except TypeError:
         raise UsageError(f"{name}: expected a whole number; found {value!r}") from None

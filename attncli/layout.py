@@ -53,14 +53,11 @@ class Layout(NamedTuple):
         Raises
         ------
         UsageError
-            The layout is unknown, is for another number of axes, or has a head
-            axis where the heads are packed.
+            The layout is for another number of axes, or has a head axis where the heads are
+            packed.
         """
         if axes is None:
             axes = _DEFAULT[ndim]
-        elif not isinstance(axes, str) or axes not in LAYOUTS:
-            names = ", ".join(LAYOUTS)
-            raise UsageError(f"layout: expected one of {names}; found {axes!r}")
         elif LAYOUTS[axes] != ndim:
             raise UsageError(
                 f"layout {axes!r} is for {LAYOUTS[axes]} axes; query has {ndim}",

@@ -5,6 +5,8 @@ import pty
 import re
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from process import environment, long_but, measured
 from terminal import drained
 
 from attncli import pose
+from attncli.cli import progress
 from attncli.summaries import row_blocks
 from attncli.view.pictures import maps
 
@@ -111,3 +114,22 @@ def test_so_does_a_heatmap(files, heads, monkeypatch):
 @pytest.mark.parametrize(("patience", "more"), [(0, ["--quiet"]), (1, [])], ids=["quiet", "short"])
 def test_no_bar_where_none_is_wanted(files, patience, more):
     assert told(patience, *files(600), *more)[1] == ""
+
+
+def test_a_sign_of_waiting_that_comes_up_as_the_work_ends_is_taken_away(monkeypatch):
+    came_up, stopped = threading.Event(), threading.Event()
+
+    class Sign:
+        stop = staticmethod(stopped.set)
+
+    def open_slowly(_words):
+        came_up.set()
+        time.sleep(0.05)
+        return Sign
+
+    monkeypatch.setattr(progress, "_is_watched", lambda **_: True)
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "_open_sign", open_slowly)
+    with progress.waiting("waiting", quiet=False):
+        came_up.wait(1)
+    assert stopped.is_set()

@@ -211,3 +211,18 @@ def test_what_is_not_finite_is_named_where_it_is(name):
     arrays[name][4, 2, 60, 1] = np.nan
     with pytest.raises(ValueError, match=rf"^{name}: .* found nan at index \(4, 2, 60, 1\)"):
         attention(**arrays, threads=1)
+
+
+@pytest.mark.parametrize("outputs", ["context", "weights", "lse"])
+def test_decoding_a_batch_whose_first_entry_alone_is_full(outputs):
+    rng = np.random.default_rng(0)
+    query = rng.standard_normal((3, 8, 1, 64)).astype(np.float32)
+    key, value = rng.standard_normal((2, 3, 8, 8192, 64)).astype(np.float32)
+    lengths = [8192, 5000, 1]
+    found = getattr(attention(query, key, value, kv_lengths=lengths, outputs=outputs), outputs)
+    for entry, length in enumerate(lengths):
+        cut = key[entry : entry + 1, :, :length], value[entry : entry + 1, :, :length]
+        right = getattr(attention(query[entry : entry + 1], *cut, outputs=outputs), outputs)
+        own = found[entry : entry + 1]
+        own = own[..., :length] if outputs == "weights" else own
+        np.testing.assert_allclose(own, right, rtol=1e-4, atol=1e-6)

@@ -232,3 +232,13 @@ def test_scores_at_the_end_of_the_range_are_no_mistake(queries, sign):
     bias = np.zeros((1, 2000), np.float32)
     answer = attention(query, key, value, scale=0.95, bias=bias, outputs=("context",))
     near(answer.context, 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("queries", [5, 700])
+def test_the_mean_of_the_largest_values_is_finite(dtype, queries):
+    rng = np.random.default_rng(0)
+    query, key = rng.standard_normal((2, 700, 16)).astype(dtype)
+    value = np.full((700, 2), np.finfo(dtype).max, dtype)
+    context = attention(query[:queries], key, value, outputs="context").context
+    assert np.isfinite(context).all()

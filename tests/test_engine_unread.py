@@ -214,3 +214,22 @@ def test_advice_on_half_precision_leaves_out_the_keys_that_nobody_sees():
     with pytest.warns(AttnWarning, match="beyond float16"):
         answer = attention(**large, layout="hsd", kv_lengths=20)
     assert np.isfinite(answer.context).all()
+
+
+def test_a_hidden_key_without_a_product_does_not_show_under_a_softcap():
+    """A small problem in blocks (a score at once does not take), scores bounded by the softcap: no
+    shift, nothing watched, in nats. The product with the hidden key is inf − inf. Of a context
+    the retry would notice; of the lse alone nothing does.
+    """
+    # Signs alternate, so that sums of both kinds overflow before they meet.
+    width = 64
+    rng = np.random.default_rng(0)
+    query = np.full((4, width), 3.0, np.float32)
+    key = rng.standard_normal((8, width)).astype(np.float32)
+    key[7] = 3e38 * (-1) ** np.arange(width)
+    value = rng.standard_normal((8, 3)).astype(np.float32)
+    rules = {"score": "general", "score_weight": np.eye(width, dtype=np.float32), "softcap": 20.0}
+    seen = np.arange(8) < 7
+    found = attention(query, key, value, mask=seen, outputs="lse", **rules)
+    right = attention(query, key[:7], value[:7], outputs="lse", **rules)
+    np.testing.assert_allclose(found.lse, right.lse, rtol=1e-5)

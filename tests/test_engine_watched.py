@@ -8,6 +8,7 @@ from nearness import assert_near
 
 from attncli import DataError, attention
 from attncli.engine import block, plan
+from attncli.engine.exponentials import score_floor
 from attncli.engine.strategy import Shift
 
 ONLY = ("context", "lse")
@@ -462,3 +463,22 @@ class TestSumsBeyondTheRange:
         hidden = {"key_padding_mask": seen, "alibi_slopes": [slope]}
         near = self.call(3, dtype, outputs, -1, **hidden)
         assert near.context is None or (near.context == 1).all()
+
+
+def test_a_large_value_just_beyond_the_reach_of_alibi_counts():
+    """All scores are at the softcap, and the reach is a whole number of keys.
+
+    The last one within it is just not negligible, so that nothing but the keys that were left out
+    says that any are.
+    """
+    keys, within, cap = 70_000, 1000, 5.0
+    slope = (cap - score_floor(np.dtype(np.float32))) / within
+    query = np.full((1, 16), 10.0, np.float32)
+    key = np.full((keys, 16), 10.0, np.float32)
+    value = np.full((keys, 16), 1e-9, np.float32)
+    value[-2 - within] = 3e38
+    rules = {"softcap": cap, "alibi_slopes": [slope], "causal_align": "bottom-right"}
+    found = attention(query, key, value, outputs="context", **rules).context
+    weights = np.exp(-slope * np.arange(keys))
+    right = 1e-9 + 3e38 * weights[within + 1] / weights.sum()
+    np.testing.assert_allclose(found, right, rtol=1e-3)

@@ -421,3 +421,15 @@ class TestOfAQueryThatWasProjected:
 
     def test_one_that_came_as_it_is_has_no_such_step(self):
         assert explain(pose(**TUTORIAL), query=0).made is None
+
+
+def test_explain_takes_products_whose_sum_exceeds_float64():
+    hidden = pose([[1e154] * 4], [[1e154] * 4, [1.0, 0, 0, 0]], mask=[[0, 1]])
+    explain(hidden, query=0)
+    seen = pose([[1e160] * 4], [[1e148] * 4, [1.0, 0, 0, 0]], scale=1e-300)
+    explain(seen, query=0)
+
+
+def test_explain_never_shows_nan_for_a_key_that_is_seen():
+    problem = pose([[1e200]], [[1e200], [1.0]], scale=1e-300)
+    assert "nan" not in str(explain(problem, query=0))

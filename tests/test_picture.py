@@ -19,10 +19,17 @@ from attncli.view.color import (
     xterm,
 )
 from attncli.view.labels import clusters, shorten, text_width
-from attncli.view.pictures.panel import make_panel, split
+from attncli.view.pictures.panel import Panel, make_panel, split
 from attncli.view.pictures.picture import make_picture
 from attncli.view.pictures.pooling import Pooler, coarsen, pool
-from attncli.view.pictures.scale import cell_texts, fractions, number_text, scale_ticks, ticks
+from attncli.view.pictures.scale import (
+    cell_texts,
+    fractions,
+    limits,
+    number_text,
+    scale_ticks,
+    ticks,
+)
 
 sizes = st.integers(1, 12)
 channels = st.integers(0, 255)
@@ -384,3 +391,9 @@ def test_a_crop_says_what_it_is_a_part_of():
     assert crop.notes == ("queries 4 to 5 of 9",)
     crop = make_picture([weights], row_start=4, column_start=7, whole=(6, 10))
     assert crop.notes == ("queries 4 to 5 of 6, keys 7 to 9 of 10",)
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0])
+def test_a_logarithmic_scale_of_equal_weights_has_a_length(weight):
+    panel = Panel(np.full((2, 2), weight), np.zeros((2, 2), bool), None)
+    assert limits([panel], "auto", signed=False, log=True) == (weight / 10, weight)

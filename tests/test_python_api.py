@@ -404,3 +404,10 @@ def test_advice_points_at_the_line_that_asked() -> None:
     with pytest.warns(AttnWarning) as caught:
         module.ask(X, np.ones((5, 2)))
     assert [(Path(w.filename).name, w.lineno) for w in caught] == [("attncli_beside.py", 3)]
+
+
+def test_outputs_may_not_share_an_array_to_compute_into():
+    problem = attncli.pose(*np.random.default_rng(0).standard_normal((3, 300, 16)))
+    room = np.empty((1, 1, 300, 300))
+    with pytest.raises(attncli.UsageError):
+        attncli.solve(problem, ("weights", "scores"), into={"weights": room, "scores": room})

@@ -12,7 +12,7 @@ from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
-from attncli import pose
+from attncli import attention, pose
 from attncli.referee import case, check, fit, search, topics
 from attncli.referee.evaluation import evaluate
 from attncli.referee.registry import CONVENTIONS
@@ -412,3 +412,20 @@ def test_nothing_is_prepared_before_the_first_mistake_is_tried(monkeypatch):
     q, k, v = draw(0, *[(2, 4, 100, 8)] * 3)
     assert named(ask((q, k, v), plain(q, k, v, scale=1))) == {"unscaled"}
     assert applied[0] == "unscaled"
+
+
+def test_what_leaves_half_of_the_error_is_no_explanation():
+    """The file is twice as far off as a lost last key would make it; a tolerance that is given
+    takes what that leaves.
+    """
+    rng = np.random.default_rng(0)
+    query = rng.standard_normal((1, 8)) + 0.05 * rng.standard_normal((40, 8))
+    key, value = rng.standard_normal((40, 8)), 0.3 * rng.standard_normal((40, 8))
+    key[-1], value[-1] = 0.2 * query.mean(0), value[-1] + 5
+    problem, right = pose(query, key, value), attention(query, key, value).context
+    lost = attention(query, key, value, kv_lengths=39).context - right
+    exact = check(right + lost, problem)
+    assert exact.diagnosis.explanations[0].name == "last_key_lost"
+    report = check(right + 2 * lost, problem, atol=1.001 * np.abs(lost).max())
+    assert not report.passed
+    assert "last_key_lost" not in [cause.name for cause in report.diagnosis.explanations]

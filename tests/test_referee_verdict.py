@@ -13,7 +13,7 @@ from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 from strategies import problems
 
-from attncli import AttnError, pose
+from attncli import AttnError, pose, solve
 from attncli.dtypes import as_bfloat16, widen
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.referee import check, comparison, judge
@@ -823,3 +823,16 @@ def test_float32_that_was_rounded_is_judged_by_its_digits(digits):
     assert not ask((q, k, v), off, diagnose=False).passed
     # What was not rounded has no such excuse.
     assert not ask((q, k, v), right * (1 + 1e-5), diagnose=False).passed
+
+
+def test_a_file_earns_six_times_the_error_of_the_plain_formula_and_no_more():
+    """One number of a context is off by eight times that, and by its own rounding."""
+    inputs = np.random.default_rng(0).standard_normal((3, 64, 16)).astype(np.float32)
+    problem = pose(*inputs)
+    right = solve(pose(*inputs, precision="float64")).context
+    right = right.astype(np.float32)
+    tolerance = check(right, problem, diagnose=False).verdicts[0].tolerance
+    off = 8 * tolerance.plain_error + tolerance.relative * abs(right[5, 3])
+    wrong = right.copy()
+    wrong[5, 3] += np.float32(off)
+    assert not check(wrong, problem, diagnose=False).passed

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from attncli.errors import OutputError
+from attncli.save import files
 from attncli.save.files import is_direct, refuse_inputs, whole_file
 
 OLD = b"old" * 1000
@@ -373,3 +374,32 @@ def test_other_files_and_devices_are_not_refused(tmp_path, monkeypatch):
     Path("same.csv").write_bytes(OLD)
     outputs = ["/dev/null", "/dev/null", "/dev/stdout", "/dev/stdout", "same.csv", "new.csv"]
     refuse_inputs(outputs, ["q.csv", "/dev/null", "missing.csv"])
+
+
+REFUSED_BEFOREHAND = AS_ORDINARY_USER.replace("whole_file", "refuse_unwritable").replace(
+    'with refuse_unwritable(sys.argv[1]) as stream:\n        stream.write(b"new")',
+    "refuse_unwritable([sys.argv[1]])",
+)
+
+
+def test_a_write_protected_file_is_refused_before_anything_is_computed(shared_folder):
+    target = shared_folder / "w.bin"
+    target.write_bytes(OLD)
+    target.chmod(0o444)
+    ran = run_python(REFUSED_BEFOREHAND, target)
+    assert b"permission denied" in ran.stdout, ran
+    assert (target.read_bytes(), names_in(shared_folder)) == (OLD, ["w.bin"])
+
+
+def test_a_signal_while_a_folder_is_tried_leaves_no_file(tmp_path, monkeypatch):
+    class Stopped(BaseException):
+        pass
+
+    def created(path, temporary):
+        temporary.touch()
+        raise Stopped  # as a signal does that comes as soon as the file is there
+
+    monkeypatch.setattr("attncli.save.files._created", created)
+    with pytest.raises(Stopped):
+        files.refuse_unwritable([str(tmp_path / "w.bin")])
+    assert names_in(tmp_path) == []

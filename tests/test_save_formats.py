@@ -344,6 +344,17 @@ def test_json_refuses_what_it_cannot_say(number):
         encoded(Results({"raw": np.array([[0.0, number]])}), "json")
 
 
+def test_json_refuses_before_it_has_written_anything():
+    stream = io.BytesIO()
+    for results in (
+        Results({"weights": np.eye(2), "raw": np.array([[0.0, np.inf]])}),
+        Results({"weights": np.eye(2)}, extra={"keys": [{"dot": 1.0}, {"dot": np.inf}]}),
+    ):
+        with pytest.raises(OutputError, match="JSON has no number"):
+            write(stream, results, "json")
+    assert stream.getvalue() == b""
+
+
 def test_labels_in_npz():
     labels = ("é", "[pad]")
     data = encoded(Results({"w": np.eye(2)}, labels, None), "npz")

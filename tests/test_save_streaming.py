@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attncli import attention
 from attncli.errors import OutputError
 from attncli.save.streaming import open_npy
 
@@ -129,3 +130,23 @@ def test_the_array_takes_no_memory_of_its_own(tmp_path):
     ran = subprocess.run(command, capture_output=True, check=True, timeout=60)
     assert int(ran.stdout) < 20_000, "kB, for a file of 65,536 kB"
     assert np.load(tmp_path / "w.npy", mmap_mode="r")[1023, 8191] == 896
+
+
+HELD_NOWHERE = """
+import attncli.cli.saving
+attncli.cli.saving._HELD_CELLS = 0
+from attncli.cli import main
+main()
+"""
+
+
+def test_a_large_output_that_is_saved_twice_is_whole_in_both_files(tmp_path):
+    arrays = np.random.default_rng(0).standard_normal((2, 6, 4))
+    for name, array in zip("qk", arrays, strict=True):
+        np.save(tmp_path / f"{name}.npy", array)
+    words = ["compute", "q.npy", "k.npy", "--show", "lse"]
+    words += ["--save", "weights=a.npy", "--save", "weights=b.npy"]
+    subprocess.run([sys.executable, "-c", HELD_NOWHERE, *words], cwd=tmp_path, check=True)
+    right = attention(*arrays).weights
+    for file in ("a.npy", "b.npy"):
+        np.testing.assert_allclose(np.load(tmp_path / file), right, rtol=1e-12)

@@ -845,3 +845,15 @@ class TestCores:
             [sys.executable, "-c", script], capture_output=True, check=True, text=True
         )
         assert done.stdout == "1\n"
+
+
+def test_the_keys_of_a_single_block_are_cut_for_several_threads():
+    rng = np.random.default_rng(0)
+    query, key = rng.standard_normal((1, 16)), rng.standard_normal((70_000, 16))
+    problem = pose(query, key, key, softcap=5.0)
+    results = {"context": np.empty((1, 1, 1, 16))}
+    parts, _ = plan.plan_blocks(problem, results, small=False)
+    spans = [block.spans[number] for block, number in parts]
+    assert len(spans) == 4
+    assert [first for first, _ in spans] == [0, *(last for _, last in spans[:-1])]
+    assert spans[-1][1] == 70_000

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine.refusals import refuse_scores
 from attncli.engine.size import is_serial
-from attncli.finite import all_finite
+from attncli.finite import all_finite, within_range
 from attncli.names import SCORE_STAGES
 
 if TYPE_CHECKING:
@@ -132,9 +132,11 @@ def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> N
     if "context" in own and problem.value is not None:
         value = widen(_cut(problem.value, part), problem.dtype)
         context = weighted_sum(weights, value)
+        if not all_finite(context):
+            if problem.unread is not None:
+                refuse_scores(problem)
+            context = within_range(context)
         own["context"][...] = context
-        if problem.unread is not None and not all_finite(context):
-            refuse_scores(problem)
 
 
 def _products(problem: Problem, part: Part) -> Array:

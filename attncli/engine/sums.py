@@ -22,7 +22,7 @@ from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import TooHighError, exponential_of, score_ceiling
 from attncli.engine.panels import allocate, row_max, sum_in_chunks
 from attncli.engine.rules import factors_with_sinks
-from attncli.finite import all_finite
+from attncli.finite import all_finite, within_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -194,11 +194,12 @@ class Sums:
         if self.reduced is not None:
             beyond = ~np.isfinite(context)
             wide = (np.broadcast_to(factor[:, :, None], context.shape) for factor in factors)
-            context[beyond] = _product(
+            exact = _product(
                 self.reduced[beyond],
                 np.asarray(1 / REDUCTION[context.dtype], context.dtype),
                 *(factor[beyond] for factor in wide),
             )
+            context[beyond] = within_range(exact)
         return context
 
     def _factors(self) -> list[Array]:
@@ -246,6 +247,7 @@ class Sums:
         Parameters
         ----------
         tile : ndarray (N, panels, columns, R)
+            In nats, as all scores that are shifted.
         panels : slice
         first : bool
             Whether no tile of these panels has been added before.
@@ -259,8 +261,7 @@ class Sums:
             self._have_shift[panels] = (raised.min(axis=(0, 2)) > -np.inf).tolist()
             raised[raised == -np.inf] = 0
             if not first:
-                factor = exponential_of(self.unit)(shift - raised)
-                self._rescale(np.where(seeing, factor, 1), panels)
+                self._rescale(np.where(seeing, np.exp(shift - raised), 1), panels)
             shift[...] = raised
         np.subtract(tile, shift[:, :, None], out=tile)
 
@@ -277,7 +278,7 @@ class Sums:
 
     def _is_low_enough(self, above: Array) -> bool:
         """Return whether scores that are ``above`` the shift by so much can be summed up."""
-        return bool(above.max() <= score_ceiling(above.dtype) * self.unit)
+        return bool(above.max() <= score_ceiling(above.dtype))
 
     def _rescale(self, factor: Array, panels: slice) -> None:
         self.denominator[:, panels] *= factor

@@ -251,7 +251,12 @@ def _products(row: QueryRow, key: Array) -> Floats:
 
 
 def _sum(products: Floats) -> float:
-    return math.fsum(products) if np.isfinite(products).all() else float("nan")
+    """Return the sum, rounded once; ±inf where it exceeds float64, NaN where both signs do."""
+    if len({product for product in products.tolist() if math.isinf(product)}) > 1:
+        return math.nan
+    # Reduced, because `math.fsum` refuses finite numbers whose sum, or part of it, is infinite.
+    reduced = 2.0**-64 if np.abs(products).max() > 2.0**900 else 1.0
+    return math.fsum(products * reduced) / reduced
 
 
 def _length(vector: Array) -> float:

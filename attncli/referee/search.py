@@ -108,7 +108,7 @@ class Search:
         self._question = question
         self.deadline = deadline
         self._shapes_are_right = bool(question.comparable)
-        self._firsts: dict[tuple[int, str], Recipe | None] = {}
+        self._firsts: dict[tuple[Case, str], Recipe | None] = {}
         self._stages: dict[str, Found] = {}
         _keep_memory()
 
@@ -356,7 +356,7 @@ class Search:
         """Do as `follow` does, and remember the recipe of the first convention of pairs."""
         if group[0].topic.alone:
             return follow(case, group)
-        place = id(case), group[0].name
+        place = case, group[0].name
         if place not in self._firsts:
             self._firsts[place] = group[0].apply(case.recipe)
         recipe = self._firsts[place]

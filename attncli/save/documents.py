@@ -37,8 +37,14 @@ class _Notation(NamedTuple):
 
 def write_json(stream: BinaryIO, results: Results) -> None:
     """Write everything as one JSON object, see `attncli.save.formats.write`."""
+    entries = [*_entries(results)]
+    if not all(_json_has(value) for _, value in entries):  # before a reader has half of it
+        raise OutputError(
+            "JSON has no number for inf or nan, but the results hold one",
+            hint="use .npy, .csv or .yaml, or keep the scores in range",
+        )
     before = "{\n"
-    for name, value in _entries(results):
+    for name, value in entries:
         stream.write(f'{before}  "{name}": '.encode())
         stream.writelines(part.encode() for part in _parts(value, _JSON))
         before = ",\n"
@@ -51,6 +57,17 @@ def write_yaml(stream: BinaryIO, results: Results) -> None:
         stream.write(f"{name}: ".encode())
         stream.writelines(part.encode() for part in _parts(value, _YAML))
         stream.write(b"\n")
+
+
+def _json_has(value: object) -> bool:
+    """Return whether JSON has all numbers of a value; null stands for minus infinity."""
+    if isinstance(value, Mapping):
+        return all(map(_json_has, value.values()))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return all(map(_json_has, value))
+    if isinstance(value, np.ndarray | float | np.floating):
+        return bool(np.max(value, initial=-np.inf) < np.inf)
+    return True
 
 
 def _entries(results: Results) -> Iterator[tuple[str, object]]:
@@ -135,13 +152,7 @@ def _quoted(text: str, notation: _Notation) -> str:
 
 def _json_numbers(line: str) -> str:
     # JSON has no infinity; null is what the file says for a hidden score.
-    line = line.replace("-inf", "null")
-    if "inf" in line or "nan" in line:
-        raise OutputError(
-            "JSON has no number for inf or nan, but the results hold one",
-            hint="use .npy, .csv or .yaml, or keep the scores in range",
-        )
-    return line
+    return line.replace("-inf", "null")
 
 
 def _yaml_numbers(line: str) -> str:

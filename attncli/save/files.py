@@ -159,14 +159,22 @@ def refuse_unwritable(outputs: Iterable[str]) -> None:
             target = Path(path).resolve()
             _old_status(path, target)
             temporary = _beside(target)
-            _created(path, temporary).close()
-            temporary.unlink()
+            try:
+                _created(path, temporary).close()
+            finally:
+                _remove(temporary)
 
 
 def _beside(target: Path) -> Path:
     """Return the name of a temporary file in the folder of a file."""
     # The target's name is not part of it, being perhaps the longest allowed.
     return target.with_name(f".attncli-{os.urandom(8).hex()}.tmp")
+
+
+def _remove(temporary: Path) -> None:
+    """Remove a temporary file; with no folder, or a closed one, none was made."""
+    with suppress(OSError):
+        temporary.unlink()
 
 
 def _identity(path: str) -> object:
@@ -231,9 +239,7 @@ def _replacement(path: str) -> Iterator[BinaryIO]:
             yield stream
             _move(path, stream, temporary, target)
     finally:
-        # With no folder, or a closed one, no file was made.
-        with suppress(OSError):
-            temporary.unlink()
+        _remove(temporary)
 
 
 def _old_status(path: str, target: Path) -> os.stat_result | None:
