@@ -60,6 +60,12 @@ _LONGEST = 60
 
 # How errors name an argument: ``query``, or ``query (q.csv)`` where it has a file.
 Names = Callable[[str], str]
+# What serves in Python for an argument of another library, or for an option of the command line.
+_OF_FUNCTIONS = {
+    "need_weights": "outputs",
+    "average_heads": "the mean of the weights over their heads: weights.mean(axis=-3)",
+    "tokens": "query_labels and key_labels, of pose",
+}
 
 
 def names_of(sources: Mapping[str, str] | None = None) -> Names:
@@ -96,7 +102,7 @@ def _refuse_unknown(function: str, given: Mapping[str, object], known: Sequence[
     name = next(name for name in given if name not in known)
     raise UnknownArgumentError(
         f"{function}() got an unexpected keyword argument {name!r}",
-        hint=called_here(name, need_weights="outputs") or did_you_mean(name, known),
+        hint=called_here(name, **_OF_FUNCTIONS) or did_you_mean(name, known),
     )
 
 

@@ -119,3 +119,23 @@ def test_queries_that_see_nothing_are_counted_once_beside_the_mean_of_the_heads(
     with pytest.warns(AttnWarning, match="4 of 8 queries see no key") as caught:
         solve_averaged(pose(*heads, layout="hsd", mask=mask), outputs)
     assert len(caught) == 1
+
+
+class TestPaddingOnTheRight:
+    """With bottom-right, keys that only a padding mask hides are counted all the same."""
+
+    RIGHT = np.arange(6) < np.array([[4], [6]])
+
+    def pose(self, **rules):
+        inputs = np.ones((2, 3, 4)), np.ones((2, 6, 4)), np.ones((2, 6, 4))
+        return pose(*inputs, causal=True, causal_align="bottom-right", **rules)
+
+    def test_is_told_with_the_lengths(self):
+        with pytest.warns(AttnWarning, match=r"kv_lengths \(--kv-lengths 4,6\)"):
+            self.pose(key_padding_mask=self.RIGHT)
+
+    def test_elsewhere_is_not(self, recwarn):
+        self.pose(key_padding_mask=self.RIGHT[:, ::-1])
+        self.pose(kv_lengths=[4, 6])
+        self.pose(kv_lengths=[4, 6], key_padding_mask=self.RIGHT)
+        assert not recwarn.list

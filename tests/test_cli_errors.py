@@ -53,6 +53,10 @@ def wrong(tutorial: Path) -> Path:
 CASES = {
     # files
     "compute nope.csv k.csv v.csv": ("nope.csv does not exist", None),
+    "compute q.csv k.csv v.csv --mask --causal": (
+        "expected a file; found --causal, which looks like an option",
+        "the option before it needs a file",
+    ),
     "compute folder k.csv v.csv": ("folder: expected a file; found a folder", ""),
     "compute empty.csv k.csv v.csv": ("empty.csv is empty", ""),
     "compute ragged.csv k.csv v.csv": (
@@ -348,7 +352,10 @@ CASES = {
         "--top says how many keys --show top lists: add top to --show",
         "",
     ),
-    "heatmap nan.csv": ("nan.csv: expected finished weights, finite and not negative", None),
+    "heatmap nan.csv": (
+        "nan.csv: expected finished weights, finite and not negative; found nan at query 1, key 1",
+        None,
+    ),
     "heatmap q.csv k.csv --rows 1:2:3": (
         "--rows: expected a:b, as in 0:64, or an index; found '1:2:3'",
         None,

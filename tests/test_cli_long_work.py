@@ -42,7 +42,7 @@ def test_the_default_tables_of_32768_tokens_take_less_than_300_mb(files):
     # All weights would be 4.3 GB.
     ran = measured("compute", *files(32_768), most_seconds=60, most_megabytes=300)
     assert ran.code == 0
-    assert ran.text.count("32704 more queries") == 2
+    assert ran.text.count("32,704 more queries") == 2
 
 
 # The tokens, the words, and the megabytes that are too few for drawing and all weights together.

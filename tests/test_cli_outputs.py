@@ -206,7 +206,8 @@ def test_two_outputs_that_were_named_are_not_cut_to_one(
     ran = attncli("compute", *FILES, "--show", "weights,context", option, kind)
     assert (ran.code, ran.out) == (2, b"")
     holds = f"error: {kind.removeprefix('c.')} holds one array; --show names weights and context"
-    assert ran.messages == [holds, "hint: name one, or use json, yaml or npz"]
+    one = "--show weights, --save weights=FILE"
+    assert ran.messages == [holds, f"hint: name one ({one}), or use json, yaml or npz"]
     assert not Path("c.tsv").exists()
 
 
@@ -219,7 +220,8 @@ def test_figures_go_into_csv_and_tsv(tutorial: Path, attncli: Run) -> None:
     assert rows[0] == ["query", "rank", "key_index", "key_weight"]
     assert [row[:3] for row in rows[1:4]] == [["0", "1", "0"], ["0", "2", "1"], ["0", "3", "2"]]
     ran = attncli("compute", *FILES, "--show", "stats,top", "-f", "csv")
-    assert (ran.code, ran.messages[1]) == (2, "hint: name one, or use json or yaml")
+    hint = "hint: name one (--show stats, --save stats=FILE), or use json or yaml"
+    assert (ran.code, ran.messages[1]) == (2, hint)
 
 
 def test_packed_contexts_that_are_left_out_are_told(folder: Path, attncli: Run) -> None:

@@ -374,7 +374,30 @@ def test_an_option_under_another_name_in_a_dump_is_an_error(folder: Path) -> Non
     np.savez("d.npz", **ONES, softmax_scale=0.1)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="unknown entry 'softmax_scale'") as caught:
         gather(["d.npz"])
-    assert caught.value.hint == "here it is scale; --without softmax_scale leaves it out"
+    assert caught.value.hint == (
+        "here it is scale; give --scale, and --without softmax_scale leaves it out"
+    )
+
+
+@pytest.mark.parametrize("name", ["is_causal", "softmax_scale"])
+def test_an_option_under_another_name_that_is_off_is_passed_over(folder: Path, name: str) -> None:
+    np.savez("d.npz", **ONES, **{name: False})  # type: ignore[arg-type]
+    with pytest.warns(AttnWarning, match=f"the entry '{name}' is ignored"):
+        gather(["d.npz"])
+
+
+def test_a_misspelt_option_beside_embeddings_is_no_checkpoint(folder: Path) -> None:
+    words = "x: [[1, 0]]\nwq: [[1], [0]]\nwk: [[1], [0]]\nwv: [[1], [0]]\n"
+    Path("s.yaml").write_text(words + "casual: true\n")
+    with pytest.raises(UsageError, match=r"s\.yaml: unknown entry 'casual'") as caught:
+        gather(["s.yaml"])
+    assert caught.value.hint == "did you mean causal?"
+
+
+def test_an_input_that_is_null_is_called_so(folder: Path) -> None:
+    Path("p.yaml").write_text("query: [[1, 0]]\nkey:\nvalue: [[1]]\n")
+    with pytest.raises(InputError, match=r"p\.yaml#key: expected numbers; found nothing \(null\)"):
+        gather(["p.yaml"])
 
 
 def test_what_a_dump_names_as_a_mask_is_not_left_out_in_silence(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -125,18 +126,21 @@ def test_a_column_named_as_an_index_that_counts_is_labels(name, start):
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "named"),
     [
-        "Unnamed: 0,a\n0.1,5\n0.3,6\n",
-        "id,a\n0,5\n2,6\n",  # does not count
-        "id,a\n0,5\n",  # one row does not count
-        "id\n0\n1\n",  # it is all there is
-        "x,a\n0,5\n1,6\n",  # another name
-        "a,id\n5,0\n6,1\n",  # not the first
+        ("Unnamed: 0,a\n0.1,5\n0.3,6\n", True),
+        ("id,a\n0,5\n2,6\n", True),  # does not count
+        ("id,a\n0,5\n", True),  # one row does not count
+        ("Token,a\n1990,5\n2000,6\n", True),
+        ("id\n0\n1\n", False),  # it is all there is
+        ("x,a\n0,5\n1,6\n", False),  # another name
+        ("a,id\n5,0\n6,1\n", False),  # not the first
     ],
 )
-def test_other_columns_of_numbers_are_data(text):
-    found = table(text)
+def test_other_columns_of_numbers_are_data(text, named):
+    asked = pytest.warns(AttnWarning, match=r"is read as numbers. If it holds labels, leave the")
+    with asked if named else nullcontext():
+        found = table(text)
     lines = text.splitlines()
     np.testing.assert_array_equal(found.values, np.loadtxt(lines[1:], delimiter=",", ndmin=2))
     assert found.column_labels == tuple(lines[0].split(","))
@@ -440,3 +444,15 @@ def test_two_numbers_of_a_token_may_be_0_and_1():
 )
 def test_numbers_that_do_not_only_count_are_not_told(text):
     assert table(text).column_labels is None  # a warning would be an error here
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("token,x\nthe,1\n1990,2\n", 3), ("label,x\n1990,1\nthe,2\n", 3)]
+)
+def test_words_and_numbers_under_a_header_may_be_labels(text, line):
+    with pytest.raises(InputError, match=f"line {line}, column 1") as caught:
+        table(text)
+    hint = "if the first column holds labels, leave the first cell of the header empty"
+    assert caught.value.hint == hint
+    found = table(text.replace("token", "").replace("label", ""))
+    assert set(found.row_labels) == {"the", "1990"}

@@ -411,3 +411,13 @@ def test_outputs_may_not_share_an_array_to_compute_into():
     room = np.empty((1, 1, 300, 300))
     with pytest.raises(attncli.UsageError):
         attncli.solve(problem, ("weights", "scores"), into={"weights": room, "scores": room})
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("tokens", "query_labels"), ("average_heads", r"weights.mean\(axis=-3\)")]
+)
+def test_options_of_the_command_line_have_a_hint_in_python(name: str, hint: str) -> None:
+    arrays: Any = np.ones((2, 2)), np.ones((2, 2))
+    with pytest.raises(attncli.AttnError) as caught:
+        attncli.pose(*arrays, **{name: True})
+    assert re.search(hint, caught.value.hint or "")

@@ -92,6 +92,23 @@ def test_only_the_strongest_keys(count, given):
     assert ("only the 3 keys" in convention.meaning) == (count == 3)
 
 
+@pytest.mark.parametrize("count", [1, 8])
+def test_the_strongest_of_more_keys_than_a_context_has_columns(count):
+    q, k, v = draw(0, *[(1, 2, 40, 8)] * 3)
+    scores = scores_of(q, k)
+    least = np.sort(scores, axis=-1)[..., -count, None]
+    context = softmax(np.where(scores >= least, scores, -np.inf)) @ v
+    assert told(ask((q, k, v), context)).name == "strongest_keys"
+
+
+def test_one_key_of_few_is_no_matter_of_a_huge_scale():
+    for seed in range(4):
+        q, k, v = draw(seed, *[(4, 4)] * 3)
+        context = v[scores_of(q, k).argmax(-1)]
+        names = [told.name for told in ask((q, k, v), context).diagnosis.explanations]
+        assert names[:1] == ["strongest_keys"]
+
+
 @pytest.mark.parametrize("given", long_but(GIVEN, "weights"))
 def test_weights_that_were_lost_behind_the_softmax(given):
     q, k, v = draw(0, *[(12, 16)] * 3)

@@ -258,6 +258,28 @@ def test_scores_of_another_stage(seed):
         assert named(ask((q, k, v), outputs, causal=True, softcap=2)) == {name}
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_scores_from_behind_the_softmax(seed):
+    q, k, v = draw(seed)
+    scores = np.where(np.tri(L, dtype=bool), scaled(q, k), -np.inf)
+    weights = softmax(scores)
+    for name, wrong in (
+        ("scores_are_weights", weights),
+        ("scores_less_maximum", scores - scores.max(-1, keepdims=True)),
+    ):
+        outputs = {"context": weights @ v, "scores": wrong}
+        assert named(ask((q, k, v), outputs, causal=True)) == {name}
+
+
+@pytest.mark.parametrize("with_context", [False, True])
+def test_scores_as_weights(with_context):
+    q, k, v = draw(0)
+    scores = np.where(np.tri(L, dtype=bool), scaled(q, k), -np.inf)
+    context = {"context": softmax(scores) @ v} if with_context else {}
+    report = ask((q, k, v), {**context, "weights": scores}, causal=True)
+    assert named(report) == {"weights_are_scores"}
+
+
 def test_scores_without_the_scale():
     q, k, v = draw(0)
     outputs = {"context": plain(q, k, v), "scores": q @ k.swapaxes(-1, -2)}
@@ -359,6 +381,12 @@ def test_an_input_given_as_the_output(name):
     report = ask((q, k, v), {"query": q, "key": k, "value": v}[given])
     assert named(report) == {name}
     assert f"the file holds the {given}, which was given" in str(report)
+
+
+def test_the_weights_given_as_the_context():
+    q, k, v = draw(0, *[(L, L)] * 3)
+    weights = softmax(np.where(np.tri(L, dtype=bool), scaled(q, k), -np.inf))
+    assert named(ask((q, k, v), weights, causal=True)) == {"context_is_weights"}
 
 
 def test_a_transposed_matrix_is_called_so():

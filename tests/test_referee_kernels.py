@@ -35,6 +35,8 @@ def test_a_causal_mask_by_places_within_tiles(size):
     i, j = np.indices((20, 20))
     local = plain(q, k, v, j % size <= i % size)
     assert named(ask((q, k, v), local, causal=True)) == {f"causal_within_blocks_of_{size}"}
+    each = plain(q, k, v, (j % size <= i % size) & (j // size <= i // size))
+    assert named(ask((q, k, v), each, causal=True)) == {f"causal_within_each_block_of_{size}"}
     first = plain(q, k, v, (j <= i) | (j >= size))
     assert named(ask((q, k, v), first, causal=True)) == {f"causal_in_first_block_of_{size}"}
 

@@ -25,6 +25,23 @@ def test_some_components(seed, part, words):
     assert f"made of {words} components of query and key alone" in str(report)
 
 
+@pytest.mark.parametrize(
+    ("part", "scaled_by", "words"),
+    [
+        (slice(0, 63), 64, "the first 63 of the 64 components of query and key alone"),
+        (slice(1, 64), 64, "the last 63 of the 64 components of query and key alone"),
+        (slice(0, 63), 63, "of query and key alone, and scaled by 1/√63"),
+        (slice(0, 32), 32, "of query and key alone, and scaled by 1/√32"),
+    ],
+)
+def test_of_wide_heads(part, scaled_by, words):
+    q, k, v = draw(0, *[(1, 2, 30, 64)] * 3)
+    scores = q[..., part].astype("f8") @ k[..., part].swapaxes(-1, -2) / np.sqrt(scaled_by)
+    report = ask((q, k, v), softmax(scores) @ v)
+    assert named(report) == {"some_components"}
+    assert words in " ".join(str(report).split())
+
+
 def test_others_have_no_name():
     q, k, v = draw(0, *[SHAPE] * 3)
     scores = q[..., ::5].astype("f8") @ k[..., ::5].swapaxes(-1, -2) / np.sqrt(12)

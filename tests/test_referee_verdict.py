@@ -836,3 +836,16 @@ def test_a_file_earns_six_times_the_error_of_the_plain_formula_and_no_more():
     wrong = right.copy()
     wrong[5, 3] += np.float32(off)
     assert not check(wrong, problem, diagnose=False).passed
+
+
+def test_large_numbers_of_a_16_bit_file_are_not_wrong_where_others_are():
+    """The first rows of a causal context are large, and so are their roundings."""
+    inputs = np.random.default_rng(0).standard_normal((3, 1, 2, 1024, 64)).astype(np.float16)
+    context = solve(pose(*inputs, causal=True, precision="float64")).context.astype(np.float16)
+    problem = pose(*inputs, causal=True)
+    assert check(context, problem).passed
+    context[0, 0, -40:] = 0
+    report = check(context, problem)
+    (explanation,) = report.diagnosis.explanations
+    assert explanation.name == "rows_not_written"
+    assert "the first wrong row is batch 0, head 0, query 984" in str(report)

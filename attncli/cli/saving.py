@@ -86,7 +86,7 @@ def held(names: tuple[str, ...], kind: str, *, chosen: bool) -> tuple[str, ...]:
     several = "json or yaml" if set(SUMMARIES).intersection(names) else "json, yaml or npz"
     raise UsageError(
         f"{kind} holds one array; --show names {', '.join(names[:-1])} and {names[-1]}",
-        hint=f"name one, or use {several}",
+        hint=f"name one (--show {names[0]}, --save {names[0]}=FILE), or use {several}",
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from attncli.elsewhere import NOTHING, called_here
 from attncli.errors import InputError, UsageError
+from attncli.loading.source import STANDARD_INPUT
 from attncli.names import LABELS, OUTPUTS, SUMMARIES
 from attncli.text import did_you_mean, first_few, printable, quoted
 
@@ -107,6 +108,11 @@ def missing_input(missing: str, document: LoadedMapping) -> AttnError:
     found = first_few([printable(name) for name in names])
     strange = [name for name in names if full_name(name) not in KNOWN]
     files = " ".join(f"{document.name}#{printable(name)}" for name in strange[:3])
+    empty = next((name for name in names if full_name(name) == missing), None)
+    if empty is not None:
+        return InputError(
+            f"{document.name}#{printable(empty)}: expected numbers; found nothing (null)"
+        )
     return _checkpoint(document) or InputError(
         f"{document.name}: expected query, key and value; {missing} is missing "
         f"(found {found or 'nothing'})",
@@ -117,9 +123,11 @@ def missing_input(missing: str, document: LoadedMapping) -> AttnError:
 def _checkpoint(document: LoadedMapping) -> UsageError | None:
     from attncli.checkpoints.names import find_layers  # noqa: PLC0415
 
-    if not find_layers(document.entries):
+    if "x" in map(full_name, document.entries) or not find_layers(document.entries):
         return None
     return UsageError(
         f"{document.name} is a checkpoint: it holds weights but no embeddings",
-        hint=f"attncli compute x.npy --checkpoint {document.name}",
+        hint=f"attncli compute x.npy --checkpoint {document.name}"
+        if document.name != STANDARD_INPUT
+        else "name its file: attncli compute x.npy --checkpoint FILE; embeddings are called x",
     )

@@ -317,9 +317,10 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
         single = not isinstance(document.entries[name], (LoadedArray, list))
     except InputError:  # of elements that are not read: no concern of this problem
         single = False
-    if NOTHING not in meant and called_here(name):
+    off = single and document.entries[name] in (None, False)
+    if NOTHING not in meant and called_here(name) and not off:
         raise _another_name(name, document, meant, single=single)
-    if NOTHING not in meant and single:
+    if NOTHING not in meant and single and not off:
         raise unknown_entry(name, document)
     warn(f"{document.name}: the entry {printable(name)!r} is ignored; {meant}")
 
@@ -327,8 +328,11 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
 def _another_name(name: str, document: LoadedMapping, meant: str, *, single: bool) -> UsageError:
     """Return the error for a rule that a program wrote under the name of another library."""
     shown = printable(name)
-    again = not single and is_file(document.name)
-    taken = f" {option_here(name)} {document.name}#{shown} takes it, and" if again else ""
+    option, taken = option_here(name), ""
+    if single:
+        taken = f" give {option}, and"
+    elif is_file(document.name):
+        taken = f" {option} {document.name}#{shown} takes it, and"
     return UsageError(
         unknown_entry(name, document).message,
         hint=f"{meant};{taken} --without {shown} leaves it out",

@@ -43,6 +43,7 @@ _AS_NPY = "save it as an NPY file"
 _INDEX_NAMES = {"index", "idx", "id", "row", "unnamed: 0"}
 # What stands above row labels that have a name.
 _CORNERS = {*_INDEX_NAMES, "token", "tokens", "word", "words", "label", "labels", "name"}
+_EMPTY_CORNER = "leave the first cell of the header empty"
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 
 Row = tuple[int, list[str]]  # the line it ends on, and its cells
@@ -129,12 +130,20 @@ def _refuse_numbers_as_names(table: _Table, found: LoadedArray, first: Row, seco
 
 
 def _without_index(table: LoadedArray) -> LoadedArray:
-    """Return a table whose column named as an index, and counting as one, is its labels."""
+    """Return a table whose column named as an index, and counting as one, is its labels.
+
+    Warn of another whose name is one that stands above labels.
+    """
     values, columns = table.values, table.column_labels
-    if not columns or len(columns) < 2 or columns[0].strip().lower() not in _INDEX_NAMES:
+    if not columns or len(columns) < 2 or columns[0].strip().lower() not in _CORNERS:
         return table
-    start = int(values[0, 0] == 1)
-    if len(values) < 2 or not np.array_equal(values[:, 0], np.arange(start, len(values) + start)):
+    start, named = int(values[0, 0] == 1), columns[0].strip().lower() in _INDEX_NAMES
+    counts = np.array_equal(values[:, 0], np.arange(start, len(values) + start))
+    if not named or not counts or len(values) < 2:
+        warn(
+            f"{table.name}: the column {quoted(columns[0])} is read as numbers. If it holds "
+            f"labels, {_EMPTY_CORNER}"
+        )
         return table
     warn(
         f"{table.name}: the column {quoted(columns[0])} counts {start}, {start + 1}, … and is read "
@@ -299,7 +308,10 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
         if headings.column:
             _check_label(table, headings, body.labels, (line, cells))
             body.labels.append(cells[0])
-        body.numbers.extend(read(cells, start, partial(_refused_cell, table, (line, cells))))
+        refused = partial(
+            _refused_cell, table, (line, cells), headed=headings.row and not headings.column
+        )
+        body.numbers.extend(read(cells, start, refused))
         body.refuse_many()
     if headings.certain and not _count_alike(first[start:], body.labels):
         what = "expected a number; found an empty cell"
@@ -318,7 +330,7 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
 
 
 def _refused_cell(
-    table: _Table, row: Row, what: str, *, column: int, hint: str | None = None
+    table: _Table, row: Row, what: str, *, column: int, hint: str | None = None, headed: bool
 ) -> InputError:
     """Return what is wrong with a cell, at the line where it begins."""
     line, cells = row
@@ -328,6 +340,8 @@ def _refused_cell(
         ends -= 1
     if _line_ends(cells[column - 1]):
         hint = "is a quotation mark left open?"
+    elif headed and column == 1 and hint is None:
+        hint = f"if the first column holds labels, {_EMPTY_CORNER}"
     return table.refusal(what, line - ends, column, hint)
 
 
@@ -379,6 +393,8 @@ def _check_label(table: _Table, headings: Headings, above: list[str], row: Row) 
     if headings.certain or not is_numeric(cells[0]):
         return
     what = f"expected a word, as above; found the number {quoted(cells[0])}"
+    if headings.row:
+        raise table.refusal(what, line, 1, f"if the first column holds labels, {_EMPTY_CORNER}")
     hint = "if the first column holds labels, add a header row whose first cell is empty"
     if above:
         hint += f"; if not, mend {quoted(above[0])} in the first row, which is no number"

@@ -227,6 +227,11 @@ def missing(path: Path, name: str) -> InputError:
     if path.is_symlink():
         target = printable(str(path.readlink()))
         return InputError(f"{name} is a link to {target}, which does not exist")
+    if name.startswith("-"):
+        return InputError(
+            f"expected a file; found {name}, which looks like an option",
+            hint="the option before it needs a file",
+        )
     hint = _NUMBERS_HINT if _NUMBERS.fullmatch(path.name) else _nearest(path)
     return InputError(f"{name} does not exist", hint=hint)
 

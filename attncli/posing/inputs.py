@@ -127,7 +127,7 @@ def _check_shapes(
         raise ShapeError(
             f"{_shapes(named, arrays, 'query', 'key')}: expected the same width{of_a_head}; "
             f"found {width} and {key_width}",
-            hint=_width_hint(q, k, v),
+            hint=_packed_hint(arrays, packed=packed) or _width_hint(q, k, v),
         )
     if key_batch not in (1, batch):
         raise ShapeError(
@@ -153,6 +153,20 @@ def _check_shapes(
         raise ShapeError(
             f"{_shapes(named, arrays, 'key', 'value')}: expected the same batch size and heads"
         )
+
+
+def _packed_hint(arrays: Mapping[str, Array], *, packed: bool) -> str | None:
+    """Return how many heads keys and values may have, where these are narrower than queries."""
+    query, key, value = (arrays.get(name) for name in INPUTS)
+    if query is None or key is None or value is None or query.ndim == 4:
+        return None
+    if key.shape != value.shape or query.shape[-1] % key.shape[-1]:
+        return None
+    if packed:
+        return (
+            "if key and value have fewer heads than the query, say how many: kv_heads (--kv-heads)"
+        )
+    return "if heads lie side by side: heads and kv_heads (--heads H --kv-heads G)"
 
 
 def _width_hint(q: Array, k: Array, v: Array | None) -> str | None:

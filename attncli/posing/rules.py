@@ -106,7 +106,7 @@ def _placed(
         if align is not None:
             raise UsageError(
                 "causal_align and query_offset both say where the queries stand",
-                hint="give one of the two",
+                hint="give one of the two; --without query_offset leaves a problem file's out",
             )
         numbers = arguments.whole_numbers(named("query_offset"), offset, batch, of="batch entry")
         return visible._replace(offsets=numbers)
@@ -117,6 +117,7 @@ def _placed(
     if arguments.choice(named("causal_align"), align, get_args(Align)) == "top-left":
         return visible
     _advise_on_padded_queries(visible)
+    _advise_on_padded_keys(visible)
     return visible._replace(offsets=visible.bottom_right)
 
 
@@ -133,6 +134,22 @@ def _advise_on_padded_queries(visible: Visibility) -> None:
         "kv_length - L. FlashAttention with sequence lengths aligns the last real query, "
         f"kv_length - query_length: query_offset [{listed}] (--query-offset "
         f"{listed.replace(' ', '')})"
+    )
+
+
+def _advise_on_padded_keys(visible: Visibility) -> None:
+    """Warn where the last real key is not the last one, and only a padding mask says so."""
+    real = visible.key_padding
+    if real is None or visible.kv_lengths is not None or real[:, -1].all():
+        return
+    lengths = np.count_nonzero(real, axis=1)
+    if not (real == (np.arange(visible.keys) < lengths[:, None])).all():  # not on the right alone
+        return
+    listed = ",".join(map(str, lengths.tolist()))
+    warn(
+        "bottom-right aligns the last query with the last key, though key_padding_mask hides that "
+        "one: queries see all keys up to as many more. If each is to end at the last real key, say "
+        f"how many there are, instead of the mask: kv_lengths (--kv-lengths {listed})"
     )
 
 

@@ -47,6 +47,7 @@ from attncli.referee.fitted.another_sink import another_sink
 from attncli.referee.fitted.by_head import scale_by_head, slopes_by_head
 from attncli.referee.fitted.counted_keys import counted_keys
 from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weights
+from attncli.referee.fitted.empty_pages import empty_pages
 from attncli.referee.fitted.misplaced_inputs import misplaced_inputs
 from attncli.referee.fitted.misplaced_outputs import misplaced_outputs, misplaced_rows
 from attncli.referee.fitted.one_part import one_part
@@ -144,6 +145,7 @@ FITTED = (
     _at_first(another_sink, "heads"),
     _at_first(counted_keys),
     _at_first(some_components),
+    _at_first(empty_pages),
     _at_first(one_part),
     _at_first(other_length),
     Fitting(dropout),

@@ -96,11 +96,18 @@ class Errors:
         """
         wrong = self.outside
         if self.limits is not None:
-            own = self.limits + self.tolerance.relative * np.abs(self.answer)
-            wrong = wrong | (self.error > own)
+            wrong = wrong | self._beyond(self.limits)
         if self.few_outside and self._too_large_together:
-            wrong = wrong | (self.error > np.float64(self.tolerance.rms))
+            limit = np.float64(self.tolerance.rms)
+            wrong = wrong | self._beyond(limit)
+            if not wrong.any():
+                wrong = self.error > limit
         return wrong
+
+    def _beyond(self, limits: Array | np.float64) -> Bools:
+        """Return which errors exceed limits by more than the numbers are rounded by."""
+        far: Bools = self.error > limits + self.tolerance.relative * np.abs(self.answer)
+        return far
 
     @property
     def _too_large_together(self) -> bool:

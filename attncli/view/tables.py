@@ -219,7 +219,7 @@ def _left_out(sheet: Sheet, rows: int, count: int) -> str:
         (sheet.values.shape[1] - count, sheet.columns_are, "--max-cols"),
     ]
     parts = [
-        f"{number} more {_ONE.get(things, things) if number == 1 else things}"
+        f"{number:,} more {_ONE.get(things, things) if number == 1 else things}"
         for number, things, _ in missing
         if number
     ]

@@ -59,6 +59,12 @@ def _within(recipe: Recipe, queries: Array, keys: Array, size: int) -> Recipe:
     return with_rule(recipe, "causal", keys % size <= queries % size)
 
 
+def _within_blocks_before(recipe: Recipe, queries: Array, keys: Array, size: int) -> Recipe:
+    """Compare places within blocks, of the blocks that the query's own follows."""
+    before = keys // size <= queries // size
+    return with_rule(recipe, "causal", before & (keys % size <= queries % size))
+
+
 def _in_the_first(recipe: Recipe, queries: Array, keys: Array, size: int) -> Recipe:
     """Hide keys of the first block only."""
     return with_rule(recipe, "causal", (keys <= queries) | (keys >= size))
@@ -94,6 +100,13 @@ CAUSAL_BLOCKS = (
         "the causal mask compares places within blocks of {} queries and keys, not in the sequence",
         partial(_in_blocks, _within),
         fix="add where the block begins to the index of the query, and of the key",
+    ),
+    *_of_each_size(
+        "causal_within_each_block_of_{}",
+        "the causal mask of the block of {} keys on the diagonal is laid on the blocks before it, "
+        "too",
+        partial(_in_blocks, _within_blocks_before),
+        fix="mask the block on the diagonal alone: all keys of the blocks before it are seen",
     ),
     *_of_each_size(
         "causal_in_first_block_of_{}",

@@ -167,17 +167,35 @@ def _of_input(name: str) -> Apply:
     return apply
 
 
-GIVEN = tuple(
-    Convention(
-        f"context_is_{name}",
-        f"the file holds the {name}, which was given, not the context",
-        _of_input(name),
-        topic=topics.GIVEN,
-        fix="give the file with the output (--expect)",
-        shows="almost any input",
-        late=True,
-    )
-    for name in INPUTS
+def _weights_as_context(recipe: Recipe) -> Recipe | None:
+    """Give the weights out as the context, where they have its shape."""
+    problem = recipe.problem
+    if problem.value is None or problem.output is not None:
+        return None
+    if problem.value.shape[3] != problem.shape[3]:
+        return None
+    return _finished(lambda _, outputs: {**outputs, "context": outputs["weights"]})(recipe)
+
+
+_given = partial(Convention, topic=topics.GIVEN, shows="almost any input", late=True)
+
+
+GIVEN = (
+    *(
+        _given(
+            f"context_is_{name}",
+            f"the file holds the {name}, which was given, not the context",
+            _of_input(name),
+            fix="give the file with the output (--expect)",
+        )
+        for name in INPUTS
+    ),
+    _given(
+        "context_is_weights",
+        "the file holds the weights, not the context",
+        _weights_as_context,
+        fix="give the file as weights (--expect weights=FILE), or multiply them with the values",
+    ),
 )
 
 
@@ -186,7 +204,24 @@ def _log_weights(_: Recipe, outputs: Outputs) -> Outputs:
         return {**outputs, "weights": np.log(outputs["weights"])}
 
 
+def _scores_as_weights(_: Recipe, outputs: Outputs) -> Outputs:
+    return {**outputs, "weights": outputs["scores"]}
+
+
+def _where_keys_are_hidden(apply: Apply) -> Apply:
+    """Make an `apply` for problems that hide keys; elsewhere `softmax_left_out` says the same."""
+    return lambda recipe: None if recipe.seen.all() else apply(recipe)
+
+
 WEIGHTS = (
+    Convention(
+        name="weights_are_scores",
+        topic=topics.WEIGHTS,
+        meaning="the file of weights holds the scores, from before the softmax",
+        fix="write what the softmax gives: the weights of each query add up to 1",
+        shows="almost any input",
+        apply=_where_keys_are_hidden(_finished(_scores_as_weights)),
+    ),
     Convention(
         name="weights_are_logarithms",
         topic=topics.WEIGHTS,
@@ -200,6 +235,11 @@ WEIGHTS = (
 
 def _scores_from(stage: str) -> Apply:
     return _finished(lambda _, outputs: {**outputs, "scores": outputs[stage]})
+
+
+def _less_maximum(_: Recipe, outputs: Outputs) -> Outputs:
+    top = outputs["scores"].max(-1, keepdims=True)
+    return {**outputs, "scores": outputs["scores"] - np.where(np.isneginf(top), 0, top)}
 
 
 def _unscaled_scores(recipe: Recipe, outputs: Outputs) -> Outputs:
@@ -222,6 +262,18 @@ SCORES = (
         "the file of scores holds scores before bias and mask",
         _scores_from("capped"),
         shows="a bias or a mask",
+    ),
+    _score(
+        "scores_are_weights",
+        "the file of scores holds the weights, from behind the softmax",
+        _scores_from("weights"),
+        shows="almost any input",
+    ),
+    _score(
+        "scores_less_maximum",
+        "the file of scores holds the scores less the largest of their row",
+        _finished(_less_maximum),
+        shows="almost any input",
     ),
     _score(
         "scores_unscaled",

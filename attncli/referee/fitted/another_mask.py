@@ -10,6 +10,7 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.convention import Convention, with_rule
 from attncli.referee.evaluation import evaluate
+from attncli.referee.fitted.another_number import comparable, distance_of
 from attncli.referee.fitted.found_weights import FoundWeights, Patterns, by_part, patterns_of
 from attncli.referee.fitted.spans import masks_of_spans
 from attncli.referee.replacing import replace
@@ -32,6 +33,8 @@ _EVIDENCE = 4
 _NAMED = 3
 # Of queries.
 _EXAMPLES = 3
+# Of argmax, and of top-k.
+_USUAL_COUNTS = (1, 2, 3, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128, 256)
 
 
 def another_mask(cases: Sequence[Case]) -> Convention | None:
@@ -87,16 +90,15 @@ def strongest_keys(cases: Sequence[Case]) -> Convention | None:
     Returns
     -------
     Convention or None
-        None where the files show no weights, or other keys.
+        None where the files show other keys, or come no nearer with any usual number of these.
 
     References
     ----------
     Xu et al. 2015, "Show, attend and tell", equation 9, for hard attention.
     """
-    masks = patterns_of(cases, _mask_of) or {}
-    counts = {int(count) for mask in masks.values() for count in np.unique(mask.sum(-1))}
-    most = max(counts, default=0)
-    if most == 0 or not all(_shows_strongest(case, masks, most) for case in cases):
+    masks = patterns_of(cases, _mask_of)
+    most = _nearest_count(cases[0]) if masks is None else _count_in(cases, masks)
+    if most == 0:
         return None
     keys = (
         "key that scores highest counts" if most == 1 else f"{most} keys that score highest count"
@@ -108,8 +110,29 @@ def strongest_keys(cases: Sequence[Case]) -> Convention | None:
         fix="count every key that the query sees: apply the softmax, not argmax or top-k, "
         "to scores that are not far too large",
         shows=f"queries that see more than {counted(most, 'key')}",
-        apply=lambda recipe: with_rule(recipe, "mask", _strongest(recipe, most)),
+        apply=lambda recipe: _with_strongest(recipe, most),
     )
+
+
+def _count_in(cases: Sequence[Case], masks: Patterns) -> int:
+    """Return how many keys of each query the masks show, if they are the strongest; else 0."""
+    counts = {int(count) for mask in masks.values() for count in np.unique(mask.sum(-1))}
+    most = max(counts, default=0)
+    return most if all(_shows_strongest(case, masks, most) for case in cases) else 0
+
+
+def _nearest_count(case: Case) -> int:
+    """Return with how many of the strongest keys a case comes nearest to its files; 0 if none."""
+    if not comparable(case):
+        return 0
+    counts = [count for count in _USUAL_COUNTS if count < case.recipe.problem.shape[3]]
+    distances = {count: distance_of(case, _with_strongest(case.recipe, count)) for count in counts}
+    nearest = min(distances, key=distances.__getitem__, default=0)
+    return nearest if nearest and distances[nearest] < distance_of(case, case.recipe) else 0
+
+
+def _with_strongest(recipe: Recipe, count: int) -> Recipe:
+    return with_rule(recipe, "mask", _strongest(recipe, count))
 
 
 def _shows_strongest(case: Case, masks: Patterns, count: int) -> bool:

@@ -182,6 +182,7 @@ QUANTITIES = (
         fix="multiply query and key as they are, or state the score cosine",
         shows="almost any input",
         option=lambda scale, _: f"--score cosine --scale {shortest(scale)}",
+        variant_of=("strongest_keys",),
     ),
     Quantity(
         name="output_bias_repeated",

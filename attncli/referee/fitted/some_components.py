@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from itertools import product
 from typing import TYPE_CHECKING
 
 from attncli.dtypes import widen
@@ -40,31 +42,43 @@ def some_components(case: Case) -> Convention | None:
     width = case.recipe.problem.query.shape[3]
     if not comparable(case) or case.recipe.problem.score not in _COMPARED:
         return None
-    step = max(1, width // _STEPS)
-    parts = [slice(0, end) for end in range(step, width, step)]
-    parts += [slice(start, width) for start in range(step, width, step)]
+    # A loop that ends too soon, or begins too late, leaves out one.
+    counts = sorted({*range(max(1, width // _STEPS), width, max(1, width // _STEPS)), width - 1})
+    parts = [slice(0, count) for count in counts if count]
+    parts += [slice(width - count, width) for count in counts if count]
+    scaled = (False, True) if _is_of_width(case.recipe) else (False,)
     nearest, best = distance_of(case, case.recipe), None
-    for part in parts:
+    for part, with_scale in product(parts, scaled):
         if time.monotonic() > case.deadline:
             return None
-        distance = distance_of(case, _of(case.recipe, part))
+        distance = distance_of(case, _of(case.recipe, part, with_scale=with_scale))
         if distance < nearest:
-            nearest, best = distance, part
+            nearest, best = distance, (part, with_scale)
     if best is None:
         return None
-    which = f"first {best.stop}" if best.start == 0 else f"last {width - best.start}"
+    part, with_scale = best
+    count = part.stop - part.start
+    which = f"{'first' if part.start == 0 else 'last'} {count}"
     return Convention(
         "some_components",
-        f"the scores are made of the {which} of the {width} components of query and key alone",
-        lambda recipe: _of(recipe, best),
+        f"the scores are made of the {which} of the {width} components of query and key alone"
+        f"{f', and scaled by 1/√{count}' if with_scale else ''}",
+        lambda recipe: _of(recipe, part, with_scale=with_scale),
         topic=topics.SCORE_FUNCTION,
         fix="add up the products of all D components, of every block and every thread",
         shows="components that are not 0",
     )
 
 
-def _of(recipe: Recipe, part: slice) -> Recipe:
+def _is_of_width(recipe: Recipe) -> bool:
+    """Return whether the scale is 1/√D."""
+    problem = recipe.problem
+    return problem.score == "dot" and math.isclose(problem.scale, problem.query.shape[3] ** -0.5)
+
+
+def _of(recipe: Recipe, part: slice, *, with_scale: bool) -> Recipe:
     """Return the recipe with some components of query and key, which keep their rotation."""
     turned = rotated(recipe.problem)
     query, key = (widen(rows, turned.query.dtype)[..., part] for rows in (turned.query, turned.key))
-    return vary(recipe, rope=None, query=query, key=key)
+    scale = query.shape[3] ** -0.5 if with_scale else recipe.problem.scale
+    return vary(recipe, rope=None, query=query, key=key, scale=scale)

@@ -295,7 +295,7 @@ def _seen_names(explanation: Explanation) -> list[str]:
 
 def rest_name(count: int, hidden: int) -> str:
     """Return what the row of all other keys is called: hidden ones add nothing to its sums."""
-    return f"… {count - hidden} more" if count > hidden else f"… {hidden} hidden"
+    return f"… {count - hidden:,} more" if count > hidden else f"… {hidden:,} hidden"
 
 
 def context_lines(explanation: Explanation, notation: Notation, room: int) -> Iterator[Line]:

@@ -146,5 +146,5 @@ def _written(
     if count:
         others = np.delete(sizes, chosen)
         total = (float(others.sum()) if len(others) else 0.0) + (rest.total if rest else 0.0)
-        pieces.append(f"{notation.plus(total)} ({count} more)")
+        pieces.append(f"{notation.plus(total)} ({count:,} more)")
     return pieces

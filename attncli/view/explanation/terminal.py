@@ -150,10 +150,10 @@ def _rest_words(explanation: Explanation) -> str:
     rest = explanation.rest
     if rest is None:
         return ""
-    parts = [f"{rest.seen} more with smaller scores"] if rest.seen else []
+    parts = [f"{rest.seen:,} more with smaller scores"] if rest.seen else []
     if rest.hidden:
-        counts = (f"{count} by {rule}" for rule, count in rest.rules.items())
-        parts.append(f"{rest.hidden} more hidden: {', '.join(counts)}")
+        counts = (f"{count:,} by {rule}" for rule, count in rest.rules.items())
+        parts.append(f"{rest.hidden:,} more hidden: {', '.join(counts)}")
     return "… " + " and ".join(parts)
 
 

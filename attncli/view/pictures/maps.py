@@ -315,8 +315,11 @@ def four_axes(finished: Finished, batch: int | None, head: int | None) -> Array:
         raise ShapeError(f"{finished.name}: expected weights (…, queries, keys) of 2 to 4 axes")
     weights = _picked(weights, finished.counts, batch, head)
     if weights.size and not are_weights(float(np.min(weights)), float(np.max(weights))):
+        wrong = ~(np.isfinite(weights) & (weights >= 0))
+        *_, query, key = (int(i) for i in np.argwhere(wrong)[0])
         raise DataError(
-            f"{finished.name}: expected finished weights, finite and not negative",
+            f"{finished.name}: expected finished weights, finite and not negative; found "
+            f"{float(weights[wrong][0]):g} at query {query}, key {key}",
             hint="for attention from query, key and value give their files",
         )
     most = float(np.max(weights.sum(axis=-1, dtype=np.float64)))
