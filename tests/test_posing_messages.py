@@ -13,6 +13,7 @@ from attncli.posing import pose
 
 X = np.arange(6.0).reshape(2, 3)
 PACKED = "query has shape (2, 5, 16) and key (2, 5, 4): expected the same width"
+SHARED = {"query": np.ones((2, 5, 16)), "key": np.ones((2, 5, 4)), "value": np.ones((2, 5, 4))}
 HEADS = np.ones((2, 4, 5, 6))
 SQUARE = np.ones((2, 2, 3, 3))
 
@@ -256,11 +257,11 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Usage", "causal_align and query_offset both say where the queries stand",
      "give one of the two; --without query_offset leaves a problem file's out",
      {"causal": True, "causal_align": "top-left", "query_offset": 1}),
-    ("Shape", f"{PACKED}; found 16 and 4", "if heads lie side by side: heads and kv_heads (--heads H --kv-heads G)",
-     {"query": np.ones((2, 5, 16)), "key": np.ones((2, 5, 4)), "value": np.ones((2, 5, 4))}),
+    ("Shape", f"{PACKED}; found 16 and 4",
+     "if heads lie side by side: heads and kv_heads (--heads H --kv-heads G)", SHARED),
     ("Shape", f"{PACKED} of a head; found 4 and 1",
-     "if key and value have fewer heads than the query, say how many: kv_heads (--kv-heads)", {"query": np.ones((2, 5, 16)), "key": np.ones((2, 5, 4)),
-     "value": np.ones((2, 5, 4)), "heads": 4}),
+     "if key and value have fewer heads than the query, say how many: kv_heads (--kv-heads)",
+     {**SHARED, "heads": 4}),
     # labels
     ("Shape", "key_labels: expected 2 labels, one for each key; found 1",
      "give labels as a,b,c or as the lines of a file", {"key_labels": ["a"]}),
