@@ -406,7 +406,7 @@ class TestOfAQueryThatWasProjected:
             way = explain(problem, query=query, batch=batch, head=head)
             columns = arrays["wq"].T.tolist()[2 * head : 2 * head + 2]
             bias = arrays["bq"][0].tolist()[2 * head : 2 * head + 2]
-            assert not way.made.placed
+            assert way.made.position is None
             self.check(way, arrays["x"][batch, query].tolist(), columns, bias)
             assert way.made.bias.tolist() == bias
 
@@ -415,7 +415,8 @@ class TestOfAQueryThatWasProjected:
         way = explain(load(x=arrays["x"], positions="sinusoidal", **given), query=3, batch=1)
         waves = [math.sin(3), math.cos(3), math.sin(3 / 10000 ** (2 / 3))]
         embedding = [x + wave for x, wave in zip(arrays["x"][1, 3].tolist(), waves, strict=True)]
-        assert way.made.placed
+        assert way.made.given.tolist() == arrays["x"][1, 3].tolist()
+        np.testing.assert_allclose(way.made.position, waves, rtol=1e-12)
         assert way.made.bias is None
         self.check(way, embedding, arrays["wq"].T.tolist(), [0] * 4)
 

@@ -425,11 +425,14 @@ class TestOfAQueryThatWasProjected:
         placed = as_text(self.way(positions="sinusoidal"))
         assert "the embedding of the query with its position added;" in placed
         # sin 0 and cos 0 are added.
-        assert "   x = (2, 0)\n" in placed
+        assert "   x = (2, -1) + (0, 1)\n     = (2, 0)\n" in placed
 
     def test_as_formulas(self):
         text = as_markdown(self.way())
         assert r"x = \left(2, -1\right)" in text
+        placed = as_markdown(self.way(positions="sinusoidal"))
+        added = r"\left(2, -1\right) + \left(0, 1\right) = \left(2, 0\right)"
+        assert f"x = {added}" in placed
         assert r"q = x \, W_q + b_q" in text
         sums = r"q_{1} = 2 \cdot 1 + \left(-1\right) \cdot \left(-2\right) + 20 = 24"
         assert sums in text
@@ -453,7 +456,8 @@ class TestOfAQueryThatWasProjected:
         made = as_dict(self.way())["query"]["made"]
         assert made == {
             "embedding": self.X[0],
-            "placed": False,
+            "given": self.X[0],
+            "position": None,
             "weight": self.WQ,
             "bias": self.BQ,
         }
@@ -469,6 +473,8 @@ class TestOfAQueryThatWasProjected:
             sums = [line for line in text.splitlines() if line.strip().startswith("q[")]
             assert len(sums) == 4
         assert re.search(r"q\[0\] = .* \(x\d+\) .* \(29\d more\) = ", text)
+        assert "largest products, with their component: (d0) is of q[0] and k[0]\n" in text
+        assert "largest products" not in as_text(self.way())
 
 
 def test_the_rotation_of_the_first_pair_is_worked_out():

@@ -32,15 +32,18 @@ class QueryMade:
     ----------
     embedding : ndarray (W,)
         The row of X, with its position where one is added.
-    placed : bool
-        Whether a position is added.
+    given : ndarray (W,)
+        The row of X as it is.
+    position : ndarray (W,), or None
+        The encoding that is added to it.
     weight : ndarray (W, D)
         The columns of W_q that make this head.
     bias : ndarray (D,), or None
     """
 
     embedding: Array
-    placed: bool
+    given: Array
+    position: Array | None
     weight: Array
     bias: Array | None
 

@@ -31,17 +31,17 @@ def made_query(problem: Problem, *, batch: int, head: int, query: int) -> QueryM
     given = problem.made_from.arguments
     x = np.asarray(given["x"])
     rows = x if x.ndim == 2 else x[batch if len(x) > 1 else 0]
-    embedding = widen(rows[query], problem.dtype)
-    placed = given["positions"] is not None
-    if placed:
-        (position,) = sinusoidal(1, len(embedding), first=query)
-        embedding = embedding + position.astype(problem.dtype)
+    own = widen(rows[query], problem.dtype)
+    position = None
+    if given["positions"] is not None:
+        position = sinusoidal(1, len(own), first=query)[0].astype(problem.dtype)
     width = problem.query.shape[3]
     columns = slice(head * width, (head + 1) * width)
     bias = given["bq"]
     return QueryMade(
-        embedding=embedding,
-        placed=placed,
+        embedding=own if position is None else own + position,
+        given=own,
+        position=position,
         weight=widen(np.asarray(given["wq"])[:, columns], problem.dtype),
         bias=None if bias is None else widen(np.ravel(bias)[columns], problem.dtype),
     )

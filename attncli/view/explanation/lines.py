@@ -74,7 +74,7 @@ class Line:
 def made_rule(explanation: Explanation, made: QueryMade) -> str:
     """Return how the query is made, in letters."""
     bias = "" if made.bias is None else " + bq"
-    placed = " with its position added" if made.placed else ""
+    placed = "" if made.position is None else " with its position added"
     others = "keys" if explanation.context is None else "keys and values"
     return f"q = x · wq{bias}, where x is the embedding of the query{placed}; likewise {others}"
 
@@ -84,7 +84,13 @@ def made_lines(explanation: Explanation, notation: Notation, room: int) -> Itera
     made = explanation.made
     if made is None:
         return
-    yield Line("x", vector_pieces(notation, made.embedding, room))
+    if made.position is not None:
+        position = vector_pieces(notation, made.position, room)
+        whole = *vector_pieces(notation, made.given, room), f"+ {position[0]}", *position[1:]
+        yield Line("x", whole)
+        yield Line("", vector_pieces(notation, made.embedding, room))
+    else:
+        yield Line("x", vector_pieces(notation, made.embedding, room))
     columns = range(min(len(explanation.given), MADE_COLUMNS))
     told = [made_sum(made, column) for column in columns]
     tags = [f"x{index}" for index in range(len(made.embedding))]

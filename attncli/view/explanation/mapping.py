@@ -100,7 +100,8 @@ class _Exact:
 def _made(made: QueryMade, exact: _Exact) -> dict[str, object]:
     return {
         "embedding": exact.row(made.embedding),
-        "placed": made.placed,
+        "given": exact.row(made.given),
+        "position": exact.row(made.position),
         "weight": [exact.row(row) for row in made.weight],
         "bias": exact.row(made.bias),
     }

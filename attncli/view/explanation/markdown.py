@@ -99,9 +99,12 @@ def _turned_blocks(explanation: Explanation, latex: Latex) -> Iterator[str]:
 def _made_blocks(explanation: Explanation, made: QueryMade, latex: Latex) -> Iterator[str]:
     yield (
         "The query is made from its embedding"
-        + (", with its position added:" if made.placed else ":")
+        + (":" if made.position is None else ", with its position added:")
     )
-    yield _block(f"x = {latex.vector(made.embedding)}")
+    whole = latex.vector(made.embedding)
+    if made.position is not None:
+        whole = f"{latex.vector(made.given)} + {latex.vector(made.position)} = {whole}"
+    yield _block(f"x = {whole}")
     bias = "" if made.bias is None else " + b_q"
     yield _block(f"q = x \\, W_q{bias}")
     for column, total in enumerate(explanation.given[:MADE_COLUMNS].tolist()):

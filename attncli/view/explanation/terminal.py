@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 __all__ = ["as_text", "renderable"]
 
 _EQUALS = " = "
+# A product of a sum that is cut.
+_COMPONENT = re.compile(r" \(d\d+\)$")
+_OF_COMPONENTS = "of each sum the largest products, with their component: (d0) is of q[0] and k[0]"
 # Without an edge: long enough for the formulas of a usual head.
 _NO_EDGE = 200
 
@@ -141,6 +145,8 @@ def _scores(explanation: Explanation, notation: Notation, width: int) -> Iterato
         for step, name in zip(explanation.steps, names, strict=True)
         for line in score_lines(explanation, step, name, notation, room)
     ]
+    if any(_COMPONENT.search(piece) for line in lines for piece in line.pieces):
+        yield from _note(_OF_COMPONENTS, notation, width)
     yield from _formulas(lines, notation, width)
     if explanation.rest is not None:
         yield from _note(_rest_words(explanation), notation, width)
