@@ -11,7 +11,7 @@ from oracle import attention_oracle
 from oracle import rotate as rotated_by_oracle
 from strategies import problems
 
-from attncli import AttnError, UsageError, load, pose
+from attncli import AttnError, AttnWarning, UsageError, load, pose
 from attncli.explanation.explaining import explain, query_index
 from attncli.view.explanation.mapping import as_dict
 from attncli.view.explanation.markdown import as_markdown
@@ -434,3 +434,11 @@ def test_explain_takes_products_whose_sum_exceeds_float64():
 def test_explain_never_shows_nan_for_a_key_that_is_seen():
     problem = pose([[1e200]], [[1e200], [1.0]], scale=1e-300)
     assert "nan" not in str(explain(problem, query=0))
+
+
+def test_a_number_is_an_index_though_it_is_a_label_of_another_query():
+    key = np.eye(3)
+    problem = pose(key, key, query_labels=["1", "2", "7"])
+    with pytest.warns(AttnWarning, match="the label '1' is that of query 0"):
+        assert query_index(problem, "1") == 1
+    assert query_index(problem, "7") == 2

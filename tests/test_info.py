@@ -346,3 +346,12 @@ def test_what_is_not_finite_is_told_apart(attncli, folder):
     (entry,) = told(attncli, "odd.npy")
     counts = ("nonfinite", "nan", "inf", "minus_inf")
     assert [entry["members"][0][name] for name in counts] == [3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("file", ["b.npy", "b.npz"])
+def test_the_dtype_that_is_asked_for_is_told_without_reading_the_numbers(attncli, folder, file):
+    bits = np.full((2, 3), 0x3F80, np.uint16)
+    np.save("b.npy", bits) if file == "b.npy" else np.savez("b.npz", q=bits)
+    for words in (["--no-numbers"], []):
+        (entry,) = told(attncli, file, "--dtype", "bfloat16", *words)
+        assert entry["members"][0]["dtype"] == "bfloat16"

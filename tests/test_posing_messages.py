@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import attncli
+from attncli.errors import ShapeError
 from attncli.posing import pose
 
 X = np.arange(6.0).reshape(2, 3)
@@ -470,3 +471,12 @@ def test_a_mask_that_keeps_a_tenth_is_doubted(kept: int, warned: bool) -> None:
         assert message.startswith("mask lets only 10 % of the pairs attend: is it inverted?")
     else:
         pose(square, square, mask=mask)
+
+
+def test_a_mask_of_a_sequence_that_comes_first_names_the_layout():
+    inputs = np.ones((5, 2, 4))
+    with pytest.raises(ShapeError, match=r"weights' \(5, 2, 2\).*found \(5, 5\)") as caught:
+        pose(inputs, inputs, mask=np.eye(5, dtype=bool))
+    assert caught.value.hint == (
+        "if the sequence comes before the batch, (L, B, D), give layout sbd (--layout sbd)"
+    )

@@ -114,7 +114,7 @@ def inspect(source: str, *, numbers: bool = True, dtype: str | None = None) -> F
     picture = _picture(source)
     if picture is not None:
         return picture
-    members = tuple(_surveyed(source, dtype) if numbers else _described(source))
+    members = tuple(_surveyed(source, dtype) if numbers else _described(source, dtype))
     return FileInfo(printable(source), members, _layers(source, members))
 
 
@@ -139,8 +139,8 @@ def _picture(source: str) -> FileInfo | None:
     return FileInfo(printable(source), texts=texts, picture=kind)
 
 
-def _described(source: str) -> Iterator[MemberInfo]:
-    for member in describe(source):
+def _described(source: str, dtype: str | None) -> Iterator[MemberInfo]:
+    for member in describe(source, dtype=dtype):
         yield MemberInfo(member.name, member.shape, member.dtype_name)
 
 

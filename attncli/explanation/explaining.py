@@ -25,6 +25,7 @@ from attncli.explanation.row import follow
 from attncli.indices import index_of
 from attncli.problem import posed_problem
 from attncli.text import did_you_mean, first_few, quoted, whole_number
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,13 +165,22 @@ def query_index(problem: Problem, text: str) -> int:
     ------
     UsageError
         There is no such query, or several have this label.
+
+    Warns
+    -----
+    AttnWarning
+        Another query has this index for its label.
     """
-    queries = problem.shape[2]
+    queries, labels = problem.shape[2], problem.query_labels or ()
+    found = _labelled(text, labels)
     index = whole_number(text)
     if index is not None and 0 <= index < queries:
+        if found and index not in found:
+            warn(
+                f"query {index} is the one of this index, counted from 0; the label {quoted(text)} "
+                f"is that of query {found[0]}"
+            )
         return index
-    labels = problem.query_labels or ()
-    found = _labelled(text, labels)
     if len(found) == 1:
         return found[0]
     if found:

@@ -116,12 +116,14 @@ def read_array(
     raise InputError(f"{contents.name}: expected one array; found {found}", hint=hint)
 
 
-def describe(source: str, *, stdin: BinaryIO | None = None) -> list[Member]:
+def describe(
+    source: str, *, dtype: str | None = None, stdin: BinaryIO | None = None
+) -> list[Member]:
     """Return what a file holds; of NPY, NPZ and safetensors only the headers are read.
 
     Parameters
     ----------
-    source, stdin
+    source, dtype, stdin
         As for `read`.
 
     Returns
@@ -140,9 +142,9 @@ def describe(source: str, *, stdin: BinaryIO | None = None) -> list[Member]:
     with refusals(opened.name):
         found = format_of(opened)
         members = (
-            _described(found.read(opened, None))
+            _described(found.read(opened, dtype))
             if found.describe is None
-            else found.describe(opened)
+            else found.describe(opened, dtype)
         )
     chosen = [member for member in members if name in {None, member.name}]
     if not chosen:

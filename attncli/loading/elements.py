@@ -10,6 +10,7 @@ import numpy.typing as npt
 from attncli.dtypes import BFLOAT16, as_bfloat16, looks_like_bfloat16, widen
 from attncli.errors import InputError
 from attncli.loading.contents import LoadedArray
+from attncli.loading.npy_header import MAY_BE_BFLOAT16
 from attncli.text import quoted
 from attncli.warning import warn
 
@@ -73,7 +74,7 @@ def finished(values: npt.NDArray[Any], name: str, dtype: str | None = None) -> n
     """
     if not values.dtype.isnative:
         values = values.astype(values.dtype.newbyteorder("="))
-    if dtype == "bfloat16" and values.dtype.str[1:] in {"V2", "u2", "i2"}:
+    if dtype == "bfloat16" and values.dtype.str[1:] in MAY_BE_BFLOAT16:
         return as_bfloat16(values)
     if values.dtype.str[1:] in {"u2", "i2"} and looks_like_bfloat16(values):
         warn(

@@ -51,7 +51,7 @@ def read_npy(source: Source, dtype: str | None = None) -> LoadedArray:
     return LoadedArray(finished(values, source.name, dtype), source.name)
 
 
-def describe_npy(source: Source) -> list[Member]:
+def describe_npy(source: Source, dtype: str | None = None) -> list[Member]:
     """Return the shape and dtype that the header gives."""
     with source.open() as stream:
-        return [read_header(stream, source.name).member("")]
+        return [read_header(stream, source.name).member("", dtype)]

@@ -14,7 +14,7 @@ from attncli.errors import InputError
 from attncli.loading.contents import Member
 from attncli.text import printable, quoted
 
-__all__ = ["Header", "check_size", "read_header"]
+__all__ = ["MAY_BE_BFLOAT16", "Header", "check_size", "read_header"]
 
 NPY_MAGIC = b"\x93NUMPY"
 # Format version: the struct code of the header's length, and the header's encoding.
@@ -28,6 +28,8 @@ _ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)\b""")
 _SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(([^()]*)\)""")
 _WORDS = re.compile(r"[<>=]U[1-9]\d{0,5}")
 _AXIS = re.compile(r"\s*(\d{1,18})L?\s*")  # L as Python 2 wrote it
+# Elements of 2 bytes that have no type of their own, or only that of their bits.
+MAY_BE_BFLOAT16 = {"V2", "u2", "i2"}
 
 
 class Header(NamedTuple):
@@ -69,8 +71,10 @@ class Header(NamedTuple):
         stored = self.words if self.dtype is None else self.dtype
         return None if stored is None else math.prod(self.shape) * stored.itemsize
 
-    def member(self, name: str) -> Member:
-        """Return what `describe` says of this array."""
+    def member(self, name: str, dtype: str | None) -> Member:
+        """Return what `describe` says of this array; ``dtype`` is the option of that name."""
+        if dtype == "bfloat16" and self.descr.lstrip("<>|=") in MAY_BE_BFLOAT16:
+            return Member(name, self.shape, dtype)
         known = self.dtype is not None and self.dtype.kind != "V"
         word = dtype_name(self.dtype.newbyteorder("=")) if known and self.dtype else self.descr
         word = "structured" if word[:1] in "[(" else word

@@ -75,14 +75,14 @@ def read_npz(source: Source, dtype: str | None = None) -> LoadedMapping:
     return LoadedMapping(entries, source.name, source.folder, dump=True)
 
 
-def describe_npz(source: Source) -> list[Member]:
+def describe_npz(source: Source, dtype: str | None = None) -> list[Member]:
     """Return the shape and dtype of every member, from the headers alone."""
     with _damage(source), _archive(source) as archive:
         members = []
         for name in _member_names(archive, source):
             with archive.open(f"{name}.npy") as stream:
                 header = read_header(cast("Any", stream), _full_name(source, name))
-            found = header.member(name)
+            found = header.member(name, dtype)
             members.append(found if header.words is None else found._replace(dtype_name="text"))
     return members
 

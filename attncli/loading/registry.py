@@ -50,7 +50,7 @@ class Format(NamedTuple):
     read : callable
         Takes the source and the ``--dtype`` option.
     describe : callable or None
-        What the file holds, from its headers; None where only reading tells.
+        The same two in, what the file holds out, from its headers; None where only reading tells.
     binary : bool
         Whether `begins` is certain, because of magic bytes.
     """
@@ -59,7 +59,7 @@ class Format(NamedTuple):
     suffixes: tuple[str, ...]
     begins: Callable[[bytes], bool]
     read: Callable[[Source, str | None], Contents]
-    describe: Callable[[Source], list[Member]] | None = None
+    describe: Callable[[Source, str | None], list[Member]] | None = None
     binary: bool = False
 
 

@@ -85,7 +85,7 @@ def read_safetensors(source: Source, dtype: str | None = None) -> LoadedMapping:
     return LoadedMapping(LazyEntries(tensors, entry), source.name, source.folder, dump=True)
 
 
-def describe_safetensors(source: Source) -> list[Member]:
+def describe_safetensors(source: Source, dtype: str | None = None) -> list[Member]:  # noqa: ARG001
     """Return the shape and dtype of every tensor, from the header."""
     return [
         Member(name, tensor.shape, _word(tensor.dtype)) for name, tensor in _tensors(source).items()

@@ -226,7 +226,7 @@ def to_weights(name: str, array: Array, form: Layout, shape: Shape) -> Array:
         raise ShapeError(
             f"{name}: expected a shape that broadcasts to the weights' {shape_text(target)}, "
             f"(…, queries, keys); found {shape_text(array.shape)}",
-            hint=_mask_hint(array.shape, shape),
+            hint=_mask_hint(array.shape, shape, form),
         )
     if array.ndim == 3 and len(target) == 4 and 1 < len(array) == shape[0] == shape[1]:
         warn(
@@ -237,8 +237,10 @@ def to_weights(name: str, array: Array, form: Layout, shape: Shape) -> Array:
     return form.broadcastable(array)
 
 
-def _mask_hint(found: tuple[int, ...], shape: Shape) -> str | None:
+def _mask_hint(found: tuple[int, ...], shape: Shape, form: Layout) -> str | None:
     batch, heads, queries, keys = shape
+    if form.axes == "bsd" and found == (batch, batch) and batch not in (queries, keys):
+        return "if the sequence comes before the batch, (L, B, D), give layout sbd (--layout sbd)"
     if found == (batch, keys):
         return "a mask with one row for each batch entry is a key_padding_mask (--key-padding-mask)"
     if queries != keys and found[-2:] == (keys, queries):

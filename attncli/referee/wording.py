@@ -68,7 +68,7 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
         yield "  every number equals the answer"
     else:
         yield f"  largest error {_number(verdict.largest)} at {place_text(verdict.largest)}"
-    if verdict.largest_relative is not None:
+    if verdict.largest_relative is not None and not verdict.passed:  # beside an answer near 0
         relative = verdict.largest_relative
         yield f"  largest relative error {relative.error:.3g} at {place_text(relative)}"
     yield from _tolerance_lines(verdict, verdict.tolerance)
@@ -253,7 +253,10 @@ def _explanation_lines(explanation: Cause) -> Iterator[str]:
         fails = "it does not explain everything: it fails at"
         words = only if explanation.right_there else fails
         yield f"    {words} {explanation.fails_at}, for example"
-    left = f"    remaining error in {', '.join(explanation.outputs)}: {explanation.error:.3g}"
+    where = "elsewhere " if explanation.fails_at and not explanation.right_there else ""
+    left = (
+        f"    remaining error {where}in {', '.join(explanation.outputs)}: {explanation.error:.3g}"
+    )
     yield left + (", by rounding" if explanation.conventions[-1].name in _ROUNDED else "")
 
 
