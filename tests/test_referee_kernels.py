@@ -29,6 +29,15 @@ def test_one_input_is_taken_for_another(seed):
         assert named(ask((q, k, v), plain(*inputs))) == {name}
 
 
+@pytest.mark.parametrize("size", [8, 32])
+@pytest.mark.parametrize("options", [{}, {"causal": True}])
+def test_columns_of_the_context_that_repeat_the_first(size, options):
+    q, k, v = draw(0, *[(1, 2, 20, 64)] * 3)
+    keep = np.tri(20, dtype=bool) if options else True
+    wrong = plain(q, k, v, keep)[..., np.arange(64) % size]
+    assert named(ask((q, k, v), wrong, **options)) == {f"value_columns_of_first_{size}"}
+
+
 @pytest.mark.parametrize("size", [8, 16])
 def test_a_causal_mask_by_places_within_tiles(size):
     q, k, v = draw(0, *[SHAPE] * 3)
@@ -37,6 +46,8 @@ def test_a_causal_mask_by_places_within_tiles(size):
     assert named(ask((q, k, v), local, causal=True)) == {f"causal_within_blocks_of_{size}"}
     each = plain(q, k, v, (j % size <= i % size) & (j // size <= i // size))
     assert named(ask((q, k, v), each, causal=True)) == {f"causal_within_each_block_of_{size}"}
+    lost = plain(q, k, v, j < i // size * size)
+    assert named(ask((q, k, v), lost, causal=True)) == {f"diagonal_block_of_{size}_lost"}
     first = plain(q, k, v, (j <= i) | (j >= size))
     assert named(ask((q, k, v), first, causal=True)) == {f"causal_in_first_block_of_{size}"}
 

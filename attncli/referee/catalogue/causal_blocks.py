@@ -41,6 +41,11 @@ def _to_the_end(recipe: Recipe, queries: Array, keys: Array, size: int) -> Recip
     return with_rule(recipe, "causal", keys < queries // size * size + size)
 
 
+def _before_the_diagonal(recipe: Recipe, queries: Array, keys: Array, size: int) -> Recipe:
+    """Let a block of queries see the blocks of keys before its own."""
+    return with_rule(recipe, "causal", keys < queries // size * size)
+
+
 def _zeros_to_the_end(recipe: Recipe, queries: Array, keys: Array, size: int) -> Recipe:
     """Give the hidden keys of the block on the diagonal the score 0."""
     made = _to_the_end(recipe, queries, keys, size)
@@ -82,6 +87,12 @@ CAUSAL_BLOCKS = (
         fix="mask the keys of the block on the diagonal one by one",
         shows="more keys than {}, and more than one query in a block of them",
         variant_of=("causal_missing",),
+    ),
+    *_of_each_size(
+        "diagonal_block_of_{}_lost",
+        "queries see the blocks of {} keys before their own, and none of the block on the diagonal",
+        partial(_in_blocks, _before_the_diagonal),
+        fix="let the loop over the blocks of keys end behind the diagonal, not before it",
     ),
     *_of_each_size(
         "zeros_in_causal_blocks_of_{}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import SIZES
+from attncli.referee.catalogue.helpers import SIZES, of_each_size
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.recipe import Recipe, vary
 from attncli.referee.replacing import replace
@@ -82,6 +82,18 @@ def _reshaped(recipe: Recipe) -> Recipe | None:
     if keys == 1 or width == 1 or recipe.problem.rope is not None:
         return None
     return vary(recipe, key=key.reshape(*lead, width, keys).swapaxes(-1, -2))
+
+
+def _of_first_columns(size: int) -> Apply:
+    """Make an `apply` that has the first columns of the values in all blocks of so many."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        value = recipe.problem.value
+        if value is None or value.shape[3] <= size:
+            return None
+        return vary(recipe, value=value[..., np.arange(value.shape[3]) % size])
+
+    return apply
 
 
 def _unwritten(*names: str) -> Apply:
@@ -227,6 +239,15 @@ INPUTS = (
                 lambda size, n: np.arange(n) - size * (np.arange(n) >= size),
             ),
         )
+    ),
+    *of_each_size(
+        "value_columns_of_first_{}",
+        "every block of {} columns of the context is the first: the values of the others are not "
+        "read",
+        _of_first_columns,
+        topic=topics.VALUE_BLOCKS,
+        fix="add where a block of columns begins to the pointer of the values",
+        shows="values of more than {} columns",
     ),
     *(
         Convention(
