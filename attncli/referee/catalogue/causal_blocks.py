@@ -20,7 +20,7 @@ __all__ = ["CAUSAL_BLOCKS"]
 
 Array = npt.NDArray[Any]
 # The recipe, where queries and keys stand, and the size of a block in.
-Change = Callable[[Recipe, Array, Array, int], Recipe]
+Change = Callable[[Recipe, Array, Array, int], Recipe | None]
 
 
 def _in_blocks(change: Change, size: int) -> Apply:
@@ -41,8 +41,10 @@ def _to_the_end(recipe: Recipe, queries: Array, keys: Array, size: int) -> Recip
     return with_rule(recipe, "causal", keys < queries // size * size + size)
 
 
-def _before_the_diagonal(recipe: Recipe, queries: Array, keys: Array, size: int) -> Recipe:
+def _before_the_diagonal(recipe: Recipe, queries: Array, keys: Array, size: int) -> Recipe | None:
     """Let a block of queries see the blocks of keys before its own."""
+    if recipe.whole.shape[2] == 1:  # the last block of all is lost, rather
+        return None
     return with_rule(recipe, "causal", keys < queries // size * size)
 
 
