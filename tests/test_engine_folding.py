@@ -216,9 +216,9 @@ def test_what_is_not_finite_is_named_where_it_is(name):
 @pytest.mark.parametrize("outputs", ["context", "weights", "lse"])
 def test_decoding_a_batch_whose_first_entry_alone_is_full(outputs):
     rng = np.random.default_rng(0)
-    query = rng.standard_normal((3, 8, 1, 64)).astype(np.float32)
-    key, value = rng.standard_normal((2, 3, 8, 8192, 64)).astype(np.float32)
-    lengths = [8192, 5000, 1]
+    query = rng.standard_normal((2, 8, 1, 64)).astype(np.float32)
+    key, value = rng.standard_normal((2, 2, 8, 4500, 64)).astype(np.float32)
+    lengths = [4500, 3000]
     found = getattr(attention(query, key, value, kv_lengths=lengths, outputs=outputs), outputs)
     for entry, length in enumerate(lengths):
         cut = key[entry : entry + 1, :, :length], value[entry : entry + 1, :, :length]

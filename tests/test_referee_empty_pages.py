@@ -1,9 +1,13 @@
 """Pages of a cache that hold zeros are told, with where they are."""
 
+from itertools import product
+
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain
 
+KINDS = [("key", "value"), ("key",), ("value",)]
 PAGES = [(0, 1), (5, 6), (8, 16), (16, 37), (23, 48), (3, 17)]
 
 
@@ -14,9 +18,10 @@ def emptied(array, page):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("names", [("key", "value"), ("key",), ("value",)])
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_of_zeros(seed, names, page):
+@pytest.mark.parametrize(
+    ("page", "names"), long_but(list(product(PAGES, KINDS)), *zip(PAGES, KINDS * 2, strict=True))
+)
+def test_a_page_of_zeros(seed, page, names):
     q, *kv = draw(seed, (1, 2, 20, 16), (1, 2, 48, 16), (1, 2, 48, 16))
     k, v = (
         emptied(array, page) if name in names else array
