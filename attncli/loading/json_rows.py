@@ -21,13 +21,21 @@ from attncli.loading.tree import MAX_DEPTH, Document, Event, at_most, build
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["events", "in_range", "nearly_json", "read_rows", "some_events"]
+__all__ = [
+    "MOST_NUMBERS",
+    "MOST_ROWS",
+    "events",
+    "in_range",
+    "nearly_json",
+    "read_rows",
+    "some_events",
+]
 
 # Shorter documents are parsed at once.
 _LONG = 4 * 2**20
 _PART = 2**20
 # At a tenth of a microsecond for an item, and a fifth for a list.
-_MOST_ITEMS, _MOST_LISTS = 8_000_000, 2_100_000
+MOST_NUMBERS, MOST_ROWS = 8_000_000, 2_100_000
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]|[^\s\[\]{},:"]++', re.DOTALL)
 _COMMA = re.compile(r"\s*,")
 # [[1. 0.] and [[1., 0.]: numbers that end with a point, or with blanks between them.
@@ -94,7 +102,7 @@ def read_rows(document: Document) -> npt.NDArray[Any] | None:
     # Brackets inside words would be counted as lists.
     if len(text) < _LONG or '"' in text or "{" in text or not text.isascii():
         return None
-    if text.count(",") > _MOST_ITEMS or text.count("[") > _MOST_LISTS:
+    if text.count(",") >= MOST_NUMBERS or text.count("[") > MOST_ROWS + 1:
         return None
     spans = _spans(text)
     if spans is None:

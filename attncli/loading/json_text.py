@@ -10,7 +10,15 @@ import numpy as np
 
 from attncli.errors import InputError
 from attncli.loading.contents import Contents, LoadedArray, LoadedMapping
-from attncli.loading.json_rows import events, in_range, nearly_json, read_rows, some_events
+from attncli.loading.json_rows import (
+    MOST_NUMBERS,
+    MOST_ROWS,
+    events,
+    in_range,
+    nearly_json,
+    read_rows,
+    some_events,
+)
 from attncli.loading.pack import Unpackable, contents
 from attncli.loading.printed import printed_alike
 from attncli.loading.quick import quick_json
@@ -124,7 +132,8 @@ def _check_counts(document: Document) -> None:
     if items > _MOST_ITEMS or lists > _MOST_LISTS:
         msg = (
             f"{document.source.name}: expected at most {_MOST_ITEMS:,} items in "
-            f"{_MOST_LISTS:,} lists, unless they are a single matrix; found {items:,} in {lists:,}"
+            f"{_MOST_LISTS:,} lists, or a single matrix of {MOST_NUMBERS:,} in {MOST_ROWS:,} rows; "
+            f"found {items:,} in {lists:,}"
         )
         hint = "save large arrays as NPY or NPZ, which a problem in JSON may name"
         raise InputError(msg, hint=hint)
