@@ -147,9 +147,10 @@ def _advise_on_padded_keys(visible: Visibility) -> None:
         return
     listed = ",".join(map(str, lengths.tolist()))
     warn(
-        "bottom-right aligns the last query with the last key, though key_padding_mask hides that "
-        "one: queries see all keys up to as many more. If each is to end at the last real key, say "
-        f"how many there are, instead of the mask: kv_lengths (--kv-lengths {listed})"
+        "bottom-right counts the keys that key_padding_mask hides at the end: the offset is "
+        f"{visible.keys - visible.queries}, as if there were no padding. To align the last query "
+        "with the last real key, give the lengths instead of the mask: kv_lengths (--kv-lengths "
+        f"{listed})"
     )
 
 
