@@ -37,10 +37,6 @@ _ELSEWHERE = {
     "cache_seqlens": "kv_lengths",
     "key_value_lengths": "kv_lengths",
     "logits_soft_cap": "softcap",
-    **{f"w_{short}": f"w{short}" for short in "qkvo"},
-    "w_query": "wq",
-    "w_key": "wk",
-    "w_value": "wv",
 }
 
 

@@ -386,6 +386,16 @@ def test_an_option_under_another_name_that_is_off_is_passed_over(folder: Path, n
         gather(["d.npz"])
 
 
+def test_projections_under_another_name_are_no_rules(folder: Path) -> None:
+    np.savez("d.npz", **ONES, w_q=np.eye(2))  # type: ignore[arg-type]
+    with pytest.warns(AttnWarning, match="'w_q' is ignored; here it is wq"):
+        gather(["d.npz"])
+    Path("s.yaml").write_text("x: [[1, 0]]\nw_query: [[1], [0]]\nwk: [[1], [0]]\n")
+    with pytest.raises(UsageError, match="unknown entry 'w_query'") as caught:
+        gather(["s.yaml"])
+    assert caught.value.hint == "here it is wq"
+
+
 def test_a_misspelt_option_beside_embeddings_is_no_checkpoint(folder: Path) -> None:
     words = "x: [[1, 0]]\nwq: [[1], [0]]\nwk: [[1], [0]]\nwv: [[1], [0]]\n"
     Path("s.yaml").write_text(words + "casual: true\n")

@@ -30,8 +30,6 @@ class QueryMade:
 
     Attributes
     ----------
-    embedding : ndarray (W,)
-        The row of X, with its position where one is added.
     given : ndarray (W,)
         The row of X as it is.
     position : ndarray (W,), or None
@@ -41,11 +39,15 @@ class QueryMade:
     bias : ndarray (D,), or None
     """
 
-    embedding: Array
     given: Array
     position: Array | None
     weight: Array
     bias: Array | None
+
+    @property
+    def embedding(self) -> Array:
+        """The row of X, with its position where one is added, (W,)."""
+        return self.given if self.position is None else self.given + self.position
 
     def products(self, column: int) -> npt.NDArray[np.float64]:
         """Return x_w · W_wd for one column d of the query, (W,)."""

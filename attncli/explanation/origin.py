@@ -39,7 +39,6 @@ def made_query(problem: Problem, *, batch: int, head: int, query: int) -> QueryM
     columns = slice(head * width, (head + 1) * width)
     bias = given["bq"]
     return QueryMade(
-        embedding=own if position is None else own + position,
         given=own,
         position=position,
         weight=widen(np.asarray(given["wq"])[:, columns], problem.dtype),

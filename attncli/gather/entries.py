@@ -73,9 +73,13 @@ RESULTS = ("schema", *OUTPUTS, *SUMMARIES)
 
 # As mathematics writes them, in capitals.
 _SYMBOLS = {"query", "key", "value", "x", *PROJECTIONS, "wo", "bo"}
-_OF_COMMANDS = {
-    name: f"{NOTHING}: --{name.replace('_', '-')} is given on the command line"
-    for name in ("threads", "average_heads")
+# Not rules of other libraries: in what a program dumped, arrays of these names may stand by.
+_OF_FILES = {
+    **{
+        name: f"{NOTHING}: --{name.replace('_', '-')} is given on the command line"
+        for name in ("threads", "average_heads")
+    },
+    **{f"w_{word}": f"w{word[0]}" for word in ("q", "k", "v", "o", "query", "key", "value")},
 }
 
 
@@ -98,7 +102,7 @@ def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
 
 def nearest_name(name: str, *, likeness: float = 0.6) -> str | None:
     """Return what a wrong name probably means, as a hint."""
-    here = called_here(name, **_OF_COMMANDS)
+    here = called_here(name, **_OF_FILES)
     return here or did_you_mean(name, [*SHORT, *KNOWN], likeness=likeness)
 
 

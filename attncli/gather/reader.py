@@ -318,10 +318,11 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
     except InputError:  # of elements that are not read: no concern of this problem
         single = False
     off = single and document.entries[name] in (None, False)
-    if NOTHING not in meant and called_here(name) and not off:
-        raise _another_name(name, document, meant, single=single)
-    if NOTHING not in meant and single and not off:
-        raise unknown_entry(name, document)
+    if NOTHING not in meant and not off:
+        if called_here(name):
+            raise _another_name(name, document, meant, single=single)
+        if single:
+            raise unknown_entry(name, document)
     warn(f"{document.name}: the entry {printable(name)!r} is ignored; {meant}")
 
 

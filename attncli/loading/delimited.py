@@ -294,6 +294,7 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
     first_line, first = head
     start, body = int(headings.column), _Body(table)
     read = read_truths if headings.truths else read_numbers
+    headed = headings.row and not headings.column
     rows: Iterator[Row]
     if _has_lone_returns(table.data):
         rows = itertools.islice(_slowly(table, table.data, 0), int(headings.row), None)
@@ -308,9 +309,7 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
         if headings.column:
             _check_label(table, headings, body.labels, (line, cells))
             body.labels.append(cells[0])
-        refused = partial(
-            _refused_cell, table, (line, cells), headed=headings.row and not headings.column
-        )
+        refused = partial(_refused_cell, table, (line, cells), headed=headed)
         body.numbers.extend(read(cells, start, refused))
         body.refuse_many()
     if headings.certain and not _count_alike(first[start:], body.labels):

@@ -92,7 +92,8 @@ class Errors:
         """Which elements are wrong.
 
         Those outside the tolerance; where they are few but the errors together are too large,
-        also those that exceed the largest root mean square allowed, of all or of their stretch.
+        also those that exceed the largest root mean square allowed, of all or of their stretch,
+        by more than large numbers are rounded by, or at all if there are no others.
         """
         wrong = self.outside
         if self.limits is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ __all__ = [
     "Given",
     "changed",
     "dropped",
+    "emptied",
     "factors_of",
     "made_again",
     "of_context",
@@ -91,6 +92,15 @@ def of_context(
         return {**outputs, "context": change(recipe, outputs["context"])}
 
     return finish
+
+
+def emptied(recipe: Recipe, names: Iterable[str], rows: slice) -> Recipe:
+    """Return the recipe with zeros in some rows of key, value or both."""
+    made = {}
+    for name in names:
+        made[name] = getattr(recipe.problem, name).copy()
+        made[name][:, :, rows] = 0
+    return vary(recipe, **made)
 
 
 def with_zeros(recipe: Recipe, count: int) -> Recipe:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import SIZES, of_each_size
+from attncli.referee.catalogue.helpers import SIZES, emptied, of_each_size
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.recipe import Recipe, vary
 from attncli.referee.replacing import replace
@@ -103,11 +103,7 @@ def _unwritten(*names: str) -> Apply:
         problem = recipe.problem
         if problem.value is None or problem.shape[3] == 1 or "kv_lengths" in recipe.rules:
             return None
-        made = {}
-        for name in names:
-            made[name] = getattr(problem, name).copy()
-            made[name][:, :, -1] = 0
-        return vary(recipe, **made)
+        return emptied(recipe, names, slice(-1, None))
 
     return apply
 

@@ -37,17 +37,21 @@ def _lse_of(**changes: Any) -> Callable[[Recipe, Outputs], Array]:
     return lambda recipe, _: evaluate(replace(vary(recipe, **changes), finish=()))["lse"]
 
 
-def _without_maximum(_: Recipe, outputs: Outputs) -> Array:
+def _largest(outputs: Outputs) -> Array:
+    """Return the largest score of each row, (B, H, L, 1); 0 where it sees no key."""
     top = outputs["scores"].max(-1, keepdims=True)
-    return outputs["lse"] - np.where(np.isneginf(top), 0, top)
+    return np.where(np.isneginf(top), 0, top)
+
+
+def _without_maximum(_: Recipe, outputs: Outputs) -> Array:
+    return outputs["lse"] - _largest(outputs)
 
 
 def _put_together(join: Callable[[Array, Array], Array]) -> Apply:
     """Make an `apply` whose lse is made of the largest score and ln Σ exp(score − largest)."""
 
     def lse(_: Recipe, outputs: Outputs) -> Array:
-        top = outputs["scores"].max(-1, keepdims=True)
-        top = np.where(np.isneginf(top), 0, top)
+        top = _largest(outputs)
         return join(top, outputs["lse"] - top)
 
     return _lse_as(lse)
@@ -204,13 +208,11 @@ def _log_weights(_: Recipe, outputs: Outputs) -> Outputs:
         return {**outputs, "weights": np.log(outputs["weights"])}
 
 
-def _scores_as_weights(_: Recipe, outputs: Outputs) -> Outputs:
-    return {**outputs, "weights": outputs["scores"]}
-
-
-def _where_keys_are_hidden(apply: Apply) -> Apply:
-    """Make an `apply` for problems that hide keys; elsewhere `softmax_left_out` says the same."""
-    return lambda recipe: None if recipe.seen.all() else apply(recipe)
+def _scores_as_weights(recipe: Recipe) -> Recipe | None:
+    """Give the scores out as the weights, where this is not the same as `softmax_left_out`."""
+    if recipe.seen.all():
+        return None
+    return _finished(lambda _, outputs: {**outputs, "weights": outputs["scores"]})(recipe)
 
 
 WEIGHTS = (
@@ -220,7 +222,7 @@ WEIGHTS = (
         meaning="the file of weights holds the scores, from before the softmax",
         fix="write what the softmax gives: the weights of each query add up to 1",
         shows="almost any input",
-        apply=_where_keys_are_hidden(_finished(_scores_as_weights)),
+        apply=_scores_as_weights,
     ),
     Convention(
         name="weights_are_logarithms",
@@ -238,8 +240,7 @@ def _scores_from(stage: str) -> Apply:
 
 
 def _less_maximum(_: Recipe, outputs: Outputs) -> Outputs:
-    top = outputs["scores"].max(-1, keepdims=True)
-    return {**outputs, "scores": outputs["scores"] - np.where(np.isneginf(top), 0, top)}
+    return {**outputs, "scores": outputs["scores"] - _largest(outputs)}
 
 
 def _unscaled_scores(recipe: Recipe, outputs: Outputs) -> Outputs:

@@ -7,15 +7,14 @@ import time
 from typing import TYPE_CHECKING
 
 from attncli.referee import topics
+from attncli.referee.catalogue.helpers import emptied
 from attncli.referee.convention import Convention
 from attncli.referee.fitted.another_number import comparable, distance_of
-from attncli.referee.recipe import vary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from attncli.referee.case import Case
-    from attncli.referee.recipe import Recipe
 
 __all__ = ["empty_pages"]
 
@@ -58,7 +57,7 @@ def empty_pages(case: Case) -> Convention | None:
         "empty_page",
         f"the {' and '.join(f'{name}s' for name in names)} {which} are zero, as in a page of a "
         "cache that is not yet written, or freed",
-        lambda recipe: _emptied(recipe, names, (start, stop)),
+        lambda recipe: emptied(recipe, names, slice(start, stop)),
         topic=topics.SLOTS,
         fix="write the cache before it is read, and read the pages that the block table names",
         shows="almost any input",
@@ -86,7 +85,7 @@ def _nearest_of(case: Case, names: Names, keys: int) -> tuple[float, Page] | Non
     """
 
     def distance(page: Page) -> float:
-        return distance_of(case, _emptied(case.recipe, names, page))
+        return distance_of(case, emptied(case.recipe, names, slice(*page)))
 
     least, best = math.inf, (0, keys)
     for page in _pages(keys):
@@ -97,8 +96,8 @@ def _nearest_of(case: Case, names: Names, keys: int) -> tuple[float, Page] | Non
     while step := step // 2:  # its ends are moved as long as that comes nearer
         for start, stop in ((-step, 0), (step, 0), (0, -step), (0, step)):
             page = best[0] + start, best[1] + stop
-            while 0 <= page[0] < page[1] <= keys and distance(page) < least:
-                least, best = distance(page), page
+            while 0 <= page[0] < page[1] <= keys and (near := distance(page)) < least:
+                least, best = near, page
                 page = best[0] + start, best[1] + stop
     return least, best
 
@@ -110,12 +109,3 @@ def _pages(keys: int) -> Iterator[Page]:
         if size >= _USUAL or keys <= size * _MOST_PAGES:
             yield from ((at, min(at + size, keys)) for at in range(0, keys, size))
         size *= 2
-
-
-def _emptied(recipe: Recipe, names: Names, page: Page) -> Recipe:
-    """Return the recipe with zeros in a page of some inputs."""
-    made = {}
-    for name in names:
-        made[name] = getattr(recipe.problem, name).copy()
-        made[name][:, :, slice(*page)] = 0
-    return vary(recipe, **made)

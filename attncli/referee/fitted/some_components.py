@@ -42,10 +42,11 @@ def some_components(case: Case) -> Convention | None:
     width = case.recipe.problem.query.shape[3]
     if not comparable(case) or case.recipe.problem.score not in _COMPARED:
         return None
+    step = max(1, width // _STEPS)
     # A loop that ends too soon, or begins too late, leaves out one.
-    counts = sorted({*range(max(1, width // _STEPS), width, max(1, width // _STEPS)), width - 1})
-    parts = [slice(0, count) for count in counts if count]
-    parts += [slice(width - count, width) for count in counts if count]
+    counts = sorted({*range(step, width, step), width - 1} - {0})
+    parts = [slice(0, count) for count in counts]
+    parts += [slice(width - count, width) for count in counts]
     scaled = (False, True) if _is_of_width(case.recipe) else (False,)
     nearest, best = distance_of(case, case.recipe), None
     for part, with_scale in product(parts, scaled):

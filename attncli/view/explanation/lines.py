@@ -84,13 +84,12 @@ def made_lines(explanation: Explanation, notation: Notation, room: int) -> Itera
     made = explanation.made
     if made is None:
         return
+    name = "x"
     if made.position is not None:
-        position = vector_pieces(notation, made.position, room)
-        whole = *vector_pieces(notation, made.given, room), f"+ {position[0]}", *position[1:]
-        yield Line("x", whole)
-        yield Line("", vector_pieces(notation, made.embedding, room))
-    else:
-        yield Line("x", vector_pieces(notation, made.embedding, room))
+        first, *others = vector_pieces(notation, made.position, room)
+        yield Line(name, (*vector_pieces(notation, made.given, room), f"+ {first}", *others))
+        name = ""
+    yield Line(name, vector_pieces(notation, made.embedding, room))
     columns = range(min(len(explanation.given), MADE_COLUMNS))
     told = [made_sum(made, column) for column in columns]
     tags = [f"x{index}" for index in range(len(made.embedding))]

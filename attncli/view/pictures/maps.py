@@ -316,10 +316,10 @@ def four_axes(finished: Finished, batch: int | None, head: int | None) -> Array:
     weights = _picked(weights, finished.counts, batch, head)
     if weights.size and not are_weights(float(np.min(weights)), float(np.max(weights))):
         wrong = ~(np.isfinite(weights) & (weights >= 0))
-        *_, query, key = (int(i) for i in np.argwhere(wrong)[0])
+        first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
         raise DataError(
             f"{finished.name}: expected finished weights, finite and not negative; found "
-            f"{float(weights[wrong][0]):g} at query {query}, key {key}",
+            f"{float(weights[first]):g} at query {first[-2]}, key {first[-1]}",
             hint="for attention from query, key and value give their files",
         )
     most = float(np.max(weights.sum(axis=-1, dtype=np.float64)))
