@@ -441,11 +441,22 @@ def test_what_is_no_output_is_refused_with_its_file(judged: Path, attncli: Run) 
     assert error.startswith("error: weights (b.npy): expected real numbers")
 
 
-def test_axes_of_length_1_are_told_to_be_left_out(judged: Path, attncli: Run) -> None:
-    for shape in ((1, 1, 1, 2, 2), (2, 1, 2, 2, 2)):
-        np.save("five.npy", np.ones(shape))
-        error, hint = attncli("check", *QKV, "--expect", "five.npy").messages
-        assert "expected 1 to 4 axes; found 5" in error
-        assert "NumPy's squeeze" in hint
-    np.save("five.npy", np.ones((2,) * 5))
-    assert len(attncli("check", *QKV, "--expect", "five.npy").messages) == 1
+@pytest.mark.parametrize("shape", [(), (0,), (0, 2), (2, 0), (2, 2, 2, 2, 2)])
+def test_a_file_of_any_shape_is_judged(judged: Path, attncli: Run, shape: tuple[int, ...]) -> None:
+    np.save("other.npy", np.ones(shape))
+    np.savez("other.npz", out=np.ones(shape, np.float16))
+    files = ["other.npy"] + ["other.npz#out"] * bool(shape)
+    for file in files:
+        ran = attncli("check", *QKV, "--expect", file)
+        assert (ran.code, ran.messages) == (1, [])
+        assert "context: MISMATCH" in ran.text
+        assert "the answer has shape (2, 2)" in ran.text
+        assert ("the file holds no numbers" in ran.text) == (0 in shape)
+
+
+def test_axes_of_length_1_too_many_are_named(judged: Path, attncli: Run) -> None:
+    attncli("compute", *QKV, "--save", "context.npy")
+    np.save("five.npy", np.load("context.npy")[None, None, None])
+    ran = attncli("check", *QKV, "--expect", "five.npy")
+    assert ran.code == 1
+    assert "[axes_of_length_1]" in ran.text

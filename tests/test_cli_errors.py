@@ -43,6 +43,9 @@ def wrong(tutorial: Path) -> Path:
         (tutorial / name).write_text(text)
     (tutorial / "folder").mkdir()
     np.save("heads.npy", np.ones((2, 3, 4, 5)))
+    np.save("five.npy", np.ones((1, 1, 1, 2, 3)))
+    np.save("scalar.npy", np.float32(1))
+    np.savez("none.npz", q=np.ones((0, 3)))
     np.save("seen.npy", np.ones((2, 3), bool))
     np.save("far.npy", np.array([[0, 1e39, 0]] * 2))
     np.save("large.npy", np.full((2, 3), 1e200))
@@ -58,6 +61,19 @@ CASES = {
         "the option before it needs a file",
     ),
     "compute folder k.csv v.csv": ("folder: expected a file; found a folder", ""),
+    "compute five.npy k.csv v.csv": (
+        "five.npy: expected 1 to 4 axes; found 5 (shape (1, 1, 1, 2, 3))",
+        "NumPy's squeeze",
+    ),
+    "compute q.csv k.csv v.csv --bias scalar.npy": (
+        "scalar.npy: expected 1 to 4 axes; found 0 (shape ())",
+        "",
+    ),
+    "compute none.npz#q k.csv v.csv": ("none.npz#q holds no numbers: its shape is (0, 3)", ""),
+    "heatmap five.npy": (
+        "five.npy: expected 1 to 4 axes; found 5 (shape (1, 1, 1, 2, 3))",
+        "squeeze",
+    ),
     "compute empty.csv k.csv v.csv": ("empty.csv is empty", ""),
     "compute ragged.csv k.csv v.csv": (
         "ragged.csv: line 2, column 3: expected 3 cells, as in the first row; found 2",

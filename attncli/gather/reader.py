@@ -32,6 +32,7 @@ from attncli.gather.lists import (
     label_member,
     number_list,
 )
+from attncli.gather.shapes import check_axes
 from attncli.loading import is_stream, read, read_array, split_member, two_streams
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.loading.source import is_file
@@ -204,7 +205,14 @@ class Reader:
                     warn(_another_order(array.name, labels, file, known))
 
     def values(self, array: LoadedArray) -> npt.NDArray[Any]:
-        """Return the numbers of an array, and note whether they are bfloat16."""
+        """Return the numbers of an array that may be an input, and note whether they are bfloat16.
+
+        Raises
+        ------
+        InputError
+            If no input has its shape.
+        """
+        check_axes(array.values.shape, array.name)
         self.gathered.bfloat16 |= array.values.dtype == BFLOAT16
         return array.values
 

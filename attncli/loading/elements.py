@@ -82,7 +82,7 @@ def finished(values: npt.NDArray[Any], name: str, dtype: str | None = None) -> n
             "are bfloat16, give --dtype bfloat16"
         )
     # NumPy counts such a byte as many times true, and writes past the end of results.
-    if values.dtype == np.bool_ and np.max(values.view(np.uint8)) > 1:
+    if values.dtype == np.bool_ and np.max(values.view(np.uint8), initial=0) > 1:
         raise InputError(f"{name} holds booleans that are neither 0 nor 1")
     return values
 

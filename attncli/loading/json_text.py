@@ -22,7 +22,6 @@ from attncli.loading.json_rows import (
 from attncli.loading.pack import Unpackable, contents
 from attncli.loading.printed import printed_alike
 from attncli.loading.quick import quick_json
-from attncli.loading.shapes import check_shape
 from attncli.loading.tree import (
     MAX_DEPTH,
     MAX_ENTRIES,
@@ -77,7 +76,6 @@ def read_json(source: Source, dtype: str | None = None) -> Contents:  # noqa: AR
 def _contents(document: Document) -> Contents:
     rows = read_rows(document)
     if rows is not None:
-        check_shape(rows.shape, document.source.name)
         return LoadedArray(rows, document.source.name, printed=printed_alike(document.text))
     _check_counts(document)
     root = bounded_json(document)

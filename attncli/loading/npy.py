@@ -43,8 +43,8 @@ def read_npy(source: Source, dtype: str | None = None) -> LoadedArray:
     with source.open() as stream:
         header = read_header(stream, source.name)
     stored = checked_dtype(header, source.name, dtype)
-    check_shape(header.shape, source.name)
     check_size(header, source.size, source.name)
+    check_shape(header.shape, stored.itemsize, source.name)
     values = source.array(
         stored, header.shape, start=header.start, order="F" if header.fortran else "C"
     )

@@ -192,9 +192,8 @@ def _read_member(source: Source, archive: zipfile.ZipFile, name: str, dtype: str
             stored = header.words
             if stored is None:
                 stored = checked_dtype(header, full, dtype)
-            if header.shape:
-                check_shape(header.shape, full)
             check_size(header, info.file_size, full)
+            check_shape(header.shape, stored.itemsize, full)
             values = _elements(stream, header, stored, full)
     if stored.kind == "U":
         return words_of(values, full)

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from attncli.errors import InputError
 from attncli.loading.contents import Contents, LoadedArray, LoadedMapping, Unread
 from attncli.loading.printed import printed_alike
-from attncli.loading.shapes import check_shape
 from attncli.names import LABELS, SUMMARIES
 from attncli.text import printable
 
@@ -78,13 +77,13 @@ def contents(document: Document, root: list[Any] | dict[str, Any]) -> Contents:
     Unpackable
         If a list in it is not an array, which the trees of `build` never have.
     InputError
-        If an array has too many axes.
+        If there are words alone.
     """
     source = document.source
     if isinstance(root, dict):
         entries = {name: _entry(document, name, value) for name, value in root.items()}
         return LoadedMapping(entries, source.name, source.folder)
-    packed = _packed(root, source.name)
+    packed = pack(root)
     if isinstance(packed, list):
         raise InputError(f"{source.name}: expected numbers; found a list of words")
     return LoadedArray(packed, source.name, printed=printed_alike(document.text))
@@ -97,22 +96,14 @@ def _entry(document: Document, name: str, value: object) -> object:
         if isinstance(value, dict) or (isinstance(value, int) and abs(value) > _FLOAT_MAX):
             raise Unpackable
         return value
-    full = f"{document.source.name}#{printable(name)}"
-    packed = _packed(value, full)
+    packed = pack(value)
     if isinstance(packed, list):
         return packed
     if name in LABELS:  # numbers here are words, and `build` keeps them as written
         raise Unpackable
-    return LoadedArray(packed, full)
+    return LoadedArray(packed, f"{document.source.name}#{printable(name)}")
 
 
 def _is_summary(value: object) -> bool:
     first = value[0] if isinstance(value, list) and value else value
     return isinstance(first, dict | Unread)
-
-
-def _packed(nested: list[Any], name: str) -> npt.NDArray[Any] | list[str]:
-    packed = pack(nested)
-    if not isinstance(packed, list):
-        check_shape(packed.shape, name)
-    return packed

@@ -1,32 +1,31 @@
-"""Which shapes an array from a file may have."""
+"""Which shapes NumPy has arrays of."""
 
 from __future__ import annotations
 
+import math
+
 from attncli.errors import InputError
 
-__all__ = ["check_shape"]
+__all__ = ["LARGEST", "MOST_AXES", "check_shape"]
 
-MAX_AXES = 4
+MOST_AXES, LARGEST = 64, 2**63 - 1
 
 
-def check_shape(shape: tuple[int, ...], name: str) -> None:
-    """Refuse an array that cannot be a vector, a matrix, or a batch of matrices.
+def check_shape(shape: tuple[int, ...], itemsize: int, name: str) -> None:
+    """Refuse a shape that a header may claim, but that NumPy has no array of.
 
     Parameters
     ----------
     shape : tuple of int
+    itemsize : int
+        The size of an element in bytes.
     name : str
         How the error names the array.
 
     Raises
     ------
     InputError
-        If there is no axis, more than `MAX_AXES`, or one of length zero.
+        If there are more than `MOST_AXES`, or the axes beside one of length zero are too long.
     """
-    if not 1 <= len(shape) <= MAX_AXES:
-        msg = f"{name}: expected 1 to {MAX_AXES} axes; found {len(shape)} (shape {shape})"
-        longer = len(shape) - shape.count(1) <= MAX_AXES < len(shape)
-        hint = "leave out axes of length 1: NumPy's squeeze does so" if longer else None
-        raise InputError(msg, hint=hint)
-    if 0 in shape:
-        raise InputError(f"{name} holds no numbers: its shape is {shape}")
+    if len(shape) > MOST_AXES or math.prod(filter(None, shape)) * itemsize > LARGEST:
+        raise InputError(f"{name}: no array has the shape {shape}")

@@ -18,7 +18,7 @@ from attncli.loading.contents import LoadedMapping, Member
 from attncli.loading.elements import entry_of, finished
 from attncli.loading.json_text import bounded_json
 from attncli.loading.lazy import LazyEntries
-from attncli.loading.shapes import check_shape
+from attncli.loading.shapes import LARGEST, MOST_AXES, check_shape
 from attncli.loading.source import Source, refusals
 from attncli.loading.tree import Document
 from attncli.text import printable, quoted
@@ -28,7 +28,6 @@ __all__ = ["describe_safetensors", "read_safetensors"]
 # About 100 bytes a tensor: room for 80,000 of them.
 _HEADER_LIMIT = 8 * 2**20
 # A file can hold no more; and the product of a million sizes takes minutes.
-_MOST_AXES, _LARGEST = 64, 2**63 - 1
 _DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
     "U8": np.dtype("<u1"),
@@ -102,8 +101,7 @@ def _read_tensor(source: Source, name: str, tensor: _Tensor, dtype: str | None) 
     if stored is None:
         known = ", ".join(_DTYPES)
         raise InputError(f"{full}: expected a dtype of {known}; found {quoted(tensor.dtype)}")
-    if tensor.shape:
-        check_shape(tensor.shape, full)
+    check_shape(tensor.shape, stored.itemsize, full)
     values = source.array(stored, tensor.shape, start=tensor.start)
     return entry_of(finished(values, full, dtype), full)
 
@@ -140,7 +138,7 @@ def _tensor(source: Source, name: str, entry: object, base: int) -> _Tensor:
     full = f"{source.name}#{printable(name)}"
     if not (isinstance(dtype, str) and _sizes(shape) and _sizes(ends) and len(ends) == 2):
         msg = (
-            f"{full}: expected a header with dtype, shape of at most {_MOST_AXES} axes and "
+            f"{full}: expected a header with dtype, shape of at most {MOST_AXES} axes and "
             "two data_offsets"
         )
         raise InputError(msg)
@@ -159,8 +157,8 @@ def _sizes(value: object) -> TypeGuard[list[int]]:
     # Not isinstance: true is an int to Python, but not a size.
     return (
         isinstance(value, list)
-        and len(value) <= _MOST_AXES
-        and all(type(size) is int and 0 <= size <= _LARGEST for size in value)
+        and len(value) <= MOST_AXES
+        and all(type(size) is int and 0 <= size <= LARGEST for size in value)
     )
 
 

@@ -84,6 +84,8 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
 
 def _misshapen_lines(verdict: Verdict) -> Iterator[str]:
     yield f"  the answer has shape {shape_text(verdict.expected_shape)}"
+    if 0 in verdict.shape:
+        yield "  the file holds no numbers"
     if (counts := _one_axis(verdict)) is not None:
         yield f"  {counts}"
     if verdict.shape_of == verdict.name:
