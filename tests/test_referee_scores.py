@@ -164,6 +164,16 @@ def turned(x, start, pairing, base=10000.0, sign=1):
             lambda q: turned(q, 3, PAIR, sign=-1),
             lambda k: turned(k, 0, PAIR, sign=-1),
         ),
+        (
+            "rope_key_backwards",
+            lambda q: turned(q, 3, PAIR),
+            lambda k: turned(k, 0, PAIR, sign=-1),
+        ),
+        (
+            "rope_query_backwards",
+            lambda q: turned(q, 3, PAIR, sign=-1),
+            lambda k: turned(k, 0, PAIR),
+        ),
     ],
 )
 def test_rope(seed, name, query, key):

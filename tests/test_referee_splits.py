@@ -49,6 +49,7 @@ def test_parts_that_are_merged_by_their_lse_are_right(parts):
             ),
         ),
         ("merged_undivided", lambda contexts, sums: (contexts * np.exp(sums - sums.max(0))).sum(0)),
+        ("merged_by_lse", lambda contexts, sums: (contexts * sums).sum(0) / sums.sum(0)),
         ("first_kept", lambda contexts, _: contexts[0]),
         ("last_kept", lambda contexts, _: contexts[-1]),
     ],

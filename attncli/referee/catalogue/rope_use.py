@@ -164,22 +164,39 @@ def _permuted(side: str) -> Apply:
     return apply
 
 
-def _backwards(recipe: Recipe) -> Recipe | None:
-    """Turn by negative angles: exchange the two components of each pair before and after."""
-    rope = recipe.problem.rope
-    if rope is None:
-        return None
-    width = recipe.problem.query.shape[3]
+def _exchanged(rope: Rope, width: int) -> Array:
+    """Return the order of a row in which the two components of each pair are exchanged."""
     turned = 2 * len(rope.of_width(width))
     halves = np.arange(turned).reshape(2, -1)[::-1].reshape(-1)
     pairs = np.arange(turned).reshape(-1, 2)[:, ::-1].reshape(-1)
-    order = np.r_[halves if rope.pairing == "half" else pairs, turned:width]
+    return np.asarray(np.r_[halves if rope.pairing == "half" else pairs, turned:width])
+
+
+def _backwards(recipe: Recipe) -> Recipe | None:
+    """Turn by negative angles: exchange the two components of each pair before and after."""
     problem = recipe.problem
+    if problem.rope is None:
+        return None
+    order = _exchanged(problem.rope, problem.query.shape[3])
     return vary(
         recipe,
         query=widen(problem.query, np.float64)[..., order],
         key=widen(problem.key, np.float64)[..., order],
     )
+
+
+def _one_backwards(side: str, other: str) -> Apply:
+    """Make an `apply` that turns one side by negative angles, and the other as it should be."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem, both = recipe.problem, _backwards(recipe)
+        if problem.rope is None or both is None:
+            return None
+        order = _exchanged(problem.rope, problem.query.shape[3])
+        back = getattr(rotated(both.problem), side)[..., order]
+        return vary(recipe, rope=None, **{side: back, other: getattr(rotated(problem), other)})
+
+    return apply
 
 
 _rope = partial(
@@ -240,6 +257,15 @@ ROPE_USE = (
     _rope("rope_query_only", "only the query is rotated", _one_side("query")),
     _rope("rope_key_only", "only the key is rotated", _one_side("key")),
     _rope("rope_backwards", "the rotation has the wrong direction", _backwards),
+    *(
+        _rope(
+            f"rope_{side}_backwards",
+            f"the rotation of the {side} has the wrong direction, that of the {other} is right",
+            _one_backwards(side, other),
+            fix="turn query and key in the same direction",
+        )
+        for side, other in (("key", "query"), ("query", "key"))
+    ),
     *(
         _rope(
             f"rope_query_{word}",

@@ -104,6 +104,15 @@ def _by_maxima(_: Array, tops: Array) -> Array:
     return _normalised(tops, np.exp)
 
 
+def _in_proportion(sizes: Array) -> Array:
+    total = sizes.sum(-1, keepdims=True)
+    return np.asarray(sizes / np.where(total == 0, 1, total))
+
+
+def _by_lse(lse: Array, _: Array) -> Array:
+    return _in_proportion(np.where(np.isneginf(lse), 0, lse))
+
+
 def _undivided(lse: Array, _: Array) -> Array:
     top = lse.max(-1, keepdims=True)
     return np.asarray(np.exp(lse - np.where(np.isneginf(top), 0, top)))
@@ -115,9 +124,7 @@ def _by_powers_of_two(lse: Array, _: Array) -> Array:
 
 def _normalised(lse: Array, power: Callable[[Array], Array]) -> Array:
     top = lse.max(-1, keepdims=True)
-    powers = power(lse - np.where(np.isneginf(top), 0, top))
-    total = powers.sum(-1, keepdims=True)
-    return np.asarray(powers / np.where(total == 0, 1, total))
+    return _in_proportion(power(lse - np.where(np.isneginf(top), 0, top)))
 
 
 def _of_base_two(lse: Array, _: Array) -> Array:
@@ -181,6 +188,7 @@ _MISTAKES = (
         "their results are merged by exp(largest score), without their denominators",
         _by_maxima,
     ),
+    _Mistake("merged_by_lse", "their results are merged by lse, not by exp(lse)", _by_lse),
     _Mistake(
         "merged_undivided",
         "their results are multiplied by exp(lse − largest lse), added, and not divided",
