@@ -139,6 +139,42 @@ def test_scores_are_drawn_where_asked(tutorial: Path, attncli: Run) -> None:
     assert numbers(text)[:6] == [2, 1, 1, 1, 1, 2]
 
 
+@pytest.mark.parametrize("kind", ["csv", "npy", "npz", "json", "yaml"])
+@pytest.mark.parametrize("cut", [(), ("--cols", "1:3", "--rows", "1")])
+def test_finished_scores_are_drawn_as_computed_ones(
+    tutorial: Path, attncli: Run, kind: str, cut: tuple[str, ...]
+) -> None:
+    problem = ("q.csv", "k.csv", "--causal", "--quiet")
+    drawn = attncli("heatmap", *problem, "--what", "scores", *cut).good().text
+    assert "hidden" in drawn
+    attncli("compute", *problem, "--show", "scores", "--save", f"scores=s.{kind}").good()
+    assert attncli("heatmap", f"s.{kind}", "--what", "scores", *cut).good().text == drawn
+
+
+@pytest.mark.parametrize("bad", ["nan", "inf"])
+def test_finished_scores_are_finite_or_hidden(folder: Path, attncli: Run, bad: str) -> None:
+    Path("s.csv").write_text(f"-3,2\n-inf,{bad}\n")
+    (error,) = attncli("heatmap", "s.csv", "--what", "scores").messages
+    assert "expected finished scores, finite numbers or" in error
+    assert f"found {bad} at query 1, key 1" in error
+
+
+def test_scores_in_bfloat16_say_what_is_hidden(folder: Path, attncli: Run) -> None:
+    bits = {"weights": [[0x3F80, 0]], "scores": [[0x4040, 0xFF80]]}
+    np.savez("s.npz", **{name: np.array(each, "<u2") for name, each in bits.items()})
+    for options in ((), ("--what", "scores")):
+        shown = attncli("heatmap", "s.npz", "--dtype", "bfloat16", *options).good().text
+        assert "hidden" in shown
+        assert numbers(shown)[0] == (3 if options else 1)
+
+
+def test_scores_without_weights_are_said_to_be_drawable(tutorial: Path, attncli: Run) -> None:
+    attncli("compute", "q.csv", "k.csv", "--show", "scores", "--save", "s.json").good()
+    error, hint = attncli("heatmap", "s.json").messages
+    assert "query is missing" in error
+    assert "--what scores" in hint
+
+
 def test_a_picture_is_not_written_over_its_input(folder: Path, attncli: Run) -> None:
     Path("w.png").write_text(json.dumps([[0.5, 0.5]]))
     ran = attncli("heatmap", "w.png", "--out", "w.png")

@@ -184,7 +184,7 @@ def test_one_array_is_finished_weights(problem: Path) -> None:
     Path("w.csv").write_text(",x,y\na,0.25,0.75\nb,0.5,0.5\n")
     found = gather(["w.csv"], {"key_labels": "u,v"})
     assert isinstance(found, Finished)
-    np.testing.assert_array_equal(found.weights, [[0.25, 0.75], [0.5, 0.5]])
+    np.testing.assert_array_equal(found.values, [[0.25, 0.75], [0.5, 0.5]])
     assert (found.name, found.inputs) == ("w.csv", ("w.csv",))
     assert (found.query_labels, found.key_labels) == (("a", "b"), ("u", "v"))
 

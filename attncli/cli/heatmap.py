@@ -165,7 +165,7 @@ def heatmap(
     """Draw the weights: darker blue is stronger attention.
 
     It takes the same problems as compute, or finished weights: one CSV or NPY file, or
-    what "attncli compute --format json" writes.
+    what "attncli compute --format json" writes; with --what scores, finished scores.
 
     attncli heatmap q.csv k.csv --out weights.png
     """
@@ -185,7 +185,7 @@ def heatmap(
         refuse_unknown_map(drawing.cmap)
     with advice(quiet=run.quiet):
         more = [] if drawing.minus is None else [drawing.minus]
-        asked = ask_or_read(options, pick, run, more=more)
+        asked = ask_or_read(options, pick, run, more=more, kind=drawing.what)
         refuse_inputs(outputs, [*asked.inputs, *subtracted])
         picture = _picture(asked, wish, options.dtype, drawing, pick, run)
     if drawing.out is None:
@@ -240,8 +240,6 @@ def _picture(
 
         with progress_bar(quiet=run.quiet) as progress:
             return problem_picture(asked.problem, wish, threads=run.threads, progress=progress)
-    if drawing.what != "weights":
-        raise UsageError("scores are drawn of a problem, not of saved results: leave out --what")
     return finished_picture(asked, wish, batch=pick.batch, head=pick.head)
 
 

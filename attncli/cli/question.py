@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from attncli.cli.options import PickOptions, ProblemOptions, RunOptions
     from attncli.gather import Finished
+    from attncli.gather.finished import Kind
     from attncli.problem import Problem
 
 __all__ = ["Question", "ask", "ask_or_read", "ask_whole"]
@@ -68,9 +69,14 @@ def ask_whole(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> Qu
 
 
 def ask_or_read(
-    options: ProblemOptions, pick: PickOptions, run: RunOptions, *, more: Sequence[str] = ()
+    options: ProblemOptions,
+    pick: PickOptions,
+    run: RunOptions,
+    *,
+    more: Sequence[str] = (),
+    kind: Kind = "weights",
 ) -> Question | Finished:
-    """Return the problem that the options pose, or the finished weights that they name.
+    """Return the problem that the options pose, or the finished weights or scores that they name.
 
     Where `more` files will be read with --dtype, no advice on it is given yet; one of them may
     be standard input.
@@ -91,7 +97,12 @@ def ask_or_read(
         gathered = gather((), given, without=options.without, example=True)
     else:
         gathered = gather(
-            files, given, without=options.without, dtype=options.dtype, threads=run.threads
+            files,
+            given,
+            without=options.without,
+            dtype=options.dtype,
+            kind=kind,
+            threads=run.threads,
         )
     if not more:
         advise_on_dtype(options.dtype, bfloat16=gathered.bfloat16)

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from attncli.errors import UsageError
 from attncli.example import EXAMPLE
 from attncli.gather.entries import PROJECTIONS
-from attncli.gather.finished import Finished, finished_array, finished_document, is_finished
+from attncli.gather.finished import (
+    Finished,
+    Kind,
+    finished_array,
+    finished_document,
+    is_finished,
+)
 from attncli.gather.leaving_out import entry_names, leave_out, no_problem_file
 from attncli.gather.reader import Gathered, Reader
 from attncli.loading import is_stream, split_member, two_streams
@@ -32,6 +38,7 @@ def gather(
     without: str | Iterable[str] | None = None,
     dtype: str | None = None,
     example: bool = False,
+    kind: Kind = "weights",
     threads: int | None = None,
 ) -> Gathered | Finished:
     """Read files and join them with options.
@@ -40,7 +47,7 @@ def gather(
     ----------
     files : sequence of str
         One problem file, or Q K V, or Q K; with projections one embedding file X, or the
-        sources of cross-attention. A single array is finished weights.
+        sources of cross-attention. A single array is finished.
     options : mapping, optional
         Options of `attncli.pose` under their Python names; they win over the same
         option in a problem file. A str in place of an array names a file, or is a
@@ -51,6 +58,8 @@ def gather(
         ``"bfloat16"`` for NPY files of bare 2-byte elements.
     example : bool
         Take the built-in example instead of files.
+    kind : {"weights", "scores"}
+        What a single array is, and what counts in a document without query and key.
     threads : int, optional
         For projections.
 
@@ -72,7 +81,7 @@ def gather(
         _refuse_projections(options)
         reader.gathered.arguments.update(EXAMPLE)
     elif len(files) == 1:
-        finished = _take_file(reader, files[0], options, left)
+        finished = _take_file(reader, files[0], kind, options, left)
         if finished is not None:
             return finished
     elif len(files) in (2, 3):
@@ -92,16 +101,16 @@ def gather(
 
 
 def _take_file(
-    reader: Reader, file: str, options: Mapping[str, object], left: frozenset[str]
+    reader: Reader, file: str, kind: Kind, options: Mapping[str, object], left: frozenset[str]
 ) -> Finished | None:
-    """Note what one file holds; return it where it is finished weights."""
+    """Note what one file holds; return it where it is finished weights or scores."""
     contents = leave_out(reader.read(file), left)
     if isinstance(contents, LoadedArray) and _projections(options):
         reader.take_array("x", contents)
     elif isinstance(contents, LoadedArray):
-        return finished_array(contents, options, reader)
-    elif is_finished(contents):
-        return finished_document(contents, options, reader)
+        return finished_array(contents, kind, options, reader)
+    elif is_finished(contents, kind):
+        return finished_document(contents, kind, options, reader)
     else:
         reader.take_document(contents)
     return None

@@ -117,10 +117,15 @@ def missing_input(missing: str, document: LoadedMapping) -> AttnError:
         return InputError(
             f"{document.name}#{printable(empty)}: expected numbers; found nothing (null)"
         )
+    hint = None
+    if len(strange) > 1 and document.dump:
+        hint = f"say which they are: {files}"
+    elif "scores" in names:
+        hint = "attncli heatmap --what scores draws finished scores"
     return _checkpoint(document) or InputError(
         f"{document.name}: expected query, key and value; {missing} is missing "
         f"(found {found or 'nothing'})",
-        hint=f"say which they are: {files}" if len(strange) > 1 and document.dump else None,
+        hint=hint,
     )
 
 

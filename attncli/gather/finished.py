@@ -1,12 +1,13 @@
-"""Weights that were computed before, which a picture can show."""
+"""Weights or scores that were computed before, which a picture can show."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 
 from attncli.arguments import choice, label_list, names_of
+from attncli.dtypes import readable
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import KNOWN, LABELS, RESULTS, full_name, unknown_entry
 from attncli.gather.lists import check_labels
@@ -22,18 +23,18 @@ if TYPE_CHECKING:
 
     from attncli.gather.reader import Reader
 
-__all__ = ["Finished", "finished_array", "finished_document", "is_finished"]
+__all__ = ["Finished", "Kind", "finished_array", "finished_document", "is_finished"]
 
-
+Kind = Literal["weights", "scores"]
 _SQUARE = 2
 
 
 class Finished(NamedTuple):
-    """Weights that were computed before: all that a picture needs.
+    """Weights or scores that were computed before: all that a picture needs.
 
     Attributes
     ----------
-    weights : ndarray (…, L, S)
+    values : ndarray (…, L, S)
     name : str
         Where they came from.
     inputs : tuple of str
@@ -44,10 +45,10 @@ class Finished(NamedTuple):
     batched : bool
         Three axes are (B, L, S), not (H, L, S).
     hidden : ndarray of bool (…, L, S) or None
-        Which keys are hidden, where the scores beside the weights say so.
+        Which keys are hidden, where scores say so.
     """
 
-    weights: npt.NDArray[Any]
+    values: npt.NDArray[Any]
     name: str
     inputs: tuple[str, ...] = ()
     query_labels: tuple[str, ...] | None = None
@@ -59,40 +60,43 @@ class Finished(NamedTuple):
     @property
     def axes(self) -> str:
         """The axes before (L, S): ``""``, ``"b"``, ``"h"`` or ``"bh"``."""
-        return {2: "", 3: "b" if self.batched else "h"}.get(self.weights.ndim, "bh")
+        return {2: "", 3: "b" if self.batched else "h"}.get(self.values.ndim, "bh")
 
     @property
     def counts(self) -> tuple[int, int]:
         """How many batch entries and heads there are."""
-        sizes = dict(zip(self.axes, self.weights.shape, strict=False))
+        sizes = dict(zip(self.axes, self.values.shape, strict=False))
         return sizes.get("b", 1), sizes.get("h", 1)
 
 
-def is_finished(document: LoadedMapping) -> bool:
-    """Return whether a document holds weights and nothing that they could be computed from."""
+def is_finished(document: LoadedMapping, kind: Kind) -> bool:
+    """Return whether a document holds such an output, and nothing to compute it from."""
     names = {full_name(name) for name in document.entries}
-    return "weights" in names and not ({"query", "key"} <= names or "x" in names)
+    return kind in names and not ({"query", "key"} <= names or "x" in names)
 
 
-def finished_array(array: LoadedArray, options: Mapping[str, object], reader: Reader) -> Finished:
-    """Return the weights that one array alone is."""
-    return _with_labels(array, None, options, reader, array.row_labels, array.column_labels)
+def finished_array(
+    array: LoadedArray, kind: Kind, options: Mapping[str, object], reader: Reader
+) -> Finished:
+    """Return the weights or scores that one array alone is."""
+    found = _with_labels(array, None, kind, options, reader)
+    return found if kind == "weights" else found._replace(hidden=_hidden(array, found.values.shape))
 
 
 def finished_document(
-    document: LoadedMapping, options: Mapping[str, object], reader: Reader
+    document: LoadedMapping, kind: Kind, options: Mapping[str, object], reader: Reader
 ) -> Finished:
-    """Return the weights in a document, such as `attncli compute --format json` writes."""
-    _refuse_strange(document)
-    weights = document.entries["weights"]
-    if not isinstance(weights, LoadedArray):
-        raise InputError(f"{document.name}: expected weights to be an array of numbers")
-    found = _with_labels(weights, document, options, reader, None, None)
-    return found._replace(hidden=_hidden(document.entries.get("scores"), found.weights.shape))
+    """Return an output in a document, such as `attncli compute --format json` writes."""
+    _refuse_strange(document, kind)
+    output = document.entries[kind]
+    if not isinstance(output, LoadedArray):
+        raise InputError(f"{document.name}: expected {kind} to be an array of numbers")
+    found = _with_labels(output, document, kind, options, reader)
+    return found._replace(hidden=_hidden(document.entries.get("scores"), found.values.shape))
 
 
-def _refuse_strange(document: LoadedMapping) -> None:
-    """Refuse what a user wrote beside weights as if they were computed with it."""
+def _refuse_strange(document: LoadedMapping, kind: Kind) -> None:
+    """Refuse what a user wrote beside an output as if it were computed with it."""
     if document.dump:  # a program writes whatever it has
         return
     for name in document.entries:
@@ -102,27 +106,26 @@ def _refuse_strange(document: LoadedMapping) -> None:
         if full not in KNOWN:
             raise unknown_entry(name, document)
         raise UsageError(
-            f"{document.name} holds finished weights, because query or key is missing: "
+            f"{document.name} holds finished {kind}, because query or key is missing: "
             f"{printable(name)} has nothing to act on",
-            hint="leave it out, or give query and key instead of weights",
+            hint=f"leave it out, or give query and key instead of {kind}",
         )
 
 
 def _hidden(scores: object, shape: tuple[int, ...]) -> npt.NDArray[np.bool_] | None:
-    """Return which scores are −inf; None where there are none for these weights."""
+    """Return which scores are −inf; None where there are none of this shape."""
     if not isinstance(scores, LoadedArray) or scores.values.shape != shape:
         return None
-    hidden: npt.NDArray[np.bool_] = np.equal(scores.values, -np.inf)
+    hidden: npt.NDArray[np.bool_] = np.equal(readable(scores.values), -np.inf)
     return hidden
 
 
 def _with_labels(
     array: LoadedArray,
     document: LoadedMapping | None,
+    kind: Kind,
     options: Mapping[str, object],
     reader: Reader,
-    rows: tuple[str, ...] | None,
-    columns: tuple[str, ...] | None,
 ) -> Finished:
     given = {name: value for name, value in options.items() if value is not None}
     said = None if document is None else document.entries.get("layout")
@@ -130,7 +133,7 @@ def _with_labels(
     strange = [name for name in given if name not in LABELS]
     if strange:
         raise UsageError(
-            f"{array.name} is a single array, which is taken for finished weights: "
+            f"{array.name} is a single array, which is taken for finished {kind}: "
             f"{strange[0]} has nothing to act on",
             hint="give the files Q K V, or a problem file",
         )
@@ -144,8 +147,8 @@ def _with_labels(
         reader.values(array),
         array.name,
         tuple(reader.gathered.inputs),
-        _labels("query_labels", rows, array, reader),
-        _labels("key_labels", columns, array, reader),
+        _labels("query_labels", array.row_labels, array, reader),
+        _labels("key_labels", array.column_labels, array, reader),
         reader.gathered.bfloat16,
         batched,
     )

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from attncli.arguments import shape_text
 from attncli.errors import ShapeError
-from attncli.view.pictures.maps import Wish, chosen, four_axes, grouped
+from attncli.view.pictures.maps import Wish, chosen, finished_weights, grouped
 from attncli.view.pictures.panel import split
 from attncli.view.pictures.picture import Picture, make_picture
 
@@ -47,8 +47,8 @@ def minus_picture(
     ShapeError
         The two have different shapes.
     """
-    minuend = four_axes(first, *((None, None) if picked else (batch, head)))
-    subtrahend = four_axes(second, *_among_several(second, batch, head))
+    minuend = finished_weights(first, *((None, None) if picked else (batch, head)))
+    subtrahend = finished_weights(second, *_among_several(second, batch, head))
     if minuend.shape != subtrahend.shape:
         raise ShapeError(
             f"{first.name} and {second.name} have the shapes {shape_text(minuend.shape)} and "

@@ -1,10 +1,10 @@
-"""From a problem, or from finished weights, to the picture of its maps."""
+"""From a problem, or from finished weights or scores, to the picture of its maps."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.view.pictures.panel import Panel
 
-__all__ = ["Wish", "chosen", "finished_picture", "four_axes", "grouped", "problem_picture"]
+__all__ = ["Wish", "chosen", "finished_picture", "finished_weights", "grouped", "problem_picture"]
 
 Array = npt.NDArray[Any]
 # The first row, the values (l, s), and which of them are hidden.
@@ -150,27 +150,28 @@ class _Strips:
 def finished_picture(
     finished: Finished, wish: Wish, *, batch: int | None = None, head: int | None = None
 ) -> Picture:
-    """Return the picture of finished weights.
+    """Return the picture of finished weights or scores.
 
     Raises
     ------
     ShapeError
         The array is not (…, L, S), or the labels do not fit.
     DataError
-        A weight is negative or not finite.
+        A weight is negative or not finite, or a score is NaN or +inf.
     """
-    weights, hidden = four_axes(finished, batch, head), _hidden_cells(finished, batch, head)
+    read = finished_weights if wish.what == "weights" else _finished_scores
+    values, hidden = read(finished, batch, head), _hidden_cells(finished, batch, head)
     if wish.average:
         _check_average(wish, finished.axes if head is None else "")
-        weights = weights.mean(axis=1, keepdims=True)
+        values = values.mean(axis=1, keepdims=True)
         hidden = None if hidden is None else np.all(hidden, axis=1, keepdims=True)
-    counts = weights.shape[:2]
-    frame = _Frame.of(wish, weights.shape[2:], counts)
+    counts = values.shape[:2]
+    frame = _Frame.of(wish, values.shape[2:], counts)
     panels = []
     for b, h in np.ndindex(counts):
         part = b, h, slice(*frame.rows), slice(*frame.columns)
         unseen = None if hidden is None else hidden[part]
-        panels.append(frame.panel([(0, weights[part], unseen)], _title("bh", counts, b, h)))
+        panels.append(frame.panel([(0, values[part], unseen)], _title("bh", counts, b, h)))
     return frame.picture(panels, finished.query_labels, finished.key_labels)
 
 
@@ -287,7 +288,7 @@ def chosen(
 def _hidden_cells(
     finished: Finished, batch: int | None, head: int | None
 ) -> npt.NDArray[np.bool_] | None:
-    """Return which cells of finished weights are hidden, (B, H, L, S), where that is known."""
+    """Return which finished cells are hidden, (B, H, L, S), where that is known."""
     if finished.hidden is None:
         return None
     return _picked(finished.hidden, finished.counts, batch, head)
@@ -302,27 +303,58 @@ def _picked(array: Array, counts: tuple[int, int], batch: int | None, head: int 
     return array
 
 
-def four_axes(finished: Finished, batch: int | None, head: int | None) -> Array:
+def finished_weights(finished: Finished, batch: int | None, head: int | None) -> Array:
     """Return finished weights as (B, H, L, S)."""
-    weights = finished.weights
-    if weights.dtype == BFLOAT16:
-        weights = widen(weights, np.float32)
-    if weights.dtype.kind not in "fiu":
-        raise DataError(f"{finished.name}: expected weights; found {weights.dtype.name}")
-    if weights.dtype.kind != "f":  # differences of unsigned numbers would be wrong
-        weights = weights.astype(np.float64)
-    if not 2 <= weights.ndim <= 4:
-        raise ShapeError(f"{finished.name}: expected weights (…, queries, keys) of 2 to 4 axes")
-    weights = _picked(weights, finished.counts, batch, head)
+    weights = _four_axes(finished, "weights", batch, head)
     if weights.size and not are_weights(float(np.min(weights)), float(np.max(weights))):
-        wrong = ~(np.isfinite(weights) & (weights >= 0))
-        first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-        raise DataError(
-            f"{finished.name}: expected finished weights, finite and not negative; found "
-            f"{float(weights[first]):g} at query {first[-2]}, key {first[-1]}",
-            hint="for attention from query, key and value give their files",
+        _refuse(
+            finished,
+            weights,
+            ~(np.isfinite(weights) & (weights >= 0)),
+            "finished weights, finite and not negative",
+            hint="for attention from query, key and value give their files; --what scores draws "
+            "scores",
         )
     most = float(np.max(weights.sum(axis=-1, dtype=np.float64)))
     if most > _MOST_OF_A_ROW:
         warn(f"{finished.name}: a row adds up to {most:.4g}, not to 1: are these weights?")
     return weights
+
+
+def _finished_scores(finished: Finished, batch: int | None, head: int | None) -> Array:
+    """Return finished scores as (B, H, L, S)."""
+    scores = _four_axes(finished, "scores", batch, head)
+    wrong = ~(scores < np.inf)
+    if wrong.any():
+        _refuse(finished, scores, wrong, "finished scores, finite numbers or −inf")
+    return scores
+
+
+def _four_axes(
+    finished: Finished, what: Literal["weights", "scores"], batch: int | None, head: int | None
+) -> Array:
+    values = finished.values
+    if values.dtype == BFLOAT16:
+        values = widen(values, np.float32)
+    if values.dtype.kind not in "fiu":
+        raise DataError(f"{finished.name}: expected {what}; found {values.dtype.name}")
+    if values.dtype.kind != "f":  # differences of unsigned numbers would be wrong
+        values = values.astype(np.float64)
+    if not 2 <= values.ndim <= 4:
+        raise ShapeError(f"{finished.name}: expected {what} (…, queries, keys) of 2 to 4 axes")
+    return _picked(values, finished.counts, batch, head)
+
+
+def _refuse(
+    finished: Finished,
+    values: Array,
+    wrong: npt.NDArray[np.bool_],
+    expected: str,
+    hint: str | None = None,
+) -> NoReturn:
+    first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+    raise DataError(
+        f"{finished.name}: expected {expected}; found {float(values[first]):g} at query "
+        f"{first[-2]}, key {first[-1]}",
+        hint=hint,
+    )
