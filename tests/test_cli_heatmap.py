@@ -134,6 +134,27 @@ def test_rows_and_columns_are_cut_out(tutorial: Path, attncli: Run) -> None:
     assert "query 1 (2 of 2), keys 0 to 1 of 3" in text
 
 
+def test_rows_and_columns_are_named_by_labels(tutorial: Path, attncli: Run) -> None:
+    labels = ("--query-labels", "The,cat", "--key-labels", "a,b,a")
+    for words in (("--rows", "cat", "--cols", "b"), ("--rows", "-1", "--cols", "1")):
+        text = attncli("heatmap", "q.csv", "k.csv", *labels, *words).good().text
+        assert numbers(text)[:1] == pytest.approx([WEIGHTS[1, 1]], abs=0.005)
+        assert ("cat" in text, "The" in text) == (True, False)
+        assert "query 1 (2 of 2), key 1 (2 of 3)" in text
+    text = attncli("heatmap", "q.csv", "k.csv", *labels, "--cols", "a (2)").good().text
+    assert numbers(text)[:2] == pytest.approx(WEIGHTS[:, 2], abs=0.005)
+    error, hint = attncli("heatmap", "q.csv", "k.csv", *labels, "--cols", "a").messages
+    assert "--cols: 'a' is the label of 2 keys: 0, 2" in error
+    assert '"a (0)"' in hint
+    error, hint = attncli("heatmap", "q.csv", "k.csv", *labels, "--rows", "cta").messages
+    assert "or one of the labels ('The', 'cat'); found 'cta'" in error
+    assert hint == "hint: did you mean cat?"
+    attncli("compute", "q.csv", "k.csv", *labels, "--save", "weights=w.json").good()
+    for more in ((), ("--minus", "w.json")):
+        text = attncli("heatmap", "w.json", "--rows", "cat", *more).good().text
+        assert ("cat" in text, "The" in text) == (True, False)
+
+
 def test_scores_are_drawn_where_asked(tutorial: Path, attncli: Run) -> None:
     text = attncli("heatmap", "q.csv", "k.csv", "--plain", "--what", "scores").good().text
     assert numbers(text)[:6] == [2, 1, 1, 1, 1, 2]

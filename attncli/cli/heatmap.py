@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import typer
 
     from attncli.gather import Finished
-    from attncli.view.pictures.maps import Wish
+    from attncli.view.pictures.maps import Part, Wish
     from attncli.view.pictures.picture import Picture
 
 __all__ = ["add_to"]
@@ -112,13 +112,17 @@ class PictureOptions:
     rows: Annotated[
         str | None,
         Option(
-            metavar="A:B", help="Draw queries A to B - 1, or one, A, only.", rich_help_panel=PICTURE
+            metavar="A:B",
+            help="Draw queries A to B - 1 only, or one, A, by its index or its label.",
+            rich_help_panel=PICTURE,
         ),
     ] = None
     cols: Annotated[
         str | None,
         Option(
-            metavar="A:B", help="Draw keys A to B - 1, or one, A, only.", rich_help_panel=PICTURE
+            metavar="A:B",
+            help="Draw keys A to B - 1 only, or one, A, by its index or its label.",
+            rich_help_panel=PICTURE,
         ),
     ] = None
     vmax: Annotated[
@@ -213,8 +217,8 @@ def _wish(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) -
         )
     return Wish(
         what=drawing.what,
-        rows=_range("--rows", drawing.rows),
-        columns=_range("--cols", drawing.cols),
+        rows=_part("--rows", drawing.rows),
+        columns=_part("--cols", drawing.cols),
         title=_title(drawing, pick, average) if drawing.title is None else drawing.title,
         vmax=_vmax(drawing.vmax),
         log=drawing.log,
@@ -301,12 +305,13 @@ def _title(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) 
     return f"Attention {drawing.what}: {', '.join(words)}" if words else None
 
 
-def _range(option: str, text: str | None) -> tuple[int | None, int | None] | None:
+def _part(option: str, text: str | None) -> Part | None:
+    """Return a range, or the index or label of one; a negative index counts from the end."""
     if text is None:
         return None
-    alone = whole_number(text)
-    if alone is not None:
-        return alone, alone + 1 or None
+    if ":" not in text:
+        alone = whole_number(text)
+        return text if alone is None or alone >= 0 else (alone, alone + 1 or None)
     ends = [(part.strip(), whole_number(part)) for part in text.split(":")]
     if len(ends) != 2 or any(word and number is None for word, number in ends):
         raise UsageError(f"{option}: expected a:b, as in 0:64, or an index; found {quoted(text)}")

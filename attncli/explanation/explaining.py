@@ -17,19 +17,15 @@ import numpy.typing as npt
 from attncli import arguments
 from attncli.arguments import positive_int, thread_count
 from attncli.dtypes import dtype_name, widen
-from attncli.errors import UsageError
 from attncli.explanation.data import Explanation, KeyStep, OutputShare, Rest
 from attncli.explanation.origin import made_query
 from attncli.explanation.reasons import reasons, tally
 from attncli.explanation.row import follow
 from attncli.indices import index_of
+from attncli.labelled import named_index
 from attncli.problem import posed_problem
-from attncli.text import did_you_mean, first_few, quoted, whole_number
-from attncli.warning import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from attncli.explanation.row import QueryRow
     from attncli.problem import Problem
 
@@ -153,58 +149,8 @@ def _output_share(problem: Problem, head: int, context: Array | None) -> OutputS
 
 
 def query_index(problem: Problem, text: str) -> int:
-    """Return the index of a query that a user named by its index or its label.
-
-    Parameters
-    ----------
-    problem : Problem
-    text : str
-        A whole number within range, counted from 0, is an index; anything else is a label.
-
-    Raises
-    ------
-    UsageError
-        There is no such query, or several have this label.
-
-    Warns
-    -----
-    AttnWarning
-        Another query has this index for its label.
-    """
-    queries, labels = problem.shape[2], problem.query_labels or ()
-    found = _labelled(text, labels)
-    index = whole_number(text)
-    if index is not None and 0 <= index < queries:
-        if found and index not in found:
-            warn(
-                f"query {index} is the one of this index, counted from 0; the label {quoted(text)} "
-                f"is that of query {found[0]}"
-            )
-        return index
-    if len(found) == 1:
-        return found[0]
-    if found:
-        places = first_few([str(index) for index in found])
-        raise UsageError(
-            f"query: {quoted(text)} is the label of {len(found)} queries: {places}",
-            hint=f'name one by its index, or as "{text} ({found[0]})"',
-        )
-    known = f" or one of the labels ({', '.join(map(quoted, labels[:8]))}" if labels else ""
-    known += (", …)" if len(labels) > 8 else ")") if labels else ""
-    raise UsageError(
-        f"query: expected an index from 0 to {queries - 1}{known}; found {quoted(text)}",
-        hint=did_you_mean(text, labels),
-    )
-
-
-def _labelled(text: str, labels: Sequence[str]) -> list[int]:
-    """Return the queries of a label, or the one of a label with its index: ``the (4)``."""
-    found = [index for index, label in enumerate(labels) if label == text]
-    label, opening, rest = text.rpartition(" (")
-    index = whole_number(rest[:-1]) if opening and rest.endswith(")") else None
-    if not found and index is not None and 0 <= index < len(labels) and labels[index] == label:
-        return [index]
-    return found
+    """Return the index of a query that a user named, see `attncli.labelled.named_index`."""
+    return named_index("query", text, problem.shape[2], problem.query_labels, of="query")
 
 
 def _told(scores: Array, keys: int | None) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:

@@ -118,8 +118,7 @@ def _difference_of(
     columns_are: str = "Keys",
     hidden: Bools | None = None,
 ) -> Picture:
-    rows = chosen("--rows", wish.rows, difference.shape[2])
-    columns = chosen("--cols", wish.columns, difference.shape[3])
+    rows, columns = chosen(wish, difference.shape[2:], (query_labels, key_labels))
     window = (..., slice(*rows), slice(*columns))
     shown, vmax = _with_an_end(difference[window], wish.vmax)
     masked = None if hidden is None else hidden[window]

@@ -13,6 +13,7 @@ from attncli.advice import fully_masked_advice
 from attncli.dtypes import BFLOAT16, widen
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.indices import index_of
+from attncli.labelled import named_index
 from attncli.summaries.averaging import refuse_without_heads
 from attncli.summaries.row_blocks import RowBlock, count_blocks, row_blocks
 from attncli.text import places
@@ -30,11 +31,22 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.view.pictures.panel import Panel
 
-__all__ = ["Wish", "chosen", "finished_picture", "finished_weights", "grouped", "problem_picture"]
+__all__ = [
+    "Part",
+    "Wish",
+    "chosen",
+    "finished_picture",
+    "finished_weights",
+    "grouped",
+    "problem_picture",
+]
 
 Array = npt.NDArray[Any]
 # The first row, the values (l, s), and which of them are hidden.
 Strip = tuple[int, Array, "npt.NDArray[np.bool_] | None"]
+# A range whose ends may be open, or the index or label of one.
+Part = tuple[int | None, int | None] | str
+Labels = tuple[str, ...] | None
 # Rounded weights may add up to a little more than 1.
 _MOST_OF_A_ROW = 1.05
 
@@ -46,7 +58,7 @@ class Wish:
     Attributes
     ----------
     what : {"weights", "scores"}
-    rows, columns : (start, stop), None where open; or None for all
+    rows, columns : (start, stop), None where open, or an index or label; None for all
     title : str or None
     vmax : float or "auto"
     log : bool
@@ -57,8 +69,8 @@ class Wish:
     """
 
     what: Literal["weights", "scores"] = "weights"
-    rows: tuple[int | None, int | None] | None = None
-    columns: tuple[int | None, int | None] | None = None
+    rows: Part | None = None
+    columns: Part | None = None
     title: str | None = None
     vmax: float | Literal["auto"] = "auto"
     log: bool = False
@@ -92,7 +104,8 @@ def problem_picture(
     if wish.average:
         _check_average(wish, axes)
     heads = [range(counts[1])] if wish.average else [[h] for h in range(counts[1])]
-    frame = _Frame.of(wish, problem.shape[2:], (counts[0], len(heads)))
+    labels = problem.query_labels, problem.key_labels
+    frame = _Frame.of(wish, problem.shape[2:], (counts[0], len(heads)), labels)
     strips = _Strips(problem, frame, threads, progress)
     shown = axes.replace("h", "") if wish.average else axes
     panels = [
@@ -102,7 +115,7 @@ def problem_picture(
     ]
     if strips.fully_masked:
         warn(fully_masked_advice(problem, strips.fully_masked))
-    return frame.picture(panels, problem.query_labels, problem.key_labels)
+    return frame.picture(panels)
 
 
 class _Strips:
@@ -166,13 +179,14 @@ def finished_picture(
         values = values.mean(axis=1, keepdims=True)
         hidden = None if hidden is None else np.all(hidden, axis=1, keepdims=True)
     counts = values.shape[:2]
-    frame = _Frame.of(wish, values.shape[2:], counts)
+    labels = finished.query_labels, finished.key_labels
+    frame = _Frame.of(wish, values.shape[2:], counts, labels)
     panels = []
     for b, h in np.ndindex(counts):
         part = b, h, slice(*frame.rows), slice(*frame.columns)
         unseen = None if hidden is None else hidden[part]
         panels.append(frame.panel([(0, values[part], unseen)], _title("bh", counts, b, h)))
-    return frame.picture(panels, finished.query_labels, finished.key_labels)
+    return frame.picture(panels)
 
 
 @dataclass(frozen=True)
@@ -186,6 +200,8 @@ class _Frame:
         Queries and keys of the whole maps.
     rows, columns : (start, stop)
         Those that are shown.
+    query_labels, key_labels : tuple of str or None
+        Of those that are shown.
     limit : (int, int)
         The most rows and columns of cells of a panel.
     group : int or None
@@ -196,18 +212,35 @@ class _Frame:
     whole: tuple[int, int]
     rows: tuple[int, int]
     columns: tuple[int, int]
+    query_labels: Labels
+    key_labels: Labels
     limit: tuple[int, int]
     group: int | None
 
     @classmethod
-    def of(cls, wish: Wish, whole: tuple[int, int], counts: tuple[int, int]) -> _Frame:
+    def of(
+        cls,
+        wish: Wish,
+        whole: tuple[int, int],
+        counts: tuple[int, int],
+        labels: tuple[Labels, Labels],
+    ) -> _Frame:
         """Return the frame of so many batch entries and maps of each."""
-        rows = chosen("--rows", wish.rows, whole[0])
-        columns = chosen("--cols", wish.columns, whole[1])
+        rows, columns = chosen(wish, whole, labels)
         shape = rows[1] - rows[0], columns[1] - columns[0]
         group = grouped(*counts)
         limit = cell_limit(shape, panels=math.prod(counts), group=group, dpi=wish.dpi)
-        return cls(wish, whole, rows, columns, limit, group)
+        query_labels, key_labels = labels
+        return cls(
+            wish,
+            whole,
+            rows,
+            columns,
+            query_labels and query_labels[slice(*rows)],
+            key_labels and key_labels[slice(*columns)],
+            limit,
+            group,
+        )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -226,18 +259,13 @@ class _Frame:
             pooler.add(values, hidden, row=row)
         return pooler.panel(title)
 
-    def picture(
-        self,
-        panels: list[Panel],
-        query_labels: tuple[str, ...] | None,
-        key_labels: tuple[str, ...] | None,
-    ) -> Picture:
+    def picture(self, panels: list[Panel]) -> Picture:
         """Return the picture of the maps."""
         return make_picture(
             panels,
             what=self.wish.what,
-            query_labels=query_labels and query_labels[slice(*self.rows)],
-            key_labels=key_labels and key_labels[slice(*self.columns)],
+            query_labels=self.query_labels,
+            key_labels=self.key_labels,
             row_start=self.rows[0],
             column_start=self.columns[0],
             title=self.wish.title,
@@ -270,9 +298,19 @@ def _title(axes: str, counts: tuple[int, ...], batch: int, head: int) -> str | N
 
 
 def chosen(
-    option: str, wanted: tuple[int | None, int | None] | None, count: int
+    wish: Wish, whole: tuple[int, int], labels: tuple[Labels, Labels]
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return which rows and columns of a map are wished for, each as (start, stop)."""
+    rows = _chosen("--rows", wish.rows, whole[0], labels[0], "query")
+    return rows, _chosen("--cols", wish.columns, whole[1], labels[1], "key")
+
+
+def _chosen(
+    option: str, wanted: Part | None, count: int, labels: Labels, of: Literal["query", "key"]
 ) -> tuple[int, int]:
-    """Return which rows or columns an option chooses of so many, as (start, stop)."""
+    if isinstance(wanted, str):
+        index = named_index(option, wanted, count, labels, of=of, also="a:b, as in 0:64, ")
+        return index, index + 1
     wanted = wanted or (None, None)
     for end, most in zip(wanted, (count - 1, count), strict=True):
         if end is not None and not -count <= end <= most:

@@ -1,0 +1,85 @@
+"""Queries and keys that a user names, by index or by label."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from attncli.errors import UsageError
+from attncli.text import did_you_mean, first_few, quoted, whole_number
+from attncli.warning import warn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["named_index"]
+
+_PLURAL = {"query": "queries", "key": "keys"}
+
+
+def named_index(
+    name: str,
+    text: str,
+    count: int,
+    labels: Sequence[str] | None,
+    *,
+    of: Literal["query", "key"],
+    also: str = "",
+) -> int:
+    """Return the index of a query or a key that a user named by its index or its label.
+
+    Parameters
+    ----------
+    name : str
+        What is given, as an error should say it.
+    text : str
+        A whole number within range, counted from 0, is an index; anything else is a label.
+    count : int
+    labels : sequence of str or None
+    of : {"query", "key"}
+    also : str
+        What else could have been given, with a comma behind it.
+
+    Raises
+    ------
+    UsageError
+        There is none, or several have this label.
+
+    Warns
+    -----
+    AttnWarning
+        Another one has this index for its label.
+    """
+    labels = labels or ()
+    found = _labelled(text, labels)
+    index = whole_number(text)
+    if index is not None and 0 <= index < count:
+        if found and index not in found:
+            warn(
+                f"{of} {index} is the one of this index, counted from 0; the label {quoted(text)} "
+                f"is that of {of} {found[0]}"
+            )
+        return index
+    if len(found) == 1:
+        return found[0]
+    if found:
+        places = first_few([str(index) for index in found])
+        raise UsageError(
+            f"{name}: {quoted(text)} is the label of {len(found)} {_PLURAL[of]}: {places}",
+            hint=f'name one by its index, or as "{text} ({found[0]})"',
+        )
+    known = f" or one of the labels ({', '.join(map(quoted, labels[:8]))}" if labels else ""
+    known += (", …)" if len(labels) > 8 else ")") if labels else ""
+    raise UsageError(
+        f"{name}: expected {also}an index from 0 to {count - 1}{known}; found {quoted(text)}",
+        hint=did_you_mean(text, labels),
+    )
+
+
+def _labelled(text: str, labels: Sequence[str]) -> list[int]:
+    """Return the places of a label, or the one of a label with its index: ``the (4)``."""
+    found = [index for index, label in enumerate(labels) if label == text]
+    label, opening, rest = text.rpartition(" (")
+    index = whole_number(rest[:-1]) if opening and rest.endswith(")") else None
+    if not found and index is not None and 0 <= index < len(labels) and labels[index] == label:
+        return [index]
+    return found
