@@ -39,7 +39,7 @@ def test_what_shares_one_of_two_mistakes_may_still_tie():
 def test_within_a_tolerance_that_is_given_a_better_fit_is_looked_for(everything):
     """What is left may be more than rounding, so that all others are tried, too."""
     q, k, v = draw(0, *[SHAPE] * 3)
-    wrong = plain(q, k, v, scale=1)
+    wrong = plain(q, k, v, scale=1).astype("f4")
     report = check(wrong, pose(q, k, v, causal=True), atol=1e-6, time_limit=100)
     assert named(report) == {"unscaled+causal_missing"}
     assert report.diagnosis.tried > 0.8 * everything

@@ -70,7 +70,7 @@ def test_inputs_that_have_few_bits_already(seed):
     short = CASES["products_in_bfloat16"]
     q, k, v = (short(array).astype("f4") for array in inputs(seed))
     wrong = kernel(q, k, v, short, block=1000)
-    assert named(ask((q, k, v), wrong)) == {"products_in_bfloat16"}
+    assert named(ask((q, k, v), wrong)) == {"exponentials_in_bfloat16"}
 
 
 def turned(rows, start=0):
@@ -126,3 +126,65 @@ def test_weights_of_sixteen_bits(seed, mean, name, _, short):
     v = v + np.float32(mean)
     scores = q.astype("f8") @ k.swapaxes(-1, -2) / 4
     assert named(ask((q, k, v), short(softmax(scores)) @ v)) == {name}
+
+
+SOME = {
+    "query": ("query",),
+    "key": ("key",),
+    "value": ("value",),
+    "query_key": ("query", "key"),
+}
+
+
+@pytest.mark.parametrize(("fmt", "bits"), [("bfloat16", 8), ("float16", 11)])
+@pytest.mark.parametrize("some", SOME)
+def test_some_inputs_of_few_bits(some, fmt, bits):
+    given = dict(zip(("query", "key", "value"), inputs(0), strict=True))
+    short = {name: rounded(given[name], bits) for name in SOME[some]}
+    wrong = plain(*{**given, **short}.values())
+    assert named(ask(given.values(), wrong)) == {f"{some}_in_{fmt}"}
+
+
+@pytest.mark.parametrize(("fmt", "bits"), [("bfloat16", 8), ("float16", 11)])
+def test_a_query_that_is_rounded_after_it_was_scaled(fmt, bits):
+    q, k, v = draw(0, (1, 2, 40, 24), (1, 2, 70, 24), (1, 2, 70, 24))
+    wrong = plain(rounded(q * 24**-0.5, bits), k, v, scale=1)
+    assert named(ask((q, k, v), wrong)) == {f"scaled_query_in_{fmt}"}
+    # Where it had these bits already, too.
+    q, k, v = (rounded(array, bits).astype("f4") for array in (q, k, v))
+    wrong = plain(rounded(q * 24**-0.5, bits), k, v, scale=1)
+    assert named(ask((q, k, v), wrong)) == {f"scaled_query_in_{fmt}"}
+
+
+@pytest.mark.parametrize(("fmt", "bits"), [("bfloat16", 8), ("float16", 11)])
+@pytest.mark.parametrize("block", long_but([0, 16, 32], 0, 16))
+def test_exponentials_of_few_bits(block, fmt, bits):
+    q, k, v = inputs(0)
+    scores = q.astype("f8") @ k.swapaxes(-1, -2) / 4
+    wrong, total, top = 0, 0, -np.inf
+    for start in range(0, 70, block or 70):
+        part = slice(start, start + (block or 70))
+        higher = np.maximum(top, scores[..., part].max(-1, keepdims=True))
+        powers = np.exp(scores[..., part] - higher)
+        wrong = wrong * np.exp(top - higher) + rounded(powers, bits) @ v[:, :, part]
+        total = total * np.exp(top - higher) + powers.sum(-1, keepdims=True)
+        top = higher
+    end = f"_of_{block}" if block else ""
+    assert named(ask((q, k, v), wrong / total)) == {f"exponentials_in_{fmt}{end}"}
+
+
+@pytest.mark.parametrize(("fmt", "bits"), [("bfloat16", 8), ("float16", 11)])
+def test_terms_of_few_bits(fmt, bits):
+    q, k, v = inputs(0)
+    scores = q.astype("f8") @ k.swapaxes(-1, -2) / 4
+    (bias,) = draw(9, (40, 70))
+    wrong = softmax(scores + rounded(bias, bits)) @ v
+    assert named(ask((q, k, v), wrong, bias=bias)) == {f"bias_in_{fmt}"}
+    slopes, far = np.array([0.3, 0.07])[:, None, None], np.abs(np.arange(40)[:, None] - range(70))
+    for name, term in (
+        ("alibi_slopes", rounded(slopes, bits) * far),
+        ("alibi", rounded(slopes * far, bits)),
+    ):
+        wrong = softmax(scores - term) @ v
+        report = ask((q, k, v), wrong, alibi_slopes=slopes.ravel())
+        assert named(report) == {f"{name}_in_{fmt}"}

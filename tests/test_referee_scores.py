@@ -37,7 +37,9 @@ CAP = 0.8
         ("bias_ignored", lambda s, b: hide(CAP * np.tanh(s / CAP))),
         ("bias_subtracted", lambda s, b: hide(CAP * np.tanh(s / CAP) - b)),
         ("bias_twice", lambda s, b: hide(CAP * np.tanh(s / CAP) + 2 * b)),
+        ("bias_multiplied", lambda s, b: hide(CAP * np.tanh(s / CAP) * b)),
         ("bias_transposed", lambda s, b: hide(CAP * np.tanh(s / CAP) + b.T)),
+        ("bias_of_first_query", lambda s, b: hide(CAP * np.tanh(s / CAP) + b[:1])),
     ],
 )
 def test_softcap_and_bias(seed, name, wrong):
@@ -47,6 +49,13 @@ def test_softcap_and_bias(seed, name, wrong):
     report = ask((q, k, v), weights @ v, softcap=CAP, bias=bias, causal=True)
     same = {"softcap_after_bias", "bias_before_softcap"}
     assert named(report) == (same if name in same else {name})
+
+
+def test_a_bias_that_is_added_to_the_weights():
+    q, k, v = draw(0)
+    bias = draw(10, (L, L))[0]
+    wrong = (softmax(hide(scaled(q, k))) + bias) @ v
+    assert named(ask((q, k, v), wrong, bias=bias, causal=True)) == {"bias_after_softmax"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -365,7 +365,9 @@ def test_every_convention_has_a_test():
     seen = set(chain.from_iterable(m.split("+") for m in re.findall(r'"([a-z0-9_+]+)"', text)))
     names = {c.name for c in CONVENTIONS if c.topic is not topics.AXES}
     # Those of blocks, parts, heads and formats are asked for by tests that make their names.
-    generated = {name for name in names if re.search(r"_\d+(_|$)|_(u?int|float8_|mxfp|nvfp)", name)}
+    generated = {
+        name for name in names if re.search(r"_\d+(_|$)|_(u?int|b?float16|float8_|mxfp|nvfp)", name)
+    }
     assert names - generated - seen == set()
 
 

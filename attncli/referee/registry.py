@@ -22,6 +22,7 @@ from attncli.referee.catalogue.online import ONLINE
 from attncli.referee.catalogue.other_weights import OTHER_WEIGHTS
 from attncli.referee.catalogue.output_projection import OUTPUT
 from attncli.referee.catalogue.outputs import GIVEN, LSE, SCORES, WEIGHTS, WHOLE_NUMBERS
+from attncli.referee.catalogue.packed import PACKED
 from attncli.referee.catalogue.padding import BLIND_ROWS, PADDING
 from attncli.referee.catalogue.pooled import POOLED
 from attncli.referee.catalogue.positions import POSITIONS
@@ -75,6 +76,7 @@ CONVENTIONS = (
     *ATTENDED,
     *HEADS,
     *SHARED,
+    *PACKED,
     *INPUTS,
     *FUNCTION,
     *PRODUCTS,

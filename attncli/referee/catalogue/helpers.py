@@ -38,6 +38,7 @@ __all__ = [
     "of_projections",
     "scaled_sinks",
     "tops",
+    "tops_so_far",
     "with_zeros",
 ]
 
@@ -120,6 +121,26 @@ def tops(weights: Array) -> Array:
     """Return the largest weight of each row: divided by it, weights are exp(score − maximum)."""
     top = weights.max(axis=-1, keepdims=True)
     return np.where(top == 0, 1, top)
+
+
+def tops_so_far(weights: Array, block: int, *, backwards: bool = False) -> Array:
+    """Return the largest weight of the blocks seen so far, for each key that of its block.
+
+    Parameters
+    ----------
+    weights : ndarray (..., S)
+    block : int
+        How many keys it has.
+    backwards : bool
+        The last block is seen first.
+    """
+    keys = weights.shape[-1]
+    starts = np.arange(0, keys, block)
+    largest = np.maximum.reduceat(weights, starts, axis=-1)
+    way = slice(None, None, -1 if backwards else 1)
+    so_far = np.maximum.accumulate(largest[..., way], axis=-1)[..., way]
+    spread = np.repeat(so_far, np.diff(starts, append=keys), axis=-1)
+    return np.where(spread == 0, 1, spread)
 
 
 def of_each_size(

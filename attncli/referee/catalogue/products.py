@@ -1,7 +1,8 @@
-"""Products whose factors are rounded to fewer bits than the file has, and summed in float32."""
+"""Steps that are rounded to fewer bits than the file has, beside products summed in float32."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import factors_of, tops
+from attncli.referee.catalogue.helpers import factors_of, tops, tops_so_far
 from attncli.referee.convention import Convention
-from attncli.referee.recipe import vary
+from attncli.referee.recipe import distance, vary
 from attncli.referee.replacing import replace
 from attncli.referee.rounding import PRECISIONS, TF32, Precision, truncated_to_tf32
 
@@ -24,6 +25,14 @@ __all__ = ["PRODUCTS"]
 Array = npt.NDArray[Any]
 Rounding = Callable[[Array], Array]
 _SHORT = ("bfloat16", "float16")
+_INPUTS = {
+    "cache": ("key", "value"),
+    "query_key": ("query", "key"),
+    "query": ("query",),
+    "key": ("key",),
+    "value": ("value",),
+}
+_PARTS = (*_INPUTS, "weights", "exponentials")
 # Longer keys, in numbers, are not rounded again and again.
 _MOST_NUMBERS = 2**21
 
@@ -43,16 +52,49 @@ def _rounded_factors(precision: Precision, rounding: Rounding, recipe: Recipe) -
     return changed
 
 
-def _rounded_cache(rounding: Rounding, recipe: Recipe) -> Recipe | None:
-    """Round only key and value, as a cache of 16 bits holds them."""
+def _rounded_inputs(names: tuple[str, ...], rounding: Rounding, recipe: Recipe) -> Recipe | None:
+    """Round only some of query, key and value, as a cache of 16 bits holds the last two."""
     problem = recipe.problem
-    if problem.value is None or not _is_tried(recipe):
+    if ("value" in names and problem.value is None) or not _is_tried(recipe):
         return None
     turned = factors_of(problem)
-    cache = {name: _short(rounding, turned[name]) for name in ("key", "value")}
-    if all(np.array_equal(cache[name], turned[name]) for name in cache):
+    rounded = {name: _short(rounding, turned[name]) for name in names}
+    if any(np.array_equal(rounded[name], turned[name]) for name in names):
         return None
-    return vary(recipe, rope=None, query=turned["query"], **cache)
+    return vary(recipe, rope=None, **{**turned, **rounded})
+
+
+def _rounded_scaled_query(rounding: Rounding, recipe: Recipe) -> Recipe | None:
+    """Round the query after it was multiplied with the scale."""
+    problem = recipe.problem
+    # By a power of two nothing is rounded that was not before.
+    if not _is_tried(recipe) or abs(math.frexp(problem.scale)[0]) in (0, 0.5):
+        return None
+    turned = factors_of(problem)
+    turned["query"] = _short(rounding, turned["query"] * problem.scale)
+    return vary(recipe, rope=None, scale=1.0, **turned)
+
+
+def _rounded_term(name: str, rounding: Rounding, recipe: Recipe) -> Recipe | None:
+    """Round what is added to the scores."""
+    term = recipe.terms.get(name)
+    if term is None or not _is_tried(recipe):
+        return None
+    rounded = _short(rounding, term)
+    if np.array_equal(rounded, term):
+        return None
+    return replace(recipe, terms={**recipe.terms, name: rounded})
+
+
+def _rounded_slopes(rounding: Rounding, recipe: Recipe) -> Recipe | None:
+    slopes = recipe.problem.slopes
+    if slopes is None or "alibi" not in recipe.terms or not _is_tried(recipe):
+        return None
+    rounded = _short(rounding, slopes)
+    if np.array_equal(rounded, slopes):
+        return None
+    term = -rounded[:, None, None] * np.abs(distance(recipe.problem))
+    return replace(recipe, terms={**recipe.terms, "alibi": term})
 
 
 def _rounded_weights(rounding: Rounding, recipe: Recipe) -> Recipe | None:
@@ -83,10 +125,18 @@ def _short(rounding: Rounding, array: Array) -> Array:
         return rounding(array.astype(np.float32)).astype(np.float64)
 
 
-def _rounded_exponentials(rounding: Rounding, _: Recipe, weights: Array) -> Array:
+def _rounded_exponentials(rounding: Rounding, _: Recipe, weights: Array, block: int = 0) -> Array:
     """Round exp(score − maximum), as a kernel holds it when it meets the values."""
-    top = tops(weights)
+    top = tops_so_far(weights, block) if block else tops(weights)
     return _short(rounding, weights / top) * top
+
+
+def _with_rounded_exponentials(rounding: Rounding, block: int, recipe: Recipe) -> Recipe | None:
+    if not _is_tried(recipe) or recipe.problem.shape[3] <= block:
+        return None
+    return replace(
+        recipe, after=(*recipe.after, partial(_rounded_exponentials, rounding, block=block))
+    )
 
 
 def _products(name: str, what: str, precision: Precision, rounding: Rounding) -> Convention:
@@ -98,20 +148,52 @@ def _products(name: str, what: str, precision: Precision, rounding: Rounding) ->
         'torch.set_float32_matmul_precision("highest")), or judge by --rtol and --atol',
         shows="almost any input",
         apply=partial(_rounded_factors, precision, rounding),
-        variant_of=tuple(f"{part}_in_{fmt}" for part in ("cache", "weights") for fmt in _SHORT),
+        variant_of=tuple(f"{part}_in_{fmt}" for part in _PARTS for fmt in _SHORT),
     )
+
+
+def _some_inputs(fmt: str) -> Iterator[Convention]:
+    for name, names in _INPUTS.items():
+        words = " and ".join(names)
+        yield Convention(
+            name=f"{name}_in_{fmt}",
+            topic=topics.PRODUCTS,
+            meaning=f"{words} {'is' if len(names) == 1 else 'are'} rounded to {fmt}, and all else "
+            "is float32",
+            fix=f"give {words} as after rounding, or in float32",
+            shows="almost any input",
+            apply=partial(_rounded_inputs, names, PRECISIONS[fmt].rounded),
+        )
+    yield Convention(
+        name=f"scaled_query_in_{fmt}",
+        topic=topics.PRODUCTS,
+        meaning=f"the query is multiplied with the scale and rounded to {fmt} before the product, "
+        "and all else is float32",
+        fix="scale the scores, or keep the scaled query in float32",
+        shows="a scale that is no power of two",
+        apply=partial(_rounded_scaled_query, PRECISIONS[fmt].rounded),
+    )
+
+
+def _terms(fmt: str) -> Iterator[Convention]:
+    rounding = PRECISIONS[fmt].rounded
+    for name, what, apply in (
+        ("bias", "the bias is", partial(_rounded_term, "bias", rounding)),
+        ("alibi_slopes", "the ALiBi slopes are", partial(_rounded_slopes, rounding)),
+        ("alibi", "slope · distance is", partial(_rounded_term, "alibi", rounding)),
+    ):
+        yield Convention(
+            name=f"{name}_in_{fmt}",
+            topic=topics.STORED_SCORES,
+            meaning=f"{what} rounded to {fmt}, and all else is float32",
+            fix="keep what is added to the scores in float32",
+            shows=f"a {'bias' if name == 'bias' else 'slope'} with more bits",
+            apply=apply,
+        )
 
 
 def _stored(fmt: str) -> Iterator[Convention]:
     rounding = PRECISIONS[fmt].rounded
-    yield Convention(
-        name=f"cache_in_{fmt}",
-        topic=topics.PRODUCTS,
-        meaning=f"key and value are rounded to {fmt}, and all else is float32",
-        fix="give key and value as they are after rounding, or keep them in float32",
-        shows="almost any input",
-        apply=partial(_rounded_cache, rounding),
-    )
     yield Convention(
         name=f"weights_in_{fmt}",
         topic=topics.PRODUCTS,
@@ -122,6 +204,17 @@ def _stored(fmt: str) -> Iterator[Convention]:
         apply=partial(_rounded_weights, rounding),
     )
 
+    for block in (0, 16, 32, 64, 128):
+        so_far = f" so far, of blocks of {block} keys" if block else ""
+        yield Convention(
+            name=f"exponentials_in_{fmt}" + (f"_of_{block}" if block else ""),
+            topic=topics.STORED_EXPONENTIALS,
+            meaning=f"exp(score − largest score{so_far}) is rounded to {fmt} before it meets the "
+            "values, and all else is float32",
+            fix="multiply the exponentials with the values in float32",
+            shows="almost any input",
+            apply=partial(_with_rounded_exponentials, rounding, block),
+        )
     yield Convention(
         name=f"scores_in_{fmt}",
         topic=topics.STORED_SCORES,
@@ -133,7 +226,7 @@ def _stored(fmt: str) -> Iterator[Convention]:
 
 
 PRODUCTS = (
-    *(convention for fmt in _SHORT for convention in _stored(fmt)),
+    *(each for fmt in _SHORT for made in (_some_inputs, _stored, _terms) for each in made(fmt)),
     _products("tf32", "rounded to 11 bits, as in TF32 and float16", TF32, TF32.rounded),
     _products("tf32_truncated", "cut to 11 bits, as in TF32", TF32, truncated_to_tf32),
     _products(

@@ -112,6 +112,24 @@ def _scaled(recipe: Recipe) -> Recipe | None:
     return moved(recipe, "bias", before="scale") if "bias" in recipe.terms else None
 
 
+def _multiplied(recipe: Recipe) -> Recipe | None:
+    """Multiply the scores with the bias."""
+    if "bias" not in recipe.terms:
+        return None
+    order = tuple("times_mask" if step == "bias" else step for step in recipe.order)
+    return replace(recipe, order=order, terms={**recipe.terms, "times_mask": recipe.terms["bias"]})
+
+
+def _after_softmax(recipe: Recipe) -> Recipe | None:
+    """Add the bias to the weights."""
+    if "bias" not in recipe.terms:
+        return None
+    bias = recipe.terms["bias"]
+    order = tuple(step for step in recipe.order if step != "bias")
+    after = (*recipe.after, lambda _, weights: weights + bias)
+    return replace(recipe, order=order, after=after)
+
+
 def _before_cap(recipe: Recipe) -> Recipe | None:
     if "bias" not in recipe.terms or "cap" not in recipe.order or recipe.problem.softcap is None:
         return None
@@ -141,6 +159,8 @@ BIAS = (
     ),
     _bias("bias_subtracted", "the bias is subtracted", _bias_as(np.negative)),
     _bias("bias_twice", "the bias is added twice", _bias_as(lambda bias: 2 * bias)),
+    _bias("bias_multiplied", "the scores are multiplied with the bias", _multiplied),
+    _bias("bias_after_softmax", "the bias is added to the weights, after softmax", _after_softmax),
     _bias(
         "bias_transposed",
         "the bias is transposed: its rows are taken for keys",

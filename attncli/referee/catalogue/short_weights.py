@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import tops
+from attncli.referee.catalogue.helpers import tops, tops_so_far
 from attncli.referee.catalogue.quantized import FLOAT8_INPUTS
 from attncli.referee.catalogue.quantizing import Ways, quantized
 from attncli.referee.convention import Convention
@@ -67,19 +67,10 @@ class _Storing(NamedTuple):
 
     def stored(self, _: Recipe, weights: Array) -> Array:
         """Return the weights as they are when their exponentials went through the format."""
-        top = self._tops(weights) if self.block else tops(weights)
+        of_blocks = partial(tops_so_far, block=self.block, backwards=self.backwards)
+        top = of_blocks(weights) if self.block else tops(weights)
         scaled = (weights / top).astype(np.float32) * np.float32(self.times)
         return np.asarray(on_grid(self.grid, scaled) / np.float64(self.times) * top)
-
-    def _tops(self, weights: Array) -> Array:
-        """Return the largest weight so far, for each key that of its block."""
-        keys = weights.shape[-1]
-        starts = np.arange(0, keys, self.block)
-        largest = np.maximum.reduceat(weights, starts, axis=-1)
-        way = slice(None, None, -1 if self.backwards else 1)
-        so_far = np.maximum.accumulate(largest[..., way], axis=-1)[..., way]
-        spread = np.repeat(so_far, np.diff(starts, append=keys), axis=-1)
-        return np.where(spread == 0, 1, spread)
 
 
 _E4M3, _E5M2 = FLOATS

@@ -34,11 +34,14 @@ def _keys_of_first(pick: tuple[slice, ...], axis: int) -> Apply:
     return apply
 
 
-def _bias_of_first_head(recipe: Recipe) -> Recipe | None:
-    bias = recipe.terms.get("bias")
-    if bias is None or bias.shape[1] == 1:
-        return None
-    return replace(recipe, terms={**recipe.terms, "bias": bias[:, :1]})
+def _bias_of_first(pick: tuple[slice, ...], axis: int) -> Apply:
+    def apply(recipe: Recipe) -> Recipe | None:
+        bias = recipe.terms.get("bias")
+        if bias is None or bias.shape[axis] == 1:
+            return None
+        return replace(recipe, terms={**recipe.terms, "bias": bias[pick]})
+
+    return apply
 
 
 def _slope_of_first_head(recipe: Recipe) -> Recipe | None:
@@ -87,9 +90,16 @@ SHARED_BIAS = (
     _shared(
         "bias_of_first_head",
         "the bias of the first head is added to all heads",
-        _bias_of_first_head,
+        _bias_of_first((slice(None), _FIRST), 1),
         "heads",
         "a bias that differs from head to head",
+    ),
+    _shared(
+        "bias_of_first_query",
+        "the first row of the bias is added to the scores of all queries",
+        _bias_of_first((slice(None), slice(None), _FIRST), 2),
+        "rows",
+        "a bias that differs from query to query",
     ),
 )
 
