@@ -51,6 +51,7 @@ from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weigh
 from attncli.referee.fitted.empty_pages import empty_pages
 from attncli.referee.fitted.misplaced_inputs import misplaced_inputs
 from attncli.referee.fitted.misplaced_outputs import misplaced_outputs, misplaced_rows
+from attncli.referee.fitted.misread_pages import misread_pages
 from attncli.referee.fitted.one_part import one_part
 from attncli.referee.fitted.other_length import other_length
 from attncli.referee.fitted.quantities import QUANTITIES
@@ -148,6 +149,7 @@ FITTED = (
     _at_first(counted_keys),
     _at_first(some_components),
     _at_first(empty_pages),
+    _at_first(misread_pages, "heads"),
     _at_first(one_part),
     _at_first(other_length),
     Fitting(dropout),

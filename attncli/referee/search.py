@@ -180,6 +180,8 @@ class Search:
         if self._only_nan:  # where all other numbers are right
             return
         # What was found so far is not true everywhere, or there is nothing.
+        if not one and self._is_settled(read_off := self._once("fitted", self._fitted)):
+            yield read_off
         last = sorted(last, key=self._cost)
         late = self._once("late", lambda: self._explain(last, _BITS_FOR_ONE))
         yield late
@@ -189,6 +191,15 @@ class Search:
         tried = self._pairs(conventions, like_a_scale=like_a_scale) if pairs else []
         yield self._explain_by_two(tried)
         yield fitted or shown
+
+    def _is_settled(self, fitted: Found) -> bool:
+        """Return whether what is read off the numbers leaves only rounding, whatever else is tried.
+
+        Two mistakes may come to one other scale, and are told instead.
+        """
+        groups = [group for _, group in fitted]
+        scaled = any(one.topic.like_a_scale for group in groups for one in group)
+        return not scaled and any(map(self._leaves_only_rounding, groups))
 
     def _once(self, stage: str, find: Callable[[], Found]) -> Found:
         """Return what a stage finds; a second run, with pairs, need not find it again."""

@@ -30,6 +30,8 @@ __all__ = [
     "dropped",
     "emptied",
     "factors_of",
+    "groups_of",
+    "lengths_of",
     "made_again",
     "of_context",
     "of_each_size",
@@ -80,6 +82,20 @@ def factors_of(problem: Problem) -> dict[str, Array]:
     operands = rotated(problem)
     given = {"query": operands.query, "key": operands.key, "value": problem.value}
     return {name: widen(a, np.float64) for name, a in given.items() if a is not None}
+
+
+def groups_of(whole: Problem, head: int | None) -> slice:
+    """Return which key/value heads of a problem one head reads, or all of them."""
+    if head is None:
+        return slice(None)
+    group = head // (whole.query.shape[1] // whole.key.shape[1])
+    return slice(group, group + 1)
+
+
+def lengths_of(problem: Problem) -> tuple[int, ...]:
+    """Return how many real keys each batch entry has."""
+    batch, _, _, keys = problem.shape
+    return tuple(np.broadcast_to(problem.visible.kv_lengths or keys, batch).tolist())
 
 
 def of_context(

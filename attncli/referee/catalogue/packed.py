@@ -9,13 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import factors_of
+from attncli.referee.catalogue.helpers import factors_of, groups_of, lengths_of
 from attncli.referee.convention import Convention
 from attncli.referee.recipe import vary
 from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
     from attncli.referee.recipe import Recipe
 
 __all__ = ["PACKED"]
@@ -29,11 +28,11 @@ _MOST_SCORES = 2**23
 def _packed(recipe: Recipe) -> Recipe | None:
     """Let the queries of an entry see all real keys, or under the causal rule all earlier ones."""
     whole, (batch, head, _) = recipe.whole, recipe.part
-    lengths = _lengths(whole)
+    lengths = lengths_of(whole)
     if not _is_tried(recipe, sum(lengths)):
         return None
     own = factors_of(whole)
-    heads = _group(whole, head)
+    heads = groups_of(whole, head)
     packed = {
         name: np.concatenate(
             [own[name][e, heads, :length] for e, length in enumerate(lengths)], axis=1
@@ -51,26 +50,12 @@ def _packed(recipe: Recipe) -> Recipe | None:
     return replace(vary(recipe, rope=None, query=query, **packed), rules=rules)
 
 
-def _lengths(problem: Problem) -> tuple[int, ...]:
-    """Return how many real keys each batch entry has."""
-    batch, _, _, keys = problem.shape
-    return tuple(np.broadcast_to(problem.visible.kv_lengths or keys, batch).tolist())
-
-
 def _is_tried(recipe: Recipe, keys: int) -> bool:
     batch, heads, queries, _ = recipe.problem.shape
     others = set(recipe.rules) - {"causal", "kv_lengths", "query_lengths"}
     several = recipe.whole.key.shape[0] > 1
     few = batch * heads * queries * keys <= _MOST_SCORES
     return several and few and not others and not recipe.terms and recipe.problem.score == "dot"
-
-
-def _group(whole: Problem, head: int | None) -> slice:
-    """Return the key/value heads that the heads of a recipe read."""
-    if head is None:
-        return slice(None)
-    group = head // (whole.query.shape[1] // whole.key.shape[1])
-    return slice(group, group + 1)
 
 
 def _behind_earlier_entries(

@@ -1,0 +1,413 @@
+"""Pages of a cache that are read in the place of others, inferred from a context.
+
+Where page m of the keys and values counts c_m times, every number of the context is
+Σ_m c_m N_m / Σ_m c_m d_m, with d_m the sum of exp(score) over the page and N_m the sum of the
+values, each times that. So
+
+    Σ_m c_m (N_m − context · d_m) = 0
+
+for each head and column: equations that are linear in the counts, of the entry's own pages and
+of those of other batch entries. Where there are fewer equations than that takes, one page that is
+read in the place of another, or not at all, is found by the pair that comes nearest; and so is
+one of only the keys or only the values, or two that are exchanged.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee import topics
+from attncli.referee.catalogue.helpers import factors_of, groups_of, lengths_of
+from attncli.referee.convention import Convention
+from attncli.referee.fitted.another_number import comparable
+from attncli.referee.fitted.found_weights import canonical_file
+from attncli.referee.recipe import vary
+from attncli.referee.replacing import replace
+from attncli.referee.stages import shared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from attncli.problem import Problem
+    from attncli.referee.case import Case
+    from attncli.referee.recipe import Recipe
+
+__all__ = ["misread_pages"]
+
+Array = npt.NDArray[Any]
+_SIZES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
+# Products of keys, columns and heads; pages in all; pages that are told.
+_MOST_NUMBERS, _MOST_PAGES, _NAMED = 2**22, 1024, 3
+# So many equations for each page, at least; else a pair is looked for, in so many at least.
+_EQUATIONS, _FOR_A_PAIR = 2, 8
+# Numbers of a context that are looked at for pages of one side: more than enough to tell.
+_CROSSED = 16
+_NEAR = 0.05
+# A second solution leaves so much more than the first.
+_APART = 100.0
+# Pairs whose distance is worked out exactly.
+_NEAREST = 8
+
+
+class _Page(NamedTuple):
+    """Keys of a batch entry."""
+
+    entry: int
+    start: int
+    stop: int
+
+
+class _Misread(NamedTuple):
+    """What an entry reads otherwise than it should.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Which inputs are read so: key and value, or one of them.
+    lost : tuple of _Page
+        Own pages that are not read.
+    added : tuple of _Page
+        Pages that are read, and should not be, or not again.
+    """
+
+    names: tuple[str, ...]
+    lost: tuple[_Page, ...]
+    added: tuple[_Page, ...]
+
+
+def misread_pages(case: Case) -> Convention | None:
+    """Return the convention that pages of keys and values are read in the place of others.
+
+    Parameters
+    ----------
+    case : Case
+        Small enough to be evaluated, with all heads.
+
+    Returns
+    -------
+    Convention or None
+        None where the file says nothing of the kind.
+
+    References
+    ----------
+    Kwon et al. 2023, "Efficient Memory Management for Large Language Model Serving with
+    PagedAttention", for pages and the table of their blocks.
+    """
+    found = _found(case) if _is_tried(case) else None
+    if not found:
+        return None
+    whole = case.recipe.whole
+    return Convention(
+        "misread_pages",
+        "pages of a cache are read in the place of others, once more, or not at all: "
+        f"{_words(found, several=whole.key.shape[0] > 1)}",
+        lambda recipe: _read(recipe, found),
+        topic=topics.SLOTS,
+        fix="read the pages that the block table of the batch entry names, each of them once",
+        shows="almost any input",
+        variant_of=("last_key_lost", "first_key_lost"),
+        choice=sum(_choice(misread, whole) for misread in found.values()),
+    )
+
+
+def _is_tried(case: Case) -> bool:
+    recipe, problem = case.recipe, case.recipe.problem
+    return bool(
+        "context" in case.files
+        and problem.value is not None
+        and problem.output is None
+        and problem.score == "dot"
+        and problem.softcap is None
+        and problem.sinks is None
+        and not recipe.terms
+        and not set(recipe.rules) - {"causal", "window", "kv_lengths", "query_lengths"}
+        and recipe.whole.key.shape[0] == recipe.whole.shape[0]
+        and math.prod(recipe.whole.key.shape[:3]) * problem.value.shape[3] <= _MOST_NUMBERS
+        and comparable(case)
+        and canonical_file(case, "context").shape == case.right["context"].shape
+    )
+
+
+def _found(case: Case) -> dict[int, _Misread] | None:
+    """Return what each wrong batch entry misreads; None where one of them shows nothing."""
+    recipe, file = case.recipe, canonical_file(case, "context")
+    entries = range(len(file)) if recipe.part[0] is None else [recipe.part[0]]
+    wrong = np.abs(file - case.right["context"]).max(axis=(1, 3)) > recipe.resolution
+    found = {}
+    for at, entry in enumerate(entries):
+        if wrong[at].any():
+            last = int(np.flatnonzero(wrong[at])[-1])
+            misread = _misread(_Row(case, file[at, :, last], entry, at, last))
+            if misread is None:
+                return None
+            found[entry] = misread
+    return found
+
+
+class _Row:
+    """What each key of the whole problem would add to the context of one query.
+
+    Parameters
+    ----------
+    case : Case
+    context : ndarray (H, E)
+        As the file has it.
+    entry : int
+        Its batch entry.
+    at, row : int
+        Where the query stands in the case.
+    """
+
+    def __init__(self, case: Case, context: Array, entry: int, at: int, row: int) -> None:
+        recipe, whole = case.recipe, case.recipe.whole
+        batch, _, queries, keys = recipe.problem.shape
+        self.entry = entry
+        self.seen = np.broadcast_to(recipe.seen, (batch, 1, queries, keys))[at, 0, row]
+        self.error = recipe.resolution
+        self._counts = lengths_of(whole)
+        self._shares, self._differences = [], []
+        source, group = factors_of(whole), groups_of(whole, recipe.part[1])
+        query = factors_of(recipe.problem)["query"][at, :, row]
+        lse = case.right["lse"][at, :, row]
+        for each in range(len(self._counts)):
+            real = self._real(each)[:, None]
+            key, value = (
+                shared(recipe.problem, source[name][each : each + 1, group])[0]
+                for name in ("key", "value")
+            )
+            with np.errstate(all="ignore"):  # padding may hold anything
+                scores = np.einsum("hd,hsd->hs", query, key) * recipe.problem.scale
+                self._shares.append(np.where(real, np.exp(scores - lse)[..., None], 0))
+                self._differences.append(np.where(real, value - context[:, None], 0))
+
+    def _real(self, entry: int) -> npt.NDArray[np.bool_]:
+        """Return which keys of an entry can be read: its own that are seen, all of another."""
+        if entry == self.entry:
+            return np.asarray(self.seen)
+        return np.asarray(np.arange(len(self.seen)) < self._counts[entry])
+
+    def pages(self, size: int) -> list[_Page]:
+        """Return the pages that may be read, the entry's own first."""
+        keys = len(self.seen)
+        order = sorted(range(len(self._counts)), key=lambda entry: entry != self.entry)
+        return [
+            _Page(entry, start, min(start + size, keys))
+            for entry in order
+            for start in range(0, keys, size)
+            if self._real(entry)[start : start + size].any()
+        ]
+
+    def added(self, pages: Sequence[_Page]) -> Array:
+        """Return what each page adds, (pages, heads · columns)."""
+        parts = [(page.entry, (slice(None), slice(page.start, page.stop))) for page in pages]
+        sums = [(self._shares[e][at] * self._differences[e][at]).sum(axis=1) for e, at in parts]
+        return np.stack(sums).reshape(len(pages), -1)
+
+    def crossed(self, pages: Sequence[_Page], size: int) -> Array:
+        """Return what the keys of each page add with the values of each, (pages, pages, numbers).
+
+        Of the first columns alone.
+        """
+        columns = -(-_CROSSED // len(self._shares[0]))
+        shares, differences = (
+            np.stack([_padded(of[p.entry][:, p.start : p.stop, :columns], size) for p in pages])
+            for of in (self._shares, self._differences)
+        )
+        made = np.einsum("phk,qhkc->pqhc", shares[..., 0], differences, optimize=True)
+        return np.asarray(made).reshape(len(pages), len(pages), -1)
+
+
+def _padded(page: Array, size: int) -> Array:
+    return np.pad(page, ((0, 0), (0, size - page.shape[1]), (0, 0)))
+
+
+def _misread(row: _Row) -> _Misread | None:
+    """Return which pages are read otherwise, of the largest size with which that explains a row."""
+    for size in _SIZES:
+        if size >= np.count_nonzero(row.seen):
+            continue
+        pages = row.pages(size)
+        if len(pages) > _MOST_PAGES:
+            return None
+        found = _counted(row, pages) or _of_one_side(row, pages, size)
+        if found is not None:
+            return found
+    return None
+
+
+def _counted(row: _Row, pages: Sequence[_Page]) -> _Misread | None:
+    """Return which pages of keys and values count otherwise, if that explains a row."""
+    sums = row.added(pages)
+    own = np.array([page.entry == row.entry for page in pages])
+    if not np.isfinite(sums).all() or sums.shape[1] < _FOR_A_PAIR:
+        return None
+    counts = _solved(sums, own) if sums.shape[1] >= _EQUATIONS * len(pages) else None
+    more = _by_a_pair(sums, own, row.error) if counts is None else counts - own
+    if more is None or not more.any():
+        return None
+    return _Misread(
+        ("key", "value"),
+        tuple(page for page, count in zip(pages, more, strict=True) if count < 0),
+        tuple(page for page, count in zip(pages, more, strict=True) for _ in range(count)),
+    )
+
+
+def _solved(sums: Array, own: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64] | None:
+    """Return how often each page counts; None where there is no one solution in whole numbers."""
+    left, lengths, _ = np.linalg.svd(sums, full_matrices=False)
+    unit = float(np.median(left[own, -1]))
+    if unit == 0 or lengths[-1] * _APART > lengths[-2]:
+        return None
+    counts = left[:, -1] / unit
+    whole = counts.round()
+    if np.abs(counts - whole).max() > _NEAR or whole.min() < 0 or whole.max() > _MOST_PAGES:
+        return None
+    return whole.astype(np.int64)
+
+
+def _by_a_pair(
+    sums: Array, own: npt.NDArray[np.bool_], error: float
+) -> npt.NDArray[np.int64] | None:
+    """Return how much more often each page counts, where one is lost or added, or both."""
+    known = sums[own].sum(axis=0)
+    nothing = np.zeros((1, sums.shape[1]))
+    lost, added = np.concatenate([nothing, sums[own]]), np.concatenate([nothing, sums])
+    # The square of known − lost + added, of all pairs, by three products.
+    squares = np.square(added).sum(axis=1) + 2 * (added @ known)
+    far = squares - 2 * lost @ added.T
+    far += (np.square(lost).sum(axis=1) - 2 * (lost @ known))[:, None]
+    nearest = np.argpartition(far, min(_NEAREST, far.size - 1), axis=None)[:_NEAREST]
+    pairs = [divmod(int(flat), far.shape[1]) for flat in nearest]
+    left = [float(np.abs(known - lost[out] + added[more]).max()) for out, more in pairs]
+    out, more = pairs[int(np.argmin(left))]
+    if min(left) > error:
+        return None
+    counts = np.zeros(len(sums) + 1, np.int64)
+    counts[more] += 1
+    counts[out] -= 1
+    return counts[1:]
+
+
+def _of_one_side(row: _Row, pages: Sequence[_Page], size: int) -> _Misread | None:
+    """Return a page of only values or keys that another stands for, or two that are exchanged."""
+    made = row.crossed(pages, size)
+    if not np.isfinite(made).all() or made.shape[2] < _FOR_A_PAIR:
+        return None
+    own = sum(page.entry == row.entry for page in pages)
+    alone = np.diagonal(made).T[:own]
+    # Keys that are exchanged are values that are: what is as near as that is no better.
+    nearest, best = row.error, None
+    for names, crossed in ((("value",), made), (("key",), made.swapaxes(0, 1))):
+        replaced = alone.sum(axis=0) - alone[:, None] + crossed[:own]
+        exchanged = replaced[:, :own] - alone + crossed[:own, :own].swapaxes(0, 1)
+        for both, left in ((False, replaced), (True, exchanged)):
+            far = np.abs(left).max(axis=2)
+            np.fill_diagonal(far, np.inf)
+            place, source = divmod(int(far.argmin()), far.shape[1])
+            if far[place, source] < nearest:
+                one, other = pages[place], pages[source]
+                lost, added = ((one, other), (other, one)) if both else ((one,), (other,))
+                nearest, best = float(far[place, source]) / 2, _Misread(names, lost, added)
+    return best
+
+
+def _read(recipe: Recipe, found: Mapping[int, _Misread]) -> Recipe:
+    """Return the recipe in which each entry reads what was found of it."""
+    whole, (batch, head, _) = recipe.whole, recipe.part
+    entries = range(whole.shape[0]) if batch is None else [batch]
+    source, query = factors_of(whole), factors_of(recipe.problem)["query"]
+    heads = np.arange(source["key"].shape[1])[groups_of(whole, head), None]
+    read = {}
+    for name in ("key", "value"):
+        misread = {entry: each for entry, each in found.items() if name in each.names}
+        table = _tables(misread, entries, recipe.problem.shape[3])[:, None]
+        # No key stands where the last one, which may be anything, is not seen.
+        read[name] = np.nan_to_num(source[name][table[..., 0], heads, table[..., 1]])
+    rules = {name: _longer(rule, table.shape[2]) for name, rule in recipe.rules.items()}
+    if (table[..., 1] < 0).any():
+        rules["pages"] = (table[..., 1] >= 0)[:, None]
+    return replace(vary(recipe, rope=None, query=query, **read), rules=rules)
+
+
+def _longer(rule: npt.NDArray[np.bool_], keys: int) -> npt.NDArray[np.bool_]:
+    """Let the keys be seen that are read beyond the last one."""
+    if rule.shape[3] == 1:
+        return rule
+    more = np.ones((*rule.shape[:3], keys - rule.shape[3]), np.bool_)
+    return np.concatenate([rule, more], axis=-1)
+
+
+def _tables(found: Mapping[int, _Misread], entries: Iterable[int], keys: int) -> Array:
+    """Return which key of which entry stands in each place, (entries, keys, 2); key −1 for none."""
+    tables = [_table(found.get(entry), entry, keys) for entry in entries]
+    most = max(map(len, tables))
+    return np.array([[*table, *[(0, -1)] * (most - len(table))] for table in tables])
+
+
+def _table(misread: _Misread | None, entry: int, keys: int) -> list[tuple[int, int]]:
+    table = [(entry, key) for key in range(keys)]
+    if misread is None:
+        return table
+    places = [key for page in misread.lost for key in range(page.start, page.stop)]
+    sources = [(page.entry, key) for page in misread.added for key in range(page.start, page.stop)]
+    for place in places:
+        table[place] = (entry, -1)
+    for place, source in zip(places, sources, strict=False):
+        table[place] = source
+    return table + sources[len(places) :]
+
+
+def _words(found: Mapping[int, _Misread], *, several: bool) -> str:
+    words = [
+        sentence + (f" (batch entry {entry})" if several else "")
+        for entry, misread in found.items()
+        for sentence in _sentences(misread, entry)
+    ]
+    more = len(words) - _NAMED
+    return "; ".join(words if more <= 1 else [*words[:_NAMED], f"and {more} more"])
+
+
+def _sentences(misread: _Misread, entry: int) -> Iterator[str]:
+    """Say what is read in the place of what, if both are as many."""
+    lost, added = _runs(misread.lost), _runs(misread.added)
+    if [page.stop - page.start for page in lost] == [page.stop - page.start for page in added]:
+        for one, other in zip(lost, added, strict=True):
+            yield f"{_named(misread, other, entry)} in the place of {_span(one)}"
+        return
+    for one in lost:
+        yield f"{_named(misread, one, entry)} not at all"
+    for other in added:
+        again = "once more" if other.entry == entry else "too"
+        yield f"{_named(misread, other, entry)} {again}"
+
+
+def _runs(pages: Iterable[_Page]) -> list[_Page]:
+    """Join pages that follow one another."""
+    runs: list[_Page] = []
+    for page in pages:
+        if runs and (runs[-1].entry, runs[-1].stop) == (page.entry, page.start):
+            runs[-1] = runs[-1]._replace(stop=page.stop)
+        else:
+            runs.append(page)
+    return runs
+
+
+def _named(misread: _Misread, page: _Page, entry: int) -> str:
+    end = "" if page.stop - page.start == 1 else "s"
+    words = f"{' and '.join(name + end for name in misread.names)} {_span(page)}"
+    return words if page.entry == entry else f"{words} of batch entry {page.entry}"
+
+
+def _span(page: _Page) -> str:
+    one = page.stop - page.start == 1
+    return f"{page.start}" if one else f"{page.start} to {page.stop - 1}"
+
+
+def _choice(misread: _Misread, whole: Problem) -> float:
+    """Return how many bits it takes to name the pages."""
+    batch, _, _, keys = whole.shape
+    return (len(misread.lost) + len(misread.added)) * math.log2(batch * keys + 1)
