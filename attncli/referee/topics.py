@@ -71,6 +71,7 @@ __all__ = [
     "SOFTMAX_BASE",
     "SPLITS",
     "STORED_EXPONENTIALS",
+    "STORED_INPUTS",
     "STORED_SCORES",
     "STRIDES",
     "STRONGEST_KEYS",
@@ -159,6 +160,7 @@ SCALE = Topic(like_a_scale=True)
 SCORE_FUNCTION = Topic(part_of=SCALE)
 PRODUCTS = Topic(only_rounds=True)
 STORED_SCORES = Topic(part_of=PRODUCTS, alone=True)
+STORED_INPUTS = Topic(part_of=PRODUCTS, alone=True)
 STORED_EXPONENTIALS = Topic(part_of=PRODUCTS, outputs=_CONTEXT, alone=True)
 # There are as many ways as all others together have.
 QUANTIZED = Topic(part_of=PRODUCTS, alone=True, last=True)

@@ -157,7 +157,8 @@ def _some_inputs(fmt: str) -> Iterator[Convention]:
         words = " and ".join(names)
         yield Convention(
             name=f"{name}_in_{fmt}",
-            topic=topics.PRODUCTS,
+            # Beside other mistakes a cache is enough.
+            topic=topics.PRODUCTS if name == "cache" else topics.STORED_INPUTS,
             meaning=f"{words} {'is' if len(names) == 1 else 'are'} rounded to {fmt}, and all else "
             "is float32",
             fix=f"give {words} as after rounding, or in float32",
@@ -166,7 +167,7 @@ def _some_inputs(fmt: str) -> Iterator[Convention]:
         )
     yield Convention(
         name=f"scaled_query_in_{fmt}",
-        topic=topics.PRODUCTS,
+        topic=topics.STORED_INPUTS,
         meaning=f"the query is multiplied with the scale and rounded to {fmt} before the product, "
         "and all else is float32",
         fix="scale the scores, or keep the scaled query in float32",

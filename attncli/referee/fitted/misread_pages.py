@@ -44,8 +44,9 @@ _SIZES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 _MOST_NUMBERS, _MOST_PAGES, _NAMED = 2**22, 1024, 3
 # So many equations for each page, at least; else a pair is looked for, in so many at least.
 _EQUATIONS, _FOR_A_PAIR = 2, 8
-# Numbers of a context that are looked at for pages of one side: more than enough to tell.
-_CROSSED = 16
+# Numbers of a context that are looked at for pages of one side, more than enough to tell; and
+# how many pages there are at most then.
+_CROSSED, _MOST_CROSSED = 16, 512
 _NEAR = 0.05
 # A second solution leaves so much more than the first.
 _APART = 100.0
@@ -294,6 +295,8 @@ def _by_a_pair(
 
 def _of_one_side(row: _Row, pages: Sequence[_Page], size: int) -> _Misread | None:
     """Return a page of only values or keys that another stands for, or two that are exchanged."""
+    if len(pages) > _MOST_CROSSED:
+        return None
     made = row.crossed(pages, size)
     if not np.isfinite(made).all() or made.shape[2] < _FOR_A_PAIR:
         return None
