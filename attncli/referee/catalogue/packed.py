@@ -15,14 +15,15 @@ from attncli.referee.recipe import vary
 from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
+    from attncli.problem import Problem
     from attncli.referee.recipe import Recipe
 
 __all__ = ["PACKED"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
-# Scores, of which there are as many times more as there are batch entries.
-_MOST_SCORES = 2**23
+# Scores, of which there are as many times more as there are batch entries, and numbers of keys.
+_MOST_NUMBERS = 2**23
 
 
 def _packed(recipe: Recipe) -> Recipe | None:
@@ -31,12 +32,11 @@ def _packed(recipe: Recipe) -> Recipe | None:
     lengths = lengths_of(whole)
     if not _is_tried(recipe, sum(lengths)):
         return None
-    own = factors_of(whole)
-    heads = groups_of(whole, head)
+    own = factors_of(_of_head(whole, head))
     packed = {
-        name: np.concatenate(
-            [own[name][e, heads, :length] for e, length in enumerate(lengths)], axis=1
-        )[None]
+        name: np.concatenate([own[name][e, :, :length] for e, length in enumerate(lengths)], 1)[
+            None
+        ]
         for name in ("key", "value")
         if name in own
     }
@@ -54,8 +54,18 @@ def _is_tried(recipe: Recipe, keys: int) -> bool:
     batch, heads, queries, _ = recipe.problem.shape
     others = set(recipe.rules) - {"causal", "kv_lengths", "query_lengths"}
     several = recipe.whole.key.shape[0] > 1
-    few = batch * heads * queries * keys <= _MOST_SCORES
+    few = max(batch * heads * queries, recipe.problem.key[0, :, 0].size) * keys <= _MOST_NUMBERS
     return several and few and not others and not recipe.terms and recipe.problem.score == "dot"
+
+
+def _of_head(whole: Problem, head: int | None) -> Problem:
+    """Return the problem with what one head reads, or with all."""
+    if head is None:
+        return whole
+    groups = groups_of(whole, head)
+    value = None if whole.value is None else whole.value[:, groups]
+    query = whole.query[:, head : head + 1]
+    return replace(whole, query=query, key=whole.key[:, groups], value=value)
 
 
 def _behind_earlier_entries(
