@@ -92,6 +92,16 @@ def test_slots_of_single_keys(seed):
         assert words in str(report)
 
 
+def test_what_all_entries_do_is_said_once():
+    q, k, v = inputs(0, batch=3)
+    table = [[(entry, page) for page in (0, 1, 2, 5, *range(4, 12))] for entry in range(3)]
+    report = ask((q, k, v), plain(q, read(k, table), read(v, table)))
+    assert "40 to 47 in the place of 24 to 31 (every batch entry)" in str(report)
+    table[2] = right_table(3)[2]
+    report = ask((q, k, v), plain(q, read(k, table), read(v, table)))
+    assert "40 to 47 in the place of 24 to 31 (batch entries 0, 1)" in str(report)
+
+
 def test_queries_of_a_chunk_behind_a_cache():
     q, k, v = inputs(0, queries=20)
     table = changed(p3=(0, 5), p6=(1, 1))

@@ -28,6 +28,7 @@ from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.recipe import vary
 from attncli.referee.replacing import replace
 from attncli.referee.stages import shared
+from attncli.text import first_few
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -105,7 +106,7 @@ def misread_pages(case: Case) -> Convention | None:
     return Convention(
         "misread_pages",
         "pages of a cache are read in the place of others, once more, or not at all: "
-        f"{_words(found, several=whole.key.shape[0] > 1)}",
+        f"{_words(found, whole.key.shape[0])}",
         lambda recipe: _read(recipe, found),
         topic=topics.SLOTS,
         fix="read the pages that the block table of the batch entry names, each of them once",
@@ -364,14 +365,23 @@ def _table(misread: _Misread | None, entry: int, keys: int) -> list[tuple[int, i
     return table + sources[len(places) :]
 
 
-def _words(found: Mapping[int, _Misread], *, several: bool) -> str:
-    words = [
-        sentence + (f" (batch entry {entry})" if several else "")
-        for entry, misread in found.items()
-        for sentence in _sentences(misread, entry)
-    ]
+def _words(found: Mapping[int, _Misread], entries: int) -> str:
+    said: dict[str, list[int]] = {}
+    for entry, misread in found.items():
+        for sentence in _sentences(misread, entry):
+            said.setdefault(sentence, []).append(entry)
+    words = [sentence + _where(at, entries) for sentence, at in said.items()]
     more = len(words) - _NAMED
     return "; ".join(words if more <= 1 else [*words[:_NAMED], f"and {more} more"])
+
+
+def _where(at: Sequence[int], entries: int) -> str:
+    """Say in which batch entries it is so, where there are several."""
+    if entries == 1:
+        return ""
+    if len(at) == entries:
+        return " (every batch entry)"
+    return f" (batch {'entry' if len(at) == 1 else 'entries'} {first_few([*map(str, at)])})"
 
 
 def _sentences(misread: _Misread, entry: int) -> Iterator[str]:
