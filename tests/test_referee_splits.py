@@ -60,6 +60,25 @@ def test_parts_that_are_put_together_wrongly(seed, parts, name, merge):
     assert named(ask((q, k, v), wrong)) == {f"splits_of_{parts}_{name}"}
 
 
+@pytest.mark.parametrize(
+    ("keys", "parts", "size", "cuts"),
+    [
+        (300, 2, 64, [192]),
+        (300, 2, 128, [256]),
+        (200, 4, 32, [64, 128, 192]),
+        (200, 3, 16, [80, 160]),
+    ],
+)
+def test_parts_of_whole_blocks(keys, parts, size, cuts):
+    q, k, v = draw(0, (1, 4, 3, 16), (1, 4, keys, 16), (1, 4, keys, 16))
+    pieces = zip(np.split(k, cuts, 2), np.split(v, cuts, 2), strict=True)
+    wrong = np.mean([plain(q, *piece) for piece in pieces], axis=0)
+    (name,) = named(ask((q, k, v), wrong))
+    known = f"splits_of_{parts}_of_blocks_of_{size}_averaged"
+    assert name in {known, "splits_of_blocks_of_64_averaged"}
+    assert (name == known) == (cuts != [64, 128, 192])
+
+
 def in_turn(contexts, _):
     mean = contexts[0]
     for context in contexts[1:]:

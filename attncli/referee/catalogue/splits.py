@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,8 @@ Array = npt.NDArray[Any]
 # Each part's lse and largest score (..., parts) in, by what its weights are multiplied out.
 Share = Callable[[Array, Array], Array]
 _PARTS = (2, 3, 4, 8)
+# Of which parts are made up where a kernel goes on in whole ones, the largest first.
+_BLOCKS = (128, 64, 32, 16)
 Gone = Callable[[int, list[int]], set[int]]
 # Keys in, where they are cut.
 Cuts = Callable[[int], list[int]]
@@ -58,31 +61,63 @@ def _merged(cuts: Cuts, share: Share, *, least: int, gone: Gone | None) -> Apply
         if len(places) < least - 1 or recipe.problem.sinks is not None:
             return None
         # A lost key, or a lost block of a usual size, has a name of its own.
-        if gone is not None and gone(keys, places) & {1, *SIZES}:
+        last_blocks = {(keys - 1) % size + 1 for size in SIZES}
+        if gone is not None and gone(keys, places) & {1, *SIZES, *last_blocks}:
             return None
         return replace(recipe, softmax=softmax)
 
     return apply
 
 
-def _into(parts: int) -> Cuts:
-    """Cut keys into so many parts, nowhere where there are fewer keys."""
+def _into(parts: int, block: int = 1) -> Cuts:
+    """Cut keys into so many parts of whole blocks, nowhere where there are fewer blocks."""
 
     def cuts(keys: int) -> list[int]:
-        length = -(-keys // parts)
-        return list(range(length, keys, length)) if keys >= parts else []
+        blocks = -(-keys // block)
+        length = -(-blocks // parts) * block
+        return list(range(length, keys, length)) if blocks >= parts else []
 
     return cuts
 
 
 def _of(size: int) -> Cuts:
-    """Cut keys into blocks of a size; where these are few parts, they have another name."""
+    """Cut keys into blocks of a size."""
+    return lambda keys: list(range(size, keys, size))
 
-    def cuts(keys: int) -> list[int]:
-        places = list(range(size, keys, size))
-        return [] if any(places == _into(parts)(keys) for parts in _PARTS) else places
 
-    return cuts
+class _Way(NamedTuple):
+    """A way to cut the keys.
+
+    Attributes
+    ----------
+    name, parts : str
+        For machines, and as a sentence says it.
+    cuts : callable
+    of_blocks : bool
+        Parts of a usual size, however many they are.
+    """
+
+    name: str
+    parts: str
+    cuts: Cuts
+    of_blocks: bool = False
+
+
+def _each_once(ways: Iterable[_Way]) -> Iterator[_Way]:
+    """Let each way cut nothing where one before it makes the same cuts."""
+    earlier: list[Cuts] = []
+    for way in ways:
+        yield way._replace(cuts=_unless(way.cuts, tuple(earlier)))
+        earlier.append(way.cuts)
+
+
+def _unless(cuts: Cuts, others: tuple[Cuts, ...]) -> Cuts:
+    @cache
+    def only(keys: int) -> list[int]:
+        places = cuts(keys)
+        return [] if any(places == other(keys) for other in others) else places
+
+    return only
 
 
 def _mean(lse: Array, _: Array) -> Array:
@@ -220,20 +255,30 @@ _MISTAKES = (
         of_blocks=False,
     ),
 )
-_INTO_PARTS = tuple((f"{parts}", f"{parts} parts", _into(parts)) for parts in _PARTS)
-_INTO_BLOCKS = tuple((f"blocks_of_{size}", f"blocks of {size}", _of(size)) for size in SIZES)
+_WAYS = (
+    *(_Way(f"{parts}", f"{parts} parts", _into(parts)) for parts in _PARTS),
+    *(_Way(f"blocks_of_{size}", f"blocks of {size}", _of(size), of_blocks=True) for size in SIZES),
+    *(
+        _Way(
+            f"{parts}_of_blocks_of_{size}",
+            f"{parts} parts of whole blocks of {size}",
+            _into(parts, size),
+        )
+        for parts in _PARTS
+        for size in _BLOCKS
+    ),
+)
 
 SPLITS = tuple(
     Convention(
-        f"splits_of_{way}_{mistake.name}",
-        f"the keys are cut into {parts}, each with a softmax of its own, and {mistake.meaning}",
-        _merged(cuts, mistake.share, least=mistake.least, gone=mistake.gone),
+        f"splits_of_{way.name}_{mistake.name}",
+        f"the keys are cut into {way.parts}, each with a softmax of its own, and {mistake.meaning}",
+        _merged(way.cuts, mistake.share, least=mistake.least, gone=mistake.gone),
         topic=topics.SPLITS,
         fix="multiply the result of each part by exp(lse of the part − lse of all), and add up",
         shows="parts of different weight",
     )
-    for ways, of_blocks in ((_INTO_PARTS, False), (_INTO_BLOCKS, True))
-    for way, parts, cuts in ways
+    for way in _each_once(_WAYS)
     for mistake in _MISTAKES
-    if mistake.of_blocks or not of_blocks
+    if mistake.of_blocks or not way.of_blocks
 )
