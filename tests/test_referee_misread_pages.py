@@ -92,6 +92,20 @@ def test_slots_of_single_keys(seed):
         assert words in str(report)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_slot_in_numbers_of_few_bits(seed):
+    """The error is less than what is tolerated of a single number, in one of two entries."""
+    given = draw(seed, (2, 8, 1, 32), (2, 8, 200, 32), (2, 8, 200, 32))
+    q, k, v = (array.view("u4") + 0x8000 & 0xFFFF0000 for array in given)
+    q, k, v = (array.view("f4") for array in (q, k, v))
+    order = [*range(199), 198]
+    wrong = plain(q, k[:, :, order], v[:, :, order]).astype("f4").view("u4")
+    wrong = (wrong + 0x8000 & 0xFFFF0000).view("f4")
+    report = ask((q, k, v), wrong)
+    assert named(report) == {"misread_pages"}
+    assert "key and value 198 in the place of 199 (every batch entry)" in str(report)
+
+
 def test_what_all_entries_do_is_said_once():
     q, k, v = inputs(0, batch=3)
     table = [[(entry, page) for page in (0, 1, 2, 5, *range(4, 12))] for entry in range(3)]

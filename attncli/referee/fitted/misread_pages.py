@@ -28,6 +28,7 @@ from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.recipe import vary
 from attncli.referee.replacing import replace
 from attncli.referee.stages import shared
+from attncli.referee.verdict import root_mean_square
 from attncli.text import first_few
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ _CROSSED, _MOST_CROSSED = 16, 512
 _NEAR = 0.05
 # A second solution leaves so much more than the first.
 _APART = 100.0
+# What is told instead of something simpler leaves so much less.
+_NEARER = 2.0
 # Pairs whose distance is worked out exactly.
 _NEAREST = 8
 
@@ -79,6 +82,9 @@ class _Misread(NamedTuple):
     names: tuple[str, ...]
     lost: tuple[_Page, ...]
     added: tuple[_Page, ...]
+
+
+_RIGHT = _Misread(("key", "value"), (), ())
 
 
 def misread_pages(case: Case) -> Convention | None:
@@ -135,18 +141,19 @@ def _is_tried(case: Case) -> bool:
 
 
 def _found(case: Case) -> dict[int, _Misread] | None:
-    """Return what each wrong batch entry misreads; None where one of them shows nothing."""
+    """Return what each batch entry misreads; None where a wrong one shows nothing."""
     recipe, file = case.recipe, canonical_file(case, "context")
     entries = range(len(file)) if recipe.part[0] is None else [recipe.part[0]]
-    wrong = np.abs(file - case.right["context"]).max(axis=(1, 3)) > recipe.resolution
+    errors = np.abs(file - case.right["context"]).max(axis=(1, 3))
     found = {}
     for at, entry in enumerate(entries):
-        if wrong[at].any():
-            last = int(np.flatnonzero(wrong[at])[-1])
-            misread = _misread(_Row(case, file[at, :, last], entry, at, last))
-            if misread is None:
-                return None
+        wrong = np.flatnonzero(errors[at] > recipe.resolution)
+        last = int(wrong[-1]) if wrong.size else int(errors[at].argmax())
+        misread = _misread(_Row(case, file[at, :, last], entry, at, last))
+        if misread is not None:
             found[entry] = misread
+        elif wrong.size:
+            return None
     return found
 
 
@@ -205,9 +212,7 @@ class _Row:
 
     def added(self, pages: Sequence[_Page]) -> Array:
         """Return what each page adds, (pages, heads · columns)."""
-        parts = [(page.entry, (slice(None), slice(page.start, page.stop))) for page in pages]
-        sums = [(self._shares[e][at] * self._differences[e][at]).sum(axis=1) for e, at in parts]
-        return np.stack(sums).reshape(len(pages), -1)
+        return np.stack([self._together(page, page) for page in pages]).reshape(len(pages), -1)
 
     def crossed(self, pages: Sequence[_Page], size: int) -> Array:
         """Return what the keys of each page add with the values of each, (pages, pages, numbers).
@@ -222,23 +227,48 @@ class _Row:
         made = np.einsum("phk,qhkc->pqhc", shares[..., 0], differences, optimize=True)
         return np.asarray(made).reshape(len(pages), len(pages), -1)
 
+    def left_by(self, misread: _Misread) -> float:
+        """Return the root mean square of what is left where pages are misread so."""
+        left = (self._shares[self.entry] * self._differences[self.entry]).sum(axis=1)
+        for page in misread.lost:
+            left = left - self._together(page, page)
+        if len(misread.names) > 1:
+            for page in misread.added:
+                left = left + self._together(page, page)
+        else:
+            for one, other in zip(misread.lost, misread.added, strict=True):
+                keys, values = (one, other) if misread.names == ("value",) else (other, one)
+                left = left + self._together(keys, values)
+        return root_mean_square(left)
+
+    def _together(self, keys: _Page, values: _Page) -> Array:
+        """Return what the keys of one page add with the values of another, (H, E)."""
+        shares = self._shares[keys.entry][:, keys.start : keys.stop]
+        differences = self._differences[values.entry][:, values.start : values.stop]
+        both = min(shares.shape[1], differences.shape[1])
+        return np.asarray((shares[:, :both] * differences[:, :both]).sum(axis=1))
+
 
 def _padded(page: Array, size: int) -> Array:
     return np.pad(page, ((0, 0), (0, size - page.shape[1]), (0, 0)))
 
 
 def _misread(row: _Row) -> _Misread | None:
-    """Return which pages are read otherwise, of the largest size with which that explains a row."""
+    """Return which pages are read otherwise: those that leave least of a row unexplained.
+
+    Large pages come first; what smaller ones explain, too, is theirs.
+    """
+    least, best = min(row.error, row.left_by(_RIGHT) / _NEARER), None
     for size in _SIZES:
         if size >= np.count_nonzero(row.seen):
             continue
         pages = row.pages(size)
         if len(pages) > _MOST_PAGES:
-            return None
-        found = _counted(row, pages) or _of_one_side(row, pages, size)
-        if found is not None:
-            return found
-    return None
+            break
+        for misread in (_counted(row, pages), *_of_one_side(row, pages, size)):
+            if misread is not None and (left := row.left_by(misread)) < least:
+                least, best = left / _NEARER, misread
+    return best
 
 
 def _counted(row: _Row, pages: Sequence[_Page]) -> _Misread | None:
@@ -248,8 +278,8 @@ def _counted(row: _Row, pages: Sequence[_Page]) -> _Misread | None:
     if not np.isfinite(sums).all() or sums.shape[1] < _FOR_A_PAIR:
         return None
     counts = _solved(sums, own) if sums.shape[1] >= _EQUATIONS * len(pages) else None
-    more = _by_a_pair(sums, own, row.error) if counts is None else counts - own
-    if more is None or not more.any():
+    more = _by_a_pair(sums, own) if counts is None else counts - own
+    if not more.any():
         return None
     return _Misread(
         ("key", "value"),
@@ -271,9 +301,7 @@ def _solved(sums: Array, own: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64] | 
     return whole.astype(np.int64)
 
 
-def _by_a_pair(
-    sums: Array, own: npt.NDArray[np.bool_], error: float
-) -> npt.NDArray[np.int64] | None:
+def _by_a_pair(sums: Array, own: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
     """Return how much more often each page counts, where one is lost or added, or both."""
     known = sums[own].sum(axis=0)
     nothing = np.zeros((1, sums.shape[1]))
@@ -286,37 +314,31 @@ def _by_a_pair(
     pairs = [divmod(int(flat), far.shape[1]) for flat in nearest]
     left = [float(np.abs(known - lost[out] + added[more]).max()) for out, more in pairs]
     out, more = pairs[int(np.argmin(left))]
-    if min(left) > error:
-        return None
     counts = np.zeros(len(sums) + 1, np.int64)
     counts[more] += 1
     counts[out] -= 1
     return counts[1:]
 
 
-def _of_one_side(row: _Row, pages: Sequence[_Page], size: int) -> _Misread | None:
-    """Return a page of only values or keys that another stands for, or two that are exchanged."""
+def _of_one_side(row: _Row, pages: Sequence[_Page], size: int) -> Iterator[_Misread]:
+    """Yield the page of values, or of keys, that another stands for, and two that are exchanged."""
     if len(pages) > _MOST_CROSSED:
-        return None
+        return
     made = row.crossed(pages, size)
     if not np.isfinite(made).all() or made.shape[2] < _FOR_A_PAIR:
-        return None
+        return
     own = sum(page.entry == row.entry for page in pages)
     alone = np.diagonal(made).T[:own]
-    # Keys that are exchanged are values that are: what is as near as that is no better.
-    nearest, best = row.error, None
     for names, crossed in ((("value",), made), (("key",), made.swapaxes(0, 1))):
         replaced = alone.sum(axis=0) - alone[:, None] + crossed[:own]
         exchanged = replaced[:, :own] - alone + crossed[:own, :own].swapaxes(0, 1)
         for both, left in ((False, replaced), (True, exchanged)):
-            far = np.abs(left).max(axis=2)
+            far = np.square(left).sum(axis=2)
             np.fill_diagonal(far, np.inf)
             place, source = divmod(int(far.argmin()), far.shape[1])
-            if far[place, source] < nearest:
-                one, other = pages[place], pages[source]
-                lost, added = ((one, other), (other, one)) if both else ((one,), (other,))
-                nearest, best = float(far[place, source]) / 2, _Misread(names, lost, added)
-    return best
+            one, other = pages[place], pages[source]
+            lost, added = ((one, other), (other, one)) if both else ((one,), (other,))
+            yield _Misread(names, lost, added)
 
 
 def _read(recipe: Recipe, found: Mapping[int, _Misread]) -> Recipe:
