@@ -15,7 +15,7 @@ one of only the keys or only the values, or two that are exchanged.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,25 +25,22 @@ from attncli.referee.catalogue.helpers import factors_of, groups_of, lengths_of
 from attncli.referee.convention import Convention
 from attncli.referee.fitted.another_number import comparable
 from attncli.referee.fitted.found_weights import canonical_file
-from attncli.referee.recipe import vary
-from attncli.referee.replacing import replace
+from attncli.referee.fitted.pages import Misread, Page, misreading, told_pages
 from attncli.referee.stages import shared
 from attncli.referee.verdict import root_mean_square
-from attncli.text import first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from attncli.problem import Problem
     from attncli.referee.case import Case
-    from attncli.referee.recipe import Recipe
 
 __all__ = ["misread_pages"]
 
 Array = npt.NDArray[Any]
 _SIZES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
-# Products of keys, columns and heads; pages in all; pages that are told.
-_MOST_NUMBERS, _MOST_PAGES, _NAMED = 2**22, 1024, 3
+# Products of keys, columns and heads; pages in all.
+_MOST_NUMBERS, _MOST_PAGES = 2**22, 1024
 # So many equations for each page, at least; else a pair is looked for, in so many at least.
 _EQUATIONS, _FOR_A_PAIR = 2, 8
 # Numbers of a context that are looked at for pages of one side, more than enough to tell; and
@@ -58,33 +55,7 @@ _NEARER = 2.0
 _NEAREST = 8
 
 
-class _Page(NamedTuple):
-    """Keys of a batch entry."""
-
-    entry: int
-    start: int
-    stop: int
-
-
-class _Misread(NamedTuple):
-    """What an entry reads otherwise than it should.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Which inputs are read so: key and value, or one of them.
-    lost : tuple of _Page
-        Own pages that are not read.
-    added : tuple of _Page
-        Pages that are read, and should not be, or not again.
-    """
-
-    names: tuple[str, ...]
-    lost: tuple[_Page, ...]
-    added: tuple[_Page, ...]
-
-
-_RIGHT = _Misread(("key", "value"), (), ())
+_RIGHT = Misread(("key", "value"), (), ())
 
 
 def misread_pages(case: Case) -> Convention | None:
@@ -112,8 +83,8 @@ def misread_pages(case: Case) -> Convention | None:
     return Convention(
         "misread_pages",
         "pages of a cache are read in the place of others, once more, or not at all: "
-        f"{_words(found, whole.key.shape[0])}",
-        lambda recipe: _read(recipe, found),
+        f"{told_pages(found, whole.key.shape[0])}",
+        lambda recipe: misreading(recipe, found),
         topic=topics.SLOTS,
         fix="read the pages that the block table of the batch entry names, each of them once",
         shows="almost any input",
@@ -140,7 +111,7 @@ def _is_tried(case: Case) -> bool:
     )
 
 
-def _found(case: Case) -> dict[int, _Misread] | None:
+def _found(case: Case) -> dict[int, Misread] | None:
     """Return what each batch entry misreads; None where a wrong one shows nothing."""
     recipe, file = case.recipe, canonical_file(case, "context")
     entries = range(len(file)) if recipe.part[0] is None else [recipe.part[0]]
@@ -199,22 +170,22 @@ class _Row:
             return np.asarray(self.seen)
         return np.asarray(np.arange(len(self.seen)) < self._counts[entry])
 
-    def pages(self, size: int) -> list[_Page]:
+    def pages(self, size: int) -> list[Page]:
         """Return the pages that may be read, the entry's own first."""
         keys = len(self.seen)
         order = sorted(range(len(self._counts)), key=lambda entry: entry != self.entry)
         return [
-            _Page(entry, start, min(start + size, keys))
+            Page(entry, start, min(start + size, keys))
             for entry in order
             for start in range(0, keys, size)
             if self._real(entry)[start : start + size].any()
         ]
 
-    def added(self, pages: Sequence[_Page]) -> Array:
+    def added(self, pages: Sequence[Page]) -> Array:
         """Return what each page adds, (pages, heads · columns)."""
         return np.stack([self._together(page, page) for page in pages]).reshape(len(pages), -1)
 
-    def crossed(self, pages: Sequence[_Page], size: int) -> Array:
+    def crossed(self, pages: Sequence[Page], size: int) -> Array:
         """Return what the keys of each page add with the values of each, (pages, pages, numbers).
 
         Of the first columns alone.
@@ -227,7 +198,7 @@ class _Row:
         made = np.einsum("phk,qhkc->pqhc", shares[..., 0], differences, optimize=True)
         return np.asarray(made).reshape(len(pages), len(pages), -1)
 
-    def left_by(self, misread: _Misread) -> float:
+    def left_by(self, misread: Misread) -> float:
         """Return the root mean square of what is left where pages are misread so."""
         left = (self._shares[self.entry] * self._differences[self.entry]).sum(axis=1)
         for page in misread.lost:
@@ -241,7 +212,7 @@ class _Row:
                 left = left + self._together(keys, values)
         return root_mean_square(left)
 
-    def _together(self, keys: _Page, values: _Page) -> Array:
+    def _together(self, keys: Page, values: Page) -> Array:
         """Return what the keys of one page add with the values of another, (H, E)."""
         shares = self._shares[keys.entry][:, keys.start : keys.stop]
         differences = self._differences[values.entry][:, values.start : values.stop]
@@ -253,7 +224,7 @@ def _padded(page: Array, size: int) -> Array:
     return np.pad(page, ((0, 0), (0, size - page.shape[1]), (0, 0)))
 
 
-def _misread(row: _Row) -> _Misread | None:
+def _misread(row: _Row) -> Misread | None:
     """Return which pages are read otherwise: those that leave least of a row unexplained.
 
     Large pages come first; what smaller ones explain, too, is theirs.
@@ -271,7 +242,7 @@ def _misread(row: _Row) -> _Misread | None:
     return best
 
 
-def _counted(row: _Row, pages: Sequence[_Page]) -> _Misread | None:
+def _counted(row: _Row, pages: Sequence[Page]) -> Misread | None:
     """Return which pages of keys and values count otherwise, if that explains a row."""
     sums = row.added(pages)
     own = np.array([page.entry == row.entry for page in pages])
@@ -281,7 +252,7 @@ def _counted(row: _Row, pages: Sequence[_Page]) -> _Misread | None:
     more = _by_a_pair(sums, own) if counts is None else counts - own
     if not more.any():
         return None
-    return _Misread(
+    return Misread(
         ("key", "value"),
         tuple(page for page, count in zip(pages, more, strict=True) if count < 0),
         tuple(page for page, count in zip(pages, more, strict=True) for _ in range(count)),
@@ -320,7 +291,7 @@ def _by_a_pair(sums: Array, own: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]
     return counts[1:]
 
 
-def _of_one_side(row: _Row, pages: Sequence[_Page], size: int) -> Iterator[_Misread]:
+def _of_one_side(row: _Row, pages: Sequence[Page], size: int) -> Iterator[Misread]:
     """Yield the page of values, or of keys, that another stands for, and two that are exchanged."""
     if len(pages) > _MOST_CROSSED:
         return
@@ -338,111 +309,10 @@ def _of_one_side(row: _Row, pages: Sequence[_Page], size: int) -> Iterator[_Misr
             place, source = divmod(int(far.argmin()), far.shape[1])
             one, other = pages[place], pages[source]
             lost, added = ((one, other), (other, one)) if both else ((one,), (other,))
-            yield _Misread(names, lost, added)
+            yield Misread(names, lost, added)
 
 
-def _read(recipe: Recipe, found: Mapping[int, _Misread]) -> Recipe:
-    """Return the recipe in which each entry reads what was found of it."""
-    whole, (batch, head, _) = recipe.whole, recipe.part
-    entries = range(whole.shape[0]) if batch is None else [batch]
-    source, query = factors_of(whole), factors_of(recipe.problem)["query"]
-    heads = np.arange(source["key"].shape[1])[groups_of(whole, head), None]
-    read = {}
-    for name in ("key", "value"):
-        misread = {entry: each for entry, each in found.items() if name in each.names}
-        table = _tables(misread, entries, recipe.problem.shape[3])[:, None]
-        # No key stands where the last one, which may be anything, is not seen.
-        read[name] = np.nan_to_num(source[name][table[..., 0], heads, table[..., 1]])
-    rules = {name: _longer(rule, table.shape[2]) for name, rule in recipe.rules.items()}
-    if (table[..., 1] < 0).any():
-        rules["pages"] = (table[..., 1] >= 0)[:, None]
-    return replace(vary(recipe, rope=None, query=query, **read), rules=rules)
-
-
-def _longer(rule: npt.NDArray[np.bool_], keys: int) -> npt.NDArray[np.bool_]:
-    """Let the keys be seen that are read beyond the last one."""
-    if rule.shape[3] == 1:
-        return rule
-    more = np.ones((*rule.shape[:3], keys - rule.shape[3]), np.bool_)
-    return np.concatenate([rule, more], axis=-1)
-
-
-def _tables(found: Mapping[int, _Misread], entries: Iterable[int], keys: int) -> Array:
-    """Return which key of which entry stands in each place, (entries, keys, 2); key −1 for none."""
-    tables = [_table(found.get(entry), entry, keys) for entry in entries]
-    most = max(map(len, tables))
-    return np.array([[*table, *[(0, -1)] * (most - len(table))] for table in tables])
-
-
-def _table(misread: _Misread | None, entry: int, keys: int) -> list[tuple[int, int]]:
-    table = [(entry, key) for key in range(keys)]
-    if misread is None:
-        return table
-    places = [key for page in misread.lost for key in range(page.start, page.stop)]
-    sources = [(page.entry, key) for page in misread.added for key in range(page.start, page.stop)]
-    for place in places:
-        table[place] = (entry, -1)
-    for place, source in zip(places, sources, strict=False):
-        table[place] = source
-    return table + sources[len(places) :]
-
-
-def _words(found: Mapping[int, _Misread], entries: int) -> str:
-    said: dict[str, list[int]] = {}
-    for entry, misread in found.items():
-        for sentence in _sentences(misread, entry):
-            said.setdefault(sentence, []).append(entry)
-    words = [sentence + _where(at, entries) for sentence, at in said.items()]
-    more = len(words) - _NAMED
-    return "; ".join(words if more <= 1 else [*words[:_NAMED], f"and {more} more"])
-
-
-def _where(at: Sequence[int], entries: int) -> str:
-    """Say in which batch entries it is so, where there are several."""
-    if entries == 1:
-        return ""
-    if len(at) == entries:
-        return " (every batch entry)"
-    return f" (batch {'entry' if len(at) == 1 else 'entries'} {first_few([*map(str, at)])})"
-
-
-def _sentences(misread: _Misread, entry: int) -> Iterator[str]:
-    """Say what is read in the place of what, if both are as many."""
-    lost, added = _runs(misread.lost), _runs(misread.added)
-    if [page.stop - page.start for page in lost] == [page.stop - page.start for page in added]:
-        for one, other in zip(lost, added, strict=True):
-            yield f"{_named(misread, other, entry)} in the place of {_span(one)}"
-        return
-    for one in lost:
-        yield f"{_named(misread, one, entry)} not at all"
-    for other in added:
-        again = "once more" if other.entry == entry else "too"
-        yield f"{_named(misread, other, entry)} {again}"
-
-
-def _runs(pages: Iterable[_Page]) -> list[_Page]:
-    """Join pages that follow one another."""
-    runs: list[_Page] = []
-    for page in pages:
-        if runs and (runs[-1].entry, runs[-1].stop) == (page.entry, page.start):
-            runs[-1] = runs[-1]._replace(stop=page.stop)
-        else:
-            runs.append(page)
-    return runs
-
-
-def _named(misread: _Misread, page: _Page, entry: int) -> str:
-    end = "" if page.stop - page.start == 1 else "s"
-    words = f"{' and '.join(name + end for name in misread.names)} {_span(page)}"
-    return words if page.entry == entry else f"{words} of batch entry {page.entry}"
-
-
-def _span(page: _Page) -> str:
-    one = page.stop - page.start == 1
-    return f"{page.start}" if one else f"{page.start} to {page.stop - 1}"
-
-
-def _choice(misread: _Misread, whole: Problem) -> float:
+def _choice(misread: Misread, whole: Problem) -> float:
     """Return how many bits it takes to name the pages."""
     batch, _, _, keys = whole.shape
     return (len(misread.lost) + len(misread.added)) * math.log2(batch * keys + 1)
