@@ -202,6 +202,10 @@ SINKS = np.array([0.5, 1.5, -0.7, 2.5])[:, None]
     ("name", "wrong"),
     [
         ("lse_base_2", lambda s: np.log2(np.exp(s).sum(-1) + np.exp(SINKS))),
+        (
+            "lse_times_ln_2",
+            lambda s: np.log(np.exp(s).sum(-1) + np.exp(SINKS)) * np.log(2),
+        ),
         ("lse_unscaled", lambda s: np.log(np.exp(s * np.sqrt(8)).sum(-1) + np.exp(SINKS))),
         ("lse_without_sinks", lambda s: np.log(np.exp(s).sum(-1))),
         (

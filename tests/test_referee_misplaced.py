@@ -38,6 +38,16 @@ def test_batch_entries_of_the_output():
     assert "batch entry 0 is batch entry 2; batch entry 2 is batch entry 0" in convention.meaning
 
 
+@pytest.mark.parametrize("order", list(ORDERS))
+def test_heads_and_rows_of_an_lse(order):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    lse = np.log(np.exp(q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8)).sum(-1))
+    convention = told(ask((q, k, v), {"lse": lse[:, list(order)]}))
+    assert convention.name == "outputs_misplaced"
+    assert ORDERS[order] in convention.meaning
+    assert told(ask((q, k, v), {"lse": lse[..., [1, 0, *range(2, 10)]]})).name == "rows_misplaced"
+
+
 def test_heads_and_batch_entries_that_are_exchanged_in_memory():
     inputs = draw(0, *[SHAPE] * 3)
     wrong = plain(*inputs).reshape(4, 3, 10, 8).swapaxes(0, 1)

@@ -79,6 +79,11 @@ LSE = (
         _lse_as(lambda _, outputs: outputs["lse"] / math.log(2.0)),
     ),
     _lse(
+        "lse_times_ln_2",
+        "the lse is multiplied by ln 2, as if it were a logarithm to base 2",
+        _lse_as(lambda _, outputs: outputs["lse"] * math.log(2.0)),
+    ),
+    _lse(
         "lse_unscaled",
         "the lse is that of the scores before the scale",
         _lse_as(_lse_of(scale=1.0)),

@@ -97,7 +97,7 @@ def misplaced_rows(case: Case) -> Convention | None:
     Convention or None
         None where they stand in their own, or any is none of the answer's, or heads differ.
     """
-    names = [name for name in ("weights", "context") if name in case.files]
+    names = [name for name in ("weights", "context", "lse") if name in case.files]
     if not names or not comparable(case) or not 1 < case.right[names[0]].shape[2] <= _MOST_ROWS:
         return None
     file, right = canonical_file(case, names[0]), case.right[names[0]]

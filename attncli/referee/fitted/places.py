@@ -52,7 +52,7 @@ def told(pairs: Iterable[tuple[str, str]], verb: str) -> str:
 def judged(case: Case) -> str | None:
     """Return an output that shows each head; None where there is none."""
     problem = case.recipe.problem
-    names = ("weights", "context") if problem.output is None else ("weights",)
+    names = ("weights", "context", "lse") if problem.output is None else ("weights", "lse")
     several = problem.shape[0] * problem.shape[1] > 1
     if not several or not comparable(case):
         return None
