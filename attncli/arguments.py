@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.array_likes import as_ndarray
-from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, readable
+from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, parts, readable
 from attncli.elsewhere import called_here
 from attncli.errors import DataError, ShapeError, UnknownArgumentError, UsageError
 from attncli.names import PrecisionName
@@ -168,11 +168,14 @@ def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
         return array
     if array.dtype.kind not in "iuf":
         raise DataError(f"{name}: expected booleans, or 0 and 1; found {_kind(array)}")
-    truth: npt.NDArray[np.bool_] = array == 1
-    if not np.logical_or(truth, array == 0).all():
-        odd = np.logical_and(~truth, array != 0)
+    # A part at a time: a mask may be as large as the weights.
+    if not all(((part == 0) | (part == 1)).all() for part in parts(array)):
+        odd = (array != 0) & (array != 1)
         hint = "numbers that are added to the scores are a bias: give them as bias (--bias)"
         refuse_first(name, array, odd, "booleans, or 0 and 1", hint)
+    if array.dtype.itemsize == 1:
+        return array.view(np.bool_)
+    truth: npt.NDArray[np.bool_] = array == 1
     return truth
 
 

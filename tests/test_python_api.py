@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -384,6 +385,18 @@ def test_threads_are_a_number(threads: Any) -> None:
     ):
         with pytest.raises(UsageError, match="threads: expected a whole number of at least 1"):
             call()
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("i1", 0.1), ("u1", 0.1), ("f4", 1.1), ("i8", 1.1)])
+def test_a_mask_of_numbers_is_not_copied_more_than_once(dtype: str, most: float) -> None:
+    mask, rows = np.tri(2000, dtype=dtype), np.ones((2000, 1))
+    tracemalloc.start()
+    problem = attncli.pose(rows, rows, rows, mask=mask)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # A number is checked in pieces, and held as one byte.
+    assert peak < most * mask.size + 2**20
+    np.testing.assert_array_equal(problem.visible.mask[0, 0], mask == 1)
 
 
 def test_a_masked_array_that_masks_nothing_is_an_array() -> None:
