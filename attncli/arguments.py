@@ -65,6 +65,19 @@ _OF_FUNCTIONS = {
     "need_weights": "outputs",
     "average_heads": "the mean of the weights over their heads: weights.mean(axis=-3)",
     "tokens": "query_labels and key_labels, of pose",
+    "threads": "an argument of attention, solve, explain, check and project",
+    "outputs": "an argument of attention and solve",
+    "return_lse": "outputs: 'lse' is one of them",
+    "return_softmax_lse": "outputs: 'lse' is one of them",
+    "return_weights": "outputs: 'weights' is one of them",
+    "return_attention_scores": "outputs: 'weights' is one of them, as Keras calls them scores",
+    "return_attn_probs": "outputs: 'weights' is one of them",
+    "score_mod": "bias, softcap or alibi_slopes: what the function adds or bends, as numbers",
+    "block_mask": "mask, causal or window: what the function lets see, as booleans or a rule",
+    "mask_mod": "mask, causal or window: what the function lets see, as booleans or a rule",
+    "q": "query",
+    "k": "key",
+    "v": "value",
 }
 
 
@@ -272,38 +285,42 @@ def whole_numbers(
     low, high : int, optional
         Inclusive bounds.
     """
-    array = vector(name, value)
-    if len(array) not in (1, count):
+    numbers = _in_one_axis(name, value).tolist()
+    if len(numbers) not in (1, count):
         raise ShapeError(
-            f"{name}: expected one number, or one for each {of} ({count}); found {len(array)}"
+            f"{name}: expected one number, or one for each {of} ({count}); found {len(numbers)}"
         )
-    for number in array.tolist():
-        if not math.isfinite(number) or number != math.floor(number):
+    for number in numbers:
+        if isinstance(number, float) and not number.is_integer():
             raise UsageError(f"{name}: expected whole numbers; found {number:g}")
         if not low <= number <= high:
-            raise UsageError(
-                f"{name}: expected whole numbers from {low} to {high}; found {number:g}"
-            )
-    return tuple(int(number) for number in array.tolist())
+            found = f"{number:g}" if isinstance(number, float) else shown(number)
+            raise UsageError(f"{name}: expected whole numbers from {low} to {high}; found {found}")
+    return tuple(int(number) for number in numbers)
 
 
 def vector(name: str, value: object) -> npt.NDArray[np.float64]:
     """Return float64 (n,) from a number, a list, or a matrix of one row or one column."""
+    array = _in_one_axis(name, value)
+    if array.dtype.kind == "O":  # integers beyond 64 bits
+        return np.array([_as_float(number) for number in array.tolist()])
+    return array.astype(np.float64)
+
+
+def _in_one_axis(name: str, value: object) -> Array:
+    """Return numbers as they are given, (n,); as Python's where one is beyond 64 bits."""
     array = np.atleast_1d(_readable(name, value))
-    if array.dtype.kind == "O" and all(isinstance(number, int) for number in array.flat):
-        # Integers beyond 64 bits.
-        array = np.array([_as_float(number) for number in array.flat]).reshape(array.shape)
-    if array.dtype.kind not in "iuf":
+    long = array.dtype.kind == "O" and all(isinstance(n, (int, float)) for n in array.flat)
+    if not long and array.dtype.kind not in "iuf":
         raise DataError(f"{name}: expected numbers; found {_kind(array)}")
     if array.size != max(array.shape):
         raise ShapeError(
             f"{name}: expected a list of numbers; found an array of shape {shape_text(array.shape)}"
         )
-    flat: npt.NDArray[np.float64] = array.reshape(-1).astype(np.float64)
-    return flat
+    return array.reshape(-1)
 
 
-def _as_float(number: int) -> float:
+def _as_float(number: float) -> float:
     try:
         return float(number)
     except OverflowError:
@@ -384,7 +401,13 @@ def shown(value: object) -> str:
 
 
 def _unwrap(value: object) -> object:
-    """Return the Python number in a NumPy scalar or an array of one element."""
-    if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
-        return value.item()
-    return value
+    """Return the Python number in an array of one element, or in a tensor without axes."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.item() if value.size == 1 else value
+    if getattr(value, "shape", None) != ():
+        return value
+    try:
+        # Tensors of other libraries have that name for it, too.
+        return value.item()  # type: ignore[attr-defined]
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # without numbers
+        return value

@@ -71,6 +71,11 @@ def _refusal(name: str, value: object, reason: str) -> DataError:
             f"{reason}",
             hint="move it to the host: tensor.cpu()" if str(value.device) != "cpu" else None,
         )
+    if isinstance(value, (list, tuple)) and any(_bfloat16_bits(each) is not None for each in value):
+        return DataError(
+            f"{name}: expected an array of numbers; found a list of bfloat16 tensors",
+            hint="make one tensor of them: torch.stack(tensors)",
+        )
     return DataError(
         f"{name}: expected an array of numbers; found rows of unequal length "
         "or things that are no numbers"

@@ -240,6 +240,11 @@ CASES = {
         "found 1e+99"),
         "",
     ),
+    f"compute {QKV} --causal --query-offset 9007199254740993": (
+        ("query_offset: expected whole numbers from -9007199254740992 to 9007199254740992; "
+        "found 9007199254740993"),
+        "",
+    ),
     f"compute {QKV} --causal-align top-left": (
         "causal_align says where the queries stand among the keys, but no rule depends on it",
         "causal",
@@ -328,6 +333,10 @@ CASES = {
     ),
     "heatmap q.csv k.csv --rows 0:3": (
         "--rows: expected a range within 0:2; found 3, beyond the end",
+        "",
+    ),
+    "heatmap q.csv k.csv --rows=-4:": (
+        "--rows: expected a range within 0:2; found -4, before the beginning",
         "",
     ),
     "heatmap q.csv k.csv --rows 2": (

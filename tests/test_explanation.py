@@ -331,10 +331,10 @@ def test_float32_stays_the_engines_float32():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"query": 2}, "query: expected an index from 0 to 1; found 2"),
-        ({"query": -3}, "query: expected an index from 0 to 1; found -3"),
-        ({"query": 0, "head": 1}, "head: expected an index from 0 to 0; found 1"),
-        ({"query": 0, "batch": 4}, "batch: expected an index from 0 to 0; found 4"),
+        ({"query": 2}, "query: expected an index from -2 to 1; found 2"),
+        ({"query": -3}, "query: expected an index from -2 to 1; found -3"),
+        ({"query": 0, "head": 1}, "head: expected an index from -1 to 0; found 1"),
+        ({"query": 0, "batch": 4}, "batch: expected an index from -1 to 0; found 4"),
         ({"query": 0.5}, "query: expected a whole number; found 0.5"),
         ({"query": 0, "keys": 0}, "keys: expected a whole number of at least 1; found 0"),
     ],

@@ -240,9 +240,15 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Usage", "window: expected one number or a pair (left, right); found 3 numbers", None,
      {"window": [1, 2, 3]}),
     ("Usage", ("query_offset: expected whole numbers from -9007199254740992 to 9007199254740992; "
-     "found 1e+30"), None, {"causal": True, "query_offset": 10**30}),
+     f"found {10**30}"), None, {"causal": True, "query_offset": 10**30}),
+    ("Usage", ("query_offset: expected whole numbers from -9007199254740992 to 9007199254740992; "
+     "found 9007199254740993"), None, {"causal": True, "query_offset": 2**53 + 1}),
+    ("Usage", ("query_offset: expected whole numbers from -9007199254740992 to 9007199254740992; "
+     "found 1e+30"), None, {"causal": True, "query_offset": 1e30}),
+    ("Usage", ("query_offset: expected whole numbers from -9007199254740992 to 9007199254740992; "
+     f"found 1{'0' * 58}…"), None, {"causal": True, "query_offset": 10**400}),
     ("Usage", "query_offset: expected whole numbers; found inf", None,
-     {"causal": True, "query_offset": 10**400}),
+     {"causal": True, "query_offset": np.inf}),
     ("Usage", "window: expected whole numbers of at least 0, or −1 for unbounded; found -2", None,
      {"window": (-2, 1)}),
     ("Usage", "causal_align: expected one of top-left, bottom-right; found 'left'",
@@ -255,6 +261,8 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "it goes with causal, window, alibi_slopes or rope", {"causal_align": "top-left"}),
     ("Usage", "query_offset says where the queries stand among the keys, but no rule depends on it",
      "it goes with causal, window, alibi_slopes or rope", {"query_offset": 1}),
+    ("Usage", "query_offset says where the queries stand among the keys, but no rule depends on it",
+     "it goes with causal, window, alibi_slopes or rope", {"query_offset": 1, "window": (-1, -1)}),
     ("Usage", "causal_align and query_offset both say where the queries stand",
      "give one of the two; --without query_offset leaves a problem file's out",
      {"causal": True, "causal_align": "top-left", "query_offset": 1}),

@@ -60,6 +60,38 @@ def test_a_tensor_that_is_elsewhere_is_to_be_moved(torch) -> None:
     assert caught.value.hint is None
 
 
+def test_a_tensor_without_axes_is_a_number(torch) -> None:
+    problem = attncli.pose(X, X, scale=torch.tensor(0.5), causal=torch.tensor(True))
+    assert problem.scale == 0.5
+    assert problem.visible.causal is True
+    assert attncli.pose(X, X, window=torch.tensor(1)).visible.window == (1, 1)
+    with pytest.raises(UsageError, match="expected a finite number"):
+        attncli.pose(X, X, scale=torch.tensor(0.5, device="meta"))
+
+
+def test_a_list_of_bfloat16_tensors_is_to_be_stacked(torch) -> None:
+    rows = [torch.ones(2, dtype=torch.bfloat16)] * 3
+    with pytest.raises(DataError, match="found a list of bfloat16 tensors") as caught:
+        attncli.attention(rows, X)
+    assert "torch.stack" in str(caught.value.hint)
+    attncli.attention(torch.stack(rows), X)
+
+
+def test_an_answer_can_be_checked_as_it_is() -> None:
+    problem = attncli.pose(X, X, X)
+    answer = attncli.solve(problem, outputs=("weights", "lse"))
+    report = attncli.check(answer, problem)
+    assert report.passed
+    assert {verdict.name for verdict in report.verdicts} == {"weights", "lse"}
+    scaled = attncli.solve(attncli.pose(X, X, X, scale=1), outputs=("weights",))
+    assert not attncli.check(scaled, problem, diagnose=False).passed
+
+
+def test_whole_numbers_of_any_size_go_with_fractions() -> None:
+    sinks = attncli.pose([[X, X]], [[X, X]], sinks=[10**23, 1.5]).sinks
+    np.testing.assert_array_equal(np.ravel(sinks), [1e23, 1.5])
+
+
 # --- texts ----------------------------------------------------------------------------------
 
 
@@ -112,8 +144,8 @@ def test_labels_may_be_an_array() -> None:
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ({"head": 2}, "head: expected an index from 0 to 1; found 2"),
-        ({"batch": -2}, "batch: expected an index from 0 to 0; found -2"),
+        ({"head": 2}, "head: expected an index from -2 to 1; found 2"),
+        ({"batch": -2}, "batch: expected an index from -1 to 0; found -2"),
         ({"rows": (2, 2)}, "rows: expected (start, stop) between 0 and 3, start first"),
         ({"rows": (0, 4)}, "rows: expected (start, stop) between 0 and 3, start first"),
         ({"head": 0.5}, "head: expected a whole number; found 0.5"),
@@ -167,6 +199,8 @@ def test_load_answers_an_unknown_option_with_a_known_one(name: str, meant: str) 
         ("is_causal", "here it is causal"),
         ("attn_mask", "here it is mask, or bias if its numbers are added to the scores"),
         ("cauzal", "did you mean causal?"),
+        ("q", "here it is query"),
+        ("return_lse", "here it is outputs: 'lse' is one of them"),
         ("zzz", None),
     ],
 )
@@ -300,7 +334,7 @@ HUGE = 10**5000
     ("call", "message"),
     [
         (lambda x: attncli.attention(x, x, x, heads=HUGE), "query: the width 4 cannot be cut"),
-        (lambda x: attncli.pose(x, x).select(batch=HUGE), "batch: expected an index from 0 to 0"),
+        (lambda x: attncli.pose(x, x).select(batch=HUGE), "batch: expected an index from -1 to 0"),
         (lambda x: attncli.pose(x, x).select(rows=(0, HUGE)), "rows: expected (start, stop)"),
         (lambda x: attncli.pose(x, x, sources=3), "sources: expected a mapping of names; found 3"),
         (

@@ -107,7 +107,7 @@ def number_list(name: str, text: str) -> list[float] | None:
         It is neither; `name` is the option that it was given to.
     """
     try:
-        numbers = [parse_number(part.strip()) for part in text.split(",")]
+        numbers = [_number(part.strip()) for part in text.split(",")]
     except NumberOverflowError as error:
         raise UsageError(f"{name}: {error} is beyond the range of float64") from None
     known = [number for number in numbers if number is not None]
@@ -119,3 +119,9 @@ def number_list(name: str, text: str) -> list[float] | None:
             f"{name}: expected numbers, as in 3 or 3,5, or a file; found {printable(text)!r}"
         )
     return None
+
+
+def _number(text: str) -> float | None:
+    """Return a number, with all its digits where it is whole; None of other texts."""
+    number = parse_number(text)
+    return int(text) if text.removeprefix("-").isdecimal() and number else number

@@ -76,12 +76,11 @@ def standing(
     AttnWarning
         That position changes something, and nobody said it.
     """
-    asked_for = visible.causal or positional
-    if not asked_for and visible.window is None:
+    bounded = visible.window not in (None, (None, None))
+    if not (visible.causal or positional or bounded):
         _refuse_unused(causal_align=align, query_offset=offset)
         return visible
-    moves = asked_for or visible.window != (None, None)
-    return _placed(named, visible, align, offset, batch, moves=moves)
+    return _placed(named, visible, align, offset, batch)
 
 
 def _lengths(
@@ -99,8 +98,6 @@ def _placed(
     align: object,
     offset: object,
     batch: int,
-    *,
-    moves: bool,
 ) -> Visibility:
     if offset is not None:
         if align is not None:
@@ -111,7 +108,7 @@ def _placed(
         numbers = arguments.whole_numbers(named("query_offset"), offset, batch, of="batch entry")
         return visible._replace(offsets=numbers)
     if align is None:
-        if moves and visible.queries != visible.keys:
+        if visible.queries != visible.keys:
             _advise_on_alignment(visible)
         return visible
     if arguments.choice(named("causal_align"), align, get_args(Align)) == "top-left":

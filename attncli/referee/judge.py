@@ -35,6 +35,7 @@ from attncli.referee.swamped import (
     with_the_answer,
     without,
 )
+from attncli.result import Attention
 from attncli.summaries.averaging import average_weights, refuse_without_heads
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ _FORM = re.compile(r"%\.\d{1,2}[ef]")
 
 @arguments.by_known_names
 def check(
-    expected: Mapping[str, npt.ArrayLike] | npt.ArrayLike,
+    expected: Attention | Mapping[str, npt.ArrayLike] | npt.ArrayLike,
     problem: Problem,
     *,
     printed: Mapping[str, str] | None = None,
@@ -75,7 +76,7 @@ def check(
 
     Parameters
     ----------
-    expected : mapping of str to array_like, or array_like
+    expected : mapping of str to array_like, array_like, or Attention
         What the other implementation gave: context, weights, lse, scores, raw, capped,
         in the shapes of `attncli.Attention`. A single array is the context.
     problem : Problem
@@ -344,9 +345,13 @@ def _unless_padding(packed: Array | None, own: Array) -> Array:
 
 
 def _named(
-    expected: Mapping[str, npt.ArrayLike] | npt.ArrayLike, problem: Problem
+    expected: Attention | Mapping[str, npt.ArrayLike] | npt.ArrayLike, problem: Problem
 ) -> dict[str, npt.ArrayLike]:
-    named = dict(expected) if isinstance(expected, Mapping) else {"context": expected}
+    if isinstance(expected, Attention):
+        given = {name: getattr(expected, name) for name in OUTPUTS}
+        named = {name: array for name, array in given.items() if array is not None}
+    else:
+        named = dict(expected) if isinstance(expected, Mapping) else {"context": expected}
     for name in named:
         if name not in OUTPUTS:
             raise UsageError(f"expected names of {', '.join(OUTPUTS)}; found {name!r}")

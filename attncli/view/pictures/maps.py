@@ -314,9 +314,8 @@ def _chosen(
     wanted = wanted or (None, None)
     for end, most in zip(wanted, (count - 1, count), strict=True):
         if end is not None and not -count <= end <= most:
-            raise UsageError(
-                f"{option}: expected a range within 0:{count}; found {end}, beyond the end"
-            )
+            side = "beyond the end" if end > most else "before the beginning"
+            raise UsageError(f"{option}: expected a range within 0:{count}; found {end}, {side}")
     start, stop, _ = slice(*wanted).indices(count)
     if start >= stop:
         raise UsageError(f"{option}: expected a range within 0:{count}; found an empty one")
