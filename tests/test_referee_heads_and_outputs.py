@@ -365,6 +365,47 @@ def test_strides_that_are_ignored(seed):
     assert named(ask((q, k, v), plain(q, misread(k), misread(v)))) == {"strides_of_keys_ignored"}
 
 
+SOME_INPUTS = [
+    ("query", "query_reshaped_in", "strides_of_query_ignored"),
+    ("key", "key_reshaped_in", "strides_of_key_ignored"),
+    ("value", "value_reshaped_in", "strides_of_value_ignored"),
+    ("key value", "key_value_reshaped_in", "strides_of_keys_ignored"),
+    ("query key", "query_key_reshaped_in", "strides_of_query_key_ignored"),
+    ("query value", "query_value_reshaped_in", "strides_of_query_value_ignored"),
+]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("which", "reshaped", "unread"), SOME_INPUTS)
+@pytest.mark.parametrize("back", [False, True])
+def test_some_inputs_in_the_memory_of_another_layout(seed, which, reshaped, unread, back):
+    def misread(array):
+        batch, heads, rows, width = array.shape
+        if back:
+            return np.ascontiguousarray(array.transpose(0, 2, 1, 3)).reshape(array.shape)
+        return array.reshape(batch, rows, heads, width).transpose(0, 2, 1, 3)
+
+    given = dict(zip(("query", "key", "value"), draw(seed), strict=True))
+    wrong = {n: misread(a) if n in which.split() else a for n, a in given.items()}
+    report = ask(given.values(), plain(*wrong.values()))
+    assert named(report) == {unread if back else reshaped}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_decoding_in_the_memory_of_another_layout(seed):
+    """A single query lies in memory in one way only."""
+    q, k, v = draw(seed, (2, 4, 1, 8), (2, 4, 6, 8), (2, 4, 6, 8))
+    misread = k.reshape(2, 6, 4, 8).transpose(0, 2, 1, 3)
+    assert named(ask((q, k, v), plain(q, misread, v))) == {"key_reshaped_in"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_values_whose_strides_are_exchanged(seed):
+    q, k, v = draw(seed, (2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 8))
+    misread = v.reshape(2, 4, 8, 6).swapaxes(-1, -2)
+    assert named(ask((q, k, v), plain(q, k, misread))) == {"value_reshaped"}
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
 def test_a_context_transposed_once_too_often(seed, layout):

@@ -37,6 +37,7 @@ __all__ = [
     "LOST_AXES",
     "LSE",
     "MASK",
+    "MISREAD_HEADS",
     "NUMBER_OF_HEADS",
     "ONLINE_SOFTMAX",
     "OUTPUT_BIAS",
@@ -148,6 +149,8 @@ COPIES = Topic(part_of=INPUTS, alone=True)
 SLOTS = Topic(part_of=INPUTS, alone=True)
 VALUE_BLOCKS = Topic(part_of=INPUTS, outputs=_CONTEXT, alone=True)
 HEADS = Topic()
+# Of some inputs, where another mistake would be no evidence.
+MISREAD_HEADS = Topic(part_of=HEADS, alone=True)
 # Which key/value head a query head reads.
 SHARED_HEADS = Topic()
 # There are many ways to go wrong, and each is enough.

@@ -122,14 +122,55 @@ def _averaged(recipe: Recipe) -> Recipe | None:
     return replace(recipe, after=(*recipe.after, average))
 
 
+def _changes(recipe: Recipe, *names: str) -> bool:
+    """Return whether each of some inputs is another one when it is reshaped."""
+    arrays = [getattr(recipe.problem, name) for name in names]
+    return all(array is not None and min(array.shape[1:3]) > 1 for array in arrays)
+
+
+def _misread(*names: _Named, back: bool) -> Convention:
+    """Return the convention in which some of the inputs are misread, and the others are not."""
+    misreads = _reshaped(*names, back=back)
+    words = " and ".join(names)
+    are, their = ("are", "their") if len(names) > 1 else ("is", "its")
+    if back:
+        name, fix = f"strides_of_{'_'.join(names)}_ignored", _STRIDES_FIX
+        meaning = (
+            f"{words}, transposed between (L, H, D) and (H, L, D), {are} read in the order of "
+            f"{their} memory: {their} strides are ignored"
+        )
+    else:
+        name, fix = f"{'_'.join(names)}_reshaped_in", _CUT_FIX
+        meaning = f"{words} {are} reshaped between (L, H, D) and (H, L, D) instead of transposed"
+    return _head(
+        name,
+        meaning,
+        lambda recipe: misreads(recipe) if _changes(recipe, *names) else None,
+        topic=topics.MISREAD_HEADS,
+        fix=fix,
+        needs=_ALL,
+        variant_of=("heads_reshaped_in", "heads_reshaped", "strides_ignored"),
+    )
+
+
 _head = partial(Convention, topic=topics.HEADS, shows="more than one head")
 
 
 _REPEAT_FIX = "repeat each key/value head H/G times in place (repeat_interleave, not repeat)"
+_STRIDES_FIX = "make them contiguous, or go by their strides"
 _CUT_FIX = "reshape (B, L, H·D) to (B, L, H, D) and transpose to (B, H, L, D); the same backwards"
 
 _tile = partial(
     Convention, topic=topics.SHARED_HEADS, fix=_REPEAT_FIX, shows="1 < G < H", needs=_HEADS
+)
+
+_SOME_INPUTS: tuple[tuple[_Named, ...], ...] = (
+    ("query",),
+    ("key",),
+    ("value",),
+    ("key", "value"),
+    ("query", "key"),
+    ("query", "value"),
 )
 
 HEADS = (
@@ -169,7 +210,7 @@ HEADS = (
         "query, key and value, transposed between (L, H, D) and (H, L, D), are read in the order "
         "of their memory: their strides are ignored",
         _reshaped("query", "key", "value", back=True),
-        fix="make them contiguous, or go by their strides",
+        fix=_STRIDES_FIX,
         needs=_ALL,
     ),
     _head(
@@ -177,8 +218,15 @@ HEADS = (
         "key and value, transposed between (S, G, D) and (G, S, D), are read in the order of "
         "their memory: their strides are ignored",
         _reshaped("key", "value", back=True),
-        fix="make them contiguous, or go by their strides",
+        fix=_STRIDES_FIX,
         needs=_ALL,
+        variant_of=("strides_ignored",),
+    ),
+    *(
+        _misread(*names, back=back)
+        for back in (False, True)
+        for names in _SOME_INPUTS
+        if not (back and names == ("key", "value"))  # above
     ),
     _head(
         "heads_interleaved",

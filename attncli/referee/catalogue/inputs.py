@@ -75,13 +75,19 @@ def _may_resize(recipe: Recipe, target: str, old: tuple[int, ...], new: tuple[in
     return target == "query" and not ruled and (*old[:2], old[3]) == (*new[:2], new[3])
 
 
-def _reshaped(recipe: Recipe) -> Recipe | None:
-    """Take the numbers of each key matrix (S, D) row by row for those of (D, S)."""
-    key = recipe.problem.key
-    *lead, keys, width = key.shape
-    if keys == 1 or width == 1 or recipe.problem.rope is not None:
-        return None
-    return vary(recipe, key=key.reshape(*lead, width, keys).swapaxes(-1, -2))
+def _reshaped(name: str) -> Apply:
+    """Make an `apply` that takes the rows (S, D) of a matrix, one by one, for those of (D, S)."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        array = getattr(recipe.problem, name)
+        if array is None or (name == "key" and recipe.problem.rope is not None):
+            return None
+        *lead, keys, width = array.shape
+        if keys == 1 or width == 1:
+            return None
+        return vary(recipe, **{name: array.reshape(*lead, width, keys).swapaxes(-1, -2)})
+
+    return apply
 
 
 def _of_first_columns(size: int) -> Apply:
@@ -194,7 +200,16 @@ INPUTS = (
         meaning="the keys (S, D) are reshaped to (D, S), not transposed",
         fix="transpose the last two axes: key.swapaxes(-1, -2), key.transpose(-2, -1)",
         shows="more than one key",
-        apply=_reshaped,
+        apply=_reshaped("key"),
+    ),
+    Convention(
+        name="value_reshaped",
+        topic=topics.VALUE_BLOCKS,
+        meaning="the values (S, E) are read as (E, S) and transposed: the strides of their rows "
+        "and columns are exchanged",
+        fix="go by the strides of the values: a row for each key",
+        shows="more than one key, and values of more than one column",
+        apply=_reshaped("value"),
     ),
     *_out_of_step(),
     *(
