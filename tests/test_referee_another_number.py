@@ -103,6 +103,30 @@ def test_a_bias(factor):
     assert f"about {factor} times" in text
 
 
+POWERS_OF_TWO = "ln 2: for 2^x the scale is multiplied with log₂ e"
+
+
+def two_to_the(scores):
+    """Scores of which exp(x) is what 2^x is of these."""
+    return scores * np.log(2)
+
+
+def test_what_is_added_or_capped_before_a_power_of_two():
+    q, k, v = draw(0, *[SHAPE] * 3)
+    scaled = product(q, k) / np.log(2)
+    lower = SLOPES[:, None, None] * np.abs(I - J)
+    for scores, options, name in (
+        (scaled + BIAS, {"bias": BIAS}, "another_bias_factor"),
+        (scaled - lower, {"alibi_slopes": SLOPES}, "another_alibi_factor"),
+        (2 * np.tanh(scaled / 2), {"softcap": 2}, "another_softcap"),
+    ):
+        found, text = told(two_to_the(scores), v, q, k, **options)
+        assert found.name == name
+        assert POWERS_OF_TWO in " ".join(text.split())
+    _, text = told(product(q, k) + 0.7 * BIAS, v, q, k, bias=BIAS)
+    assert "ln 2" not in text
+
+
 def test_a_bias_that_hides_keys_hides_them_still():
     q, k, v = draw(0, *[SHAPE] * 3)
     bias = np.where(J <= I, BIAS, -np.inf)

@@ -90,9 +90,9 @@ BLOCKS = (
     ),
     _block(
         "first_key_lost",
-        "the first key is left out",
+        "the first key is left out, or overwritten in the cache",
         _without_keys(lambda n: slice(0, 1) if n > 1 else None),
-        fix="begin with key 0",
+        fix="begin with key 0, and write a new token behind the others",
         shows="more than one key",
     ),
 )

@@ -25,6 +25,10 @@ __all__ = ["PRODUCTS"]
 Array = npt.NDArray[Any]
 Rounding = Callable[[Array], Array]
 _SHORT = ("bfloat16", "float16")
+# TF32 has as many bits.
+_FORMATS = {"bfloat16": "bfloat16", "float16": "float16, or to TF32"}
+_SETTINGS = 'Triton: input_precision="ieee"; PyTorch: torch.set_float32_matmul_precision("highest")'
+_PRODUCT_FIX = f"; if it is TF32, multiply in float32 ({_SETTINGS})"
 _INPUTS = {
     "cache": ("key", "value"),
     "query_key": ("query", "key"),
@@ -144,8 +148,7 @@ def _products(name: str, what: str, precision: Precision, rounding: Rounding) ->
         name=f"products_in_{name}",
         topic=topics.PRODUCTS,
         meaning=f"the factors of both products are {what}, and the sums are float32",
-        fix='multiply in float32 (Triton: input_precision="ieee"; PyTorch: '
-        'torch.set_float32_matmul_precision("highest")), or judge by --rtol and --atol',
+        fix=f"multiply in float32 ({_SETTINGS}), or judge by --rtol and --atol",
         shows="almost any input",
         apply=partial(_rounded_factors, precision, rounding),
         variant_of=tuple(f"{part}_in_{fmt}" for part in _PARTS for fmt in _SHORT),
@@ -159,9 +162,10 @@ def _some_inputs(fmt: str) -> Iterator[Convention]:
             name=f"{name}_in_{fmt}",
             # Beside other mistakes a cache is enough.
             topic=topics.PRODUCTS if name == "cache" else topics.STORED_INPUTS,
-            meaning=f"{words} {'is' if len(names) == 1 else 'are'} rounded to {fmt}, and all else "
-            "is float32",
-            fix=f"give {words} as after rounding, or in float32",
+            meaning=f"{words} {'is' if len(names) == 1 else 'are'} rounded to {_FORMATS[fmt]}, and "
+            "all else is float32",
+            fix=f"give {words} as after rounding, or in float32"
+            + _PRODUCT_FIX * (fmt == "float16" and name == "query_key"),
             shows="almost any input",
             apply=partial(_rounded_inputs, names, PRECISIONS[fmt].rounded),
         )

@@ -220,7 +220,7 @@ ROPE_USE = (
     ),
     _rope(
         "rope_missing",
-        "the rotary embedding is missing",
+        "the rotary embedding is missing, or all rows are given the same position",
         _rope_as(lambda _: None),
         option=without_rope,
     ),
@@ -256,7 +256,11 @@ ROPE_USE = (
     ),
     _rope("rope_query_only", "only the query is rotated", _one_side("query")),
     _rope("rope_key_only", "only the key is rotated", _one_side("key")),
-    _rope("rope_backwards", "the rotation has the wrong direction", _backwards),
+    _rope(
+        "rope_backwards",
+        "the rotation has the wrong direction, or cosine and sine are exchanged",
+        _backwards,
+    ),
     *(
         _rope(
             f"rope_{side}_backwards",

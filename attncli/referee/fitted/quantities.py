@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ __all__ = ["QUANTITIES", "STEP", "Quantity"]
 STEP = 2.0**0.5
 _DENSE = tuple(STEP**power for power in range(-20, 21))
 _MULTIPLES = _DENSE[::2]
+# Of a factor with few digits.
+_NEAR = 5e-3
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -157,6 +160,19 @@ def _with_output_bias_times(recipe: Recipe, factor: float) -> Recipe:
     return vary(recipe, output=replace(output, bias=widen(output.bias, np.float64) * factor))
 
 
+def _of_powers_of_two(factor: float) -> str:
+    """Return what a factor of about ln 2 comes from; nothing of another one."""
+    if not math.isclose(factor, math.log(2), rel_tol=_NEAR):
+        return ""
+    return ", which is ln 2: for 2^x the scale is multiplied with log₂ e, and this is not"
+
+
+def _softcap_of_powers_of_two(found: str, right: str) -> str:
+    factor = float(found) / float(right)
+    words = _of_powers_of_two(factor)
+    return f": about {factor:.3g} times it{words}" if words else ""
+
+
 QUANTITIES = (
     Quantity(
         name="another_scale",
@@ -199,7 +215,10 @@ QUANTITIES = (
         topic=topics.SOFTCAP,
         right=lambda problem: problem.softcap,
         put=lambda recipe, cap: vary(recipe, softcap=cap),
-        meaning=lambda found, right: f"the softcap is about {found}, where {right} is right",
+        meaning=lambda found, right: (
+            f"the softcap is about {found}, where {right} is right"
+            f"{_softcap_of_powers_of_two(found, right)}"
+        ),
         fix="take the softcap that the problem states",
         shows="scores that are not small compared with the softcap",
         option=lambda cap, _: f"--softcap {shortest(cap)}",
@@ -292,7 +311,10 @@ QUANTITIES = (
         topic=topics.ALIBI,
         right=lambda problem: None if problem.slopes is None else 1.0,
         put=_times("alibi"),
-        meaning=lambda found, _: f"the ALiBi slopes are about {found} times the right ones",
+        meaning=lambda found, _: (
+            f"the ALiBi slopes are about {found} times the right ones"
+            f"{_of_powers_of_two(float(found))}"
+        ),
         fix="take the slopes that the problem states: do not scale them with the product, and "
         "mind that 2^x and exp(x) need other ones",
         shows="more than one query or key",
@@ -302,7 +324,9 @@ QUANTITIES = (
         topic=topics.BIAS,
         right=lambda problem: None if problem.bias is None else 1.0,
         put=_times("bias"),
-        meaning=lambda found, _: f"the bias is about {found} times the right one",
+        meaning=lambda found, _: (
+            f"the bias is about {found} times the right one{_of_powers_of_two(float(found))}"
+        ),
         fix="add the bias as it is: do not scale it with the product, and mind that 2^x and "
         "exp(x) need another one",
         shows="a bias that is not 0",
