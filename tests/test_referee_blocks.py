@@ -29,6 +29,8 @@ def kernel(
     divide=False,
     last=False,
     inverse=False,
+    late="",
+    late_from=0,
 ):
     """Return context and lse of one query after the other, one block of keys after the other."""
     q, k, v = (array.astype(np.float64) for array in (q, k, v))
@@ -42,9 +44,11 @@ def kernel(
             powers = np.exp(scores - (scores.max() if own else higher))
             # Before the first block there is nothing to be rescaled.
             factor = np.exp(higher - top if inverse and start else top - higher)
-            total = 0 if last else total * (factor if rescale_total else 1)
+            total = 0 if last else total * (factor if rescale_total and late != "sums" else 1)
             total += powers.sum()
-            added = added * (factor if rescale_context else 1) + powers @ v[b, h, part]
+            added = added * (factor if rescale_context and not late else 1) + powers @ v[b, h, part]
+            if late and start >= late_from:
+                total, added = (total * factor if late == "sums" else total), added * factor
             added /= total if divide else 1
             top = higher
         context[b, h, i] = added / (1 if divide else total)
@@ -103,6 +107,17 @@ def test_blocks_that_are_rescaled_wrongly(name, mistake, size):
     q, k, v = inputs(size, keys=4 * size + 3 if size > 4 else 30)
     context, _ = kernel(q, k, v, size, **mistake)
     assert named(ask((q, k, v), context)) == {f"online_{name}_{size}"}
+
+
+@pytest.mark.parametrize("size", long_but([1, 16, 64], 16))
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("late", ["sums", "context"])
+def test_blocks_that_are_rescaled_with_what_was_before_them(late, first, size):
+    q, k, v = inputs(size, keys=4 * size + 3)
+    context, lse = kernel(q, k, v, size, late=late, late_from=first)
+    name = f"online_{late}_rescaled_late{'_from_second' * first}_{size}"
+    assert named(ask((q, k, v), context)) == {name}
+    assert name in named(ask((q, k, v), {"context": context, "lse": lse}))
 
 
 @pytest.mark.parametrize("size", long_but([1, 4], 1))
@@ -170,6 +185,8 @@ def test_every_size_has_its_names():
     online = [f"online_{what}_stale_{{}}" for what in ("sums", "context", "denominator")]
     online += ["online_own_maxima_{}", "online_divided_each_time_{}", "online_last_denominator_{}"]
     online += ["online_own_maxima_not_rescaled_{}", "online_rescaled_inversely_{}"]
+    late = ("sums_rescaled_late", "context_rescaled_late")
+    online += [f"online_{what}{end}_{{}}" for what in late for end in ("", "_from_second")]
     sized |= {kind.format(size) for kind in online for size in ONLINE_SIZES}
     # A key beside its own maximum is 1: there is nothing to tell.
     sized -= {"online_own_maxima_not_rescaled_1"}

@@ -85,6 +85,33 @@ def _rescaled_inversely(scores: Array, run: _Running) -> Array:
     return _exponentials(scores, run.then) * _exponentials(run.last, run.then)
 
 
+def _late(block: int, *, total: bool, lost: bool) -> Apply:
+    """Make an `apply` that rescales the sums after a block is added, and that block with them.
+
+    Parameters
+    ----------
+    block : int
+    total : bool
+        So is the denominator, not only the sum of the values.
+    lost : bool
+        The first block is multiplied with exp(−∞ − its maximum), too, which is 0.
+    """
+
+    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
+        run = _running(scores, block)
+        first = run.then[..., :block]
+        before = [np.full_like(first, -np.inf) if lost else first, run.then[..., :-block]]
+        factors = _exponentials(np.concatenate(before, axis=-1), run.last)
+        shares = _exponentials(scores, run.then) * factors
+        fresh = shares if total else _exponentials(scores, run.last)
+        sum_ = fresh.sum(-1, keepdims=True) + _sink(recipe, run.last)
+        with np.errstate(divide="ignore"):  # a row that sees keys of the first block alone
+            lse = (np.log(sum_) + run.last)[..., 0]
+        return shares / np.where(sum_ == 0, 1, sum_), lse
+
+    return _of_blocks(block, softmax)
+
+
 def _divided_each_time(block: int) -> Apply:
     """Make an `apply` that divides the sum of the values after each block."""
 
@@ -172,6 +199,23 @@ _MISTAKES: tuple[tuple[str, str, Callable[[int], Apply], str, str], ...] = (
         partial(_added, _rescaled_inversely),
         _RESCALE,
         _LARGEST,
+    ),
+    *(
+        (
+            f"{name}_rescaled_late{end}",
+            f"{what} rescaled after a {{block}} is added, not before{words}",
+            partial(_late, total=total, lost=lost),
+            _RESCALE,
+            _LARGEST,
+        )
+        for name, what, total in (
+            ("sums", "the sums are", True),
+            ("context", "the sum of the values, not the denominator, is", False),
+        )
+        for end, words, lost in (
+            ("", "; the first one is then lost", True),
+            ("_from_second", ", from the second one on", False),
+        )
     ),
     (
         "divided_each_time",
