@@ -213,6 +213,12 @@ SINKS = np.array([0.5, 1.5, -0.7, 2.5])[:, None]
             lambda s: np.log(np.exp(s).sum(-1) + np.exp(SINKS)) - s.max(-1),
         ),
         ("lse_not_logarithm", lambda s: np.exp(s).sum(-1) + np.exp(SINKS)),
+        (
+            "lse_untransposed",
+            lambda s: (
+                np.log(np.exp(s).sum(-1) + np.exp(SINKS)).transpose(0, 2, 1).reshape(s.shape[:3])
+            ),
+        ),
         ("lse_negative", lambda s: -np.log(np.exp(s).sum(-1) + np.exp(SINKS))),
         ("lse_base_10", lambda s: np.log10(np.exp(s).sum(-1) + np.exp(SINKS))),
         ("lse_maximum_in_base_2", lambda s: s.max(-1) / np.log(2) + np.log(beside_maxima(s))),

@@ -94,17 +94,35 @@ def test_products_beyond_float16(dtype):
     assert named(ask((q, k, v), wrong, dtype)) == {"product_overflows_float16"}
 
 
+def stored(scores, fmt):
+    if fmt == "float16":
+        return scores.astype("f2").astype("f8")
+    bits = scores.astype("f4").view("u4")  # to the nearest of 8 bits
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view("f4").astype("f8")
+
+
+@pytest.mark.parametrize("fmt", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["scores_in_float16", "scores_in_bfloat16"])
-def test_scores_that_are_stored_in_half_precision(name):
+def test_scores_that_are_stored_in_half_precision(name, fmt):
     q, k, v = draw(0, *[(2, 2, 24, 16)] * 3)
-    scores = scores_of(q, k).astype("f4")
-    if name == "scores_in_float16":
-        stored = scores.astype("f2").astype("f8")
-    else:  # to the nearest of 8 bits
-        bits = scores.view("u4")
-        stored = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view("f4").astype("f8")
-    wrong = softmax(stored) @ v
-    assert name in named(ask((q, k, v), wrong))
+    found = named(ask((q, k, v), softmax(stored(scores_of(q, k), fmt)) @ v))
+    assert (name in found) is name.endswith(f"_{fmt}")
+
+
+@pytest.mark.parametrize(
+    ("fmt", "name"),
+    [("float16", "unscaled_scores_in_float16"), ("bfloat16", "unscaled_scores_in_bfloat16")],
+)
+@pytest.mark.parametrize("width", [24, 16])
+def test_products_that_are_stored_in_half_precision_before_they_are_scaled(fmt, name, width):
+    """Of 16 components the scale is a power of two, and moves no digit."""
+    q, k, v = draw(0, *[(2, 2, 24, width)] * 3)
+    products = stored(q.astype("f8") @ k.swapaxes(-1, -2), fmt)
+    found = named(ask((q, k, v), softmax(products / np.sqrt(width)) @ v))
+    assert name.removeprefix("unscaled_" if width == 16 else "") in found
+    hidden = np.where(np.tri(24, dtype=bool), products / np.sqrt(width), -np.inf)
+    found = named(ask((q, k, v), softmax(hidden) @ v, causal=True))
+    assert name.removeprefix("unscaled_" if width == 16 else "") in found
 
 
 def test_rows_that_no_block_wrote():

@@ -51,6 +51,7 @@ def test_mask(seed, name, wrong):
     [
         ("mask_of_first_batch", lambda m: m[:1]),
         ("mask_of_first_head", lambda m: m[:, :1]),
+        ("mask_of_first_query", lambda m: m[:, :, :1]),
         ("mask_batch_for_head", lambda m: m.swapaxes(0, 1)),
     ],
 )

@@ -133,4 +133,12 @@ MASKS = (
         shows="heads with different masks",
         needs=frozenset({"heads"}),
     ),
+    _mask(
+        "mask_of_first_query",
+        "the first row of the mask is used for all queries",
+        changed("mask", lambda mask: mask[:, :, :1] if mask.shape[2] > 1 else None),
+        fix="index the mask as (query, key)",
+        shows="queries with different masks",
+        needs=_ROWS,
+    ),
 )

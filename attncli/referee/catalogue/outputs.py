@@ -57,6 +57,12 @@ def _put_together(join: Callable[[Array, Array], Array]) -> Apply:
     return _lse_as(lse)
 
 
+def _untransposed(_: Recipe, outputs: Outputs) -> Array:
+    """Write (B, L, H) in memory where (B, H, L) is read."""
+    lse = outputs["lse"]
+    return lse.swapaxes(1, 2).reshape(lse.shape)
+
+
 def _with_the_unscaled_maximum(recipe: Recipe) -> Recipe | None:
     scale = recipe.problem.scale
     if scale in (0, 1):
@@ -106,6 +112,14 @@ LSE = (
         "lse_not_logarithm",
         "the file holds the denominator itself, not its logarithm",
         _lse_as(lambda _, outputs: np.exp(outputs["lse"])),
+    ),
+    _lse(
+        "lse_untransposed",
+        "the lse lies in memory as (B, L, H), and is read as (B, H, L)",
+        _lse_as(_untransposed),
+        fix="write it by head, or transpose it: lse.transpose(1, 2)",
+        shows="several heads and queries",
+        needs=frozenset({"heads", "rows"}),
     ),
     _lse(
         "lse_is_maximum",

@@ -116,6 +116,21 @@ def _rounded_scores(rounding: Rounding, recipe: Recipe) -> Recipe | None:
     return replace(recipe, softmax=lambda r, scores: inner(r, _short(rounding, scores)))
 
 
+def _rounded_before_scale(rounding: Rounding, recipe: Recipe) -> Recipe | None:
+    """Round Q·Kᵀ, as a first kernel stores it for a second one that scales it.
+
+    A scale that is a power of two moves no digit: then scores that are rounded are the same.
+    """
+    problem, inner = recipe.problem, recipe.softmax
+    scale = problem.scale
+    plain = problem.softcap is None and not recipe.terms
+    if not _is_tried(recipe) or not plain or abs(math.frexp(scale)[0]) in (0.0, 0.5):
+        return None
+    return replace(
+        recipe, softmax=lambda r, scores: inner(r, scale * _short(rounding, scores / scale))
+    )
+
+
 def _is_tried(recipe: Recipe) -> bool:
     """Return whether files are float32, and products of query and key what their scores are."""
     problem = recipe.problem
@@ -227,6 +242,14 @@ def _stored(fmt: str) -> Iterator[Convention]:
         fix="keep the scores in float32",
         shows="almost any input",
         apply=partial(_rounded_scores, rounding),
+    )
+    yield Convention(
+        name=f"unscaled_scores_in_{fmt}",
+        topic=topics.STORED_SCORES,
+        meaning=f"Q·Kᵀ is rounded to {fmt} before it is scaled, and all else is float32",
+        fix="keep Q·Kᵀ in float32",
+        shows="a scale that is no power of two",
+        apply=partial(_rounded_before_scale, rounding),
     )
 
 
