@@ -52,6 +52,13 @@ def test_a_causal_mask_by_places_within_tiles(size):
     assert named(ask((q, k, v), first, causal=True)) == {f"causal_in_first_block_of_{size}"}
 
 
+def test_decoding_without_a_causal_mask_is_not_one_of_the_first_block_alone():
+    """The new queries see all keys of the first blocks, whether these are masked or not."""
+    q, k, v = draw(0, (1, 2, 4, 16), (1, 2, 64, 16), (1, 2, 64, 16))
+    report = ask((q, k, v), plain(q, k, v), causal=True, causal_align="bottom-right")
+    assert named(report) == {"causal_missing"}
+
+
 def test_padding_of_the_next_entry_and_of_the_other_end():
     q, k, v = draw(0, (3, 2, 6, 8), (3, 2, 9, 8), (3, 2, 9, 8))
     lengths = np.array([4, 9, 7])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["diagnosis_lines", "place_text", "report_lines", "verdict_lines", "worst_row"]
 
-_ONE_NUMBER = "every number in the file is the same, so no mistake can be identified"
+_ONE_NUMBER = "the file holds one number, or NaN, everywhere, so no mistake can be identified"
 _NOTHING_KNOWN = "no known convention explains the numbers ({} tried)"
 _NOTHING_TRIED = "no convention was tried: the time limit came first"
 # More explanations than this would help nobody.

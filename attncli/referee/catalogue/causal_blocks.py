@@ -126,5 +126,6 @@ CAUSAL_BLOCKS = (
         "the causal mask is applied to the first {} keys only",
         partial(_in_blocks, _in_the_first),
         fix="apply the mask to every block of keys that ends behind the query",
+        variant_of=("causal_missing",),
     ),
 )

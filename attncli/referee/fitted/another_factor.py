@@ -55,9 +55,9 @@ def another_factor(case: Case) -> Convention | None:
     return Convention(
         name="another_factor",
         topic=topics.FACTOR,
-        meaning=f"every number is about {shortest(factor)} times the right one",
+        meaning=f"the numbers are about {shortest(factor)} times the right ones",
         fix="look for a factor that is missing or applied twice: the scale of quantized "
-        "values, 1/(1 − p) of dropout",
+        "values, 1/(1 − p) of dropout, a block of queries that is added more than once",
         shows="almost any input",
         apply=lambda recipe: replace(recipe, finish=(*recipe.finish, partial(_times, factor))),
     )
