@@ -261,8 +261,6 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "it goes with causal, window, alibi_slopes or rope", {"causal_align": "top-left"}),
     ("Usage", "query_offset says where the queries stand among the keys, but no rule depends on it",
      "it goes with causal, window, alibi_slopes or rope", {"query_offset": 1}),
-    ("Usage", "query_offset says where the queries stand among the keys, but no rule depends on it",
-     "it goes with causal, window, alibi_slopes or rope", {"query_offset": 1, "window": (-1, -1)}),
     ("Usage", "causal_align and query_offset both say where the queries stand",
      "give one of the two; --without query_offset leaves a problem file's out",
      {"causal": True, "causal_align": "top-left", "query_offset": 1}),

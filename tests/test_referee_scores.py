@@ -258,6 +258,20 @@ def test_rope_of_caches(seed, offset, name, query, key, value):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("name", ["rope_cache_unrotated", "rope_new_keys_unrotated"])
+def test_keys_of_a_cache_or_after_it_that_are_not_rotated(seed, queries, name):
+    q, k, v = draw(seed, (2, 4, queries, 8), (2, 4, 9, 8), (2, 4, 9, 8))
+    first = 9 - queries
+    after = np.arange(9)[:, None] >= first
+    left = after if "new" in name else ~after
+    keep = np.arange(9) <= first + np.arange(queries)[:, None]
+    wrong = plain(turned(q, first, PAIR), np.where(left, k, turned(k, 0, PAIR)), v, keep)
+    report = ask((q, k, v), wrong, rope=PAIR, causal=True, causal_align="bottom-right")
+    assert named(report) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     ("name", "slopes"),
     [

@@ -76,11 +76,12 @@ def standing(
     AttnWarning
         That position changes something, and nobody said it.
     """
-    bounded = visible.window not in (None, (None, None))
-    if not (visible.causal or positional or bounded):
+    asked_for = visible.causal or positional
+    if not asked_for and visible.window is None:
         _refuse_unused(causal_align=align, query_offset=offset)
         return visible
-    return _placed(named, visible, align, offset, batch)
+    moves = asked_for or visible.window != (None, None)
+    return _placed(named, visible, align, offset, batch, moves=moves)
 
 
 def _lengths(
@@ -98,6 +99,8 @@ def _placed(
     align: object,
     offset: object,
     batch: int,
+    *,
+    moves: bool,
 ) -> Visibility:
     if offset is not None:
         if align is not None:
@@ -108,7 +111,7 @@ def _placed(
         numbers = arguments.whole_numbers(named("query_offset"), offset, batch, of="batch entry")
         return visible._replace(offsets=numbers)
     if align is None:
-        if visible.queries != visible.keys:
+        if moves and visible.queries != visible.keys:
             _advise_on_alignment(visible)
         return visible
     if arguments.choice(named("causal_align"), align, get_args(Align)) == "top-left":

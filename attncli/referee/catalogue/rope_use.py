@@ -150,6 +150,24 @@ def _one_side(side: str) -> Apply:
     return apply
 
 
+def _unrotated(*, cached: bool) -> Apply:
+    """Make an `apply` that turns no key of a cache, or none of those that came after it."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        batch, _, _, keys = problem.shape
+        firsts = np.array([problem.visible.offset(b) - recipe.start for b in range(batch)])
+        if problem.rope is None or not ((firsts > 0) & (firsts < keys)).all():
+            return None
+        turned = rotated(problem)
+        in_cache = np.arange(keys) < firsts[:, None, None]
+        left = (in_cache == cached)[..., None]
+        key = np.where(left, widen(problem.key, np.float64), turned.key)
+        return vary(recipe, rope=None, query=turned.query, key=key)
+
+    return apply
+
+
 def _permuted(side: str) -> Apply:
     """Make an `apply` that orders the components of one side as the other pairing has them."""
 
@@ -281,6 +299,28 @@ ROPE_USE = (
             topic=topics.ROPE_PLACE,
         )
         for word, step in (("late", 1), ("early", -1))
+    ),
+    *(
+        _rope(
+            name,
+            meaning,
+            _unrotated(cached=cached),
+            fix="rotate every key once, by its own position: before it goes into the cache, or all "
+            "of them when they come out of it",
+            shows="new queries after a cache of keys",
+            topic=topics.ROPE_PLACE,
+        )
+        for name, meaning, cached in (
+            ("rope_cache_unrotated", "the keys before the first query are not rotated", True),
+            (
+                "rope_new_keys_unrotated",
+                (
+                    "the keys from the first query on are not rotated, or one new key is turned by "
+                    "the angle of position 0"
+                ),
+                False,
+            ),
+        )
     ),
     _rope(
         "rope_twice",
