@@ -70,8 +70,8 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
       "key_padding_mask or mask hides"),
      {"query": with_value(X, (1, 2), np.nan)}),
     ("Data", "value: expected finite numbers; found -inf at index (0, 1)",
-     ("only keys that no query sees may hold NaN or inf: padding that kv_lengths, "
-      "key_padding_mask or mask hides"),
+     ("null in JSON and YAML is −inf; only keys that no query sees may hold NaN or inf: padding "
+      "that kv_lengths, key_padding_mask or mask hides"),
      {"value": with_value(X, (0, 1), -np.inf)}),
     ("Data", "key: expected finite numbers; found inf at index (1, 3, 2, 5)",
      ("only keys that no query sees may hold NaN or inf: padding that kv_lengths, "

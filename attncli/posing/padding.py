@@ -118,8 +118,9 @@ def _refuse(
             f"found {found:g} at index {index}",
             hint=in_float64(dtype),
         )
+    null = "null in JSON and YAML is −inf; " if found == -math.inf else ""
     raise DataError(
         f"{name}: expected finite numbers; found {found:g} at index {index}",
-        hint="only keys that no query sees may hold NaN or inf: padding that kv_lengths, "
+        hint=f"{null}only keys that no query sees may hold NaN or inf: padding that kv_lengths, "
         "key_padding_mask or mask hides",
     )
