@@ -60,6 +60,8 @@ _LONGEST = 60
 
 # How errors name an argument: ``query``, or ``query (q.csv)`` where it has a file.
 Names = Callable[[str], str]
+_LSE, _WEIGHTS = (f"outputs: '{name}' is one of them" for name in ("lse", "weights"))
+_RULE = "mask, causal or window: what the function lets see, as booleans or a rule"
 # What serves in Python for an argument of another library, or for an option of the command line.
 _OF_FUNCTIONS = {
     "need_weights": "outputs",
@@ -67,14 +69,14 @@ _OF_FUNCTIONS = {
     "tokens": "query_labels and key_labels, of pose",
     "threads": "an argument of attention, solve, explain, check and project",
     "outputs": "an argument of attention and solve",
-    "return_lse": "outputs: 'lse' is one of them",
-    "return_softmax_lse": "outputs: 'lse' is one of them",
-    "return_weights": "outputs: 'weights' is one of them",
-    "return_attention_scores": "outputs: 'weights' is one of them, as Keras calls them scores",
-    "return_attn_probs": "outputs: 'weights' is one of them",
+    "return_lse": _LSE,
+    "return_softmax_lse": _LSE,
+    "return_weights": _WEIGHTS,
+    "return_attention_scores": f"{_WEIGHTS}, as Keras calls them scores",
+    "return_attn_probs": _WEIGHTS,
     "score_mod": "bias, softcap or alibi_slopes: what the function adds or bends, as numbers",
-    "block_mask": "mask, causal or window: what the function lets see, as booleans or a rule",
-    "mask_mod": "mask, causal or window: what the function lets see, as booleans or a rule",
+    "block_mask": _RULE,
+    "mask_mod": _RULE,
     "q": "query",
     "k": "key",
     "v": "value",

@@ -35,8 +35,8 @@ def index_of(name: str, value: SupportsIndex, count: int, *, from_end: bool = Tr
         index = operator.index(value)
     except TypeError:
         raise UsageError(f"{name}: expected a whole number; found {value!r}") from None
-    if not (-count if from_end else 0) <= index < count:
-        least = -count if from_end else 0
+    least = -count if from_end else 0
+    if not least <= index < count:
         raise UsageError(
             f"{name}: expected an index from {least} to {count - 1}; found {number_words(index)}"
         )

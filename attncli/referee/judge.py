@@ -348,10 +348,8 @@ def _named(
     expected: Attention | Mapping[str, npt.ArrayLike] | npt.ArrayLike, problem: Problem
 ) -> dict[str, npt.ArrayLike]:
     if isinstance(expected, Attention):
-        given = {name: getattr(expected, name) for name in OUTPUTS}
-        named = {name: array for name, array in given.items() if array is not None}
-    else:
-        named = dict(expected) if isinstance(expected, Mapping) else {"context": expected}
+        expected = {name: array for name, array in vars(expected).items() if array is not None}
+    named = dict(expected) if isinstance(expected, Mapping) else {"context": expected}
     for name in named:
         if name not in OUTPUTS:
             raise UsageError(f"expected names of {', '.join(OUTPUTS)}; found {name!r}")

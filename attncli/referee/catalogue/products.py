@@ -235,22 +235,23 @@ def _stored(fmt: str) -> Iterator[Convention]:
             shows="almost any input",
             apply=partial(_with_rounded_exponentials, rounding, block),
         )
-    yield Convention(
-        name=f"scores_in_{fmt}",
-        topic=topics.STORED_SCORES,
-        meaning=f"the scores are rounded to {fmt} before the softmax, and all else is float32",
-        fix="keep the scores in float32",
-        shows="almost any input",
-        apply=partial(_rounded_scores, rounding),
-    )
-    yield Convention(
-        name=f"unscaled_scores_in_{fmt}",
-        topic=topics.STORED_SCORES,
-        meaning=f"Q·Kᵀ is rounded to {fmt} before it is scaled, and all else is float32",
-        fix="keep Q·Kᵀ in float32",
-        shows="a scale that is no power of two",
-        apply=partial(_rounded_before_scale, rounding),
-    )
+    for name, when, shows, apply in (
+        ("scores", "before the softmax", "almost any input", _rounded_scores),
+        (
+            "unscaled_scores",
+            "before they are scaled",
+            "a scale that is no power of two",
+            _rounded_before_scale,
+        ),
+    ):
+        yield Convention(
+            name=f"{name}_in_{fmt}",
+            topic=topics.STORED_SCORES,
+            meaning=f"the scores are rounded to {fmt} {when}, and all else is float32",
+            fix="keep the scores in float32",
+            shows=shows,
+            apply=partial(apply, rounding),
+        )
 
 
 PRODUCTS = (
