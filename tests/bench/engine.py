@@ -18,6 +18,7 @@ import timeit
 from pathlib import Path
 
 import numpy as np
+import threadpoolctl
 from sides import Side
 from works import CONTEXT, THREADS, WORKS
 
@@ -26,6 +27,7 @@ RUNS = 5
 
 def table(only, threads):
     """Print ours, the rival and the two products for each work."""
+    print(f"NumPy {np.__version__} on {blas()}")
     print(f"{'work':22}{'sizes':24}{'ours ms':>9}{'rival ms':>10}{'ratio':>7}{'goal':>6}", end="")
     print(f"{'products ms':>13}  rival", flush=True)
     ratios = {}
@@ -42,6 +44,21 @@ def table(only, threads):
     if means:
         mean = math.exp(statistics.mean(map(math.log, means)))
         print(f"geometric mean of context and decoding, float32: {mean:.2f} (goal 0.95)")
+
+
+def blas():
+    """Return what multiplies NumPy's matrices, and for which processor it was written.
+
+    A system may have chosen the latter by a variable: products, and with them all of ours, may
+    take twice the time then.
+    """
+    libraries = [one for one in threadpoolctl.threadpool_info() if one["user_api"] == "blas"]
+    if not libraries:
+        return "an unknown BLAS"
+    used = libraries[0]
+    named = f"{used['internal_api']} {used['version']}, kernels of {used.get('architecture')}"
+    chosen = os.environ.get("OPENBLAS_CORETYPE")
+    return f"{named} (OPENBLAS_CORETYPE={chosen})" if chosen else named
 
 
 def compared(ways, index, threads):
