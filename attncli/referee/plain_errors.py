@@ -51,6 +51,8 @@ class Plain(NamedTuple):
         A typical element.
     rms_answer : float
         The root mean square of the answer itself.
+    pooled, pooled_answer : float
+        Both of all rows together; ``rms`` and ``rms_answer`` are those of the worst part.
     rounded : float
         How far the roundings of scores and angles may move an element.
     rms_rounded : float
@@ -64,6 +66,8 @@ class Plain(NamedTuple):
     rms: float = 0.0
     size: float = 0.0
     rms_answer: float = 0.0
+    pooled: float = 0.0
+    pooled_answer: float = 0.0
     rounded: float = 0.0
     rms_rounded: float = 0.0
     rows: int = 0
@@ -75,10 +79,20 @@ class Plain(NamedTuple):
             rms=max(self.rms, other.rms),
             size=max(self.size, other.size),
             rms_answer=max(self.rms_answer, other.rms_answer),
+            pooled=_pooled((self.pooled, self.rows), (other.pooled, other.rows)),
+            pooled_answer=_pooled(
+                (self.pooled_answer, self.rows), (other.pooled_answer, other.rows)
+            ),
             rounded=max(self.rounded, other.rounded),
             rms_rounded=max(self.rms_rounded, other.rms_rounded),
             rows=self.rows + other.rows,
         )
+
+
+def _pooled(*parts: tuple[float, int]) -> float:
+    """Return the root mean square of rows of which parts have one each."""
+    rows = sum(count for _, count in parts)
+    return math.hypot(*(rms * math.sqrt(count / rows) for rms, count in parts)) if rows else 0.0
 
 
 def plain_errors_of(
@@ -187,6 +201,8 @@ def plain_errors(
             rms=rms,
             size=sizes[name],
             rms_answer=root_mean_square(answer),
+            pooled=rms,
+            pooled_answer=root_mean_square(answer),
             rounded=float(effects.max(initial=0)),
             rms_rounded=root_mean_square(effects),
             rows=exact[name][..., 0].size,

@@ -27,6 +27,7 @@ exceed twice that of a PyTorch implementation in the same precision.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncli.referee.report import Tolerance
@@ -35,10 +36,11 @@ from attncli.referee.rounding import PRECISIONS, Digits, Precision
 if TYPE_CHECKING:
     from attncli.referee.plain_errors import Plain
 
-__all__ = ["earned"]
+__all__ = ["earned", "usual"]
 
 FACTOR = 6.0
 _RMS_FACTOR = 3.0
+_RMS_FACTOR_OF_MOST = 1.5
 
 
 def earned(plain: Plain, precision: Precision, digits: Digits) -> Tolerance:
@@ -52,6 +54,7 @@ def earned(plain: Plain, precision: Precision, digits: Digits) -> Tolerance:
     digits : Digits
         What printing took away.
     """
+    rms = max(_factor(_RMS_FACTOR, plain) * plain.rms, plain.rms_rounded)
     return Tolerance(
         absolute=max(FACTOR * plain.excess, plain.rounded)
         + 2 * precision.eps * plain.size
@@ -59,19 +62,39 @@ def earned(plain: Plain, precision: Precision, digits: Digits) -> Tolerance:
         relative=4 * precision.eps + digits.relative,
         earned=True,
         plain_error=plain.largest,
-        rms=_earned_rms(plain, precision, digits),
+        rms=rms + _unavoidable(plain, plain.rms_answer, precision, digits),
     )
 
 
-def _earned_rms(plain: Plain, precision: Precision, digits: Digits) -> float:
-    """Return how large the root mean square of the errors may be.
+def usual(plain: Plain, precision: Precision, digits: Digits) -> Tolerance:
+    """Return the tolerance that most right computations keep to, which is stricter.
+
+    The largest root mean square is that of all rows together, not that of the worst part. What
+    exceeds it is not wrong yet, but worth a look for a mistake.
+
+    Parameters
+    ----------
+    plain, precision, digits
+        As in `earned`.
+    """
+    tolerance = earned(plain, precision, digits)
+    rms = _factor(_RMS_FACTOR_OF_MOST, plain) * plain.pooled
+    rms += _unavoidable(plain, plain.pooled_answer, precision, digits)
+    return replace(tolerance, rms=min(rms, tolerance.rms or rms))
+
+
+def _factor(factor: float, plain: Plain) -> float:
+    """Return a factor of a root mean square, larger where that is of few rows and unreliable."""
+    return factor * (1 + 2 / math.sqrt(max(plain.rows, 1)))
+
+
+def _unavoidable(plain: Plain, rms_answer: float, precision: Precision, digits: Digits) -> float:
+    """Return the root mean square of what every computation may err by.
 
     Numbers that the plain formula makes exactly, by luck, may be rounded once by another;
     16-bit formats accumulate in float32.
     """
-    stored = 0.5 * precision.eps * plain.rms_answer
+    stored = 0.5 * precision.eps * rms_answer
     summed = 4 * min(precision.eps, PRECISIONS["float32"].eps) * plain.size
-    printed = digits.absolute + digits.relative * plain.rms_answer
-    # The root mean square of a few rows is unreliable.
-    factor = _RMS_FACTOR * (1 + 2 / math.sqrt(max(plain.rows, 1)))
-    return max(factor * plain.rms, plain.rms_rounded) + stored + summed + printed
+    printed = digits.absolute + digits.relative * rms_answer
+    return stored + summed + printed
