@@ -41,6 +41,7 @@ from attncli.referee.catalogue.softmax import SOFTMAX
 from attncli.referee.catalogue.splits import SPLITS
 from attncli.referee.catalogue.strides import SHARED, SHARED_BIAS, SHARED_SINKS, SHARED_SLOPES
 from attncli.referee.catalogue.window import WINDOW
+from attncli.referee.fitted.added_vector import added_vector
 from attncli.referee.fitted.another_factor import another_factor
 from attncli.referee.fitted.another_mask import another_mask, strongest_keys
 from attncli.referee.fitted.another_number import another
@@ -144,6 +145,7 @@ def _at_first(look: Callable[[Case], Convention | None], *needs: Need) -> Fittin
 FITTED = (
     *(_at_first(partial(another, quantity)) for quantity in QUANTITIES),
     _at_first(another_factor),
+    Fitting(added_vector, frozenset({"batch", "heads"})),
     _at_first(zeros_counted),
     _at_first(another_sink, "heads"),
     _at_first(counted_keys),

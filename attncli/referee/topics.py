@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
 
 __all__ = [
+    "ADDED",
     "ALIBI",
     "AXES",
     "BIAS",
@@ -205,6 +206,7 @@ SPLITS = Topic(alone=True)
 PRECISION = Topic(outputs=_CONTEXT, alone=True)
 DROPOUT = Topic()
 FACTOR = Topic()
+ADDED = Topic(outputs=_CONTEXT)
 UNWRITTEN = Topic()
 OUTPUT_PROJECTION = Topic(outputs=_CONTEXT)
 OUTPUT_BIAS = Topic(outputs=_CONTEXT)

@@ -1,0 +1,78 @@
+"""A vector is added to all contexts: a bias of the value's projection, and its like."""
+
+import numpy as np
+import pytest
+from referee_numpy import SEEDS, ask, draw, named, plain
+
+
+def told(report):
+    (explanation,) = report.diagnosis.explanations
+    (convention,) = explanation.conventions
+    assert convention.name == "added_vector"
+    return convention.meaning
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("batch", "heads", "groups", "queries", "keys"),
+    [(1, 1, 1, 5, 7), (2, 4, 2, 6, 9), (4, 2, 2, 1, 50), (1, 8, 8, 300, 300)],
+)
+def test_a_value_without_its_bias(seed, batch, heads, groups, queries, keys):
+    shapes = (batch, heads, queries, 8), (batch, groups, keys, 8), (batch, groups, keys, 8)
+    q, k, v = draw(seed, *shapes)
+    (bias,) = draw(seed + 100, (groups, 1, 8))
+    own = heads // groups
+    right = plain(q, np.repeat(k, own, 1), np.repeat(v + bias, own, 1))
+    meaning = told(ask((q, k, v), right))
+    assert f"({bias[0, 0, 0]:.3g}, {bias[0, 0, 1]:.3g}, {bias[0, 0, 2]:.3g}, …)" in meaning
+    assert ("each head" in meaning) is (heads > 1)
+
+
+def test_each_batch_entry_has_its_own_where_it_takes_the_place_of_a_head():
+    q, k, v = draw(0, *[(8, 60, 16)] * 3)
+    (bias,) = draw(1, (8, 1, 16))
+    meaning = told(ask((q, k, v), plain(q, k, v + bias)))
+    assert "each batch entry adds a vector of its own" in meaning
+
+
+def test_a_number_added_to_all_is_told_as_one():
+    q, k, v = draw(0, *[(1, 2, 128, 32)] * 3)
+    report = ask([array.astype("f2") for array in (q, k, v)], plain(q, k, v) + 0.25, "f2")
+    assert "about 0.25 is added to every number" in told(report)
+
+
+def test_a_small_shift_in_16_bits_does_not_hide():
+    """The largest errors are those of roundings, but all are shifted to one side."""
+    q, k, v = (array.astype("f2") for array in draw(0, *[(1, 4, 256, 64)] * 3))
+    report = ask((q, k, v), plain(q, k, v) + 0.0012, "f2")
+    assert "about 0.0012 is added" in told(report)
+
+
+def test_queries_that_see_no_key_are_zeros_all_the_same():
+    q, k, v = draw(0, *[(2, 2, 6, 8)] * 3)
+    (bias,) = draw(1, (2, 1, 8))
+    keep = np.tri(6, dtype=bool) & (np.arange(6) >= 2)[:, None]
+    wrong = np.where(keep.any(-1)[:, None], plain(q, k, v + bias, keep), 0)
+    assert "each head" in told(ask((q, k, v), wrong, mask=keep))
+
+
+def test_behind_an_output_projection():
+    q, k, v = draw(0, *[(1, 6, 16)] * 3)
+    weight, bias = draw(1, (16, 10), (10,))
+    heads = [array.reshape(1, 6, 2, 8).swapaxes(1, 2) for array in (q, k, v)]
+    joined = plain(*heads).swapaxes(1, 2).reshape(1, 6, 16) @ weight.astype("f8")
+    report = ask((q, k, v), joined + bias, wo=weight, heads=2)
+    assert f"a vector is added to every context ({bias[0]:.3g}" in told(report)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("queries", [1, 2, 40])
+def test_noise_has_no_name(seed, queries):
+    q, k, v = draw(seed, (1, 2, queries, 8), (1, 2, 30, 8), (1, 2, 30, 8))
+    (noise,) = draw(seed + 50, (1, 2, queries, 8))
+    assert named(ask((q, k, v), plain(q, k, v) + noise)) == set()
+
+
+def test_one_query_may_be_anything():
+    q, k, v = draw(0, (1, 1, 1, 8), (1, 1, 9, 8), (1, 1, 9, 8))
+    assert "added_vector" not in named(ask((q, k, v), plain(q, k, v) + 0.1))
