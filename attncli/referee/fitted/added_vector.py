@@ -28,7 +28,7 @@ __all__ = ["added_vector"]
 Array = npt.NDArray[Any]
 # Of one row, any context is the right one and a vector.
 _LEAST_ROWS = 2
-# Batch entries have vectors of their own where one for all leaves twice as much.
+# Batch entries, which may stand for heads, have a vector each where one leaves twice as much.
 _LESS = 0.5
 # Numbers that are all the same differ by so many times as much as their errors say, at most, or
 # by such a share of themselves.
@@ -60,7 +60,7 @@ def added_vector(cases: Sequence[Case]) -> Convention | None:
         return None
     vector = np.nansum(apart, axis=(0, 2), keepdims=True) / rows.sum()
     left = _size(apart - vector)
-    if rows.min() >= _LEAST_ROWS:
+    if apart.shape[1] == 1 and rows.min() >= _LEAST_ROWS:
         own = np.nansum(apart, axis=2, keepdims=True) / rows
         if _size(apart - own) < _LESS * left:
             vector, left = own, _size(apart - own)
@@ -95,13 +95,11 @@ def _size(apart: Array) -> float:
 
 def _told(vector: Array) -> str:
     batch, heads, _, width = vector.shape
-    several = [name for name, count in (("head", heads), ("batch entry", batch)) if count > 1]
-    whose = " of ".join(f"each {name}" for name in several)
-    where = " of ".join(f"{name} 0" for name in several)
-    what = f"{whose} adds a vector of its own" if several else "a vector is added"
+    each = "head" if heads > 1 else "batch entry" if batch > 1 else None
+    what = f"each {each} adds a vector of its own" if each else "a vector is added"
     first = ", ".join(f"{number:.3g}" for number in vector[0, 0, 0, :_SHOWN])
     numbers = f"({first}{', …' if width > _SHOWN else ''})"
-    return f"{what} to every context{f', {where} ' if several else ' '}{numbers}"
+    return f"{what} to every context{f', {each} 0 ' if each else ' '}{numbers}"
 
 
 def _adding(recipe: Recipe, vector: Array) -> Recipe:
