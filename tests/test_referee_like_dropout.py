@@ -34,6 +34,15 @@ def test_dropout_of_more_keys_than_columns(p, dtype):
     assert float(told[1]) == pytest.approx(p, abs=0.02)
 
 
+@pytest.mark.parametrize("p", long_but([0.1, 0.2, 0.5], 0.2))
+def test_dropout_that_nobody_makes_up_for(p):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    kept = np.random.default_rng(1).random((1, 2, 100, 100)) >= p
+    told = findings((q, k, v), weighed(q, k) * kept @ v)
+    share = re.search(TOLD + r" (\S+) whose other weights are not divided by 1 − p", told)[1]
+    assert float(share) == pytest.approx(p, abs=0.04)
+
+
 def test_dropout_of_a_large_causal_problem():
     q, k, v = draw(0, *[(1, 2, 512, 16)] * 3)
     seen = np.tri(512, dtype=bool)
@@ -56,6 +65,8 @@ def errors(name, weights, v):
         return weights[..., 20:] @ v[..., 20:, :]
     if name == "what is right":
         return 1.3 * right + 1e-3 * noise(right.shape)
+    if name == "less than what is right":
+        return 0.8 * right + 1e-3 * noise(right.shape)
     return right + np.where(np.arange(100)[:, None] < 50, 0.1, 3) * (
         weights * 0.3 * noise(weights.shape) @ v
     )  # larger in the last queries
@@ -68,6 +79,7 @@ def errors(name, weights, v):
         "the same in every query",
         "of keys that are lost",
         "what is right",
+        "less than what is right",
         "larger in the last queries",
     ],
 )
@@ -84,9 +96,9 @@ def test_what_all_queries_make_of_the_same_keys_is_no_dropout():
 
 
 def test_where_too_little_is_seen_nothing_is_told():
-    q, k, v = draw(0, (1, 1, 4, 600), *[(1, 1, 700, 600)] * 2)
-    kept = np.random.default_rng(1).random((1, 1, 4, 700)) >= 0.2
-    for weights in (weighed(q, k), np.zeros((1, 1, 4, 700))):
+    q, k, v = draw(0, (1, 1, 4, 60), *[(1, 1, 70, 60)] * 2)
+    kept = np.random.default_rng(1).random((1, 1, 4, 70)) >= 0.2
+    for weights in (weighed(q, k), np.zeros((1, 1, 4, 70))):
         assert TOLD not in findings((q, k, v), weights * kept @ v)
 
 

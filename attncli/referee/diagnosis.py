@@ -83,10 +83,12 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
 def _of_dropout(search: Search) -> tuple[str, ...]:
     """Return a sentence where errors look as if weights had been dropped out; none elsewhere."""
     any_rows: frozenset[Need] = frozenset()
-    share = like_dropout([*search.cases.of(any_rows), *search.cases.elsewhere(any_rows)])
-    if share is None:
+    found = like_dropout([*search.cases.of(any_rows), *search.cases.elsewhere(any_rows)])
+    if found is None:
         return ()
-    about = f"the errors look like those of dropout with p about {round(share, 2):g}"
+    about = f"the errors look like those of dropout with p about {round(found.share, 2):g}"
+    if not found.divided:
+        about += " whose other weights are not divided by 1 − p"
     return (f"{about}: was it left on? dropout_p=0, or eval(), switches it off",)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from attncli.referee.case import Case
 
-__all__ = ["like_dropout"]
+__all__ = ["Dropout", "like_dropout"]
 
 Array = npt.NDArray[Any]
 # Directions in which dropout moves a context much less are left to rounding errors.
@@ -33,8 +33,23 @@ _MOST_WORK = 2**28
 _SMALLEST, _LARGEST = 0.045, 0.9
 
 
-def like_dropout(cases: Sequence[Case]) -> float | None:
-    """Return the share of the weights whose loss explains how large the errors of contexts are.
+class Dropout(NamedTuple):
+    """What was done to the weights.
+
+    Attributes
+    ----------
+    share : float
+        p, the probability with which one is lost.
+    divided : bool
+        Whether those that are left are divided by 1 − p.
+    """
+
+    share: float
+    divided: bool
+
+
+def like_dropout(cases: Sequence[Case]) -> Dropout | None:
+    """Return the dropout of weights that explains how large the errors of contexts are.
 
     With more keys than columns, a context does not show its weights. But each error
     Σ_j (m_j / (1 − p) − 1) w_j v_j of dropout, m_j being 0 with probability p and 1 otherwise,
@@ -42,14 +57,17 @@ def like_dropout(cases: Sequence[Case]) -> float | None:
     units of its eigenvalues, errors of dropout have the variance p / (1 − p): along the large
     ones as along the small ones, in the first queries as in the last. Hardly anything else does.
 
+    Where nobody divides by 1 − p, p times the right context is missing, and the rest has the
+    variance p · (1 − p).
+
     Parameters
     ----------
     cases : sequence of Case
 
     Returns
     -------
-    float or None
-        p; None where the errors are not like that.
+    Dropout or None
+        None where the errors are not like that.
 
     References
     ----------
@@ -57,22 +75,25 @@ def like_dropout(cases: Sequence[Case]) -> float | None:
     """
     shown = [case for case in cases if _shows_errors(case)]
     found = [errors for case in shown for errors in _errors(case) if errors[0].size]
-    if not found or _repeat(shown):
+    if not found:
         return None
     apart, right, variances, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    if abs(apart @ right) > _CORRELATED * np.linalg.norm(apart) * np.linalg.norm(right):
-        return None
-    squares = np.square(apart)
-    odds = float(squares.mean())
-    share = odds / (1 + odds)
+    together = float(apart @ right)
+    sizes = float(np.linalg.norm(apart) * np.linalg.norm(right))
+    divided = abs(together) <= _CORRELATED * sizes
+    lost = 0.0 if divided else -together / float(right @ right)
+    squares = np.square(apart + lost * right)
+    variance = float(squares.mean())
+    share = variance / (1 + variance) if divided else lost
     groups = [*_quarters(squares, variances), *_quarters(squares, rows)]
+    expected = variance if divided else share * (1 - share)
     alike = all(
-        len(group) >= _LEAST_COUNT and odds / _FACTOR <= group.mean() <= odds * _FACTOR
+        len(group) >= _LEAST_COUNT and expected / _FACTOR <= group.mean() <= expected * _FACTOR
         for group in groups
     )
     low, high = np.quantile(variances, [0.25, 0.75])
     told = alike and high >= _LEAST_RANGE * low and _SMALLEST <= share <= _LARGEST
-    return share if told else None
+    return Dropout(share, divided) if told and not _repeat(shown, lost) else None
 
 
 def _quarters(squares: Array, by: Array) -> list[Array]:
@@ -91,9 +112,13 @@ def _apart(case: Case) -> Array:
     return canonical_file(case, "context") - case.right["context"]
 
 
-def _repeat(cases: Sequence[Case]) -> bool:
-    """Return whether neighbouring queries have errors in one direction, as where keys are lost."""
-    pairs = [(each[:, :, :-1], each[:, :, 1:]) for each in map(_apart, cases)]
+def _repeat(cases: Sequence[Case], lost: float) -> bool:
+    """Return whether neighbouring queries have errors in one direction, as where keys are lost.
+
+    Beside a share of the right context that all of them lost.
+    """
+    rests = [_apart(case) + lost * case.right["context"] for case in cases]
+    pairs = [(each[:, :, :-1], each[:, :, 1:]) for each in rests]
     together = sum(float((one * other).sum()) for one, other in pairs)
     sizes = (np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1) for one, other in pairs)
     return abs(together) > _CORRELATED * sum(float(size.sum()) for size in sizes)
