@@ -61,6 +61,24 @@ def test_mask_of_another(seed, name, change):
     assert named(ask((q, k, v), kept(q, k, v, change(mask)), mask=mask)) == {name}
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "keys", "axis"),
+    [
+        ("mask_bits_reversed", 16, None),
+        ("mask_bits_reversed", 11, None),
+        ("mask_bits_reversed_by_row", 11, -1),
+    ],
+)
+def test_a_packed_mask_that_is_read_from_the_other_end(seed, name, keys, axis):
+    q, k, v = draw(seed, (5, 8), (keys, 8), (keys, 8))
+    mask = np.random.default_rng(seed + 100).random((5, keys)) < 0.7
+    packed = np.packbits(mask, axis=axis, bitorder="little")
+    count = mask.size if axis is None else keys
+    read = np.unpackbits(packed, axis=axis, count=count, bitorder="big").reshape(mask.shape)
+    assert named(ask((q, k, v), kept(q, k, v, read.astype(bool)), mask=mask)) == {name}
+
+
 PADS = np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 0]], bool)
 
 

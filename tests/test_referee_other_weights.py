@@ -52,6 +52,25 @@ def test_an_epsilon_in_the_denominator(epsilon, name, causal, seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("name", "total"),
+    [
+        ("sinks_unasked_unshifted", lambda p: p.sum(-1) + 1),
+        ("last_key_uncounted", lambda p: p[..., :-1].sum(-1)),
+        ("first_key_uncounted", lambda p: p[..., 1:].sum(-1)),
+    ],
+)
+def test_other_denominators(name, total, causal, seed):
+    q, k, v = (x.astype(float) for x in draw(seed))
+    scores = scaled(q, k, CAUSAL if causal else True)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        wrong = powers / total(powers)[..., None] @ v
+    assert named(ask((q, k, v), wrong, causal=causal)) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     ("name", "cut"), [("cast_to_integers", np.fix), ("rounded_to_integers", np.round)]
 )

@@ -38,6 +38,7 @@ __all__ = [
     "LOST_AXES",
     "LSE",
     "MASK",
+    "MASK_BITS",
     "MISREAD_HEADS",
     "NUMBER_OF_HEADS",
     "ONLINE_SOFTMAX",
@@ -180,6 +181,7 @@ ALIBI = Topic()
 
 # Which keys a query sees.
 MASK = Topic(absent=lambda problem: problem.visible.mask is None)
+MASK_BITS = Topic(part_of=MASK, alone=True)
 PADDING = Topic()
 PADDING_INVERTED = Topic(part_of=PADDING)
 PADDING_ON_QUERIES = Topic(part_of=PADDING)

@@ -14,6 +14,8 @@ from attncli.referee.convention import Convention, Need, with_rule
 from attncli.referee.options import inverted, without_mask
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from attncli.referee.recipe import Recipe
 
 __all__ = ["MASKS"]
@@ -57,6 +59,29 @@ def _tiled(recipe: Recipe) -> Recipe | None:
 def _swapped(recipe: Recipe) -> Recipe | None:
     batch, heads, _, _ = recipe.problem.shape
     return changed("mask", _batch_for_head)(recipe) if batch == heads else None
+
+
+def _bits_reversed(*, by_row: bool) -> Callable[[Bools], Bools | None]:
+    """Make a change of masks packed into bytes from the lowest bit on, read from the highest on.
+
+    Parameters
+    ----------
+    by_row : bool
+        Each row begins with a byte of its own.
+    """
+
+    def change(mask: Bools) -> Bools | None:
+        keys = mask.shape[3]
+        if keys == 1 or (by_row and keys % 8 == 0):  # the same either way
+            return None
+        flat = mask.reshape(*mask.shape[: 3 if by_row else 2], -1)
+        count = flat.shape[-1]
+        ends = [(0, 0)] * (flat.ndim - 1) + [(0, -count % 8)]
+        by_byte = np.pad(flat, ends).reshape(*flat.shape[:-1], -1, 8)
+        read: Bools = by_byte[..., ::-1].reshape(*flat.shape[:-1], -1)[..., :count]
+        return read.reshape(mask.shape)
+
+    return change
 
 
 _BATCH: frozenset[Need] = frozenset({"batch"})
@@ -140,5 +165,20 @@ MASKS = (
         fix="index the mask as (query, key)",
         shows="queries with different masks",
         needs=_ROWS,
+    ),
+    *(
+        _mask(
+            f"mask_bits_reversed{name}",
+            f"the mask is packed into bytes{where}, and the bits of each are read in the other "
+            "order",
+            changed("mask", _bits_reversed(by_row=by_row)),
+            topic=topics.MASK_BITS,
+            fix="pack with the order that the kernel reads: np.packbits begins with the highest "
+            'bit of a byte, bitorder="little" with the lowest',
+            shows="a mask without symmetry",
+            needs=_ROWS,
+            variant_of=("mask_inverted",),
+        )
+        for name, where, by_row in (("", "", False), ("_by_row", ", row by row", True))
     ),
 )

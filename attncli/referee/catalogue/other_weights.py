@@ -59,6 +59,21 @@ _relu = partial(
 )
 
 
+def _one_behind_the_maximum(recipe: Recipe) -> Recipe | None:
+    return _epsilon(1.0)(recipe) if recipe.problem.sinks is None else None
+
+
+def _uncounted(key: int) -> Apply:
+    """Make an `apply` that leaves one key out of the denominators, not of the values."""
+
+    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
+        weights, lse = softmax_over(recipe, scores)
+        rest = 1 - weights[..., key, None]
+        return weights / rest, lse + np.log(rest[..., 0])
+
+    return lambda recipe: replace(recipe, softmax=softmax) if recipe.problem.shape[3] > 1 else None
+
+
 def _epsilons() -> Iterator[Convention]:
     for epsilon in _EPSILONS:
         yield Convention(
@@ -88,4 +103,24 @@ OTHER_WEIGHTS = (
         _rectified(lambda rectified: rectified / rectified.shape[-1]),
     ),
     *_epsilons(),
+    Convention(
+        "sinks_unasked_unshifted",
+        "1 is added to the denominator after the row's maximum was subtracted: it stands for a "
+        "sink as large as the largest score (softmax1 adds exp(−maximum))",
+        _one_behind_the_maximum,
+        topic=topics.EPSILON,
+        fix="divide by the sum of the exponentials only",
+        shows="almost any input",
+    ),
+    *(
+        Convention(
+            f"{which}_key_uncounted",
+            f"the {which} key is left out of the denominators, but its value is added",
+            _uncounted(key),
+            topic=topics.EPSILON,
+            fix="sum the exponentials of the very keys whose values are summed",
+            shows="almost any input",
+        )
+        for which, key in (("last", -1), ("first", 0))
+    ),
 )
