@@ -32,7 +32,8 @@ def named_index(
     name : str
         What is given, as an error should say it.
     text : str
-        A whole number within range, counted from 0, is an index; anything else is a label.
+        A whole number within range, counted from 0, is an index, and a negative one counts from
+        the end unless it is a label; anything else is a label.
     count : int
     labels : sequence of str or None
     of : {"query", "key"}
@@ -61,6 +62,8 @@ def named_index(
         return index
     if len(found) == 1:
         return found[0]
+    if index is not None and not found and -count <= index < 0:
+        return index + count
     if found:
         places = first_few([str(index) for index in found])
         raise UsageError(
@@ -70,7 +73,7 @@ def named_index(
     known = f" or one of the labels ({', '.join(map(quoted, labels[:8]))}" if labels else ""
     known += (", …)" if len(labels) > 8 else ")") if labels else ""
     raise UsageError(
-        f"{name}: expected {also}an index from 0 to {count - 1}{known}; found {quoted(text)}",
+        f"{name}: expected {also}an index from {-count} to {count - 1}{known}; found {quoted(text)}",
         hint=did_you_mean(text, labels),
     )
 

@@ -259,8 +259,8 @@ CASES = {
         "--batch: expected an index from 0 to 1; found -1",
         "",
     ),
-    f"explain {QKV} --query -1": (
-        "query: expected an index from 0 to 1; found '-1'",
+    f"explain {QKV} --query -3": (
+        "query: expected an index from -2 to 1; found '-3'",
         "",
     ),
     "explain heads.npy heads.npy --head -1": (
@@ -283,7 +283,7 @@ CASES = {
         "did you mean weights?",
     ),
     "explain sentence.yaml --query Cat": (
-        "query: expected an index from 0 to 1 or one of the labels ('The', 'cat'); found 'Cat'",
+        "query: expected an index from -2 to 1 or one of the labels ('The', 'cat'); found 'Cat'",
         "did you mean cat?",
     ),
     f"heatmap {QKV} --out w.png --cmap blues": (
@@ -340,11 +340,11 @@ CASES = {
         "",
     ),
     "heatmap q.csv k.csv --rows 2": (
-        "--rows: expected a:b, as in 0:64, an index from 0 to 1; found '2'",
+        "--rows: expected a:b, as in 0:64, an index from -2 to 1; found '2'",
         "",
     ),
     "heatmap q.csv k.csv --rows x": (
-        "--rows: expected a:b, as in 0:64, an index from 0 to 1; found 'x'",
+        "--rows: expected a:b, as in 0:64, an index from -2 to 1; found 'x'",
         "",
     ),
     "heatmap q.csv k.csv --vmax x": ("--vmax: expected auto or a number; found 'x'", ""),
@@ -390,7 +390,7 @@ CASES = {
         None,
     ),
     f"explain q.csv k.csv v.csv --query {'9' * 5000}": (
-        f"query: expected an index from 0 to 1; found '{'9' * 39}…'",
+        f"query: expected an index from -2 to 1; found '{'9' * 39}…'",
         None,
     ),
     "compute q.csv k.csv --save =w.csv": (

@@ -358,6 +358,8 @@ def test_a_query_is_found_by_index_or_label():
     # A number within range is an index even where it is a label too; others are labels.
     assert query_index(problem, "1") == 1
     assert query_index(problem, "2020") == 3
+    assert query_index(problem, "-1") == 3
+    assert query_index(pose(np.eye(2), np.eye(2), query_labels=["-1", "a"]), "-1") == 0
     with pytest.raises(AttnError, match="'cat' is the label of 2 queries: 0, 2") as caught:
         query_index(problem, "cat")
     assert caught.value.hint == 'name one by its index, or as "cat (0)"'
@@ -366,9 +368,9 @@ def test_a_query_is_found_by_index_or_label():
     for wrong in ("cat (1)", "cat (9)", "cat ()", "dog (0)"):
         with pytest.raises(AttnError, match="found"):
             query_index(problem, wrong)
-    with pytest.raises(AttnError, match=r"0 to 3 or one of the labels .*; found 'dog'"):
+    with pytest.raises(AttnError, match=r"-4 to 3 or one of the labels .*; found 'dog'"):
         query_index(problem, "dog")
-    with pytest.raises(AttnError, match="from 0 to 1; found '9'"):
+    with pytest.raises(AttnError, match="from -2 to 1; found '9'"):
         query_index(pose(**TUTORIAL), "9")
 
 

@@ -35,7 +35,7 @@ class ExplainOptions:
         str,
         Option(
             metavar="I or LABEL",
-            help="The query, counted from 0, or its label.",
+            help="The query, counted from 0 (-1 is the last one), or its label.",
             rich_help_panel=MOST_USED,
         ),
     ] = "0"
