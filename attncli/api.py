@@ -86,7 +86,8 @@ def attention(
         2-D, 3-D or 4-D, see ``layout``. float16, bfloat16, float32 or float64;
         integers are computed in float64.
     key : array_like (…, S, D)
-        With G heads where query has H: query head h reads key/value head h // (H/G).
+        With G heads where query has H: query head h reads key/value head h // (H/G). A batch of
+        1, of the query or of key and value, stands for all batch entries of the others.
     value : array_like (…, S, E), optional
         Needed for the context only; without it there are the weights.
     scale : float, optional

@@ -193,10 +193,14 @@ def as_heads(packed: Array | None, own: Array | None) -> Array | None:
         return None
     batch, heads, rows, width = own.shape
     entries = len(packed) if packed.ndim == 3 else 1
-    # One entry may have stood for the whole batch, while each entry now has its own.
-    if packed.shape[-2:] != (rows, heads * width) or batch not in (1, entries):
+    # One entry may stand for the whole batch on either side.
+    if packed.shape[-2:] != (rows, heads * width) or not (
+        batch == entries or 1 in (batch, entries)
+    ):
         return None
-    return Layout("sd" if packed.ndim == 2 else "bsd", packed=True).split(packed, heads, "heads")
+    form = Layout("sd" if packed.ndim == 2 else "bsd", packed=True)
+    made = form.split(packed, heads, "heads")
+    return made if entries >= batch else np.broadcast_to(made, own.shape)
 
 
 def make_output(named: Names, wo: object, bo: object, width: int) -> OutputProjection | None:

@@ -236,6 +236,20 @@ def test_grouped_heads_are_repeated_heads(outputs, seed, groups):
 
 
 @both_ways
+@pytest.mark.parametrize("alone", ["query", "key and value"])
+@given(seed=seeds)
+@law
+def test_one_entry_stands_for_a_batch_of_the_others(outputs, alone, seed):
+    arrays, options = four_axes(seed), every_option(seed)
+    ones = (0,) if alone == "query" else (1, 2)
+    few = [x[:1] if at in ones else x for at, x in enumerate(arrays)]
+    repeated = [np.repeat(x, 2 // len(x), axis=0) for x in few]
+    whole = attention(*repeated, **options, outputs=outputs)
+    short = attention(*few, **options, outputs=outputs)
+    same(short.context, whole.context)
+
+
+@both_ways
 @given(seed=seeds)
 @law
 def test_layouts_are_transposes_and_packed_heads_reshapes(outputs, seed):

@@ -117,6 +117,14 @@ class TestPyTorchScaledDotProductAttention:
         theirs = {"attn_mask": mask, "enable_gqa": True}
         self.compare(torch, dtype, {"mask": mask}, theirs, groups=groups)
 
+    @both_dtypes
+    @pytest.mark.parametrize("ones", [("q",), ("k", "v")], ids=str)
+    def test_one_entry_of_a_batch_is_repeated(self, torch, dtype, ones):
+        arrays = {n: normal(2, 4, 5, 6, seed=at, dtype=dtype) for at, n in enumerate("qkv")}
+        few = [x[:1] if name in ones else x for name, x in arrays.items()]
+        expected = torch.nn.functional.scaled_dot_product_attention(*map(torch.from_numpy, few))
+        assert_close(attention(*few, outputs=("context",)).context, expected)
+
     # Its import takes seconds; test_softcap_then_alibi_then_sliding_window aligns alike.
     @pytest.mark.long
     def test_bottom_right_is_their_causal_lower_right(self, torch):

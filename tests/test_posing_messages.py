@@ -43,9 +43,9 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "found 2 keys and 3 values"), "value looks transposed: expected one value per row, (S, E)",
      {"value": X.T}),
     ("Shape", ("query has shape (2, 4, 5, 6) and key (3, 4, 5, 6): expected the same batch size, "
-     "or 1 for keys and values"), None, {"query": HEADS, "key": np.ones((3, 4, 5, 6))}),
+     "or 1 for one of them"), None, {"query": HEADS, "key": np.ones((3, 4, 5, 6))}),
     ("Shape", ("query has shape (5, 2, 6) and key (7, 2, 6): expected the same batch size, or "
-     "1 for keys and values"),
+     "1 for one of them"),
      "say what the first axis is with layout (--layout bsd, hsd, sbd or shd)",
      {"query": np.ones((5, 2, 6)), "key": np.ones((7, 2, 6))}),
     ("Shape", ("query has shape (2, 4, 5, 6) and key (2, 3, 5, 6): 4 query heads cannot share "

@@ -213,6 +213,17 @@ def test_cross_attention_that_looks_at_itself(seed):
     assert named(judge(wrong, x, given, key_source=source[:1])) == {"key_source_unused"}
 
 
+def test_one_sequence_looks_at_a_batch_of_others():
+    x, given = layer(0)
+    (source,) = draw(10, x.shape, dtype="float64")
+    query = np.repeat(linear(x[:1], given, "q"), BATCH, axis=0)
+    key, value = (linear(source, given, name) for name in "kv")
+    assert judge(attend(query, key, value), x[:1], given, key_source=source).passed
+    value -= given["bv"]
+    wrong = judge(attend(query, key, value), x[:1], given, key_source=source)
+    assert named(wrong) == {"bv_missing"}
+
+
 @pytest.mark.parametrize("heads", long_but([2, 3, 4], 3, 4))
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_fused_product_that_is_cut_in_another_order(seed, heads):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from attncli import arguments
@@ -59,6 +60,8 @@ def inputs(
     k = form.split(arrays["key"], key_heads, named("key"))
     v = form.split(arrays["value"], key_heads, named("value")) if value is not None else None
     _check_shapes(named, arrays, q, k, v, layout)
+    if len(q) < len(k):  # every batch entry has the same queries
+        q = np.broadcast_to(q, (len(k), *q.shape[1:]))
     return q, k, v, form
 
 
@@ -129,10 +132,10 @@ def _check_shapes(
             f"found {width} and {key_width}",
             hint=_packed_hint(arrays, packed=packed) or _width_hint(q, k, v),
         )
-    if key_batch not in (1, batch):
+    if key_batch != batch and 1 not in (key_batch, batch):
         raise ShapeError(
-            f"{_shapes(named, arrays, 'query', 'key')}: expected the same batch size, or 1 for "
-            "keys and values",
+            f"{_shapes(named, arrays, 'query', 'key')}: expected the same batch size, or 1 "
+            "for one of them",
             hint=_layout_hint(3) if arrays["query"].ndim == 3 and not layout else None,
         )
     if heads % key_heads:
