@@ -1,5 +1,6 @@
 """Pairs of conventions, slices of large problems, the time limit, and where errors begin."""
 
+import math
 import re
 import time
 from dataclasses import replace
@@ -431,3 +432,17 @@ def test_what_leaves_half_of_the_error_is_no_explanation():
     report = check(right + 2 * lost, problem, atol=1.001 * np.abs(lost).max())
     assert not report.passed
     assert "last_key_lost" not in [cause.name for cause in report.diagnosis.explanations]
+
+
+def test_keys_in_the_place_of_one_query_are_not_tried(monkeypatch):
+    """For 1,500 keys and one query there would be 2,250,000 scores, for each of many mistakes."""
+    cells = []
+
+    def recorded(recipe, *args, **options):
+        cells.append(math.prod(recipe.problem.shape))
+        return evaluate(recipe, *args, **options)
+
+    monkeypatch.setattr("attncli.referee.fit.evaluate", recorded)
+    q, k, v = draw(0, (2, 1, 8), (2, 1500, 8), (2, 1500, 8))
+    assert named(ask((q, k, v), plain(q, k, v, scale=0.5))) == {"another_scale"}
+    assert max(cells) < 2**21

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from attncli.referee.report import Place, Tolerance
     from attncli.referee.rounding import Digits, Precision
 
-__all__ = ["Case", "Cases", "Question"]
+__all__ = ["Case", "Cases", "Question", "is_evaluable"]
 
 Array = npt.NDArray[Any]
 Row = tuple[int, int, int]
@@ -255,7 +255,7 @@ class Cases:
 
     def _whole(self) -> list[Case]:
         problem = self._question.problem
-        small = math.prod(problem.shape) <= _MOST_CELLS
+        small = is_evaluable(problem)
         recipe = self._prepared(
             recipe_of(_wide(problem), problem) if small else Recipe(problem, problem, {}, {})
         )
@@ -279,7 +279,7 @@ class Cases:
     def _slice(self, batch: int | None, head: int | None, rows: tuple[int, int] | None) -> Case:
         whole = self._question.problem
         part = whole.select(batch=batch, head=head, rows=rows)
-        small = math.prod(part.shape) <= _MOST_CELLS
+        small = is_evaluable(part)
         recipe = recipe_of(_wide(part), whole) if small else Recipe(part, whole, {}, {})
         start = 0 if rows is None else rows[0]
         recipe = self._prepared(replace(recipe, start=start, part=(batch, head, rows)))
@@ -362,6 +362,11 @@ class Cases:
         ends = [0, wrong[0], wrong[-1] + 1, counts.shape[2]] if wrong.size else [0, counts.shape[2]]
         at = int(np.searchsorted(ends, query, side="right"))
         return int(ends[at - 1]), int(ends[at])
+
+
+def is_evaluable(problem: Problem) -> bool:
+    """Return whether a problem is small enough to be computed again for a convention."""
+    return math.prod(problem.shape) <= _MOST_CELLS
 
 
 def _row(counts: npt.NDArray[np.intp], flat: int) -> Row:

@@ -50,6 +50,8 @@ Array = npt.NDArray[Any]
 # Bytes of a number of float32.
 _SINGLE = 4
 _DIGITS_OF_SINGLE = 9
+# How much of the time is worth spending on files that pass.
+_BENEATH = 0.5
 _FORM = re.compile(r"%\.\d{1,2}[ef]")
 
 
@@ -93,7 +95,7 @@ def check(
         On a mismatch, look for the convention that explains it; and for a mistake that hides
         in the tolerance of a 16-bit format.
     time_limit : float
-        Seconds for the diagnosis.
+        Seconds for the diagnosis; half of it where the files pass.
     threads : int, optional
         As in `attncli.attention`, for the answer.
     projected : Projected, optional
@@ -236,14 +238,14 @@ class _Judged:
         """Return what explains wrong files, or what lies beneath right ones; None if nothing."""
         from attncli.threads.blas import single_blas_thread  # noqa: PLC0415 - seldom needed
 
-        deadline = time.monotonic() + time_limit
+        started = time.monotonic()
         # Thousands of small products: where other work runs, threads wait longer than they work.
         with single_blas_thread():
-            return self._found(compared, deadline)
+            return self._found(compared, started, time_limit)
 
-    def _found(self, compared: Compared, deadline: float) -> Diagnosis | None:
+    def _found(self, compared: Compared, started: float, time_limit: float) -> Diagnosis | None:
         if not compared.passed:
-            return find_out(self._question(compared), deadline)
+            return find_out(self._question(compared), started + time_limit)
         if self.tolerance is not None:
             return None
         # Files of 16 bits are held to what a fused kernel keeps, which is stricter.
@@ -253,7 +255,7 @@ class _Judged:
         stricter = compare(self.problem, fused, self.answers, None)
         if stricter.passed:
             return None
-        return look_beneath(self._question(stricter), deadline)
+        return look_beneath(self._question(stricter), started + _BENEATH * time_limit)
 
     def _question(self, compared: Compared) -> Question:
         """Return all that a diagnosis has to know."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee.case import Case, Cases, Question
+from attncli.referee.case import Case, Cases, Question, is_evaluable
 from attncli.referee.fit import agrees, fit, leaves_less, may_explain, most_bits
 from attncli.referee.groups import best_of, follow, may_come_together, needs_of
 from attncli.referee.options import together
@@ -339,7 +339,7 @@ class Search:
             return None
         recipes = [self._follow(case, group) for case in cases]
         ready = [recipe for recipe in recipes if recipe is not None]
-        if len(ready) < len(cases):
+        if len(ready) < len(cases) or any(map(_outgrows, cases, ready)):
             return None
         self.tried += 1
         if self._ruled_out(group):
@@ -406,6 +406,11 @@ class Search:
             if not agrees(self._question, case, case.recipe):
                 return case.place, False
         return first, bool(first)
+
+
+def _outgrows(case: Case, recipe: Recipe) -> bool:
+    """Return whether a recipe takes far more scores than its case: keys in the place of a query."""
+    return case.evaluable and not is_evaluable(recipe.problem)
 
 
 def is_pattern(cause: Cause) -> bool:
