@@ -48,6 +48,17 @@ def few_inputs(seed):
     return draw(seed, (1, 1, 20, 16), (1, 1, 40, 16), (1, 1, 40, 16))
 
 
+def test_that_only_the_scores_are_made_in_tf32_is_told_as_such():
+    q, k, v = inputs(0)
+    short = CASES["products_in_tf32"]
+    wrong = softmax(short(q) @ short(k).swapaxes(-1, -2) / 4) @ v
+    (explanation,) = ask((q, k, v), wrong).diagnosis.explanations
+    assert explanation.name == "query_key_in_float16"
+    (convention,) = explanation.conventions
+    assert "or to TF32" in convention.meaning
+    assert 'torch.set_float32_matmul_precision("highest")' in convention.fix
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("when", ["exponentials", "weights", "never"])
 @pytest.mark.parametrize("name", CASES)

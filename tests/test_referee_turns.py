@@ -141,6 +141,26 @@ def test_two_components_have_one_angle():
     assert named(ask((q, k, v), wrong, rope="half")) == {"rope_sign_lost"}
 
 
+def cosine_for_sine(x, start):
+    """Take the table of cosines for that of sines, and the other way round."""
+    both = np.concatenate([table(*x.shape[-2:], start)] * 2, -1)
+    return x * np.sin(both) + rotate_half(x) * np.cos(both)
+
+
+@pytest.mark.parametrize(
+    ("words", "turn"),
+    [
+        ("or cosine and sine are exchanged", cosine_for_sine),
+        ("or all rows are given the same position", lambda x, _: by_halves(x, 0, np.ones(4) * 7)),
+    ],
+)
+def test_the_other_mistake_that_makes_the_same_numbers_is_told(words, turn):
+    q, k, v = draw(0, *[(2, 4, 6, 8)] * 3)
+    report = ask((q, k, v), plain(turn(q.astype("f8"), 0), turn(k.astype("f8"), 0), v), rope="half")
+    (explanation,) = report.diagnosis.explanations
+    assert explanation.conventions[0].meaning.endswith(words)
+
+
 def stored(array, fmt):
     """Round to a 16-bit format: float16 by NumPy, bfloat16 by the bits of float32."""
     if fmt == "float16":
