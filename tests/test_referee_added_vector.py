@@ -35,6 +35,31 @@ def test_each_batch_entry_has_its_own_where_it_takes_the_place_of_a_head():
     assert "each batch entry adds a vector of its own" in meaning
 
 
+def test_of_several_heads_and_batch_entries_each_has_its_own():
+    q, k, v = draw(0, *[(3, 2, 20, 8)] * 3)
+    (point,) = draw(1, (3, 2, 1, 8))
+    meaning = told(ask((q, k, v), plain(q, k, v + point)))
+    assert meaning.startswith("each head of each batch entry adds a vector of its own")
+    assert f"head 0 of batch entry 0 ({point[0, 0, 0, 0]:.3g}" in meaning
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+@pytest.mark.parametrize(
+    ("words", "added"),
+    [
+        ("the first value is added to", lambda v: v[:, :, :1]),
+        ("the last value is added to", lambda v: v[:, :, -1:]),
+        ("the mean of the values is added to", lambda v: v.mean(2, keepdims=True)),
+        ("the mean of the values is subtracted from", lambda v: -v.mean(2, keepdims=True)),
+    ],
+)
+def test_a_value_that_is_added_once_more_is_said_to_be_one(words, added, dtype):
+    q, k, v = (array.astype(dtype) for array in draw(0, (2, 4, 30, 8), *[(2, 2, 20, 8)] * 2))
+    right = plain(q, np.repeat(k, 2, 1), np.repeat(v, 2, 1))
+    wrong = right + np.repeat(added(v.astype("f8")), 2, 1)
+    assert told(ask((q, k, v), wrong, dtype)) == f"{words} every context"
+
+
 def test_a_number_added_to_all_is_told_as_one():
     q, k, v = draw(0, *[(1, 2, 128, 32)] * 3)
     report = ask([array.astype("f2") for array in (q, k, v)], plain(q, k, v) + 0.25, "f2")

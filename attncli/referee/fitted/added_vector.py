@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.dtypes import widen
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_context
 from attncli.referee.convention import Convention
 from attncli.referee.fitted.another_number import comparable
 from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.replacing import replace
+from attncli.referee.stages import shared
 from attncli.referee.verdict import root_mean_square
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from attncli.problem import Problem
     from attncli.referee.case import Case
     from attncli.referee.recipe import Recipe
 
@@ -28,7 +31,7 @@ __all__ = ["added_vector"]
 Array = npt.NDArray[Any]
 # Of one row, any context is the right one and a vector.
 _LEAST_ROWS = 2
-# Batch entries, which may stand for heads, have a vector each where one leaves twice as much.
+# Batch entries have a vector each where one for all leaves twice as much.
 _LESS = 0.5
 # Numbers that are all the same differ by so many times as much as their errors say, at most, or
 # by such a share of themselves.
@@ -60,17 +63,15 @@ def added_vector(cases: Sequence[Case]) -> Convention | None:
         return None
     vector = np.nansum(apart, axis=(0, 2), keepdims=True) / rows.sum()
     left = _size(apart - vector)
-    if apart.shape[1] == 1 and rows.min() >= _LEAST_ROWS:
+    # Entries that were projected alike have no biases of their own.
+    if cases[0].recipe.projected is None and rows.min() >= _LEAST_ROWS:
         own = np.nansum(apart, axis=2, keepdims=True) / rows
         if _size(apart - own) < _LESS * left:
             vector, left = own, _size(apart - own)
     noise = left / math.sqrt(rows.sum() / len(vector))
-    alike = vector.std() <= max(_OF_NOISE * noise, _ALIKE * abs(vector.mean()))
     return Convention(
         "added_vector",
-        f"about {vector.mean():.3g} is added to every number of the context"
-        if alike
-        else f"{_told(vector)}, as if to each value: weights sum to 1",
+        _of_values(cases[0].recipe.problem, vector, noise) or _told(vector, noise),
         lambda recipe: _adding(recipe, vector),
         topic=topics.ADDED,
         fix="look at the bias of the value's projection, or of the output's (left out, or added "
@@ -93,13 +94,35 @@ def _size(apart: Array) -> float:
     return root_mean_square(apart[np.isfinite(apart)])
 
 
-def _told(vector: Array) -> str:
+def _of_values(problem: Problem, vector: Array, noise: float) -> str | None:
+    """Say which value it is that is added, or the mean of all; None if it is none of them."""
+    if problem.value is None or problem.output is not None:
+        return None
+    value = shared(problem, widen(problem.value, np.float64))
+    for name, one in (
+        ("the first value", value[:, :, :1]),
+        ("the last value", value[:, :, -1:]),
+        ("the mean of the values", value.mean(axis=2, keepdims=True)),
+    ):
+        for done, added in (("added to", one), ("subtracted from", -one)):
+            if _size(vector - added) <= max(_OF_NOISE * noise, _ALIKE * _size(added)):
+                return f"{name} is {done} every context"
+    return None
+
+
+def _told(vector: Array, noise: float) -> str:
+    """Say what is added: one number where all are alike, or a vector."""
+    if vector.std() <= max(_OF_NOISE * noise, _ALIKE * abs(vector.mean())):
+        return f"about {vector.mean():.3g} is added to every number of the context"
     batch, heads, _, width = vector.shape
-    each = "head" if heads > 1 else "batch entry" if batch > 1 else None
-    what = f"each {each} adds a vector of its own" if each else "a vector is added"
+    several = [name for name, count in (("head", heads), ("batch entry", batch)) if count > 1]
+    whose = " of ".join(f"each {name}" for name in several)
+    where = " of ".join(f"{name} 0" for name in several)
+    what = f"{whose} adds a vector of its own" if several else "a vector is added"
     first = ", ".join(f"{number:.3g}" for number in vector[0, 0, 0, :_SHOWN])
     numbers = f"({first}{', …' if width > _SHOWN else ''})"
-    return f"{what} to every context{f', {each} 0 ' if each else ' '}{numbers}"
+    place = f", {where}" if several else ""
+    return f"{what} to every context{place} {numbers}, as if to each value: weights sum to 1"
 
 
 def _adding(recipe: Recipe, vector: Array) -> Recipe:
