@@ -63,12 +63,14 @@ def _one_behind_the_maximum(recipe: Recipe) -> Recipe | None:
     return _epsilon(1.0)(recipe) if recipe.problem.sinks is None else None
 
 
-def _uncounted(key: int) -> Apply:
-    """Make an `apply` that leaves one key out of the denominators, not of the values."""
+def _uncounted(*, last: bool) -> Apply:
+    """Make an `apply` that leaves the first or the last key that a query sees out of its sum."""
 
     def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
         weights, lse = softmax_over(recipe, scores)
-        rest = 1 - weights[..., key, None]
+        seen = scores > -np.inf
+        key = seen.shape[-1] - 1 - seen[..., ::-1].argmax(-1) if last else seen.argmax(-1)
+        rest = 1 - np.take_along_axis(weights, key[..., None], -1)
         return weights / rest, lse + np.log(rest[..., 0])
 
     return lambda recipe: replace(recipe, softmax=softmax) if recipe.problem.shape[3] > 1 else None
@@ -115,12 +117,12 @@ OTHER_WEIGHTS = (
     *(
         Convention(
             f"{which}_key_uncounted",
-            f"the {which} key is left out of the denominators, but its value is added",
-            _uncounted(key),
+            f"the {which} key that a query sees is left out of its denominator, not of the values",
+            _uncounted(last=which == "last"),
             topic=topics.EPSILON,
             fix="sum the exponentials of the very keys whose values are summed",
             shows="almost any input",
         )
-        for which, key in (("last", -1), ("first", 0))
+        for which in ("last", "first")
     ),
 )
