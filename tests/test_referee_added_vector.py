@@ -101,3 +101,18 @@ def test_noise_has_no_name(seed, queries):
 def test_one_query_may_be_anything():
     q, k, v = draw(0, (1, 1, 1, 8), (1, 1, 9, 8), (1, 1, 9, 8))
     assert "added_vector" not in named(ask((q, k, v), plain(q, k, v) + 0.1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_queries_that_are_all_alike_show_no_vector(dtype):
+    """Any mistake adds the same to each of them."""
+    q, k, v = np.ones((1, 2, 16, 32), "f4"), *draw(0, *[(1, 2, 64, 32)] * 2)
+    q, k, v = (array.astype(dtype) for array in (q, k, v))
+    rounded = np.round(2 * k.astype("f8")) / 2
+    assert "added_vector" not in named(ask((q, k, v), plain(q, rounded, v), dtype))
+
+
+def test_a_factor_says_more_than_a_vector():
+    q, k, v = (x.astype("f2") for x in draw(0, (1, 2, 8, 64), *[(1, 2, 24, 64)] * 2))
+    q, v = (q * np.float16(0.05)), v + np.float16(3)
+    assert named(ask((q, k, v), plain(q, k, v) / 1.02, "f2")) == {"another_factor"}

@@ -87,6 +87,17 @@ def test_sinks_of_other_heads_and_others(seed):
     assert other.meaning.endswith(": head 2 takes 0.75 for 2; head 3 takes 1.25 for 1.5")
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_sinks_that_nobody_stated(seed):
+    inputs, sinks = draw(seed, *[(1, 4, 10, 8)] * 3), [0.5, -1.0, 0.75, 1.25]
+    report = ask(inputs, with_sinks(*inputs, sinks))
+    found = told(report)
+    assert found.name == "another_sink"
+    assert "head 0 has 0.5; head 1 has -1" in found.meaning
+    assert report.diagnosis.explanations[0].options == ("--sinks=0.5,-1,0.75,1.25",)
+    assert told(ask(inputs, with_sinks(*inputs, [0.0] * 4))).name == "sinks_unasked"
+
+
 @pytest.mark.usefixtures("one_mistake")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_smaller_numbers_are_not_those_of_other_sinks(seed):

@@ -76,6 +76,18 @@ def test_other_denominators(name, total, causal, seed):
     assert named(ask((q, k, v), wrong, causal=causal)) == {name}
 
 
+def test_the_lse_beside_a_1_behind_the_maximum_is_explained_too():
+    q, k, v = draw(0)
+    scores = scaled(q, k)
+    top = scores.max(-1)
+    powers = np.exp(scores - top[..., None])
+    total = powers.sum(-1) + 1
+    wrong = {"context": powers / total[..., None] @ v, "lse": top + np.log(total)}
+    report = ask((q, k, v), wrong)
+    assert named(report) == {"sinks_unasked_unshifted"}
+    assert report.diagnosis.unexplained == ()
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     ("name", "cut"), [("cast_to_integers", np.fix), ("rounded_to_integers", np.round)]

@@ -89,7 +89,10 @@ def _of_dropout(search: Search) -> tuple[str, ...]:
     about = f"the errors look like those of dropout with p about {round(found.share, 2):g}"
     if not found.divided:
         about += " whose other weights are not divided by 1 − p"
-    return (f"{about}: was it left on? dropout_p=0, or eval(), switches it off",)
+    about += ": was it left on? dropout_p=0, or eval(), switches it off"
+    return (
+        f"{about}; errors of each score by itself (a bias read wrong, rounded keys) look so, too",
+    )
 
 
 def _searched_by_part(search: Search, question: Question) -> tuple[Search, Searched]:

@@ -60,7 +60,17 @@ _relu = partial(
 
 
 def _one_behind_the_maximum(recipe: Recipe) -> Recipe | None:
-    return _epsilon(1.0)(recipe) if recipe.problem.sinks is None else None
+    """Add 1 to the sums of exp(score − maximum), as if the maximum were a sink."""
+    if recipe.problem.sinks is not None:
+        return None
+
+    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
+        top = scores.max(-1, keepdims=True)
+        weights, lse = softmax_over(recipe, scores)
+        with_one = np.logaddexp(lse, np.where(np.isneginf(top), 0, top)[..., 0])
+        return weights * np.exp(lse - with_one)[..., None], with_one
+
+    return replace(recipe, softmax=softmax)
 
 
 def _uncounted(*, last: bool) -> Apply:

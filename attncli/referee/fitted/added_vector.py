@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["added_vector"]
 
 Array = npt.NDArray[Any]
-# Of one row, any context is the right one and a vector.
-_LEAST_ROWS = 2
+# Of one row, or of rows that are all alike, any context is the right one and a vector: right
+# contexts have to differ by so many times as much as what a vector leaves.
+_LEAST_ROWS, _LEAST_SPREAD = 2, 30.0
 # Batch entries have a vector each where one for all leaves twice as much.
 _LESS = 0.5
 # Numbers that are all the same differ by so many times as much as their errors say, at most, or
@@ -53,7 +54,7 @@ def added_vector(cases: Sequence[Case]) -> Convention | None:
     Returns
     -------
     Convention or None
-        None where there is no context, or too few rows of it.
+        None where there is no context, or too few rows of it, or all are alike.
     """
     if not all("context" in case.files and comparable(case) for case in cases):
         return None
@@ -68,6 +69,8 @@ def added_vector(cases: Sequence[Case]) -> Convention | None:
         own = np.nansum(apart, axis=2, keepdims=True) / rows
         if _size(apart - own) < _LESS * left:
             vector, left = own, _size(apart - own)
+    if _spread(cases, axes=(0, 2) if len(vector) == 1 else (2,)) < _LEAST_SPREAD * left:
+        return None
     noise = left / math.sqrt(rows.sum() / len(vector))
     return Convention(
         "added_vector",
@@ -78,7 +81,7 @@ def added_vector(cases: Sequence[Case]) -> Convention | None:
         "twice?), and at the zero point of quantized values",
         shows="almost any input",
         needs=frozenset({"batch", "heads"}),
-        variant_of=("bv_missing", "output_bias_missing", "output_bias_repeated"),
+        variant_of=("another_factor", "bv_missing", "output_bias_missing", "output_bias_repeated"),
     )
 
 
@@ -88,6 +91,12 @@ def _apart(case: Case) -> Array:
     seeing = right.any(axis=(1, 3), keepdims=True)
     known = np.isfinite(found).all(axis=(1, 3), keepdims=True)
     return np.where(np.logical_and(seeing, known), found - right, np.nan)
+
+
+def _spread(cases: Sequence[Case], axes: tuple[int, ...]) -> float:
+    """Return how far the right contexts that one vector is added to lie apart."""
+    right = np.concatenate([case.right["context"] for case in cases], axis=2)
+    return root_mean_square(right - right.mean(axis=axes, keepdims=True))
 
 
 def _size(apart: Array) -> float:

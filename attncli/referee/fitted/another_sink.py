@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,26 +38,39 @@ def another_sink(case: Case) -> Convention | None:
     Returns
     -------
     Convention or None
-        None where there are no sinks, or the file does not show others.
+        None where the file shows no sinks, or those that the problem states.
     """
-    right = case.recipe.problem.sinks
-    found = None if right is None else _found(case, right)
-    if right is None or found is None:
+    stated = case.recipe.problem.sinks
+    heads = case.recipe.problem.shape[1]
+    right = np.full(heads, -np.inf) if stated is None else stated
+    found = _found(case, right)
+    if found is None:
         return None
     other = np.abs(found - right) > _NEAR
     if not other.any():
         return None
     sinks = np.where(other, found, right)
-    pairs = [(f"head {h}", f"{sinks[h]:.4g} for {right[h]:.4g}") for h in np.flatnonzero(other)]
-    return Convention(
-        "another_sink",
-        f"heads take other sinks: {told(pairs, 'takes')}",
-        lambda recipe: vary(recipe, sinks=sinks),
+    make = partial(
+        Convention,
+        name="another_sink",
+        apply=lambda recipe: vary(recipe, sinks=sinks),
         topic=topics.SINKS,
-        fix="let each head take its own sink, as the problem states it, and not scaled",
         shows="sinks that are not far below the scores",
         needs=frozenset({"heads"}),
-        variant_of=("inputs_misplaced", "counted_keys"),
+        variant_of=("inputs_misplaced", "counted_keys", "zeros_counted", "another_factor"),
+    )
+    if stated is None:
+        listed = ",".join(f"{sink:.4g}" for sink in sinks)
+        words = told([(f"head {h}", f"{sink:.4g}") for h, sink in enumerate(sinks)], "has")
+        return make(
+            meaning=f"heads have sinks that the problem does not state: {words}",
+            fix="leave the sinks out, or state them: sinks (--sinks)",
+            option=lambda _: f"--sinks={listed}",
+        )
+    pairs = [(f"head {h}", f"{sinks[h]:.4g} for {right[h]:.4g}") for h in np.flatnonzero(other)]
+    return make(
+        meaning=f"heads take other sinks: {told(pairs, 'takes')}",
+        fix="let each head take its own sink, as the problem states it, and not scaled",
     )
 
 
