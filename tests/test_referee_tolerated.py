@@ -38,6 +38,21 @@ def test_roundings_have_no_name(seed, formula):
     assert report.diagnosis is None
 
 
+@pytest.mark.parametrize("seed", [3368, 20948, 36178, 39569, 40177, 108725, 129776, 153255])
+def test_roundings_that_look_like_a_mistake_where_few_keys_are_seen(seed):
+    """One of ten thousand such problems, in which the roundings of the scores have a name."""
+    stored = [bfloat16(array) for array in draw(seed, *[(1, 1, n, 64) for n in (5, 7, 7)])]
+    q, k, v = map(float32, stored)
+    scores = float32(bfloat16(float32(bfloat16(q @ k.swapaxes(-1, -2))) * np.float32(0.5)))
+    distance = np.abs(np.arange(5)[:, None] - np.arange(7)).astype("f4")
+    scores = np.where(np.tri(5, 7, dtype=bool), float32(bfloat16(scores - distance)), -np.inf)
+    context = bfloat16(float32(bfloat16(softmax(scores))) @ v)
+    rules = {"causal": True, "causal_align": "top-left", "alibi_slopes": [1.0], "scale": 0.5}
+    report = check(context, pose(*stored, **rules))
+    assert report.passed
+    assert report.diagnosis is None
+
+
 def test_a_recipe_that_makes_the_same_numbers_explains_nothing():
     # Without the maximum of a row no exponential overflows here, and all is as it was.
     random = np.random.default_rng(14)

@@ -186,7 +186,7 @@ def look_beneath(question: Question, deadline: float) -> Diagnosis | None:
     """
     if _few_rows(question):
         return None
-    search = Search(question, deadline)
+    search = Search(question, deadline, beneath=True)
     searched = search.run(pairs=False)
     if not searched.causes:
         return None

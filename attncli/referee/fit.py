@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attncli.referee.recipe import Outputs, Recipe
     from attncli.referee.report import Tolerance
 
-__all__ = ["Fit", "agrees", "fit", "leaves_less", "may_explain", "most_bits"]
+__all__ = ["Fit", "agrees", "fit", "free_numbers", "leaves_less", "may_explain", "most_bits"]
 
 Array = npt.NDArray[Any]
 
@@ -106,7 +106,12 @@ def agrees(question: Question, case: Case, recipe: Recipe) -> bool:
 
 
 def most_bits(case: Case, recipe: Recipe) -> float:
-    """Return the evidence that the files of a case can hold, however many numbers they have.
+    """Return the evidence that the files of a case can hold, however many numbers they have."""
+    return _MOST_BITS_AN_ELEMENT * free_numbers(case, recipe)
+
+
+def free_numbers(case: Case, recipe: Recipe) -> float:
+    """Return how many numbers of a file of a case can differ by themselves, at most.
 
     Contexts of a query lie in as many dimensions as it sees keys, less one, and its weights do.
 
@@ -120,7 +125,7 @@ def most_bits(case: Case, recipe: Recipe) -> float:
     free = float(np.maximum(rows - 1, 0).sum())
     most = {"weights": free, "context": free, "lse": float(np.count_nonzero(rows))}
     sizes = (min(most.get(name, file.size), file.size) for name, file in case.files.items())
-    return _MOST_BITS_AN_ELEMENT * max(sizes)
+    return max(sizes)
 
 
 def may_explain(question: Question, case: Case, recipe: Recipe) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee.case import Case, Cases, Question, is_evaluable
-from attncli.referee.fit import agrees, fit, leaves_less, may_explain, most_bits
+from attncli.referee.fit import agrees, fit, free_numbers, leaves_less, may_explain, most_bits
 from attncli.referee.groups import best_of, follow, may_come_together, needs_of
 from attncli.referee.options import together
 from attncli.referee.registry import CONVENTIONS, FITTED, SHOWN
@@ -38,6 +38,9 @@ _BITS_FOR_TWO = 24.0
 _BITS_FOR_FITTED = 100.0
 # Beside the bits that say the number itself, which may be one of eight quantities.
 _BITS_FOR_A_NUMBER = 21.0
+# For a mistake in files that pass: their roundings are larger than it need be, and may look like
+# one where few keys are seen.
+_BITS_BENEATH = 60.0
 _PATTERNS = ("another_mask", "zeroed_weights")
 # Not more than glibc learns from, and larger than what evaluations make.
 _MEMORY = 2**25 - 2**16
@@ -87,6 +90,9 @@ class Search:
         On the clock of `time.monotonic`.
     by_part : bool
         Explain the heads and queries that are wrong by themselves, also of a small problem.
+    beneath : bool
+        The files pass: a mistake has to be evident beside roundings that are only larger than
+        need be.
 
     Attributes
     ----------
@@ -100,12 +106,20 @@ class Search:
         On the clock of `time.monotonic`.
     """
 
-    def __init__(self, question: Question, deadline: float, *, by_part: bool = False) -> None:
+    def __init__(
+        self,
+        question: Question,
+        deadline: float,
+        *,
+        by_part: bool = False,
+        beneath: bool = False,
+    ) -> None:
         self.tried = 0
         self.complete = True
         self.too_large: tuple[str, ...] = ()
         self.cases = Cases(question, deadline, by_part=by_part)
         self._question = question
+        self._beneath = beneath
         self.deadline = deadline
         self._shapes_are_right = bool(question.comparable)
         self._firsts: dict[tuple[Case, str], Recipe | None] = {}
@@ -324,6 +338,8 @@ class Search:
 
         Of a part of a problem, no more counts than what its queries see can show.
         """
+        if self._beneath:
+            return result.bits * self._free_share(group) >= _BITS_BENEATH
         if result.bits >= bits and not self.cases.by_part:
             return True
         recipes = ((case, self._follow(case, group)) for case in self.cases.of(needs_of(group)))
@@ -332,6 +348,15 @@ class Search:
         if self.cases.by_part and shown >= bits:
             return True
         return choice is not None and shown >= _BITS_FOR_A_NUMBER + choice
+
+    def _free_share(self, group: Group) -> float:
+        """Return which share of the numbers of the files can differ by themselves."""
+        free = size = 0.0
+        for case in self.cases.of(needs_of(group)):
+            recipe = self._follow(case, group)
+            free += 0 if recipe is None else free_numbers(case, recipe)
+            size += sum(file.size for file in case.files.values())
+        return min(1.0, free / size)
 
     def _try(self, group: Group) -> Fit | None:
         cases = self.cases.of(needs_of(group))
