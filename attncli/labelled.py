@@ -72,7 +72,7 @@ def named_index(
         )
     known = f" or one of the labels ({', '.join(map(quoted, labels[:8]))}" if labels else ""
     known += (", …)" if len(labels) > 8 else ")") if labels else ""
-    indices = f"an index from {-count} to {count - 1}"
+    indices = f"{'or ' if also and not labels else ''}an index from {-count} to {count - 1}"
     raise UsageError(
         f"{name}: expected {also}{indices}{known}; found {quoted(text)}",
         hint=did_you_mean(text, labels),

@@ -340,11 +340,11 @@ CASES = {
         "",
     ),
     "heatmap q.csv k.csv --rows 2": (
-        "--rows: expected a:b, as in 0:64, an index from -2 to 1; found '2'",
+        "--rows: expected a:b, as in 0:64, or an index from -2 to 1; found '2'",
         "",
     ),
     "heatmap q.csv k.csv --rows x": (
-        "--rows: expected a:b, as in 0:64, an index from -2 to 1; found 'x'",
+        "--rows: expected a:b, as in 0:64, or an index from -2 to 1; found 'x'",
         "",
     ),
     "heatmap q.csv k.csv --vmax x": ("--vmax: expected auto or a number; found 'x'", ""),

@@ -177,6 +177,7 @@ def test_a_label_may_hold_a_semicolon():
         ("# exported, run 3\n0.1,0.2,0.3\n", "# does not start a comment"),
         ("sep=,x\n1,2,3\n", "only Excel"),
         ('"1,234.5",2\n3,4\n', "plain digits"),
+        ('"1,234",2\n3,4\n', "no thousands separators, and decimal points"),
         ("\u22121.5,2\n3,4\n", "plain digits"),
         ("1\u00a0000,2\n3,4\n", "plain digits"),
         ('1,"2\n' + "3" * 140_000, "quotation mark"),

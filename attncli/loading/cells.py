@@ -19,6 +19,8 @@ from attncli.text import quoted
 
 __all__ = ["read_numbers", "read_truths"]
 
+# 1,000 is a thousand to some and one to others.
+_THOUSANDS = r"[-+]?\d{1,3}(,\d{3})+"
 _SEMICOLONS = r"(?s).*\d;\s*[-+\d].*"
 _TRUTHS = {"true", "false", "t", "f", "yes", "no", "y", "n", "on", "off"}
 _ONE_ZERO = "in a mask, write 1 for true and 0 for false, in every cell"
@@ -79,6 +81,8 @@ def _number(cell: str, column: int, refusal: Refusal) -> float:
             "separate the columns with commas, semicolons or tabs, not with spaces (np.savetxt: "
             'delimiter=",")'
         )
+    elif re.fullmatch(_THOUSANDS, cell.strip()):
+        hint = "write no thousands separators, and decimal points instead of decimal commas"
     elif has_decimal_comma(cell) or re.fullmatch(_SEMICOLONS, cell):
         hint = "write decimal points instead of decimal commas"
     elif cell.strip().lower() in _TRUTHS:

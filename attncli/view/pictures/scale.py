@@ -126,7 +126,7 @@ def limits(
         Weights are negative.
     """
     if log and signed:
-        message = "a logarithmic scale needs weights, found values of both signs"
+        message = "a logarithmic scale is for weights; scores and differences may be negative"
         raise UsageError(message, hint="leave out --log, or draw the weights")
     least = min(float(np.min(panel.values)) for panel in panels)
     most = max(float(np.max(panel.values)) for panel in panels)
