@@ -232,6 +232,14 @@ def test_scale_ticks_lie_in_order_and_stand_where_their_number_does(top, what):
         assert place == pytest.approx(share, abs=5e-3 if place in (0, 1) else 1e-6)
 
 
+def test_numbers_on_a_short_colour_bar_do_not_touch():
+    picture = make_picture([make_panel([[0.0435, 0.0]])])
+    assert [text for _, text in scale_ticks(picture)][-2:] == ["0.04", "0.0435"]
+    assert [text for _, text in scale_ticks(picture, 0.1)][-2:] == ["0.03", "0.04"]
+    places = [place for place, _ in scale_ticks(picture, 0.1)]
+    assert np.diff(places).min() > 0.1
+
+
 def test_nonfinite_and_negative_weights_and_wrong_shapes_are_refused():
     with pytest.raises(DataError, match="found nan at row 1, column 0"):
         make_panel([[0.0], [np.nan]])

@@ -38,6 +38,8 @@ _HATCH_COLOR = (0.55, 0.55, 0.55)
 _GREY = (205, 205, 205)
 # Viewers smooth small images in SVG and PDF; larger ones keep their edges sharp.
 _SHARP = 512
+# Points of an inch, and the height of a line of text in units of its size.
+_POINTS, _LEADING = 72, 1.3
 
 
 def add_axes(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
@@ -191,7 +193,8 @@ def draw_bar(
         origin="lower",
         extent=(0, 1, 0, 1),
     )
-    places, texts = zip(*scale_ticks(picture), strict=True)
+    text = LABEL_SIZE / _POINTS * _LEADING
+    places, texts = zip(*scale_ticks(picture, text / (height - below - above)), strict=True)
     axes.set_xticks([])
     axes.set_yticks(places, texts)
     axes.yaxis.tick_right()

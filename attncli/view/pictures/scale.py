@@ -185,8 +185,14 @@ def fractions(picture: Picture, values: npt.ArrayLike) -> npt.NDArray[np.float64
     return np.asarray(0.5 + 0.5 * share if picture.signed else share)
 
 
-def scale_ticks(picture: Picture) -> list[tuple[float, str]]:
+def scale_ticks(picture: Picture, beside: float = 0.0) -> list[tuple[float, str]]:
     """Return places and texts for a colour bar, from bottom to top.
+
+    Parameters
+    ----------
+    picture : Picture
+    beside : float
+        Which share of the scale a text takes.
 
     Returns
     -------
@@ -196,16 +202,17 @@ def scale_ticks(picture: Picture) -> list[tuple[float, str]]:
     """
     values = _log_values(picture) if picture.log else _linear_values(picture)
     below, above = picture.saturated
+    near = max(_BESIDE, beside)
     marks = [(float(fractions(picture, value)), number_text(value)) for value in values]
     if above:
-        marks = [mark for mark in marks if mark[0] < 1 - _BESIDE]
+        marks = [mark for mark in marks if mark[0] < 1 - near]
         marks.append((1.0, "≥ " + number_text(picture.vmax)))
-    elif marks[-1][0] < 1 - _BESIDE:
+    elif marks[-1][0] < 1 - near:
         marks.append((1.0, number_text(picture.vmax)))
     if below:
-        marks = [mark for mark in marks if mark[0] > _BESIDE]
+        marks = [mark for mark in marks if mark[0] > near]
         marks.insert(0, (0.0, "≤ " + number_text(picture.vmin)))
-    elif marks[0][0] > _BESIDE:
+    elif marks[0][0] > near:
         marks.insert(0, (0.0, number_text(picture.vmin)))
     return marks
 
