@@ -111,3 +111,12 @@ def test_the_shape_of_another_output_is_recognised(given, made, other):
     assert report.verdicts[0].shape_of == other
     hint = f"this is the shape of {other}: --expect {other}=FILE"
     assert (hint in str(report)) is (other is not None)
+
+
+def test_the_shape_of_mean_weights_is_recognised():
+    """As `torch.nn.MultiheadAttention` returns them beside its context."""
+    q, k, v = draw(0, *[(2, L, 16)] * 3)
+    report = check(np.ones((2, L, L)), pose(q, k, v, heads=4), diagnose=False)
+    assert report.verdicts[0].shape_of == "mean weights"
+    told = "this is the shape of the mean weights: --expect weights=FILE --average-heads"
+    assert told in str(report)

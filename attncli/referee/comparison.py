@@ -181,6 +181,8 @@ def _misshapen(problem: Problem, name: str, file: File, right: tuple[int, ...]) 
     if problem.value is not None and problem.output is None:
         context = np.broadcast_to(0.0, (*problem.shape[:3], problem.value.shape[3]))
         shapes["context"] = problem.layout.join(context).shape
+    if "h" in problem.layout.weight_axes:
+        shapes["mean weights"] = (*weights[:-3], *weights[-2:])
     other = next((n for n, shape in shapes.items() if shape == found), None)
     return Verdict(name, file.precision.name, found, right, passed=False, shape_of=other)
 

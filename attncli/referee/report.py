@@ -111,7 +111,7 @@ class Verdict:
     shape, expected_shape : tuple of int
         Of the file, and of the answer. Where they differ, nothing below was measured.
     shape_of : str or None
-        Where they differ: the output that has the shape of the file.
+        Where they differ: the output that has the shape of the file, or ``mean weights``.
     passed : bool
     tolerance : Tolerance or None
     largest, largest_relative : Place or None

@@ -90,6 +90,8 @@ def _misshapen_lines(verdict: Verdict) -> Iterator[str]:
         yield f"  {counts}"
     if verdict.shape_of == verdict.name:
         yield "  these are the weights of each head: leave --average-heads out"
+    elif verdict.shape_of == "mean weights":
+        yield "  this is the shape of the mean weights: --expect weights=FILE --average-heads"
     elif verdict.shape_of is not None:
         name = verdict.shape_of
         yield f"  this is the shape of {name}: --expect {name}=FILE"
