@@ -194,9 +194,8 @@ def as_heads(packed: Array | None, own: Array | None) -> Array | None:
     batch, heads, rows, width = own.shape
     entries = len(packed) if packed.ndim == 3 else 1
     # One entry may stand for the whole batch on either side.
-    if packed.shape[-2:] != (rows, heads * width) or not (
-        batch == entries or 1 in (batch, entries)
-    ):
+    fits = batch == entries or 1 in (batch, entries)
+    if packed.shape[-2:] != (rows, heads * width) or not fits:
         return None
     form = Layout("sd" if packed.ndim == 2 else "bsd", packed=True)
     made = form.split(packed, heads, "heads")

@@ -103,6 +103,11 @@ def _size(apart: Array) -> float:
     return root_mean_square(apart[np.isfinite(apart)])
 
 
+def _alike(apart: float, noise: float, size: float) -> bool:
+    """Return whether numbers differ no more than by their errors, or hardly beside their size."""
+    return apart <= max(_OF_NOISE * noise, _ALIKE * size)
+
+
 def _of_values(problem: Problem, vector: Array, noise: float) -> str | None:
     """Say which value it is that is added, or the mean of all; None if it is none of them."""
     if problem.value is None or problem.output is not None:
@@ -114,14 +119,14 @@ def _of_values(problem: Problem, vector: Array, noise: float) -> str | None:
         ("the mean of the values", value.mean(axis=2, keepdims=True)),
     ):
         for done, added in (("added to", one), ("subtracted from", -one)):
-            if _size(vector - added) <= max(_OF_NOISE * noise, _ALIKE * _size(added)):
+            if _alike(_size(vector - added), noise, _size(added)):
                 return f"{name} is {done} every context"
     return None
 
 
 def _told(vector: Array, noise: float) -> str:
     """Say what is added: one number where all are alike, or a vector."""
-    if vector.std() <= max(_OF_NOISE * noise, _ALIKE * abs(vector.mean())):
+    if _alike(vector.std(), noise, abs(vector.mean())):
         return f"about {vector.mean():.3g} is added to every number of the context"
     batch, heads, _, width = vector.shape
     several = [name for name, count in (("head", heads), ("batch entry", batch)) if count > 1]
