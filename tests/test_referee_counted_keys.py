@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from process import long_but
-from referee_numpy import SEEDS, ask, draw, named
+from referee_numpy import SEEDS, ask, draw, named, plain
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 SHAPE = (1, 2, 24, 8)
@@ -71,6 +71,20 @@ def test_keys_that_no_query_sees_count_as_they_may():
     inputs, shares, total = counting(often(k2_3=2), keep)
     report = ask(inputs, shares / total @ inputs[2], causal=True, mask=keep)
     assert told(report).meaning == "the numbers are right if key 2 counts twice"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_padding_of_each_batch_entry_that_nobody_stated(seed):
+    q, k, v = draw(seed, *[(2, 2, 24, 8)] * 3)
+    real = np.ones((2, 24), np.bool_)
+    real[0, [1, 5, 6, 7]] = real[1, [0, 9]] = False
+    convention = told(ask((q, k, v), plain(q, k, v, real[:, None, None])))
+    assert convention.name == "counted_keys"
+    assert convention.meaning.endswith(
+        "in batch entry 0, keys 1 and 5 to 7 do not count; "
+        "in batch entry 1, keys 0 and 9 do not count"
+    )
+    assert "--key-padding-mask" in convention.fix
 
 
 @pytest.mark.parametrize("count", long_but([0.7, 1.3, 70], 1.3))

@@ -18,12 +18,11 @@ def told(report):
 
 KEPT = {
     "query 0 sees keys 0 to 3, not key 0; query 12": (J <= I // 4 * 4 + 3, {}),
-    "query 16 sees key 0, not keys 0 to 16": (J <= I % 16, {}),
+    "query 5 sees key 0, not keys 0 to 5": (J <= I % 5, {}),
     "query 0 sees no key, not key 0; query 12 sees keys 0 to 7, not keys 10 to 12": (
         J < I // 8 * 8,
         {"window": (2, 0)},
     ),
-    "query 22 sees keys 0 to 23, not keys 0 to 22": (J <= I + 2, {}),
     "query 3 sees keys 0 to 3, not keys 1 to 3": (
         (J <= I) & (J >= I // 8 * 8 - 2),
         {"window": (2, 0)},
@@ -97,16 +96,11 @@ def test_a_number_that_is_right_by_chance_tells_nothing(dtype):
     assert convention.name == "another_mask"
 
 
-@pytest.mark.parametrize(
-    ("first", "end", "words"),
-    long_but(
-        [(5, 2300, "query 0 sees keys 5 to 2299"), (0, 2250, "query 0 sees keys 0 to 2249")],
-        (5, 2300, "query 0 sees keys 5 to 2299"),
-    ),
-)
-def test_the_first_and_the_last_of_many_keys(first, end, words):
+@pytest.mark.parametrize("words", ["query 1 sees keys 12 to 2299", "query 1 sees keys 0 to 2287"])
+def test_the_first_and_the_last_of_many_keys(words):
     q, k, v = draw(0, (1, 1, 4, 8), *[(1, 1, 2300, 8)] * 2)
-    lost = plain(q, k[..., first:end, :], v[..., first:end, :])
+    i, j = np.arange(4)[:, None], np.arange(2300)
+    lost = plain(q, k, v, j >= 12 * i if "12" in words else j < 2300 - 12 * i)
     convention = told(ask((q, k, v), lost))
     assert convention.name == "another_mask"
     assert words in convention.meaning

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attncli.projection import OutputProjection
     from attncli.referee.recipe import Outputs, Recipe
 
-__all__ = ["Products", "evaluate"]
+__all__ = ["Products", "evaluate", "projected"]
 
 Array = npt.NDArray[Any]
 Products = dict[tuple[object, ...], tuple[Problem, Array]]
@@ -103,11 +103,9 @@ def _outputs(recipe: Recipe, precision: Precision, stages: dict[str, Array]) -> 
 
 def _after_projection(recipe: Recipe, precision: Precision, outputs: Outputs) -> Array:
     """Return the context after its output projection, if there is one; padded queries are 0."""
-    context, output = outputs["context"], recipe.problem.output
-    if output is None:
-        return context
-    made = _projected(output, context, precision)
-    if "query_lengths" in recipe.rules:
+    output = recipe.problem.output
+    made = projected(output, outputs["context"], precision)
+    if output is not None and "query_lengths" in recipe.rules:
         made = np.where(recipe.rules["query_lengths"][..., :1], made, 0)
     return made
 
@@ -119,8 +117,21 @@ def _mixed(recipe: Recipe, weights: Array, value: Array) -> Array:
     return recipe.mix(weights, value)
 
 
-def _projected(output: OutputProjection, context: Array, precision: Precision) -> Array:
-    """Return the context after its output projection, (B, 1, L, out): no heads are left."""
+def projected(
+    output: OutputProjection | None, context: Array, precision: Precision = FLOAT64
+) -> Array:
+    """Return the context after its output projection, (B, 1, L, out): no heads are left.
+
+    Parameters
+    ----------
+    output : OutputProjection or None
+        None leaves the context as it is.
+    context : ndarray (B, H, L, E)
+    precision : Precision
+        Of the products.
+    """
+    if output is None:
+        return context
     batch, heads, rows, width = context.shape
     weight = precision.rounded(widen(output.weight, precision.computing))
     if heads * width != len(weight):  # a convention that changes the width has no output

@@ -24,11 +24,13 @@ __all__ = [
     "based",
     "inverted",
     "padded_queries",
+    "placed_at",
     "scaled",
     "shortest",
     "stated",
     "together",
     "windowed",
+    "with_lengths",
     "without_alibi",
     "without_lengths",
     "without_mask",
@@ -186,9 +188,36 @@ def based(base: int) -> Callable[[Problem], str]:
 
 def without_lengths(problem: Problem) -> str:
     """Return how kv_lengths are left out; nothing where queries stand at the last real key."""
+    return "" if _stands_in_corner(problem) else "leave --kv-lengths out"
+
+
+def with_lengths(lengths: tuple[int, ...], problem: Problem) -> str:
+    """Return the option for these kv_lengths; nothing where queries stand at the last real key."""
+    return "" if _stands_in_corner(problem) else f"--kv-lengths {_short(lengths)}"
+
+
+def placed_at(offsets: tuple[int, ...], problem: Problem, *, causal: bool = False) -> str:
+    """Return the option that moves causal rule and window alone, with the causal rule if asked."""
+    if problem.slopes is not None or problem.rope is not None:  # these would move, too
+        return ""
+    option = f"{'--causal ' if causal else ''}--query-offset{_signed(_short(offsets))}"
+    return option + (" (without --causal-align)" if any(problem.visible.offsets) else "")
+
+
+def _stands_in_corner(problem: Problem) -> bool:
+    """Return whether a rule places the queries, at the last real key and not at key 0."""
     in_corner = _stands_at(problem, problem.visible.bottom_right)
-    placed = _placed_by(problem) and any(problem.visible.offsets) and in_corner
-    return "" if placed else "leave --kv-lengths out"
+    return bool(_placed_by(problem)) and any(problem.visible.offsets) and in_corner
+
+
+def _short(numbers: tuple[int, ...]) -> str:
+    """Return numbers of all batch entries; one that is the same for all of them once."""
+    return ",".join(map(str, numbers if len(set(numbers)) > 1 else numbers[:1]))
+
+
+def _signed(text: str) -> str:
+    """Return the text behind an option's name, where it may begin with a minus."""
+    return f"={text}" if text.startswith("-") else f" {text}"
 
 
 def windowed(left: int | None, right: int | None, problem: Problem) -> str:

@@ -48,6 +48,11 @@ from attncli.referee.fitted.another_number import another
 from attncli.referee.fitted.another_sink import another_sink
 from attncli.referee.fitted.by_head import scale_by_head, slopes_by_head
 from attncli.referee.fitted.counted_keys import counted_keys
+from attncli.referee.fitted.cut_keys import (
+    another_offset,
+    other_lengths,
+    padding_on_the_left_unasked,
+)
 from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weights
 from attncli.referee.fitted.empty_pages import empty_pages
 from attncli.referee.fitted.misplaced_inputs import misplaced_inputs
@@ -148,7 +153,10 @@ FITTED = (
     Fitting(added_vector, frozenset({"batch", "heads"})),
     _at_first(zeros_counted),
     _at_first(another_sink, "heads"),
-    _at_first(counted_keys),
+    Fitting(other_lengths, frozenset({"batch", "heads"})),
+    Fitting(padding_on_the_left_unasked, frozenset({"batch", "heads"})),
+    Fitting(another_offset, frozenset({"batch", "heads"})),
+    _at_first(counted_keys, "batch"),
     _at_first(some_components),
     _at_first(empty_pages),
     _at_first(misread_pages, "heads"),

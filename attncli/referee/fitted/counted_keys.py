@@ -12,6 +12,7 @@ there are keys. Weights are the context of values 1 and 0, a column for each key
 from __future__ import annotations
 
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["counted_keys"]
 
 Array = npt.NDArray[Any]
+Counts = npt.NDArray[np.int64]
 _MOST_KEYS = 1024
 # So many equations for each key, at least.
 _EQUATIONS = 2
@@ -41,10 +43,17 @@ _EQUATIONS = 2
 _TYPICAL, _TELLING = 1 / 8, 30.0
 _MOST_COUNTS = 64
 _NEAR = 0.1
-# Groups of keys that are listed.
-_NAMED = 3
+# Batch entries of which keys are listed, and ranges of keys in each.
+_NAMED, _RANGES = 4, 6
 # What sums of products lose.
 _LOST = 1e-6
+_FIX = (
+    "count every key and the sink once: parts of the keys must not overlap, and an index beyond "
+    "the last key must not be read as the last one"
+)
+_FIX_OF_LOST = (
+    "count every key; where these are padding, state it: key_padding_mask (--key-padding-mask)"
+)
 
 
 def counted_keys(case: Case) -> Convention | None:
@@ -53,7 +62,7 @@ def counted_keys(case: Case) -> Convention | None:
     Parameters
     ----------
     case : Case
-        Small enough to be evaluated.
+        Small enough to be evaluated, with all batch entries.
 
     Returns
     -------
@@ -63,21 +72,32 @@ def counted_keys(case: Case) -> Convention | None:
     counts = _counts(case)
     if counts is None or (counts == 1).all():
         return None
-    keys, sink = counts[:-1], int(counts[-1])
-    words = [*_words(keys), *([f"the sink {_count(sink)}"] if sink != 1 else [])]
+    alike = (counts == counts[0]).all()
+    of_entries = [
+        (f"in batch entry {b}, " if not alike else "", own) for b, own in enumerate(counts)
+    ]
+    words = [
+        f"{where}{words}"
+        for where, own in (of_entries[:1] if alike else of_entries)
+        if (words := " and ".join(_words(own)))
+    ]
+    lost = counts.max() == 1
+    more = len(words) - _NAMED
+    told = "; ".join(words if more <= 0 else [*words[:_NAMED], f"and so on in {more} more"])
     return Convention(
         "counted_keys",
-        f"the numbers are right if {' and '.join(words)}",
-        lambda recipe: _recounted(recipe, keys, sink),
+        f"the numbers are right if {told}",
+        lambda recipe: _recounted(recipe, counts),
         topic=topics.BLOCKS,
-        fix="count every key and the sink once: parts of the keys must not overlap, and an index "
-        "beyond the last key must not be read as the last one",
+        fix=_FIX_OF_LOST if lost else _FIX,
         shows="almost any input",
+        needs=frozenset({"batch"}),
+        variant_of=("padding_unasked", "other_lengths", "padding_on_the_left_unasked"),
     )
 
 
-def _counts(case: Case) -> npt.NDArray[np.int64] | None:
-    """Return how often each key counts, and last the sink; None where that cannot be told."""
+def _counts(case: Case) -> Counts | None:
+    """Return how often each key counts, and last the sink, (B, S + 1); None if that is hidden."""
     problem = case.recipe.problem
     name = next((name for name in ("weights", "context") if name in case.files), None)
     if name is None or problem.shape[3] > _MOST_KEYS or not comparable(case):
@@ -88,12 +108,20 @@ def _counts(case: Case) -> npt.NDArray[np.int64] | None:
     if name == "context" and (problem.output is not None or problem.value is None):
         return None
     shares, values = _shares(case), _values(case, name)
-    if file.size < _EQUATIONS * shares.shape[-1]:
-        return None
-    products = sum(
-        _products(shares[b, h], values[b, h], file[b, h]) for b, h in np.ndindex(file.shape[:2])
+    batches, heads = file.shape[:2]
+    products = np.stack(
+        [
+            np.asarray(sum(_products(shares[b, h], values[b, h], file[b, h]) for h in range(heads)))
+            for b in range(batches)
+        ]
     )
-    return _whole(np.asarray(products), _TYPICAL * case.recipe.resolution)
+    error, equations = _TYPICAL * case.recipe.resolution, file.size / shares.shape[-1]
+    if equations >= _EQUATIONS and (common := _whole(products.sum(axis=0), error)) is not None:
+        return np.broadcast_to(common, (batches, len(common)))
+    if equations < _EQUATIONS * batches:
+        return None
+    each = [own for one in products if (own := _whole(one, error)) is not None]
+    return np.stack(each) if len(each) == batches else None
 
 
 def _shares(case: Case) -> Array:
@@ -126,7 +154,7 @@ def _products(shares: Array, value: Array, file: Array) -> Array:
     )
 
 
-def _whole(products: Array, error: float) -> npt.NDArray[np.int64] | None:
+def _whole(products: Array, error: float) -> Counts | None:
     """Return the whole numbers that solve the equations; 1 where they say nothing."""
     lengths = np.sqrt(np.maximum(np.diagonal(products), 0))
     telling = lengths > max(_TELLING * error, _LOST * float(lengths.max()))
@@ -143,29 +171,39 @@ def _whole(products: Array, error: float) -> npt.NDArray[np.int64] | None:
     return None
 
 
-def _recounted(recipe: Recipe, keys: npt.NDArray[np.int64], sink: int) -> Recipe:
+def _recounted(recipe: Recipe, counts: Counts) -> Recipe:
     with np.errstate(divide="ignore"):
-        times, sink_times = np.log(keys), float(np.log(sink))
+        times = np.log(counts)
     bias = recipe.terms.get("bias", np.zeros((1, 1, 1, 1)))
-    changed = replace(recipe, terms={**recipe.terms, "bias": bias + times})
+    more = times[:, None, None, :-1]
+    changed = replace(recipe, terms={**recipe.terms, "bias": bias + more})
     sinks = recipe.problem.sinks
-    return changed if sinks is None else vary(changed, sinks=sinks + sink_times)
+    return changed if sinks is None else vary(changed, sinks=sinks + times[0, -1])
 
 
-def _words(counts: npt.NDArray[np.int64]) -> list[str]:
-    """Say which keys do not count once."""
+def _words(counts: Counts) -> list[str]:
+    """Say which keys, and whether the sink, do not count once."""
+    keys, sink = counts[:-1], int(counts[-1])
     words = []
-    for count, group in groupby(range(len(counts)), key=lambda key: int(counts[key])):
-        keys = list(group)
-        if count != 1:
-            several = len(keys) > 1
-            named = f"keys {keys[0]} to {keys[-1]}" if several else f"key {keys[0]}"
-            words.append(f"{named} {_count(count, several=several)}")
-    more = len(words) - _NAMED
-    return words if more <= 1 else [*words[:_NAMED], f"so on, {more} more"]
+    for count in dict.fromkeys(keys[keys != 1].tolist()):
+        which = np.flatnonzero(keys == count)
+        several = len(which) > 1
+        words.append(f"{'keys' if several else 'key'} {_ranges(which)} {_count(count, several)}")
+    return [*words, *([f"the sink {_count(sink)}"] if sink != 1 else [])]
 
 
-def _count(count: int, *, several: bool = False) -> str:
+def _ranges(numbers: npt.NDArray[np.intp]) -> str:
+    """List numbers, those in a row as one range; the first of many."""
+    runs = groupby(enumerate(numbers.tolist()), key=lambda pair: pair[1] - pair[0])
+    rows = [list(map(itemgetter(1), run)) for _, run in runs]
+    named = [f"{row[0]} to {row[-1]}" if len(row) > 1 else str(row[0]) for row in rows]
+    left = len(named) - _RANGES
+    if left > 1:
+        named = [*named[:_RANGES], f"{sum(map(len, rows[_RANGES:]))} more"]
+    return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
+
+
+def _count(count: int, several: bool = False) -> str:  # noqa: FBT001, FBT002
     if count == 0:
         return "do not count" if several else "does not count"
     return f"count{'' if several else 's'} {'twice' if count == 2 else f'{count} times'}"

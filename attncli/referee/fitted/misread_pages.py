@@ -88,7 +88,13 @@ def misread_pages(case: Case) -> Convention | None:
         topic=topics.SLOTS,
         fix="read the pages that the block table of the batch entry names, each of them once",
         shows="almost any input",
-        variant_of=("last_key_lost", "first_key_lost", "counted_keys"),
+        variant_of=(
+            "last_key_lost",
+            "first_key_lost",
+            "counted_keys",
+            "padding_unasked",
+            "padding_on_the_left_unasked",
+        ),
         choice=sum(_choice(misread, whole) for misread in found.values()),
     )
 

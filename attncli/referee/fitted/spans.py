@@ -26,9 +26,10 @@ from attncli.referee.stages import shared
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from attncli.problem import Problem
     from attncli.referee.case import Case
 
-__all__ = ["masks_of_spans"]
+__all__ = ["LOST", "SLACK", "TYPICAL", "RunningSums", "masks_of_spans", "sinks_of"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -40,15 +41,15 @@ _MANY_KEYS = 2048
 _MOST_NEAR = 20_000
 # Most errors are this small a share of what is tolerated; those of a row of few keys may be so
 # large.
-_TYPICAL, _SLACK = 1 / 8, 8.0
+TYPICAL, SLACK = 1 / 8, 8.0
 # What differences of running sums lose.
-_LOST = 1e-10
+LOST = 1e-10
 # Bits that chance does not reach.
 _EVIDENCE = 48.0
 _MOST_BITS = 16.0
 
 
-class _Sums(NamedTuple):
+class RunningSums(NamedTuple):
     """Running sums over the keys of one row: of exp(score), and of exp(score) · value."""
 
     shares: Array
@@ -58,7 +59,26 @@ class _Sums(NamedTuple):
     def contexts(self, first: Array, end: Array) -> Array:
         """Return the contexts of spans, (n, E)."""
         shares = self.shares[end] - self.shares[first] + self.sink
-        return np.asarray((self.values[end] - self.values[first]) / shares[:, None])
+        sums = self.values[end] - self.values[first]
+        # Where no key is left, nothing is.
+        return np.asarray(sums / np.where(shares > 0, shares, 1)[:, None])
+
+    @classmethod
+    def of(cls, scores: Array, value: Array, sink: float) -> RunningSums:
+        """Return the sums of the scores of a row (S,), with values (S, E) and a sink."""
+        top = max(float(scores.max()), sink)
+        shares = np.exp(scores - top) if top > -math.inf else np.zeros(len(scores))
+        products = np.cumsum(shares[:, None] * value, axis=0)
+        return cls(
+            np.concatenate([[0.0], np.cumsum(shares)]),
+            np.concatenate([np.zeros((1, value.shape[1])), products]),
+            math.exp(sink - top) if sink > -math.inf else 0.0,
+        )
+
+
+def sinks_of(problem: Problem) -> Array:
+    """Return the sink of each head, (H,); −inf where there is none."""
+    return np.full(problem.shape[1], -np.inf) if problem.sinks is None else problem.sinks
 
 
 def masks_of_spans(cases: Sequence[Case]) -> Patterns | None:
@@ -99,18 +119,18 @@ def _spans(case: Case, instead: frozenset[str]) -> tuple[Bools, float] | None:
     file = canonical_file(case, "context")
     if not np.isfinite(file).all():
         return None
-    error = recipe.resolution + _LOST * float(np.abs(file).max())
+    error = recipe.resolution + LOST * float(np.abs(file).max())
     right = case.right["context"]
     mask = np.broadcast_to(recipe.seen, problem.shape).copy()
     rules = {name: rule for name, rule in recipe.rules.items() if name not in instead}
     scores = evaluate(replace(recipe, rules=rules), products=case.products)["scores"]
     value = shared(problem, widen(np.asarray(problem.value), np.float64))
     value = np.broadcast_to(value, (*problem.shape[:2], *value.shape[2:]))
-    sinks = np.full(problem.shape[1], -np.inf) if problem.sinks is None else problem.sinks
+    sinks = sinks_of(problem)
     bits = 0.0
-    for row in np.argwhere((np.abs(file - right) > _TYPICAL * error).any(axis=-1)):
+    for row in np.argwhere((np.abs(file - right) > TYPICAL * error).any(axis=-1)):
         b, h, i = map(int, row)
-        sums = _running(scores[b, h, i], value[b, h], float(sinks[h]))
+        sums = RunningSums.of(scores[b, h, i], value[b, h], float(sinks[h]))
         span = _span(sums, file[b, h, i], error, mask[b, h, i])
         if span is None:
             return None
@@ -119,22 +139,12 @@ def _spans(case: Case, instead: frozenset[str]) -> tuple[Bools, float] | None:
         if span[1] - span[0] == 1:  # its weight is 1, whatever its score: any copy of a value is
             continue
         with np.errstate(divide="ignore"):  # what was right says nothing
-            told = np.log2(np.abs(file[b, h, i] - right[b, h, i]) / (_TYPICAL * error))
+            told = np.log2(np.abs(file[b, h, i] - right[b, h, i]) / (TYPICAL * error))
         bits += float(np.clip(told, 0, _MOST_BITS).sum()) - 2 * math.log2(problem.shape[3])
     return mask, bits
 
 
-def _running(scores: Array, value: Array, sink: float) -> _Sums:
-    top = max(float(scores.max()), sink)
-    shares = np.exp(scores - top) if top > -math.inf else np.zeros(len(scores))
-    return _Sums(
-        np.concatenate([[0.0], np.cumsum(shares)]),
-        np.concatenate([np.zeros((1, value.shape[1])), np.cumsum(shares[:, None] * value, axis=0)]),
-        math.exp(sink - top) if sink > -math.inf else 0.0,
-    )
-
-
-def _span(sums: _Sums, context: Array, error: float, right: Bools) -> tuple[int, int] | None:
+def _span(sums: RunningSums, context: Array, error: float, right: Bools) -> tuple[int, int] | None:
     """Return the keys, first and end, whose context a row is; the most like the right one.
 
     Nothing is left of a row of zeros. Where many keys have no weight, many spans are the same.
@@ -149,20 +159,22 @@ def _span(sums: _Sums, context: Array, error: float, right: Bools) -> tuple[int,
     first, end = first[order], end[order]
     errors = np.abs(sums.contexts(first, end) - context).max(axis=1, initial=0.0)
     least = float(errors.min(initial=math.inf))
-    if least > _SLACK * error:
+    if least > SLACK * error:
         return None
-    one = np.flatnonzero(errors <= max(2 * least, _TYPICAL * error))[0]
+    one = np.flatnonzero(errors <= max(2 * least, TYPICAL * error))[0]
     return int(first[one]), int(end[one])
 
 
-def _near(sums: _Sums, context: Array, error: float, ends: tuple[int, int]) -> tuple[Array, Array]:
+def _near(
+    sums: RunningSums, context: Array, error: float, ends: tuple[int, int]
+) -> tuple[Array, Array]:
     """Return the spans whose context comes near along one direction, which is quickly seen."""
     along = np.random.default_rng(0).choice([-1.0, 1.0], len(context))
     apart = sums.values @ along - (context @ along) * sums.shares
     first, end = np.broadcast_arrays(*_candidates(len(sums.shares), ends))
     apart_by = np.abs(apart[end] - apart[first] - sums.sink * (context @ along))
     shares = sums.shares[end] - sums.shares[first] + sums.sink
-    near = (apart_by <= _SLACK * math.sqrt(len(context)) * error * shares) & (shares > 0)
+    near = (apart_by <= SLACK * math.sqrt(len(context)) * error * shares) & (shares > 0)
     near &= first < end
     return first[near], end[near]
 

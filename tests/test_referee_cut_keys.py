@@ -1,0 +1,130 @@
+"""Padding, and another diagonal, that nobody stated are read off a context."""
+
+import numpy as np
+import pytest
+from process import long_but
+from referee_numpy import SEEDS, ask, draw, named, plain
+
+B, H, L, D = SHAPE = (2, 4, 24, 16)
+I, J = np.arange(L)[:, None], np.arange(L)
+CAUSAL = J <= I
+ENTRY = np.array([20, 17])[:, None, None, None]
+
+
+def told(report):
+    (explanation,) = report.diagnosis.explanations
+    (convention,) = explanation.conventions
+    return convention, *(explanation.options or [None])
+
+
+@pytest.mark.parametrize("dtype", long_but(["float32", "float16", "float64"], "float16"))
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_that_nobody_stated(dtype, causal):
+    inputs = [array.astype("f2").astype(dtype) for array in draw(0, *[SHAPE] * 3)]
+    wrong = plain(*inputs, (J < ENTRY) & (CAUSAL | (not causal)))
+    report = ask(inputs, wrong, dtype, causal=causal)
+    convention, option = told(report)
+    assert convention.name == "padding_unasked"
+    assert "batch entry 0 has 20 of 24 keys; batch entry 1 has 17 of 24 keys" in convention.meaning
+    assert option == "--kv-lengths 20,17"
+    assert ask(inputs, wrong, dtype, causal=causal, kv_lengths=[20, 17]).passed
+
+
+def test_the_same_length_is_said_once():
+    inputs = draw(0, *[SHAPE] * 3)
+    convention, option = told(ask(inputs, plain(*inputs, J < 19)))
+    assert "only the first 19 of 24 do" in convention.meaning
+    assert option == "--kv-lengths 19"
+
+
+def test_no_option_where_lengths_would_move_the_queries():
+    q, k, v = draw(0, (B, H, 8, D), SHAPE, SHAPE)
+    keep = (J < ENTRY) & (np.arange(8)[:, None] + 16 >= J)
+    convention, option = told(ask((q, k, v), plain(q, k, v, keep), causal=True, query_offset=16))
+    assert convention.name == "padding_unasked"
+    assert option is None
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_other_lengths_than_those_stated(seed):
+    inputs = draw(seed, *[SHAPE] * 3)
+    report = ask(inputs, plain(*inputs, J < ENTRY), kv_lengths=[20, 22])
+    convention, option = told(report)
+    assert convention.name == "other_lengths"
+    assert convention.meaning.endswith("batch entry 1 takes 17 keys where 22 are right")
+    assert option == "--kv-lengths 20,17"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_padding_on_the_left(seed):
+    inputs = draw(seed, *[SHAPE] * 3)
+    convention, _ = told(ask(inputs, plain(*inputs, (J >= ENTRY - 15) & CAUSAL), causal=True))
+    assert convention.name == "padding_on_the_left_unasked"
+    assert "batch entry 0 loses its first 5; batch entry 1 loses its first 2" in convention.meaning
+
+
+@pytest.mark.parametrize("name", ["padding_unasked", "padding_on_the_left_unasked"])
+def test_behind_an_output_projection(name):
+    keep = J < ENTRY if name == "padding_unasked" else J >= ENTRY - 15
+    q, k, v = draw(0, *[SHAPE] * 3)
+    (weight,) = draw(1, (H * D, 80), dtype="float64")
+    packed = [array.swapaxes(1, 2).reshape(B, L, H * D) for array in (q, k, v)]
+    joined = plain(q, k, v, keep).swapaxes(1, 2).reshape(B, L, H * D)
+    assert named(ask(packed, joined @ weight, heads=H, wo=weight)) == {name}
+
+
+@pytest.mark.parametrize("name", ["padding_unasked", "another_offset"])
+def test_of_a_problem_that_is_tried_in_slices(name):
+    q, k, v = draw(0, *[(2, 2, 300, 16)] * 3)
+    i, j = np.arange(300)[:, None], np.arange(300)
+    length = np.array([280, 123])[:, None, None, None]
+    keep = j <= i + 41 if name == "another_offset" else (j <= i) & (j < length)
+    assert named(ask((q, k, v), plain(q, k, v, keep), causal=True)) == {name}
+
+
+OFFSETS = {
+    "i + 3": (3, {"causal": True}, "--query-offset 3"),
+    "i − 5": (-5, {"causal": True}, "--query-offset=-5"),
+    "i + 4": (4, {"causal": True, "window": (6, 0)}, "--query-offset 4"),
+    "i + 2": (2, {"causal": True, "query_offset": 7}, "--query-offset 2 (without --causal-align)"),
+    "i − 2": (-2, {"window": (3, 4)}, "--query-offset=-2"),
+    "i + 6": (6, {"causal": True, "alibi_slopes": [0.0] * H}, None),
+}
+
+
+@pytest.mark.parametrize("words", long_but(OFFSETS, "i + 3", "i − 2", "i + 6"))
+def test_another_diagonal(words):
+    offset, options, shown = OFFSETS[words]
+    inputs = draw(0, *[SHAPE] * 3)
+    place = I + offset
+    left, right = options.get("window", (2 * L, 0))
+    keep = (place - left <= J) & (place + right >= J)
+    wrong = plain(*inputs, keep)
+    convention, option = told(ask(inputs, wrong, **options))
+    assert convention.name == "another_offset"
+    assert f"query i stands at key {words}," in convention.meaning
+    assert option == shown
+    assert ask(inputs, wrong, **{**options, "query_offset": offset}).passed
+
+
+def test_each_batch_entry_at_its_own_place():
+    inputs = draw(0, *[SHAPE] * 3)
+    convention, option = told(ask(inputs, plain(*inputs, J <= I + ENTRY - 14), causal=True))
+    assert "batch entry 0 at i + 6; batch entry 1 at i + 3" in convention.meaning
+    assert option == "--query-offset 6,3"
+
+
+def test_a_causal_rule_that_nobody_stated_at_another_diagonal():
+    inputs = draw(0, *[SHAPE] * 3)
+    wrong = plain(*inputs, J <= I + 3)
+    convention, option = told(ask(inputs, wrong))
+    assert convention.name == "causal_unasked_at_another_offset"
+    assert option == "--causal --query-offset 3"
+    assert ask(inputs, wrong, causal=True, query_offset=3).passed
+
+
+def test_a_mask_with_holes_is_neither():
+    inputs = draw(0, *[SHAPE] * 3)
+    holes = np.random.default_rng(0).random((L, L)) < 0.7
+    names = named(ask(inputs, plain(*inputs, holes & CAUSAL), causal=True))
+    assert not names & {"padding_unasked", "padding_on_the_left_unasked", "another_offset"}
