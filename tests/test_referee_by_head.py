@@ -38,6 +38,20 @@ def test_slopes(factors, words, dtype):
     assert words in convention.meaning
 
 
+@pytest.mark.parametrize("slopes", [[0.1, 0.2, 0.3, 0.4], [0.3] * 4, [0.0, 0.004, 3.0, 0.0]])
+@pytest.mark.parametrize("causal", long_but([True, False], True))
+def test_slopes_that_nobody_stated(slopes, causal):
+    q, k, v = draw(0, *[SHAPE] * 3)
+    scores = product(q, k) - np.array(slopes)[:, None, None] * APART
+    wrong = softmax(np.where(TRIL | (not causal), scores, -np.inf)) @ v
+    report = ask((q, k, v), wrong, causal=causal)
+    convention = told(report)
+    assert convention.name == "alibi_unasked_with_other_slopes"
+    assert f"head 2 has the slope {slopes[2]:g}" in convention.meaning
+    listed = ",".join(f"{slope:g}" for slope in slopes)
+    assert report.diagnosis.explanations[0].options == (f"--alibi-slopes {listed}",)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_scales(seed):
     """As where one head's scale of quantized keys stands for those of the others."""

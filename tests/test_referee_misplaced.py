@@ -95,6 +95,11 @@ def test_sinks_that_nobody_stated(seed):
     assert found.name == "another_sink"
     assert "head 0 has 0.5; head 1 has -1" in found.meaning
     assert report.diagnosis.explanations[0].options == ("--sinks=0.5,-1,0.75,1.25",)
+    wrong = with_sinks(*inputs, [0.5, 0.0, -1.2345678, 1.25])
+    (option,) = ask(inputs, wrong).diagnosis.explanations[0].options
+    assert option.startswith("--sinks=0.5,0,-1.2345")
+    read = [float(number) for number in option.removeprefix("--sinks=").split(",")]
+    assert ask(inputs, wrong, sinks=read).passed
     assert told(ask(inputs, with_sinks(*inputs, [0.0] * 4))).name == "sinks_unasked"
 
 

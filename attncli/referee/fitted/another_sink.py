@@ -12,6 +12,7 @@ from attncli.referee import topics
 from attncli.referee.convention import Convention
 from attncli.referee.fitted.denominators import added_to_denominators
 from attncli.referee.fitted.places import told
+from attncli.referee.options import shortest
 from attncli.referee.recipe import vary
 from attncli.referee.stages import over_heads
 
@@ -22,6 +23,8 @@ __all__ = ["another_sink"]
 
 Array = npt.NDArray[Any]
 _NEAR = 1e-4
+# Of a sink that is read off: how far a shorter number may lie, beside how unsure it is, at least.
+_AS_LIKELY, _LEAST = 16.0, 1e-16
 _LEAST_ROWS = 2
 
 
@@ -60,7 +63,7 @@ def another_sink(case: Case) -> Convention | None:
         variant_of=("inputs_misplaced", "counted_keys", "zeros_counted", "another_factor"),
     )
     if stated is None:
-        listed = ",".join(f"{sink:.4g}" for sink in sinks)
+        listed = ",".join(map(shortest, sinks))
         words = told([(f"head {h}", f"{sink:.4g}") for h, sink in enumerate(sinks)], "has")
         return make(
             meaning=f"heads have sinks that the problem does not state: {words}",
@@ -86,4 +89,14 @@ def _found(case: Case, right: Array) -> Array | None:
     # A sink of its own explains any one row.
     if (np.isfinite(rows).sum(axis=1) < _LEAST_ROWS).any():
         return None
-    return np.asarray(np.nanmedian(rows, axis=1))
+    middle = np.nanmedian(rows, axis=1)
+    unsure = np.nanmedian(np.abs(rows - middle[:, None]), axis=1)
+    unsure = np.maximum(unsure / np.sqrt(np.isfinite(rows).sum(axis=1)), _LEAST)
+    return np.array([_rounded(*pair) for pair in zip(middle, unsure, strict=True)])
+
+
+def _rounded(number: float, unsure: float) -> float:
+    """Return the number of fewest digits that is as likely as this one."""
+    tried = (float(f"{number:.{digits}g}") for digits in range(1, 17))
+    near = (one for one in (0.0, *tried) if abs(one - number) <= _AS_LIKELY * unsure)
+    return next(near, number)

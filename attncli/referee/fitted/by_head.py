@@ -20,12 +20,14 @@ from attncli.referee.convention import Convention
 from attncli.referee.evaluation import evaluate
 from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.fitted.places import judged, told
-from attncli.referee.recipe import vary
+from attncli.referee.options import shortest
+from attncli.referee.recipe import distance, vary
 from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from attncli.problem import Problem
     from attncli.referee.case import Case
     from attncli.referee.recipe import Recipe
     from attncli.referee.topics import Topic
@@ -42,32 +44,39 @@ _AS_NEAR = 1.1
 _EQUAL = 1e-6
 
 
-class _Factor(NamedTuple):
-    """What each head may multiply.
+class _ByHead(NamedTuple):
+    """What each head may have another number of.
 
     Attributes
     ----------
-    name, topic, what
-        Of the convention, and of the thing.
-    put : callable
-        The recipe with a factor for each head, (H,).
-    variant_of : tuple of str
+    name, topic, fix
         Of the convention.
+    meaning : callable
+        The numbers of all heads to the meaning of the convention.
+    put : callable
+        The recipe with a number for each head, (H,).
+    right : float
+        With which the recipe is the right one.
+    option, variant_of
+        Of the convention; the numbers of all heads to its option.
     """
 
     name: str
     topic: Topic
-    what: str
+    fix: str
+    meaning: Callable[[Array], str]
     put: Callable[[Recipe, Array], Recipe]
-    variant_of: tuple[str, ...]
+    right: float = 1.0
+    option: Callable[[Array, Problem], str] = lambda *_: ""
+    variant_of: tuple[str, ...] = ()
 
 
-def _by_head(factor: _Factor, case: Case) -> Convention | None:
+def _by_head(factor: _ByHead, case: Case) -> Convention | None:
     """Return the convention of the factors with which a case comes nearest to its files.
 
     Parameters
     ----------
-    factor : _Factor
+    factor : _ByHead
     case : Case
         With all heads, small enough to be evaluated.
 
@@ -79,36 +88,34 @@ def _by_head(factor: _Factor, case: Case) -> Convention | None:
     name, heads = judged(case), case.recipe.problem.shape[1]
     if name is None or heads == 1 or canonical_file(case, name).shape != case.right[name].shape:
         return None
-    distance = partial(_distances, factor, case, name)
+    far = partial(_distances, factor, case, name)
     started = time.monotonic()
-    distance(np.ones(heads))
+    before = far(np.full(heads, factor.right))
     now = time.monotonic()
     # So often about are all heads evaluated.
     if now + (len(_TRIED) + 2 * _SECTIONS + 20) * (now - started) > case.deadline:
         return None
-    found = _narrowed(distance, heads)
-    if found is None or np.ptp(found) <= _EQUAL * np.abs(found).max():
+    found = _narrowed(far, before)
+    if found is None:
         return None
-    numbers = _short(found, distance)
-    if np.ptp(numbers) == 0:
+    numbers = _short(found, far)
+    # One that is the same for all heads has another name, unless there should be none.
+    if factor.right and np.ptp(numbers) <= _EQUAL * np.abs(numbers).max():
         return None
-    thing = factor.what.removeprefix("the ")
-    words = told(
-        ((f"head {h}", f"{number:.6g}") for h, number in enumerate(numbers) if number != 1), "times"
-    )
     return Convention(
         factor.name,
-        f"{factor.what} differs from head to head: {words}",
+        factor.meaning(numbers),
         lambda recipe: factor.put(recipe, numbers),
         topic=factor.topic,
-        fix=f"let every head take its own {thing}, as the problem states it",
+        fix=factor.fix,
         shows="more than one head",
+        option=partial(factor.option, numbers),
         needs=frozenset({"heads"}),
         variant_of=factor.variant_of,
     )
 
 
-def _distances(factor: _Factor, case: Case, name: str, factors: Array) -> Array:
+def _distances(factor: _ByHead, case: Case, name: str, factors: Array) -> Array:
     """Return how far the file lies from what the factors make, for each head."""
     made = evaluate(factor.put(case.recipe, factors))[name]
     with np.errstate(all="ignore"):
@@ -116,31 +123,38 @@ def _distances(factor: _Factor, case: Case, name: str, factors: Array) -> Array:
     return np.asarray(np.where(np.isfinite(error), error, np.inf))
 
 
-def _narrowed(distance: Callable[[Array], Array], heads: int) -> Array | None:
+def _narrowed(far: Callable[[Array], Array], before: Array) -> Array | None:
     """Return the best factor of each head, by golden sections; None where errors do not fall."""
-    before = distance(np.ones(heads))
-    tried = np.stack([distance(np.full(heads, multiple)) for multiple in _TRIED])
+    tried = np.stack([far(np.full(len(before), multiple)) for multiple in _TRIED])
     best = tried.argmin(axis=0)
     grid = np.array([*_TRIED, _TRIED[-1] * _STEP])
     low, high = grid[np.maximum(best - 1, 0)], grid[best + 1]
     for section in range(_SECTIONS):
         one, other = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-        lower = distance(one) < distance(other)
+        lower = far(one) < far(other)
         low, high = np.where(lower, low, one), np.where(lower, other, high)
-        if section == _SOON and (distance((low + high) / 2) > _FALLEN * before.max()).any():
+        if section == _SOON and (far((low + high) / 2) > _FALLEN * before.max()).any():
             return None
     return np.asarray((low + high) / 2)
 
 
-def _short(found: Array, distance: Callable[[Array], Array]) -> Array:
+def _short(found: Array, far: Callable[[Array], Array]) -> Array:
     """Return numbers with as few digits as come about as near; 0 and 1 where these do."""
-    most, numbers = _AS_NEAR * distance(found), found.copy()
+    most, numbers = _AS_NEAR * far(found), found.copy()
     open_ = np.ones(len(found), np.bool_)
     rounded = ([float(f"{number:.{digits}g}") for number in found] for digits in range(1, 17))
     for candidate in (np.zeros(len(found)), np.ones(len(found)), *map(np.array, rounded)):
-        near = open_ & (distance(candidate) <= most)
+        near = open_ & (far(candidate) <= most)
         numbers, open_ = np.where(near, candidate, numbers), open_ & ~near
     return numbers
+
+
+def _differs(what: str) -> Callable[[Array], str]:
+    def meaning(numbers: Array) -> str:
+        pairs = ((f"head {h}", f"{one:.6g}") for h, one in enumerate(numbers) if one != 1)
+        return f"{what} differs from head to head: {told(pairs, 'times')}"
+
+    return meaning
 
 
 def _slopes_times(recipe: Recipe, factors: Array) -> Recipe:
@@ -153,21 +167,47 @@ def _scale_times(recipe: Recipe, factors: Array) -> Recipe:
     return vary(recipe, query=query)
 
 
-_SLOPES = _Factor(
-    "slopes_by_head",
-    topics.ALIBI,
-    "the ALiBi slope",
-    _slopes_times,
+def _with_slopes(recipe: Recipe, slopes: Array) -> Recipe:
+    alibi = -slopes[:, None, None] * np.abs(distance(recipe.problem))
+    return replace(recipe, terms={**recipe.terms, "alibi": alibi})
+
+
+def _unstated_slopes(slopes: Array) -> str:
+    pairs = ((f"head {h}", f"{slope:.6g}") for h, slope in enumerate(slopes))
+    return f"ALiBi is applied, but the problem states none: {told(pairs, 'has the slope')}"
+
+
+_SLOPES = _ByHead(
+    name="slopes_by_head",
+    topic=topics.ALIBI,
+    fix="let every head take its own ALiBi slope, as the problem states it",
+    meaning=_differs("the ALiBi slope"),
+    put=_slopes_times,
     variant_of=("another_alibi_factor", "inputs_misplaced"),
 )
-_SCALE = _Factor(
-    "scale_by_head", topics.SCALE, "the scale", _scale_times, variant_of=("another_scale",)
+_SLOPES_UNASKED = _ByHead(
+    name="alibi_unasked_with_other_slopes",
+    topic=topics.ALIBI,
+    fix="leave ALiBi out, or state its slopes: alibi_slopes (--alibi-slopes)",
+    meaning=_unstated_slopes,
+    put=_with_slopes,
+    right=0.0,
+    option=lambda slopes, _: f"--alibi-slopes {','.join(map(shortest, slopes))}",
+    variant_of=("window_unasked", "another_window"),  # what steep slopes come to
+)
+_SCALE = _ByHead(
+    name="scale_by_head",
+    topic=topics.SCALE,
+    fix="let every head take its own scale, as the problem states it",
+    meaning=_differs("the scale"),
+    put=_scale_times,
+    variant_of=("another_scale",),
 )
 
 
 def slopes_by_head(case: Case) -> Convention | None:
-    """Return the convention that ALiBi slopes are others, in each head by another factor."""
-    return _by_head(_SLOPES, case) if "alibi" in case.recipe.terms else None
+    """Return the convention that ALiBi slopes are others, or stated nowhere, in each head."""
+    return _by_head(_SLOPES if "alibi" in case.recipe.terms else _SLOPES_UNASKED, case)
 
 
 def scale_by_head(case: Case) -> Convention | None:
