@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, softmax
 
 CAUSAL = np.tri(6, dtype=bool)
@@ -55,6 +56,26 @@ def test_an_epsilon_in_the_denominator(epsilon, name, causal, seed):
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     wrong = powers / (powers.sum(-1, keepdims=True) + epsilon) @ v
     assert named(ask((q, k, v), wrong, "float64", causal=causal)) == {name}
+
+
+@pytest.mark.parametrize("epsilon", long_but([0.1, 0.5, 0.03, 2.5e-4], 0.1))
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shifted", [False, True])
+def test_any_other_number_in_the_denominator(epsilon, causal, shifted):
+    inputs = draw(0)
+    q, k, v = (x.astype(float) for x in inputs)
+    scores = scaled(q, k, CAUSAL if causal else True)
+    powers = np.exp(scores - shifted * scores.max(-1, keepdims=True))
+    wrong = powers / (powers.sum(-1, keepdims=True) + epsilon) @ v
+    (cause,) = ask(inputs, wrong, causal=causal).diagnosis.explanations
+    assert cause.name == "epsilon_added"
+    (convention,) = cause.conventions
+    exponential = "exp(score − maximum)" if shifted else "exp(score)"
+    assert convention.meaning.startswith(f"{epsilon:g} is added to the sum of {exponential} before")
+    for option in cause.options:
+        assert not shifted
+        sinks = [float(sink) for sink in option.removeprefix("--sinks=").split(",")]
+        assert ask(inputs, wrong, causal=causal, sinks=sinks).passed
 
 
 @pytest.mark.parametrize("seed", SEEDS)

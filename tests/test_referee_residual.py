@@ -22,6 +22,12 @@ def test_the_query_is_added(seed, scale):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_the_value_is_added(seed):
+    q, k, v = draw(seed)
+    assert named(ask((q, k, v), plain(q, k, v) + v)) == {"value_added"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("positions", [None, "sinusoidal"])
 @pytest.mark.parametrize("output", [False, True])
 def test_the_embeddings_are_added(seed, positions, output):

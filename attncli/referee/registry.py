@@ -55,6 +55,7 @@ from attncli.referee.fitted.cut_keys import (
 )
 from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weights
 from attncli.referee.fitted.empty_pages import empty_pages
+from attncli.referee.fitted.epsilon import epsilon_added
 from attncli.referee.fitted.misplaced_inputs import misplaced_inputs
 from attncli.referee.fitted.misplaced_outputs import misplaced_outputs, misplaced_rows
 from attncli.referee.fitted.misread_pages import misread_pages
@@ -152,6 +153,7 @@ FITTED = (
     _at_first(another_factor),
     Fitting(added_vector, frozenset({"batch", "heads"})),
     _at_first(zeros_counted),
+    _at_first(epsilon_added, "heads"),
     _at_first(another_sink, "heads"),
     Fitting(other_lengths, frozenset({"batch", "heads"})),
     Fitting(padding_on_the_left_unasked, frozenset({"batch", "heads"})),

@@ -17,6 +17,7 @@ from attncli.projection import as_heads, project
 from attncli.referee.convention import Apply, Convention, with_rule, without
 from attncli.referee.recipe import Outputs, Part, Recipe, vary
 from attncli.referee.replacing import replace
+from attncli.referee.stages import softmax_over
 
 if TYPE_CHECKING:
     from attncli.problem import Problem
@@ -41,6 +42,7 @@ __all__ = [
     "scaled_sinks",
     "tops",
     "tops_so_far",
+    "with_epsilon",
     "with_zeros",
 ]
 
@@ -125,6 +127,18 @@ def with_zeros(recipe: Recipe, count: int) -> Recipe:
     sinks = recipe.problem.sinks
     known = np.full(recipe.problem.shape[1], -np.inf) if sinks is None else sinks
     return vary(recipe, sinks=np.logaddexp(known, math.log(count)))
+
+
+def with_epsilon(epsilon: float) -> Apply:
+    """Make an `apply` that adds a number to the sums of exp(score − maximum)."""
+
+    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
+        weights, lse = softmax_over(recipe, scores)
+        top = scores.max(-1, keepdims=True)
+        total = np.exp(lse[..., None] - np.where(np.isneginf(top), 0, top))
+        return weights * (total / (total + epsilon)), lse
+
+    return lambda recipe: replace(recipe, softmax=softmax)
 
 
 def scaled_sinks(recipe: Recipe, factor: float) -> Recipe:

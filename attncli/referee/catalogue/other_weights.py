@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
+from attncli.referee.catalogue.helpers import with_epsilon
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.replacing import replace
 from attncli.referee.stages import softmax_over
@@ -37,18 +38,6 @@ def _rectified(divide: Callable[[Array], Array]) -> Apply:
 def _by_their_sum(rectified: Array) -> Array:
     total = rectified.sum(-1, keepdims=True)
     return np.where(total == 0, 0, rectified / total)
-
-
-def _epsilon(epsilon: float) -> Apply:
-    """Make an `apply` that adds a number to the sums of exp(score − maximum)."""
-
-    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
-        weights, lse = softmax_over(recipe, scores)
-        top = scores.max(-1, keepdims=True)
-        total = np.exp(lse[..., None] - np.where(np.isneginf(top), 0, top))
-        return weights * (total / (total + epsilon)), lse
-
-    return lambda recipe: replace(recipe, softmax=softmax)
 
 
 _relu = partial(
@@ -91,7 +80,7 @@ def _epsilons() -> Iterator[Convention]:
         yield Convention(
             f"epsilon_{epsilon:.0e}".replace("-0", "_"),
             f"{epsilon:g} is added to the sum of the exponentials before it divides them",
-            _epsilon(epsilon),
+            with_epsilon(epsilon),
             topic=topics.EPSILON,
             fix="divide by the sum itself: beside its maximum it is at least 1",
             shows="almost any input",

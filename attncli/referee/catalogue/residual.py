@@ -28,6 +28,11 @@ def _query(recipe: Recipe) -> Array | None:
     return widen(recipe.problem.query, np.float64)
 
 
+def _value(recipe: Recipe) -> Array | None:
+    value = recipe.problem.value
+    return None if value is None else widen(value, np.float64)
+
+
 def _embeddings(recipe: Recipe) -> Array | None:
     """Return the embeddings as they were projected, (B, 1, L, W)."""
     given = recipe.projected
@@ -88,6 +93,11 @@ RESIDUAL = (
         "embeddings_added",
         "the embeddings are added to the context: a residual connection is in the file",
         _embeddings,
+    ),
+    _residual(
+        "value_added",
+        "the value is added to the context: a residual connection is in the file",
+        _value,
     ),
     _residual(
         "query_added",

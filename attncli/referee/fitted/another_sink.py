@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.convention import Convention
-from attncli.referee.fitted.denominators import added_to_denominators
+from attncli.referee.fitted.denominators import added_to_denominators, typical
 from attncli.referee.fitted.places import told
 from attncli.referee.options import shortest
 from attncli.referee.recipe import vary
@@ -23,8 +23,6 @@ __all__ = ["another_sink"]
 
 Array = npt.NDArray[Any]
 _NEAR = 1e-4
-# Of a sink that is read off: how far a shorter number may lie, beside how unsure it is, at least.
-_AS_LIKELY, _LEAST = 16.0, 1e-16
 _LEAST_ROWS = 2
 
 
@@ -60,7 +58,13 @@ def another_sink(case: Case) -> Convention | None:
         topic=topics.SINKS,
         shows="sinks that are not far below the scores",
         needs=frozenset({"heads"}),
-        variant_of=("inputs_misplaced", "counted_keys", "zeros_counted", "another_factor"),
+        variant_of=(
+            "inputs_misplaced",
+            "counted_keys",
+            "zeros_counted",
+            "another_factor",
+            "epsilon_added",
+        ),
     )
     if stated is None:
         listed = ",".join(map(shortest, sinks))
@@ -89,14 +93,4 @@ def _found(case: Case, right: Array) -> Array | None:
     # A sink of its own explains any one row.
     if (np.isfinite(rows).sum(axis=1) < _LEAST_ROWS).any():
         return None
-    middle = np.nanmedian(rows, axis=1)
-    unsure = np.nanmedian(np.abs(rows - middle[:, None]), axis=1)
-    unsure = np.maximum(unsure / np.sqrt(np.isfinite(rows).sum(axis=1)), _LEAST)
-    return np.array([_rounded(*pair) for pair in zip(middle, unsure, strict=True)])
-
-
-def _rounded(number: float, unsure: float) -> float:
-    """Return the number of fewest digits that is as likely as this one."""
-    tried = (float(f"{number:.{digits}g}") for digits in range(1, 17))
-    near = (one for one in (0.0, *tried) if abs(one - number) <= _AS_LIKELY * unsure)
-    return next(near, number)
+    return np.array([typical(row[np.isfinite(row)]) for row in rows])

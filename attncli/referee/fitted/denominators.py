@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +14,12 @@ from attncli.referee.fitted.found_weights import canonical_file
 if TYPE_CHECKING:
     from attncli.referee.case import Case
 
-__all__ = ["added_to_denominators"]
+__all__ = ["added_to_denominators", "typical"]
 
 Array = npt.NDArray[Any]
 _OUTPUTS = ("context", "weights")
+# How far a shorter number may lie, beside how unsure the median is, and that at least.
+_AS_LIKELY, _LEAST = 16.0, 1e-16
 
 
 def added_to_denominators(case: Case) -> Array | None:
@@ -45,3 +48,18 @@ def added_to_denominators(case: Case) -> Array | None:
     with np.errstate(all="ignore"):
         shares = (found * right).sum(-1) / np.square(right).sum(-1)
         return np.asarray((1 / shares - 1) * np.exp(case.right["lse"][..., 0]))
+
+
+def typical(numbers: Array) -> float:
+    """Return the median of numbers, with as few digits as their scatter tells, or 0.
+
+    Parameters
+    ----------
+    numbers : ndarray of float64 (n,)
+        Finite, n at least 1.
+    """
+    middle = float(np.median(numbers))
+    scatter = float(np.median(np.abs(numbers - middle))) / math.sqrt(len(numbers))
+    tried = (float(f"{middle:.{digits}g}") for digits in range(1, 17))
+    near = _AS_LIKELY * max(scatter, _LEAST)
+    return next((one for one in (0.0, *tried) if abs(one - middle) <= near), middle)
