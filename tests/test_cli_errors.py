@@ -37,6 +37,9 @@ def wrong(tutorial: Path) -> Path:
         "formula.yaml": "query: [[1]]\nkey: [[1]]\nscale: 1/sqrt(64)\n",
         "quoted.yaml": 'query: [[1]]\nkey: [[1]]\nscale: "0.5"\n',
         "weights.yaml": "weights: [[1]]\n",
+        "files.yaml": "query: nope.csv\nkey: [[1]]\n",
+        "yes.yaml": "query: [[1]]\nkey: [[1], [2]]\nmask: [[yes, no]]\n",
+        "bars.csv": "1|2\n3|4\n",
         "sentence.yaml": "query: [[1], [2]]\nkey: [[1], [2]]\ntokens: [The, cat]\n",
     }
     for name, text in texts.items():
@@ -56,6 +59,15 @@ def wrong(tutorial: Path) -> Path:
 CASES = {
     # files
     "compute nope.csv k.csv v.csv": ("nope.csv does not exist", None),
+    "compute files.yaml": ("files.yaml#query: nope.csv does not exist", None),
+    "compute yes.yaml": (
+        "yes.yaml: line 3, column 9: expected a number; found 'yes'",
+        "write true or false",
+    ),
+    "compute bars.csv": (
+        "bars.csv: line 2, column 1: expected a number; found '3|4'",
+        "not with |",
+    ),
     "compute q.csv k.csv v.csv --mask --causal": (
         "expected a file; found --causal, which looks like an option",
         "the option before it needs a file",
@@ -294,6 +306,11 @@ CASES = {
         "No such option: --attn-mask",
         "here it is --mask, or --bias if its numbers are added to the scores",
     ),
+    f"compute {QKV} --no-causal": (
+        "No such option: --no-causal",
+        "leave --causal out; --without causal leaves out what a problem file holds",
+    ),
+    f"compute {QKV} --no-zzz": ("No such option: --no-zzz", "attncli compute --help"),
     f"heatmap {QKV} --is-causal": ("No such option: --is-causal", "here it is --causal"),
     f"compute {QKV} --dropout-p 0.1": ("No such option: --dropout-p", "attncli drops nothing out"),
     f"explain {QKV} --output x.md": ("No such option: --output", "> FILE"),
@@ -462,6 +479,8 @@ def test_a_missing_folder_is_named_and_how_to_make_it(tutorial: Path, attncli: R
     assert "cannot write no/w.csv" in error
     assert f"{tutorial}/no" in error
     assert "mkdir -p" in hint
+    _, hint = attncli("compute", "q.csv", "k.csv", "--save", "no such/w.csv").messages
+    assert f"mkdir -p '{tutorial}/no such'" in hint
 
 
 def test_numbers_too_large_for_the_format_are_an_error_not_nan(folder: Path, attncli: Run) -> None:

@@ -7,6 +7,7 @@ import re
 from attncli.elsewhere import NOTHING, called_here
 from attncli.errors import UsageError
 from attncli.formulas import number_hint
+from attncli.gather.entries import KNOWN
 from attncli.loading.number import has_decimal_comma
 from attncli.text import did_you_mean, quoted
 
@@ -17,6 +18,14 @@ _LATEX = {"latex", "tex", "md"}
 _HALF = {"float16", "bfloat16", "half", "fp16", "bf16"}
 # Each command has one of them.
 _TO_FILES = ("--out", "--save", "--output", "-o")
+_TO_FILES_HINT = (
+    "compute writes numbers into files with --save, heatmap a picture with --out; the text of any "
+    "command goes into a file with > FILE"
+)
+_DASHES = {
+    "No such option: -#": "a member of standard input is given behind --: -- '-#name'",
+    "No such option: -": "a file whose name begins with - is given as ./-name",
+}
 _VALUE = re.compile(
     r"Invalid value for '(?P<option>[^']+)'(?: / '[^']+')*: (?P<what>.+)", re.DOTALL
 )
@@ -40,24 +49,36 @@ def usage_error(message: str, command: str | None) -> UsageError:
     """
     words = message.rstrip(".").replace("\n", " ")
     hint = f"{command or 'attncli'} --help shows what there is"
-    if words == "No such option: -#":
-        return UsageError(words, hint="a member of standard input is given behind --: -- '-#name'")
-    if words == "No such option: -":
-        return UsageError(words, hint="a file whose name begins with - is given as ./-name")
-    meant = next((name for name in _TO_FILES if f"option: {name} " in f"{words} "), None)
-    if meant is not None:  # options of like letters are no help
-        return UsageError(
-            f"No such option: {meant}",
-            hint="compute writes numbers into files with --save, heatmap a picture with --out; the "
-            "text of any command goes into a file with > FILE",
-        )
-    if (unknown := _UNKNOWN.match(words)) and (here := called_here(_as_argument(unknown[1]))):
-        return UsageError(f"No such option: {unknown[1]}", hint=_as_options(here))
+    unknown = _unknown_option(words)
+    if unknown is not None:
+        return unknown
     value = _VALUE.fullmatch(words)
     if value is None:
         return UsageError(words, hint=hint)
     expected, better = _expected(value["what"])
     return UsageError(f"{value['option']}: {expected}", hint=better or hint)
+
+
+def _unknown_option(words: str) -> UsageError | None:
+    """Return the error for an option that is known elsewhere; None for any other message."""
+    if words in _DASHES:
+        return UsageError(words, hint=_DASHES[words])
+    meant = next((name for name in _TO_FILES if f"option: {name} " in f"{words} "), None)
+    if meant is not None:  # options of like letters are no help
+        return UsageError(f"No such option: {meant}", hint=_TO_FILES_HINT)
+    unknown = _UNKNOWN.match(words)
+    hint = None if unknown is None else _known_as(unknown[1])
+    return UsageError(f"No such option: {unknown[1]}", hint=hint) if unknown and hint else None
+
+
+def _known_as(option: str) -> str | None:
+    """Return what serves in the place of an option that there is not."""
+    if here := called_here(_as_argument(option)):
+        return _as_options(here)
+    name = option.removeprefix("--no-")
+    if name == option or _as_argument(name) not in KNOWN:
+        return None
+    return f"leave --{name} out; --without {name} leaves out what a problem file holds"
 
 
 def _as_argument(option: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -40,6 +41,8 @@ from attncli.text import printable, quoted
 from attncli.warning import warn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
 
     from attncli.projection import Projected
@@ -173,7 +176,8 @@ class Reader:
                 raise UsageError("mask: expected a file; found 'causal'", hint="give --causal")
             numbers = None if name in MATRICES else number_list(name, text)
             if numbers is None:
-                self.take_array(name, self.read_array(_inside(folder, value)))
+                with _named_by(source):
+                    self.take_array(name, self.read_array(_inside(folder, value)))
             else:
                 self._take_value(name, numbers, source)
         else:
@@ -286,6 +290,17 @@ class Reader:
             self._note_input(path)
             return label_file(path)
         return tuple(label.strip() for label in text.split(","))
+
+
+@contextmanager
+def _named_by(source: str | None) -> Iterator[None]:
+    """Say of a file that cannot be read which entry of a problem file names it."""
+    try:
+        yield
+    except InputError as error:
+        if source is not None:
+            error.message = f"{source}: {error.message}"
+        raise
 
 
 def _is_plain(source: str | None, value: object) -> bool:

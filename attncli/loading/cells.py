@@ -9,6 +9,7 @@ from collections.abc import Callable
 from attncli.errors import InputError
 from attncli.loading.headings import is_spaced
 from attncli.loading.number import (
+    TRUTHS,
     NumberOverflowError,
     has_decimal_comma,
     is_decorated,
@@ -21,8 +22,8 @@ __all__ = ["read_numbers", "read_truths"]
 
 # 1,000 is a thousand to some and one to others.
 _THOUSANDS = r"[-+]?\d{1,3}(,\d{3})+"
+_BARS = r"[-+.\deE\s|]*\|[-+.\deE\s|]*"
 _SEMICOLONS = r"(?s).*\d;\s*[-+\d].*"
-_TRUTHS = {"true", "false", "t", "f", "yes", "no", "y", "n", "on", "off"}
 _ONE_ZERO = "in a mask, write 1 for true and 0 for false, in every cell"
 
 Refusal = Callable[..., InputError]
@@ -81,10 +82,12 @@ def _number(cell: str, column: int, refusal: Refusal) -> float:
             "separate the columns with commas, semicolons or tabs, not with spaces (np.savetxt: "
             'delimiter=",")'
         )
+    elif re.fullmatch(_BARS, cell):
+        hint = "separate the columns with commas, semicolons or tabs, not with |"
     elif re.fullmatch(_THOUSANDS, cell.strip()):
         hint = "write no thousands separators, and decimal points instead of decimal commas"
     elif has_decimal_comma(cell) or re.fullmatch(_SEMICOLONS, cell):
         hint = "write decimal points instead of decimal commas"
-    elif cell.strip().lower() in _TRUTHS:
+    elif cell.strip().lower() in TRUTHS:
         hint = _ONE_ZERO
     raise refusal(f"expected a number; found {quoted(cell)}", column=column, hint=hint)

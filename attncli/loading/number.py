@@ -6,6 +6,7 @@ import math
 import re
 
 __all__ = [
+    "TRUTHS",
     "NumberOverflowError",
     "has_decimal_comma",
     "is_decorated",
@@ -14,6 +15,8 @@ __all__ = [
     "parse_number",
 ]
 
+# Words that may mean true or false, lower case.
+TRUTHS = {"true", "false", "t", "f", "yes", "no", "y", "n", "on", "off"}
 _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+\s*"
 # 1,234.5 and 1 234, with any space between; and the minus sign of typography.
 _THOUSANDS = (

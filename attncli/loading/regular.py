@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from attncli.loading.number import TRUTHS
 from attncli.text import counted, quoted
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Regularity:
         self._lengths: dict[int, int] = {}  # by depth
         self._leaf_depth = 0  # 0 until an item is met
         self._kind = _NUMBERS
-        self._first = ("", 0)
+        self._first: tuple[object, int] = ("", 0)
 
     def opened(self, depth: int, offset: int) -> None:
         """Take note of a list that begins."""
@@ -47,13 +48,14 @@ class Regularity:
         """Take note of an item in a list of this depth."""
         kind = _kind(item)
         if not self._leaf_depth:
-            self._leaf_depth, self._kind, self._first = depth, kind, (_shown(item), offset)
+            self._leaf_depth, self._kind, self._first = depth, kind, (item, offset)
         if depth < self._leaf_depth:
             expected = counted(self._lengths[depth + 1], "item")
             what = f"expected a list of {expected}; found {_shown(item)}"
             raise self._document.refusal(what, offset)
         if depth > 1 and kind == _WORDS:
-            raise self._document.refusal(f"expected a number; found {_shown(item)}", offset)
+            what = f"expected a number; found {_shown(item)}"
+            raise self._document.refusal(what, offset, hint=_hint(item))
         if kind != self._kind:
             raise self._mixed(item, offset)
 
@@ -67,11 +69,19 @@ class Regularity:
             raise self._document.refusal(what, offset)
 
     def _mixed(self, item: object, offset: int) -> Exception:
-        shown, expected = _shown(item), self._kind
+        found, expected = item, self._kind
         if expected == _WORDS:  # one word among numbers is the likelier mistake
-            (shown, offset), expected = self._first, _NUMBERS
-        hint = "of a window, null or -1 is unbounded" if shown == quoted("none") else None
-        return self._document.refusal(f"expected {expected}; found {shown}", offset, hint=hint)
+            (found, offset), expected = self._first, _NUMBERS
+        what = f"expected {expected}; found {_shown(found)}"
+        return self._document.refusal(what, offset, hint=_hint(found))
+
+
+def _hint(found: object) -> str | None:
+    """Return what was probably meant by a word where a number should be."""
+    word = found.lower() if isinstance(found, str) else ""
+    if word == "none":
+        return "of a window, null or -1 is unbounded"
+    return "write true or false, in every place" if word in TRUTHS else None
 
 
 def _kind(item: object) -> str:

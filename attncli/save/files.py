@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -261,9 +262,10 @@ def _created(path: str, temporary: Path) -> BinaryIO:
     try:
         return os.fdopen(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "w+b")
     except FileNotFoundError as error:
+        folder = str(temporary.parent)
         raise OutputError(
-            f"cannot write {path}: the folder {temporary.parent} does not exist",
-            hint=f"create it first (mkdir -p {temporary.parent}), or name another",
+            f"cannot write {path}: the folder {folder} does not exist",
+            hint=f"create it first (mkdir -p {shlex.quote(folder)}), or name another",
         ) from error
     except OSError as error:
         raise OutputError(
