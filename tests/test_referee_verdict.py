@@ -54,6 +54,16 @@ def test_it_says_where_the_largest_error_is():
     assert "batch 1, head 2, query 3 (d), column 5" in str(report)
 
 
+def test_of_errors_that_are_equal_the_first_is_told_first():
+    q, k, v = draw(0)
+    wrong = plain(q, k, v).astype("f4")
+    wrong[1, 2, 3, 5] = wrong[0, 1, 4, 2] = wrong[1, 0, 0, 1] = np.nan
+    (verdict,) = ask((q, k, v), wrong, diagnose=False).verdicts
+    assert [row.batch for row in verdict.worst_rows] == [0, 1, 1]
+    assert [row.head for row in verdict.worst_rows] == [1, 0, 2]
+    assert verdict.largest.query == verdict.worst_rows[0].query
+
+
 @pytest.mark.long
 def test_two_wrong_numbers_name_no_mistake():
     q, k, v = draw(0)

@@ -186,7 +186,7 @@ def _worst(
     problem: Problem, name: str, found: Array, answer: Array, error: Array
 ) -> tuple[Place, ...]:
     peaks = error.max(axis=-1)
-    order = np.argsort(peaks, axis=None, kind="stable")[::-1][:_WORST_ROWS]
+    order = np.argsort(-peaks, axis=None, kind="stable")[:_WORST_ROWS]  # of equal ones the first
     rows = [tuple(int(i) for i in np.unravel_index(int(flat), peaks.shape)) for flat in order]
     return tuple(
         _place(problem, name, found, answer, error, (*row, int(np.argmax(error[row]))))
