@@ -497,10 +497,27 @@ def test_inputs_are_shown_head_by_head_in_the_axes_that_they_have(folder, attncl
     assert f"{k[0, 1, 4, 5]:.4f}" in one
 
 
+@pytest.mark.parametrize("file", ["all.json", "all.npz"])
+def test_weights_that_compute_saved_beside_their_inputs_are_drawn_as_they_are(
+    folder, attncli, file
+):
+    sentence = ("compute", str(SAMPLES / "sentence.yaml"), "--show", "query,key,value,weights")
+    attncli(*sentence, "--save", file).good()
+    ran = attncli("heatmap", file).good()
+    assert f"{file}: its weights are drawn as they were saved" in ran.messages[0]
+    assert "0.33" not in ran.text
+    assert ran.text.count("1.00") == 1
+    # The file does not hold the causal rule.
+    for more in (["--without", "weights"], ["--query-offset", "0", "--window", "2"]):
+        ran = attncli("heatmap", file, *more).good()
+        assert not any("as they were saved" in message for message in ran.messages)
+        assert "0.33" in ran.text
+
+
 def test_what_compute_writes_with_its_inputs_is_computed_again_with_a_warning(folder, attncli):
     line = ["compute", str(SAMPLES / "sentence.yaml"), "--show", "query,key,weights", "-f", "json"]
     Path("all.json").write_bytes(attncli(*line).good().out)
-    ran = attncli("heatmap", "all.json").good()
+    ran = attncli("compute", "all.json").good()
     assert (
         "all.json: its weights are ignored, and computed again without the rules" in ran.messages[0]
     )

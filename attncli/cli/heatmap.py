@@ -189,7 +189,7 @@ def heatmap(
         refuse_unknown_map(drawing.cmap)
     with advice(quiet=run.quiet):
         more = [] if drawing.minus is None else [drawing.minus]
-        asked = ask_or_read(options, pick, run, more=more, kind=drawing.what)
+        asked = ask_or_read(options, pick, run, more=more, kind=drawing.what, saved=True)
         refuse_inputs(outputs, [*asked.inputs, *subtracted])
         picture = _picture(asked, wish, options.dtype, drawing, pick, run)
     if drawing.out is None:

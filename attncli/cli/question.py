@@ -75,11 +75,12 @@ def ask_or_read(
     *,
     more: Sequence[str] = (),
     kind: Kind = "weights",
+    saved: bool = False,
 ) -> Question | Finished:
     """Return the problem that the options pose, or the finished weights or scores that they name.
 
     Where `more` files will be read with --dtype, no advice on it is given yet; one of them may
-    be standard input.
+    be standard input. `saved` is for `attncli.gather.gather`.
     """
     from attncli.gather import Finished, advise_on_dtype, gather
     from attncli.gather.posed import posed
@@ -102,6 +103,7 @@ def ask_or_read(
             without=options.without,
             dtype=options.dtype,
             kind=kind,
+            saved=saved,
             threads=run.threads,
         )
     if not more:

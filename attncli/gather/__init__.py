@@ -12,6 +12,7 @@ from attncli.gather.finished import (
     Kind,
     finished_array,
     finished_document,
+    holds_result,
     is_finished,
 )
 from attncli.gather.leaving_out import entry_names, leave_out, no_problem_file
@@ -39,6 +40,7 @@ def gather(
     dtype: str | None = None,
     example: bool = False,
     kind: Kind = "weights",
+    saved: bool = False,
     threads: int | None = None,
 ) -> Gathered | Finished:
     """Read files and join them with options.
@@ -60,6 +62,8 @@ def gather(
         Take the built-in example instead of files.
     kind : {"weights", "scores"}
         What a single array is, and what counts in a document without query and key.
+    saved : bool
+        An output that a program saved beside its queries and keys is meant, not these.
     threads : int, optional
         For projections.
 
@@ -81,7 +85,7 @@ def gather(
         _refuse_projections(options)
         reader.gathered.arguments.update(EXAMPLE)
     elif len(files) == 1:
-        finished = _take_file(reader, files[0], kind, options, left)
+        finished = _take_file(reader, files[0], kind, options, left, saved=saved)
         if finished is not None:
             return finished
     elif len(files) in (2, 3):
@@ -101,7 +105,13 @@ def gather(
 
 
 def _take_file(
-    reader: Reader, file: str, kind: Kind, options: Mapping[str, object], left: frozenset[str]
+    reader: Reader,
+    file: str,
+    kind: Kind,
+    options: Mapping[str, object],
+    left: frozenset[str],
+    *,
+    saved: bool,
 ) -> Finished | None:
     """Note what one file holds; return it where it is finished weights or scores."""
     contents = leave_out(reader.read(file), left)
@@ -110,6 +120,12 @@ def _take_file(
     elif isinstance(contents, LoadedArray):
         return finished_array(contents, kind, options, reader)
     elif is_finished(contents, kind):
+        return finished_document(contents, kind, options, reader)
+    elif saved and holds_result(contents, kind, options):
+        warn(
+            f"{contents.name}: its {kind} are drawn as they were saved; --without {kind} computes "
+            "them from its query and key"
+        )
         return finished_document(contents, kind, options, reader)
     else:
         reader.take_document(contents)

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
     from attncli.gather.reader import Reader
 
-__all__ = ["Finished", "Kind", "finished_array", "finished_document", "is_finished"]
+__all__ = [
+    "Finished",
+    "Kind",
+    "finished_array",
+    "finished_document",
+    "holds_result",
+    "is_finished",
+]
 
 Kind = Literal["weights", "scores"]
 _SQUARE = 2
@@ -73,6 +80,16 @@ def is_finished(document: LoadedMapping, kind: Kind) -> bool:
     """Return whether a document holds such an output, and nothing to compute it from."""
     names = {full_name(name) for name in document.entries}
     return kind in names and not ({"query", "key"} <= names or "x" in names)
+
+
+def holds_result(document: LoadedMapping, kind: Kind, options: Mapping[str, object]) -> bool:
+    """Return whether such an output stands beside its queries and keys, as a program saved them.
+
+    Options that say how to compute it ask for another one.
+    """
+    saved = document.dump or "schema" in document.entries
+    rules = [name for name, value in options.items() if value is not None]
+    return saved and kind in document.entries and not set(rules) - {*LABELS, "layout"}
 
 
 def finished_array(
