@@ -16,6 +16,7 @@ import attncli
 from attncli.view.pictures.differences import difference_picture
 
 Run = Callable[..., Ran]
+SAMPLES = Path(__file__).parents[1] / "samples"
 QKV = ("q.csv", "k.csv", "v.csv")
 Q = np.array([[1.0, 0, 1], [0, 1, 1]])
 K = np.array([[1.0, 0, 1], [1, 1, 0], [0, 1, 1]])
@@ -460,3 +461,23 @@ def test_axes_of_length_1_too_many_are_named(judged: Path, attncli: Run) -> None
     ran = attncli("check", *QKV, "--expect", "five.npy")
     assert ran.code == 1
     assert "[axes_of_length_1]" in ran.text
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+@pytest.mark.parametrize("output", ["context", "weights", "scores", "lse"])
+def test_a_table_has_no_axes_of_length_1(
+    folder: Path, attncli: Run, output: str, kind: str
+) -> None:
+    """As `compute` writes them, of one batch entry or one head of a problem with such an axis."""
+    problem = str(SAMPLES / "chapter" / "problem.yaml")
+    attncli("compute", problem, "--show", output, "--save", f"own.{kind}").good()
+    assert np.loadtxt(f"own.{kind}", delimiter={"csv": ",", "tsv": "\t"}[kind]).ndim < 3
+    attncli("check", problem, "--expect", f"{output}=own.{kind}").good()
+
+
+def test_a_table_is_not_taken_for_one_of_several_heads(folder: Path, attncli: Run) -> None:
+    np.save("q.npy", np.ones((2, 3, 4)))
+    np.savetxt("one.csv", np.ones((3, 4)), delimiter=",")
+    ran = attncli("check", "q.npy", "q.npy", "q.npy", "--expect", "one.csv")
+    assert ran.code == 1
+    assert "the answer has shape (2, 3, 4)" in ran.text

@@ -139,6 +139,37 @@ def test_a_member_of_a_file_holds_labels(problem: Path) -> None:
         gathered("q.npy", "k.npy", tokens="l.json#scale")
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "labels"),
+    [
+        ("l.json", '["a", 3, 0.50]', ("a", "3", "0.50")),
+        ("l.yaml", "- The\n- cat\n", ("The", "cat")),
+        ("l.yml", "[yes, 1e3]", ("yes", "1e3")),
+        ("l.yaml", "The\ncat\n", ("The", "cat")),
+        ("l.txt", "[CLS]\n{x}\n", ("[CLS]", "{x}")),
+        ("l.txt", "{\n}\n", ("{", "}")),
+    ],
+)
+def test_a_list_of_labels_in_a_file(
+    problem: Path, file: str, text: str, labels: tuple[str, ...]
+) -> None:
+    Path(file).write_text(text)
+    assert gathered("q.npy", "k.npy", tokens=file).arguments["query_labels"] == labels
+
+
+@pytest.mark.parametrize("nothing", ["null", "true", '["b"]', '{"b": 1}'])
+@pytest.mark.parametrize("file", ["l.json", "l.yaml"])
+def test_a_list_of_labels_holds_nothing_but_words(problem: Path, file: str, nothing: str) -> None:
+    Path(file).write_text(f'["a", {nothing}]')
+    if file == "l.json" or nothing[0] in "[{":
+        with pytest.raises(InputError, match="expected a list of words; found "):
+            gathered("q.npy", "k.npy", tokens=file)
+    Path(file).write_text('{"words": ["a", "b"]}')
+    with pytest.raises(InputError, match="expected a list of labels; found a mapping") as caught:
+        gathered("q.npy", "k.npy", tokens=file)
+    assert caught.value.hint == f"name one of its entries, as {file}#tokens"
+
+
 def test_a_label_with_nul_is_refused(problem: Path) -> None:
     (problem / "l.json").write_text(r'["a\u0000", "b"]')
     with pytest.raises(InputError, match="label 0 holds the character NUL"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from process import long_but
-from referee_numpy import SEEDS, ask, draw, named, softmax
+from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 
 CAUSAL = np.tri(6, dtype=bool)
 
@@ -117,3 +117,26 @@ def test_whole_numbers(name, cut, seed):
     q, k, v = draw(seed)
     wrong = cut(softmax(scaled(q, k)) @ (20 * v))
     assert named(ask((q, k, 20 * v), wrong, "int64")) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("rounded_to_1_decimal", "%.1f"),
+        ("rounded_to_1_digit", "%.1g"),
+        ("rounded_to_2_digits", "%.2g"),
+    ],
+)
+def test_few_digits(name, form, seed):
+    """In float16, whose numbers are not looked at for digits that were printed."""
+    q, k, v = draw(seed)
+    context = softmax(scaled(q, k)) @ v
+    short = np.vectorize(lambda number: float(form % number))(context)
+    assert named(ask((q, k, v), short, "float16")) == {name}
+
+
+def test_one_decimal_of_few_numbers():
+    q, k, v = ([[1.0], [0.5], [-1.0]], [[1.0], [3.0]], [[0.0], [1.0]])
+    right = plain(q, k, v)
+    assert "rounded_to_1_decimal" in named(ask((q, k, v), right.round(1), "float64"))

@@ -29,6 +29,10 @@ from attncli.text import did_you_mean, json_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
+    import numpy.typing as npt
+
+    from attncli.loading.contents import LoadedArray
     from attncli.problem import Problem
     from attncli.referee.report import CheckReport
 
@@ -129,7 +133,10 @@ def check(
             refuse_inputs([judging.diff], [*question.inputs, *judged_files])
             refuse_unwritable([judging.diff])
         read = {n: read_array(f, dtype=options.dtype, entry=n) for n, f in files.items()}
-        expected = {n: real_array(f"{n} ({files[n]})", each.values) for n, each in read.items()}
+        expected = {
+            n: real_array(f"{n} ({files[n]})", _with_left_out_axes(n, each, question.problem))
+            for n, each in read.items()
+        }
         bfloat16 = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
         advise_on_dtype(options.dtype, bfloat16=bfloat16)
         with waiting(_waited_for(judging), quiet=run.quiet):
@@ -177,6 +184,20 @@ def _named(word: str) -> tuple[str, str]:
             hint=did_you_mean(name, OUTPUTS) or f"for a file of that name write ./{word}",
         )
     return "context", word
+
+
+def _with_left_out_axes(name: str, read: LoadedArray, problem: Problem) -> npt.NDArray[np.generic]:
+    """Return an output with the leading axes of length 1 that a table has no room for."""
+    import numpy as np
+
+    if not read.is_table or name == "lse":  # of which a table makes a column
+        return read.values
+    batch, heads, queries, keys = problem.shape
+    if name == "context":
+        lead = problem.layout.join(np.empty((batch, heads, queries, 0))).shape[:-2]
+    else:
+        lead = problem.layout.weights_shape((batch, heads, queries, keys))[:-2]
+    return read.values.reshape(*lead, *read.values.shape) if set(lead) == {1} else read.values
 
 
 def _waited_for(judging: CheckOptions) -> str:

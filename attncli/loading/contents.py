@@ -28,6 +28,8 @@ class LoadedArray:
     printed : str or None
         ``%.2f`` or ``%.2e``, where the text of this array alone shows that all its numbers were
         printed so.
+    is_table : bool
+        It comes from a format that holds two axes, so that others, of length 1, may be left out.
     """
 
     values: npt.NDArray[Any]
@@ -35,6 +37,7 @@ class LoadedArray:
     row_labels: tuple[str, ...] | None = None
     column_labels: tuple[str, ...] | None = None
     printed: str | None = None
+    is_table: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -95,7 +95,8 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
         _advise_on_header(source.name, first[1], found, labelled=headings.column)
     if headings.row and not headings.column:
         found = _without_index(found)
-    return replace(found, printed=printed_alike(data[:_BLOCK].decode("ascii", "replace")))
+    printed = printed_alike(data[:_BLOCK].decode("ascii", "replace"))
+    return replace(found, printed=printed, is_table=True)
 
 
 def _refuse_decimal_commas(table: _Table, rows: list[Row]) -> None:

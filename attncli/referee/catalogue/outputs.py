@@ -308,6 +308,20 @@ def _whole(cut: Callable[[Array], Array]) -> Apply:
     return _finished(lambda _, outputs: {name: cut(output) for name, output in outputs.items()})
 
 
+def _to_one_decimal(array: Array) -> Array:
+    return array.round(1)
+
+
+def _to_digits(count: int, array: Array) -> Array:
+    """Return each number as ``%.2g`` writes it, or with another count of digits."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        places = np.floor(np.log10(np.abs(array)))
+    decimals = count - 1 - np.where(np.isfinite(places), places, 0)
+    unit = 10.0 ** np.abs(decimals)  # a whole number, which floats hold
+    large = decimals < 0
+    return np.asarray(np.where(large, np.rint(array / unit) * unit, np.rint(array * unit) / unit))
+
+
 _integers = partial(
     Convention,
     topic=topics.WHOLE_NUMBERS,
@@ -323,4 +337,17 @@ WHOLE_NUMBERS = (
         _whole(np.trunc),
     ),
     _integers("rounded_to_integers", "the numbers are rounded to integers", _whole(np.rint)),
+    *(
+        _integers(
+            f"rounded_to_{name}",
+            f"the numbers are right, and rounded to {words}",
+            _whole(cut),
+            fix="write more digits: nine (%.9g) hold all of float32, seventeen all of float64",
+        )
+        for name, words, cut in (
+            ("1_decimal", "one digit after the point", _to_one_decimal),
+            ("1_digit", "one significant digit", partial(_to_digits, 1)),
+            ("2_digits", "two significant digits", partial(_to_digits, 2)),
+        )
+    ),
 )
