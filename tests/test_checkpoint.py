@@ -253,6 +253,10 @@ def test_unknown_names_list_what_looks_like_projections():
     assert "Wqkv" in caught.value.message
     assert "to_q" in caught.value.message
     assert "norm" not in caught.value.message
+    assert "cut it into those of query, key and value" in caught.value.hint
+    with pytest.raises(InputError, match="look like projections: ") as caught:
+        choose_layer(names[1:], None, "m")
+    assert caught.value.hint.startswith("give the weights one by one: --wq")
     with pytest.raises(InputError, match=r"it holds conv\.weight"):
         choose_layer(["conv.weight"], None, "m")
 

@@ -37,6 +37,8 @@ def wrong(tutorial: Path) -> Path:
         "formula.yaml": "query: [[1]]\nkey: [[1]]\nscale: 1/sqrt(64)\n",
         "quoted.yaml": 'query: [[1]]\nkey: [[1]]\nscale: "0.5"\n',
         "weights.yaml": "weights: [[1]]\n",
+        "none.json": "{}",
+        "flag.json": '{"causal": true}',
         "files.yaml": "query: nope.csv\nkey: [[1]]\n",
         "yes.yaml": "query: [[1]]\nkey: [[1], [2]]\nmask: [[yes, no]]\n",
         "bars.csv": "1|2\n3|4\n",
@@ -316,8 +318,21 @@ CASES = {
     f"explain {QKV} --output x.md": ("No such option: --output", "> FILE"),
     "compute q.csv k.csv --show context": ("the context needs a value", None),
     f"compute {QKV} --show weights,lse -f csv": (
-        "csv holds one array; --show names weights and lse",
+        "csv holds one array; found weights and lse",
         "name one",
+    ),
+    "compute heads.npy heads.npy --average-heads --head 1": (
+        "--average-heads averages all heads, and --head 1 picks one",
+        "leave one of the two out",
+    ),
+    "heatmap heads.npy heads.npy --average-heads --head 1": (
+        "--average-heads averages all heads, and --head 1 picks one",
+        "leave one of the two out",
+    ),
+    "compute none.json k.csv": ("none.json: expected one array; found nothing", None),
+    "compute flag.json k.csv": (
+        "flag.json: expected one array; found 1 entry, none of them an array",
+        None,
     ),
     "compute heads.npy heads.npy heads.npy -f csv": (
         "CSV holds a matrix, but context has shape (2, 3, 4, 5)",

@@ -205,10 +205,20 @@ def test_two_outputs_that_were_named_are_not_cut_to_one(
     option, kind = words.split()
     ran = attncli("compute", *FILES, "--show", "weights,context", option, kind)
     assert (ran.code, ran.out) == (2, b"")
-    holds = f"error: {kind.removeprefix('c.')} holds one array; --show names weights and context"
+    holds = f"error: {kind.removeprefix('c.')} holds one array; found weights and context"
     one = "--show weights, --save weights=FILE"
     assert ran.messages == [holds, f"hint: name one ({one}), or use json, yaml or npz"]
     assert not Path("c.tsv").exists()
+
+
+def test_several_outputs_go_into_one_file_by_their_names(tutorial: Path, attncli: Run) -> None:
+    attncli("compute", *FILES, "--save", "weights,lse,weights=w.npz").good()
+    assert set(np.load("w.npz")) == {"weights", "lse"}
+    ran = attncli("compute", *FILES, "--save", "weights,lse=w.csv")
+    assert ran.messages[0] == "error: csv holds one array; found weights and lse"
+    ran = attncli("compute", *FILES, "--save", "weights,les=w.npz")
+    assert ran.messages[0].endswith("found 'weights,les'")
+    assert not Path("w.csv").exists()
 
 
 def test_figures_go_into_csv_and_tsv(tutorial: Path, attncli: Run) -> None:

@@ -279,6 +279,16 @@ def test_long_problems_sum_up_the_rest_in_one_line():
     assert "There are 296 more keys, 99 of them hidden: 99 by causal." in as_markdown(way)
 
 
+def test_keys_that_several_rules_hide_are_said_to_be():
+    """Of 6 keys that are hidden by the mask, 4 are behind the query, too; so are 2 more."""
+    q = np.ones((10, 2))
+    mask = np.arange(10) < 4
+    way = explain(pose(q, q, q, causal=True, mask=mask[None]), query=5, keys=1)
+    counts = "6 by mask, 4 by causal (some by several rules)"
+    assert f"6 more hidden: {counts}" in as_text(way, width=100)
+    assert f"6 of them hidden: {counts}" in as_markdown(way)
+
+
 def test_the_key_value_head_that_is_read_is_in_the_title():
     random = np.random.default_rng(0)
     shapes = (6, 2, 4), (3, 5, 4), (3, 5, 4)

@@ -32,6 +32,8 @@ _LIKE_PROJECTION = re.compile(
     r"|in_proj\w*|c_attn|to_(?:q|k|v|qkv))(?:$|[._/])",
     re.IGNORECASE,
 )
+# One matrix for query, key and value together.
+_JOINT = re.compile(r"qkv|query_key_value|in_proj|c_attn", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -198,11 +200,20 @@ def _choices(layers: Collection[Layer], file: str) -> str:
     return f"choose one: {', '.join(shown)}{more}"
 
 
+def _hint_for(like: list[str]) -> str:
+    if any(_JOINT.search(name) for name in like):
+        return (
+            "attncli does not know how this joint matrix is made: cut it into those of query, key "
+            "and value, and give these with --wq, --wk and --wv, each as (in, out)"
+        )
+    return "give the weights one by one: --wq, --wk, --wv, each as FILE#NAME and (in, out)"
+
+
 def _unknown(names: Collection[str], file: str) -> InputError:
     like = [name for name in names if _LIKE_PROJECTION.search(name)]
     shown = first_few([printable(name) for name in like or names])
     return InputError(
         f"{file} holds no attention layer by names that attncli knows; "
         + (f"these look like projections: {shown}" if like else f"it holds {shown}"),
-        hint="give the weights one by one: --wq, --wk, --wv, each as FILE#NAME and (in, out)",
+        hint=_hint_for(like),
     )

@@ -16,7 +16,7 @@ from attncli.cli.options import (
     ProblemOptions,
     RunOptions,
 )
-from attncli.cli.question import ask
+from attncli.cli.question import ask, refuse_average_of_one
 from attncli.cli.saving import (
     Save,
     held,
@@ -132,6 +132,7 @@ def _request(
     """Read the problem, and check what is asked of it."""
     from attncli.save.files import refuse_inputs, refuse_unwritable
 
+    refuse_average_of_one(pick, average)
     question = ask(options, pick, run)
     problem = question.problem
     names = _names(output.show, problem)

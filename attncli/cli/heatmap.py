@@ -18,7 +18,7 @@ from attncli.cli.drawing import (
 )
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import MOST_USED, AverageOptions, PickOptions, ProblemOptions, RunOptions
-from attncli.cli.question import Question, ask_or_read
+from attncli.cli.question import Question, ask_or_read, refuse_average_of_one
 from attncli.cli.terminal import (
     advice,
     color_depth,
@@ -178,6 +178,7 @@ def heatmap(
 
     outputs = [drawing.out] if drawing.out else []
     subtracted = [split_member(drawing.minus)[0]] if drawing.minus else []
+    refuse_average_of_one(pick, average)
     wish = _wish(drawing, pick, average)
     if drawing.minus is not None:
         _refuse_beside_minus(drawing, average)

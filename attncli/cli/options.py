@@ -442,7 +442,7 @@ class OutputOptions:
         list[str] | None,
         Option(
             metavar="[NAME=]PATH",
-            help="Write a file: context=c.csv, weights=w.npy, all.npz. Repeatable.",
+            help="Write a file: context=c.csv, weights,lse=w.npz, all.npz. Repeatable.",
             rich_help_panel=MOST_USED,
         ),
     ] = None

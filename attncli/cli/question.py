@@ -11,12 +11,12 @@ from attncli.indices import index_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.cli.options import PickOptions, ProblemOptions, RunOptions
+    from attncli.cli.options import AverageOptions, PickOptions, ProblemOptions, RunOptions
     from attncli.gather import Finished
     from attncli.gather.finished import Kind
     from attncli.problem import Problem
 
-__all__ = ["Question", "ask", "ask_or_read", "ask_whole"]
+__all__ = ["Question", "ask", "ask_or_read", "ask_whole", "refuse_average_of_one"]
 
 
 class Question(NamedTuple):
@@ -66,6 +66,15 @@ def ask_whole(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> Qu
     question = ask(options, PickOptions(), run)
     _picked(question.problem, pick)
     return question
+
+
+def refuse_average_of_one(pick: PickOptions, average: AverageOptions) -> None:
+    """Refuse to average the heads where one of them was picked."""
+    if average.average_heads and pick.head is not None:
+        raise UsageError(
+            f"--average-heads averages all heads, and --head {pick.head} picks one",
+            hint="leave one of the two out",
+        )
 
 
 def ask_or_read(

@@ -56,9 +56,11 @@ def parse_save(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
             f"--save {text}: expected NAME=PATH; found no name",
             hint=f"for a file of that name write ./{text}",
         )
-    if separator and name in known:
-        return Save((name,), path, format_of(path, _unnamed(path, "csv")))
-    if separator and name.isidentifier():
+    several = tuple(dict.fromkeys(name.split(",")))
+    if separator and set(several) <= set(known):
+        kind = format_of(path, _unnamed(path, "csv" if len(several) == 1 else "json"))
+        return Save(held(several, kind, chosen=True), path, kind)
+    if separator and name.replace(",", "").isidentifier():
         raise UsageError(
             f"--save {text}: expected NAME=PATH with a name of {', '.join(known)}; found {name!r}",
             hint=did_you_mean(name, known) or f"for a file of that name write ./{text}",
@@ -85,7 +87,7 @@ def held(names: tuple[str, ...], kind: str, *, chosen: bool) -> tuple[str, ...]:
         return ("context",)
     several = "json or yaml" if set(SUMMARIES).intersection(names) else "json, yaml or npz"
     raise UsageError(
-        f"{kind} holds one array; --show names {', '.join(names[:-1])} and {names[-1]}",
+        f"{kind} holds one array; found {', '.join(names[:-1])} and {names[-1]}",
         hint=f"name one (--show {names[0]}, --save {names[0]}=FILE), or use {several}",
     )
 

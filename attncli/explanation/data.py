@@ -155,6 +155,13 @@ class Rest:
         """How many of them the query sees."""
         return self.count - self.hidden
 
+    @property
+    def hidden_by(self) -> str:
+        """How many of them each rule hides, in words."""
+        counts = ", ".join(f"{count:,} by {rule}" for rule, count in self.rules.items())
+        shared = sum(self.rules.values()) > self.hidden
+        return f"{counts} (some by several rules)" if shared else counts
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Explanation:

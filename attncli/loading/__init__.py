@@ -111,6 +111,9 @@ def read_array(
     names = _arrays(contents)
     size = counted(len(contents.entries), "entry", "entries")
     found = f"an entry with a name, {printable(names[0])}" if len(names) == 1 else size
+    if not names:
+        what = "nothing" if not contents.entries else f"{size}, none of them an array"
+        raise InputError(f"{contents.name}: expected one array; found {what}")
     hint = f"{'give it by its name' if len(names) == 1 else 'choose one'}: "
     hint += _listed(contents, names)
     raise InputError(f"{contents.name}: expected one array; found {found}", hint=hint)

@@ -170,14 +170,8 @@ def _score_blocks(explanation: Explanation, latex: Latex) -> Iterator[str]:
         else:
             yield from map(_block, _seen_key(explanation, step, arrow, latex))
     if explanation.rest is not None:
-        rules = ", ".join(
-            f"{count} by {words(rule)}" for rule, count in explanation.rest.rules.items()
-        )
-        hidden = (
-            f", {explanation.rest.hidden} of them hidden: {rules}"
-            if explanation.rest.hidden
-            else ""
-        )
+        rest = explanation.rest
+        hidden = f", {rest.hidden} of them hidden: {words(rest.hidden_by)}" if rest.hidden else ""
         verb = "is" if explanation.rest.count == 1 else "are"
         yield f"There {verb} {counted(explanation.rest.count, 'more key')}{hidden}."
 

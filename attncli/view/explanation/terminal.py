@@ -158,8 +158,7 @@ def _rest_words(explanation: Explanation) -> str:
         return ""
     parts = [f"{rest.seen:,} more with smaller scores"] if rest.seen else []
     if rest.hidden:
-        counts = (f"{count:,} by {rule}" for rule, count in rest.rules.items())
-        parts.append(f"{rest.hidden:,} more hidden: {', '.join(counts)}")
+        parts.append(f"{rest.hidden:,} more hidden: {rest.hidden_by}")
     return "… " + " and ".join(parts)
 
 
