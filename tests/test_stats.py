@@ -39,7 +39,8 @@ def figures_by_hand(weights, scores, offset):
     for i, (row, logits) in enumerate(zip(weights, scores, strict=True)):
         if all(s == -math.inf for s in logits):
             continue
-        entropies.append(-math.fsum(w * math.log(w) for w in row if w > 0))
+        total = math.fsum(row)
+        entropies.append(-math.fsum(w / total * math.log(w / total) for w in row if w > 0))
         firsts.append(row[0])
         diagonals.append(row[i + offset] if 0 <= i + offset < len(row) else 0.0)
         moved += math.fsum(w * abs(i + offset - j) for j, w in enumerate(row))
@@ -91,6 +92,14 @@ def test_even_attention_has_as_many_effective_keys_as_keys():
     assert head.distance == pytest.approx((28 + 22 + 18) / 24)
     assert head.negligible == 0
     assert (head.batch, head.head) == (None, None)
+
+
+@pytest.mark.parametrize("sink", [-3.0, 1.25, 6.0, 1e4])
+def test_a_sink_does_not_change_among_how_many_keys_attention_is_spread(sink):
+    for keys in (1, 2, 5):
+        (head,) = statistics(pose(np.zeros((3, 2)), np.ones((keys, 2)), sinks=[sink]))
+        # Where the sink takes all, no key gets anything.
+        assert head.effective_keys == pytest.approx(keys if sink < 1e3 else 1)
 
 
 def test_the_diagonal_and_distance_know_the_offset():

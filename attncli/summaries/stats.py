@@ -39,7 +39,8 @@ class HeadStats:
     left_out : int
         How many see none, padded ones included.
     entropy : float or None
-        Mean over the queries of −Σ w ln w, in nats; a sink's share is not counted.
+        Mean over the queries of −Σ p ln p, in nats, p being the weights as shares of their sum,
+        which is 1 unless a sink takes a part.
     effective_keys : float or None
         exp(entropy): among so many keys, evenly, attention would be as spread.
     largest : float or None
@@ -168,17 +169,21 @@ def _row_totals(block: RowBlock) -> dict[str, float]:
     position = np.arange(block.start, block.start + rows) + block.offset
     # 0 · ln 0 is 0, the limit: adding 1 to the zeros makes it so.
     logs = np.log(weights + (weights == 0))
+    sums = weights.sum(axis=1, dtype=np.float64)
+    some = sums > 0
+    # −Σ p ln p with p = w / Σ w.
+    of_rows = np.log(sums[some]) - _dots(weights, logs)[some] / sums[some]
     inside = np.flatnonzero((position >= 0) & (position < keys))
     distance = np.abs(np.subtract.outer(position, np.arange(keys)))
     return {
-        "entropy": -_dot(weights, logs),
+        "entropy": float(of_rows.sum()),
         "first_key": float(weights[:, 0].sum(dtype=np.float64)),
         "diagonal": float(weights[inside, position[inside]].sum(dtype=np.float64)),
-        "distance": _dot(weights, distance),
-        "weight": float(weights.sum(dtype=np.float64)),
+        "distance": float(_dots(weights, distance).sum()),
+        "weight": float(sums.sum()),
     }
 
 
-def _dot(one: Array, other: Array) -> float:
-    """Return Σ one · other in float64, row by row, so that long sums lose nothing."""
-    return float(np.einsum("ij,ij->i", one, other, dtype=np.float64).sum())
+def _dots(one: Array, other: Array) -> npt.NDArray[np.float64]:
+    """Return Σ one · other of each row in float64, so that long sums lose nothing."""
+    return np.asarray(np.einsum("ij,ij->i", one, other, dtype=np.float64))
