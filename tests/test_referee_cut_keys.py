@@ -55,6 +55,51 @@ def test_other_lengths_than_those_stated(seed):
     assert option == "--kv-lengths 20,17"
 
 
+@pytest.mark.parametrize("lengths", long_but([[20, 24, 9], [9, 20, 14], [24] * 3], [24] * 3))
+@pytest.mark.parametrize("queries", [1, 5])
+def test_other_lengths_that_move_the_queries(lengths, queries):
+    q, k, v = draw(0, (3, 4, queries, D), *[(3, 2, L, D)] * 2)
+    given = {"kv_lengths": [20, 14, 9], "causal": True, "causal_align": "bottom-right"}
+    end = np.array(lengths)[:, None, None, None]
+    keep = (end > J) & (np.arange(queries)[:, None] + end - queries >= J)
+    wrong = plain(q, np.repeat(k, 2, 1), np.repeat(v, 2, 1), keep)
+    convention, option = told(ask((q, k, v), wrong, **given))
+    assert convention.name == "other_lengths"
+    listed = ",".join(map(str, dict.fromkeys(lengths) if len(set(lengths)) == 1 else lengths))
+    assert option == f"--kv-lengths {listed} (with --causal-align bottom-right)"
+    assert ask((q, k, v), wrong, **{**given, "kv_lengths": lengths}).passed
+
+
+@pytest.mark.parametrize("lengths", long_but([[9] * 3, [20, 20, 9], [14, 9, 20]], [9] * 3))
+def test_other_lengths_of_one_query(lengths):
+    q, k, v = draw(0, (3, 4, 1, D), *[(3, 4, L, D)] * 2)
+    wrong = plain(q, k, v, np.array(lengths)[:, None, None, None] > J)
+    assert told(ask((q, k, v), wrong, kv_lengths=[20, 14, 9]))[0].name in {
+        "other_lengths",
+        "kv_lengths_of_next_entry",
+        "kv_lengths_of_first_entry",
+    }
+
+
+@pytest.mark.parametrize("queries", [1, 8])
+def test_entries_that_were_not_written_have_no_length(queries):
+    q, k, v = draw(0, (3, 4, queries, D), *[(3, 4, 64, D)] * 2)
+    lengths = np.array([64, 40, 31])
+    wrong = plain(q, k, v, np.arange(64) < lengths[:, None, None, None])
+    wrong[1:] = 0
+    assert named(ask((q, k, v), wrong, kv_lengths=lengths.tolist())) == {"rows_not_written"}
+
+
+@pytest.mark.parametrize("prefix", long_but([8, 16, 11, [5, 9]], 8, [5, 9]))
+def test_a_prefix_that_every_query_sees(prefix):
+    inputs = draw(0, *[SHAPE] * 3)
+    end = np.broadcast_to(prefix, B)[:, None, None, None]
+    convention, _ = told(ask(inputs, plain(*inputs, (end > J) | CAUSAL), causal=True))
+    assert convention.name == "prefix_unasked"
+    words = f"the first {prefix} keys" if isinstance(prefix, int) else "batch entry 1 has 9 keys"
+    assert words in convention.meaning
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_padding_on_the_left(seed):
     inputs = draw(seed, *[SHAPE] * 3)

@@ -259,6 +259,45 @@ def test_queries_that_see_no_key(seed, name, row):
     assert named(ask((q, k, v), wrong, mask=mask)) == {name}
 
 
+LOW = np.float32(-1e9)
+
+
+@pytest.mark.parametrize(
+    ("name", "later"),
+    [("blind_rows_average_by_position", -np.inf), ("blind_rows_average_least_hidden", LOW)],
+)
+@pytest.mark.parametrize("rule", ["key_padding_mask", "mask"])
+def test_padding_on_the_left_that_is_a_large_negative_number(name, later, rule):
+    """Rows that only see padding, in float32, where nothing is left of a score beside −1e9."""
+    q, k, v = draw(0)
+    real = np.arange(L) >= np.array([3, 0])[:, None]
+    added = np.where(real[:, None, None], 0, LOW) + np.where(J <= I, 0, np.float32(later))
+    weights = softmax((scaled(q, k).astype("f4") + added).astype("f8"))
+    options = {"key_padding_mask": real} if rule != "mask" else {"mask": real[:, None, None]}
+    assert named(ask((q, k, v), weights @ v, causal=True, **options)) == {name}
+
+
+def test_rules_that_are_joined_by_or():
+    q, k, v = draw(0)
+    real = np.arange(L) < np.array([4, 3])[:, None]
+    wrong = plain(q, k, v, real[:, None, None] | (J <= I))
+    report = ask((q, k, v), wrong, causal=True, key_padding_mask=real)
+    assert named(report) == {"rules_joined_by_or"}
+
+
+@pytest.mark.parametrize("lengths", [None, [30, 22]])
+def test_a_cache_that_is_cut_to_the_window_before_it_is_read(lengths):
+    q, k, v = draw(0, (2, 2, 5, 8), *[(2, 2, 30, 8)] * 2)
+    end = np.array(lengths or [30, 30])[:, None, None, None]
+    place, j = np.arange(5)[:, None] + end - 5, np.arange(30)
+    wrong = plain(q, k, v, (j <= place) & (j > end - 12))
+    options = {"causal": True, "causal_align": "bottom-right", "window": (10, 0)}
+    right = plain(q, k, v, (j <= place) & (j >= place - 10))
+    assert ask((q, k, v), right, kv_lengths=lengths, **options).passed
+    report = ask((q, k, v), wrong, kv_lengths=lengths, **options)
+    assert report.diagnosis.explanations[0].name == "window_cache_trimmed"
+
+
 def test_hidden_scores_that_are_finite():
     q, k, _ = draw(0)
     scores = np.where(J <= I, scaled(q, k), -1e4)

@@ -10,12 +10,11 @@ from attncli.loading import read, read_array, split_member
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.loading.number import NumberOverflowError, parse_number
 from attncli.loading.source import open_source
+from attncli.loading.words import listed_words
 from attncli.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from attncli.loading.source import Source
+    from collections.abc import Iterable
 
 __all__ = ["check_labels", "is_meant_as_file", "label_file", "label_member", "number_list"]
 
@@ -23,8 +22,7 @@ __all__ = ["check_labels", "is_meant_as_file", "label_file", "label_member", "nu
 _MOST_BYTES = 16 * 2**20
 # A longer one would be neither in a table nor in a picture.
 _LONGEST = 1000
-_YAML = (".yaml", ".yml")
-_SUFFIXES = (".txt", ".json", *_YAML, ".csv", ".tsv", ".tok", ".npz")
+_SUFFIXES = (".txt", ".json", ".yaml", ".yml", ".csv", ".tsv", ".tok", ".npz")
 
 
 def label_file(path: str) -> tuple[str, ...]:
@@ -42,54 +40,7 @@ def label_file(path: str) -> tuple[str, ...]:
             f"found {source.size:,}"
         )
     text = source.text().replace("\r\n", "\n").replace("\r", "\n")
-    return _listed(source, text) or tuple(text.removesuffix("\n").split("\n"))
-
-
-def _listed(source: Source, text: str) -> tuple[str, ...] | None:
-    """Return the words of a list in JSON or YAML, as tokenizers' tokens are saved; None of lines.
-
-    Raises
-    ------
-    InputError
-        A file that is named as JSON or YAML holds something else than words and numbers.
-    """
-    if source.suffix not in (".json", *_YAML):
-        words = _from_json(text, number=float) if text.lstrip().startswith("[") else None
-        if isinstance(words, list) and all(isinstance(word, str) for word in words):
-            return tuple(words)
-        return None
-    found = _from_yaml(text) if source.suffix in _YAML else _from_json(text, number=str)
-    if isinstance(found, dict):
-        raise InputError(
-            f"{source.name}: expected a list of labels; found a mapping",
-            hint=f"name one of its entries, as {source.name}#tokens",
-        )
-    if not isinstance(found, list):
-        return None
-    strange = [repr(word) for word in found if not isinstance(word, str)]
-    if strange:
-        raise InputError(f"{source.name}: expected a list of words; found {strange[0]:.40} in it")
-    return tuple(found)
-
-
-def _from_json(text: str, *, number: Callable[[str], object]) -> object:
-    """Return what JSON says, and what is made of its numbers; None where it is none."""
-    import json  # noqa: PLC0415 - labels seldom are
-
-    try:
-        return json.loads(text, parse_int=number, parse_float=number, parse_constant=number)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _from_yaml(text: str) -> object:
-    """Return what YAML says, every scalar as it is written; None where it is none."""
-    import yaml  # noqa: PLC0415 - as above
-
-    try:
-        return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes nothing but text
-    except (yaml.YAMLError, RecursionError):
-        return None
+    return listed_words(source, text) or tuple(text.removesuffix("\n").split("\n"))
 
 
 def label_member(file: str, name: str) -> object:

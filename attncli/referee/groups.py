@@ -20,7 +20,7 @@ Found = list[tuple[Fit, Group]]
 # An explanation this many times worse than the best is not equally good.
 _EQUALLY_GOOD = 1.5
 _ROUNDING = 0.05
-_OF_KERNELS = {topics.BLOCKS, topics.ONLINE_SOFTMAX, topics.SPLITS}
+_OF_KERNELS = {topics.BLOCKS, topics.CAUSAL_BLOCKS, topics.ONLINE_SOFTMAX, topics.SPLITS}
 
 
 def may_come_together(one: Convention, other: Convention) -> bool:

@@ -27,6 +27,7 @@ __all__ = [
     "placed_at",
     "scaled",
     "shortest",
+    "stands_in_corner",
     "stated",
     "together",
     "windowed",
@@ -188,12 +189,18 @@ def based(base: int) -> Callable[[Problem], str]:
 
 def without_lengths(problem: Problem) -> str:
     """Return how kv_lengths are left out; nothing where queries stand at the last real key."""
-    return "" if _stands_in_corner(problem) else "leave --kv-lengths out"
+    return "" if stands_in_corner(problem) else "leave --kv-lengths out"
 
 
-def with_lengths(lengths: tuple[int, ...], problem: Problem) -> str:
-    """Return the option for these kv_lengths; nothing where queries stand at the last real key."""
-    return "" if _stands_in_corner(problem) else f"--kv-lengths {_short(lengths)}"
+def with_lengths(lengths: tuple[int, ...], problem: Problem, *, moved: bool) -> str:
+    """Return the option for these kv_lengths, with which queries at the last real key move or not.
+
+    Nothing where they are to stay there.
+    """
+    option = f"--kv-lengths {_short(lengths)}"
+    if moved:
+        return f"{option} (with --causal-align bottom-right)"
+    return "" if stands_in_corner(problem) else option
 
 
 def placed_at(offsets: tuple[int, ...], problem: Problem, *, causal: bool = False) -> str:
@@ -204,7 +211,7 @@ def placed_at(offsets: tuple[int, ...], problem: Problem, *, causal: bool = Fals
     return option + (" (without --causal-align)" if any(problem.visible.offsets) else "")
 
 
-def _stands_in_corner(problem: Problem) -> bool:
+def stands_in_corner(problem: Problem) -> bool:
     """Return whether a rule places the queries, at the last real key and not at key 0."""
     in_corner = _stands_at(problem, problem.visible.bottom_right)
     return bool(_placed_by(problem)) and any(problem.visible.offsets) and in_corner

@@ -52,6 +52,7 @@ from attncli.referee.fitted.cut_keys import (
     another_offset,
     other_lengths,
     padding_on_the_left_unasked,
+    prefix_unasked,
 )
 from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weights
 from attncli.referee.fitted.empty_pages import empty_pages
@@ -158,6 +159,7 @@ FITTED = (
     Fitting(other_lengths, frozenset({"batch", "heads"})),
     Fitting(padding_on_the_left_unasked, frozenset({"batch", "heads"})),
     Fitting(another_offset, frozenset({"batch", "heads"})),
+    Fitting(prefix_unasked, frozenset({"batch", "heads"})),
     _at_first(counted_keys, "batch"),
     _at_first(some_components),
     _at_first(empty_pages),

@@ -237,5 +237,6 @@ EMBEDDINGS = (
         "the scale is 1/√W, of the width of the embeddings instead of one head",
         "divide by √D, D being the width of one head",
         _scaled_by_the_embedding,
+        shows="embeddings that are not as wide as all heads together",
     ),
 )

@@ -205,6 +205,7 @@ def of_projections(
     fix: str,
     apply: Apply,
     option: str = "",
+    shows: str = "projections that are not the identity",
     **more: Any,
 ) -> Convention:
     """Return a convention that shows with almost all projections."""
@@ -213,7 +214,7 @@ def of_projections(
         topic=topic,
         meaning=meaning,
         fix=fix,
-        shows="projections that are not the identity",
+        shows=shows,
         apply=apply,
         option=lambda _: option,
         **more,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -128,7 +128,26 @@ def _each() -> Iterator[Convention]:
         yield _multiplied(rule, what, _instead(rule, "times_mask"))
 
 
+def _any_shows(recipe: Recipe) -> Recipe | None:
+    rules = _of_keys(recipe)
+    if len(rules) < 2:
+        return None
+    seen = reduce(np.logical_or, rules.values())
+    return with_rule(without(recipe, *rules), "joined", seen)
+
+
 TOGETHER = (
+    _hiding(
+        "rules_joined_by_or",
+        "a key is seen where any rule shows it, not where all of them do",
+        _any_shows,
+        topic=topics.MASK,
+        fix="join masks that are true for what is seen with and, those that are true for what is "
+        "hidden with or",
+        shows="rules that hide different keys",
+        # Where one rule hides nothing that the other shows.
+        variant_of=("causal_missing", *(f"{rule}_ignored" for rule in _RULES)),
+    ),
     _hiding(
         "all_rules_inverted",
         "the mask that joins all rules is inverted: it hides the keys that it should keep",

@@ -65,6 +65,8 @@ def _lengths(change: Callable[[int], int]) -> Apply:
         if visible.kv_lengths is None:
             return None
         lengths = tuple(min(max(change(n), 0), visible.keys) for n in visible.kv_lengths)
+        if any(new == 0 < old for new, old in zip(lengths, visible.kv_lengths, strict=True)):
+            return None  # rows of zeros have more likely not been written
         return with_rule(recipe, "kv_lengths", band(recipe.problem, kv_lengths=lengths))
 
     return apply
@@ -294,6 +296,39 @@ def _unhidden(recipe: Recipe) -> Recipe:
     return replace(recipe, rules={**recipe.rules, **rules})
 
 
+def _averaging(left: Callable[[Recipe], Bools]) -> Apply:
+    """Make an `apply` in which rows that see nothing average the values of the keys left to them.
+
+    Beside a large negative number a score has no digits, so all of these keys are equal.
+    """
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        real = without(recipe, "query_lengths")
+        blind = ~real.seen.any(axis=-1, keepdims=True)
+        if not blind.any() or recipe.problem.sinks is not None:
+            return None
+        kept = blind & left(real)
+
+        def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
+            return inner(recipe, np.where(kept, 0.0, scores))
+
+        inner = recipe.softmax
+        return replace(recipe, softmax=softmax)
+
+    return apply
+
+
+def _left_by_position(recipe: Recipe) -> Bools:
+    """Return what causal rule and window leave to each query."""
+    return without(recipe, *(set(recipe.rules) - {"causal", "window"})).seen
+
+
+def _hidden_least(recipe: Recipe) -> Bools:
+    """Return the keys of each query that the fewest rules hide."""
+    hidden = sum((~rule).astype(np.int64) for rule in recipe.rules.values())
+    return np.asarray(hidden == np.min(hidden, axis=-1, keepdims=True))
+
+
 _row = partial(
     Convention,
     topic=topics.BLIND_ROWS,
@@ -314,6 +349,22 @@ BLIND_ROWS = (
         "no key gives the mean of all values",
         _finite,
         fix="write −inf into scores, and zeros where a query sees no key",
+    ),
+    _row(
+        "blind_rows_average_by_position",
+        "a query that sees no key gives the mean of the values that the causal rule and the window "
+        "leave to it: the other masks are large negative numbers like −1e9, not −inf",
+        _averaging(_left_by_position),
+        shows="a query all of whose keys are padding",
+        variant_of=("hidden_finite", "blind_rows_unmasked"),
+    ),
+    _row(
+        "blind_rows_average_least_hidden",
+        "a query that sees no key gives the mean of the values that the fewest rules hide: each "
+        "rule adds a large negative number like −1e9, not −inf",
+        _averaging(_hidden_least),
+        shows="a query all of whose keys are padding",
+        variant_of=("hidden_finite", "blind_rows_unmasked", "blind_rows_average_by_position"),
     ),
     _row(
         "blind_rows_unmasked",

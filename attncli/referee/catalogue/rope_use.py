@@ -343,9 +343,10 @@ ROPE_USE = (
     *(
         _rope(
             "rope_base" if base == _PAPER else f"rope_base_{base}",
-            f"the base of the rotary embedding is {base}, not the one that the problem states",
+            f"the rotary embedding has the frequencies of base {base} over the whole width, not "
+            "those that the problem states",
             _rope_as(partial(_with_base, float(base))),
-            fix="take the base that the problem states",
+            fix="take the base, or the frequencies, that the problem states",
             shows=f"a base other than {base}",
             option=based(base),
             topic=topics.ROPE_FREQUENCIES,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import changed, dropped
+from attncli.referee.catalogue.helpers import changed, dropped, lengths_of
 from attncli.referee.convention import Apply, Convention, with_rule, without
 from attncli.referee.options import windowed, without_placed
 from attncli.referee.recipe import Recipe, band
@@ -63,6 +63,18 @@ def _with_first_keys(count: int) -> Apply:
         return with_rule(recipe, "window", recipe.rules["window"] | first)
 
     return apply
+
+
+def _trimmed(recipe: Recipe) -> Recipe | None:
+    """Hide what lies before the window of the last query from all queries."""
+    visible, whole = recipe.problem.visible, recipe.whole
+    if visible.window is None or visible.window[0] is None or whole.shape[2] == 1:
+        return None
+    first = np.array(lengths_of(whole)) - visible.window[0] - 1
+    if recipe.part[0] is not None:
+        first = first[[recipe.part[0]]]
+    kept = np.arange(visible.keys) >= first[:, None, None, None]
+    return with_rule(recipe, "window", recipe.rules["window"] & kept) if first.max() > 0 else None
 
 
 _window = partial(
@@ -137,6 +149,15 @@ WINDOW = (
         variant_of=("window_right_long",),
     ),
     _other_window("window_swapped", "the window's sides are exchanged", lambda a, b: (b, a)),
+    _window(
+        "window_cache_trimmed",
+        "the cache is cut to the window of the last query before the others have read it: their "
+        "windows begin there, too",
+        _trimmed,
+        fix="cut the cache after all queries of a chunk have read it, or keep as many keys more as "
+        "the chunk has queries",
+        shows="several queries behind a cache",
+    ),
     _window("window_first_key", "the first key is seen from everywhere", _with_first_keys(1)),
     _window(
         "window_first_four",

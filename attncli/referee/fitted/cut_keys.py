@@ -24,7 +24,7 @@ from attncli.referee.fitted.another_number import comparable
 from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.fitted.places import told
 from attncli.referee.fitted.spans import LOST, SLACK, TYPICAL, RunningSums, sinks_of
-from attncli.referee.options import placed_at, with_lengths
+from attncli.referee.options import placed_at, stands_in_corner, with_lengths
 from attncli.referee.recipe import band
 from attncli.referee.stages import shared
 
@@ -35,7 +35,12 @@ if TYPE_CHECKING:
     from attncli.referee.case import Case
     from attncli.referee.recipe import Recipe
 
-__all__ = ["another_offset", "other_lengths", "padding_on_the_left_unasked"]
+__all__ = [
+    "another_offset",
+    "other_lengths",
+    "padding_on_the_left_unasked",
+    "prefix_unasked",
+]
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -92,15 +97,25 @@ def other_lengths(cases: Sequence[Case]) -> Convention | None:
         lambda *_: (np.zeros_like(numbers), numbers),
         right,
     )
-    lengths = _found(cases, family)
-    if lengths is None:
+    lengths, moved = _found(cases, family), False
+    if lengths is None and stands_in_corner(whole):
+        corner = _Family(
+            numbers,
+            frozenset({"kv_lengths", "causal", "window"}),
+            lambda problem, b, i: _ends_in_corner(problem, i, b, numbers - right[b], numbers),
+            right,
+        )
+        lengths, moved = _found(cases, corner), True
+    # Rows of zeros have more likely not been written.
+    if lengths is None or any(new == 0 < old for new, old in zip(lengths, right, strict=True)):
         return None
+    steps = tuple(new - old for new, old in zip(lengths, right, strict=True))
     make = partial(
         Convention,
-        apply=lambda recipe: _with_lengths(recipe, lengths),
+        apply=lambda recipe: _with_lengths(recipe, lengths, steps if moved else None),
         topic=topics.PADDING,
         shows="more keys than these lengths",
-        option=lambda problem: with_lengths(lengths, problem),
+        option=lambda problem: with_lengths(lengths, problem, moved=moved),
         needs=_WHOLE,
     )
     if whole.visible.kv_lengths is not None:
@@ -148,7 +163,7 @@ def padding_on_the_left_unasked(cases: Sequence[Case]) -> Convention | None:
         (0,) * whole.shape[0],
     )
     counts = _found(cases, family)
-    if counts is None:
+    if counts is None or (np.array(counts) >= lengths_of(whole)).any():
         return None
     real = np.arange(keys) >= np.array(counts)[:, None, None, None]
     pairs = [(f"batch entry {b}", f"its first {n}") for b, n in enumerate(counts) if n]
@@ -237,6 +252,64 @@ def _ends(problem: Problem, positions: Ints) -> Spans:
     return np.clip(first, 0, keys), np.clip(end, 0, keys)
 
 
+def _ends_in_corner(problem: Problem, i: int, b: int, steps: Ints, lengths: Ints) -> Spans:
+    """Return the keys that a query sees if the last one stands at the last key of each length."""
+    first, end = _ends(problem, i + problem.visible.offset(b) + steps)
+    return np.minimum(first, lengths), np.minimum(end, lengths)
+
+
+def prefix_unasked(cases: Sequence[Case]) -> Convention | None:
+    """Return the convention that every query sees the first keys, beside those before it.
+
+    Parameters
+    ----------
+    cases : sequence of Case
+        With all batch entries and heads.
+
+    Returns
+    -------
+    Convention or None
+        None where the files say nothing of the kind.
+
+    References
+    ----------
+    Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
+    Transformer", section 3.2.1, for causal masks with a prefix.
+    """
+    whole = cases[0].recipe.whole
+    visible, keys = whole.visible, whole.shape[3]
+    if not visible.causal or visible.window is not None:
+        return None
+    numbers = np.arange(keys)
+    family = _Family(
+        numbers,
+        frozenset({"causal"}),
+        lambda problem, b, i: (
+            np.zeros_like(numbers),
+            np.maximum(numbers, min(max(i + problem.visible.offset(b) + 1, 0), keys)),
+        ),
+        (0,) * whole.shape[0],
+    )
+    prefixes = _found(cases, family)
+    if prefixes is None:
+        return None
+    seen = np.arange(keys) < np.array(prefixes)[:, None, None, None]
+    pairs = [(f"batch entry {b}", f"{n} keys") for b, n in enumerate(prefixes)]
+    alike = len(set(prefixes)) == 1
+    words = f"the first {prefixes[0]} keys" if alike else f"the first keys ({told(pairs, 'has')})"
+    return Convention(
+        "prefix_unasked",
+        f"every query sees {words}, also those that stand before their end: a prefix, which the "
+        "problem does not state",
+        lambda recipe: with_rule(recipe, "causal", recipe.rules["causal"] | seen),
+        topic=topics.CAUSAL,
+        fix="hide later keys from the queries of the prefix, too; or state a mask in the place of "
+        "the causal rule",
+        shows="more than one key",
+        needs=_WHOLE,
+    )
+
+
 def _found(cases: Sequence[Case], family: _Family) -> tuple[int, ...] | None:
     """Return the number of each batch entry that its rows show; None where they show none."""
     problem = cases[0].recipe.problem
@@ -309,8 +382,12 @@ class _Look:
         return np.where(np.isnan(error), np.inf, error) / self._error
 
 
-def _with_lengths(recipe: Recipe, lengths: tuple[int, ...]) -> Recipe:
-    return with_rule(recipe, "kv_lengths", band(recipe.problem, kv_lengths=lengths))
+def _with_lengths(
+    recipe: Recipe, lengths: tuple[int, ...], steps: tuple[int, ...] | None
+) -> Recipe:
+    """Return the recipe with other lengths, and the queries so many keys further."""
+    cut = with_rule(recipe, "kv_lengths", band(recipe.problem, kv_lengths=lengths))
+    return cut if steps is None else _at(cut, steps, causal=recipe.problem.visible.causal)
 
 
 def _at(recipe: Recipe, steps: tuple[int, ...], *, causal: bool) -> Recipe:

@@ -285,6 +285,7 @@ QUANTITIES = (
         shows="more keys than the window holds",
         option=lambda reach, _: f"--window {shortest(reach)}",
         whole=True,
+        variant_of=("other_lengths", "padding_unasked"),
     ),
     Quantity(
         name="hidden_scores_lowered",
