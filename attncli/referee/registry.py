@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from attncli.referee.case import Case
     from attncli.referee.convention import Convention, Need
 
-__all__ = ["CONVENTIONS", "FITTED", "SHOWN"]
+__all__ = ["CONVENTIONS", "FITTED", "SHOWN", "Fitting"]
 
 # Inputs first, because some build the recipe anew; then from the product to the files.
 # What happens to fully masked rows is decided when every rule is known.
@@ -137,45 +137,50 @@ class Fitting(NamedTuple):
         Cases in, a convention out, or None.
     needs : frozenset of str
         The axes that must be whole: ``batch``, ``heads``, ``rows``.
+    of_heads : bool
+        It reads the output of each head: behind an output projection, what was projected.
     """
 
     look: Callable[[Sequence[Case]], Convention | None]
     needs: frozenset[Need] = frozenset()
+    of_heads: bool = True
 
 
-def _at_first(look: Callable[[Case], Convention | None], *needs: Need) -> Fitting:
+def _at_first(
+    look: Callable[[Case], Convention | None], *needs: Need, of_heads: bool = True
+) -> Fitting:
     """Look only at the first case, which is enough."""
-    return Fitting(lambda cases: look(cases[0]), frozenset(needs))
+    return Fitting(lambda cases: look(cases[0]), frozenset(needs), of_heads)
 
 
 # Made for the files.
 FITTED = (
-    *(_at_first(partial(another, quantity)) for quantity in QUANTITIES),
-    _at_first(another_factor),
-    Fitting(added_vector, frozenset({"batch", "heads"})),
+    *(_at_first(partial(another, quantity), of_heads=False) for quantity in QUANTITIES),
+    _at_first(another_factor, of_heads=False),
+    Fitting(added_vector, frozenset({"batch", "heads"}), of_heads=False),
     _at_first(zeros_counted),
     _at_first(epsilon_added, "heads"),
     _at_first(another_sink, "heads"),
-    Fitting(other_lengths, frozenset({"batch", "heads"})),
-    Fitting(padding_on_the_left_unasked, frozenset({"batch", "heads"})),
-    Fitting(another_offset, frozenset({"batch", "heads"})),
-    Fitting(prefix_unasked, frozenset({"batch", "heads"})),
+    Fitting(other_lengths, frozenset({"batch", "heads"}), of_heads=False),
+    Fitting(padding_on_the_left_unasked, frozenset({"batch", "heads"}), of_heads=False),
+    Fitting(another_offset, frozenset({"batch", "heads"}), of_heads=False),
+    Fitting(prefix_unasked, frozenset({"batch", "heads"}), of_heads=False),
     _at_first(counted_keys, "batch"),
     _at_first(some_components),
     _at_first(empty_pages),
     _at_first(misread_pages, "heads"),
     _at_first(one_part),
-    _at_first(other_length),
+    _at_first(other_length, of_heads=False),
     Fitting(dropout),
     Fitting(output_dropout),
     Fitting(strongest_keys),
     Fitting(unwritten),
     _at_first(misplaced_outputs, "batch", "heads"),
     _at_first(misplaced_inputs, "batch", "heads"),
-    _at_first(misplaced_rows, "rows"),
+    _at_first(misplaced_rows, "rows", of_heads=False),
     _at_first(slopes_by_head, "heads"),
     _at_first(scale_by_head, "heads"),
 )
 
 # Made of everything that the weights of the files show: they explain much, but say little.
-SHOWN: tuple[Callable[[Sequence[Case]], Convention | None], ...] = (another_mask, zeroed_weights)
+SHOWN = (Fitting(another_mask), Fitting(zeroed_weights))

@@ -17,6 +17,7 @@ from attncli.referee.groups import best_of, follow, may_come_together, needs_of
 from attncli.referee.options import together
 from attncli.referee.registry import CONVENTIONS, FITTED, SHOWN
 from attncli.referee.report import Cause
+from attncli.referee.unprojected import unprojected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from attncli.referee.fit import Fit
     from attncli.referee.groups import Found, Group
     from attncli.referee.recipe import Recipe
+    from attncli.referee.registry import Fitting
 
 __all__ = ["Search", "Searched", "is_pattern"]
 
@@ -124,6 +126,7 @@ class Search:
         self._shapes_are_right = bool(question.comparable)
         self._firsts: dict[tuple[Case, str], Recipe | None] = {}
         self._stages: dict[str, Found] = {}
+        self._before_projection: dict[int, Case | None] = {}
         _keep_memory()
 
     @property
@@ -225,19 +228,35 @@ class Search:
         """Explain by what can be read off the numbers: a scale, counts, places of any kind."""
         if self._only_nan:
             return []
-        made = []
-        for look, needs in FITTED:
-            if time.monotonic() > self.deadline:
-                break
-            made.append(look(self.cases.of(needs)))
-        return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
+        return self._read_by(FITTED)
 
     def _shown(self) -> Found:
         """Explain by zeros and masks that the weights of the files show."""
-        if time.monotonic() > self.deadline:
-            return []
-        made = [shown(self.cases.of(frozenset())) for shown in SHOWN]
+        return self._read_by(SHOWN)
+
+    def _read_by(self, fittings: Iterable[Fitting]) -> Found:
+        made = []
+        for fitting in fittings:
+            if time.monotonic() > self.deadline:
+                break
+            cases = self.cases.of(fitting.needs)
+            made.append(fitting.look(cases) or self._look_before_projection(fitting, cases))
         return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
+
+    def _look_before_projection(self, fitting: Fitting, cases: Sequence[Case]) -> Convention | None:
+        """Look at the heads that an output projection has joined."""
+        if not fitting.of_heads or self._question.problem.output is None:
+            return None
+        apart = [self._unprojected(case) for case in cases]
+        known = [case for case in apart if case is not None]
+        found = fitting.look(known) if known and len(known) == len(apart) else None
+        # It is no change of what is written any more, but of what is projected.
+        return None if found is None else replace(found, late=False)
+
+    def _unprojected(self, case: Case) -> Case | None:
+        if id(case) not in self._before_projection:
+            self._before_projection[id(case)] = unprojected(case)
+        return self._before_projection[id(case)]
 
     def _concerned(self) -> list[Convention]:
         """Return the conventions that bear on the outputs and can be tried on the problem."""

@@ -27,6 +27,7 @@ __all__ = [
     "SIZES",
     "SOURCES",
     "Given",
+    "at_the_end",
     "changed",
     "dropped",
     "emptied",
@@ -111,6 +112,15 @@ def of_context(
         return {**outputs, "context": change(recipe, outputs["context"])}
 
     return finish
+
+
+def at_the_end(
+    recipe: Recipe, change: Callable[[Recipe, Outputs], Outputs], *, of_heads: bool
+) -> Recipe:
+    """Return the recipe with a change of its outputs: before an output projection, or behind it."""
+    if of_heads:
+        return replace(recipe, finish=(*recipe.finish, change))
+    return replace(recipe, behind=(*recipe.behind, change))
 
 
 def emptied(recipe: Recipe, names: Iterable[str], rows: slice) -> Recipe:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import of_context
+from attncli.referee.catalogue.helpers import at_the_end, of_context
 from attncli.referee.convention import Convention
 from attncli.referee.fitted.another_number import comparable, fewest_digits
 from attncli.referee.fitted.found_weights import (
@@ -103,13 +103,17 @@ def output_dropout(cases: Sequence[Case]) -> Convention | None:
         f"others are divided by 1 − {share:.6g}",
         fix="switch dropout off: eval() before the output is computed",
         shows="almost any input",
-        apply=by_part(zeros, partial(_dropped_out, 1 / (1 - share))),
+        apply=by_part(
+            zeros,
+            partial(_dropped_out, 1 / (1 - share), of_heads=cases[0].recipe.problem.output is None),
+        ),
     )
 
 
-def _dropped_out(factor: float, recipe: Recipe, zeros: Bools) -> Recipe:
+def _dropped_out(factor: float, recipe: Recipe, zeros: Bools, *, of_heads: bool) -> Recipe:
+    """Drop numbers out of the context: of each head, or behind an output projection."""
     drop = of_context(lambda _, context: np.where(zeros, 0, context * factor))
-    return replace(recipe, behind=(*recipe.behind, drop))
+    return at_the_end(recipe, drop, of_heads=of_heads)
 
 
 def zeroed_weights(cases: Sequence[Case]) -> Convention | None:

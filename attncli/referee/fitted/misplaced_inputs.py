@@ -90,6 +90,7 @@ def _sources(recipe: Recipe) -> Iterator[_Source]:
             _Source(" and ".join(f"{n}s" for n in names), problem.key.shape[:2], _read_of(*names))
             for names in sides
         ),
+        _Source("queries", problem.query.shape[:2], _read_queries),
         *(_Source(n, r.shape[:2], _read_rule(n)) for n, r in recipe.rules.items() if n == "mask"),
         *(
             _Source({"alibi": "slopes"}.get(n, n), term.shape[:2], _read_term(n))
@@ -149,6 +150,10 @@ def _read_of(*sides: str) -> Callable[[Recipe, Places], Recipe]:
         return vary(recipe, **changed)
 
     return read
+
+
+def _read_queries(recipe: Recipe, places: Places) -> Recipe:
+    return vary(recipe, query=widen(recipe.problem.query, np.float64)[places])
 
 
 def _each(problem: Problem, array: Array) -> Array:

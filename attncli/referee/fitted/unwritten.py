@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
+from attncli.referee.catalogue.helpers import at_the_end
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.fitted.another_number import comparable
 from attncli.referee.fitted.found_weights import by_part, canonical_file
-from attncli.referee.replacing import replace
 from attncli.referee.report import Cause
 from attncli.referee.verdict import canonical
 from attncli.text import counted
@@ -58,7 +59,8 @@ def _told(cases: Sequence[Case], axis: int) -> Convention | None:
     if count == 0:
         return None
     of = sum(mask.size for mask in masks)
-    return _convention(axis, count, of, by_part(empty, _emptied))
+    of_heads = cases[0].recipe.problem.output is None
+    return _convention(axis, count, of, by_part(empty, partial(_emptied, of_heads=of_heads)))
 
 
 def _convention(axis: int, count: int, of: int, apply: Apply) -> Convention:
@@ -158,8 +160,8 @@ def _empty(case: Case, axis: int) -> dict[str, Bools]:
     return found
 
 
-def _emptied(recipe: Recipe, empty: Mapping[str, Bools]) -> Recipe:
+def _emptied(recipe: Recipe, empty: Mapping[str, Bools], *, of_heads: bool) -> Recipe:
     def finish(_: Recipe, outputs: Outputs) -> Outputs:
         return {**outputs, **{n: np.where(rows, 0, outputs[n]) for n, rows in empty.items()}}
 
-    return replace(recipe, behind=(*recipe.behind, finish))
+    return at_the_end(recipe, finish, of_heads=of_heads)
