@@ -115,6 +115,39 @@ STEPS = {
 }
 
 
+# Of keys and values together, which then meet each other, and of queries.
+TOKENS = {
+    ("tokens_late", "queries_late"): "values_late",
+    ("tokens_late_by_one", "queries_late_by_one"): "values_late_by_one",
+    ("tokens_early", "queries_early"): "values_early",
+    ("tokens_early_by_one", "queries_early_by_one"): "values_early_by_one",
+    ("tokens_reversed", "queries_reversed"): "values_reversed",
+}
+ORDER = {names[0]: order for names, order in STEPS.items()}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("names", TOKENS)
+def test_tokens_at_the_places_of_others(names, seed):
+    of_tokens, of_queries = names
+    q, k, v = draw(seed, *[(2, 2, 12, 8)] * 3)
+    order, keep = ORDER[TOKENS[names]], np.tri(12, dtype=bool)
+    wrong = plain(q, k[:, :, order], v[:, :, order], keep)
+    assert named(ask((q, k, v), wrong, causal=True)) == {of_tokens}
+    # The first query sees one key, and is the same whatever it asks for.
+    alike = {name.removesuffix("_by_one") for name in (of_queries,)}
+    found = named(ask((q, k, v), plain(q[:, :, order], k, v, keep), causal=True))
+    assert {name.removesuffix("_by_one") for name in found} == alike
+
+
+def test_new_keys_before_those_of_the_cache():
+    q, k, v = draw(0, (2, 2, 4, 8), *[(2, 2, 12, 8)] * 2)
+    k_, v_ = (np.concatenate([a[:, :, 8:], a[:, :, :8]], axis=2) for a in (k, v))
+    keep = np.arange(12) <= np.arange(4)[:, None] + 8
+    report = ask((q, k, v), plain(q, k_, v_, keep), causal=True, causal_align="bottom-right")
+    assert named(report) == {"new_keys_before_the_cache"}
+
+
 @pytest.mark.parametrize("names", STEPS)
 @pytest.mark.parametrize("causal", long_but([False, True], True))
 def test_keys_and_values_out_of_step(names, causal):

@@ -169,3 +169,30 @@ def test_rows_that_move_in_one_head_are_told_of_that_head():
     report = ask(inputs, wrong)
     assert named(report) == {"rows_misplaced"}
     assert report.diagnosis.explanations[0].fails_at.startswith("batch 0, head 0")
+
+
+COLUMNS = {
+    "each is that of the column 4 after it, the ends joined": np.roll(np.arange(8), -4),
+    "each is that of the column 1 before it, the ends joined": np.roll(np.arange(8), 1),
+    "the first column is the last, and so on": np.arange(8)[::-1],
+    "in the file column 1 is column 4; column 2 is column 1": [*(0, 4, 1, 5, 2, 6, 3, 7)],
+}
+
+
+@pytest.mark.parametrize("words", COLUMNS)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_columns_of_other_places(words, dtype):
+    inputs = [array.astype("f2").astype(dtype) for array in draw(0)]
+    convention = told(ask(inputs, plain(*inputs)[..., COLUMNS[words]], dtype))
+    assert convention.name == "columns_misplaced"
+    assert words in convention.meaning
+
+
+def test_keys_of_weights_in_other_places():
+    q, k, v = draw(0)
+    weights = softmax(q.astype("f8") @ k.swapaxes(-1, -2) * 8**-0.5)
+    convention = told(ask((q, k, v), {"weights": np.roll(weights, 2, axis=-1)}))
+    assert "each is that of the key 2 before it, the ends joined" in convention.meaning
+    behind = draw(0, (2, 6, 24))[0]
+    report = ask((behind,) * 3, plain(*(behind,) * 3)[..., ::-1], heads=1)
+    assert "columns_misplaced" in named(report)

@@ -58,7 +58,11 @@ from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weigh
 from attncli.referee.fitted.empty_pages import empty_pages
 from attncli.referee.fitted.epsilon import epsilon_added
 from attncli.referee.fitted.misplaced_inputs import misplaced_inputs
-from attncli.referee.fitted.misplaced_outputs import misplaced_outputs, misplaced_rows
+from attncli.referee.fitted.misplaced_outputs import (
+    misplaced_columns,
+    misplaced_outputs,
+    misplaced_rows,
+)
 from attncli.referee.fitted.misread_pages import misread_pages
 from attncli.referee.fitted.one_part import one_part
 from attncli.referee.fitted.other_length import other_length
@@ -178,6 +182,7 @@ FITTED = (
     _at_first(misplaced_outputs, "batch", "heads"),
     _at_first(misplaced_inputs, "batch", "heads"),
     _at_first(misplaced_rows, "rows", of_heads=False),
+    _at_first(misplaced_columns),
     _at_first(slopes_by_head, "heads"),
     _at_first(scale_by_head, "heads"),
 )

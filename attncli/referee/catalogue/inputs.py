@@ -9,7 +9,7 @@ import numpy as np
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import SIZES, emptied, of_each_size
-from attncli.referee.convention import Apply, Convention
+from attncli.referee.convention import Apply, Convention, Need
 from attncli.referee.recipe import Recipe, vary
 from attncli.referee.replacing import replace
 
@@ -158,6 +158,47 @@ def _out_of_step() -> Iterator[Convention]:
             simpler = (*simpler, f"{moved}s_{name}")
 
 
+def _tokens_moved(names: tuple[str, ...], places: Callable[[int], NDArray[np.intp]]) -> Apply:
+    """Make an `apply` that takes the tokens of other places where rules ask where they stand."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        asked = recipe.rules or recipe.terms or problem.rope is not None
+        arrays = {name: getattr(problem, name) for name in names}
+        count = problem.shape[2 if names == ("query",) else 3]
+        if not asked or count < 3 or any(array is None for array in arrays.values()):
+            return None
+        return vary(recipe, **{name: a[:, :, places(count)] for name, a in arrays.items()})
+
+    return apply
+
+
+def _moved_tokens() -> Iterator[Convention]:
+    for tokens, names, needs in (
+        ("keys and values", ("key", "value"), frozenset[Need]()),
+        ("queries", ("query",), frozenset[Need]({"rows"})),
+    ):
+        for name, words, places in _STEPS:
+            yield Convention(
+                name=f"{'tokens' if len(names) > 1 else 'queries'}_{name}",
+                topic=topics.SLOTS,
+                meaning=f"at each place the {tokens} are those of the token {words}",
+                fix="let queries, keys and values of a token stand at the same place",
+                shows="rules that ask where tokens stand",
+                apply=_tokens_moved(names, places),
+                needs=needs,
+                variant_of=("rows_misplaced", "key_padding_mask_mirrored", "padding_on_the_left"),
+            )
+
+
+def _new_first(recipe: Recipe) -> Recipe | None:
+    """Put the keys and values of the queries' own tokens before those of the cache."""
+    new, count = recipe.whole.shape[2:]
+    if new >= count:
+        return None
+    return _tokens_moved(("key", "value"), lambda n: (np.arange(n) - new) % n)(recipe)
+
+
 def _in_the_order(letters: str) -> Callable[[Problem], str]:
     """Return how three files are given in another order; embeddings have no such files."""
     words = f"give query, key and value in the order {letters}"
@@ -212,6 +253,15 @@ INPUTS = (
         apply=_reshaped("value"),
     ),
     *_out_of_step(),
+    *_moved_tokens(),
+    Convention(
+        name="new_keys_before_the_cache",
+        topic=topics.SLOTS,
+        meaning="the new keys and values stand before those of the cache, not behind them",
+        fix="join them in the order of the tokens: cat([past, new])",
+        shows="a cache, and rules that ask where tokens stand",
+        apply=_new_first,
+    ),
     *(
         Convention(
             name=f"last_{name}_unwritten",

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
+from attncli.referee.catalogue.helpers import at_the_end
 from attncli.referee.convention import Convention
 from attncli.referee.fitted.another_number import comparable
 from attncli.referee.fitted.found_weights import canonical_file
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
     from attncli.referee.case import Case
     from attncli.referee.recipe import Outputs, Recipe
 
-__all__ = ["misplaced_outputs", "misplaced_rows"]
+__all__ = ["misplaced_columns", "misplaced_outputs", "misplaced_rows"]
 
 Array = npt.NDArray[Any]
-# Of heads of all batch entries, of rows, and of numbers of each that are compared.
+# Of heads of all batch entries, of rows, of numbers of each that are compared, and of columns.
 _MOST_HEADS, _MOST_ROWS, _MOST_NUMBERS = 128, 4096, 64
+_MOST_COLUMNS = 1024
 
 
 def misplaced_outputs(case: Case) -> Convention | None:
@@ -116,13 +118,55 @@ def misplaced_rows(case: Case) -> Convention | None:
 
     return Convention(
         "rows_misplaced",
-        f"the numbers are right, but rows stand in the places of others: {_moved(places)}",
+        "the numbers are right, but rows stand in the places of others: "
+        f"{_moved(places, 'row', 'query')}",
         lambda recipe: replace(recipe, behind=(*recipe.behind, finish)),
         topic=topics.AXES,
         fix="write the row of each query in its own place",
         shows="more than one query",
         needs=frozenset({"rows"}),
         late=True,
+    )
+
+
+def misplaced_columns(case: Case) -> Convention | None:
+    """Return the convention that columns of the output stand in the places of others.
+
+    Parameters
+    ----------
+    case : Case
+
+    Returns
+    -------
+    Convention or None
+        None where they stand in their own, or any is none of the answer's, or heads differ.
+    """
+    name = next((name for name in ("context", "weights") if name in case.files), None)
+    if name is None or not comparable(case) or case.right[name].shape[3] > _MOST_COLUMNS:
+        return None
+    file, right = canonical_file(case, name), case.right[name]
+    if file.shape != right.shape:
+        return None
+    columns, answers = (
+        array.transpose(3, 0, 1, 2).reshape(array.shape[3], -1) for array in (file, right)
+    )
+    places = _nearest_rows(columns, answers, case.recipe.resolution)
+    if places is None or (places == np.arange(len(places))).all():
+        return None
+    of_heads = case.recipe.problem.output is None
+
+    def finish(_: Recipe, outputs: Outputs) -> Outputs:
+        return {**outputs, name: outputs[name][..., places]}
+
+    noun = "key" if name == "weights" else "column"
+    return Convention(
+        "columns_misplaced",
+        "the numbers are right, but columns stand in the places of others: "
+        f"{_moved(places, 'column', noun)}",
+        lambda recipe: at_the_end(recipe, finish, of_heads=of_heads),
+        topic=topics.AXES,
+        fix="write each column in its own place",
+        shows="more than one column",
     )
 
 
@@ -140,15 +184,23 @@ def _nearest_rows(rows: Array, answers: Array, error: float) -> Indices | None:
     return places
 
 
-def _moved(places: Indices) -> str:
-    """Say where the rows are: all so many places farther, or one by one."""
+def _moved(places: Indices, one: str, of: str) -> str:
+    """Say where rows or columns are: all so many places farther, turned round, or one by one.
+
+    Parameters
+    ----------
+    places : ndarray of int
+    one, of : str
+        What they are called, and what there is one for each.
+    """
+    if len(places) > 2 and (places == np.arange(len(places))[::-1]).all():
+        return f"the first {one} is the last, and so on to the last, which is the first"
     shifts = np.unique((places - np.arange(len(places))) % len(places))
     if len(shifts) == 1:
         by = int(shifts[0])
         by = by - len(places) if 2 * by > len(places) else by
         side = "after" if by > 0 else "before"
-        return f"each is that of the query {abs(by)} {side} it, the ends joined"
-    pairs = (
-        (f"row {i}", f"row {places[i]}") for i in np.flatnonzero(places != np.arange(len(places)))
-    )
+        return f"each is that of the {of} {abs(by)} {side} it, the ends joined"
+    moved = np.flatnonzero(places != np.arange(len(places)))
+    pairs = ((f"{one} {i}", f"{one} {places[i]}") for i in moved)
     return f"in the file {told(pairs, 'is')} of the answer"
