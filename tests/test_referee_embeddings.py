@@ -202,6 +202,23 @@ def test_beside_a_mistake_of_attention():
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [
+        ("sources_exchanged", "yxx"),
+        ("queries_from_key_source", "yyy"),
+        ("keys_from_x", "xxy"),
+        ("values_from_x", "xyx"),
+    ],
+)
+def test_cross_attention_from_the_wrong_sources(name, order, seed):
+    x, given = layer(seed)
+    sources = {"x": x, "y": draw(seed + 10, x.shape, dtype="float64")[0]}
+    made = (linear(sources[one], given, n) for one, n in zip(order, "qkv", strict=True))
+    assert named(judge(attend(*made), x, given, key_source=sources["y"])) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_cross_attention_that_looks_at_itself(seed):
     x, given = layer(seed)
     source = draw(seed + 10, x.shape, dtype="float64")[0]
@@ -209,6 +226,9 @@ def test_cross_attention_that_looks_at_itself(seed):
     assert judge(right, x, given, key_source=source).passed
     wrong = attend(*(linear(x, given, n) for n in "qkv"))
     assert named(judge(wrong, x, given, key_source=source)) == {"key_source_unused"}
+    # Of another length.
+    longer = np.concatenate([source, source[:, :4]], axis=1)
+    assert named(judge(wrong, x, given, key_source=longer)) == {"key_source_unused"}
     # One source for all entries of the batch.
     assert named(judge(wrong, x, given, key_source=source[:1])) == {"key_source_unused"}
 

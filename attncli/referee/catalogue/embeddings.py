@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import Given, made_again, of_embeddings
+from attncli.referee.catalogue.helpers import SOURCES, Given, made_again, of_embeddings
 from attncli.referee.catalogue.output_projection import transposed_output, without_output_bias
 from attncli.referee.recipe import Recipe, vary
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from attncli.referee.convention import Apply, Convention
 
 __all__ = ["EMBEDDINGS"]
@@ -54,6 +56,26 @@ def _without(*names: str) -> Apply:
 def _of_x_alone(given: Given) -> Given | None:
     sources = {"key_source", "value_source"} & set(given)
     return {n: v for n, v in given.items() if n not in sources} if sources else None
+
+
+def _made_from(**sources: str) -> Callable[[Given], Given | None]:
+    """Make a change of what queries, keys and values are made from: by the names of arguments.
+
+    None where there is one source, or where that is what the problem states.
+    """
+
+    def change(given: Given) -> Given | None:
+        if "key_source" not in given:
+            return None
+        own = {"value_source": given["key_source"], **given}
+        rest = {name: value for name, value in given.items() if name not in SOURCES}
+        made = {"x": own["x"], "key_source": own["key_source"], "value_source": own["value_source"]}
+        made |= {target: own[source] for target, source in sources.items()}
+        if all(made[name] is own[name] for name in made):
+            return None
+        return {**rest, **made}
+
+    return change
 
 
 def _unprojected(*names: str) -> Apply:
@@ -230,6 +252,38 @@ EMBEDDINGS = (
         "instead of cross-attention",
         "make keys and values from the other sequence",
         made_again(_of_x_alone),
+    ),
+    *(
+        of_embeddings(
+            name,
+            topics.KEY_SOURCE,
+            f"{words} in cross-attention",
+            "make queries from the sequence that asks, keys and values from the other",
+            made_again(_made_from(**sources)),
+            shows="two sequences that differ",
+        )
+        for name, words, sources in (
+            (
+                "sources_exchanged",
+                "queries are made from the key source, and keys and values from x,",
+                {"x": "key_source", "key_source": "x", "value_source": "x"},
+            ),
+            (
+                "queries_from_key_source",
+                "queries, too, are made from the key source",
+                {"x": "key_source"},
+            ),
+            (
+                "keys_from_x",
+                "keys are made from x, not from the key source,",
+                {"key_source": "x"},
+            ),
+            (
+                "values_from_x",
+                "values are made from x, not from the key source,",
+                {"value_source": "x"},
+            ),
+        )
     ),
     of_embeddings(
         "input_width_scale",

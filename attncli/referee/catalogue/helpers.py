@@ -249,14 +249,23 @@ def made_again(change: Callable[[Given], Given | None]) -> Apply:
         rows = slice(None) if recipe.part[2] is None else slice(*recipe.part[2])
         arrays = {
             "query": _finite(as_heads(made.query[..., rows, :], problem.query)),
-            "key": _finite(as_heads(made.key, problem.key)),
-            "value": _finite(as_heads(made.value, problem.value)),
+            "key": _finite(as_heads(made.key, _of_length(recipe, problem.key, made.key))),
+            "value": _finite(as_heads(made.value, _of_length(recipe, problem.value, made.value))),
         }
         fit = all((arrays[n] is None) is (getattr(problem, n) is None) for n in arrays)
+        sides = {a.shape[2] for n, a in arrays.items() if n != "query" and a is not None}
+        fit = fit and len(sides) == 1
         # Another convention begins with what this one leaves.
         return replace(vary(recipe, **arrays), projected=changed) if fit else None
 
     return apply
+
+
+def _of_length(recipe: Recipe, own: Array | None, packed: Array | None) -> Array | None:
+    """Return an array with as many keys as packed heads have, where no rule counts them."""
+    if own is None or packed is None or recipe.rules or recipe.terms:
+        return own
+    return np.broadcast_to(own[:, :, :1], (*own.shape[:2], packed.shape[-2], own.shape[3]))
 
 
 def _of_part(given: Given, whole: Problem, part: Part) -> Given:
