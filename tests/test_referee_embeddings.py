@@ -144,6 +144,21 @@ def test_other_encodings_of_positions(seed, name):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("embeddings_scaled", lambda x: 4 * x),
+        ("embeddings_of_unit_length", lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)),
+        ("embeddings_centred", lambda x: x - x.mean(axis=-1, keepdims=True)),
+    ],
+)
+def test_embeddings_that_are_changed_before_they_are_projected(seed, name, change):
+    x, given = layer(seed)
+    wrong = attend(*(linear(change(x), given, n) for n in "qkv"))
+    assert named(judge(wrong, x, given)) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_positions_of_batch_entries_instead_of_tokens(seed):
     """``x + pe[:x.size(0)]`` with a table for (L, B, W), and the batch first."""
     x, given = layer(seed)

@@ -266,6 +266,14 @@ def test_scores_of_another_stage(seed):
     for name, scores in (("scores_are_raw", raw), ("scores_are_capped", capped)):
         outputs = {"context": context, "scores": scores}
         assert named(ask((q, k, v), outputs, causal=True, softcap=2)) == {name}
+    final = np.where(keep, capped, -np.inf)
+    for name, file, scores in (
+        ("raw_are_scores", "raw", final),
+        ("raw_hidden", "raw", np.where(keep, raw, -np.inf)),
+        ("capped_are_scores", "capped", final),
+    ):
+        report = ask((q, k, v), {"context": context, file: scores}, causal=True, softcap=2)
+        assert named(report) == {name}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

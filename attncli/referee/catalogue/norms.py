@@ -81,16 +81,40 @@ def _kinds() -> Iterator[tuple[str, str, Callable[[Array], Array], str]]:
             yield name, f"{word} (epsilon {epsilon:g}, no gain)", partial(norm, epsilon), first
 
 
-EMBEDDING_NORMS = tuple(
-    of_embeddings(
-        f"embeddings_{name}",
-        topics.EMBEDDING_NORM,
-        f"the embeddings go through a {words} before they are projected",
-        "give the embeddings as they come out of the norm, or leave the norm out",
-        _of_embeddings(norm),
-        variant_of=() if name == first else (f"embeddings_{first}",),
-    )
-    for name, words, norm, first in _kinds()
+def _unit_length(rows: Array) -> Array:
+    lengths = np.sqrt(np.square(rows).sum(axis=-1, keepdims=True))
+    return rows / np.where(lengths == 0, 1, lengths)
+
+
+EMBEDDING_NORMS = (
+    *(
+        of_embeddings(
+            f"embeddings_{name}",
+            topics.EMBEDDING_NORM,
+            f"the embeddings go through a {words} before they are projected",
+            "give the embeddings as they come out of the norm, or leave the norm out",
+            _of_embeddings(norm),
+            variant_of=() if name == first else (f"embeddings_{first}",),
+        )
+        for name, words, norm, first in _kinds()
+    ),
+    *(
+        of_embeddings(
+            f"embeddings_{name}",
+            topics.EMBEDDING_NORM,
+            f"the embeddings {words} before they are projected",
+            "give the embeddings as they are projected, or leave that out",
+            _of_embeddings(change),
+        )
+        for name, words, change in (
+            ("of_unit_length", "are divided by their lengths", _unit_length),
+            (
+                "centred",
+                "lose the mean of their numbers",
+                lambda rows: rows - rows.mean(axis=-1, keepdims=True),
+            ),
+        )
+    ),
 )
 
 OUTPUT_NORMS = tuple(

@@ -254,8 +254,19 @@ WEIGHTS = (
 )
 
 
-def _scores_from(stage: str) -> Apply:
-    return _finished(lambda _, outputs: {**outputs, "scores": outputs[stage]})
+def _stage_from(name: str, stage: str) -> Apply:
+    return _finished(lambda _, outputs: {**outputs, name: outputs[stage]})
+
+
+def _hidden_raw(recipe: Recipe) -> Recipe | None:
+    """Put −inf into the raw scores of hidden keys, where softcap and bias make these differ."""
+    if recipe.seen.all():
+        return None
+
+    def hide(recipe: Recipe, outputs: Outputs) -> Outputs:
+        return {**outputs, "raw": np.where(recipe.seen, outputs["raw"], -np.inf)}
+
+    return _finished(hide)(recipe)
 
 
 def _less_maximum(_: Recipe, outputs: Outputs) -> Outputs:
@@ -274,19 +285,41 @@ SCORES = (
     _score(
         "scores_are_raw",
         "the file of scores holds scale · Q·Kᵀ, before softcap, bias and mask",
-        _scores_from("raw"),
+        _stage_from("scores", "raw"),
         shows="any rule",
     ),
     _score(
         "scores_are_capped",
         "the file of scores holds scores before bias and mask",
-        _scores_from("capped"),
+        _stage_from("scores", "capped"),
+        shows="a bias or a mask",
+    ),
+    _score(
+        "raw_are_scores",
+        "the file of raw scores holds those behind softcap, bias and mask",
+        _stage_from("raw", "scores"),
+        fix="write scale · Q·Kᵀ, before softcap, bias and mask",
+        shows="any rule",
+    ),
+    _score(
+        "raw_hidden",
+        "the file of raw scores holds −inf for hidden keys, though they are those before the mask",
+        _hidden_raw,
+        fix="write scale · Q·Kᵀ, before softcap, bias and mask",
+        shows="a softcap or a bias, and any hidden key",
+        variant_of=("raw_are_scores",),
+    ),
+    _score(
+        "capped_are_scores",
+        "the file of capped scores holds those behind bias and mask",
+        _stage_from("capped", "scores"),
+        fix="write the scores behind the softcap, before bias and mask",
         shows="a bias or a mask",
     ),
     _score(
         "scores_are_weights",
         "the file of scores holds the weights, from behind the softmax",
-        _scores_from("weights"),
+        _stage_from("scores", "weights"),
         shows="almost any input",
     ),
     _score(

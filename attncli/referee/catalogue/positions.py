@@ -86,10 +86,16 @@ def _along_the_batch(given: Given) -> Given | None:
     return _exchanged_for(_of_entries, given)
 
 
-def _embeddings_scaled(x: Array) -> Array:
-    length, width = x.shape[-2:]
-    scaled: Array = x * np.sqrt(width)
-    return scaled + sinusoidal(length, width)
+def _embeddings_scaled(given: Given) -> Given:
+    """Multiply the embeddings, and then add positions, if there are any."""
+    place = sinusoidal if "positions" in given else _nowhere
+    rest = {name: value for name, value in given.items() if name != "positions"}
+    wide = {name: widen(given[name], np.float64) for name in SOURCES & set(given)}
+    return rest | {n: x * np.sqrt(x.shape[-1]) + place(*x.shape[-2:]) for n, x in wide.items()}
+
+
+def _nowhere(_: int, __: int) -> float:
+    return 0.0
 
 
 def _placed(place: Callable[[Array], Array]) -> Apply:
@@ -140,9 +146,9 @@ POSITIONS = (
     of_embeddings(
         "embeddings_scaled",
         topics.POSITIONS,
-        "the embeddings are multiplied by √W before positions are added",
+        "the embeddings are multiplied by √W, before positions are added, if any are",
         "leave √W out, or give X as it is after the product",
-        _placed(_embeddings_scaled),
+        made_again(_embeddings_scaled),
     ),
     of_embeddings(
         "positions_along_the_batch",
