@@ -226,3 +226,17 @@ def test_components_of_one_side_are_ordered_for_the_other_pairing(side, pairing)
         queries = queries[..., order]
     wrong = plain(turn(queries, 0), turn(keys, 0), v)
     assert named(ask((q, k, v), wrong, rope=pairing)) == {side}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_part_that_turns_as_fast_as_the_whole(seed):
+    q, k, v = draw(seed, *[(2, 2, 12, 16)] * 3)
+    fast, slow = table(12, 8, 0), table(12, 16, 0)[:, :4]
+
+    def turned(x, angles):
+        return np.concatenate([by_halves(x[..., :8], 0, angles), x[..., 8:]], -1)
+
+    options = {"rope": "half", "rope_frequencies": (10000.0 ** (-np.arange(4) / 4)).tolist()}
+    assert ask((q, k, v), plain(turned(q, fast), turned(k, fast), v), **options).passed
+    report = ask((q, k, v), plain(turned(q, slow), turned(k, slow), v), **options)
+    assert named(report) == {"rope_frequencies_of_whole_width"}

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.engine.operands import rotated
-from attncli.positions import rotate
+from attncli.positions import rope_frequencies, rotate
 from attncli.problem import Rope
 from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention
@@ -82,6 +82,15 @@ def _as_llama_3(factor: float, recipe: Recipe) -> Recipe | None:
     part = np.clip((turns - 1) / 3, 0, 1)
     scaled = (1 - part) * frequencies / factor + part * frequencies
     return vary(recipe, rope=rope._replace(frequencies=tuple(scaled.tolist())))
+
+
+def _of_whole_width(recipe: Recipe) -> Recipe | None:
+    """Turn a part of the components as fast as if all of them were turned."""
+    rope, width = recipe.problem.rope, recipe.problem.query.shape[3]
+    if rope is None or rope.frequencies is None or 2 * len(rope.frequencies) >= width:
+        return None
+    whole = rope_frequencies(width, _PAPER)[: len(rope.frequencies)]
+    return vary(recipe, rope=rope._replace(frequencies=tuple(whole.tolist())))
 
 
 def _exponents_option(factor: float, problem: Problem) -> str:
@@ -352,6 +361,14 @@ ROPE_USE = (
             topic=topics.ROPE_FREQUENCIES,
         )
         for base in (_PAPER, 100_000, 500_000, 1_000_000)
+    ),
+    _rope(
+        "rope_frequencies_of_whole_width",
+        "of the components only a part is turned, but as fast as if all D were: by 10000^(−2p/D)",
+        _of_whole_width,
+        fix="go by the number of components that are turned: 10000^(−2p/R) for R of them",
+        shows="a rotary embedding of a part of the components",
+        topic=topics.ROPE_FREQUENCIES,
     ),
     *(
         _rope(
