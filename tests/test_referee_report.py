@@ -121,3 +121,12 @@ def test_an_output_that_is_right_refutes_explanations_of_another():
     assert named(ask((q, k, v), {"weights": turned, "context": turned @ v})) == {
         "weights_transposed"
     }
+
+
+def test_an_option_that_would_spoil_another_output_is_said_to_be_of_one():
+    q, k, v = draw(0)
+    weights = softmax(q.astype("f8") @ k.swapaxes(-1, -2))
+    report = ask((q, k, v), {"weights": weights, "context": plain(q, k, v)})
+    assert "to reproduce the mistake in weights alone with attncli: --scale 1\n" in str(report)
+    report = ask((q, k, v), {"weights": weights, "context": weights @ v})
+    assert "to reproduce the mistake with attncli: --scale 1\n" in str(report)

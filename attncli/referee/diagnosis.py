@@ -256,16 +256,16 @@ def _not_refuted(question: Question, found: tuple[Cause, ...]) -> tuple[Cause, .
     What only changes how a file is written spoils no other. Where none would be left, keep all.
     """
     right = tuple(name for name in question.files if name not in _wrong(question))
-    if not right or len(found) < 2:
+    if not right:
         return found
     others = question.about(right)
     cases = Cases(others)
-    kept = (
+    kept = tuple(
         one
         for one in found
         if all(convention.late for convention in one.conventions) or _fits(one, others, cases)
     )
-    return tuple(kept) or found
+    return kept or tuple(replace(one, alone=True) for one in found)
 
 
 def _fits(explanation: Cause, question: Question, cases: Cases) -> bool:

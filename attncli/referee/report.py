@@ -169,6 +169,8 @@ class Cause:
         A part of a large problem that it does not explain; empty where none was found.
     right_there : bool
         In that part, and in all others where it fails, the file is right without it.
+    alone : bool
+        Other files are right, and would not be if they were made so.
     """
 
     conventions: tuple[Convention, ...]
@@ -177,6 +179,7 @@ class Cause:
     error: float
     fails_at: str = ""
     right_there: bool = False
+    alone: bool = False
 
     @property
     def name(self) -> str:

@@ -268,4 +268,5 @@ def _reproduced(explanation: Cause) -> str:
     mistakes, told = len(explanation.conventions), len(explanation.options)
     if told < mistakes:
         return f"{_COUNTS[told]} of the {_COUNTS[mistakes]} mistakes"
-    return "the mistake" if mistakes == 1 else "both mistakes"
+    which = "the mistake" if mistakes == 1 else "both mistakes"
+    return f"{which} in {' and '.join(explanation.outputs)} alone" if explanation.alone else which
