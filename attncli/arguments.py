@@ -250,7 +250,8 @@ def flag(name: str, value: object) -> bool:
     """Return a bool."""
     value = _unwrap(value)
     if not isinstance(value, (bool, np.bool_)):
-        raise UsageError(f"{name}: expected true or false; found {shown(value)}")
+        hint = "write true or false, without quotes" if isinstance(value, str) else None
+        raise UsageError(f"{name}: expected true or false; found {shown(value)}", hint=hint)
     return bool(value)
 
 

@@ -180,7 +180,7 @@ CASES = {
     ),
     "compute plain_maybe.yaml": (
         "plain (plain_maybe.yaml#plain): expected true or false; found 'maybe'",
-        "",
+        "write true or false, without quotes",
     ),
     "compute words.yaml": None,
     "compute scales.yaml": (

@@ -13,6 +13,7 @@ from attncli.loading.number import (
     NumberOverflowError,
     has_decimal_comma,
     is_decorated,
+    is_numeric,
     is_truth,
     parse_number,
 )
@@ -24,6 +25,8 @@ __all__ = ["read_numbers", "read_truths"]
 _THOUSANDS = r"[-+]?\d{1,3}(,\d{3})+"
 _BARS = r"[-+.\deE\s|]*\|[-+.\deE\s|]*"
 _SEMICOLONS = r"(?s).*\d;\s*[-+\d].*"
+_SEPARATE = "separate the columns with commas, semicolons or tabs"
+_DECIMAL_POINTS = "write decimal points instead of decimal commas"
 _ONE_ZERO = "in a mask, write 1 for true and 0 for false, in every cell"
 
 Refusal = Callable[..., InputError]
@@ -61,10 +64,11 @@ def read_numbers(cells: list[str], start: int, refusal: Refusal) -> list[float]:
             values = [math.inf]  # to be looked at one by one
         if math.inf not in values and -math.inf not in values:
             return values
-    return [_number(cell, start + at, refusal) for at, cell in enumerate(cells, 1)]
+    return [_number(cells, at, start, refusal) for at in range(len(cells))]
 
 
-def _number(cell: str, column: int, refusal: Refusal) -> float:
+def _number(cells: list[str], at: int, start: int, refusal: Refusal) -> float:
+    cell, column = cells[at], start + at + 1
     try:
         value = parse_number(cell)
     except NumberOverflowError:
@@ -73,21 +77,47 @@ def _number(cell: str, column: int, refusal: Refusal) -> float:
     if value is not None:
         return value
     if not cell.strip():
-        raise refusal("expected a number; found an empty cell", column=column)
-    hint = None
-    if is_decorated(cell):
-        hint = "write numbers in plain digits, as in -1234.5, without thousands separators"
-    elif is_spaced(cell):
-        hint = (
-            "separate the columns with commas, semicolons or tabs, not with spaces (np.savetxt: "
-            'delimiter=",")'
-        )
-    elif re.fullmatch(_BARS, cell):
-        hint = "separate the columns with commas, semicolons or tabs, not with |"
-    elif re.fullmatch(_THOUSANDS, cell.strip()):
-        hint = "write no thousands separators, and decimal points instead of decimal commas"
-    elif has_decimal_comma(cell) or re.fullmatch(_SEMICOLONS, cell):
-        hint = "write decimal points instead of decimal commas"
-    elif cell.strip().lower() in TRUTHS:
-        hint = _ONE_ZERO
-    raise refusal(f"expected a number; found {quoted(cell)}", column=column, hint=hint)
+        last = 0 < at == len(cells) - 1
+        hint = "delete the separator at the end of the lines" if last else None
+        raise refusal("expected a number; found an empty cell", column=column, hint=hint)
+    raise refusal(f"expected a number; found {quoted(cell)}", column=column, hint=_hint(cell))
+
+
+def _hint(cell: str) -> str | None:
+    """Return how a cell that is no number is probably mended."""
+    found = (hint for is_such, hint in _HINTS if is_such(cell))
+    return next(found, None)
+
+
+def _is_quoted(cell: str) -> bool:
+    bare = cell.strip().strip("\"'")
+    return bare != cell.strip() and is_numeric(bare)
+
+
+def _has_other_digits(cell: str) -> bool:
+    """Return whether Python would read a number in underscores or digits of another script."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+# The first that is true of a cell.
+_HINTS: tuple[tuple[Callable[[str], object], str], ...] = (
+    (
+        is_decorated,
+        "write numbers in plain digits, as in -1234.5, without thousands separators",
+    ),
+    (is_spaced, f'{_SEPARATE}, not with spaces (np.savetxt: delimiter=",")'),
+    (re.compile(_BARS).fullmatch, f"{_SEPARATE}, not with |"),
+    (
+        lambda cell: re.fullmatch(_THOUSANDS, cell.strip()),
+        "write no thousands separators, and decimal points instead of decimal commas",
+    ),
+    (has_decimal_comma, _DECIMAL_POINTS),
+    (re.compile(_SEMICOLONS).fullmatch, _DECIMAL_POINTS),
+    (lambda cell: cell.strip().lower() in TRUTHS, _ONE_ZERO),
+    (_is_quoted, "delete the spaces before the quotation mark, or the quotation marks"),
+    (_has_other_digits, "write the digits 0 to 9, without underscores"),
+)

@@ -261,18 +261,22 @@ def _old_status(path: str, target: Path) -> os.stat_result | None:
 def _created(path: str, temporary: Path) -> BinaryIO:
     try:
         return os.fdopen(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "w+b")
-    except FileNotFoundError as error:
-        folder = str(temporary.parent)
-        raise OutputError(
-            f"cannot write {path}: the folder {folder} does not exist",
-            hint=f"create it first (mkdir -p {shlex.quote(folder)}), or name another",
-        ) from error
     except OSError as error:
+        folder = str(temporary.parent)
+        if isinstance(error, FileNotFoundError) and not temporary.parent.exists():
+            raise _no_folder(path, folder) from error
         raise OutputError(
-            f"cannot write {path}: the folder {temporary.parent} takes no new files"
+            f"cannot write {path}: the folder {folder} takes no new files"
             f" ({(error.strerror or str(error)).lower()})",
             hint="name a file in a folder that you may write, or redirect the output of --format",
         ) from error
+
+
+def _no_folder(path: str, folder: str) -> OutputError:
+    return OutputError(
+        f"cannot write {path}: the folder {folder} does not exist",
+        hint=f"create it first (mkdir -p {shlex.quote(folder)}), or name another",
+    )
 
 
 def _keep_permissions(descriptor: int, old: os.stat_result) -> None:
