@@ -273,8 +273,8 @@ def test_averaged_weights_in_pictures(matrices):
     ("arguments", "words"),
     [
         (["heatmap", *AVERAGED, "--what", "scores"], "scores are not averaged"),
-        (["compute", *AVERAGED, "--head", "0"], "there is no head axis to average"),
-        (["heatmap", *AVERAGED, "--head", "0"], "there is no head axis to average"),
+        (["compute", *AVERAGED, "--head", "0"], "averages all heads, and --head 0 picks one"),
+        (["heatmap", *AVERAGED, "--head", "0"], "averages all heads, and --head 0 picks one"),
         (["compute", "x.csv", *WEIGHTS[:2]], "wk is missing"),
         (["compute", "x.csv", *WEIGHTS[:4], "--bv", "bv.csv"], "wv is missing"),
         (["compute", *WEIGHTS, "--quiet"], "no file of embeddings"),
