@@ -63,6 +63,7 @@ from attncli.referee.fitted.misplaced_outputs import (
     misplaced_outputs,
     misplaced_rows,
 )
+from attncli.referee.fitted.misplaced_tokens import misplaced_tokens
 from attncli.referee.fitted.misread_pages import misread_pages
 from attncli.referee.fitted.one_part import one_part
 from attncli.referee.fitted.other_length import other_length
@@ -181,6 +182,7 @@ FITTED = (
     Fitting(unwritten),
     _at_first(misplaced_outputs, "batch", "heads"),
     _at_first(misplaced_inputs, "batch", "heads"),
+    _at_first(misplaced_tokens, "batch", "heads", "rows"),
     _at_first(misplaced_rows, "rows", of_heads=False),
     _at_first(misplaced_columns),
     _at_first(slopes_by_head, "heads"),

@@ -93,6 +93,7 @@ def misread_pages(case: Case) -> Convention | None:
             "first_key_lost",
             "counted_keys",
             "padding_unasked",
+            "tokens_misplaced",
             "padding_on_the_left_unasked",
         ),
         choice=sum(_choice(misread, whole) for misread in found.values()),
