@@ -26,6 +26,23 @@ def kept(q, k, v, mask):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("mask_of_next_key", lambda m: np.roll(m.ravel(), -1).reshape(m.shape)),
+        ("mask_of_previous_key", lambda m: np.roll(m.ravel(), 1).reshape(m.shape)),
+        ("mask_of_next_query", lambda m: np.roll(m, -1, axis=0)),
+        ("mask_of_previous_query", lambda m: np.roll(m, 1, axis=0)),
+    ],
+)
+def test_a_mask_that_is_read_one_place_off(name, read, seed):
+    q, k, v = draw(seed, *[(2, 4, 12, 8)] * 3)
+    mask = np.random.default_rng(seed + 100).random((12, 12)) < 0.7
+    mask[:, 5] = mask[5] = True
+    assert named(ask((q, k, v), kept(q, k, v, read(mask)), mask=mask)) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
     ("name", "wrong"),
     [
         ("mask_ignored", lambda s, m: softmax(s)),

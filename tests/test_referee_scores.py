@@ -20,6 +20,11 @@ def hide(scores, keep=CAUSAL):
 CAP = 0.8
 
 
+def beside(table, step):
+    """Return the numbers so many places away in memory."""
+    return np.roll(table.ravel(), step).reshape(table.shape)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     ("name", "wrong"),
@@ -39,6 +44,10 @@ CAP = 0.8
         ("bias_twice", lambda s, b: hide(CAP * np.tanh(s / CAP) + 2 * b)),
         ("bias_multiplied", lambda s, b: hide(CAP * np.tanh(s / CAP) * b)),
         ("bias_transposed", lambda s, b: hide(CAP * np.tanh(s / CAP) + b.T)),
+        ("bias_of_next_key", lambda s, b: hide(CAP * np.tanh(s / CAP) + beside(b, -1))),
+        ("bias_of_previous_key", lambda s, b: hide(CAP * np.tanh(s / CAP) + beside(b, 1))),
+        ("bias_of_next_query", lambda s, b: hide(CAP * np.tanh(s / CAP) + np.roll(b, -1, 0))),
+        ("bias_of_previous_query", lambda s, b: hide(CAP * np.tanh(s / CAP) + np.roll(b, 1, 0))),
         ("bias_of_first_query", lambda s, b: hide(CAP * np.tanh(s / CAP) + b[:1])),
     ],
 )

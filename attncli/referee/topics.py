@@ -19,6 +19,7 @@ __all__ = [
     "ALIBI",
     "AXES",
     "BIAS",
+    "BIAS_PLACES",
     "BLIND_ROWS",
     "BLOCKS",
     "CAUSAL",
@@ -39,6 +40,7 @@ __all__ = [
     "LSE",
     "MASK",
     "MASK_BITS",
+    "MASK_PLACES",
     "MISREAD_HEADS",
     "NUMBER_OF_HEADS",
     "ONLINE_SOFTMAX",
@@ -177,11 +179,13 @@ ROPE_FREQUENCIES = Topic(part_of=ROPE)
 ROPE_PLACE = Topic(part_of=ROPE)
 SOFTCAP = Topic()
 BIAS = Topic(absent=lambda problem: problem.bias is None)
+BIAS_PLACES = Topic(part_of=BIAS, alone=True)
 ALIBI = Topic()
 
 # Which keys a query sees.
 MASK = Topic(absent=lambda problem: problem.visible.mask is None)
 MASK_BITS = Topic(part_of=MASK, alone=True)
+MASK_PLACES = Topic(part_of=MASK, alone=True)
 PADDING = Topic()
 PADDING_INVERTED = Topic(part_of=PADDING)
 PADDING_ON_QUERIES = Topic(part_of=PADDING)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,7 @@ __all__ = [
     "of_embeddings",
     "of_inputs",
     "of_projections",
+    "off_by_one",
     "scaled_sinks",
     "tops",
     "tops_so_far",
@@ -137,6 +138,24 @@ def with_zeros(recipe: Recipe, count: int) -> Recipe:
     sinks = recipe.problem.sinks
     known = np.full(recipe.problem.shape[1], -np.inf) if sinks is None else sinks
     return vary(recipe, sinks=np.logaddexp(known, math.log(count)))
+
+
+def off_by_one() -> Iterator[tuple[str, str, Callable[[Array], Array | None]]]:
+    """Yield how a table (…, L, S) is read by one place beside its own: name, words, change."""
+    for step, word, way in ((-1, "next", "on"), (1, "previous", "back")):
+        across = f"one number {way} in memory, across the ends of rows"
+        yield f"of_{word}_key", f"of the {word} key ({across})", partial(_along_memory, step)
+        yield f"of_{word}_query", f"of the {word} query", partial(_along_rows, step)
+
+
+def _along_memory(step: int, table: Array) -> Array | None:
+    *lead, rows, columns = table.shape
+    flat = table.reshape(*lead, rows * columns)
+    return None if columns == 1 else np.roll(flat, step, axis=-1).reshape(table.shape)
+
+
+def _along_rows(step: int, table: Array) -> Array | None:
+    return None if table.shape[2] == 1 else np.roll(table, step, axis=2)
 
 
 def with_epsilon(epsilon: float) -> Apply:

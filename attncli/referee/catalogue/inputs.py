@@ -187,7 +187,12 @@ def _moved_tokens() -> Iterator[Convention]:
                 shows="rules that ask where tokens stand",
                 apply=_tokens_moved(names, places),
                 needs=needs,
-                variant_of=("rows_misplaced", "key_padding_mask_mirrored", "padding_on_the_left"),
+                variant_of=(
+                    "rows_misplaced",
+                    "key_padding_mask_mirrored",
+                    "padding_on_the_left",
+                    *(f"mask_of_{which}_key" for which in ("next", "previous")),
+                ),
             )
 
 

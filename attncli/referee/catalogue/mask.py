@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import changed, dropped
+from attncli.referee.catalogue.helpers import changed, dropped, off_by_one
 from attncli.referee.convention import Convention, Need, with_rule
 from attncli.referee.options import inverted, without_mask
 
@@ -165,6 +165,18 @@ MASKS = (
         fix="index the mask as (query, key)",
         shows="queries with different masks",
         needs=_ROWS,
+    ),
+    *(
+        _mask(
+            f"mask_{name}",
+            f"each score gets the mask {words}",
+            changed("mask", change),
+            topic=topics.MASK_PLACES,
+            fix="index the mask as (query, key), both from 0",
+            shows="a mask that is not the same everywhere",
+            needs=_ROWS,
+        )
+        for name, words, change in off_by_one()
     ),
     *(
         _mask(

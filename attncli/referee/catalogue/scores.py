@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
+from attncli.referee.catalogue.helpers import off_by_one
 from attncli.referee.convention import Apply, Convention, moved
 from attncli.referee.recipe import Recipe, vary
 from attncli.referee.replacing import replace
@@ -168,6 +169,18 @@ BIAS = (
         fix="index the bias as (query, key)",
         shows="a bias that is not symmetric",
         needs=frozenset({"rows"}),
+    ),
+    *(
+        _bias(
+            f"bias_{name}",
+            f"each score gets the bias {words}",
+            _bias_as(change),
+            fix="index the bias as (query, key), both from 0",
+            shows="a bias that is not the same everywhere",
+            topic=topics.BIAS_PLACES,
+            needs=frozenset({"rows"}),
+        )
+        for name, words, change in off_by_one()
     ),
     _bias(
         "bias_before_softcap",
