@@ -475,6 +475,28 @@ def test_a_table_has_no_axes_of_length_1(
     attncli("check", problem, "--expect", f"{output}=own.{kind}").good()
 
 
+@pytest.mark.parametrize(
+    ("layout", "shape"),
+    [("sbd", (3, 1, 4)), ("shd", (3, 1, 4)), ("bshd", (1, 3, 1, 4)), ("bhsd", (1, 1, 3, 4))],
+)
+def test_a_table_may_lack_axes_in_the_middle(
+    folder: Path, attncli: Run, layout: str, shape: tuple[int, ...]
+) -> None:
+    query = np.random.default_rng(0).normal(size=shape).astype("f4")
+    np.save("q.npy", query)
+    np.savetxt("c.csv", plain(*[query.reshape(3, 4)] * 3), delimiter=",")
+    attncli("check", *["q.npy"] * 3, "--layout", layout, "--expect", "c.csv").good()
+
+
+def test_a_table_of_averaged_weights_has_no_batch(folder: Path, attncli: Run) -> None:
+    query = np.random.default_rng(0).normal(size=(1, 4, 3, 8)).astype("f4")
+    np.save("q.npy", query)
+    weights = softmax(query.astype("f8") @ query.swapaxes(-1, -2) / np.sqrt(8))[0].mean(axis=0)
+    np.savetxt("w.csv", weights, delimiter=",")
+    average = ("--average-heads", "--expect", "weights=w.csv")
+    attncli("check", *["q.npy"] * 3, *average).good()
+
+
 def test_a_table_is_not_taken_for_one_of_several_heads(folder: Path, attncli: Run) -> None:
     np.save("q.npy", np.ones((2, 3, 4)))
     np.savetxt("one.csv", np.ones((3, 4)), delimiter=",")

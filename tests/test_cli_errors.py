@@ -64,7 +64,7 @@ CASES = {
     "compute files.yaml": ("files.yaml#query: nope.csv does not exist", None),
     "compute yes.yaml": (
         "yes.yaml: line 3, column 9: expected a number; found 'yes'",
-        "write true or false",
+        "in a mask, write true or false",
     ),
     "compute bars.csv": (
         "bars.csv: line 2, column 1: expected a number; found '3|4'",
@@ -312,6 +312,11 @@ CASES = {
         "No such option: --no-causal",
         "leave --causal out; --without causal leaves out what a problem file holds",
     ),
+    f"compute {QKV} --no-key-padding-mask": (
+        "No such option: --no-key-padding-mask",
+        "--without key_padding_mask leaves out",
+    ),
+    f"compute {QKV} --no-query": ("No such option: --no-query", "attncli compute --help"),
     f"compute {QKV} --no-zzz": ("No such option: --no-zzz", "attncli compute --help"),
     f"heatmap {QKV} --is-causal": ("No such option: --is-causal", "here it is --causal"),
     f"compute {QKV} --dropout-p 0.1": ("No such option: --dropout-p", "attncli drops nothing out"),

@@ -181,7 +181,7 @@ def test_a_label_may_hold_a_semicolon():
         ("\u22121.5,2\n3,4\n", "plain digits"),
         ("1\u00a0000,2\n3,4\n", "plain digits"),
         ('1,"2\n' + "3" * 140_000, "quotation mark"),
-        ("1,2,\n3,4,\n", "delete the separator at the end of the lines"),
+        ("1,2,\n3,4,\n", "if every line ends with a separator, delete it there"),
         ("1_000,2\n3,4\n", "without underscores"),
         ("\uff11,2\n3,4\n", "the digits 0 to 9"),
         ('1 , "2"\n3,4\n', "delete the spaces before the quotation mark"),

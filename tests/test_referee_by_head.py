@@ -52,6 +52,14 @@ def test_slopes_that_nobody_stated(slopes, causal):
     assert report.diagnosis.explanations[0].options == (f"--alibi-slopes {listed}",)
 
 
+def test_a_slope_that_nobody_stated_of_one_head():
+    q, k, v = draw(0, *[(1, 1, 10, 8)] * 3)
+    wrong = softmax(product(q, k) - 0.3 * APART) @ v
+    report = ask((q, k, v), wrong)
+    assert told(report).name == "alibi_unasked_with_other_slopes"
+    assert report.diagnosis.explanations[0].options == ("--alibi-slopes 0.3",)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_scales(seed):
     """As where one head's scale of quantized keys stands for those of the others."""

@@ -33,7 +33,7 @@ def test_padding_that_nobody_stated(dtype, causal):
 def test_the_same_length_is_said_once():
     inputs = draw(0, *[SHAPE] * 3)
     convention, option = told(ask(inputs, plain(*inputs, J < 19)))
-    assert "only the first 19 of 24 do" in convention.meaning
+    assert "only the first 19 of 24 count" in convention.meaning
     assert option == "--kv-lengths 19"
 
 
@@ -74,11 +74,8 @@ def test_other_lengths_that_move_the_queries(lengths, queries):
 def test_other_lengths_of_one_query(lengths):
     q, k, v = draw(0, (3, 4, 1, D), *[(3, 4, L, D)] * 2)
     wrong = plain(q, k, v, np.array(lengths)[:, None, None, None] > J)
-    assert told(ask((q, k, v), wrong, kv_lengths=[20, 14, 9]))[0].name in {
-        "other_lengths",
-        "kv_lengths_of_next_entry",
-        "kv_lengths_of_first_entry",
-    }
+    name = "kv_lengths_of_next_entry" if lengths == [14, 9, 20] else "other_lengths"
+    assert told(ask((q, k, v), wrong, kv_lengths=[20, 14, 9]))[0].name == name
 
 
 @pytest.mark.parametrize("queries", [1, 8])
@@ -147,7 +144,7 @@ def test_another_diagonal(words):
     wrong = plain(*inputs, keep)
     convention, option = told(ask(inputs, wrong, **options))
     assert convention.name == "another_offset"
-    assert f"query i stands at key {words}," in convention.meaning
+    assert f"than the problem states: query i at key {words}" in convention.meaning
     assert option == shown
     assert ask(inputs, wrong, **{**options, "query_offset": offset}).passed
 
@@ -155,8 +152,55 @@ def test_another_diagonal(words):
 def test_each_batch_entry_at_its_own_place():
     inputs = draw(0, *[SHAPE] * 3)
     convention, option = told(ask(inputs, plain(*inputs, J <= I + ENTRY - 14), causal=True))
-    assert "batch entry 0 at i + 6; batch entry 1 at i + 3" in convention.meaning
+    assert (
+        "query i of batch entry 0 at key i + 6; query i of batch entry 1 at key i + 3"
+        in convention.meaning
+    )
     assert option == "--query-offset 6,3"
+
+
+@pytest.mark.parametrize(
+    ("stated", "there", "words"),
+    [
+        ([18, 23], [20, 23], "query i of batch entry 0 at key i + 20"),
+        ([18, 22], [18, 20], "query i of batch entry 1 at key i + 20"),
+    ],
+)
+def test_only_the_batch_entries_that_stand_elsewhere_are_told(stated, there, words):
+    q, k, v = draw(0, (B, H, 1, D), SHAPE, SHAPE)
+    place = np.array(there)[:, None, None, None]
+    wrong = plain(q, k, v, (place - 5 <= J) & (place >= J))
+    convention, _ = told(ask((q, k, v), wrong, window=(5, 0), query_offset=stated))
+    assert convention.name == "another_offset"
+    assert convention.meaning.endswith(f"states: {words}")
+
+
+def test_options_say_what_has_to_go():
+    q, k, v = draw(0, (B, H, 8, D), SHAPE, SHAPE)
+    wrong = plain(q, k, v, np.arange(8)[:, None] + 3 >= J)
+    _, option = told(ask((q, k, v), wrong, causal=True, causal_align="top-left"))
+    assert option == "--query-offset 3 (without --causal-align, where it is given)"
+    lengths = {"kv_lengths": [20, 24], "causal": True, "causal_align": "bottom-right"}
+    end = np.array([18, 24])[:, None, None, None]
+    keep = (end > J) & (np.arange(8)[:, None] + end - 8 >= J)
+    assert "other_lengths" in named(ask((q, k, v), plain(q, k, v, keep), **lengths))
+    slopes = {**lengths, "alibi_slopes": [0.0] * H}  # they would be moved by the option
+    assert "other_lengths" not in named(ask((q, k, v), plain(q, k, v, keep), **slopes))
+
+
+@pytest.mark.parametrize("rule", ["kv_lengths", "key_padding_mask"])
+def test_one_key_is_said_to_be_one(rule):
+    inputs = draw(0, *[SHAPE] * 3)
+    real = np.ones((B, L), np.bool_)
+    real[0, 11] = False
+    options = {rule: [24, 20] if rule == "kv_lengths" else real}
+    seen = J < ENTRY if rule == "kv_lengths" else real[:, None, None]
+    wrong = plain(*inputs, (np.array([1, 17])[:, None, None, None] > J) & seen)
+    convention, _ = told(ask(inputs, wrong, **options))
+    if rule == "kv_lengths":
+        assert "batch entry 0 takes 1 key where 24 are right" in convention.meaning
+    else:
+        assert "beside that which the problem states: batch entry 0 has 1 of" in convention.meaning
 
 
 def test_a_causal_rule_that_nobody_stated_at_another_diagonal():

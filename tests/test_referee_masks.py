@@ -294,12 +294,30 @@ def test_padding_on_the_left_that_is_a_large_negative_number(name, later, rule):
     assert named(ask((q, k, v), weights @ v, causal=True, **options)) == {name}
 
 
+def test_padded_queries_are_not_averaged():
+    q, k, v = draw(0)
+    real = np.arange(L) >= np.array([3, 0])[:, None]
+    added = np.where(real[:, None, None], 0, LOW) + np.where(J <= I, 0, np.float32(-np.inf))
+    wrong = softmax((scaled(q, k).astype("f4") + added).astype("f8")) @ v
+    wrong[:, :, 4:] = 0
+    options = {"causal": True, "key_padding_mask": real, "query_lengths": [4, 4]}
+    assert named(ask((q, k, v), wrong, **options)) == {"blind_rows_average_by_position"}
+
+
 def test_rules_that_are_joined_by_or():
     q, k, v = draw(0)
     real = np.arange(L) < np.array([4, 3])[:, None]
     wrong = plain(q, k, v, real[:, None, None] | (J <= I))
     report = ask((q, k, v), wrong, causal=True, key_padding_mask=real)
     assert named(report) == {"rules_joined_by_or"}
+
+
+def test_a_cache_that_is_cut_to_the_window_of_a_query_in_the_middle():
+    q, k, v = draw(0, (2, 2, 5, 8), *[(2, 2, 30, 8)] * 2)
+    place, j = np.arange(5)[:, None] + 15, np.arange(30)
+    wrong = plain(q, k, v, (j <= place) & (j >= 19 - 10))
+    report = ask((q, k, v), wrong, causal=True, query_offset=15, window=(10, 0))
+    assert "window_cache_trimmed" in named(report)
 
 
 @pytest.mark.parametrize("lengths", [None, [30, 22]])

@@ -128,5 +128,6 @@ def test_an_option_that_would_spoil_another_output_is_said_to_be_of_one():
     weights = softmax(q.astype("f8") @ k.swapaxes(-1, -2))
     report = ask((q, k, v), {"weights": weights, "context": plain(q, k, v)})
     assert "to reproduce the mistake in weights alone with attncli: --scale 1\n" in str(report)
+    assert as_dict(report)["diagnosis"]["explanations"][0]["alone"] is True
     report = ask((q, k, v), {"weights": weights, "context": weights @ v})
     assert "to reproduce the mistake with attncli: --scale 1\n" in str(report)

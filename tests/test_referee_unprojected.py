@@ -102,3 +102,14 @@ def test_queries_of_other_heads_without_a_projection():
     report = ask((q, k, v), plain(q[:, [1, 0, 2, 3]], k, v))
     (convention,) = report.diagnosis.explanations[0].conventions
     assert "head 0 reads the queries of head 1" in convention.meaning
+
+
+def test_padded_queries_before_their_projection():
+    q, k, v = draw(0, *[SHAPE] * 3)
+    weight, bias = draw(1, (H * D, H * D), (H * D,))
+    real = np.arange(L) < np.array([20, 13])[:, None]
+    context = plain(q, k, v)[:, [1, 0, 2, 3]]
+    wrong = np.where(real[..., None], packed(context) @ weight.astype("f8") + bias, 0)
+    inputs = [packed(array) for array in (q, k, v)]
+    report = ask(inputs, wrong, heads=H, wo=weight, bo=bias, query_lengths=[20, 13])
+    assert named(report) == {"outputs_misplaced"}

@@ -102,6 +102,14 @@ def test_a_sink_does_not_change_among_how_many_keys_attention_is_spread(sink):
         assert head.effective_keys == pytest.approx(keys if sink < 1e3 else 1)
 
 
+def test_entropy_is_not_negative():
+    for seed in range(20):
+        sinks = np.random.default_rng(seed).normal(size=1)
+        (head,) = statistics(pose(*np.ones((2, 1, 1), np.float32), sinks=sinks))
+        assert 0 <= head.entropy < 1e-6
+        assert head.effective_keys >= 1
+
+
 def test_the_diagonal_and_distance_know_the_offset():
     key = 40 * np.eye(4)
     problem = pose(np.eye(4)[2:], key, scale=1, causal=True, causal_align="bottom-right")

@@ -134,7 +134,9 @@ def check(
             refuse_unwritable([judging.diff])
         read = {n: read_array(f, dtype=options.dtype, entry=n) for n, f in files.items()}
         expected = {
-            n: real_array(f"{n} ({files[n]})", _with_left_out_axes(n, each, question.problem))
+            n: real_array(
+                f"{n} ({files[n]})", _with_left_out_axes(n, each, question.problem, average)
+            )
             for n, each in read.items()
         }
         bfloat16 = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
@@ -186,18 +188,29 @@ def _named(word: str) -> tuple[str, str]:
     return "context", word
 
 
-def _with_left_out_axes(name: str, read: LoadedArray, problem: Problem) -> npt.NDArray[np.generic]:
-    """Return an output with the leading axes of length 1 that a table has no room for."""
+def _with_left_out_axes(
+    name: str, read: LoadedArray, problem: Problem, average: AverageOptions
+) -> npt.NDArray[np.generic]:
+    """Return an output with the axes of length 1 that a table has no room for."""
     import numpy as np
 
     if not read.is_table or name == "lse":  # of which a table makes a column
         return read.values
     batch, heads, queries, keys = problem.shape
     if name == "context":
-        lead = problem.layout.join(np.empty((batch, heads, queries, 0))).shape[:-2]
+        heads = 1 if problem.layout.packed else heads
+        like = np.empty((batch, heads, queries, read.values.shape[-1]))
+        right = problem.layout.join(like).shape
     else:
-        lead = problem.layout.weights_shape((batch, heads, queries, keys))[:-2]
-    return read.values.reshape(*lead, *read.values.shape) if set(lead) == {1} else read.values
+        right = problem.layout.weights_shape((batch, heads, queries, keys))
+        if average.average_heads:
+            right = (*right[:-3], *right[-2:])
+    alike = _long(right) == _long(read.values.shape)
+    return read.values.reshape(right) if alike else read.values
+
+
+def _long(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size > 1)
 
 
 def _waited_for(judging: CheckOptions) -> str:

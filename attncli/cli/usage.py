@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 
+from attncli.cli.options import ProblemOptions
 from attncli.elsewhere import NOTHING, called_here
 from attncli.errors import UsageError
 from attncli.formulas import number_hint
-from attncli.gather.entries import KNOWN
 from attncli.loading.number import has_decimal_comma
 from attncli.text import did_you_mean, quoted
 
@@ -76,9 +77,10 @@ def _known_as(option: str) -> str | None:
     if here := called_here(_as_argument(option)):
         return _as_options(here)
     name = option.removeprefix("--no-")
-    if name == option or _as_argument(name) not in KNOWN:
+    if name == option or _as_argument(name) not in {field.name for field in fields(ProblemOptions)}:
         return None
-    return f"leave --{name} out; --without {name} leaves out what a problem file holds"
+    entry = name.replace("-", "_")
+    return f"leave --{name} out; --without {entry} leaves out what a problem file holds"
 
 
 def _as_argument(option: str) -> str:

@@ -78,7 +78,7 @@ def _number(cells: list[str], at: int, start: int, refusal: Refusal) -> float:
         return value
     if not cell.strip():
         last = 0 < at == len(cells) - 1
-        hint = "delete the separator at the end of the lines" if last else None
+        hint = "if every line ends with a separator, delete it there" if last else None
         raise refusal("expected a number; found an empty cell", column=column, hint=hint)
     raise refusal(f"expected a number; found {quoted(cell)}", column=column, hint=_hint(cell))
 

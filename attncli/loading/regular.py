@@ -81,7 +81,7 @@ def _hint(found: object) -> str | None:
     word = found.lower() if isinstance(found, str) else ""
     if word == "none":
         return "of a window, null or -1 is unbounded"
-    return "write true or false, in every place" if word in TRUTHS else None
+    return "in a mask, write true or false, in every place" if word in TRUTHS else None
 
 
 def _kind(item: object) -> str:

@@ -208,7 +208,10 @@ def placed_at(offsets: tuple[int, ...], problem: Problem, *, causal: bool = Fals
     if problem.slopes is not None or problem.rope is not None:  # these would move, too
         return ""
     option = f"{'--causal ' if causal else ''}--query-offset{_signed(_short(offsets))}"
-    return option + (" (without --causal-align)" if any(problem.visible.offsets) else "")
+    if any(problem.visible.offsets):
+        return f"{option} (without --causal-align)"
+    in_corner = _stands_at(problem, problem.visible.bottom_right)
+    return option if in_corner else f"{option} (without --causal-align, where it is given)"
 
 
 def stands_in_corner(problem: Problem) -> bool:

@@ -21,7 +21,7 @@ from attncli.referee.catalogue.norms import EMBEDDING_NORMS, OUTPUT_NORMS
 from attncli.referee.catalogue.online import ONLINE
 from attncli.referee.catalogue.other_weights import OTHER_WEIGHTS
 from attncli.referee.catalogue.output_projection import OUTPUT
-from attncli.referee.catalogue.outputs import GIVEN, LSE, SCORES, WEIGHTS, WHOLE_NUMBERS
+from attncli.referee.catalogue.outputs import FEW_DIGITS, GIVEN, LSE, SCORES, WEIGHTS
 from attncli.referee.catalogue.packed import PACKED
 from attncli.referee.catalogue.padding import BLIND_ROWS, PADDING
 from attncli.referee.catalogue.pooled import POOLED
@@ -125,7 +125,7 @@ CONVENTIONS = (
     *LSE,
     *WEIGHTS,
     *SCORES,
-    *WHOLE_NUMBERS,
+    *FEW_DIGITS,
     *AXES,
     *POOLED,
     *QUANTIZED,

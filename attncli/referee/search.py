@@ -126,7 +126,7 @@ class Search:
         self._shapes_are_right = bool(question.comparable)
         self._firsts: dict[tuple[Case, str], Recipe | None] = {}
         self._stages: dict[str, Found] = {}
-        self._before_projection: dict[int, Case | None] = {}
+        self._before_projection: dict[Case, Case | None] = {}
         _keep_memory()
 
     @property
@@ -254,9 +254,9 @@ class Search:
         return None if found is None else replace(found, late=False)
 
     def _unprojected(self, case: Case) -> Case | None:
-        if id(case) not in self._before_projection:
-            self._before_projection[id(case)] = unprojected(case)
-        return self._before_projection[id(case)]
+        if case not in self._before_projection:
+            self._before_projection[case] = unprojected(case)
+        return self._before_projection[case]
 
     def _concerned(self) -> list[Convention]:
         """Return the conventions that bear on the outputs and can be tried on the problem."""

@@ -29,6 +29,7 @@ __all__ = [
     "EMBEDDING_NORM",
     "EPSILON",
     "FACTOR",
+    "FEW_DIGITS",
     "FUSED_PROJECTION",
     "GIVEN",
     "HEADS",
@@ -84,7 +85,6 @@ __all__ = [
     "VALUE_BLOCKS",
     "VALUE_PROJECTION",
     "WEIGHTS",
-    "WHOLE_NUMBERS",
     "WINDOW",
     "Topic",
 ]
@@ -223,7 +223,7 @@ OUTPUT_NORM = Topic(part_of=RESIDUAL, outputs=_CONTEXT, alone=True)
 # The file is no output at all.
 GIVEN = Topic(outputs=_CONTEXT, alone=True)
 LSE = Topic(outputs=frozenset({"lse"}))
-WHOLE_NUMBERS = Topic(alone=True)
+FEW_DIGITS = Topic(alone=True)
 WEIGHTS = Topic(outputs=frozenset({"weights"}))
 SCORES = Topic(outputs=frozenset({"scores", "raw", "capped"}))
 AXES = Topic()

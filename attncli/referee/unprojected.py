@@ -17,7 +17,6 @@ from attncli.referee.evaluation import evaluate
 from attncli.referee.fitted.another_number import comparable
 from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.recipe import vary
-from attncli.referee.verdict import root_mean_square
 
 if TYPE_CHECKING:
     from attncli.referee.case import Case
@@ -25,10 +24,24 @@ if TYPE_CHECKING:
 __all__ = ["unprojected"]
 
 Array = npt.NDArray[Any]
-# With a smallest singular value of less than this share of the largest, roundings are all there is.
-_DEPENDENT = 1e-4
+# Beyond this, mean of the singular values times mean of their reciprocals, roundings are all
+# there is.
+_MOST_CONDITION = 1e4
+# Undone in half a second.
+_MOST_COLUMNS = 2048
 # Most errors are less than this share of what is tolerated.
 _NOTHING = 1 / 2
+
+
+def _inverse(weight: Array) -> Array | None:
+    """Return what undoes a projection (H·E, out), (out, H·E); None where nearly nothing does."""
+    orthogonal, triangular = np.linalg.qr(weight.T)
+    try:
+        inverse = orthogonal @ np.linalg.inv(triangular).T
+    except np.linalg.LinAlgError:
+        return None
+    condition = np.linalg.norm(weight) * np.linalg.norm(inverse) / len(weight)
+    return inverse if condition <= _MOST_CONDITION else None
 
 
 def unprojected(case: Case) -> Case | None:
@@ -48,18 +61,21 @@ def unprojected(case: Case) -> Case | None:
     output = problem.output
     if output is None or "context" not in case.files or not comparable(case):
         return None
-    batch, heads, queries, _ = problem.shape
     weight = widen(output.weight, np.float64)
     file = canonical_file(case, "context")[:, 0]
-    if len(weight) > weight.shape[1] or not np.isfinite(file).all():
+    if len(weight) > min(weight.shape[1], _MOST_COLUMNS) or not np.isfinite(file).all():
         return None
-    lengths = np.linalg.svd(weight, compute_uv=False)
-    if lengths.min() <= _DEPENDENT * lengths.max():
+    inverse = _inverse(weight)
+    if inverse is None:
         return None
     bias = 0.0 if output.bias is None else widen(output.bias, np.float64)
-    joined = (file - bias) @ np.linalg.pinv(weight)
+    joined = (file - bias) @ inverse
+    if "query_lengths" in case.recipe.rules:  # padded queries are 0 behind the projection, too
+        joined = np.where(case.recipe.rules["query_lengths"][:, 0, :, :1], joined, 0)
+    batch, heads, queries, _ = problem.shape
     context = joined.reshape(batch, queries, heads, -1).transpose(0, 2, 1, 3)
-    resolution = case.recipe.resolution * root_mean_square(1 / lengths)
+    # As large as the errors of a row are on average, whose directions are any.
+    resolution = case.recipe.resolution * float(np.linalg.norm(inverse)) / len(weight) ** 0.5
     recipe = vary(case.recipe, output=None)
     recipe = replace(recipe, whole=replace(recipe.whole, output=None), resolution=resolution)
     # What cannot be told from 0 was 0, if anything was.

@@ -40,7 +40,7 @@ class HeadStats:
         How many see none, padded ones included.
     entropy : float or None
         Mean over the queries of −Σ p ln p, in nats, p being the weights as shares of their sum,
-        which is 1 unless a sink takes a part.
+        which is 1 unless a sink takes a part; 0 where it takes all.
     effective_keys : float or None
         exp(entropy): among so many keys, evenly, attention would be as spread.
     largest : float or None
@@ -168,11 +168,11 @@ def _row_totals(block: RowBlock) -> dict[str, float]:
     rows, keys = weights.shape
     position = np.arange(block.start, block.start + rows) + block.offset
     # 0 · ln 0 is 0, the limit: adding 1 to the zeros makes it so.
-    logs = np.log(weights + (weights == 0))
+    logs = np.log(weights + (weights == 0), dtype=np.float64)
     sums = weights.sum(axis=1, dtype=np.float64)
     some = sums > 0
-    # −Σ p ln p with p = w / Σ w.
-    of_rows = np.log(sums[some]) - _dots(weights, logs)[some] / sums[some]
+    # −Σ p ln p with p = w / Σ w, which roundings may leave below 0.
+    of_rows = np.maximum(np.log(sums[some]) - _dots(weights, logs)[some] / sums[some], 0)
     inside = np.flatnonzero((position >= 0) & (position < keys))
     distance = np.abs(np.subtract.outer(position, np.arange(keys)))
     return {

@@ -64,6 +64,7 @@ def _cause(cause: Cause) -> dict[str, Any]:
         "error": _plain(cause.error),
         "fails_at": cause.fails_at,
         "right_there": cause.right_there,
+        "alone": cause.alone,
     }
 
 

@@ -116,10 +116,10 @@ def of_context(
 
 
 def at_the_end(
-    recipe: Recipe, change: Callable[[Recipe, Outputs], Outputs], *, of_heads: bool
+    recipe: Recipe, change: Callable[[Recipe, Outputs], Outputs], *, before_projection: bool
 ) -> Recipe:
     """Return the recipe with a change of its outputs: before an output projection, or behind it."""
-    if of_heads:
+    if before_projection:
         return replace(recipe, finish=(*recipe.finish, change))
     return replace(recipe, behind=(*recipe.behind, change))
 

@@ -19,9 +19,11 @@ from attncli.referee.replacing import replace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["GIVEN", "LSE", "SCORES", "WEIGHTS", "WHOLE_NUMBERS"]
+__all__ = ["FEW_DIGITS", "GIVEN", "LSE", "SCORES", "WEIGHTS"]
 
 Array = npt.NDArray[Any]
+# Places before or behind the point that are not rounded to.
+_FAR = 300
 
 
 def _finished(change: Callable[[Recipe, Outputs], Outputs]) -> Apply:
@@ -349,29 +351,29 @@ def _to_digits(count: int, array: Array) -> Array:
     """Return each number as ``%.2g`` writes it, or with another count of digits."""
     with np.errstate(divide="ignore", invalid="ignore"):
         places = np.floor(np.log10(np.abs(array)))
-    decimals = count - 1 - np.where(np.isfinite(places), places, 0)
+    decimals = count - 1 - np.where(np.abs(places) < _FAR, places, 0)
     unit = 10.0 ** np.abs(decimals)  # a whole number, which floats hold
     large = decimals < 0
     return np.asarray(np.where(large, np.rint(array / unit) * unit, np.rint(array * unit) / unit))
 
 
-_integers = partial(
+_digits = partial(
     Convention,
-    topic=topics.WHOLE_NUMBERS,
+    topic=topics.FEW_DIGITS,
     fix="write the numbers as floats",
     shows="almost any input",
 )
 
 
-WHOLE_NUMBERS = (
-    _integers(
+FEW_DIGITS = (
+    _digits(
         "cast_to_integers",
         "the numbers are cast to integers: what is behind the point is cut off",
         _whole(np.trunc),
     ),
-    _integers("rounded_to_integers", "the numbers are rounded to integers", _whole(np.rint)),
+    _digits("rounded_to_integers", "the numbers are rounded to integers", _whole(np.rint)),
     *(
-        _integers(
+        _digits(
             f"rounded_to_{name}",
             f"the numbers are right, and rounded to {words}",
             _whole(cut),

@@ -308,6 +308,8 @@ def _averaging(left: Callable[[Recipe], Bools]) -> Apply:
         if not blind.any() or recipe.problem.sinks is not None:
             return None
         kept = blind & left(real)
+        if "query_lengths" in recipe.rules:  # padded queries stay away
+            kept = kept & recipe.rules["query_lengths"]
 
         def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
             return inner(recipe, np.where(kept, 0.0, scores))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import changed, dropped, lengths_of
+from attncli.referee.catalogue.helpers import changed, dropped
 from attncli.referee.convention import Apply, Convention, with_rule, without
 from attncli.referee.options import windowed, without_placed
 from attncli.referee.recipe import Recipe, band
@@ -70,9 +70,9 @@ def _trimmed(recipe: Recipe) -> Recipe | None:
     visible, whole = recipe.problem.visible, recipe.whole
     if visible.window is None or visible.window[0] is None or whole.shape[2] == 1:
         return None
-    first = np.array(lengths_of(whole)) - visible.window[0] - 1
-    if recipe.part[0] is not None:
-        first = first[[recipe.part[0]]]
+    entries = range(whole.shape[0]) if recipe.part[0] is None else [recipe.part[0]]
+    last = np.array([whole.visible.offset(entry) for entry in entries]) + whole.shape[2] - 1
+    first = last - visible.window[0]
     kept = np.arange(visible.keys) >= first[:, None, None, None]
     return with_rule(recipe, "window", recipe.rules["window"] & kept) if first.max() > 0 else None
 

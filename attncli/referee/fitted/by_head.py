@@ -55,8 +55,8 @@ class _ByHead(NamedTuple):
         The numbers of all heads to the meaning of the convention.
     put : callable
         The recipe with a number for each head, (H,).
-    right : float
-        With which the recipe is the right one.
+    unstated : bool
+        The problem states none, which is the number 0; otherwise numbers are factors of its own.
     option, variant_of
         Of the convention; the numbers of all heads to its option.
     """
@@ -66,31 +66,33 @@ class _ByHead(NamedTuple):
     fix: str
     meaning: Callable[[Array], str]
     put: Callable[[Recipe, Array], Recipe]
-    right: float = 1.0
+    unstated: bool = False
     option: Callable[[Array, Problem], str] = lambda *_: ""
     variant_of: tuple[str, ...] = ()
 
 
-def _by_head(factor: _ByHead, case: Case) -> Convention | None:
-    """Return the convention of the factors with which a case comes nearest to its files.
+def _by_head(by_head: _ByHead, case: Case) -> Convention | None:
+    """Return the convention of the numbers with which a case comes nearest to its files.
 
     Parameters
     ----------
-    factor : _ByHead
+    by_head : _ByHead
     case : Case
         With all heads, small enough to be evaluated.
 
     Returns
     -------
     Convention or None
-        None where the factors are no better than 1, or all the same.
+        None where no numbers come near, or those of all heads are the same, unless the problem
+        states none.
     """
-    name, heads = judged(case), case.recipe.problem.shape[1]
-    if name is None or heads == 1 or canonical_file(case, name).shape != case.right[name].shape:
+    name, heads = judged(case, least=1), case.recipe.problem.shape[1]
+    alone = heads == 1 and not by_head.unstated
+    if name is None or alone or canonical_file(case, name).shape != case.right[name].shape:
         return None
-    far = partial(_distances, factor, case, name)
+    far = partial(_distances, by_head, case, name)
     started = time.monotonic()
-    before = far(np.full(heads, factor.right))
+    before = far(np.full(heads, 0.0 if by_head.unstated else 1.0))
     now = time.monotonic()
     # So often about are all heads evaluated.
     if now + (len(_TRIED) + 2 * _SECTIONS + 20) * (now - started) > case.deadline:
@@ -100,24 +102,24 @@ def _by_head(factor: _ByHead, case: Case) -> Convention | None:
         return None
     numbers = _short(found, far)
     # One that is the same for all heads has another name, unless there should be none.
-    if factor.right and np.ptp(numbers) <= _EQUAL * np.abs(numbers).max():
+    if not by_head.unstated and np.ptp(numbers) <= _EQUAL * np.abs(numbers).max():
         return None
     return Convention(
-        factor.name,
-        factor.meaning(numbers),
-        lambda recipe: factor.put(recipe, numbers),
-        topic=factor.topic,
-        fix=factor.fix,
+        by_head.name,
+        by_head.meaning(numbers),
+        lambda recipe: by_head.put(recipe, numbers),
+        topic=by_head.topic,
+        fix=by_head.fix,
         shows="more than one head",
-        option=partial(factor.option, numbers),
+        option=partial(by_head.option, numbers),
         needs=frozenset({"heads"}),
-        variant_of=factor.variant_of,
+        variant_of=by_head.variant_of,
     )
 
 
-def _distances(factor: _ByHead, case: Case, name: str, factors: Array) -> Array:
+def _distances(by_head: _ByHead, case: Case, name: str, factors: Array) -> Array:
     """Return how far the file lies from what the factors make, for each head."""
-    made = evaluate(factor.put(case.recipe, factors))[name]
+    made = evaluate(by_head.put(case.recipe, factors))[name]
     with np.errstate(all="ignore"):
         error = np.sqrt(np.square(canonical_file(case, name) - made).mean(axis=(0, 2, 3)))
     return np.asarray(np.where(np.isfinite(error), error, np.inf))
@@ -191,7 +193,7 @@ _SLOPES_UNASKED = _ByHead(
     fix="leave ALiBi out, or state its slopes: alibi_slopes (--alibi-slopes)",
     meaning=_unstated_slopes,
     put=_with_slopes,
-    right=0.0,
+    unstated=True,
     option=lambda slopes, _: f"--alibi-slopes {','.join(map(shortest, slopes))}",
     variant_of=("window_unasked", "another_window"),  # what steep slopes come to
 )

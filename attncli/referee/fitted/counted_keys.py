@@ -81,7 +81,7 @@ def counted_keys(case: Case) -> Convention | None:
         for where, own in (of_entries[:1] if alike else of_entries)
         if (words := " and ".join(_words(own)))
     ]
-    lost = counts.max() == 1
+    lost = counts.max() == 1 and (counts[:, -1] == 1).all()
     more = len(words) - _NAMED
     told = "; ".join(words if more <= 0 else [*words[:_NAMED], f"and so on in {more} more"])
     return Convention(
@@ -188,7 +188,9 @@ def _words(counts: Counts) -> list[str]:
     for count in dict.fromkeys(keys[keys != 1].tolist()):
         which = np.flatnonzero(keys == count)
         several = len(which) > 1
-        words.append(f"{'keys' if several else 'key'} {_ranges(which)} {_count(count, several)}")
+        words.append(
+            f"{'keys' if several else 'key'} {_ranges(which)} {_count(count, several=several)}"
+        )
     return [*words, *([f"the sink {_count(sink)}"] if sink != 1 else [])]
 
 
@@ -203,7 +205,7 @@ def _ranges(numbers: npt.NDArray[np.intp]) -> str:
     return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
 
 
-def _count(count: int, several: bool = False) -> str:  # noqa: FBT001, FBT002
+def _count(count: int, *, several: bool = False) -> str:
     if count == 0:
         return "do not count" if several else "does not count"
     return f"count{'' if several else 's'} {'twice' if count == 2 else f'{count} times'}"

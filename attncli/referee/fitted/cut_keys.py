@@ -27,6 +27,7 @@ from attncli.referee.fitted.spans import LOST, SLACK, TYPICAL, RunningSums, sink
 from attncli.referee.options import placed_at, stands_in_corner, with_lengths
 from attncli.referee.recipe import band
 from attncli.referee.stages import shared
+from attncli.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,55 +90,92 @@ def other_lengths(cases: Sequence[Case]) -> Convention | None:
         None where the files say nothing of the kind.
     """
     whole = cases[0].recipe.whole
-    keys, right = whole.shape[3], lengths_of(whole)
-    numbers = np.arange(keys + 1)
-    family = _Family(
-        numbers,
-        frozenset({"kv_lengths"}),
-        lambda *_: (np.zeros_like(numbers), numbers),
-        right,
-    )
-    lengths, moved = _found(cases, family), False
-    if lengths is None and stands_in_corner(whole):
-        corner = _Family(
-            numbers,
-            frozenset({"kv_lengths", "causal", "window"}),
-            lambda problem, b, i: _ends_in_corner(problem, i, b, numbers - right[b], numbers),
-            right,
-        )
-        lengths, moved = _found(cases, corner), True
+    lengths = _lengths(cases)
+    moved = lengths is None
+    if lengths is None:
+        lengths = _lengths_in_corner(cases)
+    right = lengths_of(whole)
     # Rows of zeros have more likely not been written.
     if lengths is None or any(new == 0 < old for new, old in zip(lengths, right, strict=True)):
         return None
     steps = tuple(new - old for new, old in zip(lengths, right, strict=True))
-    make = partial(
-        Convention,
-        apply=lambda recipe: _with_lengths(recipe, lengths, steps if moved else None),
+    name, meaning, fix = _lengths_in_words(whole, lengths)
+    return Convention(
+        name,
+        meaning,
+        lambda recipe: _with_lengths(recipe, lengths, steps if moved else None),
         topic=topics.PADDING,
+        fix=fix,
         shows="more keys than these lengths",
         option=lambda problem: with_lengths(lengths, problem, moved=moved),
         needs=_WHOLE,
     )
+
+
+def _lengths(cases: Sequence[Case]) -> tuple[int, ...] | None:
+    """Return the lengths that files show, while each query stands where it should."""
+    whole = cases[0].recipe.whole
+    numbers = np.arange(whole.shape[3] + 1)
+    family = _Family(
+        numbers,
+        frozenset({"kv_lengths"}),
+        lambda *_: (np.zeros_like(numbers), numbers),
+        lengths_of(whole),
+    )
+    return _found(cases, family)
+
+
+def _lengths_in_corner(cases: Sequence[Case]) -> tuple[int, ...] | None:
+    """Return the lengths that files show if the last query stands at the last key of each."""
+    whole = cases[0].recipe.whole
+    visible, right = whole.visible, lengths_of(whole)
+    ruled = visible.causal or visible.window is not None
+    moves_more = whole.slopes is not None or whole.rope is not None
+    if not (ruled and stands_in_corner(whole)) or moves_more:
+        return None
+    numbers = np.arange(whole.shape[3] + 1)
+
+    def spans(problem: Problem, b: int, i: int) -> Spans:
+        first, end = _ends(problem, i + problem.visible.offset(b) + numbers - right[b])
+        return np.minimum(first, numbers), np.minimum(end, numbers)
+
+    rules = frozenset({"kv_lengths", "causal", "window"})
+    return _found(cases, _Family(numbers, rules, spans, right))
+
+
+def _lengths_in_words(whole: Problem, lengths: tuple[int, ...]) -> tuple[str, str, str]:
+    """Return name, meaning and fix of the convention that batch entries have these lengths."""
+    keys, right = whole.shape[3], lengths_of(whole)
     if whole.visible.kv_lengths is not None:
         pairs = [
-            (f"batch entry {b}", f"{new} keys where {old} are right")
+            (f"batch entry {b}", f"{counted(new, 'key')} where {old} are right")
             for b, (new, old) in enumerate(zip(lengths, right, strict=True))
             if new != old
         ]
-        return make(
+        return (
             "other_lengths",
             f"batch entries take other lengths: {told(pairs, 'takes')}",
-            fix="give each batch entry the length that the problem states",
+            "give each batch entry the length that the problem states",
         )
-    pairs = [(f"batch entry {b}", f"{n} of {keys} keys") for b, n in enumerate(lengths)]
-    seen = (
-        told(pairs, "has") if len(set(lengths)) > 1 else f"only the first {lengths[0]} of {keys} do"
-    )
-    return make(
+    seen = f"only {_first_keys(lengths[0])} of {keys} count"
+    if len(set(lengths)) > 1:
+        pairs = [(f"batch entry {b}", f"{n} of {keys} keys") for b, n in enumerate(lengths)]
+        seen = told(pairs, "has")
+    return (
         "padding_unasked",
-        f"the last keys do not count, like padding, which the problem does not state: {seen}",
-        fix="let every key count, or state the padding: kv_lengths (--kv-lengths)",
+        f"the last keys do not count, like padding, {_beyond_padding(whole)}: {seen}",
+        "let every key count, or state the padding: kv_lengths (--kv-lengths)",
     )
+
+
+def _beyond_padding(whole: Problem) -> str:
+    if whole.visible.key_padding is None:
+        return "which the problem does not state"
+    return "beside that which the problem states"
+
+
+def _first_keys(count: int) -> str:
+    return "the first" if count == 1 else f"the first {count}"
 
 
 def padding_on_the_left_unasked(cases: Sequence[Case]) -> Convention | None:
@@ -167,16 +205,20 @@ def padding_on_the_left_unasked(cases: Sequence[Case]) -> Convention | None:
         return None
     real = np.arange(keys) >= np.array(counts)[:, None, None, None]
     pairs = [(f"batch entry {b}", f"its first {n}") for b, n in enumerate(counts) if n]
-    words = told(pairs, "loses") if len(set(counts)) > 1 else f"keys 0 to {counts[0] - 1}"
+    words = told(pairs, "loses") if len(set(counts)) > 1 else _keys_before(counts[0])
     return Convention(
         "padding_on_the_left_unasked",
-        f"the first keys do not count, like padding, which the problem does not state: {words}",
+        f"the first keys do not count, like padding, {_beyond_padding(whole)}: {words}",
         lambda recipe: with_rule(recipe, "padding on the left", real),
         topic=topics.PADDING,
         fix="let every key count, or state the padding: key_padding_mask (--key-padding-mask)",
         shows="as many keys",
         needs=_WHOLE,
     )
+
+
+def _keys_before(count: int) -> str:
+    return "key 0" if count == 1 else f"keys 0 to {count - 1}"
 
 
 def another_offset(cases: Sequence[Case]) -> Convention | None:
@@ -206,12 +248,11 @@ def another_offset(cases: Sequence[Case]) -> Convention | None:
     if steps is None:
         return None
     offsets = tuple(visible.offset(b) + step for b, step in enumerate(steps))
-    if not all(-whole.shape[2] < offset < whole.shape[3] - 1 for offset in offsets):
-        return None  # no rule at all, or one that leaves nothing, in some batch entry
-    if len(set(offsets)) == 1:
-        offsets = offsets[:1]
-    there = [f"i + {o}" if o > 0 else f"i − {-o}" if o else "i" for o in offsets]
-    places = there[0] if len(there) == 1 else _listed(there)
+    # No rule at all, or one that leaves nothing, is something else.
+    end = whole.shape[3] - 1 if visible.window is None else most
+    if not all(-whole.shape[2] < o < end for o, step in zip(offsets, steps, strict=True) if step):
+        return None
+    moved = [b for b, step in enumerate(steps) if step]
     make = partial(
         Convention,
         apply=lambda recipe: _at(recipe, steps, causal=unasked or visible.causal),
@@ -222,23 +263,27 @@ def another_offset(cases: Sequence[Case]) -> Convention | None:
     if unasked:
         return make(
             "causal_unasked_at_another_offset",
-            "a causal mask is applied, but the problem is not causal: query i stands at key "
-            f"{places}",
+            "a causal mask is applied, but the problem is not causal: "
+            f"{_stands(offsets, range(len(offsets)))}",
             fix="leave the causal mask out, or state that the problem is causal, and where its "
             "queries stand",
             option=lambda problem: placed_at(offsets, problem, causal=True),
         )
     return make(
         "another_offset",
-        f"query i stands at key {places}, where the problem has it elsewhere",
+        f"queries stand at other keys than the problem states: {_stands(offsets, moved)}",
         fix="add the offset that the problem states to the index of a query: the number of keys "
         "that come before query 0",
         option=lambda problem: placed_at(offsets, problem),
     )
 
 
-def _listed(places: Sequence[str]) -> str:
-    return told(((f"batch entry {b}", place) for b, place in enumerate(places)), "at")
+def _stands(offsets: tuple[int, ...], entries: Sequence[int]) -> str:
+    """Say where the queries of some batch entries stand."""
+    there = [f"i + {o}" if o > 0 else f"i − {-o}" if o else "i" for o in offsets]
+    if len(set(offsets)) == 1:
+        return f"query i at key {there[0]}"
+    return told(((f"query i of batch entry {b}", f"key {there[b]}") for b in entries), "at")
 
 
 def _ends(problem: Problem, positions: Ints) -> Spans:
@@ -250,12 +295,6 @@ def _ends(problem: Problem, positions: Ints) -> Spans:
     first = np.zeros_like(positions) if left is None else positions - left
     end = np.full_like(positions, keys) if right is None else positions + right + 1
     return np.clip(first, 0, keys), np.clip(end, 0, keys)
-
-
-def _ends_in_corner(problem: Problem, i: int, b: int, steps: Ints, lengths: Ints) -> Spans:
-    """Return the keys that a query sees if the last one stands at the last key of each length."""
-    first, end = _ends(problem, i + problem.visible.offset(b) + steps)
-    return np.minimum(first, lengths), np.minimum(end, lengths)
 
 
 def prefix_unasked(cases: Sequence[Case]) -> Convention | None:
@@ -294,9 +333,10 @@ def prefix_unasked(cases: Sequence[Case]) -> Convention | None:
     if prefixes is None:
         return None
     seen = np.arange(keys) < np.array(prefixes)[:, None, None, None]
-    pairs = [(f"batch entry {b}", f"{n} keys") for b, n in enumerate(prefixes)]
-    alike = len(set(prefixes)) == 1
-    words = f"the first {prefixes[0]} keys" if alike else f"the first keys ({told(pairs, 'has')})"
+    pairs = [(f"batch entry {b}", counted(n, "key")) for b, n in enumerate(prefixes)]
+    words = f"{_first_keys(prefixes[0])} {'key' if prefixes[0] == 1 else 'keys'}"
+    if len(set(prefixes)) > 1:
+        words = f"the first keys ({told(pairs, 'has')})"
     return Convention(
         "prefix_unasked",
         f"every query sees {words}, also those that stand before their end: a prefix, which the "

@@ -113,7 +113,7 @@ def output_dropout(cases: Sequence[Case]) -> Convention | None:
 def _dropped_out(factor: float, recipe: Recipe, zeros: Bools, *, of_heads: bool) -> Recipe:
     """Drop numbers out of the context: of each head, or behind an output projection."""
     drop = of_context(lambda _, context: np.where(zeros, 0, context * factor))
-    return at_the_end(recipe, drop, of_heads=of_heads)
+    return at_the_end(recipe, drop, before_projection=of_heads)
 
 
 def zeroed_weights(cases: Sequence[Case]) -> Convention | None:

@@ -163,7 +163,7 @@ def misplaced_columns(case: Case) -> Convention | None:
         "columns_misplaced",
         "the numbers are right, but columns stand in the places of others: "
         f"{_moved(places, 'column', noun)}",
-        lambda recipe: at_the_end(recipe, finish, of_heads=of_heads),
+        lambda recipe: at_the_end(recipe, finish, before_projection=of_heads),
         topic=topics.AXES,
         fix="write each column in its own place",
         shows="more than one column",

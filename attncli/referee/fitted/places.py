@@ -49,11 +49,10 @@ def told(pairs: Iterable[tuple[str, str]], verb: str) -> str:
     return "; ".join(words[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
-def judged(case: Case) -> str | None:
-    """Return an output that shows each head; None where there is none."""
+def judged(case: Case, *, least: int = 2) -> str | None:
+    """Return an output that shows each head; None where there is none, or there are too few."""
     problem = case.recipe.problem
     names = ("weights", "context", "lse") if problem.output is None else ("weights", "lse")
-    several = problem.shape[0] * problem.shape[1] > 1
-    if not several or not comparable(case):
+    if problem.shape[0] * problem.shape[1] < least or not comparable(case):
         return None
     return next((name for name in names if name in case.files), None)

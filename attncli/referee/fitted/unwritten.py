@@ -164,4 +164,4 @@ def _emptied(recipe: Recipe, empty: Mapping[str, Bools], *, of_heads: bool) -> R
     def finish(_: Recipe, outputs: Outputs) -> Outputs:
         return {**outputs, **{n: np.where(rows, 0, outputs[n]) for n, rows in empty.items()}}
 
-    return at_the_end(recipe, finish, of_heads=of_heads)
+    return at_the_end(recipe, finish, before_projection=of_heads)
