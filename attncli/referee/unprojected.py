@@ -35,9 +35,12 @@ _NOTHING = 1 / 2
 
 def _inverse(weight: Array) -> Array | None:
     """Return what undoes a projection (H·E, out), (out, H·E); None where nearly nothing does."""
-    orthogonal, triangular = np.linalg.qr(weight.T)
     try:
-        inverse = orthogonal @ np.linalg.inv(triangular).T
+        if weight.shape[0] == weight.shape[1]:
+            inverse = np.linalg.inv(weight)
+        else:
+            orthogonal, triangular = np.linalg.qr(weight.T)
+            inverse = orthogonal @ np.linalg.inv(triangular).T
     except np.linalg.LinAlgError:
         return None
     condition = np.linalg.norm(weight) * np.linalg.norm(inverse) / len(weight)
