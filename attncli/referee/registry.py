@@ -48,12 +48,7 @@ from attncli.referee.fitted.another_number import another
 from attncli.referee.fitted.another_sink import another_sink
 from attncli.referee.fitted.by_head import scale_by_head, slopes_by_head
 from attncli.referee.fitted.counted_keys import counted_keys
-from attncli.referee.fitted.cut_keys import (
-    another_offset,
-    other_lengths,
-    padding_on_the_left_unasked,
-    prefix_unasked,
-)
+from attncli.referee.fitted.diagonals import another_offset, prefix_unasked
 from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weights
 from attncli.referee.fitted.empty_pages import empty_pages
 from attncli.referee.fitted.epsilon import epsilon_added
@@ -67,6 +62,7 @@ from attncli.referee.fitted.misplaced_tokens import misplaced_tokens
 from attncli.referee.fitted.misread_pages import misread_pages
 from attncli.referee.fitted.one_part import one_part
 from attncli.referee.fitted.other_length import other_length
+from attncli.referee.fitted.other_lengths import other_lengths, padding_on_the_left_unasked
 from attncli.referee.fitted.quantities import QUANTITIES
 from attncli.referee.fitted.some_components import some_components
 from attncli.referee.fitted.unwritten import unwritten

@@ -1,0 +1,177 @@
+"""Padding that is not what the problem states, inferred from a context."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attncli.referee import topics
+from attncli.referee.catalogue.helpers import lengths_of
+from attncli.referee.convention import Convention, Need, with_rule
+from attncli.referee.fitted.cut_keys import Family, Spans, first_keys, found_numbers
+from attncli.referee.fitted.diagonals import ends_of, moved_to
+from attncli.referee.fitted.places import told
+from attncli.referee.options import stands_in_corner, with_lengths
+from attncli.referee.recipe import band
+from attncli.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attncli.problem import Problem
+    from attncli.referee.case import Case
+    from attncli.referee.recipe import Recipe
+
+__all__ = ["other_lengths", "padding_on_the_left_unasked"]
+
+_WHOLE: frozenset[Need] = frozenset({"batch", "heads"})
+
+
+def other_lengths(cases: Sequence[Case]) -> Convention | None:
+    """Return the convention that batch entries have other lengths than the problem states.
+
+    Parameters
+    ----------
+    cases : sequence of Case
+        With all batch entries and heads.
+
+    Returns
+    -------
+    Convention or None
+        None where the files say nothing of the kind.
+    """
+    whole = cases[0].recipe.whole
+    lengths = _lengths(cases)
+    moved = lengths is None
+    if lengths is None:
+        lengths = _lengths_in_corner(cases)
+    right = lengths_of(whole)
+    # Rows of zeros have more likely not been written.
+    if lengths is None or any(new == 0 < old for new, old in zip(lengths, right, strict=True)):
+        return None
+    steps = tuple(new - old for new, old in zip(lengths, right, strict=True))
+    name, meaning, fix = _lengths_in_words(whole, lengths)
+    return Convention(
+        name,
+        meaning,
+        lambda recipe: _with_lengths(recipe, lengths, steps if moved else None),
+        topic=topics.PADDING,
+        fix=fix,
+        shows="more keys than these lengths",
+        option=lambda problem: with_lengths(lengths, problem, moved=moved),
+        needs=_WHOLE,
+    )
+
+
+def _lengths(cases: Sequence[Case]) -> tuple[int, ...] | None:
+    """Return the lengths that files show, while each query stands where it should."""
+    whole = cases[0].recipe.whole
+    numbers = np.arange(whole.shape[3] + 1)
+    family = Family(
+        numbers,
+        frozenset({"kv_lengths"}),
+        lambda *_: (np.zeros_like(numbers), numbers),
+        lengths_of(whole),
+    )
+    return found_numbers(cases, family)
+
+
+def _lengths_in_corner(cases: Sequence[Case]) -> tuple[int, ...] | None:
+    """Return the lengths that files show if the last query stands at the last key of each."""
+    whole = cases[0].recipe.whole
+    visible, right = whole.visible, lengths_of(whole)
+    ruled = visible.causal or visible.window is not None
+    moves_more = whole.slopes is not None or whole.rope is not None
+    if not (ruled and stands_in_corner(whole)) or moves_more:
+        return None
+    numbers = np.arange(whole.shape[3] + 1)
+
+    def spans(problem: Problem, b: int, i: int) -> Spans:
+        first, end = ends_of(problem, i + problem.visible.offset(b) + numbers - right[b])
+        return np.minimum(first, numbers), np.minimum(end, numbers)
+
+    rules = frozenset({"kv_lengths", "causal", "window"})
+    return found_numbers(cases, Family(numbers, rules, spans, right))
+
+
+def _lengths_in_words(whole: Problem, lengths: tuple[int, ...]) -> tuple[str, str, str]:
+    """Return name, meaning and fix of the convention that batch entries have these lengths."""
+    keys, right = whole.shape[3], lengths_of(whole)
+    if whole.visible.kv_lengths is not None:
+        pairs = [
+            (f"batch entry {b}", f"{counted(new, 'key')} where {old} are right")
+            for b, (new, old) in enumerate(zip(lengths, right, strict=True))
+            if new != old
+        ]
+        return (
+            "other_lengths",
+            f"batch entries take other lengths: {told(pairs, 'takes')}",
+            "give each batch entry the length that the problem states",
+        )
+    seen = f"only {first_keys(lengths[0])} of {keys} count"
+    if len(set(lengths)) > 1:
+        pairs = [(f"batch entry {b}", f"{n} of {keys} keys") for b, n in enumerate(lengths)]
+        seen = told(pairs, "has")
+    return (
+        "padding_unasked",
+        f"the last keys do not count, like padding, {_beyond_padding(whole)}: {seen}",
+        "let every key count, or state the padding: kv_lengths (--kv-lengths)",
+    )
+
+
+def _beyond_padding(whole: Problem) -> str:
+    if whole.visible.key_padding is None:
+        return "which the problem does not state"
+    return "beside that which the problem states"
+
+
+def padding_on_the_left_unasked(cases: Sequence[Case]) -> Convention | None:
+    """Return the convention that the first keys are padding, which the problem does not state.
+
+    Parameters
+    ----------
+    cases : sequence of Case
+        With all batch entries and heads.
+
+    Returns
+    -------
+    Convention or None
+        None where the files say nothing of the kind.
+    """
+    whole = cases[0].recipe.whole
+    keys = whole.shape[3]
+    numbers = np.arange(keys)
+    family = Family(
+        numbers,
+        frozenset(),
+        lambda *_: (numbers, np.full_like(numbers, keys)),
+        (0,) * whole.shape[0],
+    )
+    counts = found_numbers(cases, family)
+    if counts is None or (np.array(counts) >= lengths_of(whole)).any():
+        return None
+    real = np.arange(keys) >= np.array(counts)[:, None, None, None]
+    pairs = [(f"batch entry {b}", f"its first {n}") for b, n in enumerate(counts) if n]
+    words = told(pairs, "loses") if len(set(counts)) > 1 else _keys_before(counts[0])
+    return Convention(
+        "padding_on_the_left_unasked",
+        f"the first keys do not count, like padding, {_beyond_padding(whole)}: {words}",
+        lambda recipe: with_rule(recipe, "padding on the left", real),
+        topic=topics.PADDING,
+        fix="let every key count, or state the padding: key_padding_mask (--key-padding-mask)",
+        shows="as many keys",
+        needs=_WHOLE,
+    )
+
+
+def _keys_before(count: int) -> str:
+    return "key 0" if count == 1 else f"keys 0 to {count - 1}"
+
+
+def _with_lengths(
+    recipe: Recipe, lengths: tuple[int, ...], steps: tuple[int, ...] | None
+) -> Recipe:
+    """Return the recipe with other lengths, and the queries so many keys further."""
+    cut = with_rule(recipe, "kv_lengths", band(recipe.problem, kv_lengths=lengths))
+    return cut if steps is None else moved_to(cut, steps, causal=recipe.problem.visible.causal)
