@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from process import long_but
-from referee_numpy import ask, draw, named, softmax
+from referee_numpy import ask, draw, named, plain, softmax
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 L = 12
@@ -235,3 +235,12 @@ def test_frequencies_that_are_scaled_as_in_llama_3(factor):
     scores = product(q2, k2) * np.sqrt(8 / 64)
     found, _ = told(scores, v, q, k, rope="half", rope_frequencies=scaled)
     assert found.name == "rope_base_500000"
+
+
+def test_numbers_that_look_alike_are_told_in_all_their_digits():
+    q, k, v = (array.astype("f8") for array in draw(0, *[(1, 2, 24, 16)] * 3))
+    report = ask((q, k, v), plain(q, k, v, scale=0.25 + 1e-8), "float64")
+    (explanation,) = report.diagnosis.explanations
+    found = explanation.conventions[0].meaning.split("about ")[1].split(",")[0]
+    assert float(found) == pytest.approx(0.25 + 1e-8, abs=1e-10)
+    assert found != "0.25"

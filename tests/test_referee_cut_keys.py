@@ -217,3 +217,38 @@ def test_a_mask_with_holes_is_neither():
     holes = np.random.default_rng(0).random((L, L)) < 0.7
     names = named(ask(inputs, plain(*inputs, holes & CAUSAL), causal=True))
     assert not names & {"padding_unasked", "padding_on_the_left_unasked", "another_offset"}
+
+
+def in_bfloat16(array):
+    """Return float32 numbers rounded to the upper 16 bits, ties away from zero."""
+    bits = np.asarray(array, np.float32).view(np.uint32)
+    return ((bits + np.uint32(0x8000)) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+@pytest.mark.parametrize("count", long_but([369, 300, 218], 369))
+@pytest.mark.parametrize("rule", ["length", "offset"])
+def test_many_keys_are_counted_to_the_last_one_in_bfloat16(rule, count):
+    shapes = (2, 4, 1, 64), (2, 4, 512, 64), (2, 4, 512, 64)
+    q, k, v = map(in_bfloat16, draw(count, *shapes))
+    wrong = in_bfloat16(plain(q, k, v, np.arange(512) < count))
+    causal = rule == "offset"
+    _, option = told(ask((q, k, v), wrong, causal=causal))
+    shown = f"--query-offset {count - 1} (without" if causal else f"--kv-lengths {count}"
+    assert option.startswith(shown)
+
+
+@pytest.mark.parametrize("factor", [1.01 * np.log2(np.e), 1.04 * np.log(2)])
+def test_a_scale_near_a_known_one_is_not_taken_for_it_in_bfloat16(factor):
+    q, k, v = map(in_bfloat16, draw(1, *[(2, 8, 64, 64)] * 3))
+    wrong = in_bfloat16(plain(q, k, v, scale=factor / 8))
+    convention, option = told(ask((q, k, v), wrong))
+    assert convention.name == "another_scale"
+    assert float(option.split()[1]) == pytest.approx(factor / 8, rel=2e-3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_number_that_is_free_is_no_evidence_for_one_of_thousands(seed):
+    """A context of two keys: a scale a bit off is not told as keys in few codes."""
+    q, k, v = draw(seed, (1, 1, 1, 8), (1, 1, 2, 8), (1, 1, 2, 64))
+    names = named(ask((q, k, v), plain(q, k, v, scale=1.18 / 8**0.5)))
+    assert not any("int" in name or "float8" in name for name in names)

@@ -234,6 +234,24 @@ def test_cross_attention_from_the_wrong_sources(name, order, seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [
+        ("values_from_key_source", "xyy"),
+        ("keys_from_value_source", "xzz"),
+        ("key_and_value_source_exchanged", "xzy"),
+    ],
+)
+def test_cross_attention_of_three_sources(name, order, seed):
+    x, given = layer(seed)
+    y, z = draw(seed + 10, x.shape, x.shape, dtype="float64")
+    sources = {"x": x, "y": y, "z": z}
+    made = (linear(sources[one], given, n) for one, n in zip(order, "qkv", strict=True))
+    options = {"key_source": y, "value_source": z}
+    assert named(judge(attend(*made), x, given, **options)) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_cross_attention_that_looks_at_itself(seed):
     x, given = layer(seed)
     source = draw(seed + 10, x.shape, dtype="float64")[0]

@@ -68,6 +68,15 @@ def test_a_mask_that_no_rule_makes(seed, given):
     assert "shows" not in convention.meaning
 
 
+def test_a_mask_of_one_head_is_told_of_it():
+    q, k, v = draw(0, *[(2, 2, 12, 16)] * 3)
+    seen = np.ones((2, 2, 12, 12), np.bool_)
+    seen[1, 0, 4] = np.isin(np.arange(12), range(2, 9))
+    seen[1, 0, 6] = np.isin(np.arange(12), range(1, 11))
+    meaning = told(ask((q, k, v), plain(q, k, v, seen))).meaning
+    assert "query 4 of batch 1, head 0 sees keys 2 to 8, not keys 0 to 11" in meaning
+
+
 @pytest.mark.usefixtures("one_mistake")
 def test_a_mask_is_told_by_its_keys():
     q, k, v = draw(0, *[(12, 16)] * 3)

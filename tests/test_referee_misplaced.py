@@ -171,6 +171,15 @@ def test_rows_that_move_in_one_head_are_told_of_that_head():
     assert report.diagnosis.explanations[0].fails_at.startswith("batch 0, head 0")
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_a_sink_of_one_head_that_nobody_stated(dtype):
+    inputs = [array.astype("f2").astype(dtype) for array in draw(0, *[(1, 4, 24, 8)] * 3)]
+    sinks = np.array([-np.inf, 0.5, -np.inf, -np.inf])
+    convention = told(ask(inputs, with_sinks(*inputs, sinks), dtype))
+    assert convention.name == "another_sink"
+    assert "head 0 has none; head 1 has 0.5; head 2 has none" in convention.meaning
+
+
 COLUMNS = {
     "each is that of the column 4 after it, the ends joined": np.roll(np.arange(8), -4),
     "each is that of the column 1 before it, the ends joined": np.roll(np.arange(8), 1),

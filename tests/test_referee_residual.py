@@ -25,6 +25,9 @@ def test_the_query_is_added(seed, scale):
 def test_the_value_is_added(seed):
     q, k, v = draw(seed)
     assert named(ask((q, k, v), plain(q, k, v) + v)) == {"value_added"}
+    k, v = k[:, ::2], v[:, ::2]  # two queries share each of them
+    wide = np.repeat(v, 2, axis=1)
+    assert named(ask((q, k, v), plain(q, np.repeat(k, 2, 1), wide) + wide)) == {"value_added"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -19,7 +19,6 @@ Found = list[tuple[Fit, Group]]
 
 # An explanation this many times worse than the best is not equally good.
 _EQUALLY_GOOD = 1.5
-_ROUNDING = 0.05
 _OF_KERNELS = {topics.BLOCKS, topics.CAUSAL_BLOCKS, topics.ONLINE_SOFTMAX, topics.SPLITS}
 
 
@@ -43,14 +42,21 @@ def follow(case: Case, group: Group) -> Recipe | None:
     return recipe
 
 
-def best_of(found: Found) -> Found:
-    """Return those about as good as the best, best first; variants where nothing simpler is."""
+def best_of(found: Found, rounding: float) -> Found:
+    """Return those about as good as the best, best first; variants where nothing simpler is.
+
+    Parameters
+    ----------
+    found : list of (Fit, Group)
+    rounding : float
+        By which share of the tolerance the best may be better by chance.
+    """
     names = {convention.name for _, group in found for convention in group}
     found = [item for item in found if not any(names & {*c.variant_of} for c in item[1])]
     found = sorted(found, key=lambda item: item[0].rms)
     if not found:
         return []
-    most = _EQUALLY_GOOD * found[0][0].rms + _ROUNDING
+    most = _EQUALLY_GOOD * found[0][0].rms + rounding
     best = [item for item in found if item[0].rms <= most]
     # Of those about as good, kernels' mistakes come after those that anybody may make.
     return sorted(best, key=lambda item: any(c.topic in _OF_KERNELS for c in item[1]))

@@ -43,6 +43,11 @@ _BITS_FOR_A_NUMBER = 21.0
 # For a mistake in files that pass: their roundings are larger than it need be, and may look like
 # one where few keys are seen.
 _BITS_BENEATH = 60.0
+# In 16 bits, an explanation that leaves errors of this share of the tolerance, as root mean square,
+# leaves more than the rounding of a file: something near it may be true, which leaves so much less.
+_CLEAR, _CLEARER = 0.02, 0.5
+# Errors of this share are no worse than none, in 16 bits and in wider formats.
+_ROUNDING_OF_SHORT, _ROUNDING = 0.01, 0.05
 _PATTERNS = ("another_mask", "zeroed_weights")
 # Not more than glibc learns from, and larger than what evaluations make.
 _MEMORY = 2**25 - 2**16
@@ -124,6 +129,7 @@ class Search:
         self._beneath = beneath
         self.deadline = deadline
         self._shapes_are_right = bool(question.comparable)
+        self._short = any(precision.short for precision in question.precisions.values())
         self._firsts: dict[tuple[Case, str], Recipe | None] = {}
         self._stages: dict[str, Found] = {}
         self._before_projection: dict[Case, Case | None] = {}
@@ -177,7 +183,8 @@ class Search:
 
     def _in_turn(self, found: Found) -> Iterator[tuple[Cause, ...]]:
         """Yield the best causes, and then the best of the others, again and again."""
-        while best := best_of(found):
+        rounding = _ROUNDING_OF_SHORT if self._short else _ROUNDING
+        while best := best_of(found, rounding):
             yield tuple(self._cause(*item) for item in best)
             found = [item for item in found if item not in best]
 
@@ -193,7 +200,7 @@ class Search:
         if not soon:  # before the slow ones, for all of which the time may not suffice
             self._once("fitted", self._fitted)
         one = soon + self._once("slow", lambda: self._explain(slow, _BITS_FOR_ONE))
-        yield one
+        yield self._clearer(one) or one
         if self._only_nan:  # where all other numbers are right
             return
         # What was found so far is not true everywhere, or there is nothing.
@@ -208,6 +215,14 @@ class Search:
         tried = self._pairs(conventions, like_a_scale=like_a_scale) if pairs else []
         yield self._explain_by_two(tried)
         yield fitted or shown
+
+    def _clearer(self, found: Found) -> Found:
+        """Return what is read off the numbers and leaves far less than what was found, if any."""
+        least = min((result.rms for result, _ in found), default=0.0)
+        if not self._short or least <= _CLEAR:
+            return []
+        read_off = self._once("fitted", self._fitted)
+        return [item for item in read_off if item[0].rms <= _CLEARER * least]
 
     def _is_settled(self, fitted: Found) -> bool:
         """Return whether what is read off the numbers leaves only rounding, whatever else is tried.
@@ -250,8 +265,11 @@ class Search:
         apart = [self._unprojected(case) for case in cases]
         known = [case for case in apart if case is not None]
         found = fitting.look(known) if known and len(known) == len(apart) else None
+        if found is None:
+            return None
         # It is no change of what is written any more, but of what is projected.
-        return None if found is None else replace(found, late=False)
+        meaning = f"before the output projection, {found.meaning}"
+        return replace(found, late=False, meaning=meaning)
 
     def _unprojected(self, case: Case) -> Case | None:
         if case not in self._before_projection:
@@ -359,12 +377,14 @@ class Search:
         """
         if self._beneath:
             return result.bits * self._free_share(group) >= _BITS_BENEATH
-        if result.bits >= bits and not self.cases.by_part:
+        # Of thousands of mistakes, one makes the few numbers that are free to differ.
+        many = any(convention.topic.last for convention in group)
+        if result.bits >= bits and not (self.cases.by_part or many):
             return True
         recipes = ((case, self._follow(case, group)) for case in self.cases.of(needs_of(group)))
         most = sum(most_bits(case, recipe) for case, recipe in recipes if recipe is not None)
         shown, choice = min(result.bits, most), group[0].choice
-        if self.cases.by_part and shown >= bits:
+        if shown >= bits:
             return True
         return choice is not None and shown >= _BITS_FOR_A_NUMBER + choice
 

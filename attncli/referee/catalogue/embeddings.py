@@ -283,6 +283,21 @@ EMBEDDINGS = (
                 "values are made from x, not from the key source,",
                 {"value_source": "x"},
             ),
+            (
+                "values_from_key_source",
+                "values are made from the key source, not from their own,",
+                {"value_source": "key_source"},
+            ),
+            (
+                "keys_from_value_source",
+                "keys are made from the value source, not from their own,",
+                {"key_source": "value_source"},
+            ),
+            (
+                "key_and_value_source_exchanged",
+                "the sources of keys and values are exchanged",
+                {"key_source": "value_source", "value_source": "key_source"},
+            ),
         )
     ),
     of_embeddings(

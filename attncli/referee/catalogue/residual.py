@@ -15,6 +15,7 @@ from attncli.referee.catalogue.helpers import of_context
 from attncli.referee.convention import Apply, Convention, Need
 from attncli.referee.recipe import Recipe
 from attncli.referee.replacing import replace
+from attncli.referee.stages import shared
 
 __all__ = ["RESIDUAL", "with_embeddings"]
 
@@ -30,7 +31,7 @@ def _query(recipe: Recipe) -> Array | None:
 
 def _value(recipe: Recipe) -> Array | None:
     value = recipe.problem.value
-    return None if value is None else widen(value, np.float64)
+    return None if value is None else shared(recipe.problem, widen(value, np.float64))
 
 
 def _embeddings(recipe: Recipe) -> Array | None:

@@ -14,7 +14,7 @@ from attncli.referee.fitted.another_number import comparable, distance_of
 from attncli.referee.fitted.found_weights import FoundWeights, Patterns, by_part, patterns_of
 from attncli.referee.fitted.spans import masks_of_spans
 from attncli.referee.replacing import replace
-from attncli.text import counted
+from attncli.text import counted, places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -199,11 +199,23 @@ def _examples(cases: Sequence[Case], masks: Patterns, right: Patterns) -> str:
         mask, own = (each.reshape(-1, *each.shape[2:]) for each in (masks[part], right[part]))
         head = int(np.argmax((mask != own).any(axis=(1, 2))))
         rows = np.flatnonzero((mask[head] != own[head]).any(axis=-1))
+        alike = (mask == mask[head]).all() and (own == own[head]).all()
+        where = "" if alike else f" of {_place(case, head)}"
         for row in rows[sorted({0, len(rows) // 2, len(rows) - 1})] if rows.size else ():
             spans = _span(mask[head, row]), _span(own[head, row])
             if None not in spans:
-                words.append(f"query {start + row} sees {spans[0]}, not {spans[1]}")
+                words.append(f"query {start + row}{where} sees {spans[0]}, not {spans[1]}")
     return "".join(f"; {word}" for word in words[:_EXAMPLES])
+
+
+def _place(case: Case, flat: int) -> str:
+    """Return the batch entry and the head of a case, counted together, in words."""
+    heads = case.right["weights"].shape[1]
+    batch, head = (
+        own if own is not None else index
+        for own, index in zip(case.recipe.part[:2], divmod(flat, heads), strict=True)
+    )
+    return ", ".join(places({"batch": batch, "head": head}))
 
 
 def _span(keys: Bools) -> str | None:

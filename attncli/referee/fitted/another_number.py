@@ -92,7 +92,7 @@ def another(quantity: Quantity, case: Case) -> Convention | None:
     return Convention(
         name=quantity.name,
         topic=quantity.topic,
-        meaning=quantity.meaning(f"{number:.6g}", shortest(float(f"{right:.4g}"))),
+        meaning=quantity.meaning(*_apart(number, right)),
         fix=quantity.fix,
         shows=quantity.shows,
         apply=lambda recipe: quantity.put(recipe, number),
@@ -100,6 +100,12 @@ def another(quantity: Quantity, case: Case) -> Convention | None:
         variant_of=quantity.variant_of,
         choice=_choice(number),
     )
+
+
+def _apart(number: float, right: float) -> tuple[str, str]:
+    """Return two numbers in few digits, or in all of them where they would look the same."""
+    few = shortest(float(f"{number:.6g}")), shortest(float(f"{right:.4g}"))
+    return few if few[0] != few[1] else (shortest(number), shortest(right))
 
 
 def fewest_digits(best: float, distance: Callable[[float], float], roundings: float = 0.0) -> float:

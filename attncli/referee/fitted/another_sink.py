@@ -24,6 +24,10 @@ __all__ = ["another_sink"]
 Array = npt.NDArray[Any]
 _NEAR = 1e-4
 _LEAST_ROWS = 2
+# A sink that is as good as none, in nats.
+_NONE = -25.0
+# Of the median of what was added to the denominators, beside its scatter: nothing was.
+_NOTHING = 8.0
 
 
 def another_sink(case: Case) -> Convention | None:
@@ -68,7 +72,8 @@ def another_sink(case: Case) -> Convention | None:
     )
     if stated is None:
         listed = ",".join(map(shortest, sinks))
-        words = told([(f"head {h}", f"{sink:.4g}") for h, sink in enumerate(sinks)], "has")
+        pairs = [(f"head {h}", f"{s:.4g}" if s > _NONE else "none") for h, s in enumerate(sinks)]
+        words = told(pairs, "has")
         return make(
             meaning=f"heads have sinks that the problem does not state: {words}",
             fix="leave the sinks out, or state them: sinks (--sinks)",
@@ -88,9 +93,26 @@ def _found(case: Case, right: Array) -> Array | None:
         return None
     with np.errstate(all="ignore"):
         sinks = np.log(added + np.exp(over_heads(right)[..., 0]))
-    # Of a row without keys, or with other mistakes, nothing follows.
-    rows = np.where(np.isfinite(sinks), sinks, np.nan).swapaxes(0, 1).reshape(len(right), -1)
-    # A sink of its own explains any one row.
-    if (np.isfinite(rows).sum(axis=1) < _LEAST_ROWS).any():
-        return None
-    return np.array([typical(row[np.isfinite(row)]) for row in rows])
+    rows = sinks.swapaxes(0, 1).reshape(len(right), -1)
+    amounts = added.swapaxes(0, 1).reshape(len(right), -1)
+    found = []
+    for own, row, amount in zip(right, rows, amounts, strict=True):
+        # Of a row without keys, or with other mistakes, nothing follows.
+        known = row[np.isfinite(row)]
+        if _is_nothing(amount[np.isfinite(amount)]):
+            found.append(max(own, 2 * _NONE))
+        # A sink of its own explains any one row.
+        elif len(known) < _LEAST_ROWS:
+            return None
+        else:
+            found.append(typical(known))
+    return np.array(found)
+
+
+def _is_nothing(amounts: Array) -> bool:
+    """Return whether what was added to the denominators of a head is 0, up to its scatter."""
+    if len(amounts) < _LEAST_ROWS:
+        return False
+    middle = np.median(amounts)
+    scatter = np.median(np.abs(amounts - middle)) / np.sqrt(len(amounts))
+    return bool(np.abs(middle) <= _NOTHING * scatter)

@@ -36,8 +36,10 @@ Ints = npt.NDArray[np.int64]
 Spans = tuple[Ints, Ints]
 
 # Rows of a batch entry that are looked at, and columns of a projected context.
-_ROWS = 4
+_ROWS = 8
 _COLUMNS = 64
+# Numbers that come so much nearer differ only by keys with next to no weight.
+_AS_GOOD = 1.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +89,7 @@ def found_numbers(cases: Sequence[Case], family: Family) -> tuple[int, ...] | No
         if time.monotonic() > cases[0].deadline:
             return None
         errors = [error for look in looked_at for error in look.errors(b)]
-        number = _best(np.max(errors, axis=0), family.numbers, right) if errors else right
+        number = _best(np.mean(errors, axis=0), family.numbers, right) if errors else right
         if number is None:
             return None
         numbers.append(number)
@@ -98,9 +100,9 @@ def found_numbers(cases: Sequence[Case], family: Family) -> tuple[int, ...] | No
 def _best(errors: Array, numbers: Ints, right: int) -> int | None:
     """Return the number with the least error; of those about as good the nearest to the right."""
     least = float(errors.min())
-    if least > SLACK:
+    if not np.isfinite(least):
         return None
-    good = numbers[errors <= max(2 * least, TYPICAL)]
+    good = numbers[errors <= _AS_GOOD * least]
     return int(good[np.argmin(np.abs(good - right))])
 
 
@@ -125,7 +127,10 @@ class _Look:
         self._columns = slice(None) if problem.output is None else columns
 
     def errors(self, b: int) -> list[Array]:
-        """Return the largest error of each number in some wrong rows of a batch entry."""
+        """Return the mean squared error of each number in some wrong rows of a batch entry.
+
+        In units of what is tolerated; infinite where some error is far larger.
+        """
         with np.errstate(invalid="ignore"):
             wrong = ~(np.abs(self._file[b] - self._right[b]) <= TYPICAL * self._error)
         rows = np.flatnonzero(wrong.any(axis=(0, 2)))
@@ -141,8 +146,10 @@ class _Look:
             ]
         )
         made = projected(self._problem.output, contexts[None])[0]
-        error = np.abs(made - self._file[b, :, i, None])[..., self._columns].max(axis=(0, 2))
-        return np.where(np.isnan(error), np.inf, error) / self._error
+        error = np.abs(made - self._file[b, :, i, None])[..., self._columns]
+        within = (error <= SLACK * self._error).all(axis=(0, 2))
+        shares = np.minimum(error, SLACK * self._error) / self._error
+        return np.where(within, np.square(shares).mean(axis=(0, 2)), np.inf)
 
 
 def first_keys(count: int) -> str:

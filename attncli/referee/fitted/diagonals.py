@@ -43,6 +43,8 @@ def another_offset(cases: Sequence[Case]) -> Convention | None:
     whole = cases[0].recipe.whole
     visible, most = whole.visible, max(whole.shape[2:])
     unasked = not visible.causal and visible.window is None
+    if unasked and whole.shape[2] == 1:  # which is only another length
+        return None
     numbers = np.arange(-most, most + 1)
     family = Family(
         numbers,
@@ -123,7 +125,8 @@ def prefix_unasked(cases: Sequence[Case]) -> Convention | None:
     """
     whole = cases[0].recipe.whole
     visible, keys = whole.visible, whole.shape[3]
-    if not visible.causal or visible.window is not None:
+    # Of one query, a prefix is only another length.
+    if not visible.causal or visible.window is not None or whole.shape[2] == 1:
         return None
     numbers = np.arange(keys)
     family = Family(

@@ -51,7 +51,7 @@ def epsilon_added(case: Case) -> Convention | None:
     if len(numbers) < _LEAST_ROWS or (epsilon := typical(numbers)) <= 0:
         return None
     heads = case.recipe.whole.shape[1]
-    sink = math.log(epsilon)
+    sink = float(f"{math.log(epsilon):.9g}")
     exponential = "exp(score − maximum)" if subtracted else "exp(score)"
     like = "" if subtracted else f", like a sink of {sink:.4g} in every head"
     return Convention(

@@ -42,6 +42,8 @@ _MOST_NEAR = 20_000
 # Most errors are this small a share of what is tolerated; those of a row of few keys may be so
 # large.
 TYPICAL, SLACK = 1 / 8, 8.0
+# Spans that come so much nearer, or all within so small a share of the error, are the same.
+_AS_GOOD, _LEAST = 1.05, 1e-3
 # What differences of running sums lose.
 LOST = 1e-10
 # Bits that chance does not reach.
@@ -157,11 +159,14 @@ def _span(sums: RunningSums, context: Array, error: float, right: Bools) -> tupl
     unlike = np.abs(first - ends[0]) + np.abs(end - ends[1])
     order = np.argsort(unlike, kind="stable")[:_MOST_NEAR]
     first, end = first[order], end[order]
-    errors = np.abs(sums.contexts(first, end) - context).max(axis=1, initial=0.0)
+    apart = np.abs(sums.contexts(first, end) - context)
+    errors = np.square(apart).mean(axis=1)
+    errors[apart.max(axis=1, initial=0.0) > SLACK * error] = math.inf
     least = float(errors.min(initial=math.inf))
-    if least > SLACK * error:
+    if least == math.inf:
         return None
-    one = np.flatnonzero(errors <= max(2 * least, TYPICAL * error))[0]
+    # Keys with next to no weight are left as they should be.
+    one = np.flatnonzero(errors <= _AS_GOOD * least + (_LEAST * error) ** 2)[0]
     return int(first[one]), int(end[one])
 
 
