@@ -360,7 +360,7 @@ def test_no_false_names(drawn):
 
 
 @pytest.mark.long
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(drawn=st.tuples(*NOISY))
 def test_no_false_names_among_all_pairs(drawn):
     assert names_of_noise(*drawn, time_limit=60) == set()
