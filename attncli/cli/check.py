@@ -192,19 +192,13 @@ def _with_left_out_axes(
     name: str, read: LoadedArray, problem: Problem, average: AverageOptions
 ) -> npt.NDArray[np.generic]:
     """Return an output with the axes of length 1 that a table has no room for."""
-    import numpy as np
+    from attncli.referee.comparison import output_shapes
 
     if not read.is_table or name == "lse":  # of which a table makes a column
         return read.values
-    batch, heads, queries, keys = problem.shape
-    if name == "context":
-        heads = 1 if problem.layout.packed else heads
-        like = np.empty((batch, heads, queries, read.values.shape[-1]))
-        right = problem.layout.join(like).shape
-    else:
-        right = problem.layout.weights_shape((batch, heads, queries, keys))
-        if average.average_heads:
-            right = (*right[:-3], *right[-2:])
+    shapes = output_shapes(problem)
+    squares = "mean weights" if average.average_heads else "weights"
+    right = shapes.get("context" if name == "context" else squares, ())
     alike = _long(right) == _long(read.values.shape)
     return read.values.reshape(right) if alike else read.values
 

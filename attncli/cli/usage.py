@@ -77,9 +77,9 @@ def _known_as(option: str) -> str | None:
     if here := called_here(_as_argument(option)):
         return _as_options(here)
     name = option.removeprefix("--no-")
-    if name == option or _as_argument(name) not in {field.name for field in fields(ProblemOptions)}:
+    entry = _as_argument(name)
+    if name == option or entry not in {field.name for field in fields(ProblemOptions)}:
         return None
-    entry = name.replace("-", "_")
     return f"leave --{name} out; --without {entry} leaves out what a problem file holds"
 
 

@@ -271,9 +271,9 @@ def made_again(change: Callable[[Given], Given | None]) -> Apply:
             "key": _finite(as_heads(made.key, _of_length(recipe, problem.key, made.key))),
             "value": _finite(as_heads(made.value, _of_length(recipe, problem.value, made.value))),
         }
-        fit = all((arrays[n] is None) is (getattr(problem, n) is None) for n in arrays)
-        sides = {a.shape[2] for n, a in arrays.items() if n != "query" and a is not None}
-        fit = fit and len(sides) == 1
+        there = all((arrays[n] is None) is (getattr(problem, n) is None) for n in arrays)
+        lengths = {a.shape[2] for n, a in arrays.items() if n != "query" and a is not None}
+        fit = there and len(lengths) == 1
         # Another convention begins with what this one leaves.
         return replace(vary(recipe, **arrays), projected=changed) if fit else None
 

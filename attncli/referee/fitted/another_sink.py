@@ -24,8 +24,8 @@ __all__ = ["another_sink"]
 Array = npt.NDArray[Any]
 _NEAR = 1e-4
 _LEAST_ROWS = 2
-# A sink that is as good as none, in nats.
-_NONE = -25.0
+# Sinks in nats: one that stands for none, and those that are as good as none.
+_NONE, _AS_NONE = -50.0, -25.0
 # Of the median of what was added to the denominators, beside its scatter: nothing was.
 _NOTHING = 8.0
 
@@ -72,7 +72,7 @@ def another_sink(case: Case) -> Convention | None:
     )
     if stated is None:
         listed = ",".join(map(shortest, sinks))
-        pairs = [(f"head {h}", f"{s:.4g}" if s > _NONE else "none") for h, s in enumerate(sinks)]
+        pairs = [(f"head {h}", f"{s:.4g}" if s > _AS_NONE else "none") for h, s in enumerate(sinks)]
         words = told(pairs, "has")
         return make(
             meaning=f"heads have sinks that the problem does not state: {words}",
@@ -100,7 +100,7 @@ def _found(case: Case, right: Array) -> Array | None:
         # Of a row without keys, or with other mistakes, nothing follows.
         known = row[np.isfinite(row)]
         if _is_nothing(amount[np.isfinite(amount)]):
-            found.append(max(own, 2 * _NONE))
+            found.append(max(own, _NONE))
         # A sink of its own explains any one row.
         elif len(known) < _LEAST_ROWS:
             return None

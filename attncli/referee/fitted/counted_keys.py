@@ -73,13 +73,10 @@ def counted_keys(case: Case) -> Convention | None:
     if counts is None or (counts == 1).all():
         return None
     alike = (counts == counts[0]).all()
-    of_entries = [
-        (f"in batch entry {b}, " if not alike else "", own) for b, own in enumerate(counts)
-    ]
     words = [
-        f"{where}{words}"
-        for where, own in (of_entries[:1] if alike else of_entries)
-        if (words := " and ".join(_words(own)))
+        f"{'' if alike else f'in batch entry {b}, '}{said}"
+        for b, own in enumerate(counts[:1] if alike else counts)
+        if (said := " and ".join(_words(own)))
     ]
     lost = counts.max() == 1 and (counts[:, -1] == 1).all()
     more = len(words) - _NAMED

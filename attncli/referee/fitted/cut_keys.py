@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.referee.convention import without
+from attncli.referee.convention import Need, without
 from attncli.referee.evaluation import evaluate, projected
 from attncli.referee.fitted.another_number import comparable
 from attncli.referee.fitted.found_weights import canonical_file
@@ -28,13 +28,15 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.referee.case import Case
 
-__all__ = ["Family", "Ints", "Spans", "first_keys", "found_numbers"]
+__all__ = ["WHOLE", "Family", "Ints", "Spans", "first_keys", "found_numbers"]
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 # The spans of one row: where they begin and end, of the problem, its batch entry and its query.
 Spans = tuple[Ints, Ints]
 
+# What these cases need to be read.
+WHOLE: frozenset[Need] = frozenset({"batch", "heads"})
 # Rows of a batch entry that are looked at, and columns of a projected context.
 _ROWS = 8
 _COLUMNS = 64

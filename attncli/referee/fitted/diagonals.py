@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.referee import topics
-from attncli.referee.convention import Convention, Need, with_rule
-from attncli.referee.fitted.cut_keys import Family, Ints, Spans, first_keys, found_numbers
+from attncli.referee.convention import Convention, with_rule
+from attncli.referee.fitted.cut_keys import WHOLE, Family, Ints, Spans, first_keys, found_numbers
 from attncli.referee.fitted.places import told
 from attncli.referee.options import placed_at
 from attncli.referee.recipe import band
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from attncli.referee.recipe import Recipe
 
 __all__ = ["another_offset", "ends_of", "moved_to", "prefix_unasked"]
-
-_WHOLE: frozenset[Need] = frozenset({"batch", "heads"})
 
 
 def another_offset(cases: Sequence[Case]) -> Convention | None:
@@ -66,7 +64,7 @@ def another_offset(cases: Sequence[Case]) -> Convention | None:
         apply=lambda recipe: moved_to(recipe, steps, causal=unasked or visible.causal),
         topic=topics.CAUSAL,
         shows="more than one key",
-        needs=_WHOLE,
+        needs=WHOLE,
     )
     if unasked:
         return make(
@@ -155,7 +153,7 @@ def prefix_unasked(cases: Sequence[Case]) -> Convention | None:
         fix="hide later keys from the queries of the prefix, too; or state a mask in the place of "
         "the causal rule",
         shows="more than one key",
-        needs=_WHOLE,
+        needs=WHOLE,
     )
 
 

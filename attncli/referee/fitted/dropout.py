@@ -105,15 +105,19 @@ def output_dropout(cases: Sequence[Case]) -> Convention | None:
         shows="almost any input",
         apply=by_part(
             zeros,
-            partial(_dropped_out, 1 / (1 - share), of_heads=cases[0].recipe.problem.output is None),
+            partial(
+                _dropped_out,
+                1 / (1 - share),
+                before_projection=cases[0].recipe.problem.output is None,
+            ),
         ),
     )
 
 
-def _dropped_out(factor: float, recipe: Recipe, zeros: Bools, *, of_heads: bool) -> Recipe:
+def _dropped_out(factor: float, recipe: Recipe, zeros: Bools, *, before_projection: bool) -> Recipe:
     """Drop numbers out of the context: of each head, or behind an output projection."""
     drop = of_context(lambda _, context: np.where(zeros, 0, context * factor))
-    return at_the_end(recipe, drop, before_projection=of_heads)
+    return at_the_end(recipe, drop, before_projection=before_projection)
 
 
 def zeroed_weights(cases: Sequence[Case]) -> Convention | None:

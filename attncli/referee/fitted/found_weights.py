@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from attncli.referee.convention import Apply
     from attncli.referee.recipe import Recipe
 
-__all__ = ["FoundWeights", "Patterns", "by_part", "canonical_file", "patterns_of", "shown_by"]
+__all__ = [
+    "FoundWeights",
+    "Patterns",
+    "by_part",
+    "canonical_file",
+    "is_plain",
+    "patterns_of",
+    "shown_by",
+]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -108,6 +116,21 @@ def _found_weights(case: Case) -> FoundWeights | None:
     if "context" in case.files and problem.output is None:
         return _out_of_context(case, _TYPICAL * resolution)
     return None
+
+
+def is_plain(case: Case) -> bool:
+    """Return whether a file is the context of products, keys and values and of nothing else."""
+    problem = case.recipe.problem
+    return bool(
+        "context" in case.files
+        and problem.value is not None
+        and problem.output is None
+        and problem.score == "dot"
+        and problem.softcap is None
+        and problem.sinks is None
+        and not case.recipe.terms
+        and comparable(case)
+    )
 
 
 def canonical_file(case: Case, name: str) -> Array:

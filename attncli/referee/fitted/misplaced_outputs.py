@@ -153,7 +153,7 @@ def misplaced_columns(case: Case) -> Convention | None:
     places = _nearest_rows(columns, answers, case.recipe.resolution)
     if places is None or (places == np.arange(len(places))).all():
         return None
-    of_heads = case.recipe.problem.output is None
+    before_projection = case.recipe.problem.output is None
 
     def finish(_: Recipe, outputs: Outputs) -> Outputs:
         return {**outputs, name: outputs[name][..., places]}
@@ -163,7 +163,7 @@ def misplaced_columns(case: Case) -> Convention | None:
         "columns_misplaced",
         "the numbers are right, but columns stand in the places of others: "
         f"{_moved(places, 'column', noun)}",
-        lambda recipe: at_the_end(recipe, finish, before_projection=of_heads),
+        lambda recipe: at_the_end(recipe, finish, before_projection=before_projection),
         topic=topics.AXES,
         fix="write each column in its own place",
         shows="more than one column",

@@ -7,6 +7,7 @@ before, each token that may stand at place i gives one context, and the file tel
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,7 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import factors_of
 from attncli.referee.convention import Convention
-from attncli.referee.fitted.another_number import comparable
-from attncli.referee.fitted.found_weights import canonical_file
+from attncli.referee.fitted.found_weights import canonical_file, is_plain
 from attncli.referee.fitted.places import told
 from attncli.referee.fitted.spans import LOST, SLACK, TYPICAL
 from attncli.referee.recipe import vary
@@ -63,21 +63,14 @@ def misplaced_tokens(case: Case) -> Convention | None:
 
 def _is_tried(case: Case) -> bool:
     """Return whether each query sees the places up to its own, and nothing else counts there."""
-    recipe, problem = case.recipe, case.recipe.problem
-    batch, heads, queries, keys = problem.shape
+    problem = case.recipe.problem
+    _, _, queries, keys = problem.shape
     return bool(
-        "context" in case.files
-        and problem.value is not None
-        and problem.output is None
-        and problem.score == "dot"
-        and problem.softcap is None
-        and problem.sinks is None
-        and not recipe.terms
-        and set(recipe.rules) == {"causal"}
+        is_plain(case)
+        and set(case.recipe.rules) == {"causal"}
         and not any(problem.visible.offsets)
         and 2 < queries <= keys
-        and batch * heads * queries * keys * problem.value.shape[3] <= _MOST_PRODUCTS
-        and comparable(case)
+        and math.prod(problem.shape) * case.right["context"].shape[3] <= _MOST_PRODUCTS
         and np.isfinite(canonical_file(case, "context")).all()
     )
 

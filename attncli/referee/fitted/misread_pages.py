@@ -23,8 +23,7 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import factors_of, groups_of, lengths_of
 from attncli.referee.convention import Convention
-from attncli.referee.fitted.another_number import comparable
-from attncli.referee.fitted.found_weights import canonical_file
+from attncli.referee.fitted.found_weights import canonical_file, is_plain
 from attncli.referee.fitted.pages import Misread, Page, misreading, told_pages
 from attncli.referee.stages import shared
 from attncli.referee.verdict import root_mean_square
@@ -101,19 +100,12 @@ def misread_pages(case: Case) -> Convention | None:
 
 
 def _is_tried(case: Case) -> bool:
-    recipe, problem = case.recipe, case.recipe.problem
+    recipe, whole = case.recipe, case.recipe.whole
     return bool(
-        "context" in case.files
-        and problem.value is not None
-        and problem.output is None
-        and problem.score == "dot"
-        and problem.softcap is None
-        and problem.sinks is None
-        and not recipe.terms
+        is_plain(case)
         and not set(recipe.rules) - {"causal", "window", "kv_lengths", "query_lengths"}
-        and recipe.whole.key.shape[0] == recipe.whole.shape[0]
-        and math.prod(recipe.whole.key.shape[:3]) * problem.value.shape[3] <= _MOST_NUMBERS
-        and comparable(case)
+        and whole.key.shape[0] == whole.shape[0]
+        and math.prod(whole.key.shape[:3]) * case.right["context"].shape[3] <= _MOST_NUMBERS
         and canonical_file(case, "context").shape == case.right["context"].shape
     )
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import lengths_of
-from attncli.referee.convention import Convention, Need, with_rule
-from attncli.referee.fitted.cut_keys import Family, Spans, first_keys, found_numbers
+from attncli.referee.convention import Convention, with_rule
+from attncli.referee.fitted.cut_keys import WHOLE, Family, Spans, first_keys, found_numbers
 from attncli.referee.fitted.diagonals import ends_of, moved_to
 from attncli.referee.fitted.places import told
 from attncli.referee.options import stands_in_corner, with_lengths
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from attncli.referee.recipe import Recipe
 
 __all__ = ["other_lengths", "padding_on_the_left_unasked"]
-
-_WHOLE: frozenset[Need] = frozenset({"batch", "heads"})
 
 
 def other_lengths(cases: Sequence[Case]) -> Convention | None:
@@ -60,7 +58,7 @@ def other_lengths(cases: Sequence[Case]) -> Convention | None:
         fix=fix,
         shows="more keys than these lengths",
         option=lambda problem: with_lengths(lengths, problem, moved=moved),
-        needs=_WHOLE,
+        needs=WHOLE,
     )
 
 
@@ -109,7 +107,7 @@ def _lengths_in_words(whole: Problem, lengths: tuple[int, ...]) -> tuple[str, st
             f"batch entries take other lengths: {told(pairs, 'takes')}",
             "give each batch entry the length that the problem states",
         )
-    seen = f"only {first_keys(lengths[0])} of {keys} count"
+    seen = f"only {first_keys(lengths[0])} of {keys} {'counts' if lengths[0] == 1 else 'count'}"
     if len(set(lengths)) > 1:
         pairs = [(f"batch entry {b}", f"{n} of {keys} keys") for b, n in enumerate(lengths)]
         seen = told(pairs, "has")
@@ -161,7 +159,7 @@ def padding_on_the_left_unasked(cases: Sequence[Case]) -> Convention | None:
         topic=topics.PADDING,
         fix="let every key count, or state the padding: key_padding_mask (--key-padding-mask)",
         shows="as many keys",
-        needs=_WHOLE,
+        needs=WHOLE,
     )
 
 

@@ -59,8 +59,10 @@ def _told(cases: Sequence[Case], axis: int) -> Convention | None:
     if count == 0:
         return None
     of = sum(mask.size for mask in masks)
-    of_heads = cases[0].recipe.problem.output is None
-    return _convention(axis, count, of, by_part(empty, partial(_emptied, of_heads=of_heads)))
+    before_projection = cases[0].recipe.problem.output is None
+    return _convention(
+        axis, count, of, by_part(empty, partial(_emptied, before_projection=before_projection))
+    )
 
 
 def _convention(axis: int, count: int, of: int, apply: Apply) -> Convention:
@@ -160,8 +162,8 @@ def _empty(case: Case, axis: int) -> dict[str, Bools]:
     return found
 
 
-def _emptied(recipe: Recipe, empty: Mapping[str, Bools], *, of_heads: bool) -> Recipe:
+def _emptied(recipe: Recipe, empty: Mapping[str, Bools], *, before_projection: bool) -> Recipe:
     def finish(_: Recipe, outputs: Outputs) -> Outputs:
         return {**outputs, **{n: np.where(rows, 0, outputs[n]) for n, rows in empty.items()}}
 
-    return at_the_end(recipe, finish, before_projection=of_heads)
+    return at_the_end(recipe, finish, before_projection=before_projection)
