@@ -352,6 +352,16 @@ def test_rows_that_are_pooled_have_numbers_though_their_labels_are_short():
     assert "…" not in "".join(line[:4] for line in lines[2:-1])
 
 
+def test_labels_that_pooled_rows_do_not_show_take_no_room():
+    maps = [make_panel(weights(300, 300))]
+    named = make_picture(maps, query_labels=["a-very-long-label"] * 300)
+    drawn, numbered = (draw_blocks(one, width=80, height=24) for one in (named, make_picture(maps)))
+    assert drawn == numbered
+    # Half blocks of fewer rows have room for them.
+    named = make_picture([make_panel(weights(100, 70))], query_labels=["a-very-long-label"] * 100)
+    assert "a-very-long-label" in bare(draw_blocks(named, width=100, height=60, color="truecolor"))
+
+
 def test_long_ends_of_the_scale_in_a_narrow_terminal():
     picture = make_picture([make_panel([[-4.98e-13, 4.98e-13]])], what="scores")
     lines = draw_blocks(picture, width=20, color="none").split("\n")

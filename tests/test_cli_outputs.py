@@ -58,6 +58,22 @@ def test_text_formats_hold_every_digit(kind: str, tutorial: Path, attncli: Run) 
     np.testing.assert_array_equal(READERS[kind](attncli(*words, kind).out)["context"], exact)
 
 
+def test_options_for_tables_alone_are_told_where_they_change_nothing(
+    tutorial: Path, attncli: Run
+) -> None:
+    words = ["--digits", "0", "--max-rows", "1", "--max-cols", "0"]
+    told = attncli("compute", *FILES, *words, "-f", "csv")
+    words_of_note = "only for tables; csv holds every digit of every row and column"
+    assert told.messages == [f"note: --digits, --max-rows, --max-cols: {words_of_note}"]
+    assert told.out == attncli("compute", *FILES, "-f", "csv").out
+    assert attncli("compute", *FILES, *words, "-f", "csv", "-q").messages == []
+    assert attncli("compute", *FILES, *words).messages == []
+    told = attncli("explain", *FILES, "--digits", "0", "-f", "json")
+    assert told.messages == ["note: --digits: only for text and markdown; json holds every digit"]
+    assert told.out == attncli("explain", *FILES, "-f", "json").out
+    assert attncli("explain", *FILES, "--digits", "0").messages == []
+
+
 def test_json_carries_its_schema_and_null_for_hidden_scores(tutorial: Path, attncli: Run) -> None:
     words = ["--causal", "--causal-align", "top-left", "--show", "scores", "-f", "json"]
     found = attncli("compute", *FILES, *words).good().json

@@ -15,6 +15,7 @@ from attncli.cli.terminal import (
     advice,
     color_depth,
     console,
+    note,
     print_document,
     shows_unicode,
     width,
@@ -58,9 +59,20 @@ class ExplainOptions:
         ),
     ] = 12
     digits: Annotated[
-        int,
-        Option(metavar="N", min=0, max=17, help="Decimals.", rich_help_panel=SHOWN),
-    ] = 4
+        int | None,
+        Option(
+            metavar="N",
+            min=0,
+            max=17,
+            help="Decimals; JSON holds every digit. Default: 4.",
+            rich_help_panel=SHOWN,
+        ),
+    ] = None
+
+    @property
+    def decimals(self) -> int:
+        """How many decimals a number of the text has."""
+        return 4 if self.digits is None else self.digits
 
 
 def add_to(app: typer.Typer) -> None:
@@ -99,18 +111,20 @@ def _print(explanation: Explanation, telling: ExplainOptions, run: RunOptions) -
     if telling.format == "json":
         from attncli.view.explanation.mapping import as_dict
 
+        if telling.digits is not None:
+            note("--digits: only for text and markdown; json holds every digit", quiet=run.quiet)
         print_document(json_text(as_dict(explanation)))
     elif telling.format == "markdown":
         from attncli.view.explanation.markdown import as_markdown
 
-        print_document(as_markdown(explanation, digits=telling.digits).rstrip("\n"))
+        print_document(as_markdown(explanation, digits=telling.decimals).rstrip("\n"))
     else:
         from attncli.view.explanation.terminal import renderable
 
         part = renderable(
             explanation,
             width=width(),
-            digits=telling.digits,
+            digits=telling.decimals,
             unicode=shows_unicode(),
             depth=color_depth(run.color),
         )

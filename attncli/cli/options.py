@@ -447,15 +447,15 @@ class OutputOptions:
         ),
     ] = None
     digits: Annotated[
-        int,
+        int | None,
         Option(
             metavar="N",
             min=0,
             max=17,
-            help="Decimals in tables; files and other formats hold every digit.",
+            help="Decimals in tables; files and other formats hold every digit. Default: 4.",
             rich_help_panel=SHOWN,
         ),
-    ] = 4
+    ] = None
     top: Annotated[
         int | None,
         Option(
@@ -489,6 +489,17 @@ class OutputOptions:
     def top_keys(self) -> int:
         """How many keys of each query are listed."""
         return self.top or 3
+
+    @property
+    def decimals(self) -> int:
+        """How many decimals a number of a table has."""
+        return 4 if self.digits is None else self.digits
+
+    @property
+    def for_tables_alone(self) -> list[str]:
+        """The options that were given and change nothing but tables."""
+        given = {"--digits": self.digits, "--max-rows": self.max_rows, "--max-cols": self.max_cols}
+        return [option for option, value in given.items() if value is not None]
 
 
 @dataclass(eq=False, repr=False)

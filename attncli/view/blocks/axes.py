@@ -78,11 +78,13 @@ def fit_text(text: str, room: int, painter: Painter, *, right: bool = False) -> 
 def gutter_width(picture: Picture, labels: Sequence[str] | None, width: int, lines: int) -> int:
     """Return the columns that the names of queries take, with a blank after them.
 
-    Where there are more queries than lines, a line that stands for several has a number.
+    Where there are more queries than lines, a line that stands for several has a number; a line
+    of half blocks stands for two and may still have the name of the first.
     """
     numbered = labels is None or picture.block[0] > 1 or picture.rows > lines
+    named = picture.block[0] == 1 and picture.rows <= 2 * lines
     numbers = (str(picture.row_start + picture.rows - 1),) if numbered else ()
-    names = (*numbers, *(labels or ()))
+    names = (*numbers, *((labels or ()) if named else ()))
     return min(max(map(columns, names)), max(4, width // 4), 24) + 1
 
 
