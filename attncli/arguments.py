@@ -364,8 +364,10 @@ def _window_side(name: str, side: object) -> int | None:
     return int(side)
 
 
-def label_list(name: str, value: object, count: int, *, of: str) -> tuple[str, ...]:
-    """Return ``count`` labels."""
+def label_list(
+    name: str, value: object, count: int, *, of: str, hint: str | None = None
+) -> tuple[str, ...]:
+    """Return ``count`` labels; the hint is for another number of them."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
     if isinstance(value, str) or not isinstance(value, Sequence):
@@ -373,7 +375,7 @@ def label_list(name: str, value: object, count: int, *, of: str) -> tuple[str, .
     if len(value) != count:
         raise ShapeError(
             f"{name}: expected {counted(count, 'label')}, one for each {of}; found {len(value)}",
-            hint=_label_hint([str(label) for label in value], count),
+            hint=hint or _label_hint([str(label) for label in value], count),
         )
     return tuple(str(label) for label in value)
 

@@ -158,7 +158,7 @@ def pose(
         rope=turn,
         output=output,
         mask_means=mask_means,
-        query_labels=labels_of(named("query_labels"), query_labels, shape[2], "query"),
-        key_labels=labels_of(named("key_labels"), key_labels, shape[3], "key"),
+        query_labels=labels_of("query", named("query_labels"), query_labels, shape),
+        key_labels=labels_of("key", named("key_labels"), key_labels, shape),
         unread=look if unread else None,
     )

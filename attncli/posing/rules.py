@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -254,7 +254,12 @@ def _mask_hint(found: tuple[int, ...], shape: Shape, form: Layout) -> str | None
 
 
 def labels_of(
-    name: str, labels: Sequence[str] | None, count: int, of: str
+    of: Literal["query", "key"], name: str, labels: Sequence[str] | None, shape: Shape
 ) -> tuple[str, ...] | None:
-    """Return the checked labels, or None."""
-    return None if labels is None else arguments.label_list(name, labels, count, of=of)
+    """Return the checked labels of the queries or keys, or None."""
+    if labels is None:
+        return None
+    count, others = shape[2:] if of == "query" else shape[:1:-1]
+    meant = "--query-labels names the queries alone, --key-labels the keys"
+    hint = meant if name.endswith("(tokens)") and len(labels) == others != count else None
+    return arguments.label_list(name, labels, count, of=of, hint=hint)
