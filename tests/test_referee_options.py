@@ -194,3 +194,33 @@ def test_two_options_that_contradict_each_other_are_none():
 def test_how_much_the_options_reproduce_is_said(keep, words):
     q, k, v = draw(0)
     assert words in str(ask((q, k, v), plain(q, k, v, keep, scale=1), causal=True))
+
+
+@pytest.mark.parametrize(
+    ("keys", "kept", "name"),
+    [
+        (7, 6, "last_key_lost"),
+        (30, 24, "last_block_of_8_lost"),
+        (11, 6, "splits_of_2_first_kept"),
+        (19, 14, "splits_of_3_last_lost"),
+    ],
+)
+def test_keys_that_are_lost_at_the_end_are_reproduced_as_padding(keys, kept, name):
+    q, k, v = draw(0, (2, 3, 5, 8), (2, 3, keys, 8), (2, 3, keys, 8))
+    wrong = plain(q, k, v, np.arange(keys) < kept)
+    (explanation,) = ask((q, k, v), wrong).diagnosis.explanations
+    assert (explanation.name, explanation.options) == (name, (f"--kv-lengths {kept}",))
+    assert ask((q, k, v), wrong, kv_lengths=kept).passed
+
+
+def test_lengths_reproduce_nothing_where_they_would_move_the_queries():
+    q, k, v = draw(0, *SHAPES)
+    corner = {"causal": True, "causal_align": "bottom-right"}
+    assert shown((q, k, v), plain(q, k, v, (SI + 3 >= SJ) & (SJ < 6)), **corner) == ()
+
+
+def test_lengths_that_are_stated_stay_where_they_are_shorter():
+    q, k, v = draw(0, *SHAPES)
+    wrong = plain(q, k, v, np.arange(7) < np.array([4, 6])[:, None, None, None])
+    assert shown((q, k, v), wrong, kv_lengths=[4, 7]) == ("--kv-lengths 4,6",)
+    assert ask((q, k, v), wrong, kv_lengths=[4, 6]).passed

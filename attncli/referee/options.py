@@ -31,6 +31,7 @@ __all__ = [
     "stated",
     "together",
     "windowed",
+    "with_first_keys",
     "with_lengths",
     "without_alibi",
     "without_lengths",
@@ -201,6 +202,17 @@ def with_lengths(lengths: tuple[int, ...], problem: Problem, *, moved: bool) -> 
     if moved:
         return f"{option} (with --causal-align bottom-right)"
     return "" if stands_in_corner(problem) else option
+
+
+def with_first_keys(kept: Callable[[int], int]) -> Callable[[Problem], str]:
+    """Make the option that lets only the first keys count, for a function of how many there are."""
+
+    def option(problem: Problem) -> str:
+        keys = problem.shape[3]
+        lengths = tuple(min(kept(keys), n) for n in problem.visible.kv_lengths or (keys,))
+        return with_lengths(lengths, problem, moved=False)
+
+    return option
 
 
 def placed_at(offsets: tuple[int, ...], problem: Problem, *, causal: bool = False) -> str:

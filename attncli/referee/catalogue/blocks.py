@@ -11,6 +11,7 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_each_size, with_zeros
 from attncli.referee.convention import Apply, Convention, with_rule
+from attncli.referee.options import with_first_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +67,7 @@ BLOCKS = (
         _last,
         fix="go over all ⌈S/{}⌉ blocks, and mask the rest of the last one",
         shows="more than {} keys, another number of them in the last block of {}",
+        option=lambda size: with_first_keys(lambda keys: (keys - 1) // size * size),
     ),
     *_of_each_size(
         "first_block_of_{}_lost",
@@ -87,6 +89,7 @@ BLOCKS = (
         _without_keys(lambda n: slice(n - 1, n) if n > 1 else None),
         fix="go over all S keys",
         shows="more than one key",
+        option=with_first_keys(lambda keys: keys - 1),
     ),
     _block(
         "first_key_lost",

@@ -15,6 +15,7 @@ from attncli.engine.operands import rotated
 from attncli.errors import AttnError
 from attncli.projection import as_heads, project
 from attncli.referee.convention import Apply, Convention, with_rule, without
+from attncli.referee.options import stated
 from attncli.referee.recipe import Outputs, Part, Recipe, vary
 from attncli.referee.replacing import replace
 from attncli.referee.stages import softmax_over
@@ -210,6 +211,7 @@ def of_each_size(
     topic: Topic,
     fix: str,
     shows: str,
+    option: Callable[[int], Callable[[Problem], str]] = lambda _: stated(""),
     **more: Any,
 ) -> tuple[Convention, ...]:
     """Return a mistake with blocks of each usual size, which stands in its words as {}."""
@@ -221,6 +223,7 @@ def of_each_size(
             topic=topic,
             fix=fix.format(size),
             shows=shows.format(size, size),
+            option=option(size),
             **more,
         )
         for size in SIZES

@@ -13,10 +13,12 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import SIZES
 from attncli.referee.convention import Apply, Convention
+from attncli.referee.options import stated, with_first_keys
 from attncli.referee.replacing import replace
 from attncli.referee.stages import softmax_over
 
 if TYPE_CHECKING:
+    from attncli.problem import Problem
     from attncli.referee.recipe import Recipe
 
 __all__ = ["SPLITS"]
@@ -198,6 +200,8 @@ class _Mistake(NamedTuple):
         Which keys it leaves out, see `_merged`.
     of_blocks : bool
         It has no other name where the parts are blocks.
+    kept : callable, optional
+        How many keys, the first, it leaves.
     """
 
     name: str
@@ -206,6 +210,7 @@ class _Mistake(NamedTuple):
     least: int = 2
     gone: Gone | None = None
     of_blocks: bool = True
+    kept: Callable[[list[int]], int] | None = None
 
 
 def _all_but_one(keys: int, places: list[int]) -> set[int]:
@@ -235,7 +240,13 @@ _MISTAKES = (
         "their results are merged by exp(lse) of an lse in base 2",
         _of_base_two,
     ),
-    _Mistake("first_kept", "only the result of the first is kept", _only(0), gone=_all_but_one),
+    _Mistake(
+        "first_kept",
+        "only the result of the first is kept",
+        _only(0),
+        gone=_all_but_one,
+        kept=lambda places: places[0],
+    ),
     _Mistake("last_kept", "only the result of the last is kept", _only(-1), gone=_all_but_one),
     # Of two parts, the one that is not left out is the one that is kept.
     _Mistake(
@@ -253,6 +264,7 @@ _MISTAKES = (
         least=3,
         gone=lambda keys, places: {keys - places[-1]},
         of_blocks=False,
+        kept=lambda places: places[-1],
     ),
 )
 _WAYS = (
@@ -268,6 +280,13 @@ _WAYS = (
         for size in _BLOCKS
     ),
 )
+_FIX = "multiply the result of each part by exp(lse of the part − lse of all), and add up"
+
+
+def _option(way: _Way, mistake: _Mistake) -> Callable[[Problem], str]:
+    kept = mistake.kept
+    return stated("") if kept is None else with_first_keys(lambda keys: kept(way.cuts(keys)))
+
 
 SPLITS = tuple(
     Convention(
@@ -275,8 +294,9 @@ SPLITS = tuple(
         f"the keys are cut into {way.parts}, each with a softmax of its own, and {mistake.meaning}",
         _merged(way.cuts, mistake.share, least=mistake.least, gone=mistake.gone),
         topic=topics.SPLITS,
-        fix="multiply the result of each part by exp(lse of the part − lse of all), and add up",
+        fix=_FIX if mistake.kept is None else f"{_FIX}; if the other keys are padding, state it",
         shows="parts of different weight",
+        option=_option(way, mistake),
     )
     for way in _each_once(_WAYS)
     for mistake in _MISTAKES
