@@ -171,7 +171,22 @@ def test_a_label_may_hold_a_semicolon():
         ("a, 1,5, 2,5\nb, 3,5, 4,5\n", "decimal point"),
         ("1,5e3, 2,5e3\n3,5e1, 4,5e2\n", "decimal point"),
         ("the,1\n2,3\n", "first cell is empty"),
-        ("1/2,1\n2,3\n", "mend '1/2' in the first row"),
+        ("0x1,1\n2,3\n", "mend '0x1' in the first row"),
+        ("1,00E+00;1\n2,00E+00;2\n", "decimal point"),
+        ("1,00E+00;5,00E-01\n2,00E+00;0,00E+00\n", "decimal point"),
+        ("1,5E+00;0\n0;1\n", "decimal point"),
+        ("1/2,1\n1/3,3\n", "plain digits"),
+        ("50%;1\n25%;3\n", "not 50% or 1/2. if the first column holds labels, add a header row"),
+        ("a;b\n50%;1\n", "plain digits"),
+        ("1;-2,5 %\n1;3\n", "plain digits"),
+        ("\u20ac1.50,1\n\u20ac2,3\n", "plain digits"),
+        ("1,2 $\n3,4\n", "plain digits"),
+        ("1.0D+00,1\n2.0D+00,3\n", "plain digits"),
+        ("1.5f,2\n2.5f,3\n", "plain digits"),
+        ("#DIV/0!,1\n#DIV/0!,4\n", "a spreadsheet had an error there"),
+        ("#N/A,1\n2,3\n", "a spreadsheet had an error there"),
+        ("1,#WERT!\n2,3\n", "a spreadsheet had an error there"),
+        ("1;Err:502\n2;3\n", "a spreadsheet had an error there"),
         ("# my query\n1,2\n", "# does not start a comment"),
         ("sep=;\n1;2;3\n", "only Excel"),
         ("# exported, run 3\n0.1,0.2,0.3\n", "# does not start a comment"),
@@ -182,6 +197,7 @@ def test_a_label_may_hold_a_semicolon():
         ("1\u00a0000,2\n3,4\n", "plain digits"),
         ('1,"2\n' + "3" * 140_000, "quotation mark"),
         ("1,2,\n3,4,\n", "if every line ends with a separator, delete it there"),
+        ("1,2\n,\n3,4\n", "delete the rows whose cells are all empty"),
         ("1_000,2\n3,4\n", "without underscores"),
         ("\uff11,2\n3,4\n", "the digits 0 to 9"),
         ('1 , "2"\n3,4\n', "delete the spaces before the quotation mark"),
@@ -192,6 +208,17 @@ def test_common_mistakes_get_a_hint(text, hint):
         table(text)
     assert caught.value.hint is not None
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("label", ["50", "50%", "1/2", "#N/A"])
+def test_below_an_empty_corner_labels_may_look_like_numbers(label):
+    found = table(f",a,b\n{label},1,2\nthe,3,4\n")
+    assert found.row_labels == (label, "the")
+
+
+@pytest.mark.parametrize("label", ["3D", "#1", "a/b", "1st", "5-6"])
+def test_words_with_digits_are_labels(label):
+    assert table(f"{label},1\nthe,3\n").row_labels == (label, "the")
 
 
 @pytest.mark.parametrize(

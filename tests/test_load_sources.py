@@ -173,6 +173,9 @@ def test_files_of_known_other_kinds_are_named(here):
     for data, kind in [
         (b"\x1f\x8b\x08\0", "gzip"),
         (b"\x89HDF\r\n", "HDF5"),
+        (b"MATLAB 5.0 MAT-file, Platform", "MATLAB"),
+        (b"PAR1\x15\x04", "Parquet"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "spreadsheet"),
         (b"\x89PNG\r\n", "PNG"),
         (b"%PDF-1.7", "PDF"),
         (b"\x80\x04K\x01.", "pickle"),

@@ -13,6 +13,7 @@ from attncli.loading.number import (
     NumberOverflowError,
     has_decimal_comma,
     is_decorated,
+    is_foreign,
     is_numeric,
     is_truth,
     parse_number,
@@ -79,6 +80,8 @@ def _number(cells: list[str], at: int, start: int, refusal: Refusal) -> float:
     if not cell.strip():
         last = 0 < at == len(cells) - 1
         hint = "if every line ends with a separator, delete it there" if last else None
+        if len(cells) > 1 and not any(map(str.strip, cells)):
+            hint = "delete the rows whose cells are all empty"
         raise refusal("expected a number; found an empty cell", column=column, hint=hint)
     raise refusal(f"expected a number; found {quoted(cell)}", column=column, hint=_hint(cell))
 
@@ -109,6 +112,11 @@ _HINTS: tuple[tuple[Callable[[str], object], str], ...] = (
         is_decorated,
         "write numbers in plain digits, as in -1234.5, without thousands separators",
     ),
+    (
+        lambda cell: is_foreign(cell) and cell.strip()[0] in "#E",
+        "a spreadsheet had an error there: mend its formula, and save the table again",
+    ),
+    (is_foreign, "write numbers in plain digits, as in -1234.5, not 50% or 1/2"),
     (is_spaced, f'{_SEPARATE}, not with spaces (np.savetxt: delimiter=",")'),
     (re.compile(_BARS).fullmatch, f"{_SEPARATE}, not with |"),
     (

@@ -17,7 +17,7 @@ from attncli.errors import InputError
 from attncli.loading.cells import read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import Headings, find_headings, is_meant_as_numbers
-from attncli.loading.number import is_numeric, is_truth
+from attncli.loading.number import is_foreign, is_numeric, is_truth
 from attncli.loading.plain import plain_blocks, plain_table
 from attncli.loading.printed import printed_alike
 from attncli.loading.separator import column_of_pairs, find_separator
@@ -44,6 +44,7 @@ _INDEX_NAMES = {"index", "idx", "id", "row", "unnamed: 0"}
 # What stands above row labels that have a name.
 _CORNERS = {*_INDEX_NAMES, "token", "tokens", "word", "words", "label", "labels", "name"}
 _EMPTY_CORNER = "leave the first cell of the header empty"
+_ADD_HEADER = "if the first column holds labels, add a header row whose first cell is empty"
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 
 Row = tuple[int, list[str]]  # the line it ends on, and its cells
@@ -342,6 +343,8 @@ def _refused_cell(
         hint = "is a quotation mark left open?"
     elif headed and column == 1 and hint is None:
         hint = f"if the first column holds labels, {_EMPTY_CORNER}"
+    elif hint is not None and column == 1 and is_foreign(cells[0]):
+        hint += f". {_ADD_HEADER}"
     return table.refusal(what, line - ends, column, hint)
 
 
@@ -395,7 +398,7 @@ def _check_label(table: _Table, headings: Headings, above: list[str], row: Row) 
     what = f"expected a word, as above; found the number {quoted(cells[0])}"
     if headings.row:
         raise table.refusal(what, line, 1, f"if the first column holds labels, {_EMPTY_CORNER}")
-    hint = "if the first column holds labels, add a header row whose first cell is empty"
+    hint = _ADD_HEADER
     if above:
         hint += f"; if not, mend {quoted(above[0])} in the first row, which is no number"
     raise table.refusal(what, line, 1, hint)

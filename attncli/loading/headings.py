@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from attncli.loading.number import has_decimal_comma, is_decorated, is_numeric, is_truth
+from attncli.loading.number import (
+    has_decimal_comma,
+    is_decorated,
+    is_foreign,
+    is_numeric,
+    is_truth,
+)
 
 __all__ = ["Headings", "find_headings", "is_meant_as_numbers", "is_spaced"]
 
@@ -95,7 +101,8 @@ def _is_word(cell: str) -> bool:
 
 def is_meant_as_numbers(cell: str) -> bool:
     """Whether a cell is a number, or an attempt at one that is refused."""
-    return is_numeric(cell) or is_spaced(cell) or has_decimal_comma(cell) or is_decorated(cell)
+    meant = is_numeric, is_spaced, has_decimal_comma, is_decorated, is_foreign
+    return any(is_one(cell) for is_one in meant)
 
 
 def _are_truths(cells: list[str]) -> bool:

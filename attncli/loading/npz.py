@@ -16,6 +16,7 @@ from attncli.loading.contents import LoadedMapping, Member
 from attncli.loading.elements import checked_dtype, entry_of, finished, words_of
 from attncli.loading.lazy import LazyEntries
 from attncli.loading.npy_header import Header, check_size, read_header
+from attncli.loading.registry import AS_CSV
 from attncli.loading.shapes import check_shape
 from attncli.loading.source import Source, refusals
 from attncli.text import printable, quoted
@@ -33,6 +34,8 @@ _AS_NPY = (
     'numpy.save("x.npy", x.detach().float().numpy()); of a dict of tensors '
     'numpy.savez("x.npz", **{n: t.detach().float().numpy() for n, t in x.items()})'
 )
+# The first members of Excel's files, and of LibreOffice's.
+_SPREADSHEETS = {"[Content_Types].xml", "mimetype"}
 # ZIP keeps its directory at the end; one read asks for all of it.
 _DIRECTORY_LIMIT = 2 * 2**20
 # A real array is not a hundred times smaller than itself; a mask may be, up to here.
@@ -174,6 +177,9 @@ def _check_member(info: zipfile.ZipInfo, source: Source) -> None:
         if info.filename.endswith(".pkl"):
             pickled = f"{source.name} is a PyTorch file, a pickle, and pickles are never read"
             raise InputError(pickled, hint=_AS_NPY)
+        if info.filename in _SPREADSHEETS:
+            sheets = f"{source.name} is a spreadsheet or another document, which is not read"
+            raise InputError(sheets, hint=AS_CSV)
         raise InputError(f"{what} is not an NPY array")
     if info.flag_bits & 1:
         raise InputError(f"{what} is encrypted")

@@ -10,6 +10,7 @@ __all__ = [
     "NumberOverflowError",
     "has_decimal_comma",
     "is_decorated",
+    "is_foreign",
     "is_numeric",
     "is_truth",
     "parse_number",
@@ -17,12 +18,19 @@ __all__ = [
 
 # Words that may mean true or false, lower case.
 TRUTHS = {"true", "false", "t", "f", "yes", "no", "y", "n", "on", "off"}
-_DECIMAL_COMMA = r"\s*[-+]?\d*,\d+\s*"
+_DECIMAL_COMMA = r"\s*[-+]?\d*,\d+(?:[eE][-+]?\d+)?\s*"
 # 1,234.5 and 1 234, with any space between; and the minus sign of typography.
 _THOUSANDS = (
     r"\s*[-+\u2212]?\d{1,3}(?:(?:,\d{3})+(?=\.)|(?:[\u00a0\u2009\u202f' ]\d{3})+)(?:\.\d*)?\s*"
 )
 _MINUS = "\u2212"
+_PLAIN = r"[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?"
+_CURRENCY = "[$\u20ac\u00a3\u00a5\u20b9]"
+# 50%, €1, 1/2, 1.0D+00 and 1.5f, and where a spreadsheet has an error: #DIV/0!, #N/A, Err:502.
+_FOREIGN = re.compile(
+    rf"{_PLAIN} ?%|[-+]?{_CURRENCY} ?{_PLAIN}|{_PLAIN} ?{_CURRENCY}|[-+]?\d+/\d+"
+    r"|[-+]?\d*\.\d*(?:[dD][-+]?\d+|[fF])|#[^\W\d_/0]+(?:/0)?[!?]|#N/A|#NV|Err:\d+"
+)
 
 
 class NumberOverflowError(Exception):
@@ -91,6 +99,17 @@ def is_decorated(text: str) -> bool:
     if re.fullmatch(_THOUSANDS, text) is not None:
         return True
     return _MINUS in text and is_numeric(text.replace(_MINUS, "-"))
+
+
+def is_foreign(text: str) -> bool:
+    """Whether a word is a number, or an error, as spreadsheets or other languages write it.
+
+    Examples
+    --------
+    >>> is_foreign("50%"), is_foreign("#DIV/0!"), is_foreign("1.0D+00"), is_foreign("3D")
+    (True, True, True, False)
+    """
+    return _FOREIGN.fullmatch(text.strip()) is not None
 
 
 def is_truth(text: str) -> bool:

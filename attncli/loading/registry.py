@@ -15,13 +15,18 @@ if TYPE_CHECKING:
     from attncli.loading.contents import Contents, Member
     from attncli.loading.source import Source
 
-__all__ = ["FORMATS", "Format", "format_of"]
+__all__ = ["AS_CSV", "FORMATS", "Format", "format_of"]
 
 _HEAD = 4096
 _SAVED = 'save the array itself, in Python: numpy.save("q.npy", q)'
+_AS_ARRAYS = "save the arrays as NPZ or safetensors"
+AS_CSV = "save each sheet as CSV UTF-8, with decimal points"
 _FOREIGN = {
     b"\x1f\x8b": ("gzip", "unpack it with gunzip"),
-    b"\x89HDF": ("HDF5", "save the arrays as NPZ or safetensors"),
+    b"\x89HDF": ("HDF5", _AS_ARRAYS),
+    b"MATLAB ": ("MATLAB", _AS_ARRAYS),
+    b"PAR1": ("Parquet", _AS_ARRAYS),
+    b"\xd0\xcf\x11\xe0": ("spreadsheet", AS_CSV),
     b"\x89PNG": ("PNG", None),
     b"%PDF": ("PDF", None),
     **dict.fromkeys((b"tensor([", b"array(["), ("printed array", _SAVED)),
