@@ -1,4 +1,4 @@
-"""Queries and keys that a user names, by index or by label."""
+"""Labels of queries and keys: which one a user names, and whether two files agree on them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attncli.warning import warn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["named_index"]
+__all__ = ["advise_on_order", "named_index"]
 
 _PLURAL = {"query": "queries", "key": "keys"}
 
@@ -76,6 +76,34 @@ def named_index(
     raise UsageError(
         f"{name}: expected {also}{indices}{known}; found {quoted(text)}",
         hint=did_you_mean(text, labels),
+    )
+
+
+def advise_on_order(
+    name: str, labels: Sequence[str] | None, other: str, known: Sequence[str] | None
+) -> None:
+    """Warn where two files hold the same labels in another order.
+
+    Parameters
+    ----------
+    name, other : str
+        The files.
+    labels, known : sequence of str or None
+        What they hold.
+
+    Warns
+    -----
+    AttnWarning
+        With the first place where they differ.
+    """
+    pairs = [*zip(labels or (), known or (), strict=False)]
+    at = next((i for i, (label, right) in enumerate(pairs) if label != right), None)
+    if at is None or sorted(labels or ()) != sorted(known or ()):
+        return
+    label, right = map(quoted, pairs[at])
+    warn(
+        f"{name}: label {at} is {label}, but in {other} {right}: rows and columns belong together "
+        "by their place, not by their label. Bring them in one order"
     )
 
 

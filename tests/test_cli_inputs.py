@@ -321,6 +321,40 @@ def test_labels_in_another_order_are_told(
     assert [message.startswith(begin) for message in messages] == ([True] if told else [])
 
 
+def test_columns_of_query_and_key_in_another_order_are_told(folder: Path, attncli: Run) -> None:
+    Path("q.csv").write_text(",d0,d1\nThe,1,0\ncat,0,1\n")
+    Path("k.csv").write_text(",d1,d0\nThe,0,1\ncat,1,0\n")
+    (message,) = attncli("compute", "q.csv", "k.csv").good().messages
+    assert message.startswith("warning: k.csv: label 0 is 'd1', but in q.csv 'd0': rows and ")
+    assert attncli("compute", "q.csv", "q.csv").good().messages == []
+    Path("k.csv").write_text(",e0,e1\nThe,0,1\ncat,1,0\n")
+    assert attncli("compute", "q.csv", "k.csv").good().messages == []
+
+
+@pytest.mark.parametrize("turned", ["rows", "columns", "both", "neither"])
+def test_outputs_with_labels_in_another_order_are_told(
+    turned: str, folder: Path, attncli: Run
+) -> None:
+    Path("q.csv").write_text("The,1,0\ncat,0,1\n")
+    lines = attncli("compute", "q.csv", "q.csv", "q.csv", "-f", "csv").good().text.splitlines()
+    rows = ["cat", "The"] if turned in ("rows", "both") else ["The", "cat"]
+    columns = ["cat", "The"] if turned in ("columns", "both") else ["The", "cat"]
+    # The values are unit vectors: the context is the weights.
+    text = "".join(f"{label},{line}\n" for label, line in zip(rows, lines, strict=True))
+    Path("w.csv").write_text(f",{','.join(columns)}\n{text}")
+    Path("c.csv").write_text(text)
+    told = int(turned != "neither")  # once where the words are the same
+    for words, count, other in (
+        ("check --expect weights=w.csv", told, "the problem"),
+        ("check --expect c.csv", int(rows[0] == "cat"), "the problem"),
+        ("heatmap --minus w.csv", told, "the weights computed here"),
+    ):
+        command, *more = words.split()
+        messages = attncli(command, "q.csv", "q.csv", "q.csv", *more).good().messages
+        begin = f"warning: {more[-1].split('=')[-1]}: label 0 is 'cat', but in {other} 'The': rows"
+        assert [message.startswith(begin) for message in messages] == [True] * count
+
+
 def test_labels_of_a_mask_are_names_where_no_other_are(tutorial: Path, attncli: Run) -> None:
     Path("mask.csv").write_text(",the,cat,sat\none,1,1,0\ntwo,1,1,1\n")
     line = ["compute", "q.csv", "k.csv", "v.csv", "--mask", "mask.csv", "--show", "weights"]

@@ -133,6 +133,7 @@ def check(
             refuse_inputs([judging.diff], [*question.inputs, *judged_files])
             refuse_unwritable([judging.diff])
         read = {n: read_array(f, dtype=options.dtype, entry=n) for n, f in files.items()}
+        _advise_on_orders(read, question.problem)
         expected = {
             n: real_array(
                 f"{n} ({files[n]})", _with_left_out_axes(n, each, question.problem, average)
@@ -186,6 +187,16 @@ def _named(word: str) -> tuple[str, str]:
             hint=did_you_mean(name, OUTPUTS) or f"for a file of that name write ./{word}",
         )
     return "context", word
+
+
+def _advise_on_orders(read: Mapping[str, LoadedArray], problem: Problem) -> None:
+    """Warn of files with the problem's labels in another order."""
+    from attncli.labelled import advise_on_order
+
+    for name, file in read.items():
+        advise_on_order(file.name, file.row_labels, "the problem", problem.query_labels)
+        if name not in ("context", "lse"):
+            advise_on_order(file.name, file.column_labels, "the problem", problem.key_labels)
 
 
 def _with_left_out_axes(

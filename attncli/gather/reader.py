@@ -34,10 +34,11 @@ from attncli.gather.lists import (
     number_list,
 )
 from attncli.gather.shapes import check_axes
+from attncli.labelled import advise_on_order
 from attncli.loading import is_stream, read, read_array, split_member, two_streams
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.loading.source import is_file
-from attncli.text import printable, quoted
+from attncli.text import printable
 from attncli.warning import warn
 
 if TYPE_CHECKING:
@@ -201,12 +202,13 @@ class Reader:
         found = [(rows_are, array.row_labels) for rows_are in ROWS_ARE.get(name, ())]
         if name in COLUMNS_ARE:
             found.append((COLUMNS_ARE[name], array.column_labels))
+        if name in ("query", "key"):
+            found.append(("features", array.column_labels))
         for which, labels in found:
             # One row of a mask or bias stands for every query.
             if labels and (len(labels) > 1 or name not in COLUMNS_ARE):
                 known, file = self._found_labels.setdefault(which, (labels, array.name))
-                if known != labels and sorted(known) == sorted(labels):
-                    warn(_another_order(array.name, labels, file, known))
+                advise_on_order(array.name, labels, file, known)
 
     def values(self, array: LoadedArray) -> npt.NDArray[Any]:
         """Return the numbers of an array that may be an input, and note whether they are bfloat16.
@@ -306,14 +308,6 @@ def _named_by(source: str | None) -> Iterator[None]:
 def _is_plain(source: str | None, value: object) -> bool:
     name = "plain" if source is None else f"plain ({source})"
     return flag(name, value.values if isinstance(value, LoadedArray) else value)
-
-
-def _another_order(name: str, labels: tuple[str, ...], other: str, known: tuple[str, ...]) -> str:
-    at = next(i for i, pair in enumerate(zip(labels, known, strict=True)) if pair[0] != pair[1])
-    return (
-        f"{name}: label {at} is {quoted(labels[at])}, but in {other} {quoted(known[at])}: rows and "
-        "columns belong together by their place, not by their label. Bring them in one order"
-    )
 
 
 def _number_label(number: float) -> str:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from attncli.arguments import shape_text
 from attncli.errors import ShapeError
+from attncli.labelled import advise_on_order
 from attncli.view.pictures.maps import Wish, chosen, finished_weights, grouped
 from attncli.view.pictures.panel import split
 from attncli.view.pictures.picture import Picture, make_picture
@@ -54,6 +55,8 @@ def minus_picture(
             f"{first.name} and {second.name} have the shapes {shape_text(minuend.shape)} and "
             f"{shape_text(subtrahend.shape)}: expected weights of the same shape"
         )
+    advise_on_order(second.name, second.query_labels, first.name, first.query_labels)
+    advise_on_order(second.name, second.key_labels, first.name, first.key_labels)
     title = "Attention weights: difference" if wish.title is None else wish.title
     labels = first.query_labels, first.key_labels
     return _difference_of(np.subtract(minuend, subtrahend), wish, title, *labels)
