@@ -22,15 +22,21 @@ def would_show_all(seen: Bools) -> bool:
     """Return whether a mask leaves some query without a key, and its opposite none.
 
     So does the mask of `torch.nn.Transformer.generate_square_subsequent_mask`, which is true
-    where a key is hidden.
+    where a key is hidden. A small mask has to hide every query from itself as well, as this does.
 
     Parameters
     ----------
     seen : ndarray of bool (…, L, S)
     """
-    if seen.size < _FEW_CELLS or seen.shape[-2] == 1:
+    queries, keys = seen.shape[-2:]
+    if queries == 1 or (seen.size < _FEW_CELLS and (queries != keys or _sees_itself(seen))):
         return False
     return not seen.any(axis=-1).all() and not seen.all(axis=-1).any()
+
+
+def _sees_itself(seen: Bools) -> bool:
+    """Return whether some query of a square mask sees the key of its own place."""
+    return bool(np.diagonal(seen, axis1=-2, axis2=-1).any())
 
 
 def inverted(means: str) -> str:

@@ -449,17 +449,24 @@ def test_bottom_right_beside_padded_queries_names_what_flash_attention_does() ->
     assert problem.visible.offsets == (4, 2)
 
 
+@pytest.mark.parametrize("size", [2, 3, 4, 6])
 @pytest.mark.parametrize(("means", "read"), [("keep", "may attend"), ("drop", "is hidden")])
-def test_a_mask_whose_opposite_leaves_no_query_without_keys(means: str, read: str) -> None:
+def test_a_mask_whose_opposite_leaves_no_query_without_keys(
+    means: str, read: str, size: int
+) -> None:
     # The mask of nn.Transformer's generate_square_subsequent_mask, true above the diagonal.
-    upper = np.triu(np.ones((6, 6), bool), 1)
+    upper = np.triu(np.ones((size, size), bool), 1)
     inverted = upper if means == "keep" else ~upper
-    square = np.ones((6, 3))
+    square = np.ones((size, 3))
     with pytest.warns(attncli.AttnWarning) as caught:
         attncli.attention(square, square, square, mask=inverted, mask_means=means)
     (message,) = [str(warning.message) for warning in caught]
-    assert message.startswith("1 of 6 queries sees no key: weights and context are 0 there")
+    assert message.startswith(f"1 of {size} queries sees no key: weights and context are 0 there")
     assert f"is it inverted? Here true means {read}" in message
+
+
+def test_a_mask_that_may_be_meant_as_it_is_is_not_doubted() -> None:
+    square = np.ones((6, 3))
     # Where both readings leave a query without keys, neither is the likelier one.
     both = np.eye(6, dtype=bool)
     both[0], both[1] = False, True
@@ -467,6 +474,24 @@ def test_a_mask_whose_opposite_leaves_no_query_without_keys(means: str, read: st
     with pytest.warns(attncli.AttnWarning) as caught:
         attncli.attention(square, square, square, mask=both)
     assert "inverted" not in str(caught[0].message)
+    # A small mask that lets a query see itself may hide another from all keys.
+    with pytest.warns(attncli.AttnWarning) as caught:
+        attncli.attention(*np.ones((3, 3, 3)), mask=[[0, 0, 0], [0, 1, 0], [0, 0, 1]])
+    assert "inverted" not in str(caught[0].message)
+
+
+def test_a_bias_of_ones_and_zeros_may_be_meant_as_a_mask() -> None:
+    square = np.ones((3, 2))
+    (message,) = advice(query=square, key=square, bias=np.tril(np.ones((3, 3))))
+    assert message.startswith("bias holds only 0 and 1, which are added to the scores")
+    assert "is a mask (--mask)" in message
+    for usual in (
+        np.zeros((3, 3)),
+        np.ones((3, 3)),
+        np.triu(np.full((3, 3), -1e9), 1),
+        [[0, 2, 1]],
+    ):
+        pose(square, square, bias=usual)
 
 
 @pytest.mark.parametrize(("kept", "warned"), [(1, True), (2, False)])

@@ -18,6 +18,7 @@ from attncli.positions import BASE
 from attncli.positions import alibi_slopes as paper_slopes
 from attncli.problem import Rope, default_scale
 from attncli.text import counted
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     from attncli.arguments import Names
@@ -171,6 +172,11 @@ def bias_of(
         if lost.any():
             expected = f"−inf, or numbers that {dtype.name}, the computing dtype, can hold"
             arguments.refuse_first(named("bias"), wide, lost, expected)
+    if highest == 1 and np.min(wide) == 0 and np.isin(wide, (0, 1)).all():
+        warn(
+            f"{named('bias')} holds only 0 and 1, which are added to the scores and hide no key: "
+            "what says which keys are seen is a mask (--mask)"
+        )
     return to_weights(named("bias"), wide, form, shape)
 
 
