@@ -114,8 +114,17 @@ CASES = {
         "a list behind an option has commas",
     ),
     "compute --mask": ("Option '--mask' requires an argument", "attncli compute --help"),
-    f"compute {QKV} --causal true": (
-        "expected one problem file, or the files Q K V; found 4, and 'true' is no file",
+    **{
+        line: (f"'{word}' is no file, but {kind}", "a switch such as --causal has no value")
+        for line, word, kind in (
+            (f"compute {QKV} --causal true", "true", "a truth value"),
+            ("compute q.csv k.csv --causal true", "true", "a truth value"),
+            ("compute q.csv k.csv --window 1 0", "0", "a number"),
+            ("heatmap sentence.yaml --annotate 3", "3", "a number"),
+        )
+    },
+    f"compute {QKV} more": (
+        "expected one problem file, or the files Q K V; found 4, and 'more' is no file",
         "a switch such as --causal has no value",
     ),
     f"compute {QKV} --mask causal": ("mask: expected a file; found 'causal'", "give --causal"),

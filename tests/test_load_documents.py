@@ -223,6 +223,20 @@ def test_what_is_nearly_json_is_named(document, text, hint):
     assert (caught.value.hint is None) == (hint is None)
 
 
+@pytest.mark.parametrize(
+    ("suffix", "text", "hint"),
+    [
+        (".yaml", 'q: [["1", 2]]\n', "write numbers without quotation marks"),
+        (".json", '{"q": [[1, "-0.5"]]}', "write numbers without quotation marks"),
+        (".yaml", "q:\n\t- [1, 2]\n", "indent with spaces, not with tabs"),
+    ],
+)
+def test_what_is_nearly_a_number_or_yaml_gets_a_hint(document, suffix, text, hint):
+    with pytest.raises(InputError) as caught:
+        document(text, suffix)
+    assert caught.value.hint == hint
+
+
 @pytest.mark.parametrize(("word", "hint"), [("none", "null or -1 is unbounded"), ("nil", None)])
 def test_an_unbounded_side_of_a_window_is_no_word(document, word, hint):
     for text, suffix in (

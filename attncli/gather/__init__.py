@@ -19,6 +19,7 @@ from attncli.gather.leaving_out import entry_names, leave_out, no_problem_file
 from attncli.gather.reader import Gathered, Reader
 from attncli.loading import is_stream, split_member, two_streams
 from attncli.loading.contents import LoadedArray
+from attncli.loading.number import is_numeric, is_truth
 from attncli.loading.source import is_file
 from attncli.names import INPUTS, OUTPUTS
 from attncli.text import quoted
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Finished", "Gathered", "advise_on_dtype", "gather"]
 
 _COMMAS = "a list behind an option has commas and no spaces (--show weights,context)"
+_VALUES = f"{_COMMAS}; a switch such as --causal has no value"
 
 
 def gather(
@@ -76,7 +78,7 @@ def gather(
     """
     options = options or {}
     _refuse_two_streams(files, options)
-    _refuse_outputs(files)
+    _refuse_strays(files)
     left = entry_names(without)
     if left and len(files) != 1:
         raise no_problem_file(f"found {len(files)} files" if files else "found none")
@@ -186,15 +188,20 @@ def _too_many(files: Sequence[str]) -> UsageError:
         )
     return UsageError(
         f"{expected}; found {len(files)}, and {quoted(stray)} is no file",
-        hint=f"{_COMMAS}; a switch such as --causal has no value",
+        hint=_VALUES,
     )
 
 
-def _refuse_outputs(files: Sequence[str]) -> None:
-    """Refuse names of outputs that are no files: the rest of a list with spaces."""
+def _refuse_strays(files: Sequence[str]) -> None:
+    """Refuse words that are no files, but belong to an option: a list with spaces, a value."""
     for file in files:
-        if file in OUTPUTS and not is_file(file):
+        if is_stream(file) or is_file(file):
+            continue
+        if file in OUTPUTS:
             raise UsageError(f"{file} is no file, but an output", hint=_COMMAS)
+        if is_numeric(file) or is_truth(file):
+            kind = "a number" if is_numeric(file) else "a truth value"
+            raise UsageError(f"{quoted(file)} is no file, but {kind}", hint=_VALUES)
 
 
 def _refuse_two_streams(files: Sequence[str], options: Mapping[str, object]) -> None:

@@ -152,7 +152,8 @@ def _with_labels(
         raise UsageError(
             f"{array.name} is a single array, which is taken for finished {kind}: "
             f"{strange[0]} has nothing to act on",
-            hint="give the files Q K V, or a problem file",
+            hint="give the files Q K V, or a problem file; embeddings need --wq, --wk and --wv, or "
+            "--checkpoint",
         )
     # Tokens that are given take the place of all labels in the file.
     if document is not None and "tokens" not in given:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from attncli.loading.number import TRUTHS
+from attncli.loading.number import TRUTHS, is_numeric
 from attncli.text import counted, quoted
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ def _hint(found: object) -> str | None:
     word = found.lower() if isinstance(found, str) else ""
     if word == "none":
         return "of a window, null or -1 is unbounded"
+    if is_numeric(word):
+        return "write numbers without quotation marks"
     return "in a mask, write true or false, in every place" if word in TRUTHS else None
 
 

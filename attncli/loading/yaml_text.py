@@ -97,7 +97,12 @@ def _parsed(document: Document) -> Iterator[yaml.Event]:
         # libyaml reads ahead; from PyYAML 6.0.4 it may refuse 1,000 levels before any is yielded.
         if "nesting depth" in problem:
             raise document.too_deep(offset) from error
-        raise document.refusal(f"this is not YAML: {problem}", offset) from error
+        hint = (
+            "indent with spaces, not with tabs"
+            if document.text[offset : offset + 1] == "\t"
+            else None
+        )
+        raise document.refusal(f"this is not YAML: {problem}", offset, hint=hint) from error
     except yaml.reader.ReaderError as error:
         raise document.refusal(
             f"this is not YAML: {error.reason}", max(error.position, 0)
