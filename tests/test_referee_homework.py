@@ -5,6 +5,8 @@ import pytest
 from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain
 
+from attncli import check, pose
+
 
 def scaled(q, k):
     return q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
@@ -159,3 +161,10 @@ def test_keys_and_values_out_of_step(names, causal):
     if causal:  # without a rule that looks at places, it says the same of the values
         report = ask((q, k, v), plain(q, k[:, :, STEPS[names]], v, keep), causal=True)
         assert named(report) == {of_keys}
+
+
+def test_two_digits_show_no_rounded_factors_beside_another_mistake():
+    """The scores of one query are all 0: two numbers of so few digits are too few to say so."""
+    q, k, v = [[1, 0, 1], [0, 1, 1]], [[1, 0, 1], [1, 1, 0], [0, 1, 1]], [[1, 2], [3, 4], [5, 6]]
+    report = check([[2.59, 3.59], [3, 4]], pose(q, k, v), printed={"context": "%.2f"})
+    assert named(report) == set()

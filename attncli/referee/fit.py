@@ -256,8 +256,10 @@ class _Attempt:
 
     def _bits(self, name: str) -> float:
         left = self.left[name]
-        # Factors that are rounded leave the roundings of the weights, which nobody knows.
-        rest = None if self.recipe.products is None else left.rms
+        # Factors that are rounded leave the roundings of the weights, which nobody knows, and no
+        # less than any computation does.
+        least = self.question.tolerances[name].rms or 0.0
+        rest = None if self.recipe.products is None else max(left.rms, least)
         return _bits(self.case, name, self.made[name], left.tolerance, rest)
 
 

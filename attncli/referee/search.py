@@ -420,12 +420,18 @@ class Search:
         return recipe is not None and not may_explain(self._question, probe, recipe)
 
     def _needed(self, group: Group, cases: Sequence[Case], recipes: Sequence[Recipe]) -> bool:
-        """Return whether rounded factors beside another mistake are more than just other noise."""
+        """Return whether rounded factors beside another mistake are more than just other noise.
+
+        They are not where the other mistake explains the numbers by itself.
+        """
         rest = tuple(convention for convention in group if not convention.topic.only_rounds)
         if not rest or len(rest) == len(group):
             return True
-        others = [self._follow(case, rest) for case in cases]
-        return leaves_less(cases, recipes, [recipe for recipe in others if recipe is not None])
+        made = ((case, self._follow(case, rest)) for case in cases)
+        others = {case: recipe for case, recipe in made if recipe is not None}
+        if all(agrees(self._question, *item) for item in others.items()):
+            return False
+        return leaves_less(cases, recipes, [*others.values()])
 
     def _follow(self, case: Case, group: Group) -> Recipe | None:
         """Do as `follow` does, and remember the recipe of the first convention of pairs."""
