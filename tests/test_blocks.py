@@ -151,7 +151,7 @@ def test_scores_diverge_and_without_colour_show_their_sign():
 def test_shades_grow_with_the_weight_and_differ_from_hidden():
     picture = make_picture([make_panel([[0, 0.25, 0.5, 0.75, 1, -np.inf]])])
     assert "0   ░░▒▒▓▓██··" in draw_blocks(picture, width=40, annotate=False)
-    assert "0   ::==##@@//" in draw_blocks(picture, width=40, annotate=False, unicode=False)
+    assert "0   ::==%%@@//" in draw_blocks(picture, width=40, annotate=False, unicode=False)
     assert "hidden" in draw_blocks(picture, width=40)
     assert "hidden" not in draw_blocks(make_picture([make_panel([[0.0]])]), width=40)
 

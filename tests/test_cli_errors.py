@@ -428,11 +428,11 @@ CASES = {
         None,
     ),
     "heatmap q.csv k.csv --rows 1:2:3": (
-        "--rows: expected a:b, as in 0:64, or an index; found '1:2:3'",
+        "--rows: expected a:b, as in 0:64, or an index from -2 to 1; found '1:2:3'",
         None,
     ),
     "heatmap q.csv k.csv --rows ١:2": (
-        "--rows: expected a:b, as in 0:64, or an index; found '١:2'",
+        "--rows: expected a:b, as in 0:64, or an index from -2 to 1; found '١'",
         None,
     ),
     f"explain q.csv k.csv v.csv --query {'9' * 5000}": (

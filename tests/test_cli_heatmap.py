@@ -131,7 +131,33 @@ def test_an_empty_pipe_is_an_error_and_nothing_at_all_is_the_example(
 def test_rows_and_columns_are_cut_out(tutorial: Path, attncli: Run) -> None:
     text = attncli("heatmap", "q.csv", "k.csv", "--rows", "1:", "--cols", "0:2").good().text
     assert numbers(text)[:2] == pytest.approx(WEIGHTS[1, :2], abs=0.005)
-    assert "query 1 (2 of 2), keys 0 to 1 of 3" in text
+    assert "query 1 (one of 2), keys 0 to 1 of 3" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("The:sat", "012"),
+        ("cat:", "123"),
+        (":cat", "01"),
+        ("cat : sat", "12"),
+        ("sat:sat", "2"),
+        ("1:sat", "12"),
+        ("cat:2", "1"),
+        ("a:b", "3"),
+    ],
+)
+def test_a_range_of_labels_holds_both(words: str, kept: str, folder: Path, attncli: Run) -> None:
+    Path("w.csv").write_text(
+        "0.11,0.12,0.13,0.64\n0.21,0.22,0.23,0.34\n0.31,0.32,0.33,0.04\n0.41,0.42,0.13,0.04\n"
+    )
+    rows = np.loadtxt("w.csv", delimiter=",")[[int(row) for row in kept]]
+    asked = ["heatmap", "w.csv", "--tokens", "The,cat,sat,a:b"]
+    text = attncli(*asked, "--rows", words).good().text
+    assert numbers(text)[: rows.size] == pytest.approx(rows.ravel(), abs=0.005)
+    text = attncli(*asked, "--cols", words, "--rows", "0").good().text
+    first = np.loadtxt("w.csv", delimiter=",")[0, [int(row) for row in kept]]
+    assert numbers(text)[: first.size] == pytest.approx(first, abs=0.005)
 
 
 def test_rows_and_columns_are_named_by_labels(tutorial: Path, attncli: Run) -> None:
@@ -140,7 +166,7 @@ def test_rows_and_columns_are_named_by_labels(tutorial: Path, attncli: Run) -> N
         text = attncli("heatmap", "q.csv", "k.csv", *labels, *words).good().text
         assert numbers(text)[:1] == pytest.approx([WEIGHTS[1, 1]], abs=0.005)
         assert ("cat" in text, "The" in text) == (True, False)
-        assert "query 1 (2 of 2), key 1 (2 of 3)" in text
+        assert "query 1, cat (one of 2), key 1, b (one of 3)" in text
     text = attncli("heatmap", "q.csv", "k.csv", *labels, "--cols", "a (2)").good().text
     assert numbers(text)[:2] == pytest.approx(WEIGHTS[:, 2], abs=0.005)
     error, hint = attncli("heatmap", "q.csv", "k.csv", *labels, "--cols", "a").messages
@@ -436,7 +462,6 @@ def test_ends_of_the_scale_that_are_next_to_nothing(
     ("words", "message"),
     [
         (["--cmap", "nosuch", "--out", "p.png"], "there is no colour map 'nosuch'"),
-        (["--rows", "1:x"], "--rows: expected a:b"),
         (["--vmax", "0,5"], "--vmax: expected auto or a number; found '0,5'"),
         (["--out", "none/p.png"], "cannot write none/p.png"),
         (["--minus", "w.csv", "--log"], "--minus gives negative numbers"),

@@ -113,7 +113,7 @@ class PictureOptions:
         str | None,
         Option(
             metavar="A:B",
-            help="Draw queries A to B - 1 only, or one, A, by its index or its label.",
+            help="Draw queries A to B - 1 only, or label A to label B, or one, A.",
             rich_help_panel=PICTURE,
         ),
     ] = None
@@ -121,7 +121,7 @@ class PictureOptions:
         str | None,
         Option(
             metavar="A:B",
-            help="Draw keys A to B - 1 only, or one, A, by its index or its label.",
+            help="Draw keys A to B - 1 only, or label A to label B, or one, A.",
             rich_help_panel=PICTURE,
         ),
     ] = None
@@ -218,8 +218,8 @@ def _wish(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) -
         )
     return Wish(
         what=drawing.what,
-        rows=_part("--rows", drawing.rows),
-        columns=_part("--cols", drawing.cols),
+        rows=_part(drawing.rows),
+        columns=_part(drawing.cols),
         title=_title(drawing, pick, average) if drawing.title is None else drawing.title,
         vmax=_vmax(drawing.vmax),
         log=drawing.log,
@@ -306,8 +306,11 @@ def _title(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) 
     return f"Attention {drawing.what}: {', '.join(words)}" if words else None
 
 
-def _part(option: str, text: str | None) -> Part | None:
-    """Return a range, or the index or label of one; a negative index counts from the end."""
+def _part(text: str | None) -> Part | None:
+    """Return a range of indices, or the words of another choice.
+
+    A negative index counts from the end.
+    """
     if text is None:
         return None
     if ":" not in text:
@@ -315,7 +318,7 @@ def _part(option: str, text: str | None) -> Part | None:
         return text if alone is None or alone >= 0 else (alone, alone + 1 or None)
     ends = [(part.strip(), whole_number(part)) for part in text.split(":")]
     if len(ends) != 2 or any(word and number is None for word, number in ends):
-        raise UsageError(f"{option}: expected a:b, as in 0:64, or an index; found {quoted(text)}")
+        return text
     return ends[0][1], ends[1][1]
 
 

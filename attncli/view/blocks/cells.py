@@ -35,6 +35,8 @@ Line: TypeAlias = list[Span]
 
 _INKS: dict[str, RGB] = {"black": (0, 0, 0), "white": (255, 255, 255)}
 _HIDDEN_INK: RGB = (60, 60, 60)
+# Without signs, points and digits, which would seem to belong to a number beside them.
+_ASCII_SHADES = " ':;=*%#@"
 _UPPER_HALF = "▀"
 _RESET = "\x1b[0m"
 
@@ -83,7 +85,7 @@ class Painter:
     @property
     def shades(self) -> str:
         """Characters from no ink to the most."""
-        return " ░▒▓█" if self.unicode else " .:-=+*#%@"
+        return " ░▒▓█" if self.unicode else _ASCII_SHADES
 
     @property
     def hidden_mark(self) -> str:

@@ -16,7 +16,7 @@ from attncli.indices import index_of
 from attncli.labelled import named_index
 from attncli.summaries.averaging import refuse_without_heads
 from attncli.summaries.row_blocks import RowBlock, count_blocks, row_blocks
-from attncli.text import places
+from attncli.text import places, whole_number
 from attncli.view.figure.layout import cell_limit
 from attncli.view.pictures.picture import Picture, make_picture
 from attncli.view.pictures.pooling import Pooler, block_size
@@ -44,7 +44,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 # The first row, the values (l, s), and which of them are hidden.
 Strip = tuple[int, Array, "npt.NDArray[np.bool_] | None"]
-# A range whose ends may be open, or the index or label of one.
+# A range whose ends may be open, or words: the index or label of one, or a range of labels.
 Part = tuple[int | None, int | None] | str
 Labels = tuple[str, ...] | None
 # Rounded weights may add up to a little more than 1.
@@ -58,7 +58,7 @@ class Wish:
     Attributes
     ----------
     what : {"weights", "scores"}
-    rows, columns : (start, stop), None where open, or an index or label; None for all
+    rows, columns : (start, stop), None where open, or words as of --rows; None for all
     title : str or None
     vmax : float or "auto"
     log : bool
@@ -309,8 +309,7 @@ def _chosen(
     option: str, wanted: Part | None, count: int, labels: Labels, of: Literal["query", "key"]
 ) -> tuple[int, int]:
     if isinstance(wanted, str):
-        index = named_index(option, wanted, count, labels, of=of, also="a:b, as in 0:64, ")
-        return index, index + 1
+        wanted = _named(option, wanted, count, labels, of)
     wanted = wanted or (None, None)
     for end, most in zip(wanted, (count - 1, count), strict=True):
         if end is not None and not -count <= end <= most:
@@ -319,6 +318,26 @@ def _chosen(
     start, stop, _ = slice(*wanted).indices(count)
     if start >= stop:
         raise UsageError(f"{option}: expected a range within 0:{count}; found an empty one")
+    return start, stop
+
+
+def _named(
+    option: str, words: str, count: int, labels: Labels, of: Literal["query", "key"]
+) -> tuple[int | None, int | None]:
+    """Return the range of one query or key, or from one label to another, which is part of it."""
+
+    def index_of_one(text: str) -> int:
+        return named_index(option, text, count, labels, of=of, also="a:b, as in 0:64, ")
+
+    if words.count(":") != 1 or words in (labels or ()):
+        index = index_of_one(words)
+        return index, index + 1
+    first, last = (end.strip() for end in words.split(":"))
+    start, stop = whole_number(first), whole_number(last)
+    if first and start is None:
+        start = index_of_one(first)
+    if last and stop is None:
+        stop = index_of_one(last) + 1
     return start, stop
 
 

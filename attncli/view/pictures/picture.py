@@ -133,14 +133,14 @@ class Picture:
         """Which part of the map is shown, as its rows need not add up to 1; None for all of it."""
         across = self.columns_are.lower()
         shown = (
-            ("query", "queries", self.row_start, self.rows, self.whole[0]),
-            (across.removesuffix("s"), across, self.column_start, self.columns, self.whole[1]),
+            ("query", "queries", self.row_start, self.rows, self.whole[0], self.query_labels),
+            (across[:-1], across, self.column_start, self.columns, self.whole[1], self.key_labels),
         )
         parts = [
-            f"{one} {start} ({start + 1} of {whole})"
+            f"{one} {start}{f', {labels[0]}' if labels else ''} (one of {whole})"
             if count == 1
             else f"{many} {start} to {start + count - 1} of {whole}"
-            for one, many, start, count, whole in shown
+            for one, many, start, count, whole, labels in shown
             if count < whole
         ]
         return ", ".join(parts) or None
