@@ -75,14 +75,18 @@ def test_numbers_are_right_aligned_under_their_headings() -> None:
     [
         ([[0.123456789, 1]], 4, ["0.1235", "1.0000"]),
         ([[0.123456789, 1]], 0, ["0", "1"]),
-        ([[1234567.0, 1]], 2, ["1.23e+06", "1.00e+00"]),
+        ([[1234567.0, 1]], 2, ["1.23e+06", "1.00"]),
+        ([[-1e9, 0.5, 0, -np.inf]], 2, ["-1.00e+09", "0.50", "0.00", "-inf"]),
+        ([[-3.4e38, 9999.5, -0.00001]], 2, ["-3.40e+38", "9999.50", "0.00"]),
+        ([[-1e9, 12345, 1]], 2, ["-1.00e+09", "1.23e+04", "1.00e+00"]),
+        ([[999999, 12345, 1]], 1, ["999999.0", "12345.0", "1.0"]),
         ([[0.00001234, 0]], 3, ["1.234e-05", "0.000e+00"]),
         ([[-np.inf, 1]], 2, ["-inf", "1.00"]),
         ([[-np.inf, -np.inf]], 2, ["-inf", "-inf"]),
         ([[0, 0]], 2, ["0.00", "0.00"]),
     ],
 )
-def test_one_notation_a_table(values: Any, digits: int, expected: list[str]) -> None:
+def test_one_notation_a_table_and_another_for_huge_numbers(values: Any, digits: int, expected: list[str]) -> None:
     limits = Limits(rows=None, columns=None, heads=9, width=None, digits=digits)
     assert cells(sheet(values), limits) == [["0", *expected]]
 

@@ -28,6 +28,8 @@ _LABEL_WIDTH, _LEAST_LABEL = 24, 4
 _HEADING_WIDTH = 12
 _GAP = len(GAP)
 _MANY_CELLS = 20_000
+# Numbers from the one on have powers of ten; so have others, if some lie between the two.
+_HUGE, _USUAL = 1e6, 1e4
 _ONE = {"queries": "query", "keys": "key", "columns": "column"}
 
 
@@ -147,11 +149,21 @@ def _labels(labels: Sequence[str] | None, count: int, longest: int, limits: Limi
 
 
 def _cell_texts(values: npt.NDArray[Any], digits: int) -> list[list[str]]:
-    """Return numbers in one notation for the whole table: fixed point unless that hides them."""
-    finite = np.abs(values[np.isfinite(values) & (values != 0)])
-    wide = finite.size and (finite.max() >= 1e6 or finite.max() < 10.0 ** -max(digits - 1, 2))
-    form = f"{{:.{digits}{'e' if wide else 'f'}}}"
-    texts = [[form.format(number) for number in row] for row in values.tolist()]
+    """Return numbers in one notation for the whole table: fixed point unless that hides them.
+
+    Huge ones among others, such as scores of keys that a bias of −1e9 hides, have one of their own.
+    """
+    sizes = np.abs(values[np.isfinite(values) & (values != 0)])
+    tiny = sizes.size and sizes.max() < 10.0 ** -max(digits - 1, 2)
+    huge = sizes >= _HUGE
+    apart = huge.any() and not (huge | (sizes < _USUAL)).all()
+    fixed, powers = f"{{:.{digits}f}}", f"{{:.{digits}e}}"
+    if tiny or apart:
+        fixed = powers
+    texts = [
+        [(powers if _HUGE <= abs(number) < np.inf else fixed).format(number) for number in row]
+        for row in values.tolist()
+    ]
     if not (np.signbit(values) & (np.abs(values) < 10.0**-digits)).any():
         return texts
     # A zero has no sign.
