@@ -188,6 +188,17 @@ def test_weights_that_were_rounded_by_hand(digits):
     assert named(report) == {f"weights_rounded_to_{digits}_decimals"}
 
 
+@pytest.mark.parametrize("digits", [1, 2, 3, 4])
+@pytest.mark.parametrize("output", ["context", "weights", "lse"])
+def test_scores_that_were_rounded_by_hand(digits, output):
+    q, k, v = draw(1, (4, 8), (5, 8), (5, 8), dtype="float64")
+    scores = np.round(q @ k.T / np.sqrt(8), digits)
+    weights = softmax(scores)
+    made = {"context": weights @ v, "weights": weights, "lse": np.log(np.exp(scores).sum(-1))}
+    report = ask((q, k, v), {output: made[output]}, "float64")
+    assert named(report) == {f"scores_rounded_to_{digits}_decimals"}
+
+
 def test_a_large_negative_number_in_the_weights():
     q, k, v = draw(0, *[SHAPE] * 3)
     keep = np.tri(20, dtype=bool)

@@ -1,4 +1,4 @@
-"""Weights and sums of too few digits: sums of float16, weights rounded to decimals."""
+"""Numbers of too few digits on the way: sums of float16, scores and weights of few decimals."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from attncli.referee import topics
 from attncli.referee.catalogue.helpers import tops
 from attncli.referee.convention import Convention
 from attncli.referee.replacing import replace
+from attncli.referee.stages import softmax_over
+from attncli.text import counted
 
 if TYPE_CHECKING:
     from attncli.referee.recipe import Recipe
@@ -59,6 +61,13 @@ def _rounded_weights(digits: int, recipe: Recipe) -> Recipe:
     return replace(recipe, after=(*recipe.after, lambda _, weights: np.round(weights, digits)))
 
 
+def _rounded_scores(digits: int, recipe: Recipe) -> Recipe:
+    def softmax(own: Recipe, scores: Array) -> tuple[Array, Array]:
+        return softmax_over(own, np.round(scores, digits))
+
+    return replace(recipe, softmax=softmax)
+
+
 _precision = partial(Convention, topic=topics.PRECISION)
 _sum = partial(_precision, shows="many keys")
 
@@ -91,9 +100,20 @@ PRECISION = (
     *(
         _precision(
             f"weights_rounded_to_{digits}_decimals",
-            f"the weights are rounded to {digits} decimals before they meet the values",
+            f"the weights are rounded to {counted(digits, 'decimal')} before they meet the values",
             partial(_rounded_weights, digits),
             fix="go on with all digits of the weights, and round what is shown",
+            shows="almost any input",
+        )
+        for digits in (1, 2, 3, 4)
+    ),
+    *(
+        Convention(
+            f"scores_rounded_to_{digits}_decimals",
+            f"the scores are rounded to {counted(digits, 'decimal')} before the softmax",
+            partial(_rounded_scores, digits),
+            topic=topics.FEW_DIGITS,
+            fix="go on with all digits of the scores, and round what is shown",
             shows="almost any input",
         )
         for digits in (1, 2, 3, 4)
