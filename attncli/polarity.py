@@ -1,16 +1,20 @@
-"""Whether a mask looks as if it were meant the other way round."""
+"""Whether a mask looks as if it were meant the other way round, and a bias as if it were a mask."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["inverted", "leaves_little", "would_show_all"]
+__all__ = ["inverted", "leaves_little", "looks_like_mask", "would_show_all"]
 
 Bools = npt.NDArray[np.bool_]
 
 # Below so many cells a mask says nothing about its polarity.
 _FEW_CELLS = 20
+# And below so many, numbers say nothing about what they are.
+_FEW_NUMBERS = 4
 
 
 def leaves_little(seen: Bools) -> bool:
@@ -37,6 +41,22 @@ def would_show_all(seen: Bools) -> bool:
 def _sees_itself(seen: Bools) -> bool:
     """Return whether some query of a square mask sees the key of its own place."""
     return bool(np.diagonal(seen, axis1=-2, axis2=-1).any())
+
+
+def looks_like_mask(numbers: npt.NDArray[Any]) -> bool:
+    """Return whether numbers are those of a causal mask or of padding.
+
+    In each row, ones come before zeros.
+
+    Parameters
+    ----------
+    numbers : ndarray (…, S)
+    """
+    if numbers.size < _FEW_NUMBERS or not np.isin(numbers, (0, 1)).all():
+        return False
+    falls = numbers[..., 1:] < numbers[..., :-1]
+    rises = numbers[..., 1:] > numbers[..., :-1]
+    return bool((numbers[..., 0] == 1).all() and falls.any() and not rises.any())
 
 
 def inverted(means: str) -> str:

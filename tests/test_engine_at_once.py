@@ -33,7 +33,7 @@ def ask(request):
 
 @pytest.mark.parametrize("outputs", OUTPUTS, ids="-".join)
 @pytest.mark.parametrize(
-    "rules", [{"causal": True}, {"mask": SEEN}, {"mask": SEEN, "bias": SEEN * 1.0}]
+    "rules", [{"causal": True}, {"mask": SEEN}, {"mask": SEEN, "bias": SEEN * 2.0}]
 )
 def test_hidden_scores_may_exceed_the_range(rules, outputs, ask):
     query, key = small(1, 1, 1, 3e38), small(1, 2, 3, 3e38)

@@ -86,7 +86,9 @@ def test_numbers_are_right_aligned_under_their_headings() -> None:
         ([[0, 0]], 2, ["0.00", "0.00"]),
     ],
 )
-def test_one_notation_a_table_and_another_for_huge_numbers(values: Any, digits: int, expected: list[str]) -> None:
+def test_one_notation_a_table_and_another_for_huge_numbers(
+    values: Any, digits: int, expected: list[str]
+) -> None:
     limits = Limits(rows=None, columns=None, heads=9, width=None, digits=digits)
     assert cells(sheet(values), limits) == [["0", *expected]]
 

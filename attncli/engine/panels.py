@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PANEL",
     "TileLayout",
+    "add_up",
     "allocate",
     "as_panels",
     "is_key_major",
@@ -42,6 +43,9 @@ Array = npt.NDArray[Any]
 PANEL = 64
 # Keys that a maximum over keys folds into one longer row.
 _FOLD = 16
+# A product adds up one key after the other, and its rounding errors grow with their number.
+_LONGEST_PRODUCT = 4096
+_MOST_ADDENDS = 128
 
 
 class TileLayout(NamedTuple):
@@ -177,11 +181,14 @@ def sum_in_chunks(
     tile : ndarray (N, P, keys, R)
     out : ndarray (N, P, E, R)
     chunk : int
-        Keys in one product; 0 for all.
+        Keys in one product; 0 for all, but of a long row no more than `_LONGEST_PRODUCT`.
     scratch : Scratch
         Holds the sums of the chunks.
     """
-    whole = values.shape[-2] // chunk * chunk if chunk else 0
+    keys = values.shape[-2]
+    if not chunk and keys >= 2 * _LONGEST_PRODUCT:
+        chunk = _LONGEST_PRODUCT
+    whole = keys // chunk * chunk if chunk else 0
     if not whole:
         yield product(values.swapaxes(-2, -1), tile, out)
         return
@@ -190,11 +197,29 @@ def sum_in_chunks(
     parts = scratch.buffer("chunks", heads, panels, whole // chunk, panel, width).swapaxes(3, 4)
     grouped = _grouped(values, _chunked(tile[:, :, :whole], chunk), parts)
     yield np.matmul, (_cut_rows(cut, chunk).swapaxes(-2, -1), *grouped)
-    yield np.add.reduce, (parts, 2, None, out)
+    yield add_up, (parts, out)
     if rest.shape[-2]:
         room = scratch.buffer("rest of chunks", heads, panels, panel, width).swapaxes(2, 3)
         yield product(rest.swapaxes(-2, -1), tile[:, :, whole:], room)
         yield np.add, (out, room, out)
+
+
+def add_up(parts: Array, out: Array) -> None:
+    """Write the sum of parts (N, P, parts, ...) over the third axis.
+
+    NumPy adds one after the other there, so rounding errors grow with their number: of many
+    parts, the sums of some are added up.
+    """
+    count = parts.shape[2]
+    groups = count // _MOST_ADDENDS
+    if groups < 2:
+        np.add.reduce(parts, axis=2, out=out)
+        return
+    whole = groups * _MOST_ADDENDS
+    cut = parts[:, :, :whole].reshape(*parts.shape[:2], groups, _MOST_ADDENDS, *parts.shape[3:])
+    add_up(np.add.reduce(cut, axis=3), out)
+    if whole < count:
+        out += np.add.reduce(parts[:, :, whole:], axis=2)
 
 
 def _cut_rows(matrices: Array, chunk: int) -> Array:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import TooHighError, exponential_of, score_ceiling
-from attncli.engine.panels import allocate, row_max, sum_in_chunks
+from attncli.engine.panels import add_up, allocate, row_max, sum_in_chunks
 from attncli.engine.rules import factors_with_sinks
 from attncli.finite import all_finite, within_range
 
@@ -306,7 +306,7 @@ def _sum_in_pieces(tile: Array, out: Array, scratch: Scratch) -> None:
     pieces = keys // _PIECE
     whole = pieces * _PIECE
     cut = tile[:, :, :whole].reshape(*tile.shape[:2], pieces, _PIECE, tile.shape[3])
-    np.add.reduce(np.matmul(scratch.ones(_PIECE), cut), axis=2, out=out)
+    add_up(np.matmul(scratch.ones(_PIECE), cut), out)
     if whole < keys:
         out += np.matmul(scratch.ones(keys - whole), tile[:, :, whole:])
 

@@ -13,6 +13,7 @@ from attncli.array_likes import as_ndarray
 from attncli.dtypes import in_float64, readable
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.names import Pairing, Score
+from attncli.polarity import looks_like_mask
 from attncli.posing.rules import to_weights
 from attncli.positions import BASE
 from attncli.positions import alibi_slopes as paper_slopes
@@ -172,7 +173,7 @@ def bias_of(
         if lost.any():
             expected = f"−inf, or numbers that {dtype.name}, the computing dtype, can hold"
             arguments.refuse_first(named("bias"), wide, lost, expected)
-    if highest == 1 and np.min(wide) == 0 and np.isin(wide, (0, 1)).all():
+    if highest == 1 and looks_like_mask(wide):
         warn(
             f"{named('bias')} holds only 0 and 1, which are added to the scores and hide no key: "
             "what says which keys are seen is a mask (--mask)"
