@@ -288,6 +288,48 @@ def test_what_is_not_applied_is_said():
         load("x.npy", checkpoint="m.safetensors", heads=4)
 
 
+@pytest.mark.parametrize(
+    ("family", "start", "more"),
+    [
+        ("Llama", "self_attn.", ["q_proj.lora_A.weight", "v_proj.weight_scale", "g_proj.weight"]),
+        ("timm", "attn.", ["q_bias", "v_bias"]),
+        ("timm", "blocks.3.attn.", ["relative_position_bias_table", "norm.weight"]),
+        ("BERT", "encoder.layer.0.attention.self.", ["distance_embedding.weight"]),
+        ("Diffusers", "attn1.", ["norm_q.weight", "add_k_proj.weight"]),
+        ("GPT-2", "h.0.attn.", ["gate"]),
+        ("nn.MultiheadAttention", "layers.0.self_attn.", ["bias_k", "bias_v"]),
+        ("Llama", "layers.0.", ["q_norm.weight", "k_proj.lora_B.weight"]),
+    ],
+)
+def test_whatever_else_a_layer_holds_is_not_applied(family, start, more):
+    names = {
+        "Llama": ["q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"],
+        "timm": ["qkv.weight", "qkv.bias", "proj.weight"],
+        "BERT": ["query.weight", "key.weight", "value.weight", "value.bias"],
+        "Diffusers": ["to_q.weight", "to_k.weight", "to_v.weight", "to_out.0.weight"],
+        "GPT-2": ["c_attn.weight", "c_attn.bias", "c_proj.weight"],
+        "nn.MultiheadAttention": ["in_proj_weight", "in_proj_bias", "out_proj.weight"],
+    }[family]
+    buffers = ["bias", "masked_bias", "rotary_emb.inv_freq", "relative_position_index"]
+    around = ["mlp.fc.weight", "norm.weight"] if start == "layers.0." else []
+    whole = [start + name for name in (*names, *more, *buffers, *around)]
+    # What stands beside a layer is no part of it.
+    others = ["ln.weight", start.rstrip(".") + "_norm.weight", "zzz.weight"]
+    (layer,) = find_layers([*others, *whole])
+    assert layer.family == family
+    assert set(layer.not_applied) == {start + name for name in more}
+
+
+def test_phi_and_albert_call_their_output_dense():
+    names = ["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"]
+    (layer,) = find_layers([*names, "self_attn.dense.weight", "self_attn.dense.bias"])
+    assert layer.members["wo"] == "self_attn.dense.weight"
+    assert layer.members["bo"] == "self_attn.dense.bias"
+    names = [f"attention.{name}.weight" for name in ("query", "key", "value", "dense", "LayerNorm")]
+    (layer,) = find_layers(names)
+    assert (layer.members["wo"], layer.not_applied) == ("attention.dense.weight", ())
+
+
 def test_llama_names_bring_the_advice_to_rotate(recwarn):
     parts, store, _ = FAMILIES["Llama"]
     write(Path("m.safetensors"), store(parts))

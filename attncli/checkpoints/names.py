@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -61,9 +62,11 @@ _FAMILIES = (
     _Family("plain", _each("w{}"), _each("b{}"), (("wo", "bo"),), "in, out", one_head=True),
     # The same words with .weight are linear layers (Llama as Meta published it).
     _layers("Llama", "w{}", "wo"),
-    _layers("Llama", "{}_proj", "o_proj", "out_proj"),
+    _layers("Llama", "{}_proj", "o_proj", "out_proj", "dense"),
     # The others are those of classes that call their layers so.
-    _layers("BERT", "{}", "output.dense", "out_proj", "out", "proj", "fc_out", words=_BERT),
+    _layers(
+        "BERT", "{}", "output.dense", "dense", "out_proj", "out", "proj", "fc_out", words=_BERT
+    ),
     _layers("DistilBERT", "{}_lin", "out_lin"),
     _layers("Diffusers", "to_{}", "to_out.0", "to_out"),
     # Classes of books and courses: linear layers, or bare matrices that stand behind X.
@@ -77,15 +80,16 @@ _FAMILIES = (
     _Family("timm", ("qkv.weight",), ("qkv.bias",), _linear("proj")),
     _Family("GPT-2", ("c_attn.weight",), ("c_attn.bias",), _linear("c_proj"), stored="by shape"),
 )
-# What some layers do beside the projections, and attncli does not.
-_NOT_APPLIED = (
-    "q_norm.weight",
-    "k_norm.weight",
-    "q_layernorm.weight",
-    "k_layernorm.weight",
-    "bias_k",
-    "bias_v",
-    "relative_attention_bias.weight",
+# What some layers do beside the projections, and attncli does not. Within what is called
+# attention, everything that is not known belongs to it; beside other things, this does.
+_NOT_APPLIED = re.compile(
+    r"(?:[qk]_(?:norm|layernorm)\.weight|bias_[kv]|relative_attention_bias\..*)"
+)
+_ATTENTION = re.compile(r"(?:^|[./_])(?:\w*attn\d*|\w*attention|self)[./]$", re.IGNORECASE)
+# Causal masks, positions and frequencies that are saved though they are no weights; and the norm
+# that follows the residual connection, behind the layer.
+_BESIDE = re.compile(
+    r"(?:masked_)?bias|(?:.*\.)?inv_freq|relative_position_index|position_ids|LayerNorm\..*"
 )
 # What the output of BERT and ViT stands beside, not within.
 _INNER = re.compile(r"(?:(?:^|(?<=[./]))self|(?<=attention[./])attention)[./]$")
@@ -108,7 +112,7 @@ class Layer:
         ``wq``, ``wk``, ``wv``, ``wo``, ``bq``, ``bk``, ``bv``, ``bo``, ``sinks``: those that
         there are, each with its member; three share one member where they are packed.
     not_applied : tuple of str
-        Members that belong to the layer and change its result, and that attncli ignores.
+        Members that belong to the layer, and that attncli ignores.
     one_head : bool
         Without word on its heads the layer is taken to have one.
     """
@@ -136,8 +140,9 @@ def find_layers(names: Collection[str]) -> tuple[Layer, ...]:
     [('h.0', 'Llama')]
     """
     known = set(names)
+    ordered = sorted(known)
     return tuple(
-        _layer(family, start, known)
+        _layer(family, start, known, ordered)
         for name in names
         for family in _FAMILIES
         if (start := _start(name, family.weights[0])) is not None
@@ -145,7 +150,7 @@ def find_layers(names: Collection[str]) -> tuple[Layer, ...]:
     )
 
 
-def _layer(family: _Family, start: str, known: set[str]) -> Layer:
+def _layer(family: _Family, start: str, known: set[str], ordered: list[str]) -> Layer:
     members = dict(_parts("w", start, family.weights))
     biases = _parts("b", start, family.biases)
     # Whisper leaves out the key's bias alone.
@@ -153,8 +158,21 @@ def _layer(family: _Family, start: str, known: set[str]) -> Layer:
     members |= _output(family, start, known)
     if f"{start}sinks" in known:
         members["sinks"] = f"{start}sinks"
-    ignored = tuple(name for end in _NOT_APPLIED if (name := start + end) in known)
+    ignored = tuple(_not_applied(start, set(members.values()), ordered))
     return Layer(start.rstrip("./"), family.name, family.stored, members, ignored, family.one_head)
+
+
+def _not_applied(start: str, used: set[str], ordered: list[str]) -> Iterator[str]:
+    """Yield the members that belong to a layer and are not used, of all names in their order."""
+    stems = tuple(name.removesuffix("weight") for name in used if name.endswith(".weight"))
+    within = _ATTENTION.search(start) is not None
+    for name in ordered[bisect_left(ordered, start) :]:
+        if not name.startswith(start):
+            break
+        own = name.removeprefix(start)
+        belongs = within or name.startswith(stems) or _NOT_APPLIED.fullmatch(own)
+        if name not in used and belongs and not _BESIDE.fullmatch(own):
+            yield name
 
 
 def _parts(kind: str, start: str, ends: tuple[str, ...]) -> Iterator[tuple[str, str]]:

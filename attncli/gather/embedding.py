@@ -16,7 +16,7 @@ from attncli.errors import ShapeError, UsageError
 from attncli.gather.entries import PROJECTIONS
 from attncli.layout import LAYOUTS
 from attncli.projection import project
-from attncli.text import counted, printable
+from attncli.text import counted, first_few, printable
 from attncli.warning import warn
 
 if TYPE_CHECKING:
@@ -81,17 +81,19 @@ def add_layer(
         arguments.setdefault(name, array)
         sources.setdefault(name, f"{file}#{printable(layer.members[name])}")
     if layer.not_applied:
+        ignored = first_few([*map(printable, layer.not_applied)])
         warn(
-            f"{file}: the layer also holds {', '.join(map(printable, layer.not_applied))}, which "
-            "attncli does not apply: the result is not the model's"
+            f"{file}: the layer also holds {ignored}, which attncli does not apply: the result is "
+            "not the model's"
         )
     # BART's names differ in this one alone, and BART does not rotate.
     output = layer.members.get("wo", "").split(".")[-2:]
-    if output == ["o_proj", "weight"] and "rope" not in arguments:
+    rotates = layer.family == "Llama" and output in (["o_proj", "weight"], ["dense", "weight"])
+    if rotates and "rope" not in arguments:
         warn(
-            f"{file}: models whose layers are named like this (Llama, Mistral, Qwen) rotate query "
-            "and key, and their checkpoints do not say how: --rope half does it as Transformers "
-            "does, with --rope-base (rope_theta of config.json), or --rope-frequencies for "
+            f"{file}: models whose layers are named like this (Llama, Mistral, Qwen, Phi) rotate "
+            "query and key, and their checkpoints do not say how: --rope half does it as "
+            "Transformers does, with --rope-base (rope_theta of config.json), or --rope-frequencies for "
             "rope_scaling"
         )
     _count_heads(arguments, arrays["wq"].shape[1], arrays["wk"].shape[1])
