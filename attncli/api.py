@@ -256,8 +256,10 @@ def solve(
     """
     posed_problem(problem)
     outputs = _outputs_of(problem, outputs)
-    if into:
+    if into is not None:
         _check_room(problem, outputs, into)
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress: expected a function; found {arguments.shown(progress)}")
     threads = arguments.thread_count(threads)
     advise(problem)
     answer, fully_masked = attend(problem, outputs, threads=threads, into=into, progress=progress)

@@ -397,11 +397,15 @@ def _kind(array: Array) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a wrong value as a user would write it, cut where it is long."""
+    """Return a wrong value as a user would write it, in one line, cut where it is long."""
     try:
         text = repr(value.tolist() if isinstance(value, np.ndarray) else value)
     except ValueError:  # Python writes no integers of more than 4,300 digits
         return "a number of thousands of digits"
+    except Exception:  # noqa: BLE001 - what nests too deep, or has a repr of its own
+        return f"something of type {type(value).__name__}"
+    if "\n" in text:  # of a tensor
+        text = " ".join(text.split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
@@ -409,9 +413,9 @@ def _unwrap(value: object) -> object:
     """Return the Python number in an array of one element, or in a tensor without axes."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.item() if value.size == 1 else value
-    if getattr(value, "shape", None) != ():
-        return value
     try:
+        if getattr(value, "shape", None) != ():
+            return value
         # Tensors of other libraries have that name for it, too.
         return value.item()  # type: ignore[attr-defined]
     except (AttributeError, TypeError, ValueError, RuntimeError):  # without numbers

@@ -330,6 +330,20 @@ def test_subnormal_float16_where_the_processor_takes_small_numbers_for_0(torch: 
 HUGE = 10**5000
 
 
+class _Shy:
+    """What cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise KeyError("no")
+
+
+def _nested(depth: int) -> object:
+    made: object = 1.0
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -342,6 +356,38 @@ HUGE = 10**5000
             "into: expected a mapping of arrays",
         ),
         (
+            lambda x: attncli.solve(attncli.pose(x, x), ("weights",), into=x),
+            "into: expected a mapping of arrays",
+        ),
+        (
+            lambda x: attncli.solve(attncli.pose(x, x), progress=5),  # type: ignore[arg-type]
+            "progress: expected a function; found 5",
+        ),
+        (
+            lambda x: attncli.pose(x, x, unread=x),  # type: ignore[arg-type]
+            "unread: expected true or false",
+        ),
+        (
+            lambda x: attncli.check(x, attncli.pose(x, x, x), printed=x),  # type: ignore[arg-type]
+            "printed: expected a mapping with names of context; found [[[1.0, 1.0, 1.0, 1.0]]]",
+        ),
+        (
+            lambda x: attncli.load("x.npy", dtype=[]),  # type: ignore[arg-type]
+            "dtype: expected 'bfloat16' or nothing; found '[]'",
+        ),
+        (
+            lambda x: attncli.load("x.npy", without=np.array(1.0)),
+            "without: expected names of entries",
+        ),
+        (
+            lambda x: attncli.attention(x, x, scale=_nested(5000)),  # type: ignore[arg-type]
+            "found something of type list",
+        ),
+        (
+            lambda x: attncli.attention(x, x, scale=_Shy()),  # type: ignore[arg-type]
+            "found something of type _Shy",
+        ),
+        (
             lambda x: attncli.attention(
                 x, x, x, alibi_slopes=[1e300], precision="float32", heads=1
             ),
@@ -352,6 +398,27 @@ HUGE = 10**5000
 def test_arguments_that_are_no_numbers_of_any_use(call: Any, message: str) -> None:
     with pytest.raises(attncli.AttnError, match=re.escape(message)):
         call(np.ones((1, 1, 4)))
+
+
+def test_an_error_of_several_lines_is_told_in_one() -> None:
+    class Tensor:
+        shape = (2, 1)
+
+        def __repr__(self) -> str:
+            return "tensor([[1.],\n        [2.]])"
+
+    with pytest.raises(attncli.AttnError) as caught:
+        attncli.attention([[1.0]], [[1.0]], scale=Tensor())  # type: ignore[arg-type]
+    assert str(caught.value).endswith("found tensor([[1.], [2.]])")
+
+
+def test_explain_asks_for_no_other_floating_point_errors() -> None:
+    random = np.random.default_rng(0)
+    query, key = random.standard_normal((2, 3, 4)) * 30
+    problem = attncli.pose(query, key, key, causal=True)
+    usual = attncli.explain(problem, query=2)
+    with np.errstate(all="raise"):
+        assert str(attncli.explain(problem, query=2)) == str(usual)
 
 
 def test_no_output_may_be_computed_into_an_input() -> None:

@@ -93,8 +93,8 @@ def add_layer(
         warn(
             f"{file}: models whose layers are named like this (Llama, Mistral, Qwen, Phi) rotate "
             "query and key, and their checkpoints do not say how: --rope half does it as "
-            "Transformers does, with --rope-base (rope_theta of config.json), or --rope-frequencies for "
-            "rope_scaling"
+            "Transformers does, with --rope-base (rope_theta of config.json), or "
+            "--rope-frequencies for rope_scaling"
         )
     _count_heads(arguments, arrays["wq"].shape[1], arrays["wk"].shape[1])
     if "heads" not in arguments and not layer.one_head:

@@ -30,9 +30,13 @@ def entry_names(without: object) -> frozenset[str]:
     if without is None:
         return frozenset()
     names = without.split(",") if isinstance(without, str) else without
-    if not isinstance(names, Iterable):
+    try:
+        each = [*names] if isinstance(names, Iterable) else None
+    except TypeError:  # an array without axes
+        each = None
+    if each is None:
         raise _no_entry(names)
-    return frozenset(_long(name) for name in names)
+    return frozenset(map(_long, each))
 
 
 def leave_out(

@@ -64,7 +64,7 @@ def read(source: str, *, dtype: str | None = None, stdin: BinaryIO | None = None
     UsageError
         If `dtype` is not known.
     """
-    if dtype not in {None, "bfloat16"}:
+    if not (dtype is None or (isinstance(dtype, str) and dtype == "bfloat16")):
         raise UsageError(f"dtype: expected 'bfloat16' or nothing; found {quoted(str(dtype))}")
     path, member = split_member(source)
     opened = open_source(path, stdin)

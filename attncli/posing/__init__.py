@@ -136,6 +136,7 @@ def pose(
     widest = q, k, v, None if output is None else output.weight
     dtype = arguments.computing_dtype(named("precision"), precision, *widest)
     look = partial(checked_numbers, named, form, q, k, v, visible, dtype)
+    unread = arguments.flag("unread", unread)
     if not unread:
         k, v = look()
     if slopes is not None:

@@ -134,7 +134,7 @@ def check(
     read = problem.read()
     exact = _in_float64(read, projected, threads)
     named = _named(expected, exact)
-    files = _files(named, read, _forms(printed or {}, named))
+    files = _files(named, read, _forms({} if printed is None else printed, named))
     if average_heads:
         _refuse_average(exact, files)
     judged = _Judged.of(exact, files, _given(rtol, atol), averaged=average_heads, threads=threads)
@@ -284,11 +284,14 @@ def _forms(printed: object, named: Collection[str]) -> Mapping[str, str]:
     """Refuse what does not say how numbers were printed."""
     if not isinstance(printed, Mapping) or not set(printed) <= set(named):
         raise UsageError(
-            f"printed: expected a mapping with names of {', '.join(named)}; found {printed!r}"
+            f"printed: expected a mapping with names of {', '.join(named)}; found "
+            f"{arguments.shown(printed)}"
         )
     for name, form in printed.items():
         if not isinstance(form, str) or not _FORM.fullmatch(form):
-            raise UsageError(f"printed: expected %.2f or %.2e for {name}; found {form!r}")
+            raise UsageError(
+                f"printed: expected %.2f or %.2e for {name}; found {arguments.shown(form)}"
+            )
     return printed
 
 
