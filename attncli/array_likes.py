@@ -13,9 +13,12 @@ from attncli.errors import DataError
 
 __all__ = ["as_ndarray"]
 
+# What they call their module, in which the dtype is.
+_WITH_BFLOAT16 = {"torch", "mlx.core"}
+
 
 def as_ndarray(name: str, value: object) -> npt.NDArray[Any]:
-    """Return an ndarray; PyTorch's bfloat16, which NumPy lacks, as `attncli.dtypes.BFLOAT16`.
+    """Return an ndarray; bfloat16 of PyTorch and MLX as `attncli.dtypes.BFLOAT16`.
 
     Parameters
     ----------
@@ -51,12 +54,14 @@ def _is_masked(value: object) -> bool:
 
 def _bfloat16_bits(value: object) -> Any:
     """Return a bfloat16 tensor as one of int16, and None for anything else."""
-    if str(getattr(value, "dtype", "")) != "torch.bfloat16":
+    library, _, dtype = str(getattr(value, "dtype", "")).rpartition(".")
+    if dtype != "bfloat16" or library not in _WITH_BFLOAT16:
         return None
     # Who has a tensor has imported its library: attncli itself does without.
     tensor: Any = value
     # One that requires a gradient is refused as others are.
-    return tensor if tensor.requires_grad else tensor.view(sys.modules["torch"].int16)
+    unreadable = getattr(tensor, "requires_grad", False)
+    return tensor if unreadable else tensor.view(sys.modules[library].int16)
 
 
 def _refusal(name: str, value: object, reason: str) -> DataError:

@@ -316,6 +316,15 @@ def test_numbers_for_each_head_may_be_bfloat16_of_ml_dtypes(option: str) -> None
     np.testing.assert_array_equal(made.context, right.context)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_arrays_of_mlx(dtype: str) -> None:
+    mx = pytest.importorskip("mlx.core")
+    numbers = mx.array(np.arange(12, dtype="f4").reshape(3, 4) / 3).astype(getattr(mx, dtype))
+    right = np.array(numbers.astype(mx.float32))
+    made = attncli.attention(numbers, numbers, numbers)
+    np.testing.assert_array_equal(made.context, attncli.attention(right, right, right).context)
+
+
 def test_subnormal_float16_where_the_processor_takes_small_numbers_for_0(torch: Any) -> None:
     x, value = np.ones((2, 3, 4), "f4"), np.full((2, 3, 4), 3e-5, np.float16)
     if not torch.set_flush_denormal(True):
