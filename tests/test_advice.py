@@ -139,3 +139,19 @@ class TestPaddingOnTheRight:
         self.pose(kv_lengths=[4, 6])
         self.pose(kv_lengths=[4, 6], key_padding_mask=self.RIGHT)
         assert not recwarn.list
+
+
+def test_one_mask_is_doubted_once():
+    mask = np.zeros((5, 5), bool)
+    mask[0, 0] = True
+    with pytest.warns(AttnWarning) as caught:
+        attention(np.ones((5, 1)), np.ones((5, 1)), mask=mask)
+    assert sum("inverted" in str(warning.message) for warning in caught) == 1
+
+
+def test_one_row_for_all_queries_is_not_doubted():
+    mask = np.zeros((2, 1, 1, 20), bool)
+    mask[1, 0, 0, :10] = True
+    with pytest.warns(AttnWarning) as caught:
+        attention(np.ones((2, 1, 1, 1)), np.ones((2, 1, 20, 1)), mask=mask)
+    assert not any("inverted" in str(warning.message) for warning in caught)

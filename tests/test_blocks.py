@@ -366,3 +366,21 @@ def test_long_ends_of_the_scale_in_a_narrow_terminal():
     picture = make_picture([make_panel([[-4.98e-13, 4.98e-13]])], what="scores")
     lines = draw_blocks(picture, width=20, color="none").split("\n")
     assert all(columns(line) <= 20 for line in lines)
+
+
+def test_the_number_of_a_key_stands_over_the_middle_of_its_cell():
+    lines = draw_blocks(make_picture([make_panel([[0.25, 0.75], [0.5, 0.5]])]), width=80)
+    header = next(line for line in lines.splitlines() if re.fullmatch(r" *0 +1 *", line))
+    start = next(line for line in lines.splitlines() if "0.25" in line).index("0.25")
+    assert start < header.index("0") < start + 3
+
+
+def test_labels_with_control_characters_are_listed():
+    picture = make_picture([make_panel(weights(2, 2))], key_labels=["a\x1b", "b"])
+    assert "0 a\\x1b" in draw_blocks(picture, width=80, annotate=False)
+
+
+def test_pooled_rows_say_nothing_of_labels():
+    labels = [f"t{i}" for i in range(400)]
+    picture = make_picture([make_panel(weights(400, 8))], query_labels=labels)
+    assert "labelled" not in draw_blocks(picture, width=80, color="truecolor", height=40)

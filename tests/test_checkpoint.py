@@ -458,3 +458,8 @@ def test_a_layer_without_a_prefix_is_offered_by_the_file_alone() -> None:
     with pytest.raises(UsageError, match="has no attention layer 'foo'") as caught:
         choose_layer(names, "foo", "ck.npz")
     assert caught.value.hint == "choose one: ck.npz"
+
+
+def test_a_prefix_that_is_one_layer_s_own_names_it():
+    names = [f"{prefix}w{letter}" for prefix in ("a.", "a.b.") for letter in "qkv"]
+    assert choose_layer(names, "a", "f").prefix == "a"

@@ -14,6 +14,7 @@ from referee_numpy import plain, softmax
 
 import attncli
 from attncli.view.pictures.differences import difference_picture
+from attncli.view.pictures.report import report_picture
 
 Run = Callable[..., Ran]
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -503,3 +504,50 @@ def test_a_table_is_not_taken_for_one_of_several_heads(folder: Path, attncli: Ru
     ran = attncli("check", "q.npy", "q.npy", "q.npy", "--expect", "one.csv")
     assert ran.code == 1
     assert "the answer has shape (2, 3, 4)" in ran.text
+
+
+def test_a_difference_of_nothing_but_nan_is_drawn(folder: Path, attncli: Run) -> None:
+    np.save("q.npy", np.eye(3))
+    inputs = ["q.npy", "q.npy", "q.npy"]
+    attncli("compute", *inputs, "--show", "context", "--save", "c.npy").good()
+    context = np.load("c.npy")
+    context[0, 0] = np.nan
+    np.save("c.npy", context)
+    words = ["--expect", "c.npy", "--no-diagnose", "--diff"]
+    assert attncli("check", *inputs, *words, "d.png").code == 1
+    assert Path("d.png").exists()
+    # The scale has numbers, but no cell has one: that of NaN would be invented.
+    assert attncli("check", *inputs, *words, "d.svg").code == 1
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", Path("d.svg").read_text())
+    assert "0.00" not in texts
+
+
+def test_no_difference_is_drawn_where_none_is_tolerated(folder: Path, attncli: Run) -> None:
+    np.save("q.npy", np.zeros((2, 2)))
+    words = ["--expect", "q.npy", "--atol", "0", "--rtol", "0", "--diff", "d.png"]
+    attncli("check", "q.npy", "q.npy", "q.npy", *words).good()
+    assert Path("d.png").exists()
+
+
+def test_a_difference_beyond_the_tolerance_has_a_scale_of_its_own() -> None:
+    ones = np.eye(3)
+    problem = attncli.pose(ones, ones, ones)
+    wrong = attncli.attention(ones, ones, ones).context + 0.5
+    picture = report_picture(attncli.check(wrong, problem, diagnose=False), problem, "context")[0]
+    assert picture.vmax == pytest.approx(0.5)
+    assert "tolerance" not in (picture.title or "")
+
+
+def test_nothing_is_said_of_a_picture_that_cannot_be_drawn(folder: Path, attncli: Run) -> None:
+    np.save("c.npy", np.zeros((9, 9)))
+    words = ["--expect", "c.npy", "--diff", "d.png", "--no-diagnose"]
+    assert attncli("check", *words).messages
+    ran = attncli("check", *words, "-q")
+    assert (ran.code, ran.messages) == (1, [])
+
+
+def test_an_lse_of_one_key_is_a_column(folder: Path, attncli: Run) -> None:
+    np.save("q.npy", np.ones((1, 3, 2)))
+    np.save("k.npy", np.ones((1, 1, 2)))
+    attncli("compute", "q.npy", "k.npy", "--show", "lse", "--save", "lse.csv").good()
+    attncli("check", "q.npy", "k.npy", "--expect", "lse=lse.csv").good()

@@ -483,3 +483,44 @@ def test_saved_weights_of_a_batch_are_drawn_as_such(kind: str, folder: Path, att
     # For heads nothing need be said.
     attncli("compute", "q.npy", "q.npy", "--layout", "hsd", "--save", f"weights=h.{kind}").good()
     assert "head 1" in attncli("heatmap", f"h.{kind}").text
+
+
+def test_the_name_of_a_picture_is_no_part_of_it(folder: Path, attncli: Run) -> None:
+    for name in ("a.png", "b.png"):
+        attncli("heatmap", "--out", name).good()
+    assert Path("a.png").read_bytes() == Path("b.png").read_bytes()
+
+
+def test_one_head_less_the_same_one_of_all(folder: Path, attncli: Run) -> None:
+    np.save("q.npy", np.random.default_rng(0).normal(size=(2, 3, 4)))
+    heads = ["q.npy", "q.npy", "--layout", "hsd"]
+    attncli("compute", *heads, "--save", "weights=w.npy").good()
+    text = attncli("heatmap", *heads, "--head", "1", "--minus", "w.npy").good().text
+    assert set(numbers(text)[:9]) == {0}
+
+
+def test_weights_of_a_sequence_first_layout_have_batch_entries(folder: Path, attncli: Run) -> None:
+    np.save("w.npy", np.full((2, 3, 4), 0.25))
+    attncli("heatmap", "w.npy", "--layout", "sbd", "--batch", "1").good()
+
+
+def test_what_a_program_saved_beside_weights_is_passed_over(folder: Path, attncli: Run) -> None:
+    np.savez("d.npz", weights=np.full((3, 4), 0.25), loss=1.5)
+    attncli("heatmap", "d.npz").good()
+
+
+def test_scores_of_another_shape_hide_no_weights(folder: Path, attncli: Run) -> None:
+    np.savez("d.npz", weights=np.full((3, 4), 0.25), scores=np.full((2, 3, 4), -np.inf))
+    assert "hidden" not in attncli("heatmap", "d.npz").good().text
+
+
+def test_padded_queries_that_are_not_drawn_are_not_counted(folder: Path, attncli: Run) -> None:
+    np.save("q.npy", np.ones((3, 2)))
+    words = ["heatmap", "q.npy", "q.npy", "--rows", "0:1", "--query-lengths"]
+    assert attncli(*words, "3").good().messages == []
+
+
+def test_characters_without_a_shape_are_named_up_to_twenty(folder: Path, attncli: Run) -> None:
+    many = "".join(chr(0xE000 + n) for n in range(40))
+    told = attncli("heatmap", "--title", many, "--out", "w.png").good().messages[-1]
+    assert f"{many[:20]} …: boxes" in told

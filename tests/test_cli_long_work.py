@@ -1,5 +1,6 @@
 """Long work: what is not shown takes no memory, and who looks on sees how far it is."""
 
+import io
 import os
 import pty
 import re
@@ -133,3 +134,18 @@ def test_a_sign_of_waiting_that_comes_up_as_the_work_ends_is_taken_away(monkeypa
     with progress.waiting("waiting", quiet=False):
         came_up.wait(1)
     assert stopped.is_set()
+
+
+def test_a_bar_that_is_closed_gives_the_cursor_back(monkeypatch):
+    class Screen(io.StringIO):
+        def isatty(self):
+            return True
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress.progress_bar(quiet=False) as update:
+        update(1, 2)
+    text = screen.getvalue()
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") > 0

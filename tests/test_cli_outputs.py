@@ -16,6 +16,8 @@ import yaml
 from oracle import attention_oracle
 from process import Ran, run
 
+from attncli.cli import saving
+
 Run = Callable[..., Ran]
 Q, K = [[1.0, 0, 1], [0, 1, 1]], [[1.0, 0, 1], [1, 1, 0], [0, 1, 1]]
 V = [[1.0, 2], [3, 4], [5, 6]]
@@ -58,16 +60,14 @@ def test_text_formats_hold_every_digit(kind: str, tutorial: Path, attncli: Run) 
     np.testing.assert_array_equal(READERS[kind](attncli(*words, kind).out)["context"], exact)
 
 
-def test_options_for_tables_alone_are_told_where_they_change_nothing(
+def test_digits_are_told_to_change_nothing_where_all_are_written(
     tutorial: Path, attncli: Run
 ) -> None:
-    words = ["--digits", "0", "--max-rows", "1", "--max-cols", "0"]
-    told = attncli("compute", *FILES, *words, "-f", "csv")
-    words_of_note = "only for tables; csv holds every digit of every row and column"
-    assert told.messages == [f"note: --digits, --max-rows, --max-cols: {words_of_note}"]
+    told = attncli("compute", *FILES, "--digits", "0", "-f", "csv")
+    assert told.messages == ["note: --digits: only for tables; csv holds every digit"]
     assert told.out == attncli("compute", *FILES, "-f", "csv").out
-    assert attncli("compute", *FILES, *words, "-f", "csv", "-q").messages == []
-    assert attncli("compute", *FILES, *words).messages == []
+    assert attncli("compute", *FILES, "--digits", "0", "-f", "csv", "-q").messages == []
+    assert attncli("compute", *FILES, "--digits", "0").messages == []
     told = attncli("explain", *FILES, "--digits", "0", "-f", "json")
     assert told.messages == ["note: --digits: only for text and markdown; json holds every digit"]
     assert told.out == attncli("explain", *FILES, "-f", "json").out
@@ -324,3 +324,43 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(
     # With one batch entry all of this can be saved, but for what has no folder or no array.
     if "shape" in message:
         attncli("compute", *["q.npy"] * 3, "--batch", "0", *words).good()
+
+
+def test_the_mean_of_the_heads_of_one_entry_says_which(folder: Path, attncli: Run) -> None:
+    np.save("q.npy", np.ones((2, 2, 3, 4)))
+    text = attncli("compute", "q.npy", "q.npy", "--batch", "1", "--average-heads").good().text
+    assert "weights · batch 1 · mean of the heads" in text
+
+
+def test_heads_that_are_left_out_are_told_once(folder: Path, attncli: Run) -> None:
+    np.save("q.npy", np.ones((20, 2, 4)))
+    text = attncli("compute", "q.npy", "q.npy", "q.npy", "--heads", "2").good().text
+    assert text.count("heads and batch entries") == 1
+
+
+def test_json_names_a_layout_only_of_what_has_queries_and_keys(folder: Path, attncli: Run) -> None:
+    np.save("q.npy", np.ones((2, 2, 2)))
+    files = ["q.npy", "q.npy", "q.npy", "-f", "json", "--show"]
+    assert "layout" not in attncli("compute", *files, "context").good().json
+    assert attncli("compute", *files, "weights").good().json["layout"] == "bsd"
+
+
+def test_a_file_of_all_outputs_may_have_the_name_of_one(folder: Path, attncli: Run) -> None:
+    messages = attncli("compute", "--save", "context.json").good().messages
+    assert not any("holds the" in message for message in messages)
+
+
+@pytest.mark.parametrize("saved", [["a.npy"], ["a.npy", "b.npy"]])
+def test_large_weights_are_saved_as_often_as_asked_and_shown_too(
+    saved: list[str], folder: Path, attncli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saving, "_HELD_CELLS", 3)
+    words = [word for name in saved for word in ("--save", f"weights={name}")]
+    shown = attncli("compute", "-f", "json", "--show", "weights", *words).good().json["weights"]
+    assert np.any(shown)
+    for name in saved:
+        np.testing.assert_array_equal(np.load(name), shown)
+    # Not shown, they are written where they are computed.
+    attncli("compute", "--show", "context", *words).good()
+    for name in saved:
+        np.testing.assert_array_equal(np.load(name), shown)

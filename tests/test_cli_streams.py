@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -324,3 +325,35 @@ def test_what_a_stream_holds_is_told_though_one_member_cannot_be_read(
     assert [member["name"] for member in found] == ["a", "e", "z"]
     assert found[0] == kept[0]
     assert "found objects, which only unpickling could read" in found[1]["note"]
+
+
+def test_a_mask_on_standard_input_is_no_problem_there(folder: Path) -> None:
+    run("compute", "--mask", "-", stdin=b"1,0,0\n0,1,0\n").good()
+
+
+def test_standard_input_may_be_a_socket(folder: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(b"[[1]]")
+        ours.shutdown(socket.SHUT_WR)
+        done = subprocess.run(
+            [*COMMAND, "info"], stdin=theirs, capture_output=True, env=environment(), check=False
+        )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_picture_for_a_full_device_is_an_error(folder: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        assert run("heatmap", "-q", stdout=full).code == 2
+
+
+def test_a_file_behind_a_closed_stdout_is_an_error(folder: Path) -> None:
+    line = [*COMMAND, "heatmap", "-q", "--out", "/dev/stdout"]
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *line],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=environment(),
+        check=False,
+    )
+    assert done.returncode == 2, done

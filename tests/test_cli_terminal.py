@@ -7,6 +7,7 @@ import os
 import pty
 import struct
 import subprocess
+import sys
 import termios
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 from process import COMMAND, Ran, environment, long_but
 from terminal import Cell, columns, drained, show
+
+from attncli.cli import terminal
 
 Run = Callable[..., Ran]
 DEEP = {"COLORTERM": "truecolor"}
@@ -188,3 +191,43 @@ def test_messages_are_broken_between_words(folder: Path, width: int, attncli: Ru
     piped = attncli("compute", "q.npy", "k.npy", "--causal", "-f", "csv").err.decode()
     assert piped.count("\n") == 1
     assert told.split() == piped.split()
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz"])
+def test_no_binary_format_is_sent_to_a_terminal(kind: str, folder: Path) -> None:
+    shown = show("compute", "--format", kind, "--show", "weights", cwd=folder)
+    assert (shown.code, shown.text) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("variables", "asked", "depth"),
+    [
+        ({"TERM": "unknown"}, "auto", "none"),
+        ({"TERM": "dumb"}, "auto", "none"),
+        ({"TERM": "xterm-256color"}, "auto", "256"),
+        ({"COLORTERM": "TrueColor"}, "always", "truecolor"),
+    ],
+)
+def test_how_many_colours_a_terminal_has(
+    variables: dict[str, str], asked: str, depth: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "is_terminal", lambda: True)
+    for name in ("NO_COLOR", "COLORTERM", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert terminal.color_depth(asked) == depth  # type: ignore[arg-type]
+
+
+def test_messages_are_whole_where_a_terminal_does_not_know_its_width(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "fileno", lambda: 2, raising=False)
+    monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((0, 0)))
+    terminal.say("error", "one two three")
+    assert capsys.readouterr().err == "error: one two three\n"
+
+
+def test_a_message_of_a_million_letters_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.say("error", "x" * 1_000_000)
+    assert len(capsys.readouterr().err) < 10_100

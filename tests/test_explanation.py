@@ -444,3 +444,27 @@ def test_a_number_is_an_index_though_it_is_a_label_of_another_query():
     with pytest.warns(AttnWarning, match="the label '1' is that of query 0"):
         assert query_index(problem, "1") == 1
     assert query_index(problem, "7") == 2
+
+
+def test_of_equal_scores_the_first_keys_are_told():
+    key = np.random.default_rng(0).integers(0, 2, (200, 1)).astype(float)
+    told = explain(pose([[1.0]], key), query=0, keys=5)
+    assert [step.index for step in told.steps] == np.flatnonzero(key[:, 0])[:5].tolist()
+
+
+def test_a_hidden_key_contributes_zeros_without_a_sign():
+    told = explain(pose([[1.0]], [[1.0], [2.0]], [[-1.0], [-2.0]], mask=[[1, 0]]), query=0)
+    assert not np.signbit(told.steps[1].contribution).any()
+
+
+def test_queries_count_from_the_end_and_true_is_none():
+    ones = np.ones((3, 1))
+    assert explain(pose(ones, ones), query="-3").query == 0
+    with pytest.raises(UsageError, match="expected a whole number; found True"):
+        explain(pose(ones, ones), query=True)
+
+
+def test_a_label_that_is_its_own_index_is_no_doubt(recwarn):
+    ones = np.ones((2, 1))
+    assert explain(pose(ones, ones, query_labels=["0", "1"]), query="1").query == 1
+    assert not recwarn.list

@@ -1,6 +1,7 @@
 """The drawn figure: colours of cells, places of texts, bytes and metadata."""
 
 import re
+import struct
 import warnings
 import zlib
 from io import BytesIO
@@ -432,3 +433,53 @@ def test_numbers_stand_in_the_middle_of_pooled_cells(shape):
         down = np.arange(shape[0])[2 * i : 2 * i + 2].mean()
         assert numbers[across, down] == f"{value:.2f}"
     assert_nothing_overlaps(figure)
+
+
+def test_axes_whose_labels_are_all_shown_need_no_more_words():
+    picture = make_picture([make_panel(weights(3, 3))], key_labels="abc", query_labels="abc")
+    texts = {text.get_text() for text in draw(picture).findobj(Text)}
+    assert {"Keys", "Queries"} <= texts
+
+
+def test_dots_limit_no_picture_of_lines():
+    drawn = draw(make_picture([make_panel(weights(3, 3))]))
+    assert render(drawn, "svg", dpi=10_000).startswith(b"<?xml")
+
+
+def test_a_last_cell_of_fewer_keys_ends_where_they_end():
+    picture = make_picture([make_panel(weights(3, 3))], shape=(8, 8), block=(3, 3))
+    axes = draw(picture).axes[0]
+    assert (axes.get_xlim(), axes.get_ylim()) == ((-0.5, 7.5), (7.5, -0.5))
+
+
+def test_titles_of_all_maps_are_short_where_one_has_to_be():
+    titles = ["head 1", "batch 1, head 2 of a very long name for a head"]
+    picture = make_picture([make_panel(weights(2, 2), title=title) for title in titles])
+    assert "h1" in {axes.get_title() for axes in draw(picture).axes}
+
+
+def test_an_empty_line_of_a_title_takes_its_room():
+    figure = draw(make_picture([make_panel(weights(3, 3))], title="a\n\nb"))
+    places = {text.get_text(): text.get_position()[1] for text in figure.texts}
+    height = figure.get_size_inches()[1]
+    assert (places["a"] - places["b"]) * height == pytest.approx(0.48)
+
+
+def png_with(*chunks):
+    def packed(kind, data):
+        checksum = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + checksum
+
+    body = [(b"IHDR", bytes(13)), *chunks, (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed(*chunk) for chunk in body)
+
+
+def test_many_packed_texts_unfold_to_no_more_than_one_may():
+    body = zlib.compress(b"x" * 2**20)
+    found = read_metadata(png_with(*((b"zTXt", b"t%d\0\0" % n + body) for n in range(50))))
+    assert 0 < sum(map(len, found.values())) <= 4 * 2**20
+
+
+def test_packed_texts_of_unicode_are_read():
+    text = b"title\0\1\0en\0Titel\0" + zlib.compress("größer".encode())
+    assert read_metadata(png_with((b"iTXt", text))) == {"title": "größer"}

@@ -541,3 +541,27 @@ def test_a_member_of_standard_input_in_a_problem_of_another_folder(
     pipe = io.TextIOWrapper(io.BytesIO(b'{"q": [[1, 2]]}'))
     monkeypatch.setattr(sys, "stdin", pipe)
     np.testing.assert_array_equal(gathered("sub/p.yaml").arguments["query"], [[1, 2]])
+
+
+def test_lines_of_labels_may_end_as_on_old_machines(tmp_path: Path) -> None:
+    (tmp_path / "l.txt").write_bytes(b"a\rb\r")
+    assert label_file(str(tmp_path / "l.txt")) == ("a", "b")
+
+
+def test_sinks_that_are_given_win_over_those_of_a_checkpoint(folder: Path) -> None:
+    np.savez("c.npz", wq=np.eye(2), wk=np.eye(2), wv=np.eye(2), sinks=np.array([5.0]))
+    np.save("x.npy", np.eye(2))
+    given = gather(["x.npy"], {"checkpoint": "c.npz", "sinks": "0"})
+    own = gather(["x.npy"], {"checkpoint": "c.npz"})
+    assert isinstance(given, Gathered)
+    assert isinstance(own, Gathered)
+    assert np.ravel(given.arguments["sinks"]) == [0]
+    assert np.ravel(own.arguments["sinks"]) == [5]
+
+
+def test_what_can_be_left_out_begins_with_the_inputs(folder: Path) -> None:
+    others = {f"o{n:02}": np.eye(2) for n in range(20)}
+    np.savez("d.npz", **others, query=np.eye(2), key=np.eye(2))
+    with pytest.raises(UsageError) as caught:
+        gather(["d.npz"], {}, without="mask")
+    assert (caught.value.hint or "").startswith("it has query, key,")

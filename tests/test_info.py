@@ -19,7 +19,8 @@ from piping import piped
 from process import ROOT
 from rich.console import Console
 
-from attncli.describing.files import inspect
+from attncli.checkpoints.names import find_layers
+from attncli.describing.files import FileInfo, LayerInfo, inspect
 from attncli.describing.survey import Survey, survey
 from attncli.dtypes import as_bfloat16
 from attncli.view.info import info_parts
@@ -355,3 +356,47 @@ def test_the_dtype_that_is_asked_for_is_told_without_reading_the_numbers(attncli
     for words in (["--no-numbers"], []):
         (entry,) = told(attncli, file, "--dtype", "bfloat16", *words)
         assert entry["members"][0]["dtype"] == "bfloat16"
+
+
+def test_what_a_long_list_of_layers_leaves_out_is_said() -> None:
+    (layer,) = find_layers(["wq", "wk", "wv"])
+    many = FileInfo("f", layers=(LayerInfo("f", layer, None),) * 1001)
+    assert "… 1 more layer (--format json has all)" in map(str, info_parts(many))
+
+
+def test_numbers_that_are_all_finite_are_said_to_be_even_without_room() -> None:
+    assert "all finite" in printed(str(ROOT / "tests/data/minilm/attention.safetensors"), 40)
+
+
+def test_truth_values_are_written_as_in_yaml_and_json(folder: Path, attncli) -> None:
+    np.save("m.npy", np.array([True, False]))
+    assert re.search(r"bool +false +true", attncli("info", "m.npy").good().text)
+
+
+def test_texts_of_a_picture_are_wrapped_behind_their_name(folder: Path, attncli) -> None:
+    attncli("heatmap", "--title", "a title of some words and more", "--out", "w.png").good()
+    text = printed("w.png", 36)
+    assert max(map(len, text.splitlines())) <= 36
+    assert "title: a title" in text
+
+
+def test_one_member_of_a_layer_is_no_layer(folder: Path) -> None:
+    np.savez("c.npz", in_proj_weight=np.ones((6, 2)))
+    assert len(inspect("c.npz").layers) == 1
+    assert inspect("c.npz#in_proj_weight").layers == ()
+
+
+def test_layers_may_be_named_with_slashes(folder: Path, attncli) -> None:
+    np.savez("c.npz", **{f"a/{name}_proj.weight": np.eye(2) for name in "qkv"})
+    assert "1 attention layer" in attncli("info", "c.npz").good().text
+
+
+def test_standard_input_is_described_only_once(attncli) -> None:
+    assert "only once" in attncli("info", "-", "-").messages[0]
+
+
+def test_an_option_of_another_command_is_named_as_it_was_written(attncli) -> None:
+    told = " ".join(attncli("info", "--causal").messages)
+    assert "--causal" in told
+    assert "----" not in told
+    assert "leaves out what" not in told

@@ -488,3 +488,23 @@ def test_words_and_numbers_under_a_header_may_be_labels(text, line):
     assert caught.value.hint == hint
     found = table(text.replace("token", "").replace("label", ""))
     assert set(found.row_labels) == {"the", "1990"}
+
+
+def test_long_text_that_was_printed_alike_is_known_by_its_beginning():
+    assert table(",".join(["0.1234"] * 2000)).printed == "%.4f"
+
+
+def test_names_with_colons_behind_an_empty_corner_are_no_yaml():
+    found = read("-", stdin=io.BytesIO(b"\tq:\tk:\n0\t0.5\t0.5\n"))
+    assert found.column_labels == ("q:", "k:")
+
+
+def test_a_lone_empty_cell_is_told_without_advice_on_separators():
+    with pytest.raises(InputError, match="expected a number; found an empty cell") as caught:
+        table("a,1\nb,\n")
+    assert caught.value.hint is None
+
+
+def test_decimal_commas_beside_semicolons_separate_nothing():
+    with pytest.raises(InputError, match="found '1,5'"):
+        table("1,5;2,5\n3,5;4,5\n")

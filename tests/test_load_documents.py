@@ -395,3 +395,15 @@ def test_no_other_mapping_is_passed_over(document, suffix, text, what):
 def test_absurd_depth_is_told_however_the_lists_are_written(document, levels, opening):
     with pytest.raises(InputError, match="lists are nested deeper than 32 levels"):
         document(opening * levels, ".yaml")
+
+
+def test_a_long_json_document_may_have_the_name_of_a_table(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(json.dumps(np.zeros((40, 40)).tolist()))
+    assert read(str(path)).values.shape == (40, 40)
+
+
+def test_words_behind_json_are_no_json_lines(document):
+    with pytest.raises(InputError) as caught:
+        document("[[1]] x", ".json")
+    assert "JSON lines" not in (caught.value.hint or "")

@@ -178,3 +178,15 @@ def test_sinks_in_bfloat16_are_numbers(folder, attncli):
     one = np.exp(1 / np.sqrt(2))
     np.testing.assert_allclose(lse[0], np.log([one + 1 + np.e] * 2), atol=1e-12)
     np.testing.assert_allclose(lse[1], np.log([2 * one + np.e**2] * 2), atol=1e-12)
+
+
+def test_a_tensor_of_an_unknown_kind_may_not_end_before_it_begins(tmp_path):
+    header = {
+        "a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+        "b": {"dtype": "F8", "shape": [1], "data_offsets": [8, 4]},
+    }
+    text = json.dumps(header).encode()
+    path = tmp_path / "t.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(4))
+    with pytest.raises(InputError, match="overlap or leave holes"):
+        read(str(path))

@@ -19,6 +19,7 @@ from attncli.view.color import (
     xterm,
 )
 from attncli.view.labels import clusters, shorten, text_width
+from attncli.view.pictures.ceiling import _rounded_up
 from attncli.view.pictures.panel import Panel, make_panel, split
 from attncli.view.pictures.picture import make_picture
 from attncli.view.pictures.pooling import Pooler, coarsen, pool
@@ -405,3 +406,19 @@ def test_a_crop_says_what_it_is_a_part_of():
 def test_a_logarithmic_scale_of_equal_weights_has_a_length(weight):
     panel = Panel(np.full((2, 2), weight), np.zeros((2, 2), bool), None)
     assert limits([panel], "auto", signed=False, log=True) == (weight / 10, weight)
+
+
+def test_rounding_errors_below_zero_end_no_scale():
+    assert limits([make_panel([[1e4, -1e-3]])], "auto", signed=False, log=False) == (0.0, 1e4)
+
+
+@pytest.mark.parametrize(("top", "end"), [(0.0121, 0.013), (0.012, 0.012), (0.99, 0.99)])
+def test_the_end_of_a_scale_is_rounded_up(top, end):
+    assert _rounded_up(top) == end
+
+
+def test_a_logarithmic_scale_is_never_cut_where_rows_are_pooled():
+    values = np.random.default_rng(0).random((300, 300)) ** 4
+    picture = make_picture([make_panel(values)], log=True)
+    assert not picture.free
+    assert coarsen(picture, (20, 20)).vmax == picture.vmax

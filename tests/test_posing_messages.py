@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -510,3 +511,68 @@ def test_a_mask_of_a_sequence_that_comes_first_names_the_layout():
     assert caught.value.hint == (
         "if the sequence comes before the batch, (L, B, D), give layout sbd (--layout sbd)"
     )
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        # Every query is real, so that all of them stand where the last keys are.
+        {
+            "query": np.ones((2, 3, 1)),
+            "key": np.ones((2, 5, 1)),
+            "causal": True,
+            "causal_align": "bottom-right",
+            "query_lengths": [3, 3],
+            "kv_lengths": [4, 5],
+        },
+        # Padding on both sides is none that kv_lengths could say.
+        {
+            "query": np.ones((1, 2, 1)),
+            "key": np.ones((1, 4, 1)),
+            "causal": True,
+            "causal_align": "bottom-right",
+            "key_padding_mask": [0, 1, 1, 0],
+        },
+        # One head and one batch entry leave one reading.
+        {
+            "query": np.ones((1, 1, 2, 1)),
+            "key": np.ones((1, 1, 3, 1)),
+            "mask": np.ones((1, 2, 3), bool),
+        },
+        # More heads than queries, but fewer than keys.
+        {"query": np.ones((1, 65, 2, 1)), "key": np.ones((1, 65, 70, 1))},
+    ],
+)
+def test_what_is_clear_is_not_doubted(problem: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pose(**problem)
+
+
+@pytest.mark.parametrize(
+    ("problem", "unsaid"),
+    [
+        (
+            {
+                "query": np.ones((2, 2, 1)),
+                "key": np.ones((2, 3, 1)),
+                "mask": np.ones((2, 2), bool),
+            },
+            "sbd",
+        ),
+        (
+            {"query": np.ones((2, 4)), "key": np.ones((3, 2)), "value": np.ones((3, 5))},
+            "kv_heads",
+        ),
+    ],
+)
+def test_a_hint_that_would_not_help_is_not_given(problem: dict[str, Any], unsaid: str) -> None:
+    with pytest.raises(ShapeError) as caught:
+        pose(**problem)
+    assert unsaid not in (caught.value.hint or "")
+
+
+def test_frequencies_are_limited_in_both_directions() -> None:
+    for frequency in (1e7, -1e7):
+        with pytest.raises(attncli.AttnError, match=r"rope_frequencies: .*1e\+06"):
+            pose(np.ones((1, 2)), np.ones((1, 2)), rope="half", rope_frequencies=[frequency])

@@ -250,3 +250,8 @@ def test_projections_beyond_the_range_are_refused(what):
         project(**given, precision="float32")
     assert "float64" in caught.value.hint
     assert np.isfinite(project(**given).query).all()
+
+
+def test_a_bias_is_no_matrix() -> None:
+    with pytest.raises(ShapeError, match="bq"):
+        project(np.ones((1, 2)), wq=np.ones((2, 4)), wk=np.ones((2, 4)), bq=np.ones((2, 2)))

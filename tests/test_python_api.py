@@ -544,3 +544,21 @@ def test_options_of_the_command_line_have_a_hint_in_python(name: str, hint: str)
     with pytest.raises(attncli.AttnError) as caught:
         attncli.pose(*arrays, **{name: True})
     assert re.search(hint, caught.value.hint or "")
+
+
+def test_no_output_may_be_computed_into_the_bias() -> None:
+    bias = np.zeros((2, 2))
+    problem = attncli.pose(np.ones((2, 2)), np.ones((2, 2)), bias=bias)
+    with pytest.raises(UsageError, match="shares memory with an input"):
+        attncli.solve(problem, "weights", into={"weights": bias[None, None]})
+
+
+def test_results_have_the_byte_order_of_the_machine() -> None:
+    swapped = np.ones((2, 2), ">f4")
+    assert attncli.attention(swapped, swapped).weights.dtype == np.dtype("=f4")
+
+
+def test_a_value_is_checked_though_only_weights_are_asked_for() -> None:
+    ones = np.ones((2, 3))
+    with pytest.raises(DataError, match="value"):
+        attncli.attention(ones, ones, np.full((2, 3), np.nan), outputs="weights")

@@ -403,3 +403,11 @@ def test_a_signal_while_a_folder_is_tried_leaves_no_file(tmp_path, monkeypatch):
     with pytest.raises(Stopped):
         files.refuse_unwritable([str(tmp_path / "w.bin")])
     assert names_in(tmp_path) == []
+
+
+def test_a_relative_link_to_standard_output_is_followed_from_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "out").symlink_to("inner")
+    (tmp_path / "d" / "inner").symlink_to("/dev/stdout")
+    assert files._own_descriptor("d/out") == 1

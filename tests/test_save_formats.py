@@ -466,3 +466,11 @@ def test_labels_that_are_no_unicode_are_escaped_in_npz() -> None:
     results = Results({"w": np.eye(2)}, ("\ud800", "a\x1b中"))
     with np.load(io.BytesIO(encoded(results, "npz"))) as members:
         assert members["query_labels"].tolist() == ["\\ud800", "a\x1b中"]
+
+
+@pytest.mark.parametrize("first", [1e-5, 1e22, np.nan, -np.inf])
+def test_the_first_number_of_a_row_is_a_number_to_any_reader_of_yaml(first):
+    out = io.BytesIO()
+    write(out, Results({"raw": np.array([[first, 1.0], [1.0, first]])}), "yaml")
+    read = yaml.safe_load(out.getvalue())["raw"]
+    np.testing.assert_array_equal(np.array(read, float), [[first, 1], [1, first]])

@@ -537,3 +537,28 @@ def test_averages_say_how_far_they_are():
     assert told == [(1, 3), (2, 3), (3, 3)]
     each = [attention_oracle(x[h], x[h], x[h])["weights"] for h in range(3)]
     np.testing.assert_allclose(answer.weights, np.mean(each, axis=0), atol=1e-12)
+
+
+def test_a_query_of_one_batch_entry_is_explained_for_all(folder: Path, attncli) -> None:
+    random = np.random.default_rng(1)
+    np.save("x.npy", random.normal(size=(1, 2, 2)))
+    np.save("s.npy", random.normal(size=(3, 2, 2)))
+    np.save("w.npy", np.eye(2))
+    weights = ["--wq", "w.npy", "--wk", "w.npy", "--wv", "w.npy"]
+    attncli("explain", "x.npy", "s.npy", "s.npy", *weights, "--batch", "2").good()
+
+
+def test_heads_are_counted_by_the_width_of_a_head(folder: Path, attncli) -> None:
+    for name, array in (("x", np.eye(6)), ("w", np.eye(6)), ("k", np.ones((6, 4)))):
+        np.save(f"{name}.npy", array)
+    ran = attncli("compute", "x.npy", "--wq", "w.npy", "--wk", "k.npy", "--heads", "2")
+    assert ran.code == 2
+    assert "found 3 and 2" in ran.messages[0]
+
+
+def test_a_layout_of_three_axes_is_none_of_two(folder: Path, attncli) -> None:
+    np.save("x.npy", np.ones((3, 2)))
+    np.save("w.npy", np.eye(2))
+    ran = attncli("compute", "x.npy", "--wq", "w.npy", "--wk", "w.npy", "--layout", "sbd")
+    assert ran.code == 2
+    assert "layout 'sbd' is for 3 axes" in ran.messages[0]

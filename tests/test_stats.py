@@ -336,3 +336,37 @@ def test_lists_are_json():
     rows = json.loads(json.dumps(top_list(top(problem)), allow_nan=False))
     assert (rows[0]["label"], rows[0]["keys"]) == ("the", [])
     assert all(key["label"] == LABELS[key["index"]] for row in rows for key in row["keys"])
+
+
+def test_a_query_without_keys_says_so_once():
+    problem = pose([[1.0], [1.0]], [[1.0], [2.0]], mask=[[1, 1], [0, 0]])
+    text = "\n".join(part.plain for part in top_parts(top(problem, 2)))
+    assert text.count("sees no key") == 1
+
+
+def test_ranks_above_a_hundred_are_written_as_they_are_read():
+    text = next(top_parts(top(pose(np.ones((1, 1)), np.arange(122.0)[:, None]), 122))).plain
+    assert all(rank in text for rank in ("2nd", "3rd", "11th", "21st", "111th", "113th", "122nd"))
+
+
+@pytest.mark.filterwarnings("ignore::attncli.AttnWarning")
+def test_some_heads_alone_may_leave_queries_out():
+    query = np.random.default_rng(0).normal(size=(2, 3, 4))
+    mask = [[[1, 0, 0], [0, 0, 0], [1, 1, 1]], [[1, 1, 1]] * 3]
+    problem = pose(query, query, layout="hsd", mask=mask)
+    assert "left out" in next(stats_parts(statistics(problem))).plain
+
+
+def test_a_key_and_its_weight_stay_side_by_side():
+    problem = pose([[1.0]], [[1.0], [2.0], [3.0]])
+    parts = [part.plain for part in top_parts(top(problem, 3), width=34) if "key" in part.plain]
+    assert len(parts) > 1
+    assert all(part.count("key") == part.count("weight") for part in parts)
+
+
+def test_no_line_of_the_strongest_keys_ends_with_blanks():
+    labelled = pose([[1.0], [1.0]], [[1.0], [2.0]], key_labels=["a", "much longer"])
+    hidden = pose([[1.0], [1.0]], [[1.0], [2.0]], mask=[[1, 1], [1, 0]])
+    for problem, count in ((labelled, 1), (hidden, 2)):
+        for part in top_parts(top(problem, count)):
+            assert all(line == line.rstrip() for line in part.plain.split("\n"))

@@ -240,3 +240,14 @@ def test_cropped_tables_are_computed_on_as_many_threads_as_are_asked_for(threads
     limits = ALL._replace(rows=2)
     assert list(answer.answer_parts(problem, Attention(), ["weights"], limits, threads=3))
     assert asked == [3]
+
+
+def test_labels_keep_some_letters_in_a_narrow_terminal() -> None:
+    narrow = ALL._replace(width=12, digits=12)
+    found = lines(sheet([[0.5]], row_labels=["alpha"], column_labels=["x"]), narrow)
+    assert any(line.startswith("al…a") for line in found)
+
+
+def test_a_heading_is_as_wide_as_its_widest_number() -> None:
+    wide = ALL._replace(width=80, digits=17)
+    assert "internationalise" in lines(sheet([[0.5]], column_labels=["internationalise"]), wide)[1]

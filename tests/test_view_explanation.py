@@ -615,3 +615,36 @@ def test_the_output_of_a_layer_and_each_score_in_markdown(kind, heads):
     for (formula, *_, result), right in zip(numbers_of(text, name, range(3)), scores, strict=True):
         assert float(result) == pytest.approx(right, rel=1e-7)
         assert latex_value(formula) == pytest.approx(right, rel=1e-6)
+
+
+def test_the_sum_of_the_weights_counts_the_sink():
+    problem = pose([[1.0]], [[1.0], [2.0]], [[1.0], [2.0]], sinks=[1.0])
+    row = next(line for line in str(explain(problem, query=0)).splitlines() if line[:3] == "sum")
+    assert row.split()[-1] == "1.0000"
+
+
+def test_a_score_vector_of_ones_is_not_written_out():
+    told = str(explain(pose([[1.0, 2.0]], [[1.0, 2.0]], score="additive"), query=0))
+    assert not any(line.lstrip().startswith("v =") for line in told.splitlines())
+    vector = pose([[1.0, 2.0]], [[1.0, 2.0]], score="additive", score_vector=[1.0, 2.0])
+    assert any(
+        line.lstrip().startswith("v =") for line in str(explain(vector, query=0)).split("\n")
+    )
+
+
+def test_an_at_sign_mentions_nobody():
+    assert words("@a") == "\\@a"
+
+
+def test_one_key_that_is_left_out_is_one():
+    told = as_markdown(explain(pose([[1.0]], [[1.0], [2.0]]), query=0, keys=1))
+    assert "There is 1 more key" in told
+
+
+@pytest.mark.parametrize("number", [7.038531e-26, 9.007199e15, 1e-45, 3.4e38])
+def test_json_of_float32_is_read_back_as_the_same_number(number):
+    for near in (0, np.inf):
+        value = np.nextafter(np.float32(number), np.float32(near))
+        problem = pose(np.ones((1, 1), "f4"), np.ones((1, 1), "f4"), value[None, None])
+        told = json.loads(json.dumps(as_dict(explain(problem, query=0))))
+        assert np.float32(told["context"][0]) == value

@@ -130,3 +130,8 @@ def test_long_labels_that_differ_in_the_middle_are_told_apart() -> None:
     assert made[3] == "token …3 with a very lo…"
     assert len(set(made)) == 9
     assert shorten_all(["the", "the", "a label that is too long"], 6) == ["the", "the", "a l…ng"]
+
+
+def test_two_labels_of_which_one_begins_the_other_stay_different() -> None:
+    shown = shorten_all(["aaaaaaaaaaaaaaaabbbb", "aaaaaaaaaaaaaaaabbbbb"], 10)
+    assert len(set(shown)) == 2

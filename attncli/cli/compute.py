@@ -154,7 +154,8 @@ def _request(
         _warn_unprojected()
     if output.format != "table":
         _refuse_binary(output.format)
-        _tell_of_tables(output, run)
+        if output.digits is not None:
+            note(f"--digits: only for tables; {output.format} holds every digit", quiet=run.quiet)
         request = request._replace(names=held(names, output.format, chosen=chosen))
         refuse_unheld(request.names, output.format, problem, averaged=averaged)
     for save in saves:
@@ -168,13 +169,6 @@ def _tell_of_another_name(text: str, save: Save, run: RunOptions) -> None:
     if text == save.path and stem in OUTPUTS and len(save.names) == 1 and stem != save.names[0]:
         words = f"{save.path} holds the {save.names[0]}; --save {stem}={save.path} saves the {stem}"
         note(words, quiet=run.quiet)
-
-
-def _tell_of_tables(output: OutputOptions, run: RunOptions) -> None:
-    """Say which options change nothing in a format that holds all numbers with all digits."""
-    if ignored := output.for_tables_alone:
-        words = f"{', '.join(ignored)}: only for tables; {output.format} holds every digit"
-        note(words + " of every row and column", quiet=run.quiet)
 
 
 def _names(show: Sequence[str] | None, problem: Problem) -> tuple[str, ...]:

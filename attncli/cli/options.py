@@ -495,12 +495,6 @@ class OutputOptions:
         """How many decimals a number of a table has."""
         return 4 if self.digits is None else self.digits
 
-    @property
-    def for_tables_alone(self) -> list[str]:
-        """The options that were given and change nothing but tables."""
-        given = {"--digits": self.digits, "--max-rows": self.max_rows, "--max-cols": self.max_cols}
-        return [option for option, value in given.items() if value is not None]
-
 
 @dataclass(eq=False, repr=False)
 class RunOptions:
