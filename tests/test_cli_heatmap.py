@@ -134,6 +134,13 @@ def test_rows_and_columns_are_cut_out(tutorial: Path, attncli: Run) -> None:
     assert "query 1 (one of 2), keys 0 to 1 of 3" in text
 
 
+def test_a_rounding_error_is_not_blamed_for_another_weight(folder: Path, attncli: Run) -> None:
+    Path("w.csv").write_text("-1e-9,0.5\n-0.5,1\n")
+    ran = attncli("heatmap", "w.csv")
+    assert ran.code == 2
+    assert ran.messages[0].endswith("found -0.5 at query 1, key 0")
+
+
 @pytest.mark.parametrize(
     ("words", "kept"),
     [

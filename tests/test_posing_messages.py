@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from typing import Any
 
@@ -576,3 +577,21 @@ def test_frequencies_are_limited_in_both_directions() -> None:
     for frequency in (1e7, -1e7):
         with pytest.raises(attncli.AttnError, match=r"rope_frequencies: .*1e\+06"):
             pose(np.ones((1, 2)), np.ones((1, 2)), rope="half", rope_frequencies=[frequency])
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("option", ["scale", "softcap", "bias", "sinks"])
+def test_limits_as_errors_name_them_are_within(option: str, precision: Any) -> None:
+    def asked(number: float) -> None:
+        pose(X, X, precision=precision, **{option: [number] if option == "sinks" else number})
+
+    for beyond in (1e-320, 1.7e308):
+        if beyond < 1 and option in ("bias", "sinks"):
+            continue  # which may be as small as they like
+        try:
+            asked(beyond)
+        except attncli.AttnError as error:
+            limits = re.findall(r"\d\.\d+e[+-]\d+", str(error).partition(";")[0])
+            assert limits
+            for limit in limits:
+                asked(float(limit))

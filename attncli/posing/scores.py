@@ -50,9 +50,8 @@ def scale_of(named: Names, scale: object, score: Score, width: int, dtype: np.dt
     if scale is None:
         return default_scale(score, width)
     number = arguments.finite_number(named("scale"), scale)
-    least, most = float(np.finfo(dtype).tiny), float(np.finfo(dtype).max)
-    # The limit as it is printed is within it.
-    if number and not least * (1 - 1e-6) <= abs(number) <= most:
+    least, most = _least(dtype), float(np.finfo(dtype).max)
+    if number and not least <= abs(number) <= most:
         raise DataError(
             f"{named('scale')}: expected 0, or a size from {least:g} to {most:g} for {dtype.name}; "
             f"found {number:g}",
@@ -220,7 +219,7 @@ def softcap_of(named: Names, softcap: object, dtype: np.dtype[Any]) -> float | N
     if softcap is None:
         return None
     number = arguments.positive_number(named("softcap"), softcap)
-    least, most = float(np.finfo(dtype).tiny), _most(dtype)
+    least, most = _least(dtype), _most(dtype)
     if not least <= number <= most:
         raise DataError(
             f"{named('softcap')}: expected a number from {least:g} to {most:g} for {dtype.name}; "
@@ -231,7 +230,17 @@ def softcap_of(named: Names, softcap: object, dtype: np.dtype[Any]) -> float | N
 
 def _most(dtype: np.dtype[Any]) -> float:
     """Return how large a number may be that is added to scores, so that there is room for both."""
-    return float(np.finfo(dtype).max) / 4
+    return _as_printed(float(np.finfo(dtype).max) / 4)
+
+
+def _least(dtype: np.dtype[Any]) -> float:
+    """Return how small the size of a factor of scores may be, but for 0."""
+    return _as_printed(float(np.finfo(dtype).tiny))
+
+
+def _as_printed(limit: float) -> float:
+    """Return a limit as errors name it, so that whoever follows them is within."""
+    return float(f"{limit:g}")
 
 
 def _up_to(most: float, dtype: np.dtype[Any]) -> str:

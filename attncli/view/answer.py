@@ -106,7 +106,7 @@ def average_parts(
         else:
             values = weights if place.batch is None else weights[place.batch]
         title = _Place(*_first(place, (batch, None))).title("weights")
-        sheet = _sheet(problem, "weights", values[:rows], f"{title} · mean of the heads")
+        sheet = _sheet(problem, "weights", values, f"{title} · mean of the heads")
         yield from sheet_parts(sheet, limits)
     yield from _more(places, limits)
 

@@ -20,7 +20,7 @@ from attncli.text import places, whole_number
 from attncli.view.figure.layout import cell_limit
 from attncli.view.pictures.picture import Picture, make_picture
 from attncli.view.pictures.pooling import Pooler, block_size
-from attncli.view.pictures.scale import are_weights
+from attncli.view.pictures.scale import are_weights, least_weight
 from attncli.warning import warn
 
 if TYPE_CHECKING:
@@ -363,10 +363,12 @@ def finished_weights(finished: Finished, batch: int | None, head: int | None) ->
     """Return finished weights as (B, H, L, S)."""
     weights = _four_axes(finished, "weights", batch, head)
     if weights.size and not are_weights(float(np.min(weights)), float(np.max(weights))):
+        finite = np.isfinite(weights)
+        most = float(np.max(weights, where=finite, initial=0.0))
         _refuse(
             finished,
             weights,
-            ~(np.isfinite(weights) & (weights >= 0)),
+            ~(finite & (weights >= least_weight(most))),
             "finished weights, finite and not negative",
             hint="for attention from query, key and value give their files; --what scores draws "
             "scores",

@@ -23,6 +23,7 @@ __all__ = [
     "are_weights",
     "cell_texts",
     "fractions",
+    "least_weight",
     "limits",
     "number_text",
     "scale_ticks",
@@ -143,7 +144,12 @@ def limits(
 
 def are_weights(least: float, most: float) -> bool:
     """Whether numbers with these extremes are finite and, apart from rounding, not below 0."""
-    return isfinite(least) and isfinite(most) and least >= _SLIGHTLY_NEGATIVE * max(1.0, most)
+    return isfinite(least) and isfinite(most) and least >= least_weight(most)
+
+
+def least_weight(most: float) -> float:
+    """Return how far below 0 a rounding error may bring a weight, beside the largest of them."""
+    return _SLIGHTLY_NEGATIVE * max(1.0, most)
 
 
 def _top(vmax: float | Literal["auto"], largest: float) -> float:
