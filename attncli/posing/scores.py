@@ -230,17 +230,14 @@ def softcap_of(named: Names, softcap: object, dtype: np.dtype[Any]) -> float | N
 
 def _most(dtype: np.dtype[Any]) -> float:
     """Return how large a number may be that is added to scores, so that there is room for both."""
-    return _as_printed(float(np.finfo(dtype).max) / 4)
+    most = float(np.finfo(dtype).max) / 4
+    return max(most, float(f"{most:g}"))  # as errors name it
 
 
 def _least(dtype: np.dtype[Any]) -> float:
     """Return how small the size of a factor of scores may be, but for 0."""
-    return _as_printed(float(np.finfo(dtype).tiny))
-
-
-def _as_printed(limit: float) -> float:
-    """Return a limit as errors name it, so that whoever follows them is within."""
-    return float(f"{limit:g}")
+    least = float(np.finfo(dtype).tiny)
+    return min(least, float(f"{least:g}"))
 
 
 def _up_to(most: float, dtype: np.dtype[Any]) -> str:
