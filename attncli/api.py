@@ -280,7 +280,7 @@ def _check_room(
     if not isinstance(into, Mapping):
         raise UsageError(f"into: expected a mapping of arrays; found {arguments.shown(into)}")
     shapes = result_shapes(problem, outputs)
-    inputs = [a for a in (problem.query, problem.key, problem.value, problem.bias) if a is not None]
+    inputs = problem.arrays
     for name, array in into.items():
         if name not in shapes:
             raise UsageError(f"into: expected outputs that are asked for; found {name!r}")

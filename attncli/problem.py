@@ -141,6 +141,14 @@ class Problem:
     unread: Callable[[], tuple[Array, Array | None]] | None = None
     made_from: Projected | None = None
 
+    @property
+    def arrays(self) -> list[Array]:
+        """All arrays that the outputs are computed from."""
+        parts = [*vars(self).values(), *self.visible]
+        if self.output is not None:
+            parts += [self.output.weight, self.output.bias]
+        return [part for part in parts if isinstance(part, np.ndarray)]
+
     def __repr__(self) -> str:
         parts = [f"{name} {getattr(self, name).shape}" for name in INPUTS if self._has(name)]
         facts = [f"layout {self.layout.axes}", self.dtype.name, f"scale {self.scale:.4g}"]

@@ -151,26 +151,23 @@ def project(
         for source in dict.fromkeys((embeddings, keys, values))
     }
 
-    def made(source: _Source, weight: str, bias: ArrayLike | None) -> Array | None:
-        matrix = weights[weight]
-        if matrix is None:
-            return None
+    given: dict[str, Any] = {"x": embeddings.array, **weights, "bq": None, "bk": None, "bv": None}
+
+    def made(source: _Source, weight: str, matrix: Array, bias: ArrayLike | None) -> Array:
         _check_fit(source, named(weight), matrix)
-        vector = _bias(named, f"b{weight[1]}", bias, matrix)
-        projected = _linear(ready[source], matrix, vector, threads)
+        name = f"b{weight[1]}"
+        given[name] = _bias(named, name, bias, matrix)
+        projected = _linear(ready[source], matrix, given[name], threads)
         _refuse_overflow(named, source, weight, projected)
         return projected
 
-    query, key = made(embeddings, "wq", bq), made(keys, "wk", bk)
-    if query is None or key is None:
-        missing = "wq" if query is None else "wk"
+    query_weight, key_weight, value_weight = (weights[name] for name in ("wq", "wk", "wv"))
+    if query_weight is None or key_weight is None:
+        missing = "wq" if query_weight is None else "wk"
         raise UsageError(f"x is projected by wq, wk and wv; {missing} is missing")
-    value = made(values, "wv", bv)
-    biases = {"bq": bq, "bk": bk, "bv": bv}
-    given: dict[str, Any] = {"x": embeddings.array, **weights}
-    given |= {
-        n: None if b is None else arguments.real_array(named(n), b) for n, b in biases.items()
-    }
+    query = made(embeddings, "wq", query_weight, bq)
+    key = made(keys, "wk", key_weight, bk)
+    value = None if value_weight is None else made(values, "wv", value_weight, bv)
     given["key_source"] = None if key_source is None else keys.array
     given["value_source"] = None if value_source is None else values.array
     given |= {"positions": positions, "precision": precision}

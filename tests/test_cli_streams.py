@@ -57,7 +57,7 @@ def test_ctrl_c_is_130_and_leaves_no_file(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(KeyboardInterrupt(), 130), (BrokenPipeError(), 141), (OSError(28, "full"), 2)],
+    [(BrokenPipeError(), 141), (OSError(28, "full"), 2)],
 )
 def test_what_ends_the_program_before_a_command_runs(
     error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch

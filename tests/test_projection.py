@@ -255,3 +255,11 @@ def test_projections_beyond_the_range_are_refused(what):
 def test_a_bias_is_no_matrix() -> None:
     with pytest.raises(ShapeError, match="bq"):
         project(np.ones((1, 2)), wq=np.ones((2, 4)), wk=np.ones((2, 4)), bq=np.ones((2, 2)))
+
+
+def test_biases_are_noted_as_they_were_used() -> None:
+    column = np.array([[1.0], [2.0]])
+    made = project(np.ones((1, 2)), wq=np.eye(2), wk=np.eye(2), bq=column)
+    assert made.query.tolist() == [[2, 3]]
+    assert np.shape(made.arguments["bq"]) == (2,)
+    assert made.arguments["bk"] is None

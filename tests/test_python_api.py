@@ -546,11 +546,23 @@ def test_options_of_the_command_line_have_a_hint_in_python(name: str, hint: str)
     assert re.search(hint, caught.value.hint or "")
 
 
-def test_no_output_may_be_computed_into_the_bias() -> None:
-    bias = np.zeros((2, 2))
-    problem = attncli.pose(np.ones((2, 2)), np.ones((2, 2)), bias=bias)
-    with pytest.raises(UsageError, match="shares memory with an input"):
-        attncli.solve(problem, "weights", into={"weights": bias[None, None]})
+@pytest.mark.parametrize(
+    ("option", "shape", "rules"),
+    [
+        ("bias", (2, 2), {}),
+        ("score_weight", (2, 2), {"score": "general"}),
+        ("wo", (2, 3), {"value": np.ones((2, 2))}),
+    ],
+)
+def test_no_output_may_be_computed_into_any_input(
+    option: str, shape: tuple[int, ...], rules: dict[str, Any]
+) -> None:
+    room = np.zeros(8)
+    given = {option: room[: np.prod(shape)].reshape(shape)}
+    problem = attncli.pose(np.ones((2, 2)), np.ones((2, 2)), **rules, **given)
+    into = {"weights": room[:4].reshape(1, 1, 2, 2)}
+    with pytest.raises(UsageError, match="the array for weights shares memory with an input"):
+        attncli.solve(problem, "weights", into=into)
 
 
 def test_results_have_the_byte_order_of_the_machine() -> None:

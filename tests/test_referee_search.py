@@ -446,3 +446,11 @@ def test_keys_in_the_place_of_one_query_are_not_tried(monkeypatch):
     q, k, v = draw(0, (2, 1, 8), (2, 1500, 8), (2, 1500, 8))
     assert named(ask((q, k, v), plain(q, k, v, scale=0.5))) == {"another_scale"}
     assert max(cells) < 2**21
+
+
+def test_conventions_are_variants_of_such_as_there_are():
+    folder = Path(search.__file__).parent / "fitted"
+    fitted = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+    names = {convention.name for convention in CONVENTIONS}
+    others = {name for convention in CONVENTIONS for name in convention.variant_of} - names
+    assert {name for name in others if f'"{name}"' not in fitted} == set()

@@ -8,7 +8,6 @@ import sys
 import warnings
 
 from attncli.cli.ending import (
-    INTERRUPTED,
     READER_GONE,
     WRONG,
     SignalError,
@@ -62,8 +61,6 @@ def _run(argv: list[str]) -> int:
 
         say_error(error)
         return WRONG
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except BrokenPipeError:
         return READER_GONE
     except (OSError, MemoryError) as error:
@@ -91,8 +88,6 @@ def _call(argv: list[str]) -> int:
         command = context.command_path if context else named
         say_error(usage_error(error.format_message(), command))
         return WRONG
-    except typer.Abort:
-        return INTERRUPTED
     except ReaderGoneError:
         return READER_GONE
     except SystemExit as end:

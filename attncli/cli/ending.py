@@ -23,7 +23,6 @@ from types import FrameType, TracebackType
 from typing import NoReturn
 
 __all__ = [
-    "INTERRUPTED",
     "MISMATCH",
     "READER_GONE",
     "WRONG",
@@ -34,7 +33,7 @@ __all__ = [
     "stop_cleanly",
 ]
 
-MISMATCH, WRONG, INTERRUPTED, READER_GONE = 1, 2, 130, 141
+MISMATCH, WRONG, READER_GONE = 1, 2, 141
 
 # Windows has no SIGHUP.
 _SIGNALS = [

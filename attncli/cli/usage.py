@@ -17,7 +17,7 @@ __all__ = ["DECIMAL_COMMA", "usage_error"]
 DECIMAL_COMMA = "write a decimal point instead of a decimal comma"
 _LATEX = {"latex", "tex", "md"}
 _HALF = {"float16", "bfloat16", "half", "fp16", "bf16"}
-# Each command has one of them.
+# What compute and heatmap have, and what a user may try.
 _TO_FILES = ("--out", "--save", "--output", "-o")
 _TO_FILES_HINT = (
     "compute writes numbers into files with --save, heatmap a picture with --out; the text of any "

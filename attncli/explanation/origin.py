@@ -42,5 +42,5 @@ def made_query(problem: Problem, *, batch: int, head: int, query: int) -> QueryM
         given=own,
         position=position,
         weight=widen(np.asarray(given["wq"])[:, columns], problem.dtype),
-        bias=None if bias is None else widen(np.ravel(bias)[columns], problem.dtype),
+        bias=None if bias is None else widen(bias[columns], problem.dtype),
     )

@@ -8,6 +8,7 @@ from attncli.errors import InputError
 
 __all__ = ["LARGEST", "MOST_AXES", "check_shape"]
 
+# A file can hold no more; and the product of a million sizes takes minutes.
 MOST_AXES, LARGEST = 64, 2**63 - 1
 
 

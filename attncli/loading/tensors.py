@@ -27,7 +27,6 @@ __all__ = ["describe_safetensors", "read_safetensors"]
 
 # About 100 bytes a tensor: room for 80,000 of them.
 _HEADER_LIMIT = 8 * 2**20
-# A file can hold no more; and the product of a million sizes takes minutes.
 _DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
     "U8": np.dtype("<u1"),

@@ -1,7 +1,7 @@
 """The options with which attncli computes what a convention computes, beside those given.
 
-Each function makes or is an ``option`` of a `Convention`: the problem in, words out; empty
-where no option does the same.
+Most functions make or are an ``option`` of a `Convention`: the problem in, words out; empty
+where no option does the same. The others make parts of such words.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from attncli.arguments import shape_text
 from attncli.errors import ShapeError, UsageError
+from attncli.referee.wording import report_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -293,6 +294,4 @@ class CheckReport:
         return f"<CheckReport: {words}{found}>"
 
     def __str__(self) -> str:
-        from attncli.referee.wording import report_lines  # noqa: PLC0415 - it needs this module
-
         return "\n".join(report_lines(self))

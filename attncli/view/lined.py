@@ -1,4 +1,4 @@
-"""The look of every table: a line below the headings, and nothing else."""
+"""Tables of text: a line below the headings, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Conventions that are fitted to the numbers of the files: a scale, a factor or a mask."""
+"""Conventions that are read off the numbers of the files: a scale, a mask, places, lengths."""
