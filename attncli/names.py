@@ -10,6 +10,7 @@ __all__ = [
     "OUTPUTS",
     "SCHEMA",
     "SCORE_STAGES",
+    "SHOWABLE",
     "SQUARE",
     "SUMMARIES",
     "Align",
@@ -40,5 +41,7 @@ OUTPUTS = ("weights", "context", *SCORE_STAGES, "lse")
 INPUTS = ("query", "key", "value")
 # What the weights come to: a list of figures, or of the strongest keys.
 SUMMARIES = ("stats", "top")
+# What compute shows.
+SHOWABLE = (*OUTPUTS, *SUMMARIES, *INPUTS)
 # Lists of words: of queries and keys both, of queries, of keys.
 LABELS = ("tokens", "query_labels", "key_labels")

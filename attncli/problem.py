@@ -149,6 +149,26 @@ class Problem:
             parts += [self.output.weight, self.output.bias]
         return [part for part in parts if isinstance(part, np.ndarray)]
 
+    @property
+    def output_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of outputs in the axes of the user, also that of the mean of the heads.
+
+        Of ``weights``, whose shape scores of any stage have, too, and ``lse``, and of ``context``
+        and ``mean weights`` where there are such.
+        """
+        weights = self.layout.weights_shape(self.shape)
+        shapes = {"weights": weights, "lse": weights[:-1]}
+        batch, heads, queries, _ = self.shape
+        if self.output is not None:
+            context = np.broadcast_to(0.0, (batch, 1, queries, self.output.weight.shape[1]))
+            shapes["context"] = self.layout.join(context).shape
+        elif self.value is not None:
+            context = np.broadcast_to(0.0, (batch, heads, queries, self.value.shape[3]))
+            shapes["context"] = self.layout.join(context).shape
+        if "h" in self.layout.weight_axes:
+            shapes["mean weights"] = (*weights[:-3], *weights[-2:])
+        return shapes
+
     def __repr__(self) -> str:
         parts = [f"{name} {getattr(self, name).shape}" for name in INPUTS if self._has(name)]
         facts = [f"layout {self.layout.axes}", self.dtype.name, f"scale {self.scale:.4g}"]

@@ -38,7 +38,7 @@ def refusal(name, **options):
     [b"1,2\n3,4\n", b"1;2\n3;4", b"[[1, 2], [3, 4]]", b"- [1, 2]\n- [3, 4]", npy([[1, 2], [3, 4]])],
 )
 def test_standard_input_takes_every_format(data):
-    found = read_array("-", stdin=io.BytesIO(data))
+    found = read("-", stdin=io.BytesIO(data))
     assert found.values.tolist() == [[1, 2], [3, 4]]
     assert found.name == "standard input"
 
@@ -233,7 +233,7 @@ def test_an_array_is_asked_for_by_its_member(here):
     assert caught.value.hint == "give it by its name: one.npz#out"
 
 
-def test_describe_says_what_a_text_holds(here):
+def test_describe_says_what_a_text_holds(here, monkeypatch):
     (here / "p.yaml").write_text("q: [[1, 2]]\nm: [true]\ntokens: [a, b]\nh: 4\ns: 0.5\nn: ~\nf: x")
     assert describe("p.yaml") == [
         Member("q", (1, 2), "float64"),
@@ -244,7 +244,8 @@ def test_describe_says_what_a_text_holds(here):
         Member("n", (), "null"),
         Member("f", (), "text"),
     ]
-    assert describe("-", stdin=io.BytesIO(b"1,2\n")) == [Member("", (1, 2), "float64")]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1,2\n")))
+    assert describe("-") == [Member("", (1, 2), "float64")]
     with pytest.raises(InputError, match="no member 'z'"):
         describe("p.yaml#z")
 

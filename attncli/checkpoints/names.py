@@ -124,6 +124,15 @@ class Layer:
     not_applied: tuple[str, ...] = ()
     one_head: bool = False
 
+    @property
+    def rotates(self) -> bool:
+        """Whether models whose layers are named so rotate query and key.
+
+        BART's names differ from theirs in the output alone, and BART does not.
+        """
+        output = self.members.get("wo", "")
+        return self.family == "Llama" and output.endswith(("o_proj.weight", "dense.weight"))
+
 
 def find_layers(names: Collection[str]) -> tuple[Layer, ...]:
     """Return the attention layers among the members of a checkpoint, in its order.

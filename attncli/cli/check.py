@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Option
 
-from attncli.cli.drawing import Look, as_metadata, figure_format, write_figure
+from attncli.cli.drawing import Look, Target, as_metadata, figure_target, write_figure
 from attncli.cli.ending import MISMATCH
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import (
@@ -124,14 +124,13 @@ def check(
     from attncli.save.files import refuse_inputs, refuse_unwritable
 
     files = _expected(judging.expect or [])
-    if judging.diff is not None:
-        figure_format("--diff", judging.diff)
+    target = None if judging.diff is None else figure_target("--diff", judging.diff)
     with advice(quiet=run.quiet):
         question = ask(options, PickOptions(), run, more=[*files.values()])
-        if judging.diff is not None:
+        if target is not None:
             judged_files = [split_member(file)[0] for file in files.values()]
-            refuse_inputs([judging.diff], [*question.inputs, *judged_files])
-            refuse_unwritable([judging.diff])
+            refuse_inputs([target.path], [*question.inputs, *judged_files])
+            refuse_unwritable([target.path])
         read = {n: read_array(f, dtype=options.dtype, entry=n) for n, f in files.items()}
         _advise_on_orders(read, question.problem)
         expected = {
@@ -155,9 +154,9 @@ def check(
                 threads=run.threads,
             )
     _tell(report, judging, run)
-    if judging.diff is not None:
+    if target is not None:
         asked = as_metadata(options, {"expect": judging.expect}, average)
-        _draw(report, question.problem, judging.diff, asked, run)
+        _draw(report, question.problem, target, asked, run)
     if not report.passed:
         raise typer.Exit(MISMATCH)
 
@@ -203,11 +202,9 @@ def _with_left_out_axes(
     name: str, read: LoadedArray, problem: Problem, average: AverageOptions
 ) -> npt.NDArray[np.generic]:
     """Return an output with the axes of length 1 that a table has no room for."""
-    from attncli.referee.comparison import output_shapes
-
     if not read.is_table or name == "lse":  # of which a table makes a column
         return read.values
-    shapes = output_shapes(problem)
+    shapes = problem.output_shapes
     squares = "mean weights" if average.average_heads else "weights"
     right = shapes.get("context" if name == "context" else squares, ())
     alike = _long(right) == _long(read.values.shape)
@@ -236,7 +233,7 @@ def _tell(report: CheckReport, judging: CheckOptions, run: RunOptions) -> None:
 
 
 def _draw(
-    report: CheckReport, problem: Problem, path: str, asked: Mapping[str, str], run: RunOptions
+    report: CheckReport, problem: Problem, target: Target, asked: Mapping[str, str], run: RunOptions
 ) -> None:
     """Draw the first output that is wrong, or the first of all."""
     from attncli.view.pictures.report import report_picture
@@ -255,6 +252,6 @@ def _draw(
         are = "element is" if strange == 1 else "elements are"
         note(f"{strange} {are} NaN or infinite, drawn as the strongest", quiet=run.quiet)
     # They have no number that could be written into their cells.
-    look = Look(annotate=False) if strange else None
-    for words in write_figure(picture, path, look, asked):
+    look = Look(annotate=False) if strange else Look()
+    for words in write_figure(picture, target, look, asked):
         note(words, quiet=run.quiet)

@@ -38,7 +38,7 @@ from attncli.cli.terminal import (
     width,
 )
 from attncli.errors import UsageError
-from attncli.names import INPUTS, OUTPUTS, SUMMARIES
+from attncli.names import INPUTS, OUTPUTS, SHOWABLE, SUMMARIES
 from attncli.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
@@ -175,12 +175,11 @@ def _names(show: Sequence[str] | None, problem: Problem) -> tuple[str, ...]:
     if not show:
         return OUTPUTS[:2] if problem.value is not None else OUTPUTS[:1]
     names = tuple(dict.fromkeys(name.strip() for names in show for name in names.split(",")))
-    known = (*OUTPUTS, *SUMMARIES, *INPUTS)
     for name in names:
-        if name not in known:
+        if name not in SHOWABLE:
             raise UsageError(
-                f"--show: expected names of {', '.join(known)}; found {quoted(name)}",
-                hint=did_you_mean(name, known),
+                f"--show: expected names of {', '.join(SHOWABLE)}; found {quoted(name)}",
+                hint=did_you_mean(name, SHOWABLE),
             )
     return names
 

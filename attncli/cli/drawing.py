@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from attncli._version import __version__
 from attncli.errors import UsageError
@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 __all__ = [
     "DPI",
     "Look",
+    "Target",
     "as_metadata",
-    "figure_format",
+    "figure_target",
     "refuse_unknown_map",
     "write_figure",
 ]
 
-_FORMATS: dict[str, Literal["png", "svg", "pdf"]] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
+Kind: TypeAlias = Literal["png", "svg", "pdf"]
 
+_FORMATS: dict[str, Kind] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 DPI = 150
 _MOST_BOXES = 20
 
@@ -38,16 +40,29 @@ class Look(NamedTuple):
     dpi: int = DPI
 
 
-def figure_format(option: str, path: str) -> Literal["png", "svg", "pdf"]:
-    """Return the format that the name of a file asks for; PNG where it can ask for none."""
+class Target(NamedTuple):
+    """A file for a figure, and the format that its name asks for; PNG where it can ask for none."""
+
+    path: str
+    kind: Kind
+
+
+def figure_target(option: str, path: str) -> Target:
+    """Return where a figure goes.
+
+    Raises
+    ------
+    UsageError
+        The name asks for another format; ``option`` gave it.
+    """
     from attncli.save.files import is_direct
 
     suffix = Path(path).suffix.lower()
     if path and not suffix and is_direct(path):  # /dev/stdout, a pipe such as /dev/fd/63
-        return "png"
+        return Target(path, "png")
     if suffix not in _FORMATS:
         raise UsageError(f"{option}: expected a .png, .svg or .pdf file; found {path!r}")
-    return _FORMATS[suffix]
+    return Target(path, _FORMATS[suffix])
 
 
 def refuse_unknown_map(name: str | None) -> None:
@@ -73,17 +88,16 @@ def as_metadata(
 
 
 def write_figure(
-    picture: Picture, path: str, look: Look | None = None, options: Mapping[str, str] | None = None
+    picture: Picture, target: Target, look: Look, options: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Draw a picture into a file; return what its reader must know, a sentence each.
 
     Parameters
     ----------
     picture : Picture
-    path : str
-        Its suffix names the format.
-    look : Look, optional
-    options : mapping of str to str, optional
+    target : Target
+    look : Look
+    options : mapping of str to str
         What was asked for, for the file's metadata.
     """
     import logging
@@ -95,19 +109,17 @@ def write_figure(
     from attncli.view.figure.style import missing_characters
     from attncli.view.pictures.picture import SCALE_HINT
 
-    look = look or Look()
     picture = fit(picture, dpi=look.dpi)
     figure = draw(picture, cmap=look.cmap, annotate=look.annotate, digits=look.digits, dpi=look.dpi)
     # Nothing here differs between two equal runs: same input, same bytes.
-    metadata = {"Software": f"attncli {__version__}", "what": picture.what, **(options or {})}
-    kind = figure_format("--out", path)
-    data = render(figure, kind, dpi=look.dpi, metadata=metadata)
-    with whole_file(path) as stream:
+    metadata = {"Software": f"attncli {__version__}", "what": picture.what, **options}
+    data = render(figure, target.kind, dpi=look.dpi, metadata=metadata)
+    with whole_file(target.path) as stream:
         stream.write(data)
     notes = [picture.note] if picture.note else []
     if picture.scale_note:
         notes.append(f"{picture.scale_note} ({SCALE_HINT})")
-    boxes = "" if kind == "svg" else missing_characters(picture)
+    boxes = "" if target.kind == "svg" else missing_characters(picture)
     if boxes:
         shown = boxes if len(boxes) <= _MOST_BOXES else f"{boxes[:_MOST_BOXES]} …"
         notes.append(f"no font here has {shown}: boxes are drawn; a .svg file keeps the characters")

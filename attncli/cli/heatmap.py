@@ -12,7 +12,7 @@ from attncli.cli.drawing import (
     DPI,
     Look,
     as_metadata,
-    figure_format,
+    figure_target,
     refuse_unknown_map,
     write_figure,
 )
@@ -182,10 +182,10 @@ def heatmap(
     wish = _wish(drawing, pick, average)
     if drawing.minus is not None:
         _refuse_beside_minus(drawing, average)
-    if drawing.out is None:
+    target = None if drawing.out is None else figure_target("--out", drawing.out)
+    if target is None:
         _refuse_for_files_alone(drawing)
     else:
-        figure_format("--out", drawing.out)
         refuse_unwritable(outputs)
         refuse_unknown_map(drawing.cmap)
     with advice(quiet=run.quiet):
@@ -193,11 +193,11 @@ def heatmap(
         asked = ask_or_read(options, pick, run, more=more, kind=drawing.what, saved=True)
         refuse_inputs(outputs, [*asked.inputs, *subtracted])
         picture = _picture(asked, wish, options.dtype, drawing, pick, run)
-    if drawing.out is None:
+    if target is None:
         _show(picture, drawing, run)
     else:
         look = Look(drawing.cmap, drawing.annotate, drawing.digits, drawing.dots)
-        notes = write_figure(picture, drawing.out, look, _options(options, drawing, pick, average))
+        notes = write_figure(picture, target, look, _options(options, drawing, pick, average))
         for words in notes:
             note(words, quiet=run.quiet)
 

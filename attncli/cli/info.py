@@ -74,13 +74,12 @@ def info(options: InfoOptions) -> None:
 
     attncli info model.safetensors
     """
-    from attncli.loading import is_stream, two_streams
+    from attncli.loading import refuse_two_streams
 
     files = options.files or (["-"] if piped_in() else [])
     if not files:
         raise UsageError("info needs a file", hint="attncli info model.safetensors")
-    if sum(map(is_stream, files)) > 1:
-        raise two_streams()
+    refuse_two_streams(files)
     with advice(quiet=options.quiet):
         found, errors = _inspected(files, options)
     if options.format == "json":

@@ -9,9 +9,7 @@ from attncli.cli.completing import list_of, one_of
 from attncli.errors import UsageError
 from attncli.layout import LAYOUTS
 from attncli.names import (
-    INPUTS,
-    OUTPUTS,
-    SUMMARIES,
+    SHOWABLE,
     Align,
     MaskMeans,
     Pairing,
@@ -422,9 +420,9 @@ class OutputOptions:
         list[str] | None,
         Option(
             metavar="NAMES",
-            autocompletion=list_of(*OUTPUTS, *SUMMARIES, *INPUTS),
-            help="Which of weights, context, scores, raw, capped, lse, stats, top, query, key, "
-            "value, separated by commas. Default: weights,context. Repeatable.",
+            autocompletion=list_of(*SHOWABLE),
+            help=f"Which of {', '.join(SHOWABLE)}, separated by commas. Default: weights,context. "
+            "Repeatable.",
             rich_help_panel=MOST_USED,
         ),
     ] = None

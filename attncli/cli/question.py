@@ -93,13 +93,11 @@ def ask_or_read(
     """
     from attncli.gather import Finished, advise_on_dtype, gather
     from attncli.gather.posed import posed
-    from attncli.loading import is_stream, two_streams
+    from attncli.loading import refuse_two_streams
 
     given = options.given()
     files = options.files or []
-    streams = sum(map(is_stream, (*files, *given.values(), *more)))
-    if streams > 1:
-        raise two_streams()
+    streams = refuse_two_streams((*files, *given.values(), *more))
     if not files and piped_in() and not streams:
         files = ["-"]
     if not files:

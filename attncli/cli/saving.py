@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.errors import UsageError
-from attncli.names import INPUTS, OUTPUTS, SQUARE, SUMMARIES
+from attncli.names import INPUTS, OUTPUTS, SHOWABLE, SQUARE, SUMMARIES
 from attncli.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ def parse_save(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
     """
     from attncli.save.formats import format_of
 
-    known = (*OUTPUTS, *SUMMARIES, *INPUTS)
     name, separator, path = text.partition("=")
     if not path and (separator or not text):
         raise UsageError(f"--save {text}".rstrip() + ": expected [NAME=]PATH; found no path")
@@ -57,13 +56,14 @@ def parse_save(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
             hint=f"for a file of that name write ./{text}",
         )
     several = tuple(dict.fromkeys(name.split(",")))
-    if separator and set(several) <= set(known):
+    if separator and set(several) <= set(SHOWABLE):
         kind = format_of(path, _unnamed(path, "csv" if len(several) == 1 else "json"))
         return Save(held(several, kind, chosen=True), path, kind)
     if separator and name.replace(",", "").isidentifier():
         raise UsageError(
-            f"--save {text}: expected NAME=PATH with a name of {', '.join(known)}; found {name!r}",
-            hint=did_you_mean(name, known) or f"for a file of that name write ./{text}",
+            f"--save {text}: expected NAME=PATH with a name of {', '.join(SHOWABLE)}; "
+            f"found {name!r}",
+            hint=did_you_mean(name, SHOWABLE) or f"for a file of that name write ./{text}",
         )
     kind = format_of(text, _unnamed(text, "csv" if len(names) == 1 else "json"))
     return Save(held(names, kind, chosen=chosen), text, kind)
@@ -111,16 +111,9 @@ def _empty(name: str, problem: Problem, *, averaged: bool) -> npt.NDArray[Any]:
     """Return an array of the shape of an output that takes no memory."""
     import numpy as np
 
-    shape = problem.layout.weights_shape(problem.shape)
-    if name == "weights" and averaged:
-        shape = (*shape[: -2 - ("h" in problem.layout.weight_axes)], *shape[-2:])
-    elif name == "lse":
-        shape = shape[:-1]
-    elif name == "context" and problem.value is not None:
-        narrow = problem.layout.join(np.zeros((*problem.shape[:3], 1), np.bool_)).shape
-        width = narrow[-1] * problem.value.shape[3]
-        shape = (*narrow[:-1], len(problem.output.weight[0]) if problem.output else width)
-    return np.broadcast_to(np.zeros((), np.bool_), shape)
+    shapes = problem.output_shapes
+    mean = shapes.get("mean weights") if averaged and name == "weights" else None
+    return np.broadcast_to(np.zeros((), np.bool_), mean or shapes.get(name, shapes["weights"]))
 
 
 def results(

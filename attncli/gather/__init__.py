@@ -17,7 +17,7 @@ from attncli.gather.finished import (
 )
 from attncli.gather.leaving_out import entry_names, leave_out, no_problem_file
 from attncli.gather.reader import Gathered, Reader
-from attncli.loading import is_stream, split_member, two_streams
+from attncli.loading import is_stream, refuse_two_streams, split_member
 from attncli.loading.contents import LoadedArray
 from attncli.loading.number import is_numeric, is_truth
 from attncli.loading.source import is_file
@@ -77,7 +77,7 @@ def gather(
         A wrong number of files, or an unknown option in a problem file.
     """
     options = options or {}
-    _refuse_two_streams(files, options)
+    refuse_two_streams((*files, *options.values()))
     _refuse_strays(files)
     left = entry_names(without)
     if left and len(files) != 1:
@@ -202,8 +202,3 @@ def _refuse_strays(files: Sequence[str]) -> None:
         if is_numeric(file) or is_truth(file):
             kind = "a number" if is_numeric(file) else "a truth value"
             raise UsageError(f"{quoted(file)} is no file, but {kind}", hint=_VALUES)
-
-
-def _refuse_two_streams(files: Sequence[str], options: Mapping[str, object]) -> None:
-    if sum(map(is_stream, (*files, *options.values()))) > 1:
-        raise two_streams()

@@ -86,10 +86,7 @@ def add_layer(
             f"{file}: the layer also holds {ignored}, which attncli does not apply: the result is "
             "not the model's"
         )
-    # BART's names differ in this one alone, and BART does not rotate.
-    output = layer.members.get("wo", "").split(".")[-2:]
-    rotates = layer.family == "Llama" and output in (["o_proj", "weight"], ["dense", "weight"])
-    if rotates and "rope" not in arguments:
+    if layer.rotates and "rope" not in arguments:
         warn(
             f"{file}: models whose layers are named like this (Llama, Mistral, Qwen, Phi) rotate "
             "query and key, and their checkpoints do not say how: --rope half does it as "

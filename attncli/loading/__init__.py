@@ -18,7 +18,7 @@ from attncli.loading.source import STANDARD_INPUT, is_file, open_source, refusal
 from attncli.text import counted, printable, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
 __all__ = [
     "Contents",
@@ -31,6 +31,7 @@ __all__ = [
     "kind_of",
     "read",
     "read_array",
+    "refuse_two_streams",
     "split_member",
     "two_streams",
 ]
@@ -77,14 +78,13 @@ def read_array(
     source: str,
     *,
     dtype: str | None = None,
-    stdin: BinaryIO | None = None,
     entry: str | None = None,
 ) -> LoadedArray:
     """Read what `source` names as one array.
 
     Parameters
     ----------
-    source, dtype, stdin
+    source, dtype
         As for `read`.
     entry : str, optional
         What to take of a mapping that has an array of this name.
@@ -99,7 +99,7 @@ def read_array(
         If the file is a mapping, other than of one array without a name, as ``np.savez(file, a)``
         writes it; the hint lists its members as ``FILE#NAME``.
     """
-    contents = read(source, dtype=dtype, stdin=stdin)
+    contents = read(source, dtype=dtype)
     if isinstance(contents, LoadedArray):
         return contents
     if list(contents.entries) == [_UNNAMED]:
@@ -119,14 +119,12 @@ def read_array(
     raise InputError(f"{contents.name}: expected one array; found {found}", hint=hint)
 
 
-def describe(
-    source: str, *, dtype: str | None = None, stdin: BinaryIO | None = None
-) -> list[Member]:
+def describe(source: str, *, dtype: str | None = None) -> list[Member]:
     """Return what a file holds; of NPY, NPZ and safetensors only the headers are read.
 
     Parameters
     ----------
-    source, dtype, stdin
+    source, dtype
         As for `read`.
 
     Returns
@@ -141,7 +139,7 @@ def describe(
         described nevertheless.
     """
     path, name = split_member(source)
-    opened = open_source(path, stdin)
+    opened = open_source(path)
     with refusals(opened.name):
         found = format_of(opened)
         members = (
@@ -200,6 +198,20 @@ def split_member(source: str) -> tuple[str, str | None]:
 def is_stream(word: object) -> bool:
     """Return whether an argument names standard input, or a member of it."""
     return isinstance(word, str) and split_member(word)[0] == "-"
+
+
+def refuse_two_streams(words: Iterable[object]) -> int:
+    """Return how many of some words name standard input: one at most.
+
+    Raises
+    ------
+    UsageError
+        Several do.
+    """
+    streams = sum(map(is_stream, words))
+    if streams > 1:
+        raise two_streams()
+    return streams
 
 
 def two_streams() -> UsageError:

@@ -97,15 +97,6 @@ def _is_quoted(cell: str) -> bool:
     return bare != cell.strip() and is_numeric(bare)
 
 
-def _has_other_digits(cell: str) -> bool:
-    """Return whether Python would read a number in underscores or digits of another script."""
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
 # The first that is true of a cell.
 _HINTS: tuple[tuple[Callable[[str], object], str], ...] = (
     (
@@ -127,5 +118,5 @@ _HINTS: tuple[tuple[Callable[[str], object], str], ...] = (
     (re.compile(_SEMICOLONS).fullmatch, _DECIMAL_POINTS),
     (lambda cell: cell.strip().lower() in TRUTHS, _ONE_ZERO),
     (_is_quoted, "delete the spaces before the quotation mark, or the quotation marks"),
-    (_has_other_digits, "write the digits 0 to 9, without underscores"),
+    (is_numeric, "write the digits 0 to 9, without underscores"),
 )

@@ -260,6 +260,8 @@ def labels_of(
     if labels is None:
         return None
     count, others = shape[2:] if of == "query" else shape[:1:-1]
-    meant = "--query-labels names the queries alone, --key-labels the keys"
+    meant = (
+        "query_labels (--query-labels) name the queries alone, key_labels (--key-labels) the keys"
+    )
     hint = meant if name.endswith("(tokens)") and len(labels) == others != count else None
     return arguments.label_list(name, labels, count, of=of, hint=hint)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.referee.report import Place
 
-__all__ = ["Compared", "File", "compare", "output_shapes"]
+__all__ = ["Compared", "File", "compare"]
 
 Array = npt.NDArray[Any]
 # Of float32, nine digits tell it from its neighbours; some print a few more.
@@ -176,35 +176,8 @@ def _verdict(problem: Problem, file: File, errors: Errors, name: str) -> Verdict
 def _misshapen(problem: Problem, name: str, file: File, right: tuple[int, ...]) -> Verdict:
     """Return the verdict on a file of another shape, and what else has that shape."""
     found = file.values.shape
-    other = next((n for n, shape in output_shapes(problem).items() if shape == found), None)
+    other = next((n for n, shape in problem.output_shapes.items() if shape == found), None)
     return Verdict(name, file.precision.name, found, right, passed=False, shape_of=other)
-
-
-def output_shapes(problem: Problem) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of outputs in the axes of the user, also that of the mean of the heads.
-
-    Parameters
-    ----------
-    problem : Problem
-
-    Returns
-    -------
-    dict of str to tuple of int
-        ``weights``, of which scores of any stage have the shape, too, ``lse``, and ``context`` and
-        ``mean weights`` where there are such.
-    """
-    weights = problem.layout.weights_shape(problem.shape)
-    shapes = {"weights": weights, "lse": weights[:-1]}
-    batch, heads, queries, _ = problem.shape
-    if problem.output is not None:
-        context = np.broadcast_to(0.0, (batch, 1, queries, problem.output.weight.shape[1]))
-        shapes["context"] = problem.layout.join(context).shape
-    elif problem.value is not None:
-        context = np.broadcast_to(0.0, (batch, heads, queries, problem.value.shape[3]))
-        shapes["context"] = problem.layout.join(context).shape
-    if "h" in problem.layout.weight_axes:
-        shapes["mean weights"] = (*weights[:-3], *weights[-2:])
-    return shapes
 
 
 def _tolerances(

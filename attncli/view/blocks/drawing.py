@@ -42,7 +42,6 @@ _LEAST_LINES = 16
 # Title, axes, numbers of keys, legend and the next prompt.
 _LINES_AROUND = 5
 _GAP = 2
-_NAMES = {"weights": "weight", "scores": "score", "difference": "difference"}
 
 
 def draw_blocks(
@@ -278,12 +277,11 @@ def _legend(picture: Picture, width: int, painter: Painter) -> list[Line]:
     wide = 2 if picture.signed else 1
     count = steps // wide
     ramp = [painter.cell(step / (count - 1), wide) for step in range(count)]
-    name = _NAMES[picture.what] + (" (log scale)" if picture.log else "")
     # The name comes first, or "0" would look like the first of the queries.
     scale = [plain(low + " "), *ramp, plain(" " + high)]
     if sum(columns(span[0]) for span in scale) > width:  # long numbers in a narrow terminal
         scale = [plain(cut(f"{low} … {high}", width, painter))]
-    parts: list[Line] = [[plain(name)], scale]
+    parts: list[Line] = [[plain(picture.scale_name)], scale]
     if picture.any_hidden:
         parts.append([painter.hidden(2), plain(" hidden")])
     return _flowed(parts, width)

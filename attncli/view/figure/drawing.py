@@ -41,7 +41,6 @@ __all__ = ["colormap", "draw", "fit", "render"]
 
 MAX_PANELS = 400
 _MAX_PIXELS = 100_000_000
-_BAR_NAMES = {"weights": "weight", "scores": "score", "difference": "difference"}
 _NUMBER_SIZE, _SMALLEST_NUMBER = 10.0, 6.0
 _MOST_NUMBERS_UNASKED, _MOST_NUMBERS = 400, 2_500
 
@@ -104,7 +103,7 @@ def draw(
         figure = Figure(figsize=(layout.width, layout.height), dpi=dpi)
         for index in range(len(picture.panels)):
             draw_panel(figure, picture, layout, index, colors, numbers)
-        draw_bar(figure, picture, layout, colors, _bar_name(picture))
+        draw_bar(figure, picture, layout, colors, picture.scale_name)
         if picture.any_hidden:
             draw_hidden_entry(figure, layout)
         _write_names(figure, layout)
@@ -125,10 +124,6 @@ def colormap(name: str) -> Any:
     except KeyError:
         hint = did_you_mean(name, mpl.colormaps) or "Blues, viridis and Greys are examples"
         raise UsageError(f"there is no colour map {name!r} in matplotlib", hint=hint) from None
-
-
-def _bar_name(picture: Picture) -> str:
-    return _BAR_NAMES[picture.what] + (" (log scale)" if picture.log else "")
 
 
 def _with_numbers(

@@ -146,6 +146,12 @@ class Picture:
         return ", ".join(parts) or None
 
     @property
+    def scale_name(self) -> str:
+        """What the colours mean."""
+        name = {"weights": "weight", "scores": "score", "difference": "difference"}[self.what]
+        return name + (" (log scale)" if self.log else "")
+
+    @property
     def scale_note(self) -> str | None:
         """That the scale ends below the largest weight by default; None if it does not."""
         if not self.free or not self.saturated[1]:
