@@ -292,7 +292,7 @@ CASES = {
     ),
     f"compute {QKV} --tokens a,b": (
         "key_labels (tokens): expected 3 labels, one for each key; found 2",
-        "query_labels (--query-labels) name queries alone, key_labels (--key-labels) keys",
+        "query_labels (--query-labels) name the queries alone, key_labels (--key-labels) the keys",
     ),
     f"compute {QKV} --key-labels names.txt": (
         "names.txt does not exist",
