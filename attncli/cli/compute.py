@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import (
     AverageOptions,
+    DigitsOptions,
     OutputOptions,
     PickOptions,
     ProblemOptions,
@@ -67,6 +68,7 @@ def add_to(app: typer.Typer) -> None:
 def compute(
     options: ProblemOptions,
     output: OutputOptions,
+    digits: DigitsOptions,
     pick: PickOptions,
     average: AverageOptions,
     run: RunOptions,
@@ -79,9 +81,11 @@ def compute(
     """
     with advice(quiet=run.quiet):
         request = _request(options, output, pick, average, run)
+        if output.format != "table":
+            digits.tell_of_all(output.format, quiet=run.quiet)
         answer = _solve_and_save(request)
     if output.format == "table":
-        _print_tables(request, answer)
+        _print_tables(request, answer, digits.decimals)
     else:
         _write_stdout(output.format, request.results(request.names, answer))
 
@@ -154,8 +158,6 @@ def _request(
         _warn_unprojected()
     if output.format != "table":
         _refuse_binary(output.format)
-        if output.digits is not None:
-            note(f"--digits: only for tables; {output.format} holds every digit", quiet=run.quiet)
         request = request._replace(names=held(names, output.format, chosen=chosen))
         refuse_unheld(request.names, output.format, problem, averaged=averaged)
     for save in saves:
@@ -257,9 +259,9 @@ def _refuse_binary(kind: str) -> None:
         )
 
 
-def _print_tables(request: _Request, answer: Attention) -> None:
+def _print_tables(request: _Request, answer: Attention, decimals: int) -> None:
     screen = console(request.run.color)
-    limits = _limits(request.output, request.run)
+    limits = _limits(request.output, request.run, decimals)
     for part in _parts(request, answer, limits):
         screen.print(part, crop=False)
 
@@ -292,7 +294,7 @@ def _array_parts(request: _Request, answer: Attention, limits: Limits) -> Iterat
             yield from answer_parts(problem, answer, [*group], limits, picked, threads=threads)
 
 
-def _limits(output: OutputOptions, run: RunOptions) -> Limits:
+def _limits(output: OutputOptions, run: RunOptions, decimals: int) -> Limits:
     from attncli.view.tables import Limits
 
     rows, columns, heads = (20, None, 4) if is_terminal() else (64, 64, 16)
@@ -302,7 +304,7 @@ def _limits(output: OutputOptions, run: RunOptions) -> Limits:
         heads=heads,
         width=width(),
         stacked=output.max_cols is not None,
-        digits=output.decimals,
+        digits=decimals,
         unicode=shows_unicode(),
         depth=color_depth(run.color),
     )

@@ -9,13 +9,19 @@ import typer
 from typer import Option
 
 from attncli.cli.groups import GroupedCommand, grouped
-from attncli.cli.options import MOST_USED, SHOWN, PickOptions, ProblemOptions, RunOptions
+from attncli.cli.options import (
+    MOST_USED,
+    SHOWN,
+    DigitsOptions,
+    PickOptions,
+    ProblemOptions,
+    RunOptions,
+)
 from attncli.cli.question import ask_whole
 from attncli.cli.terminal import (
     advice,
     color_depth,
     console,
-    note,
     print_document,
     shows_unicode,
     width,
@@ -58,21 +64,6 @@ class ExplainOptions:
             rich_help_panel=SHOWN,
         ),
     ] = 12
-    digits: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            min=0,
-            max=17,
-            help="Decimals; JSON holds every digit. Default: 4.",
-            rich_help_panel=SHOWN,
-        ),
-    ] = None
-
-    @property
-    def decimals(self) -> int:
-        """How many decimals a number of the text has."""
-        return 4 if self.digits is None else self.digits
 
 
 def add_to(app: typer.Typer) -> None:
@@ -81,7 +72,11 @@ def add_to(app: typer.Typer) -> None:
 
 
 def explain(
-    options: ProblemOptions, telling: ExplainOptions, pick: PickOptions, run: RunOptions
+    options: ProblemOptions,
+    telling: ExplainOptions,
+    digits: DigitsOptions,
+    pick: PickOptions,
+    run: RunOptions,
 ) -> None:
     """Explain one query, with every number on its way.
 
@@ -104,27 +99,28 @@ def explain(
             keys=telling.keys or None,
             threads=run.threads,
         )
-    _print(explanation, telling, run)
+    _print(explanation, telling, digits, run)
 
 
-def _print(explanation: Explanation, telling: ExplainOptions, run: RunOptions) -> None:
+def _print(
+    explanation: Explanation, telling: ExplainOptions, digits: DigitsOptions, run: RunOptions
+) -> None:
     if telling.format == "json":
         from attncli.view.explanation.mapping import as_dict
 
-        if telling.digits is not None:
-            note("--digits: only for text and markdown; json holds every digit", quiet=run.quiet)
+        digits.tell_of_all("json", quiet=run.quiet)
         print_document(json_text(as_dict(explanation)))
     elif telling.format == "markdown":
         from attncli.view.explanation.markdown import as_markdown
 
-        print_document(as_markdown(explanation, digits=telling.decimals).rstrip("\n"))
+        print_document(as_markdown(explanation, digits=digits.decimals).rstrip("\n"))
     else:
         from attncli.view.explanation.terminal import renderable
 
         part = renderable(
             explanation,
             width=width(),
-            digits=telling.decimals,
+            digits=digits.decimals,
             unicode=shows_unicode(),
             depth=color_depth(run.color),
         )

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from attncli.cli.completing import list_of, one_of
+from attncli.cli.terminal import note
 from attncli.errors import UsageError
 from attncli.layout import LAYOUTS
 from attncli.names import (
@@ -24,6 +25,7 @@ __all__ = [
     "AverageOptions",
     "Bfloat16",
     "Color",
+    "DigitsOptions",
     "OutputOptions",
     "PickOptions",
     "ProblemOptions",
@@ -444,16 +446,6 @@ class OutputOptions:
             rich_help_panel=MOST_USED,
         ),
     ] = None
-    digits: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            min=0,
-            max=17,
-            help="Decimals in tables; files and other formats hold every digit. Default: 4.",
-            rich_help_panel=SHOWN,
-        ),
-    ] = None
     top: Annotated[
         int | None,
         Option(
@@ -488,10 +480,32 @@ class OutputOptions:
         """How many keys of each query are listed."""
         return self.top or 3
 
+
+@dataclass(eq=False, repr=False)
+class DigitsOptions:
+    """How many digits a person sees."""
+
+    digits: Annotated[
+        int | None,
+        Option(
+            metavar="N",
+            min=0,
+            max=17,
+            help="Decimals in tables and text; files and other formats hold every digit. Default: "
+            "4.",
+            rich_help_panel=SHOWN,
+        ),
+    ] = None
+
     @property
     def decimals(self) -> int:
-        """How many decimals a number of a table has."""
+        """How many decimals a number has."""
         return 4 if self.digits is None else self.digits
+
+    def tell_of_all(self, kind: str, *, quiet: bool) -> None:
+        """Say that a format holds every digit, where another number of them was asked for."""
+        if self.digits is not None:
+            note(f"--digits: only for tables and text; {kind} holds every digit", quiet=quiet)
 
 
 @dataclass(eq=False, repr=False)
