@@ -23,7 +23,6 @@ __all__ = [
     "PROJECTIONS",
     "RESULTS",
     "ROWS_ARE",
-    "SHORT",
     "WORDS",
     "full_name",
     "missing_input",

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 __all__ = [
-    "Contents",
     "LoadedArray",
     "LoadedMapping",
     "Member",

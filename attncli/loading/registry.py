@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attncli.loading.contents import Contents, Member
     from attncli.loading.source import Source
 
-__all__ = ["AS_CSV", "FORMATS", "Format", "format_of"]
+__all__ = ["AS_CSV", "format_of"]
 
 _HEAD = 4096
 _SAVED = 'save the array itself, in Python: numpy.save("q.npy", q)'

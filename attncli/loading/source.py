@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BOM",
     "STANDARD_INPUT",
-    "STREAM_LIMIT",
-    "TEXT_LIMIT",
     "Source",
     "is_file",
-    "missing",
     "open_source",
     "refusals",
 ]

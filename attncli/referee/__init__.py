@@ -11,13 +11,6 @@
 from __future__ import annotations
 
 from attncli.referee.judge import check
-from attncli.referee.report import (
-    Cause,
-    CheckReport,
-    Diagnosis,
-    Place,
-    Tolerance,
-    Verdict,
-)
+from attncli.referee.report import CheckReport
 
-__all__ = ["Cause", "CheckReport", "Diagnosis", "Place", "Tolerance", "Verdict", "check"]
+__all__ = ["CheckReport", "check"]

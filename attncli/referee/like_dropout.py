@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from attncli.referee.case import Case
 
-__all__ = ["Dropout", "like_dropout"]
+__all__ = ["like_dropout"]
 
 Array = npt.NDArray[Any]
 # Directions in which dropout moves a context much less are left to rounding errors.

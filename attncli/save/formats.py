@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import BinaryIO
 
-__all__ = ["FORMATS", "Format", "Results", "format_of", "save", "write"]
+__all__ = ["FORMATS", "Results", "format_of", "save", "write"]
 
 
 class Format(NamedTuple):

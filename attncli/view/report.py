@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attncli.referee.convention import Convention
     from attncli.referee.report import Cause, CheckReport, Verdict
 
-__all__ = ["as_dict", "renderables", "worst_rows"]
+__all__ = ["as_dict", "renderables"]
 
 _MEASURED = ("rms", "elements", "outside", "nonfinite", "nonfinite_rows")
 # Between two columns.

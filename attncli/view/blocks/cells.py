@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from attncli.view.pictures.panel import Panel
     from attncli.view.pictures.picture import Picture
 
-__all__ = ["Color", "Form", "Line", "Painter", "Span", "plain"]
+__all__ = ["Color", "Form", "Line", "Painter", "plain"]
 
 Color: TypeAlias = Literal["truecolor", "256", "none"]
 # A piece of text with its ink and its background; None is the terminal's own.
