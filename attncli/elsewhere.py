@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["NOTHING", "called_here", "option_here"]
+__all__ = ["NOTHING", "called_here", "option_here", "takes_values_of"]
 
 NOTHING = "nothing"
 # Each begins with a name of ours.
@@ -53,6 +53,11 @@ _ELSEWHERE = {
     "learnable_sink": "sinks",
     "s_aux": "sinks",
 }
+# What is given as a file, or as a list.
+_OF_FILES = {
+    *("mask", "bias", "key_padding_mask", "window"),
+    *("kv_lengths", "query_lengths", "alibi_slopes", "sinks", "rope_frequencies"),
+}
 
 
 def called_here(name: str, **more: str) -> str | None:
@@ -81,5 +86,19 @@ def option_here(name: str) -> str:
     >>> option_here("attn_mask"), option_here("slopes")
     ('--mask', '--alibi-slopes')
     """
+    if name.lower() == "alibi":  # true there, and a switch here
+        return "--alibi"
     first = _ELSEWHERE[name.lower()].split()[0].strip(",:")
     return "--" + first.replace("_", "-")
+
+
+def takes_values_of(name: str) -> bool:
+    """Return whether an option here takes a file of what another library means by a known name.
+
+    Examples
+    --------
+    >>> takes_values_of("attn_mask"), takes_values_of("sm_scale"), takes_values_of("cu_seqlens_k")
+    (True, False, False)
+    """
+    first, _, rest = _ELSEWHERE[name.lower()].partition(", ")
+    return first in _OF_FILES and (not rest or rest.startswith(("or ", "with ")))

@@ -167,7 +167,7 @@ def test_a_list_of_labels_holds_nothing_but_words(problem: Path, file: str, noth
     Path(file).write_text('{"words": ["a", "b"]}')
     with pytest.raises(InputError, match="expected a list of labels; found a mapping") as caught:
         gathered("q.npy", "k.npy", tokens=file)
-    assert caught.value.hint == f"name one of its entries, as {file}#tokens"
+    assert caught.value.hint == f"name one of its entries, as {file}#words"
 
 
 def test_a_label_with_nul_is_refused(problem: Path) -> None:
@@ -302,8 +302,41 @@ def test_a_rule_of_another_name_in_a_dump_is_an_error(
 
 def test_what_serves_for_a_name_of_another_library_begins_with_an_option() -> None:
     named = [name for name in elsewhere._ELSEWHERE if NOTHING not in str(called_here(name))]
-    options = {name.replace("_", "-") for name in KNOWN}
+    options = {name.replace("_", "-") for name in (*KNOWN, "alibi")}
     assert {option_here(name).removeprefix("--") for name in named} <= options
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "advice"),
+    [
+        ("softmax_scale", [0.5], "here it is scale; give --scale, and --without"),
+        ("is_causal", [True], "here it is causal; give --causal, and --without"),
+        ("alibi", True, "give --alibi, and --without"),
+        ("sliding_window", [2, 2], "here it is window: W - 1, 0 where"),
+        ("cu_seqlens_k", [0, 4], "here it is kv_lengths, of a batch;"),
+        (
+            "cache_seqlens",
+            [4, 4],
+            "here it is kv_lengths; --kv-lengths d.npz#cache_seqlens takes it",
+        ),
+    ],
+)
+def test_advice_on_a_name_of_another_library_works(
+    name: str, value: object, advice: str, folder: Path
+) -> None:
+    np.savez("d.npz", **ONES, **{name: np.array(value)})  # type: ignore[arg-type]
+    with pytest.raises(UsageError) as caught:
+        gather(["d.npz"])
+    hint = caught.value.hint or ""
+    assert advice in hint
+    assert ("takes it" in hint) == ("takes it" in advice)
+    assert hint.endswith(f"--without {name} leaves it out")
+
+
+def test_one_false_of_another_library_changes_nothing(folder: Path) -> None:
+    np.savez("d.npz", **ONES, is_causal=np.array([False]))  # type: ignore[arg-type]
+    with pytest.warns(AttnWarning, match="'is_causal' is ignored"):
+        gather(["d.npz"])
 
 
 def test_a_rule_of_another_name_is_taken_by_an_option_or_left_out(folder: Path) -> None:
@@ -357,8 +390,8 @@ def test_arrays_without_names_are_to_be_named(folder: Path) -> None:
         (
             "zzz",
             (
-                "a problem holds query, key, value, and any option under its Python name: "
-                "mask, causal, scale, …"
+                "a problem holds query, key, value, and options of attncli.attention by their "
+                "names: mask, causal, scale, …"
             ),
         ),
         ("alibi", "here it is alibi_slopes: true for those of the paper, or a list of them"),

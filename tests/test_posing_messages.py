@@ -595,3 +595,15 @@ def test_limits_as_errors_name_them_are_within(option: str, precision: Any) -> N
             assert limits
             for limit in limits:
                 asked(float(limit))
+
+
+def test_numbers_for_padding_are_a_bias_of_four_axes() -> None:
+    query, key = np.ones((2, 2, 4)), np.ones((2, 5, 4))
+    padding = np.where(np.arange(5) < [[3], [5]], 0, -np.inf)
+    with pytest.raises(attncli.AttnError) as caught:
+        pose(query, key, key_padding_mask=padding)
+    assert (caught.value.hint or "").endswith(
+        "reshaped to (B, 1, S), or with heads to (B, 1, 1, S)"
+    )
+    weights = attncli.attention(query, key, bias=padding[:, None]).weights
+    np.testing.assert_array_equal(weights[0, 0], [1 / 3, 1 / 3, 1 / 3, 0, 0])

@@ -126,7 +126,10 @@ def project_arguments(
     given = {name: arguments.pop(name) for name in PROJECTIONS if name in arguments}
     positions = arguments.pop("positions", None)
     if "x" in arguments and "query" in arguments:
-        raise UsageError("x and query are both given: x is what the query is made from")
+        raise UsageError(
+            "x and query are both given: x is what the query is made from",
+            hint="--without x leaves it out of a problem file",
+        )
     if not given:
         _refuse_without_weights(arguments, positions)
         return None

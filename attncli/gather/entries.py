@@ -94,7 +94,7 @@ def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
     return _checkpoint(document) or UsageError(
         f"{document.name}: unknown entry {quoted(name)}",
         hint=meant
-        or "a problem holds query, key, value, and any option under its Python name: "
+        or "a problem holds query, key, value, and options of attncli.attention by their names: "
         "mask, causal, scale, …",
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attncli.arguments import flag
 from attncli.dtypes import BFLOAT16
-from attncli.elsewhere import NOTHING, called_here, option_here
+from attncli.elsewhere import NOTHING, called_here, option_here, takes_values_of
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import (
     COLUMNS_ARE,
@@ -331,10 +331,11 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
             )
         return
     try:
-        single = not isinstance(document.entries[name], (LoadedArray, list))
+        value = _alone(document.entries[name])
     except InputError:  # of elements that are not read: no concern of this problem
-        single = False
-    off = single and document.entries[name] in (None, False)
+        value = []
+    single = not isinstance(value, (LoadedArray, list))
+    off = value is None or value is False
     if NOTHING not in meant and not off:
         if called_here(name):
             raise _another_name(name, document, meant, single=single)
@@ -343,13 +344,20 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
     warn(f"{document.name}: the entry {printable(name)!r} is ignored; {meant}")
 
 
+def _alone(value: object) -> object:
+    """Return the number or truth value of an array that holds one, and anything else as it is."""
+    if isinstance(value, LoadedArray) and value.values.size == 1:
+        return value.values.item() if value.values.dtype.kind in "biuf" else value
+    return value
+
+
 def _another_name(name: str, document: LoadedMapping, meant: str, *, single: bool) -> UsageError:
     """Return the error for a rule that a program wrote under the name of another library."""
     shown = printable(name)
     option, taken = option_here(name), ""
     if single:
         taken = f" give {option}, and"
-    elif is_file(document.name):
+    elif is_file(document.name) and takes_values_of(name):
         taken = f" {option} {document.name}#{shown} takes it, and"
     return UsageError(
         unknown_entry(name, document).message,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncli.errors import InputError
+from attncli.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,9 +38,12 @@ def listed_words(source: Source, text: str) -> tuple[str, ...] | None:
         return None
     found = _from_yaml(text) if source.suffix in _YAML else _from_json(text, number=str)
     if isinstance(found, dict):
+        lists = [str(name) for name, entry in found.items() if isinstance(entry, list)]
         raise InputError(
             f"{source.name}: expected a list of labels; found a mapping",
-            hint=f"name one of its entries, as {source.name}#tokens",
+            hint=f"name one of its entries, as {source.name}#{printable(lists[0])}"
+            if lists
+            else None,
         )
     if not isinstance(found, list):
         return None
