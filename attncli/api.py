@@ -147,7 +147,7 @@ def attention(
     outputs : str or collection of str, optional
         What to compute of weights, context, scores, raw, capped and lse; unless given, the weights
         and, of a value, the context. Without an L × S output no L × S array is held that takes
-        more than 1 MB.
+        more than 1 MB, but for the booleans made of a mask of numbers or of the other polarity.
 
     Returns
     -------

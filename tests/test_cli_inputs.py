@@ -306,6 +306,8 @@ def test_a_row_that_may_be_a_header_is_told_once(command: str, folder: Path, att
         ("v.csv", "die,1,2\nauf,3,4\nMatte,5,6\n", None),
         ("mask.csv", ",mat,on,the\n1,1,1,0\n", "label 0 is 'mat', but in k.csv 'the'"),
         ("mask.csv", ",the,on,mat\n1,1,1,0\n", None),
+        ("padding.csv", "mat,on,the\n1,1,0\n", "label 0 is 'mat', but in k.csv 'the'"),
+        ("padding.csv", "the,on,mat\n1,1,0\n", None),
     ],
 )
 def test_labels_in_another_order_are_told(
@@ -315,7 +317,8 @@ def test_labels_in_another_order_are_told(
     for file in ("k.csv", "v.csv"):
         Path(file).write_text("the,1,0\non,0,1\nmat,1,1\n")
     Path(name).write_text(text)
-    mask = ["--mask", name] if name == "mask.csv" else []
+    options = {"mask.csv": ["--mask", name], "padding.csv": ["--key-padding-mask", name]}
+    mask = options.get(name, [])
     messages = attncli("compute", "q.csv", "k.csv", "v.csv", *mask).good().messages
     begin = f"warning: {name}: {told}: rows and columns belong together by their place"
     assert [message.startswith(begin) for message in messages] == ([True] if told else [])

@@ -55,7 +55,10 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: b"".join(b"%%TAG !a%d! x\n" % at for at in range(60_000)) + b"---\n[1]\n",
         "line 1, column 1: tags",
     ),
-    "rows.yaml": (lambda: b"- [1]\n" * 500_000 + b"- [x]\n", "more than 750,000 numbers and lists"),
+    "rows.yaml": (
+        lambda: b"- [1]\n" * 500_000 + b"- [x]\n",
+        "more than 750,000 numbers and ends of lists",
+    ),
     "text.yaml": (lambda: b"q: |\n" + b" x\n" * (5 * MILLION), "is not a file name"),
     "rows.json": (
         lambda: b'{"q":[' + b"[1]," * (2 * MILLION) + b"[1,2]]}",

@@ -648,3 +648,11 @@ def test_json_of_float32_is_read_back_as_the_same_number(number):
         problem = pose(np.ones((1, 1), "f4"), np.ones((1, 1), "f4"), value[None, None])
         told = json.loads(json.dumps(as_dict(explain(problem, query=0))))
         assert np.float32(told["context"][0]) == value
+
+
+def test_json_tells_every_key_unless_fewer_are_asked_for(folder, attncli):
+    np.save("x.npy", np.random.default_rng(0).normal(size=(20, 4)))
+    words = ["explain", "x.npy", "x.npy"]
+    for more, told in (([], 20), (["--keys", "0"], 20), (["--keys", "3"], 3)):
+        assert len(attncli(*words, "-f", "json", *more).good().json["keys"]) == told
+    assert "8 more" in attncli(*words).good().text

@@ -56,14 +56,21 @@ class ExplainOptions:
         ),
     ] = "text"
     keys: Annotated[
-        int,
+        int | None,
         Option(
             metavar="N",
             min=0,
-            help="Show the N strongest keys one by one and sum up the rest; 0 shows all.",
+            help="Show the N strongest keys one by one and sum up the rest; 0 shows all. Default: "
+            "12, and all in JSON.",
             rich_help_panel=SHOWN,
         ),
-    ] = 12
+    ] = None
+
+    @property
+    def told_keys(self) -> int | None:
+        """How many keys are told one by one; None for all."""
+        usual = 0 if self.format == "json" else 12
+        return (usual if self.keys is None else self.keys) or None
 
 
 def add_to(app: typer.Typer) -> None:
@@ -96,7 +103,7 @@ def explain(
             query=query_index(problem, telling.query),
             batch=pick.batch or 0,
             head=pick.head or 0,
-            keys=telling.keys or None,
+            keys=telling.told_keys,
             threads=run.threads,
         )
     _print(explanation, telling, digits, run)

@@ -66,7 +66,7 @@ ROWS_ARE = {
     "mask": ("query_labels",),
     "bias": ("query_labels",),
 }
-COLUMNS_ARE = {"mask": "key_labels", "bias": "key_labels"}
+COLUMNS_ARE = dict.fromkeys(("mask", "bias", "key_padding_mask"), "key_labels")
 RESULTS = ("schema", *OUTPUTS, *SUMMARIES)
 
 

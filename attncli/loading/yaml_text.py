@@ -47,7 +47,7 @@ def read_yaml(source: Source, dtype: str | None = None) -> Contents:  # noqa: AR
     """
     document = Document(source, source.text())
     _refuse_tag_lines(document)
-    what = f"expected at most {MAX_EVENTS:,} numbers and lists in YAML; found more"
+    what = f"expected at most {MAX_EVENTS:,} numbers and ends of lists in YAML; found more"
     hint = "save large arrays as NPY or NPZ, which a problem in YAML may name"
     events = at_most(document, _events(document), what, hint=hint)
     with no_collection():

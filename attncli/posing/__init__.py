@@ -84,7 +84,8 @@ def pose(
     query, key, value, scale, …, precision
         As in `attncli.attention`.
     wo : array_like (H·E, out), optional
-        The context becomes context · wo + bo, its heads side by side.
+        The context becomes context · wo + bo, its heads side by side: of packed inputs, or of
+        inputs without an axis of heads.
     bo : array_like (out,), optional
     query_labels, key_labels : sequence of str, optional
         Names of the L queries and the S keys, for tables and pictures.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from attncli import arguments
 from attncli.arguments import shape_text
 from attncli.array_likes import as_ndarray
-from attncli.dtypes import in_float64, readable
+from attncli.dtypes import in_float64, parts, readable
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.names import Pairing, Score
 from attncli.polarity import looks_like_mask
@@ -168,9 +168,10 @@ def bias_of(
     if float(highest) > most:
         arguments.refuse_first(named("bias"), wide, wide > most, _up_to(most, dtype))
     if wide.dtype.itemsize > dtype.itemsize:
-        lost = np.isfinite(wide) & (wide < np.finfo(dtype).min)
-        if lost.any():
+        least = np.finfo(dtype).min
+        if any(bool(((part < least) & (part > -np.inf)).any()) for part in parts(wide)):
             expected = f"−inf, or numbers that {dtype.name}, the computing dtype, can hold"
+            lost = np.isfinite(wide) & (wide < least)
             arguments.refuse_first(named("bias"), wide, lost, expected)
     if highest == 1 and looks_like_mask(wide):
         warn(
