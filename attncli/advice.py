@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.dtypes import magnitude, parts
+from attncli.dtypes import LARGEST_FLOAT16, magnitude, parts
 from attncli.engine import attend
 from attncli.polarity import inverted, leaves_little, would_show_all
 from attncli.problem import Problem
@@ -24,7 +24,6 @@ UNPROJECTED = (
     "projection"
 )
 
-_LARGEST_FLOAT16 = 65504.0
 # Rows whose scores are looked at together take about 4 MB.
 _BLOCK_CELLS = 1_000_000
 
@@ -33,10 +32,10 @@ def advise(problem: Problem) -> None:
     """Warn where float16 inputs have products that float16 cannot hold."""
     if problem.query.dtype == problem.key.dtype == np.float16 and problem.score == "dot":
         width = problem.query.shape[3]
-        if width * _largest(problem.query) * _largest(problem.key) <= _LARGEST_FLOAT16:
+        if width * _largest(problem.query) * _largest(problem.key) <= LARGEST_FLOAT16:
             return
         largest = _largest_product(problem.read())
-        if largest > _LARGEST_FLOAT16:
+        if largest > LARGEST_FLOAT16:
             warn(
                 f"products of query and key reach {largest:.3g}, beyond float16's 65504: code "
                 "that multiplies these inputs in float16 gets inf. Here they are computed in "
@@ -70,7 +69,7 @@ def _largest_product(problem: Problem) -> float:
 
     lengths = [largest_length(array, problem.dtype) for array in (problem.query, problem.key)]
     bound = math.prod(lengths)
-    if bound <= _LARGEST_FLOAT16:
+    if bound <= LARGEST_FLOAT16:
         return bound
     bare = Problem(
         query=problem.query,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BFLOAT16",
+    "LARGEST_FLOAT16",
     "NARROW",
     "as_bfloat16",
     "dtype_name",
@@ -30,6 +31,7 @@ __all__ = [
 
 BFLOAT16: np.dtype[np.void] = np.dtype([("bfloat16", "<u2")])
 _HALF = np.dtype(np.float16)
+LARGEST_FLOAT16 = 65504.0
 _UNSIGNED = np.uint16(0x7FFF)
 # How many integers to sample for bfloat16, the least that count, and the share that must fit.
 _SAMPLE, _FEW, _NEARLY_ALL = 1000, 4, 0.9

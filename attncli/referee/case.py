@@ -165,6 +165,20 @@ class Case:
         """How many scores there are."""
         return math.prod(self.recipe.problem.shape)
 
+    @property
+    def comparable(self) -> bool:
+        """Whether it can be evaluated, and its files have the shapes of the outputs."""
+        return self.evaluable and all(
+            self.shaped(self.recipe, self.right, name).shape == file.shape
+            and bool(np.isfinite(file).any())
+            for name, file in self.files.items()
+        )
+
+    def canonical(self, name: str) -> Array:
+        """Return a file as (B, H, L, ·)."""
+        file = self.files[name]
+        return canonical(self.recipe.problem, name, file) if self.whole else file
+
     def shaped(self, recipe: Recipe, outputs: Outputs, name: str) -> Array:
         """Return an output in the axes of the case's files."""
         return recipe.shape(recipe.problem, name, outputs[name]) if self.whole else outputs[name]

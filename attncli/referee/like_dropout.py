@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee.fitted.another_number import comparable
-from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.stages import shared
 
 if TYPE_CHECKING:
@@ -103,13 +101,13 @@ def _quarters(squares: Array, by: Array) -> list[Array]:
 def _shows_errors(case: Case) -> bool:
     """Return whether a case holds a context, not projected, and the right weights."""
     known = "context" in case.files and {"context", "weights"} <= case.right.keys()
-    if not known or case.recipe.problem.output is not None or not comparable(case):
+    if not known or case.recipe.problem.output is not None or not case.comparable:
         return False
     return bool(np.isfinite(_apart(case)).all())
 
 
 def _apart(case: Case) -> Array:
-    return canonical_file(case, "context") - case.right["context"]
+    return case.canonical("context") - case.right["context"]
 
 
 def _repeat(cases: Sequence[Case], lost: float) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import dtype_name, parts, widen
+from attncli.dtypes import LARGEST_FLOAT16, dtype_name, parts, widen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,7 +117,7 @@ _BESIDE_ITS_MULTIPLES = np.float32(0.75)
 _OVERFLOW = np.float32(65520.0)
 FLOAT64 = Precision("float64", 2.0**-52, float(np.finfo(np.float64).max))
 PRECISIONS = {
-    "float16": Precision("float16", 2.0**-10, 65504.0),
+    "float16": Precision("float16", 2.0**-10, LARGEST_FLOAT16),
     "bfloat16": Precision("bfloat16", 2.0**-7, float.fromhex("0x1.fep127")),
     "float32": Precision("float32", 2.0**-23, float(np.finfo(np.float32).max)),
     "float64": FLOAT64,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.dtypes import LARGEST_FLOAT16
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CAPS",
+    "limited",
     "over_heads",
     "present",
     "present_average",
@@ -27,7 +30,6 @@ __all__ = [
 Array = npt.NDArray[Any]
 # Products of a sum that is made a term at a time.
 _AT_ONCE = 2**18
-_FLOAT16_MAX = 65504.0
 _LOWEST = {np.dtype(kind): np.finfo(kind).min for kind in (np.float32, np.float64)}
 
 
@@ -56,7 +58,12 @@ def _add(step: str) -> Callable[[Recipe, Array], Array]:
 
 
 def _overflow(_: Recipe, scores: Array) -> Array:
-    return np.where(np.abs(scores) > _FLOAT16_MAX, np.copysign(np.inf, scores), scores)
+    return limited(scores, LARGEST_FLOAT16)
+
+
+def limited(array: Array, largest: float) -> Array:
+    """Return numbers as a format holds them that has none beyond the largest but infinities."""
+    return np.where(np.abs(array) > largest, np.copysign(np.inf, array), array)
 
 
 def _times_mask(recipe: Recipe, scores: Array) -> Array:

@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.referee.evaluation import evaluate
-from attncli.referee.fitted.another_number import comparable
-from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.recipe import vary
 
 if TYPE_CHECKING:
@@ -62,10 +60,10 @@ def unprojected(case: Case) -> Case | None:
     """
     problem = case.recipe.problem
     output = problem.output
-    if output is None or "context" not in case.files or not comparable(case):
+    if output is None or "context" not in case.files or not case.comparable:
         return None
     weight = widen(output.weight, np.float64)
-    file = canonical_file(case, "context")[:, 0]
+    file = case.canonical("context")[:, 0]
     if len(weight) > min(weight.shape[1], _MOST_COLUMNS) or not np.isfinite(file).all():
         return None
     inverse = _inverse(weight)

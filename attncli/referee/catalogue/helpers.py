@@ -45,6 +45,7 @@ __all__ = [
     "scaled_sinks",
     "tops",
     "tops_so_far",
+    "transposed",
     "with_epsilon",
     "with_zeros",
 ]
@@ -74,6 +75,12 @@ def changed(rule: str, change: Callable[[Bools], Bools | None]) -> Apply:
 def dropped(rule: str) -> Apply:
     """Make an `apply` that leaves one rule out."""
     return lambda recipe: without(recipe, rule) if rule in recipe.rules else None
+
+
+def transposed(rule: Array) -> Array | None:
+    """Return a square rule (·, ·, L, S) with queries and keys exchanged; None of another."""
+    rows, columns = rule.shape[2:]
+    return rule.swapaxes(2, 3) if rows == columns and rows > 1 else None
 
 
 def of_inputs(problem: Problem, change: Callable[[Array], Array]) -> dict[str, Array | None]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import changed, dropped, off_by_one
+from attncli.referee.catalogue.helpers import changed, dropped, off_by_one, transposed
 from attncli.referee.convention import Convention, Need, with_rule
 from attncli.referee.options import inverted, without_mask
 
@@ -27,11 +27,6 @@ Bools = npt.NDArray[np.bool_]
 def _both_inverted(recipe: Recipe) -> Recipe | None:
     first = changed("mask", np.logical_not)(recipe)
     return first and changed("key_padding_mask", np.logical_not)(first)
-
-
-def _transposed(mask: Bools) -> Bools | None:
-    rows, columns = mask.shape[2:]
-    return mask.swapaxes(2, 3) if rows == columns and rows > 1 else None
 
 
 def _batch_for_head(mask: Bools) -> Bools | None:
@@ -120,7 +115,7 @@ MASKS = (
     _mask(
         "mask_transposed",
         "the mask is transposed: its rows are taken for keys",
-        changed("mask", _transposed),
+        changed("mask", transposed),
         fix="index the mask as (query, key)",
         shows="a mask that is not symmetric",
         needs=_ROWS,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.positions import sinusoidal
+from attncli.positions import BASE, sinusoidal
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import SOURCES, made_again, of_embeddings
 
@@ -30,7 +30,7 @@ _FIX = (
 
 def _waves(exponents: Array, length: int) -> Array:
     """Return p / 10000^e for each position p and exponent e."""
-    waves: Array = np.multiply.outer(np.arange(length), 10000.0**-exponents)
+    waves: Array = np.multiply.outer(np.arange(length), BASE**-exponents)
     return waves
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import off_by_one
+from attncli.referee.catalogue.helpers import off_by_one, transposed
 from attncli.referee.convention import Apply, Convention, moved
 from attncli.referee.recipe import Recipe, vary
 from attncli.referee.replacing import replace
@@ -104,11 +104,6 @@ def _bias_as(change: Callable[[Array], Array | None]) -> Apply:
     return apply
 
 
-def _transposed(bias: Array) -> Array | None:
-    rows, columns = bias.shape[2:]
-    return bias.swapaxes(2, 3) if rows == columns and rows > 1 else None
-
-
 def _scaled(recipe: Recipe) -> Recipe | None:
     return moved(recipe, "bias", before="scale") if "bias" in recipe.terms else None
 
@@ -165,7 +160,7 @@ BIAS = (
     _bias(
         "bias_transposed",
         "the bias is transposed: its rows are taken for keys",
-        _bias_as(_transposed),
+        _bias_as(transposed),
         fix="index the bias as (query, key)",
         shows="a bias that is not symmetric",
         needs=frozenset({"rows"}),

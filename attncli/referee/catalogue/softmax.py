@@ -16,7 +16,7 @@ from attncli.referee.options import scaled
 from attncli.referee.recipe import Outputs, Recipe, vary
 from attncli.referee.replacing import replace
 from attncli.referee.rounding import PRECISIONS
-from attncli.referee.stages import over_heads, softmax_over
+from attncli.referee.stages import limited, over_heads, softmax_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -158,19 +158,19 @@ def _no_maximum(*, single: bool, last: bool) -> Apply:
             return None
 
         def softmax(recipe: Recipe, scores: Array) -> Result:
-            share = _limited(np.exp(scores), largest)
+            share = limited(np.exp(scores), largest)
             total = share.sum(-1, keepdims=True)
             sinks = recipe.problem.sinks
             if sinks is not None:
-                total = total + _limited(np.exp(over_heads(sinks)), largest)
-            total = _limited(total, largest)
+                total = total + limited(np.exp(over_heads(sinks)), largest)
+            total = limited(total, largest)
             weights = share if last else _divided(share, total)
             return weights, np.log(total)[..., 0]
 
         def divide(_: Recipe, outputs: Outputs) -> Outputs:
             total = np.exp(outputs["lse"])
             made: Outputs = {
-                name: _divided(_limited(outputs[name], largest), total)
+                name: _divided(limited(outputs[name], largest), total)
                 for name in ("weights", "context")
                 if name in outputs
             }
@@ -191,10 +191,6 @@ def _overflowing(recipe: Recipe) -> Recipe | None:
 
 def _divided(array: Array, total: Array) -> Array:
     return np.where(total == 0, 0, array / total)
-
-
-def _limited(array: Array, largest: float) -> Array:
-    return np.where(np.abs(array) > largest, np.copysign(np.inf, array), array)
 
 
 _softmax = partial(

@@ -13,8 +13,6 @@ from attncli.dtypes import widen
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_context
 from attncli.referee.convention import Convention
-from attncli.referee.fitted.another_number import comparable
-from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.replacing import replace
 from attncli.referee.stages import shared
 from attncli.referee.verdict import root_mean_square
@@ -56,7 +54,7 @@ def added_vector(cases: Sequence[Case]) -> Convention | None:
     Convention or None
         None where there is no context, or too few rows of it, or all are alike.
     """
-    if not all("context" in case.files and comparable(case) for case in cases):
+    if not all("context" in case.files and case.comparable for case in cases):
         return None
     apart = np.concatenate([_apart(case) for case in cases], axis=2)
     rows = np.isfinite(apart[:, :1, :, :1]).sum(axis=2, keepdims=True)
@@ -87,7 +85,7 @@ def added_vector(cases: Sequence[Case]) -> Convention | None:
 
 def _apart(case: Case) -> Array:
     """Return how far a context is off, (B, H, L, E); NaN where a query sees no key."""
-    found, right = canonical_file(case, "context"), case.right["context"]
+    found, right = case.canonical("context"), case.right["context"]
     seeing = right.any(axis=(1, 3), keepdims=True)
     known = np.isfinite(found).all(axis=(1, 3), keepdims=True)
     return np.where(np.logical_and(seeing, known), found - right, np.nan)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.convention import Convention
-from attncli.referee.fitted.another_number import comparable, fewest_digits
+from attncli.referee.fitted.another_number import fewest_digits
 from attncli.referee.options import shortest
 from attncli.referee.replacing import replace
 from attncli.referee.verdict import finite_in_both, root_mean_square
@@ -43,7 +43,7 @@ def another_factor(case: Case) -> Convention | None:
     output = case.recipe.problem.output
     if set(case.files) - _OUTPUTS or (output is not None and output.bias is not None):
         return None
-    if not comparable(case):
+    if not case.comparable:
         return None
     found, right = _finite_numbers(case)
     if not right.any():

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.convention import Convention, with_rule
 from attncli.referee.evaluation import evaluate
-from attncli.referee.fitted.another_number import comparable, distance_of
+from attncli.referee.fitted.another_number import distance_of
 from attncli.referee.fitted.found_weights import FoundWeights, Patterns, by_part, patterns_of
 from attncli.referee.fitted.spans import masks_of_spans
 from attncli.referee.replacing import replace
@@ -123,7 +123,7 @@ def _count_in(cases: Sequence[Case], masks: Patterns) -> int:
 
 def _nearest_count(case: Case) -> int:
     """Return with how many of the strongest keys a case comes nearest to its files; 0 if none."""
-    if not comparable(case):
+    if not case.comparable:
         return 0
     counts = [count for count in _USUAL_COUNTS if count < case.recipe.problem.shape[3]]
     distances = {count: distance_of(case, _with_strongest(case.recipe, count)) for count in counts}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from attncli.referee.fitted.quantities import Quantity
     from attncli.referee.recipe import Recipe
 
-__all__ = ["another", "comparable", "distance_of", "fewest_digits"]
+__all__ = ["another", "distance_of", "fewest_digits"]
 
 Array = npt.NDArray[Any]
 # The error falls to the right number on a straight line from either side: so far as float64 goes.
@@ -59,7 +59,7 @@ def another(quantity: Quantity, case: Case) -> Convention | None:
         other shapes, or no number is much nearer than the right one; or no time to find it.
     """
     right = quantity.right(case.recipe.problem)
-    if not right or not comparable(case):
+    if not right or not case.comparable:
         return None
 
     @cache
@@ -138,14 +138,6 @@ def _choice(number: float) -> float:
         if math.isclose(abs(number), root**-0.5, rel_tol=_AS_A_ROOT):
             digits = min(digits, len(str(root)))
     return digits * math.log2(10)
-
-
-def comparable(case: Case) -> bool:
-    """Return whether a case can be evaluated, and its files have the shapes of the outputs."""
-    return case.evaluable and all(
-        case.shaped(case.recipe, case.right, name).shape == file.shape and np.isfinite(file).any()
-        for name, file in case.files.items()
-    )
 
 
 def _nearest(distance: Callable[[float], float], multiples: Sequence[float]) -> float:

@@ -18,7 +18,6 @@ from attncli.dtypes import widen
 from attncli.referee import topics
 from attncli.referee.convention import Convention
 from attncli.referee.evaluation import evaluate
-from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.fitted.places import judged, told
 from attncli.referee.options import shortest
 from attncli.referee.recipe import distance, vary
@@ -88,7 +87,7 @@ def _by_head(by_head: _ByHead, case: Case) -> Convention | None:
     """
     name, heads = judged(case, least=1), case.recipe.problem.shape[1]
     alone = heads == 1 and not by_head.unstated
-    if name is None or alone or canonical_file(case, name).shape != case.right[name].shape:
+    if name is None or alone or case.canonical(name).shape != case.right[name].shape:
         return None
     far = partial(_distances, by_head, case, name)
     started = time.monotonic()
@@ -121,7 +120,7 @@ def _distances(by_head: _ByHead, case: Case, name: str, factors: Array) -> Array
     """Return how far the file lies from what the factors make, for each head."""
     made = evaluate(by_head.put(case.recipe, factors))[name]
     with np.errstate(all="ignore"):
-        error = np.sqrt(np.square(canonical_file(case, name) - made).mean(axis=(0, 2, 3)))
+        error = np.sqrt(np.square(case.canonical(name) - made).mean(axis=(0, 2, 3)))
     return np.asarray(np.where(np.isfinite(error), error, np.inf))
 
 

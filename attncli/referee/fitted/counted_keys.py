@@ -21,8 +21,6 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.referee import topics
 from attncli.referee.convention import Convention
-from attncli.referee.fitted.another_number import comparable
-from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.recipe import vary
 from attncli.referee.replacing import replace
 from attncli.referee.stages import over_heads, shared
@@ -97,9 +95,9 @@ def _counts(case: Case) -> Counts | None:
     """Return how often each key counts, and last the sink, (B, S + 1); None if that is hidden."""
     problem = case.recipe.problem
     name = next((name for name in ("weights", "context") if name in case.files), None)
-    if name is None or problem.shape[3] > _MOST_KEYS or not comparable(case):
+    if name is None or problem.shape[3] > _MOST_KEYS or not case.comparable:
         return None
-    file = canonical_file(case, name)
+    file = case.canonical(name)
     if not np.isfinite(file).all() or file.shape != case.right[name].shape:
         return None
     if name == "context" and (problem.output is not None or problem.value is None):

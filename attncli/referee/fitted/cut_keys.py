@@ -17,8 +17,6 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.referee.convention import Need, without
 from attncli.referee.evaluation import evaluate, projected
-from attncli.referee.fitted.another_number import comparable
-from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.fitted.spans import LOST, SLACK, TYPICAL, RunningSums, sinks_of
 from attncli.referee.stages import shared
 
@@ -83,7 +81,7 @@ def found_numbers(cases: Sequence[Case], family: Family) -> tuple[int, ...] | No
     problem = cases[0].recipe.problem
     if problem.value is None or any("context" not in case.files for case in cases):
         return None
-    if not all(map(comparable, cases)):
+    if not all(case.comparable for case in cases):
         return None
     looked_at = [_Look(case, family) for case in cases]
     numbers = []
@@ -115,7 +113,7 @@ class _Look:
         recipe = case.recipe
         self._problem = problem = recipe.problem
         self._family = family
-        self._file = canonical_file(case, "context")
+        self._file = case.canonical("context")
         self._right = case.right["context"]
         lost = LOST * float(np.abs(self._right).max(initial=0.0))
         self._error = max(recipe.resolution + lost, float(np.finfo(np.float64).tiny))

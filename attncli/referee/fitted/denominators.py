@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee.fitted.another_number import comparable
-from attncli.referee.fitted.found_weights import canonical_file
-
 if TYPE_CHECKING:
     from attncli.referee.case import Case
 
@@ -40,9 +37,9 @@ def added_to_denominators(case: Case) -> Array | None:
     """
     name = next((name for name in _OUTPUTS if name in case.files), None)
     mixed = name == "context" and case.recipe.problem.output is not None
-    if name is None or mixed or not comparable(case):
+    if name is None or mixed or not case.comparable:
         return None
-    found, right = canonical_file(case, name), case.right[name]
+    found, right = case.canonical(name), case.right[name]
     if found.shape != right.shape:  # averaged weights
         return None
     with np.errstate(all="ignore"):

@@ -12,14 +12,8 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import at_the_end, of_context
 from attncli.referee.convention import Convention
-from attncli.referee.fitted.another_number import comparable, fewest_digits
-from attncli.referee.fitted.found_weights import (
-    Patterns,
-    by_part,
-    canonical_file,
-    patterns_of,
-    shown_by,
-)
+from attncli.referee.fitted.another_number import fewest_digits
+from attncli.referee.fitted.found_weights import Patterns, by_part, patterns_of, shown_by
 from attncli.referee.replacing import replace
 from attncli.referee.rounding import short_of
 from attncli.referee.verdict import root_mean_square
@@ -86,9 +80,9 @@ def output_dropout(cases: Sequence[Case]) -> Convention | None:
         None where there is no context, or none of its numbers is 0 beside others that are
         1/(1 − p) times what is right.
     """
-    if not all("context" in case.files and comparable(case) for case in cases):
+    if not all("context" in case.files and case.comparable for case in cases):
         return None
-    files = [canonical_file(case, "context") for case in cases]
+    files = [case.canonical("context") for case in cases]
     zeros = {
         case.recipe.part: (file == 0) & (np.abs(case.right["context"]) > case.recipe.resolution)
         for case, file in zip(cases, files, strict=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import emptied
 from attncli.referee.convention import Convention
-from attncli.referee.fitted.another_number import comparable, distance_of
+from attncli.referee.fitted.another_number import distance_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def empty_pages(case: Case) -> Convention | None:
     PagedAttention", for pages.
     """
     problem = case.recipe.problem
-    if problem.value is None or problem.shape[3] > _MOST_KEYS or not comparable(case):
+    if problem.value is None or problem.shape[3] > _MOST_KEYS or not case.comparable:
         return None
     found = _nearest(case, problem.shape[3])
     if found is None:

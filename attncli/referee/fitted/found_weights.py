@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee.fitted.another_number import comparable
 from attncli.referee.recipe import Part
 from attncli.referee.stages import shared
-from attncli.referee.verdict import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +21,6 @@ __all__ = [
     "FoundWeights",
     "Patterns",
     "by_part",
-    "canonical_file",
     "is_plain",
     "patterns_of",
     "shown_by",
@@ -106,11 +103,11 @@ def _found_weights(case: Case) -> FoundWeights | None:
         None where the files hold none of each head, and the context has fewer columns than
         there are keys, or was projected, or is the sum of linearly dependent values.
     """
-    if not comparable(case):
+    if not case.comparable:
         return None
     problem, resolution = case.recipe.problem, case.recipe.resolution
     if "weights" in case.files:
-        weights = canonical_file(case, "weights")
+        weights = case.canonical("weights")
         each = weights.shape[1] == problem.shape[1]
         return FoundWeights(weights, _NOTHING * resolution) if each else None
     if "context" in case.files and problem.output is None:
@@ -129,14 +126,8 @@ def is_plain(case: Case) -> bool:
         and problem.softcap is None
         and problem.sinks is None
         and not case.recipe.terms
-        and comparable(case)
+        and case.comparable
     )
-
-
-def canonical_file(case: Case, name: str) -> Array:
-    """Return a file of a case as (B, H, L, ·)."""
-    file = case.files[name]
-    return canonical(case.recipe.problem, name, file) if case.whole else file
 
 
 def _out_of_context(case: Case, error: float) -> FoundWeights | None:
@@ -144,7 +135,7 @@ def _out_of_context(case: Case, error: float) -> FoundWeights | None:
     problem = case.recipe.problem
     if problem.value is None or problem.value.shape[-2] > problem.value.shape[-1]:
         return None
-    value, context = shared(problem, problem.value), canonical_file(case, "context")
+    value, context = shared(problem, problem.value), case.canonical("context")
     if not (np.isfinite(value).all() and np.isfinite(context).all()):
         return None
     lengths = np.linalg.svd(value, compute_uv=False)

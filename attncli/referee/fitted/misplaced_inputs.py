@@ -14,7 +14,6 @@ from attncli.dtypes import widen
 from attncli.referee import topics
 from attncli.referee.convention import Convention, with_rule
 from attncli.referee.evaluation import evaluate
-from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.fitted.places import Places, judged, told
 from attncli.referee.recipe import vary
 from attncli.referee.replacing import replace
@@ -48,7 +47,7 @@ def misplaced_inputs(case: Case) -> Convention | None:
         None where all read their own, or what one reads is nothing of the problem.
     """
     name = judged(case)
-    if name is None or canonical_file(case, name).shape != case.right[name].shape:
+    if name is None or case.canonical(name).shape != case.right[name].shape:
         return None
     for source in _sources(case.recipe):
         if time.monotonic() > case.deadline:
@@ -103,7 +102,7 @@ def _sources(recipe: Recipe) -> Iterator[_Source]:
 
 
 def _misplaced(case: Case, name: str, source: _Source) -> Convention | None:
-    problem, file = case.recipe.problem, canonical_file(case, name)
+    problem, file = case.recipe.problem, case.canonical(name)
     own = source.own(problem)
     best = np.full(problem.shape[:2], np.inf)
     places = Places(own.batch.copy(), own.head.copy())

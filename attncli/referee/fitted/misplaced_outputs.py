@@ -10,8 +10,6 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import at_the_end
 from attncli.referee.convention import Convention
-from attncli.referee.fitted.another_number import comparable
-from attncli.referee.fitted.found_weights import canonical_file
 from attncli.referee.fitted.places import Indices, Places, judged, told
 from attncli.referee.replacing import replace
 
@@ -43,7 +41,7 @@ def misplaced_outputs(case: Case) -> Convention | None:
     name = judged(case)
     if name is None:
         return None
-    file, right = canonical_file(case, name), case.right[name]
+    file, right = case.canonical(name), case.right[name]
     batch, heads = right.shape[:2]
     if batch * heads > _MOST_HEADS or file.shape != right.shape:
         return None
@@ -100,9 +98,9 @@ def misplaced_rows(case: Case) -> Convention | None:
         None where they stand in their own, or any is none of the answer's, or heads differ.
     """
     names = [name for name in ("weights", "context", "lse") if name in case.files]
-    if not names or not comparable(case) or not 1 < case.right[names[0]].shape[2] <= _MOST_ROWS:
+    if not names or not case.comparable or not 1 < case.right[names[0]].shape[2] <= _MOST_ROWS:
         return None
-    file, right = canonical_file(case, names[0]), case.right[names[0]]
+    file, right = case.canonical(names[0]), case.right[names[0]]
     if file.shape != right.shape:
         return None
     # A row of all heads: they must have moved together.
@@ -142,9 +140,9 @@ def misplaced_columns(case: Case) -> Convention | None:
         None where they stand in their own, or any is none of the answer's, or heads differ.
     """
     name = next((name for name in ("context", "weights") if name in case.files), None)
-    if name is None or not comparable(case) or case.right[name].shape[3] > _MOST_COLUMNS:
+    if name is None or not case.comparable or case.right[name].shape[3] > _MOST_COLUMNS:
         return None
-    file, right = canonical_file(case, name), case.right[name]
+    file, right = case.canonical(name), case.right[name]
     if file.shape != right.shape:
         return None
     columns, answers = (

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import factors_of
 from attncli.referee.convention import Convention
-from attncli.referee.fitted.found_weights import canonical_file, is_plain
+from attncli.referee.fitted.found_weights import is_plain
 from attncli.referee.fitted.places import told
 from attncli.referee.fitted.spans import LOST, SLACK, TYPICAL
 from attncli.referee.recipe import vary
@@ -71,7 +71,7 @@ def _is_tried(case: Case) -> bool:
         and not any(problem.visible.offsets)
         and 2 < queries <= keys
         and math.prod(problem.shape) * case.right["context"].shape[3] <= _MOST_PRODUCTS
-        and np.isfinite(canonical_file(case, "context")).all()
+        and np.isfinite(case.canonical("context")).all()
     )
 
 
@@ -85,7 +85,7 @@ def _tokens(case: Case, sides: tuple[str, ...]) -> tuple[Ints, ...] | None:
         np.broadcast_to(wide, (batch, *wide.shape[1:]))
         for wide in (shared(problem, factors["key"]), shared(problem, factors["value"]))
     )
-    file = canonical_file(case, "context")
+    file = case.canonical("context")
     error = case.recipe.resolution + LOST * float(np.abs(file).max())
     found = []
     for b in range(batch):

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import factors_of, groups_of, lengths_of
 from attncli.referee.convention import Convention
-from attncli.referee.fitted.found_weights import canonical_file, is_plain
+from attncli.referee.fitted.found_weights import is_plain
 from attncli.referee.fitted.pages import Misread, Page, misreading, told_pages
 from attncli.referee.stages import shared
 from attncli.referee.verdict import root_mean_square
@@ -106,13 +106,13 @@ def _is_tried(case: Case) -> bool:
         and not set(recipe.rules) - {"causal", "window", "kv_lengths", "query_lengths"}
         and whole.key.shape[0] == whole.shape[0]
         and math.prod(whole.key.shape[:3]) * case.right["context"].shape[3] <= _MOST_NUMBERS
-        and canonical_file(case, "context").shape == case.right["context"].shape
+        and case.canonical("context").shape == case.right["context"].shape
     )
 
 
 def _found(case: Case) -> dict[int, Misread] | None:
     """Return what each batch entry misreads; None where a wrong one shows nothing."""
-    recipe, file = case.recipe, canonical_file(case, "context")
+    recipe, file = case.recipe, case.canonical("context")
     entries = range(len(file)) if recipe.part[0] is None else [recipe.part[0]]
     errors = np.abs(file - case.right["context"]).max(axis=(1, 3))
     found = {}

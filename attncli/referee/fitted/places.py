@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee.fitted.another_number import comparable
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -53,6 +51,6 @@ def judged(case: Case, *, least: int = 2) -> str | None:
     """Return an output that shows each head; None where there is none, or there are too few."""
     problem = case.recipe.problem
     names = ("weights", "context", "lse") if problem.output is None else ("weights", "lse")
-    if problem.shape[0] * problem.shape[1] < least or not comparable(case):
+    if problem.shape[0] * problem.shape[1] < least or not case.comparable:
         return None
     return next((name for name in names if name in case.files), None)

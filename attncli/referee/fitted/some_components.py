@@ -11,7 +11,7 @@ from attncli.dtypes import widen
 from attncli.engine.operands import rotated
 from attncli.referee import topics
 from attncli.referee.convention import Convention
-from attncli.referee.fitted.another_number import comparable, distance_of
+from attncli.referee.fitted.another_number import distance_of
 from attncli.referee.recipe import vary
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def some_components(case: Case) -> Convention | None:
         None where no part of them comes nearer to the files than all.
     """
     width = case.recipe.problem.query.shape[3]
-    if not comparable(case) or case.recipe.problem.score not in _COMPARED:
+    if not case.comparable or case.recipe.problem.score not in _COMPARED:
         return None
     step = max(1, width // _STEPS)
     # A loop that ends too soon, or begins too late, leaves out one.

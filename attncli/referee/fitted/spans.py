@@ -18,8 +18,6 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.referee.evaluation import evaluate
-from attncli.referee.fitted.another_number import comparable
-from attncli.referee.fitted.found_weights import Patterns, canonical_file
 from attncli.referee.replacing import replace
 from attncli.referee.stages import shared
 
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
 
     from attncli.problem import Problem
     from attncli.referee.case import Case
+    from attncli.referee.fitted.found_weights import Patterns
 
 __all__ = ["LOST", "SLACK", "TYPICAL", "RunningSums", "masks_of_spans", "sinks_of"]
 
@@ -116,9 +115,9 @@ def _spans(case: Case, instead: frozenset[str]) -> tuple[Bools, float] | None:
     recipe = case.recipe
     problem = recipe.problem
     able = problem.output is None and problem.value is not None
-    if not (able and "context" in case.files and comparable(case)):
+    if not (able and "context" in case.files and case.comparable):
         return None
-    file = canonical_file(case, "context")
+    file = case.canonical("context")
     if not np.isfinite(file).all():
         return None
     error = recipe.resolution + LOST * float(np.abs(file).max())

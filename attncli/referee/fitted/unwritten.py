@@ -11,8 +11,7 @@ import numpy.typing as npt
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import at_the_end
 from attncli.referee.convention import Apply, Convention
-from attncli.referee.fitted.another_number import comparable
-from attncli.referee.fitted.found_weights import by_part, canonical_file
+from attncli.referee.fitted.found_weights import by_part
 from attncli.referee.report import Cause
 from attncli.referee.verdict import canonical
 from attncli.text import counted
@@ -46,7 +45,7 @@ def unwritten(cases: Sequence[Case]) -> Convention | None:
     Convention or None
         None where no row and no column is 0 that should not be.
     """
-    if not all(comparable(case) for case in cases):
+    if not all(case.comparable for case in cases):
         return None
     return _told(cases, axis=-1) or _told(cases, axis=-2)
 
@@ -155,7 +154,7 @@ def _empty(case: Case, axis: int) -> dict[str, Bools]:
     for name in _OUTPUTS if axis == -1 else _OUTPUTS[:1]:
         if name not in case.files:
             continue
-        file, right = canonical_file(case, name), case.right[name]
+        file, right = case.canonical(name), case.right[name]
         if file.shape == right.shape and (axis == -1 or file.shape[axis] > 1):
             empty: Bools = (file == 0).all(axis, keepdims=True)
             found[name] = empty & (right != 0).any(axis, keepdims=True)
