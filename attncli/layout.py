@@ -115,6 +115,11 @@ class Layout(NamedTuple):
         """Return the layout after one batch entry (``"b"``) or one head (``"h"``) was picked."""
         return Layout(self.axes.replace(axis, ""), self.packed and axis != "h")
 
+    def place(self, batch: int | None, head: int | None) -> tuple[int | None, int | None]:
+        """Return batch and head as results report them: None for an axis the inputs do not have."""
+        axes = self.weight_axes
+        return batch if "b" in axes else None, head if "h" in axes else None
+
     def drop(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return (B, H, …) without the axes that the inputs do not have."""
         return _without_missing(array, self.weight_axes)

@@ -99,13 +99,13 @@ def explain(
     with np.errstate(all="ignore"):  # an exponential of 0 is right
         row = follow(selected, query, threads=threads)
         told, others = _told(row.scores, keys)
-        axes = problem.layout.weight_axes
+        own_batch, own_head = problem.layout.place(batch, head)
         vector = problem.score_vector
         return Explanation(
             query=query,
             query_label=None if problem.query_labels is None else problem.query_labels[query],
-            batch=batch if "b" in axes else None,
-            head=head if "h" in axes else None,
+            batch=own_batch,
+            head=own_head,
             kv_head=head * groups // heads if groups < heads else None,
             keys=problem.shape[3],
             position=selected.visible.offset(0),

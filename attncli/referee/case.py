@@ -405,8 +405,7 @@ def _wide(problem: Problem) -> Problem:
 def _words(
     problem: Problem, batch: int | None, head: int | None, rows: tuple[int, int] | None
 ) -> str:
-    axes = problem.layout.weight_axes
-    where = {"batch": batch if "b" in axes else None, "head": head if "h" in axes else None}
+    where = dict(zip(("batch", "head"), problem.layout.place(batch, head), strict=True))
     start, stop = rows or (0, problem.shape[2])
     words = f"queries {start} to {stop - 1}" if stop - start > 1 else f"query {start}"
     return ", ".join([*places(where), words])

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee.verdict import canonical
-from attncli.text import first_few, printable
+from attncli.text import first_few, places, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,10 +109,9 @@ def _one_value(found: Array) -> Iterator[str]:
 
 def _row_name(problem: Problem, rows: Bools) -> str:
     batch, head, query = (int(i) for i in np.argwhere(rows)[0])
-    axes = problem.layout.weight_axes
-    parts = [f"batch {batch}"] * ("b" in axes)
-    if "h" in axes and rows.shape[1] == problem.shape[1]:
-        parts.append(f"head {head}")
+    mixed = rows.shape[1] < problem.shape[1]
+    own = problem.layout.place(batch, None if mixed else head)
+    parts = places(dict(zip(("batch", "head"), own, strict=True)))
     label = problem.query_labels[query] if problem.query_labels else ""
     named = f"query {query}" + (f" ({printable(label)})" if label else "")
     return ", ".join([*parts, named])

@@ -79,9 +79,10 @@ def judged_in_stretches(
         if few and not precision.fused:
             most = max(most, _moved_by_rounding(recipe, exact, name, precision))
         if sizes.rms(place) > most:
+            batch, head = problem.layout.place(place.batch, None if joined else place.head)
             stretch = Stretch(
-                batch=place.batch if "b" in problem.layout.weight_axes else None,
-                head=place.head if "h" in problem.layout.weight_axes and not joined else None,
+                batch=batch,
+                head=head,
                 queries=(place.start, place.stop),
                 rms=sizes.rms(place),
                 tolerance=replace(tolerance, rms=most),

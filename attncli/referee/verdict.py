@@ -199,13 +199,13 @@ def _place(
     problem: Problem, name: str, found: Array, answer: Array, error: Array, index: tuple[int, ...]
 ) -> Place:
     batch, head, query, column = index
-    axes = problem.layout.weight_axes
     keyed = name not in ("context", "lse")
     # After an output projection, or an average, there are no heads any more.
     mixed = answer.shape[1] < problem.shape[1]
+    own_batch, own_head = problem.layout.place(batch, None if mixed else head)
     return Place(
-        batch=batch if "b" in axes else None,
-        head=head if "h" in axes and not mixed else None,
+        batch=own_batch,
+        head=own_head,
         query=query,
         column=None if name == "lse" else column,
         query_label=_label(problem.query_labels, query),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncli.arguments import shape_text
-from attncli.text import counted, printable
+from attncli.text import counted, places, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -125,12 +125,14 @@ def _tolerance_lines(verdict: Verdict, tolerance: Tolerance) -> Iterator[str]:
 
 
 def _stretch_line(stretch: Stretch) -> str:
-    axes = (("batch", stretch.batch), ("head", stretch.head))
-    where = "".join(f"{axis} {index}, " for axis, index in axes if index is not None)
     first, behind = stretch.queries
+    where = [
+        *places({"batch": stretch.batch, "head": stretch.head}),
+        f"queries {first} to {behind - 1}",
+    ]
     return (
         f"  a part by itself: rms error {stretch.rms:.3g} (at most "
-        f"{stretch.tolerance.rms:.3g}) at {where}queries {first} to {behind - 1}"
+        f"{stretch.tolerance.rms:.3g}) at {', '.join(where)}"
     )
 
 

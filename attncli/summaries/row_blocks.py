@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from attncli.problem import Problem
 
-__all__ = ["RowBlock", "count_blocks", "place", "row_blocks"]
+__all__ = ["RowBlock", "count_blocks", "row_blocks"]
 
 # Most weights in a block: 16 MB in float64, and as much for the scores.
 _CELLS = 1 << 21
@@ -69,9 +69,3 @@ def count_blocks(problem: Problem, rows: tuple[int, int]) -> int:
 
 def _step(problem: Problem) -> int:
     return max(1, _CELLS // problem.shape[3])
-
-
-def place(problem: Problem, batch: int, head: int) -> tuple[int | None, int | None]:
-    """Return batch and head as results report them: None for an axis that the inputs lack."""
-    axes = problem.layout.weight_axes
-    return batch if "b" in axes else None, head if "h" in axes else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.summaries.row_blocks import RowBlock, place, row_blocks
+from attncli.summaries.row_blocks import RowBlock, row_blocks
 
 if TYPE_CHECKING:
     from attncli.engine import Progress
@@ -110,7 +110,7 @@ def statistics(
             done += len(block.weights)
             if progress is not None:
                 progress(done, batches * heads * queries)
-        found.append(sums.finished(*place(problem, batch, head)))
+        found.append(sums.finished(*problem.layout.place(batch, head)))
     return tuple(found)
 
 

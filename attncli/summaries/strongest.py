@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import UsageError
-from attncli.summaries.row_blocks import RowBlock, place, row_blocks
+from attncli.summaries.row_blocks import RowBlock, row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +92,7 @@ def _top(
 ) -> Iterator[TopKeys]:
     labels = problem.query_labels
     for batch, head in np.ndindex(*problem.shape[:2]):
-        axes = place(problem, batch, head)
+        axes = problem.layout.place(batch, head)
         for block in row_blocks(problem, batch, head, rows, threads):
             seen = np.count_nonzero(block.scores > -np.inf, axis=1).tolist()
             for row, strongest in enumerate(_strongest(block.scores, count)):
