@@ -152,6 +152,18 @@ def test_nothing_flows_back() -> None:
     assert len(list(TopologicalSorter(graph).static_order())) == len(PARTS)
 
 
+@pytest.mark.parametrize("part", sorted({p.parent.parent.name for p in FILES} & PARTS))
+def test_nothing_flows_back_between_the_folders_of_a_part(part: str) -> None:
+    """Modules beside the folders of a part may be above some of them and below others."""
+    folders = {p.parent for p in FILES if p.parent.parent == ROOT / "attncli" / part}
+    graph: dict[str, set[str]] = {}
+    for folder in folders:
+        names = {one.name for path in folder.glob("*.py") for one in imported(path)}
+        known = {other.name for other in folders for name in names if f".{other.name}." in name}
+        graph[folder.name] = known - {folder.name}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(folders)
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_keeps_the_habits(path: Path) -> None:
     late = {one.part for one in imported(path) if not one.lazy}

@@ -20,11 +20,11 @@ from process import long_but
 from attncli.errors import InputError, UsageError
 from attncli.view.color import blues, diverging, ink
 from attncli.view.figure.drawing import draw, fit, render
-from attncli.view.figure.layout import cell_limit, grid_columns, panel_size
 from attncli.view.figure.metadata import figure_format, read_metadata
 from attncli.view.figure.style import missing_characters
 from attncli.view.pictures.panel import make_panel, split
 from attncli.view.pictures.picture import make_picture
+from attncli.view.pictures.room import cell_limit, grid_columns, panel_size
 
 TOKENS = [
     "[CLS]",

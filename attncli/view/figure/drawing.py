@@ -21,13 +21,13 @@ from attncli.view.figure.layout import (
     NOTE_ROOM,
     TITLE_ROOM,
     TITLE_SIZE,
-    cell_limit,
     lay_out,
 )
 from attncli.view.figure.metadata import savefig_metadata
 from attncli.view.figure.panels import draw_bar, draw_hidden_entry, draw_panel
 from attncli.view.figure.style import drawing_style, picture_families, text_measure
 from attncli.view.pictures.pooling import coarsen
+from attncli.view.pictures.room import cell_limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, floor, log
+from math import ceil, floor
 from typing import TYPE_CHECKING
 
 from attncli.view.figure.heading import note_lines, title_lines
 from attncli.view.labels import shorten_all
+from attncli.view.pictures.room import LABEL_PITCH, grid_columns, panel_size
 from attncli.view.pictures.scale import Ticks, scale_ticks, ticks
 
 if TYPE_CHECKING:
@@ -24,10 +25,7 @@ __all__ = [
     "TITLE_ROOM",
     "TITLE_SIZE",
     "FigureLayout",
-    "cell_limit",
-    "grid_columns",
     "lay_out",
-    "panel_size",
 ]
 
 LABEL_SIZE, NAME_SIZE, TITLE_SIZE = 9.0, 10.0, 12.0
@@ -37,17 +35,9 @@ PANEL_TITLE = 0.28
 BAR_GAP, BAR_WIDTH, BAR_ARROW = 0.22, 0.17, 0.15
 TITLE_ROOM, NOTE_ROOM = 0.24, 0.2
 
-# Lines of labels closer than this touch; of numbers, some may be left out.
-_LABEL_PITCH, _NUMBER_PITCH = 0.16, 0.3
+# Lines of numbers closer than this touch, and some are left out.
+_NUMBER_PITCH = 0.3
 _LONGEST_LABEL = 24
-_SHORT_SIDE, _LONG_SIDE, _LABELLED_SIDE, _GRID_SIDE = 1.2, 8.0, 14.0, 4.0
-_GRID_WIDTH = 18.0
-# A grid may become this wide to make room for every label.
-_LABELLED_GRID_WIDTH = 27.0
-# A row of two batch entries is worse than a grid seven times too wide.
-_MIXED = 2.0
-# A row that is not full is worse than a grid a quarter too wide: 32 are 8 by 4.
-_RAGGED = 0.25
 _MARGIN = 0.12
 _NAME = 0.2
 _GAP = 0.2
@@ -114,83 +104,6 @@ class FigureLayout:
         return min(lefts), min(bottoms), max(lefts) + width, max(bottoms) + height
 
 
-def grid_columns(count: int, aspect: float, group: int | None = None) -> int:
-    """Return how many of `count` panels stand side by side.
-
-    The grid nears 4:3 and leaves no place empty, or else few; no row holds panels of two groups
-    unless the grid would become a strip.
-
-    Parameters
-    ----------
-    count : int
-        Panels.
-    aspect : float
-        Width of a panel over its height.
-    group : int, optional
-        So many panels that follow each other belong together.
-    """
-
-    def cost(columns: int) -> float:
-        rows = ceil(count / columns)
-        empty = rows * columns - count
-        shape = abs(log(columns * aspect / rows / (4 / 3)))
-        mixed = bool(group and group % columns)
-        ragged = 2 * empty / count + _RAGGED * bool(empty)
-        return shape + ragged + _MIXED * mixed
-
-    return min(range(1, count + 1), key=cost)
-
-
-def panel_size(
-    rows: int, columns: int, *, panels: int = 1, group: int | None = None, labelled: int = 0
-) -> tuple[float, float]:
-    """Return the width and height of a panel in inches.
-
-    Cells are square unless that leaves a side too thin to see.
-
-    Parameters
-    ----------
-    rows, columns : int
-        Queries and keys.
-    panels : int
-        Panels in the figure.
-    group : int, optional
-        As in `grid_columns`.
-    labelled : int
-        Labels on the longer axis that has any; the panel grows to hold them, up to a cap.
-    """
-    longest = max(rows, columns)
-    side = min(_LONG_SIDE, 1.8 + 0.36 * longest)
-    side = max(side, min(_LABELLED_SIDE, _LABEL_PITCH * labelled))
-    if panels > 1:
-        beside = grid_columns(panels, columns / rows, group)
-        needed = _LABEL_PITCH * labelled
-        room = needed if needed * beside <= _LABELLED_GRID_WIDTH else 1.0
-        side = min(side, max(room, min(_GRID_SIDE, _GRID_WIDTH / beside)))
-    short = min(_SHORT_SIDE, side)
-    return max(short, side * columns / longest), max(short, side * rows / longest)
-
-
-def cell_limit(
-    shape: tuple[int, int], *, panels: int = 1, group: int | None = None, dpi: float = 150
-) -> tuple[int, int]:
-    """Return the most rows and columns of cells that a panel can show, a pixel each.
-
-    Parameters
-    ----------
-    shape : (int, int)
-        Queries and keys.
-    panels : int
-        Panels in the figure.
-    group : int, optional
-        As in `grid_columns`.
-    dpi : float
-        Pixels per inch.
-    """
-    width, height = panel_size(*shape, panels=panels, group=group)
-    return max(1, floor(height * dpi)), max(1, floor(width * dpi))
-
-
 def lay_out(picture: Picture, measure: Measure, *, stretch: float = 1.0) -> FigureLayout:
     """Place panels, labels, names and colour bar.
 
@@ -248,7 +161,7 @@ def _key_axis(picture: Picture, width: float, measure: Measure) -> Axis:
     widest = max(measure(text, LABEL_SIZE)[0] for text in level)
     # Numbers lie flat and are thinned out; labels stand upright before any is left out.
     flat = labels is None or widest + 0.08 <= spacing
-    room = floor(width / (widest + 0.12 if labels is None else _LABEL_PITCH))
+    room = floor(width / (widest + 0.12 if labels is None else LABEL_PITCH))
     named = ticks(picture.columns, labels, room, start=picture.column_start)
     tallest = measure("Ag", LABEL_SIZE)[1] if flat else widest
     name = _name(picture.columns_are, named, labels)
@@ -257,7 +170,7 @@ def _key_axis(picture: Picture, width: float, measure: Measure) -> Axis:
 
 def _query_axis(picture: Picture, height: float, measure: Measure, *, least: int = 1) -> Axis:
     labels = _short(picture.query_labels)
-    pitch = _NUMBER_PITCH if labels is None else _LABEL_PITCH
+    pitch = _NUMBER_PITCH if labels is None else LABEL_PITCH
     room = min(floor(height / pitch), ceil(picture.rows / least))
     named = ticks(picture.rows, labels, room, start=picture.row_start)
     widest = max(measure(text, LABEL_SIZE)[0] for text in named.texts)

@@ -17,9 +17,9 @@ from attncli.labelled import named_index
 from attncli.summaries.averaging import refuse_without_heads
 from attncli.summaries.row_blocks import RowBlock, count_blocks, row_blocks
 from attncli.text import places, whole_number
-from attncli.view.figure.layout import cell_limit
 from attncli.view.pictures.picture import Picture, make_picture
 from attncli.view.pictures.pooling import Pooler, block_size
+from attncli.view.pictures.room import cell_limit
 from attncli.view.pictures.scale import are_weights, least_weight
 from attncli.warning import warn
 
