@@ -175,14 +175,11 @@ def test_a_label_may_hold_a_semicolon():
         ("1,00E+00;1\n2,00E+00;2\n", "decimal point"),
         ("1,00E+00;5,00E-01\n2,00E+00;0,00E+00\n", "decimal point"),
         ("1,5E+00;0\n0;1\n", "decimal point"),
-        ("1/2,1\n1/3,3\n", "plain digits"),
-        ("50%;1\n25%;3\n", "not 50% or 1/2. if the first column holds labels, add a header row"),
-        ("a;b\n50%;1\n", "plain digits"),
         ("1;-2,5 %\n1;3\n", "plain digits"),
-        ("\u20ac1.50,1\n\u20ac2,3\n", "plain digits"),
+        ("50%;25%\n25%;3\n", "not 50% or 1/2; if the first column holds labels, add a header row"),
+        ("$1.50,$1\n$2,$3\n", "plain digits"),
+        ("1.0D+00,1.0D+00\n2.0D+00,3\n", "plain digits"),
         ("1,2 $\n3,4\n", "plain digits"),
-        ("1.0D+00,1\n2.0D+00,3\n", "plain digits"),
-        ("1.5f,2\n2.5f,3\n", "plain digits"),
         ("#DIV/0!,1\n#DIV/0!,4\n", "a spreadsheet had an error there"),
         ("#N/A,1\n2,3\n", "a spreadsheet had an error there"),
         ("1,#WERT!\n2,3\n", "a spreadsheet had an error there"),
@@ -208,6 +205,26 @@ def test_common_mistakes_get_a_hint(text, hint):
         table(text)
     assert caught.value.hint is not None
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("label", ["50%", "1/2", "\u20ac1.50", "1.0D+00", "1.5f"])
+def test_labels_that_may_be_numbers_of_another_notation_are_told(label):
+    for text in (f"{label},1,2\nthe,3,4\n", f"price,x,y\n{label},1,2\nthe,3,4\n"):
+        with pytest.warns(AttnWarning, match="is read as labels. If it holds numbers, write them"):
+            found = table(text)
+        assert found.row_labels == (label, "the")
+        assert found.values.tolist() == [[1, 2], [3, 4]]
+    for text in (f"token,x,y\n{label},1,2\nthe,3,4\n", f"the,1,2\n{label},3,4\n"):
+        assert label in table(text).row_labels
+
+
+@pytest.mark.parametrize(
+    "header", ["the,price,is,$5", "on,\u20ac,<s>,50%", "a,b,c,3/4", "#wow!,.f,#1,x"]
+)
+def test_tokens_that_look_like_numbers_are_names_among_others(header):
+    found = table(f"{header}\n1,0,0,0\n1,1,0,0\n")
+    assert found.column_labels == tuple(header.split(","))
+    assert found.row_labels is None
 
 
 @pytest.mark.parametrize("label", ["50", "50%", "1/2", "#N/A"])

@@ -13,6 +13,7 @@ from attncli.loading.number import (
     NumberOverflowError,
     has_decimal_comma,
     is_decorated,
+    is_error,
     is_foreign,
     is_numeric,
     is_truth,
@@ -104,7 +105,7 @@ _HINTS: tuple[tuple[Callable[[str], object], str], ...] = (
         "write numbers in plain digits, as in -1234.5, without thousands separators",
     ),
     (
-        lambda cell: is_foreign(cell) and cell.strip()[0] in "#E",
+        is_error,
         "a spreadsheet had an error there: mend its formula, and save the table again",
     ),
     (is_foreign, "write numbers in plain digits, as in -1234.5, not 50% or 1/2"),

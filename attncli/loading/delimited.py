@@ -96,6 +96,8 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
         _advise_on_header(source.name, first[1], found, labelled=headings.column)
     if headings.row and not headings.column:
         found = _without_index(found)
+    if headings.column and not headings.certain:
+        _advise_on_labels(found, first[1][0] if headings.row else "")
     printed = printed_alike(data[:_BLOCK].decode("ascii", "replace"))
     return replace(found, printed=printed, is_table=True)
 
@@ -184,6 +186,16 @@ def _advise_on_header(name: str, first: list[str], found: LoadedArray, *, labell
         warn(
             f"{name}: the first row counts 0 to {len(cells) - 1} as a header might; it is read as "
             f"numbers. If it is a header, {mend}"
+        )
+
+
+def _advise_on_labels(found: LoadedArray, corner: str) -> None:
+    """Warn of labels that may be numbers in another notation, unless their heading says labels."""
+    label = next(iter(found.row_labels or ()), "")
+    if is_foreign(label) and corner.strip().lower() not in _CORNERS:
+        warn(
+            f"{found.name}: the first column, {quoted(label)}, … is read as labels. If it holds "
+            "numbers, write them in plain digits"
         )
 
 
@@ -344,7 +356,7 @@ def _refused_cell(
     elif headed and column == 1 and hint is None:
         hint = f"if the first column holds labels, {_EMPTY_CORNER}"
     elif hint is not None and column == 1 and is_foreign(cells[0]):
-        hint += f". {_ADD_HEADER}"
+        hint += f"; {_ADD_HEADER}"
     return table.refusal(what, line - ends, column, hint)
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from attncli.loading.number import (
     has_decimal_comma,
     is_decorated,
+    is_error,
     is_foreign,
     is_numeric,
     is_truth,
@@ -78,9 +79,9 @@ def _names(first: list[str], second: list[str] | None) -> Headings:
         return Headings(row=False, column=False)
     if _are_truths(first[1:]) and _are_truths((second or first)[1:]):
         return Headings(row=False, column=True)
-    if second is not None and not any(map(is_meant_as_numbers, first)):
-        return Headings(row=True, column=wide and _is_word(second[0]))
-    return Headings(row=False, column=wide and _is_word(first[0]))
+    if second is not None and not any(map(is_meant_as_numbers, first)) and _has_word(first):
+        return Headings(row=True, column=wide and _is_labelled(second))
+    return Headings(row=False, column=wide and _is_labelled(first))
 
 
 def _is_corner(first: list[str]) -> bool:
@@ -95,13 +96,22 @@ def is_spaced(cell: str) -> bool:
     return len(words) > 1 and all(map(is_numeric, words))
 
 
-def _is_word(cell: str) -> bool:
-    return bool(cell.strip()) and not (is_truth(cell) or is_meant_as_numbers(cell))
+def _is_labelled(row: list[str]) -> bool:
+    """Whether a row begins with a word; 50% is one before numbers, but not before 25%."""
+    first, *others = row
+    if not first.strip() or is_truth(first) or is_meant_as_numbers(first):
+        return False
+    return not (is_foreign(first) and any(map(is_foreign, others)))
+
+
+def _has_word(row: list[str]) -> bool:
+    """Whether any cell is a word, and no number of another notation."""
+    return not all(map(is_foreign, row))
 
 
 def is_meant_as_numbers(cell: str) -> bool:
     """Whether a cell is a number, or an attempt at one that is refused."""
-    meant = is_numeric, is_spaced, has_decimal_comma, is_decorated, is_foreign
+    meant = is_numeric, is_spaced, has_decimal_comma, is_decorated, is_error
     return any(is_one(cell) for is_one in meant)
 
 

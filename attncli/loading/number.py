@@ -10,6 +10,7 @@ __all__ = [
     "NumberOverflowError",
     "has_decimal_comma",
     "is_decorated",
+    "is_error",
     "is_foreign",
     "is_numeric",
     "is_truth",
@@ -26,10 +27,15 @@ _THOUSANDS = (
 _MINUS = "\u2212"
 _PLAIN = r"[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?"
 _CURRENCY = "[$\u20ac\u00a3\u00a5\u20b9]"
-# 50%, €1, 1/2, 1.0D+00 and 1.5f, and where a spreadsheet has an error: #DIV/0!, #N/A, Err:502.
+# 50%, €1, 1/2, 1.0D+00 and 1.5f.
 _FOREIGN = re.compile(
     rf"{_PLAIN} ?%|[-+]?{_CURRENCY} ?{_PLAIN}|{_PLAIN} ?{_CURRENCY}|[-+]?\d+/\d+"
-    r"|[-+]?\d*\.\d*(?:[dD][-+]?\d+|[fF])|#[^\W\d_/0]+(?:/0)?[!?]|#N/A|#NV|Err:\d+"
+    r"|[-+]?(?:\d+\.\d*|\.\d+)(?:[dD][-+]?\d+|[fF])"
+)
+# Where a spreadsheet could not compute, in English, German, French and Spanish.
+_ERROR = re.compile(
+    r"#(?:DIV/0|REF|VALUE|NAME|NUM|NULL|SPILL|CALC|WERT|BEZUG|ZAHL|VALEUR|NOM|NOMBRE|VALOR)[!?]"
+    r"|#N/A|#NV|Err:\d+"
 )
 
 
@@ -102,14 +108,25 @@ def is_decorated(text: str) -> bool:
 
 
 def is_foreign(text: str) -> bool:
-    """Whether a word is a number, or an error, as spreadsheets or other languages write it.
+    """Whether a word may be a number as spreadsheets or other languages write it.
 
     Examples
     --------
-    >>> is_foreign("50%"), is_foreign("#DIV/0!"), is_foreign("1.0D+00"), is_foreign("3D")
-    (True, True, True, False)
+    >>> is_foreign("50%"), is_foreign("1.0D+00"), is_foreign("3D"), is_foreign("#1")
+    (True, True, False, False)
     """
     return _FOREIGN.fullmatch(text.strip()) is not None
+
+
+def is_error(text: str) -> bool:
+    """Whether a word is what a spreadsheet shows where it could not compute.
+
+    Examples
+    --------
+    >>> is_error("#DIV/0!"), is_error("#wow!")
+    (True, False)
+    """
+    return _ERROR.fullmatch(text.strip()) is not None
 
 
 def is_truth(text: str) -> bool:
