@@ -187,7 +187,8 @@ def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
     if not all(((part == 0) | (part == 1)).all() for part in parts(array)):
         odd = (array != 0) & (array != 1)
         hint = "numbers that are added to the scores are a bias: give them as bias (--bias)"
-        if name.startswith("key_padding_mask"):  # (B, S), which a bias would take for (L, S)
+        # (B, S), which a bias would take for (L, S).
+        if name.startswith("key_padding_mask") and array.ndim > 1:
             hint += ", reshaped to (B, 1, S), or with heads to (B, 1, 1, S)"
         refuse_first(name, array, odd, "booleans, or 0 and 1", hint)
     if array.dtype.itemsize == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ Bools = npt.NDArray[np.bool_]
 _FEW_CELLS = 20
 # And below so many, numbers say nothing about what they are.
 _FEW_NUMBERS = 4
+# So many rows are enough to tell what the others are.
+_MOST_ROWS = 1000
 
 
 def leaves_little(seen: Bools) -> bool:
@@ -52,11 +55,18 @@ def looks_like_mask(numbers: npt.NDArray[Any]) -> bool:
     ----------
     numbers : ndarray (…, S)
     """
-    if numbers.size < _FEW_NUMBERS or not np.isin(numbers, (0, 1)).all():
+    keys = numbers.shape[-1] if numbers.ndim else 0
+    if numbers.size < _FEW_NUMBERS or keys < 2:
         return False
-    falls = numbers[..., 1:] < numbers[..., :-1]
-    rises = numbers[..., 1:] > numbers[..., :-1]
-    return bool((numbers[..., 0] == 1).all() and falls.any() and not rises.any())
+    lengths = set()
+    # A row at a time: a bias may be as large as the weights, and most are told by the first.
+    for place in islice(np.ndindex(numbers.shape[:-1]), _MOST_ROWS):
+        row = numbers[place]
+        ones = int(np.count_nonzero(row == 1))
+        if not (ones and (row[:ones] == 1).all() and (row[ones:] == 0).all()):
+            return False
+        lengths.add(ones)
+    return lengths != {keys}
 
 
 def inverted(means: str) -> str:

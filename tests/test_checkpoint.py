@@ -310,7 +310,8 @@ def test_whatever_else_a_layer_holds_is_not_applied(family, start, more):
         "GPT-2": ["c_attn.weight", "c_attn.bias", "c_proj.weight"],
         "nn.MultiheadAttention": ["in_proj_weight", "in_proj_bias", "out_proj.weight"],
     }[family]
-    buffers = ["bias", "masked_bias", "rotary_emb.inv_freq", "relative_position_index"]
+    buffers = ["bias", "masked_bias", "rotary_emb.inv_freq", "relative_position_index", "mask"]
+    buffers += ["causal_mask", "tril", "rope.freqs", "rotary_emb.cos_cached", "sin_cached"]
     around = ["mlp.fc.weight", "norm.weight"] if start == "layers.0." else []
     whole = [start + name for name in (*names, *more, *buffers, *around)]
     # What stands beside a layer is no part of it.

@@ -362,18 +362,24 @@ def test_a_column_of_small_values_beside_one_of_large_ones(score, size, outputs)
 
 
 @pytest.mark.parametrize("outputs", [("weights", "context", "lse"), ("context",)], ids="-".join)
-@pytest.mark.parametrize(("queries", "keys"), [(1, 300_000), (2, 200_000), (600, 40_000)])
-def test_rounding_errors_do_not_grow_with_the_number_of_keys(queries, keys, outputs):
+@pytest.mark.parametrize("width", [2, 3, 130, 512])
+@pytest.mark.parametrize(
+    ("queries", "keys"), [(1, 40_000), (1, 131_072), (1, 300_000), (2, 200_000), (600, 40_000)]
+)
+def test_rounding_errors_do_not_grow_with_the_number_of_keys(queries, keys, width, outputs):
     """Values of one sign, whose rounding errors do not cancel, and weights that add up to 1."""
     random = np.random.default_rng(0)
     query = random.standard_normal((queries, 8), np.float32)
     key = random.standard_normal((keys, 8), np.float32)
-    value = 100 + random.standard_normal((keys, 2), np.float32)
+    if keys * width > 10_000_000:
+        width = 8
+    value = 100 + random.standard_normal((keys, width), np.float32)
     answer = attention(query, key, value, outputs=outputs)
     some = slice(None, None, 50)
     truth = formula(*(x.astype(np.float64) for x in (query[some], key, value)), 8**-0.5)
     eps = float(np.finfo(np.float32).eps)
-    np.testing.assert_allclose(answer.context[some], truth["context"], rtol=3 * eps)
+    # A product adds up 4,096 keys at most in sequence.
+    np.testing.assert_allclose(answer.context[some], truth["context"], rtol=16 * eps)
     if "weights" in outputs:
         total = answer.weights[some].sum(axis=-1, dtype=np.float64)
         np.testing.assert_allclose(total, 1, rtol=3 * eps)

@@ -650,6 +650,13 @@ def test_json_of_float32_is_read_back_as_the_same_number(number):
         assert np.float32(told["context"][0]) == value
 
 
+def test_json_of_very_many_keys_tells_the_strongest(folder, attncli):
+    for count, told in ((1000, 1000), (1001, 12)):
+        np.save("k.npy", np.random.default_rng(0).normal(size=(count, 1)))
+        found = attncli("explain", "k.npy", "k.npy", "-f", "json").good().json
+        assert (len(found["keys"]), found["key_count"]) == (told, count)
+
+
 def test_json_tells_every_key_unless_fewer_are_asked_for(folder, attncli):
     np.save("x.npy", np.random.default_rng(0).normal(size=(20, 4)))
     words = ["explain", "x.npy", "x.npy"]

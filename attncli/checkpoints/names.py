@@ -86,10 +86,13 @@ _NOT_APPLIED = re.compile(
     r"(?:[qk]_(?:norm|layernorm)\.weight|bias_[kv]|relative_attention_bias\..*)"
 )
 _ATTENTION = re.compile(r"(?:^|[./_])(?:\w*attn\d*|\w*attention|self)[./]$", re.IGNORECASE)
+# More than any layer has: a hostile file may nest thousands of layers in each other.
+_MOST_MEMBERS = 300
 # Causal masks, positions and frequencies that are saved though they are no weights; and the norm
 # that follows the residual connection, behind the layer.
 _BESIDE = re.compile(
-    r"(?:masked_)?bias|(?:.*\.)?inv_freq|relative_position_index|position_ids|LayerNorm\..*"
+    r"(?:masked_)?bias|(?:(?:causal_|attn_|attention_)?mask|tril)|relative_position_index"
+    r"|(?:.*\.)?(?:inv_freq|freqs(?:_cis)?|(?:cos|sin)_cached)|position_ids|LayerNorm\..*"
 )
 # What the output of BERT and ViT stands beside, not within.
 _INNER = re.compile(r"(?:(?:^|(?<=[./]))self|(?<=attention[./])attention)[./]$")
@@ -175,7 +178,8 @@ def _not_applied(start: str, used: set[str], ordered: list[str]) -> Iterator[str
     """Yield the members that belong to a layer and are not used, of all names in their order."""
     stems = tuple(name.removesuffix("weight") for name in used if name.endswith(".weight"))
     within = _ATTENTION.search(start) is not None
-    for name in ordered[bisect_left(ordered, start) :]:
+    first = bisect_left(ordered, start)
+    for name in ordered[first : first + _MOST_MEMBERS]:
         if not name.startswith(start):
             break
         own = name.removeprefix(start)

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 
+# Each key has a number for each component of query and key.
+_MOST_UNASKED = 1000
+
+
 @dataclass(eq=False, repr=False)
 class ExplainOptions:
     """Which query is explained, and how."""
@@ -61,15 +65,14 @@ class ExplainOptions:
             metavar="N",
             min=0,
             help="Show the N strongest keys one by one and sum up the rest; 0 shows all. Default: "
-            "12, and all in JSON.",
+            "12, and in JSON all of up to 1,000.",
             rich_help_panel=SHOWN,
         ),
     ] = None
 
-    @property
-    def told_keys(self) -> int | None:
-        """How many keys are told one by one; None for all."""
-        usual = 0 if self.format == "json" else 12
+    def told_keys(self, count: int) -> int | None:
+        """Return how many of so many keys are told one by one; None for all."""
+        usual = 0 if self.format == "json" and count <= _MOST_UNASKED else 12
         return (usual if self.keys is None else self.keys) or None
 
 
@@ -103,7 +106,7 @@ def explain(
             query=query_index(problem, telling.query),
             batch=pick.batch or 0,
             head=pick.head or 0,
-            keys=telling.told_keys,
+            keys=telling.told_keys(problem.shape[3]),
             threads=run.threads,
         )
     _print(explanation, telling, digits, run)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from attncli.engine.scratch import Scratch
 
 __all__ = [
+    "LONGEST_PRODUCT",
     "PANEL",
     "TileLayout",
     "add_up",
@@ -44,7 +45,7 @@ PANEL = 64
 # Keys that a maximum over keys folds into one longer row.
 _FOLD = 16
 # A product adds up one key after the other, and its rounding errors grow with their number.
-_LONGEST_PRODUCT = 4096
+LONGEST_PRODUCT = 4096
 _MOST_ADDENDS = 128
 
 
@@ -181,13 +182,13 @@ def sum_in_chunks(
     tile : ndarray (N, P, keys, R)
     out : ndarray (N, P, E, R)
     chunk : int
-        Keys in one product; 0 for all, but of a long row no more than `_LONGEST_PRODUCT`.
+        Keys in one product; 0 for all, but of a long row no more than `LONGEST_PRODUCT`.
     scratch : Scratch
         Holds the sums of the chunks.
     """
     keys = values.shape[-2]
-    if not chunk and keys >= 2 * _LONGEST_PRODUCT:
-        chunk = _LONGEST_PRODUCT
+    if not chunk and keys >= 2 * LONGEST_PRODUCT:
+        chunk = LONGEST_PRODUCT
     whole = keys // chunk * chunk if chunk else 0
     if not whole:
         yield product(values.swapaxes(-2, -1), tile, out)

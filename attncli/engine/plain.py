@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
+from attncli.engine.panels import LONGEST_PRODUCT, add_up
 from attncli.engine.refusals import refuse_scores
 from attncli.engine.size import is_serial
 from attncli.finite import all_finite, within_range
@@ -176,18 +177,22 @@ def weighted_sum(weights: Array, value: Array) -> Array:
     """Return weights @ value, (B, G, R, S) by (B, G, S, E).
 
     During a product with few results, however long, NumPy holds the interpreter's lock and so
-    blocks the other threads. Cutting the keys into pieces makes the results more.
+    blocks the other threads. Cutting the keys into pieces makes the results more, and the rounding
+    errors of long sums fewer.
     """
     keys = weights.shape[3]
     # Counted for one group, so that the pieces do not depend on how many are computed at once.
-    pieces = -(-_FREE_RESULTS // (weights.shape[2] * value.shape[3]))
-    step = keys // pieces
-    if pieces == 1 or step < _PIECE_KEYS:
+    freeing = -(-_FREE_RESULTS // (weights.shape[2] * value.shape[3]))
+    pieces = max(freeing if keys >= freeing * _PIECE_KEYS else 1, -(-keys // LONGEST_PRODUCT))
+    if pieces == 1:
         return np.asarray(weights @ value)
+    step = keys // pieces
     whole = pieces * step
     cut_weights = weights[..., :whole].reshape(*weights.shape[:3], pieces, step)
     cut_value = value[:, :, :whole].reshape(*value.shape[:2], pieces, step, value.shape[3])
-    total: Array = np.add.reduce(cut_weights.swapaxes(2, 3) @ cut_value, axis=2)
+    parts = cut_weights.swapaxes(2, 3) @ cut_value
+    total = np.empty((*parts.shape[:2], *parts.shape[3:]), parts.dtype)
+    add_up(parts, total)
     if whole < keys:
         total += weights[..., whole:] @ value[:, :, whole:]
     return total

@@ -154,8 +154,9 @@ def _cell_texts(values: npt.NDArray[Any], digits: int) -> list[list[str]]:
     Huge ones among others, such as scores of keys that a bias of −1e9 hides, have one of their own.
     """
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
-    tiny = sizes.size and sizes.max() < 10.0 ** -max(digits - 1, 2)
     huge = sizes >= _HUGE
+    others = sizes[~huge]
+    tiny = others.size and others.max() < 10.0 ** -max(digits - 1, 2)
     apart = huge.any() and not (huge | (sizes < _USUAL)).all()
     fixed, powers = f"{{:.{digits}f}}", f"{{:.{digits}e}}"
     if tiny or apart:
