@@ -5,6 +5,8 @@ import pytest
 from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 
+from attncli import check, pose
+
 CAUSAL = np.tri(6, dtype=bool)
 
 
@@ -137,6 +139,14 @@ def test_few_digits(name, form, seed):
 
 
 def test_one_decimal_of_few_numbers():
-    q, k, v = ([[1.0], [-1.0]], [[1.0], [3.0]], [[0.0], [1.0]])
+    q, k, v = ([[1.0], [0.5], [-1.0]], [[1.0], [3.0]], [[0.0], [1.0]])
     right = plain(q, k, v)
     assert "rounded_to_1_decimal" in named(ask((q, k, v), right.round(1), "float64"))
+
+
+def test_two_digits_of_which_three_have_decimals():
+    q = [[1, 1], [1.8, -0.4]]
+    k = [[0.5, -0.4], [-1.4, -0.7], [0.1, -0.9]]
+    v = [[-1.9, 11.2, 5.7], [5.7, 3.5, -1.8], [-18.7, 9.9, -15.1]]
+    found = [[-6.1, 9.9, -1.5], [-8, 10, -2.8]]
+    assert named(check(found, pose(q, k, v))) == {"rounded_to_2_digits"}

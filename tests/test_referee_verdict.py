@@ -657,14 +657,6 @@ def test_two_decimals_and_one_are_those_of_print_where_some_numbers_have_them(di
     assert not check(right.round(digits), pose(q, k, v), diagnose=False).passed
 
 
-@pytest.mark.parametrize("last", [4.4, 4.0])
-def test_three_numbers_of_one_decimal_are_those_of_print(last):
-    q, k, v = [[1, 0, 1], [0, 1, 1]], [[1, 0, 1], [1, 1, 0], [0, 1, 1]], [[1, 2], [3, 4], [5, 6]]
-    (verdict,) = check([[2.6, 3.6], [3.4, last]], pose(q, k, v), diagnose=False).verdicts
-    assert verdict.tolerance.absolute == pytest.approx(0.05, rel=1e-3)
-    assert verdict.passed == (last == 4.4)
-
-
 def test_whole_numbers_and_few_short_ones_are_not_those_of_print():
     q, k, v = draw(0, (6, 8), (9, 8), (9, 8), dtype="float64")
     assert not check(plain(q, k, v).round(0), pose(q, k, v), diagnose=False).passed

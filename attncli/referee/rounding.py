@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -38,7 +39,7 @@ _PART = 2**14
 # Fewer numbers than this may be exact in a narrow format by chance.
 _TELLING = 4
 # So many numbers of two decimals or of one are rounded, if they are no exact eighths (0.5, 0.25).
-_ENOUGH = 3
+_ENOUGH = {1: 4, 2: 3}
 _LEAST = 3
 # Multiples of this come about in every format.
 _COARSE = 2.0**-8
@@ -230,7 +231,7 @@ def printed_digits(values: npt.NDArray[np.float64], form: str | None = None) -> 
     if all_significant > all_decimals and relative:
         return Digits(relative=relative, significant=significant)
     telling = sum((number * 8) % 1 != 0 for number in some.tolist())
-    if decimals == 0 or (decimals < _LEAST and telling < _ENOUGH):
+    if decimals < _LEAST and telling < _ENOUGH.get(decimals, math.inf):
         return Digits(significant=significant)
     # Numbers below 1 that are all of one decade fit both.
     either = all_significant == all_decimals and significant < decimals
