@@ -307,19 +307,9 @@ def _title(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) 
 
 
 def _part(text: str | None) -> Part | None:
-    """Return a range of indices, or the words of another choice.
-
-    A negative index counts from the end.
-    """
-    if text is None:
-        return None
-    if ":" not in text:
-        alone = whole_number(text)
-        return text if alone is None or alone >= 0 else (alone, alone + 1 or None)
-    ends = [(part.strip(), whole_number(part)) for part in text.split(":")]
-    if len(ends) != 2 or any(word and number is None for word, number in ends):
-        return text
-    return ends[0][1], ends[1][1]
+    """Return what is asked for in words, or a range for an index that counts from the end."""
+    alone = None if text is None else whole_number(text)
+    return text if alone is None or alone >= 0 else (alone, alone + 1 or None)
 
 
 def _vmax(text: str) -> float | Literal["auto"]:

@@ -324,19 +324,25 @@ def _chosen(
 def _named(
     option: str, words: str, count: int, labels: Labels, of: Literal["query", "key"]
 ) -> tuple[int | None, int | None]:
-    """Return the range of one query or key, or from one label to another, which is part of it."""
+    """Return the range of one query or key, or from one index or label to another.
+
+    An index at the end is no part of it, a label is.
+    """
+    known = labels or ()
 
     def index_of_one(text: str) -> int:
-        return named_index(option, text, count, labels, of=of, also="a:b, as in 0:64, ")
+        # Tokens may begin with a blank.
+        label = text if text in known else text.strip()
+        return named_index(option, label, count, labels, of=of, also="a:b, as in 0:64, ")
 
-    if words.count(":") != 1 or words in (labels or ()):
+    if words.count(":") != 1 or words in known:
         index = index_of_one(words)
         return index, index + 1
-    first, last = (end.strip() for end in words.split(":"))
-    start, stop = whole_number(first), whole_number(last)
-    if first and start is None:
+    first, last = words.split(":")
+    start, stop = whole_number(first.strip()), whole_number(last.strip())
+    if first.strip() and start is None:
         start = index_of_one(first)
-    if last and stop is None:
+    if last.strip() and stop is None:
         stop = index_of_one(last) + 1
     return start, stop
 
