@@ -66,7 +66,8 @@ def looks_like_mask(numbers: npt.NDArray[Any]) -> bool:
         if not (ones and (row[:ones] == 1).all() and (row[ones:] == 0).all()):
             return False
         lengths.add(ones)
-    return lengths != {keys}
+    # One key alone gets a bonus more likely.
+    return lengths not in ({keys}, {1})
 
 
 def inverted(means: str) -> str:

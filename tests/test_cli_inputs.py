@@ -330,6 +330,10 @@ def test_columns_of_query_and_key_in_another_order_are_told(folder: Path, attncl
     (message,) = attncli("compute", "q.csv", "k.csv").good().messages
     assert message.startswith("warning: k.csv: label 0 is 'd1', but in q.csv 'd0': rows and ")
     assert attncli("compute", "q.csv", "q.csv").good().messages == []
+    # Sources of cross-attention are multiplied with projections.
+    np.save("w.npy", np.eye(2))
+    projected = attncli("compute", "q.csv", "k.csv", "--wq", "w.npy", "--wk", "w.npy")
+    assert projected.good().messages == []
     Path("k.csv").write_text(",e0,e1\nThe,0,1\ncat,1,0\n")
     assert attncli("compute", "q.csv", "k.csv").good().messages == []
 

@@ -490,7 +490,15 @@ def test_a_bias_of_ones_and_zeros_may_be_meant_as_a_mask() -> None:
     (message,) = advice(query=square, key=np.ones((4, 2)), bias=np.uint8([1, 1, 0, 0]))
     assert "is a mask (--mask)" in message
     masked = np.triu(np.full((3, 3), -1e9), 1)
-    for usual in (np.zeros((3, 3)), np.ones((3, 3)), masked, np.eye(3), [1, 1, 0], [[0, 2, 1]]):
+    for usual in (
+        np.zeros((3, 3)),
+        np.ones((3, 3)),
+        masked,
+        np.eye(3),
+        [1, 1, 0],
+        [[0, 2, 1]],
+        [[1, 0, 0]] * 3,
+    ):
         pose(square, square, bias=usual)
 
 

@@ -90,6 +90,10 @@ class Reader:
         # With the name of the file that they stand in.
         self._found_labels: dict[str, tuple[tuple[str, ...], str]] = {}
         self._strange: list[tuple[str, LoadedMapping]] = []
+        # The names of the components that are multiplied with each other, and their file.
+        self._features: dict[str, tuple[tuple[str, ...] | None, str]] = dict.fromkeys(
+            ("query", "key"), (None, "")
+        )
 
     def read(self, file: str) -> LoadedArray | LoadedMapping:
         """Return what a file holds."""
@@ -202,8 +206,8 @@ class Reader:
         found = [(rows_are, array.row_labels) for rows_are in ROWS_ARE.get(name, ())]
         if name in COLUMNS_ARE:
             found.append((COLUMNS_ARE[name], array.column_labels))
-        if name in ("query", "key"):
-            found.append(("features", array.column_labels))
+        if name in self._features:
+            self._features[name] = array.column_labels, array.name
         for which, labels in found:
             # One row of a mask or bias stands for every query.
             if labels and (len(labels) > 1 or name not in COLUMNS_ARE):
@@ -226,6 +230,8 @@ class Reader:
         """Read the layer of a checkpoint, and make query, key and value from embeddings."""
         arguments = self.gathered.arguments
         if not any(name in arguments for name in ("x", "checkpoint", "positions", *PROJECTIONS)):
+            (own, file), (known, other) = self._features["key"], self._features["query"]
+            advise_on_order(file, own, other, known)
             return
         # Most problems have none of it: they start without these modules.
         from attncli.gather.embedding import project_arguments  # noqa: PLC0415
