@@ -152,7 +152,7 @@ def _in_a_part(question: Question, search: Search) -> bool:
     """
     wrong = [each for each in question.wrong.values() if each.any()]
     heads = [each.any(axis=(2, 3)) for each in wrong]
-    if search.scope == "all" and any(not each.all() for each in heads):
+    if not search.cases.sliced and any(not each.all() for each in heads):
         return True
     # The first query of a causal problem sees one key, so that most mistakes leave it right.
     first = 1 if question.problem.visible.causal and question.problem.shape[2] > 1 else 0

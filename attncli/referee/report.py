@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -200,8 +200,8 @@ class Diagnosis:
         What would distinguish several explanations; empty unless there are several.
     findings : tuple of str
         Where the error is, as sentences.
-    scope : str
-        What the conventions were tried on: ``all`` or a slice.
+    scope : {"all", "slices"}
+        What the conventions were tried on: the whole problem, or parts of a large one.
     tried : int
         How many conventions and pairs were tried.
     complete : bool
@@ -217,7 +217,7 @@ class Diagnosis:
     explanations: tuple[Cause, ...] = ()
     apart: str = ""
     findings: tuple[str, ...] = ()
-    scope: str = "all"
+    scope: Literal["all", "slices"] = "all"
     tried: int
     complete: bool = True
     too_large: tuple[str, ...] = ()

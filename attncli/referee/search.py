@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -136,7 +136,7 @@ class Search:
         _keep_memory()
 
     @property
-    def scope(self) -> str:
+    def scope(self) -> Literal["all", "slices"]:
         """What is tried on: ``all``, or ``slices`` of a large problem."""
         return "slices" if self.cases.sliced else "all"
 

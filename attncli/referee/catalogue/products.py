@@ -72,7 +72,7 @@ def _rounded_scaled_query(rounding: Rounding, recipe: Recipe) -> Recipe | None:
     """Round the query after it was multiplied with the scale."""
     problem = recipe.problem
     # By a power of two nothing is rounded that was not before.
-    if not _is_tried(recipe) or abs(math.frexp(problem.scale)[0]) in (0, 0.5):
+    if not _is_tried(recipe) or _moves_no_digit(problem.scale):
         return None
     turned = factors_of(problem)
     turned["query"] = _short(rounding, turned["query"] * problem.scale)
@@ -124,11 +124,16 @@ def _rounded_before_scale(rounding: Rounding, recipe: Recipe) -> Recipe | None:
     problem, inner = recipe.problem, recipe.softmax
     scale = problem.scale
     plain = problem.softcap is None and not recipe.terms
-    if not _is_tried(recipe) or not plain or abs(math.frexp(scale)[0]) in (0.0, 0.5):
+    if not _is_tried(recipe) or not plain or _moves_no_digit(scale):
         return None
     return replace(
         recipe, softmax=lambda r, scores: inner(r, scale * _short(rounding, scores / scale))
     )
+
+
+def _moves_no_digit(scale: float) -> bool:
+    """Return whether a scale is 0 or a power of two, by either sign."""
+    return abs(math.frexp(scale)[0]) in (0.0, 0.5)
 
 
 def _is_tried(recipe: Recipe) -> bool:
