@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.referee.evaluation import Products, evaluate
-from attncli.referee.recipe import Outputs, Part, Recipe, recipe_of
+from attncli.referee.recipe import LEAST_SEEN, USUAL_FILL, Outputs, Part, Recipe, recipe_of
 from attncli.referee.stages import present_average
 from attncli.referee.verdict import Errors, canonical
 from attncli.text import places
@@ -39,7 +39,6 @@ _PROBE_CELLS = 2**10
 _MOST_CELLS = 2**21
 # Products of embeddings and weights that take some hundredths of a second.
 _MOST_PROJECTED = 2**29
-_LARGE_NEGATIVE = -1e3
 # So many further slices are tried before an explanation counts for the whole problem.
 _ELSEWHERE = 5
 
@@ -420,7 +419,7 @@ def _averaged(_: Recipe, outputs: Outputs) -> Outputs:
 def _fill(scores: Array | None) -> float:
     """Return the large negative number that stands for hidden in a file of scores."""
     if scores is None:
-        return -1e9
+        return USUAL_FILL
     finite = scores[np.isfinite(scores)]
     lowest = float(finite.min()) if finite.size else 0.0
-    return lowest if lowest < _LARGE_NEGATIVE else -1e9
+    return lowest if lowest < LEAST_SEEN else USUAL_FILL

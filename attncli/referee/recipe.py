@@ -25,10 +25,22 @@ if TYPE_CHECKING:
 
     from attncli.problem import Problem
 
-__all__ = ["Outputs", "Part", "Recipe", "band", "distance", "recipe_of", "vary"]
+__all__ = [
+    "LEAST_SEEN",
+    "USUAL_FILL",
+    "Outputs",
+    "Part",
+    "Recipe",
+    "band",
+    "distance",
+    "recipe_of",
+    "vary",
+]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
+# No score of a key that is seen is so low; BERT masks with −10,000, others with this.
+LEAST_SEEN, USUAL_FILL = -1000.0, -1e9
 Outputs = dict[str, Array]
 # A batch entry, a head and a range of queries; None for all.
 Part = tuple[int | None, int | None, tuple[int, int] | None]
@@ -110,7 +122,7 @@ class Recipe:
     fill: float = -np.inf
     largest: float = FLOAT64.largest
     resolution: float = 0.0
-    file_fill: float = -1e9
+    file_fill: float = USUAL_FILL
     file_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     one_by_one: bool = False
     products: Precision | None = None

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
+from attncli.referee.recipe import LEAST_SEEN
 from attncli.referee.verdict import canonical
 from attncli.text import counted
 from attncli.visibility import cut
@@ -37,8 +38,6 @@ __all__ = [
 Bools = npt.NDArray[np.bool_]
 # Scores that cannot be closer than this carry no information.
 _TOO_FAR = 0.5
-# No score of a key that is seen is so low; BERT masks with −10,000.
-_A_MASK = -1000.0
 _ROWS_AT_A_TIME = 256
 # What is made before the bias is added.
 _BEFORE = ("raw", "capped")
@@ -65,7 +64,7 @@ def masked_queries(problem: Problem) -> Bools | None:
 
     Their scores have fewer digits than those of others, so that they are judged apart.
     """
-    masked = _below(problem, _A_MASK)
+    masked = _below(problem, LEAST_SEEN)
     return None if masked is None or masked.all() else masked
 
 
@@ -138,7 +137,7 @@ def told_apart(problem: Problem, masked: Bools) -> str:
     """Return the sentence that says how many queries are left out while others are judged."""
     some, of = _counts(problem, masked)
     return (
-        f"{some} of {of}, all of whose keys have a bias of {_A_MASK:g} or less, are left out: "
+        f"{some} of {of}, all of whose keys have a bias of {LEAST_SEEN:g} or less, are left out: "
         "their scores have fewer digits"
     )
 
@@ -162,13 +161,13 @@ def hidden_scores(
     if file is None or problem.bias is None or file.values.shape != shape:
         return None
     bias = widen(np.asarray(problem.bias), np.float64)
-    masking = bias <= min(_A_MASK, -_TOO_FAR / file.precision.eps)
+    masking = bias <= min(LEAST_SEEN, -_TOO_FAR / file.precision.eps)
     if not masking.any():
         return None
-    masking = masking & (_highest_seen(problem)[..., None] > _A_MASK)
+    masking = masking & (_highest_seen(problem)[..., None] > LEAST_SEEN)
     found = canonical(problem, "scores", file.values)
     with np.errstate(over="ignore", invalid="ignore"):
-        near = np.abs(found - bias) <= 4 * file.precision.eps * np.abs(bias) - _A_MASK
+        near = np.abs(found - bias) <= 4 * file.precision.eps * np.abs(bias) - LEAST_SEEN
     hidden = np.where(masking & near, -np.inf, found).reshape(file.values.shape)
     posed = replace(problem, bias=np.where(masking, -np.inf, bias))
     return posed, {**files, "scores": replace(file, values=hidden)}
