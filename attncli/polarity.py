@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.dtypes import parts
+
 __all__ = ["inverted", "leaves_little", "looks_like_mask", "would_show_all"]
 
 Bools = npt.NDArray[np.bool_]
@@ -67,7 +69,9 @@ def looks_like_mask(numbers: npt.NDArray[Any]) -> bool:
             return False
         lengths.add(ones)
     # One key alone gets a bonus more likely.
-    return lengths not in ({keys}, {1})
+    if lengths in ({keys}, {1}):
+        return False
+    return all(bool(((part == 0) | (part == 1)).all()) for part in parts(numbers))
 
 
 def inverted(means: str) -> str:

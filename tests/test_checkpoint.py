@@ -321,6 +321,13 @@ def test_whatever_else_a_layer_holds_is_not_applied(family, start, more):
     assert set(layer.not_applied) == {start + name for name in more}
 
 
+def test_a_layer_beside_many_others_is_looked_at_whole():
+    names = [f"h.{name}_proj.weight" for name in "qkv"]
+    others = [f"h.experts.{n}.w" for n in range(400)]
+    (layer,) = find_layers([*names, "h.q_norm.weight", *others])
+    assert layer.not_applied == ("h.q_norm.weight",)
+
+
 def test_phi_and_albert_call_their_output_dense():
     names = ["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"]
     (layer,) = find_layers([*names, "self_attn.dense.weight", "self_attn.dense.bias"])

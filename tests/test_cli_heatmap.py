@@ -171,6 +171,27 @@ def test_a_range_of_labels_holds_both(words: str, kept: str, folder: Path, attnc
     assert numbers(text)[: first.size] == pytest.approx(first, abs=0.005)
 
 
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("in:1990", "01"),
+        ("1990:", "123"),
+        (":1990", "01"),
+        ("-1", "2"),
+        ("-1:end", "23"),
+        ("1", "1"),
+    ],
+)
+def test_labels_that_are_numbers_beyond_the_last_one(
+    words: str, kept: str, folder: Path, attncli: Run
+) -> None:
+    Path("w.csv").write_text("".join(f"0.{n}1,0.{n}2,0.{n}3,0.{n}4\n" for n in (1, 2, 3, 2)))
+    rows = np.loadtxt("w.csv", delimiter=",")[[int(row) for row in kept]]
+    words = f"--rows={words}"
+    text = attncli("heatmap", "w.csv", "--tokens", "in,1990,-1,end", words).good().text
+    assert numbers(text)[: rows.size] == pytest.approx(rows.ravel(), abs=0.005)
+
+
 def test_rows_and_columns_are_named_by_labels(tutorial: Path, attncli: Run) -> None:
     labels = ("--query-labels", "The,cat", "--key-labels", "a,b,a")
     for words in (("--rows", "cat", "--cols", "b"), ("--rows", "-1", "--cols", "1")):

@@ -182,6 +182,9 @@ def test_a_label_may_hold_a_semicolon():
         ("1,2 $\n3,4\n", "plain digits"),
         ("#DIV/0!,1\n#DIV/0!,4\n", "a spreadsheet had an error there"),
         ("#N/A,1\n2,3\n", "a spreadsheet had an error there"),
+        ("#N/A,#N/A\n2,3\n", "a spreadsheet had an error there"),
+        ("1,#\u00a1VALOR!\n2,3\n", "a spreadsheet had an error there"),
+        ("1.234,5;2\n1.678,5;4\n", "plain digits"),
         ("1,#WERT!\n2,3\n", "a spreadsheet had an error there"),
         ("1;Err:502\n2;3\n", "a spreadsheet had an error there"),
         ("# my query\n1,2\n", "# does not start a comment"),
@@ -207,15 +210,29 @@ def test_common_mistakes_get_a_hint(text, hint):
     assert hint in caught.value.hint
 
 
-@pytest.mark.parametrize("label", ["50%", "1/2", "\u20ac1.50", "1.0D+00", "1.5f"])
-def test_labels_that_may_be_numbers_of_another_notation_are_told(label):
-    for text in (f"{label},1,2\nthe,3,4\n", f"price,x,y\n{label},1,2\nthe,3,4\n"):
-        with pytest.warns(AttnWarning, match="is read as labels. If it holds numbers, write them"):
+@pytest.mark.parametrize("label", ["50%", "1/2", "\u20ac1.50", "US$5", "(1.5)", "1.0D+00", "1.5f"])
+def test_labels_that_may_all_be_numbers_of_another_notation_are_told(label):
+    told = pytest.warns(AttnWarning, match="is read as labels. If it holds numbers, write them")
+    for text in (f"{label},1,2\n{label},3,4\n", f"price,x,y\n{label},1,2\n{label},3,4\n"):
+        with told:
             found = table(text)
-        assert found.row_labels == (label, "the")
+        assert found.row_labels == (label, label)
         assert found.values.tolist() == [[1, 2], [3, 4]]
-    for text in (f"token,x,y\n{label},1,2\nthe,3,4\n", f"the,1,2\n{label},3,4\n"):
+    with told:
+        assert table(f"{label},{label}\n1,2\n3,4\n").column_labels == (label, label)
+    for text in (
+        f"token,x,y\n{label},1,2\n{label},3,4\n",
+        f"{label},1,2\nthe,3,4\n",
+        f"the,1,2\n{label},3,4\n",
+        f"{label},true,false\n{label},false,true\n",
+        f",{label}\n{label},1\n",
+    ):
         assert label in table(text).row_labels
+    assert table(f"{label},{label}\ntrue,false\n").column_labels == (label, label)
+
+
+def test_errors_of_a_spreadsheet_may_be_names_beside_words():
+    assert table("the,cat,#N/A\n1,2,3\n").column_labels == ("the", "cat", "#N/A")
 
 
 @pytest.mark.parametrize(

@@ -82,8 +82,9 @@ _FAMILIES = (
 )
 # What some layers do beside the projections, and attncli does not. Within what is called
 # attention, everything that is not known belongs to it; beside other things, this does.
-_NOT_APPLIED = re.compile(
-    r"(?:[qk]_(?:norm|layernorm)\.weight|bias_[kv]|relative_attention_bias\..*)"
+_NOT_APPLIED = (
+    *("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight"),
+    *("bias_k", "bias_v", "relative_attention_bias."),
 )
 _ATTENTION = re.compile(r"(?:^|[./_])(?:\w*attn\d*|\w*attention|self)[./]$", re.IGNORECASE)
 # More than any layer has: a hostile file may nest thousands of layers in each other.
@@ -91,8 +92,9 @@ _MOST_MEMBERS = 300
 # Causal masks, positions and frequencies that are saved though they are no weights; and the norm
 # that follows the residual connection, behind the layer.
 _BESIDE = re.compile(
-    r"(?:masked_)?bias|(?:(?:causal_|attn_|attention_)?mask|tril)|relative_position_index"
-    r"|(?:.*\.)?(?:inv_freq|freqs(?:_cis)?|(?:cos|sin)_cached)|position_ids|LayerNorm\..*"
+    r"(?:masked_)?bias|relative_position_index|position_ids|LayerNorm\..*"
+    r"|(?:.*\.)?(?:(?:causal_|attn_|attention_)?mask|tril|inv_freq|freqs(?:_cis)?)"
+    r"|(?:.*\.)?(?:cos|sin)(?:_cached)?"
 )
 # What the output of BERT and ViT stands beside, not within.
 _INNER = re.compile(r"(?:(?:^|(?<=[./]))self|(?<=attention[./])attention)[./]$")
@@ -176,16 +178,22 @@ def _layer(family: _Family, start: str, known: set[str], ordered: list[str]) -> 
 
 def _not_applied(start: str, used: set[str], ordered: list[str]) -> Iterator[str]:
     """Yield the members that belong to a layer and are not used, of all names in their order."""
-    stems = tuple(name.removesuffix("weight") for name in used if name.endswith(".weight"))
+    parts = {name.removesuffix("weight") for name in used if name.endswith(".weight")}
     within = _ATTENTION.search(start) is not None
-    first = bisect_left(ordered, start)
+    prefixes = [start] if within else sorted({*parts, *(start + own for own in _NOT_APPLIED)})
+    for prefix in prefixes:
+        for name in _beginning(prefix, ordered):
+            if name not in used and not _BESIDE.fullmatch(name.removeprefix(start)):
+                yield name
+
+
+def _beginning(prefix: str, ordered: list[str]) -> Iterator[str]:
+    """Yield the first names of an order that begin with a prefix, as many as a layer may have."""
+    first = bisect_left(ordered, prefix)
     for name in ordered[first : first + _MOST_MEMBERS]:
-        if not name.startswith(start):
-            break
-        own = name.removeprefix(start)
-        belongs = within or name.startswith(stems) or _NOT_APPLIED.fullmatch(own)
-        if name not in used and belongs and not _BESIDE.fullmatch(own):
-            yield name
+        if not name.startswith(prefix):
+            return
+        yield name
 
 
 def _parts(kind: str, start: str, ends: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -65,7 +65,7 @@ class ExplainOptions:
             metavar="N",
             min=0,
             help="Show the N strongest keys one by one and sum up the rest; 0 shows all. Default: "
-            "12, and in JSON all of up to 1,000.",
+            "12, but in JSON all if there are no more than 1,000.",
             rich_help_panel=SHOWN,
         ),
     ] = None

@@ -29,13 +29,13 @@ from attncli.cli.terminal import (
     width,
 )
 from attncli.errors import UsageError
-from attncli.text import places, quoted, whole_number
+from attncli.text import places, quoted
 
 if TYPE_CHECKING:
     import typer
 
     from attncli.gather import Finished
-    from attncli.view.pictures.maps import Part, Wish
+    from attncli.view.pictures.maps import Wish
     from attncli.view.pictures.picture import Picture
 
 __all__ = ["add_to"]
@@ -218,8 +218,8 @@ def _wish(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) -
         )
     return Wish(
         what=drawing.what,
-        rows=_part(drawing.rows),
-        columns=_part(drawing.cols),
+        rows=drawing.rows,
+        columns=drawing.cols,
         title=_title(drawing, pick, average) if drawing.title is None else drawing.title,
         vmax=_vmax(drawing.vmax),
         log=drawing.log,
@@ -304,12 +304,6 @@ def _title(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) 
     if drawing.minus is not None:
         words.append(f"difference from {drawing.minus}")
     return f"Attention {drawing.what}: {', '.join(words)}" if words else None
-
-
-def _part(text: str | None) -> Part | None:
-    """Return what is asked for in words, or a range for an index that counts from the end."""
-    alone = None if text is None else whole_number(text)
-    return text if alone is None or alone >= 0 else (alone, alone + 1 or None)
 
 
 def _vmax(text: str) -> float | Literal["auto"]:

@@ -96,8 +96,8 @@ def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # 
         _advise_on_header(source.name, first[1], found, labelled=headings.column)
     if headings.row and not headings.column:
         found = _without_index(found)
-    if headings.column and not headings.certain:
-        _advise_on_labels(found, first[1][0] if headings.row else "")
+    if not (headings.certain or headings.truths):
+        _advise_on_names(found, first[1][0] if headings.row else "")
     printed = printed_alike(data[:_BLOCK].decode("ascii", "replace"))
     return replace(found, printed=printed, is_table=True)
 
@@ -189,14 +189,16 @@ def _advise_on_header(name: str, first: list[str], found: LoadedArray, *, labell
         )
 
 
-def _advise_on_labels(found: LoadedArray, corner: str) -> None:
-    """Warn of labels that may be numbers in another notation, unless their heading says labels."""
-    label = next(iter(found.row_labels or ()), "")
-    if is_foreign(label) and corner.strip().lower() not in _CORNERS:
-        warn(
-            f"{found.name}: the first column, {quoted(label)}, … is read as labels. If it holds "
-            "numbers, write them in plain digits"
-        )
+def _advise_on_names(found: LoadedArray, corner: str) -> None:
+    """Warn of names that may all be numbers in another notation, if nothing says they are names."""
+    rows, columns = found.row_labels or (), found.column_labels or ()
+    headed = corner.strip().lower() in _CORNERS
+    for which, names, sure in (("column", rows, headed), ("row", columns, False)):
+        if names and all(map(is_foreign, names)) and not sure and rows != columns:
+            warn(
+                f"{found.name}: the first {which}, {quoted(names[0])}, … is read as labels. If it "
+                "holds numbers, write them in plain digits"
+            )
 
 
 def _refuse_many(table: _Table) -> None:

@@ -79,7 +79,7 @@ def _names(first: list[str], second: list[str] | None) -> Headings:
         return Headings(row=False, column=False)
     if _are_truths(first[1:]) and _are_truths((second or first)[1:]):
         return Headings(row=False, column=True)
-    if second is not None and not any(map(is_meant_as_numbers, first)) and _has_word(first):
+    if second is not None and _are_headings(first, second):
         return Headings(row=True, column=wide and _is_labelled(second))
     return Headings(row=False, column=wide and _is_labelled(first))
 
@@ -104,14 +104,24 @@ def _is_labelled(row: list[str]) -> bool:
     return not (is_foreign(first) and any(map(is_foreign, others)))
 
 
-def _has_word(row: list[str]) -> bool:
-    """Whether any cell is a word, and no number of another notation."""
-    return not all(map(is_foreign, row))
+def _are_headings(first: list[str], second: list[str]) -> bool:
+    """Whether a first row without an empty corner names the columns.
+
+    Nothing in it is a number; 50% and #N/A are names beside words, and 50% above 0.5.
+    """
+    if any(map(_is_attempt, first)) or all(map(is_error, first)):
+        return False
+    strange = all(is_foreign(cell) or is_error(cell) for cell in first)
+    return not (strange and any(map(is_foreign, second)))
 
 
 def is_meant_as_numbers(cell: str) -> bool:
     """Whether a cell is a number, or an attempt at one that is refused."""
-    meant = is_numeric, is_spaced, has_decimal_comma, is_decorated, is_error
+    return is_error(cell) or _is_attempt(cell)
+
+
+def _is_attempt(cell: str) -> bool:
+    meant = is_numeric, is_spaced, has_decimal_comma, is_decorated
     return any(is_one(cell) for is_one in meant)
 
 

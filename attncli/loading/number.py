@@ -20,22 +20,23 @@ __all__ = [
 # Words that may mean true or false, lower case.
 TRUTHS = {"true", "false", "t", "f", "yes", "no", "y", "n", "on", "off"}
 _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+(?:[eE][-+]?\d+)?\s*"
-# 1,234.5 and 1 234, with any space between; and the minus sign of typography.
+# 1,234.5 and 1 234, with any space between, and 1.234,5; and the minus sign of typography.
 _THOUSANDS = (
-    r"\s*[-+\u2212]?\d{1,3}(?:(?:,\d{3})+(?=\.)|(?:[\u00a0\u2009\u202f' ]\d{3})+)(?:\.\d*)?\s*"
+    r"\s*[-+\u2212]?\d{1,3}(?:(?:(?:,\d{3})+(?=\.)|(?:[\u00a0\u2009\u202f' ]\d{3})+)(?:\.\d*)?"
+    r"|(?:[.\u00a0\u2009\u202f' ]\d{3})+,\d+)\s*"
 )
 _MINUS = "\u2212"
 _PLAIN = r"[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?"
-_CURRENCY = "[$\u20ac\u00a3\u00a5\u20b9]"
-# 50%, €1, 1/2, 1.0D+00 and 1.5f.
+_CURRENCY = "(?:[A-Z]{0,2}\\$|[\u20ac\u00a3\u00a5\u20b9])"
+# 50%, €1, 1/2, (1.5) as accountants write -1.5, 1.0D+00 and 1.5f.
 _FOREIGN = re.compile(
-    rf"{_PLAIN} ?%|[-+]?{_CURRENCY} ?{_PLAIN}|{_PLAIN} ?{_CURRENCY}|[-+]?\d+/\d+"
-    r"|[-+]?(?:\d+\.\d*|\.\d+)(?:[dD][-+]?\d+|[fF])"
+    rf"\(?{_PLAIN} ?[%\u2030]\)?|\({_PLAIN}\)|[-+]?{_CURRENCY} ?{_PLAIN}|{_PLAIN} ?{_CURRENCY}"
+    r"|[-+]?\d+/\d+|[-+]?(?:\d+\.\d*|\.\d+)(?:[dD][-+]?\d+|[fF])"
 )
 # Where a spreadsheet could not compute, in English, German, French and Spanish.
 _ERROR = re.compile(
-    r"#(?:DIV/0|REF|VALUE|NAME|NUM|NULL|SPILL|CALC|WERT|BEZUG|ZAHL|VALEUR|NOM|NOMBRE|VALOR)[!?]"
-    r"|#N/A|#NV|Err:\d+"
+    "#[\u00a1\u00bf]?(?:DIV/0|REF|VALUE|NAME|NUM|NULL|SPILL|CALC|WERT|BEZUG|ZAHL|VALEUR|NOM|NOMBRE"
+    r"|VALOR)[!?]|#N/[AD]|#NV|#GETTING_DATA|Err:\d+"
 )
 
 

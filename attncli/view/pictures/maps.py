@@ -339,12 +339,20 @@ def _named(
         index = index_of_one(words)
         return index, index + 1
     first, last = words.split(":")
-    start, stop = whole_number(first.strip()), whole_number(last.strip())
+    start, stop = (_index_or_none(end.strip(), count, known) for end in (first, last))
     if first.strip() and start is None:
         start = index_of_one(first)
     if last.strip() and stop is None:
         stop = index_of_one(last) + 1
     return start, stop
+
+
+def _index_or_none(text: str, count: int, labels: Sequence[str]) -> int | None:
+    """Return the index at an end of a range; None of a word, or of a label below 0 or beyond."""
+    index = whole_number(text)
+    if index is not None and text in labels and not 0 <= index <= count:
+        return None
+    return index
 
 
 def _hidden_cells(
