@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from attncli.view.pictures.panel import Panel
 
 __all__ = [
-    "Part",
     "Wish",
     "chosen",
     "finished_picture",
