@@ -117,7 +117,7 @@ def _are_headings(first: list[str], second: list[str]) -> bool:
 
 def is_meant_as_numbers(cell: str) -> bool:
     """Whether a cell is a number, or an attempt at one that is refused."""
-    return is_error(cell) or _is_attempt(cell)
+    return _is_attempt(cell) or is_error(cell)
 
 
 def _is_attempt(cell: str) -> bool:

@@ -29,12 +29,12 @@ _MINUS = "\u2212"
 _PLAIN = r"[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?"
 _CURRENCY = "(?:[A-Z]{0,2}\\$|[\u20ac\u00a3\u00a5\u20b9])"
 # 50%, €1, 1/2, (1.5) as accountants write -1.5, 1.0D+00 and 1.5f.
-_FOREIGN = re.compile(
+_FOREIGN = (
     rf"\(?{_PLAIN} ?[%\u2030]\)?|\({_PLAIN}\)|[-+]?{_CURRENCY} ?{_PLAIN}|{_PLAIN} ?{_CURRENCY}"
     r"|[-+]?\d+/\d+|[-+]?(?:\d+\.\d*|\.\d+)(?:[dD][-+]?\d+|[fF])"
 )
 # Where a spreadsheet could not compute, in English, German, French and Spanish.
-_ERROR = re.compile(
+_ERROR = (
     "#[\u00a1\u00bf]?(?:DIV/0|REF|VALUE|NAME|NUM|NULL|SPILL|CALC|WERT|BEZUG|ZAHL|VALEUR|NOM|NOMBRE"
     r"|VALOR)[!?]|#N/[AD]|#NV|#GETTING_DATA|Err:\d+"
 )
@@ -116,7 +116,7 @@ def is_foreign(text: str) -> bool:
     >>> is_foreign("50%"), is_foreign("1.0D+00"), is_foreign("3D"), is_foreign("#1")
     (True, True, False, False)
     """
-    return _FOREIGN.fullmatch(text.strip()) is not None
+    return re.fullmatch(_FOREIGN, text.strip()) is not None
 
 
 def is_error(text: str) -> bool:
@@ -127,7 +127,7 @@ def is_error(text: str) -> bool:
     >>> is_error("#DIV/0!"), is_error("#wow!")
     (True, False)
     """
-    return _ERROR.fullmatch(text.strip()) is not None
+    return re.fullmatch(_ERROR, text.strip()) is not None
 
 
 def is_truth(text: str) -> bool:
