@@ -58,7 +58,9 @@ def quick_table(data: bytes, delimiter: str) -> npt.NDArray[np.float64] | None:
     """
     if len(data) < _LONG:
         return None
-    data = data.replace(b"\r\n", b"\n").strip(b"\n")
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n")
+    data = data.strip(b"\n")
     if data.translate(None, _PLAIN + delimiter.encode()):
         return None
     if delimiter != ",":
