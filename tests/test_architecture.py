@@ -28,7 +28,7 @@ DEPENDENCIES = {"numpy", "typer", "rich", "matplotlib", "yaml", "threadpoolctl",
 IMPORTED_BY = {
     "cli": {"__main__"},
     "save": {"cli"},
-    "view": {"cli", "describing", "explanation"},
+    "view": {"cli", "explanation"},
     "loading": {"cli", "gather", "describing"},
     "gather": {"cli", "loaded"},
     "typer": {"cli"},

@@ -17,10 +17,10 @@ from matplotlib.patches import Polygon
 from matplotlib.text import Text
 from process import long_but
 
+from attncli.describing.pictures import picture_format, read_texts
 from attncli.errors import InputError, UsageError
 from attncli.view.color import blues, diverging, ink
 from attncli.view.figure.drawing import draw, fit, render
-from attncli.view.figure.metadata import figure_format, read_metadata
 from attncli.view.figure.style import missing_characters
 from attncli.view.pictures.panel import make_panel, split
 from attncli.view.pictures.picture import make_picture
@@ -258,7 +258,7 @@ def test_any_script_is_drawn_without_a_warning_and_svg_keeps_it_as_text(file_for
         [make_panel(weights(10, 10))], query_labels=CHINESE, key_labels=CHINESE, title="标题 שלום"
     )
     data = render(draw(picture, annotate=False), file_format, dpi=50)
-    assert figure_format(data) == file_format
+    assert picture_format(data) == file_format
     assert file_format != "svg" or "苹果" in data.decode()
     assert set(missing_characters(picture)) <= set("".join(CHINESE) + "标题 שלום")
 
@@ -274,9 +274,9 @@ def test_the_same_picture_is_the_same_bytes_and_metadata_comes_back(file_format)
     with mpl.rc_context({"font.size": 30, "axes.grid": True, "savefig.bbox": "tight"}):
         two = render(draw(picture), file_format, dpi=50, metadata=metadata)
     assert one == two
-    assert read_metadata(one) == metadata
+    assert read_texts(one) == metadata
     assert b"matplotlib.org" not in one.lower() or file_format == "svg"
-    assert read_metadata(render(draw(picture), file_format, dpi=50)) == {}
+    assert read_texts(render(draw(picture), file_format, dpi=50)) == {}
 
 
 def chunk(kind, body):
@@ -293,24 +293,24 @@ def test_metadata_of_other_programs_is_read_and_damage_is_an_error():
         + chunk(b"zTXt", b"Bomb\0\0" + bomb)
         + chunk(b"IEND", b"")
     )
-    found = read_metadata(data)
+    found = read_texts(data)
     assert len(found.pop("Bomb")) <= 1 << 20
     assert found == {"Author": "me", "Zipped": "long", "Titel": "ü"}
     with pytest.raises(InputError, match="cut short"):
-        read_metadata(data[:30])
+        read_texts(data[:30])
     with pytest.raises(InputError, match="damaged"):
-        read_metadata(SIGNATURE + chunk(b"zTXt", b"a\0\0nonsense"))
+        read_texts(SIGNATURE + chunk(b"zTXt", b"a\0\0nonsense"))
     with pytest.raises(InputError, match="not a PNG, SVG or PDF"):
-        read_metadata(b"GIF89a")
+        read_texts(b"GIF89a")
     svg = b"<svg><dc:description>[1, 2</dc:description></svg>"
-    assert read_metadata(svg) == {"Description": "[1, 2"}
+    assert read_texts(svg) == {"Description": "[1, 2"}
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from([SIGNATURE, b"%PDF-1.4", b"<svg>", b""]))
 def test_reading_metadata_of_anything_never_fails_otherwise(data, start):
     try:
-        found = read_metadata(start + data)
+        found = read_texts(start + data)
     except InputError:
         return
     assert all(isinstance(text, str) for pair in found.items() for text in pair)
@@ -476,10 +476,10 @@ def png_with(*chunks):
 
 def test_many_packed_texts_unfold_to_no_more_than_one_may():
     body = zlib.compress(b"x" * 2**20)
-    found = read_metadata(png_with(*((b"zTXt", b"t%d\0\0" % n + body) for n in range(50))))
+    found = read_texts(png_with(*((b"zTXt", b"t%d\0\0" % n + body) for n in range(50))))
     assert 0 < sum(map(len, found.values())) <= 4 * 2**20
 
 
 def test_packed_texts_of_unicode_are_read():
     text = b"title\0\1\0en\0Titel\0" + zlib.compress("größer".encode())
-    assert read_metadata(png_with((b"iTXt", text))) == {"title": "größer"}
+    assert read_texts(png_with((b"iTXt", text))) == {"title": "größer"}

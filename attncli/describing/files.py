@@ -119,18 +119,18 @@ def inspect(source: str, *, numbers: bool = True, dtype: str | None = None) -> F
 
 
 def _picture(source: str) -> FileInfo | None:
-    from attncli.view.figure.metadata import figure_format, read_metadata  # noqa: PLC0415
+    from attncli.describing.pictures import picture_format, read_texts  # noqa: PLC0415
 
     path = Path(source)
     try:
         if not path.is_file():
             return None
         with path.open("rb") as stream:
-            kind = figure_format(stream.read(_HEAD))
+            kind = picture_format(stream.read(_HEAD))
             if kind is None:
                 return None
             stream.seek(0)
-            texts = read_metadata(stream.read(_MOST_PICTURE))
+            texts = read_texts(stream.read(_MOST_PICTURE))
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise InputError(f"{printable(source)}: {error.message}") from error

@@ -212,7 +212,7 @@ def render(
     dpi : float
         Pixels per inch, for PNG.
     metadata : mapping of str to str, optional
-        Written into the file, where `read_metadata` finds it.
+        Written into the file, where `attncli info` finds it.
 
     Raises
     ------
