@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Save", "held", "parse_save", "refuse_unheld", "results", "streamed", "write_save"]
 
-_ONE_ARRAY = ("csv", "tsv", "npy")
 # An NPY file of more cells is filled tile by tile and never held in memory.
 _HELD_CELLS = 16_000_000
 
@@ -81,7 +80,9 @@ def held(names: tuple[str, ...], kind: str, *, chosen: bool) -> tuple[str, ...]:
 
     Where they were not chosen by name, one array is the context.
     """
-    if kind not in _ONE_ARRAY or len(names) == 1:
+    from attncli.save.formats import FORMATS
+
+    if not FORMATS[kind].single or len(names) == 1:
         return names
     if not chosen:
         return ("context",)

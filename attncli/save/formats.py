@@ -28,11 +28,14 @@ class Format(NamedTuple):
         What the names of such files end with.
     hold : callable
         Raises if the format cannot hold `Results`, whose numbers it does not look at.
+    single : bool
+        Whether it holds one output.
     """
 
     write: Callable[[BinaryIO, Results], None]
     suffixes: tuple[str, ...]
     hold: Callable[[Results], object] = lambda _: None
+    single: bool = False
 
 
 FORMATS = {
@@ -40,14 +43,19 @@ FORMATS = {
         late("attncli.save.matrices", "write_csv"),
         (".csv",),
         late("attncli.save.matrices", "hold_csv"),
+        single=True,
     ),
     "tsv": Format(
         late("attncli.save.matrices", "write_tsv"),
         (".tsv",),
         late("attncli.save.matrices", "hold_tsv"),
+        single=True,
     ),
     "npy": Format(
-        late("attncli.save.binary", "write_npy"), (".npy",), lambda r: r.one_array("NPY")
+        late("attncli.save.binary", "write_npy"),
+        (".npy",),
+        lambda r: r.one_array("NPY"),
+        single=True,
     ),
     "npz": Format(
         late("attncli.save.binary", "write_npz"), (".npz",), lambda r: r.only_arrays("NPZ")
