@@ -21,14 +21,14 @@ from attncli.loading.number import (
 )
 from attncli.text import quoted
 
-__all__ = ["read_numbers", "read_truths"]
+__all__ = ["DECIMAL_POINTS", "read_numbers", "read_truths"]
 
 # 1,000 is a thousand to some and one to others.
 _THOUSANDS = r"[-+]?\d{1,3}(,\d{3})+"
 _BARS = r"[-+.\deE\s|]*\|[-+.\deE\s|]*"
 _SEMICOLONS = r"(?s).*\d;\s*[-+\d].*"
 _SEPARATE = "separate the columns with commas, semicolons or tabs"
-_DECIMAL_POINTS = "write decimal points instead of decimal commas"
+DECIMAL_POINTS = "write decimal points instead of decimal commas"
 _ONE_ZERO = "in a mask, write 1 for true and 0 for false, in every cell"
 
 Refusal = Callable[..., InputError]
@@ -115,8 +115,8 @@ _HINTS: tuple[tuple[Callable[[str], object], str], ...] = (
         lambda cell: re.fullmatch(_THOUSANDS, cell.strip()),
         "write no thousands separators, and decimal points instead of decimal commas",
     ),
-    (has_decimal_comma, _DECIMAL_POINTS),
-    (re.compile(_SEMICOLONS).fullmatch, _DECIMAL_POINTS),
+    (has_decimal_comma, DECIMAL_POINTS),
+    (re.compile(_SEMICOLONS).fullmatch, DECIMAL_POINTS),
     (lambda cell: cell.strip().lower() in TRUTHS, _ONE_ZERO),
     (_is_quoted, "delete the spaces before the quotation mark, or the quotation marks"),
     (is_numeric, "write the digits 0 to 9, without underscores"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from attncli.errors import InputError
-from attncli.loading.cells import read_numbers, read_truths
+from attncli.loading.cells import DECIMAL_POINTS, read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import Headings, find_headings, is_meant_as_numbers
 from attncli.loading.number import is_foreign, is_numeric, is_truth
@@ -108,8 +108,7 @@ def _refuse_decimal_commas(table: _Table, rows: list[Row]) -> None:
     start = column_of_pairs([row for _, row in rows]) if table.delimiter == "," else None
     if start is not None:
         what = f"expected a number; found {quoted(','.join(cells[start : start + 2]).strip())}"
-        hint = "write decimal points instead of decimal commas"
-        raise table.refusal(what, line, start + 1, hint)
+        raise table.refusal(what, line, start + 1, DECIMAL_POINTS)
 
 
 def _with_corner(first: Row, second: Row | None = None) -> Row:
