@@ -39,6 +39,8 @@ __all__ = ["attend_part"]
 
 Array = npt.NDArray[Any]
 _NO_SAFEGUARDS = Safeguards()
+# Of stages that no softmax needs.
+_KEYS_AT_A_TIME = 4096
 
 
 def attend_part(operands: Operands, part: Part, scratch: Scratch) -> int:
@@ -140,7 +142,7 @@ def _fill_hidden(rows: Rows, span: Span, scratch: Scratch) -> None:
     outside = [part for part in ((0, span[0]), (span[1], keys)) if part[0] < part[1]]
     for first, last in outside:
         if "raw" in rows.keep or "capped" in rows.keep:
-            for columns in tiles((first, last), 4096):
+            for columns in tiles((first, last), _KEYS_AT_A_TIME):
                 heads, count, _, panel = rows.query.shape
                 sizes = heads, count, columns[1] - columns[0], panel
                 room = np.empty(sizes, rows.query.dtype)

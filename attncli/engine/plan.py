@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.engine.panels import PANEL, TileLayout
+from attncli.engine.panels import LONGEST_PRODUCT, PANEL, TileLayout
 from attncli.engine.parts import Block, Part, Span
 from attncli.names import SQUARE
 from attncli.threads.blas import multiplies_unpacked
@@ -52,8 +52,6 @@ _WIDE_ROWS = 512
 _FEW_ROWS = 256
 _SKIPPING_ROWS = 256
 _LEAST_COLUMNS = 128
-# BLAS adds up the keys of a few queries in sequence, so rounding errors grow with their number.
-_MOST_COLUMNS = 4096
 # Where weights are asked for, a tile spans all keys and has at most _WEIGHT_BYTES, or _LEAST_ROWS
 # queries. From _FAR_BYTES on, rows of the result collide in the cache; where cores have a cache of
 # _LARGE_CACHE, from _VERY_FAR_BYTES on, and blocks may be larger, unless panels skip keys. A
@@ -157,7 +155,7 @@ def _sizes(problem: Problem, results: Collection[str], *, small: bool) -> _Sizes
     stack, rows = _stack(problem, results, _WIDE_ROWS)
     skipping = min(rows, _SKIPPING_ROWS) if problem.visible.banded else 0
     rows = _evenly(queries, rows, skipping or PANEL)
-    columns = max(_LEAST_COLUMNS, min(_room(problem, stack * min(queries, rows)), _MOST_COLUMNS))
+    columns = max(_LEAST_COLUMNS, min(_room(problem, stack * min(queries, rows)), LONGEST_PRODUCT))
     return _Sizes(
         heads=stack,
         rows=rows,

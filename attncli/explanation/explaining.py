@@ -86,7 +86,6 @@ def explain(
     """
     posed_problem(problem)
     batches, heads, queries, _ = problem.shape
-    groups = problem.key.shape[1]
     if isinstance(query, str):
         query = query_index(problem, query)
     query = index_of("query", query, queries)
@@ -95,43 +94,51 @@ def explain(
     if keys is not None:
         keys = positive_int("keys", keys)
     threads = thread_count(threads)
-    selected = problem.select(batch=batch, head=head, rows=(query, query + 1))
     with np.errstate(all="ignore"):  # an exponential of 0 is right
-        row = follow(selected, query, threads=threads)
-        told, others = _told(row.scores, keys)
-        own_batch, own_head = problem.layout.place(batch, head)
-        vector = problem.score_vector
-        return Explanation(
-            query=query,
-            query_label=None if problem.query_labels is None else problem.query_labels[query],
-            batch=own_batch,
-            head=own_head,
-            kv_head=head * groups // heads if groups < heads else None,
-            keys=problem.shape[3],
-            position=selected.visible.offset(0),
-            dtype=dtype_name(problem.dtype),
-            kind=problem.score,
-            rope=problem.rope,
-            scale=problem.scale,
-            softcap=problem.softcap,
-            slope=row.slope,
-            sink=row.sink,
-            has_bias=problem.bias is not None,
-            made=made_query(problem, batch=batch, head=head, query=query),
-            given=widen(selected.query[0, 0, 0], problem.dtype),
-            rotated=None if problem.rope is None else row.rotated,
-            compared=row.compared,
-            norm=_length(row.compared),
-            vector=None if vector is None else widen(vector, problem.dtype),
-            steps=tuple(_step(row, int(j)) for j in told),
-            rest=_rest(row, others) if others.any() else None,
-            shift=row.shift,
-            sink_exponential=row.sink_exponential,
-            denominator=float(row.exponentials.sum()) + row.sink_exponential,
-            lse=row.lse,
-            context=row.context,
-            output=_output_share(problem, head, row.context),
-        )
+        return _explained(problem, batch, head, query, keys=keys, threads=threads)
+
+
+def _explained(
+    problem: Problem, batch: int, head: int, query: int, *, keys: int | None, threads: int | None
+) -> Explanation:
+    """Follow a query of one head; indices count from 0."""
+    heads, groups = problem.shape[1], problem.key.shape[1]
+    selected = problem.select(batch=batch, head=head, rows=(query, query + 1))
+    row = follow(selected, query, threads=threads)
+    told, others = _told(row.scores, keys)
+    own_batch, own_head = problem.layout.place(batch, head)
+    vector = problem.score_vector
+    return Explanation(
+        query=query,
+        query_label=None if problem.query_labels is None else problem.query_labels[query],
+        batch=own_batch,
+        head=own_head,
+        kv_head=head * groups // heads if groups < heads else None,
+        keys=problem.shape[3],
+        position=selected.visible.offset(0),
+        dtype=dtype_name(problem.dtype),
+        kind=problem.score,
+        rope=problem.rope,
+        scale=problem.scale,
+        softcap=problem.softcap,
+        slope=row.slope,
+        sink=row.sink,
+        has_bias=problem.bias is not None,
+        made=made_query(problem, batch=batch, head=head, query=query),
+        given=widen(selected.query[0, 0, 0], problem.dtype),
+        rotated=None if problem.rope is None else row.rotated,
+        compared=row.compared,
+        norm=_length(row.compared),
+        vector=None if vector is None else widen(vector, problem.dtype),
+        steps=tuple(_step(row, int(j)) for j in told),
+        rest=_rest(row, others) if others.any() else None,
+        shift=row.shift,
+        sink_exponential=row.sink_exponential,
+        denominator=float(row.exponentials.sum()) + row.sink_exponential,
+        lse=row.lse,
+        context=row.context,
+        output=_output_share(problem, head, row.context),
+    )
 
 
 def _output_share(problem: Problem, head: int, context: Array | None) -> OutputShare | None:

@@ -39,8 +39,41 @@ def another_offset(cases: Sequence[Case]) -> Convention | None:
         None where the files say nothing of the kind.
     """
     whole = cases[0].recipe.whole
-    visible, most = whole.visible, max(whole.shape[2:])
+    visible = whole.visible
     unasked = not visible.causal and visible.window is None
+    steps = _steps(cases, unasked=unasked)
+    if steps is None:
+        return None
+    offsets = tuple(visible.offset(b) + step for b, step in enumerate(steps))
+    make = partial(
+        Convention,
+        apply=lambda recipe: moved_to(recipe, steps, causal=unasked or visible.causal),
+        topic=topics.CAUSAL,
+        shows="more than one key",
+        needs=WHOLE,
+        option=lambda problem: placed_at(offsets, problem, causal=unasked),
+    )
+    if unasked:
+        return make(
+            "causal_unasked_at_another_offset",
+            "a causal mask is applied, but the problem is not causal: "
+            f"{_stands(offsets, range(len(offsets)))}",
+            fix="leave the causal mask out, or state that the problem is causal, and where its "
+            "queries stand",
+        )
+    moved = [b for b, step in enumerate(steps) if step]
+    return make(
+        "another_offset",
+        f"queries stand at other keys than the problem states: {_stands(offsets, moved)}",
+        fix="add the offset that the problem states to the index of a query: the number of keys "
+        "that come before query 0",
+    )
+
+
+def _steps(cases: Sequence[Case], *, unasked: bool) -> tuple[int, ...] | None:
+    """Return how many keys further the queries of each batch entry stand, if files show that."""
+    whole = cases[0].recipe.whole
+    visible, most = whole.visible, max(whole.shape[2:])
     if unasked and whole.shape[2] == 1:  # which is only another length
         return None
     numbers = np.arange(-most, most + 1)
@@ -51,37 +84,12 @@ def another_offset(cases: Sequence[Case]) -> Convention | None:
         (most if unasked else 0,) * whole.shape[0],
     )
     steps = found_numbers(cases, family)
-    if steps is None:
-        return None
-    offsets = tuple(visible.offset(b) + step for b, step in enumerate(steps))
     # No rule at all, or one that leaves nothing, is something else.
     end = whole.shape[3] - 1 if visible.window is None else most
-    if not all(-whole.shape[2] < o < end for o, step in zip(offsets, steps, strict=True) if step):
-        return None
-    moved = [b for b, step in enumerate(steps) if step]
-    make = partial(
-        Convention,
-        apply=lambda recipe: moved_to(recipe, steps, causal=unasked or visible.causal),
-        topic=topics.CAUSAL,
-        shows="more than one key",
-        needs=WHOLE,
-    )
-    if unasked:
-        return make(
-            "causal_unasked_at_another_offset",
-            "a causal mask is applied, but the problem is not causal: "
-            f"{_stands(offsets, range(len(offsets)))}",
-            fix="leave the causal mask out, or state that the problem is causal, and where its "
-            "queries stand",
-            option=lambda problem: placed_at(offsets, problem, causal=True),
-        )
-    return make(
-        "another_offset",
-        f"queries stand at other keys than the problem states: {_stands(offsets, moved)}",
-        fix="add the offset that the problem states to the index of a query: the number of keys "
-        "that come before query 0",
-        option=lambda problem: placed_at(offsets, problem),
-    )
+    for b, step in enumerate(steps or ()):
+        if step and not -whole.shape[2] < visible.offset(b) + step < end:
+            return None
+    return steps
 
 
 def _stands(offsets: tuple[int, ...], entries: Sequence[int]) -> str:

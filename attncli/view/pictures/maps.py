@@ -43,8 +43,6 @@ __all__ = [
 Array = npt.NDArray[Any]
 # The first row, the values (l, s), and which of them are hidden.
 Strip = tuple[int, Array, "npt.NDArray[np.bool_] | None"]
-# A range whose ends may be open, or words: the index or label of one, or a range of labels.
-Part = tuple[int | None, int | None] | str
 Labels = tuple[str, ...] | None
 # Rounded weights may add up to a little more than 1.
 _MOST_OF_A_ROW = 1.05
@@ -57,7 +55,8 @@ class Wish:
     Attributes
     ----------
     what : {"weights", "scores"}
-    rows, columns : (start, stop), None where open, or words as of --rows; None for all
+    rows, columns : str or None
+        A range, or the index or label of one, as of ``--rows``; None for all.
     title : str or None
     vmax : float or "auto"
     log : bool
@@ -68,8 +67,8 @@ class Wish:
     """
 
     what: Literal["weights", "scores"] = "weights"
-    rows: Part | None = None
-    columns: Part | None = None
+    rows: str | None = None
+    columns: str | None = None
     title: str | None = None
     vmax: float | Literal["auto"] = "auto"
     log: bool = False
@@ -305,16 +304,16 @@ def chosen(
 
 
 def _chosen(
-    option: str, wanted: Part | None, count: int, labels: Labels, of: Literal["query", "key"]
+    option: str, wanted: str | None, count: int, labels: Labels, of: Literal["query", "key"]
 ) -> tuple[int, int]:
-    if isinstance(wanted, str):
-        wanted = _named(option, wanted, count, labels, of)
-    wanted = wanted or (None, None)
-    for end, most in zip(wanted, (count - 1, count), strict=True):
+    if wanted is None:
+        return 0, count
+    ends = _named(option, wanted, count, labels, of)
+    for end, most in zip(ends, (count - 1, count), strict=True):
         if end is not None and not -count <= end <= most:
             side = "beyond the end" if end > most else "before the beginning"
             raise UsageError(f"{option}: expected a range within 0:{count}; found {end}, {side}")
-    start, stop, _ = slice(*wanted).indices(count)
+    start, stop, _ = slice(*ends).indices(count)
     if start >= stop:
         raise UsageError(f"{option}: expected a range within 0:{count}; found an empty one")
     return start, stop
