@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 __all__ = [
+    "HIDING_RULES",
     "INPUTS",
     "LABELS",
     "OUTPUTS",
@@ -37,6 +38,8 @@ SCORE_STAGES = ("scores", "raw", "capped")
 SQUARE = ("weights", *SCORE_STAGES)
 # What attention gives, in the order in which it is shown.
 OUTPUTS = ("weights", "context", *SCORE_STAGES, "lse")
+# What hides keys: options, and fields of `attncli.visibility.Visibility`.
+HIDING_RULES = ("mask", "key_padding_mask", "kv_lengths", "query_lengths", "causal", "window")
 # What attention begins with, given or projected.
 INPUTS = ("query", "key", "value")
 # What the weights come to: a list of figures, or of the strongest keys.

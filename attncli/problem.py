@@ -19,7 +19,7 @@ from attncli.dtypes import in_float64, widen
 from attncli.errors import DataError, UsageError
 from attncli.finite import all_finite
 from attncli.indices import index_of
-from attncli.names import INPUTS
+from attncli.names import HIDING_RULES, INPUTS
 from attncli.positions import BASE, rope_frequencies
 
 if TYPE_CHECKING:
@@ -33,14 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["Problem", "Rope", "default_scale", "posed_problem"]
 
 Array = npt.NDArray[Any]
-# Fields of a problem, or of who sees what, and the options that give them.
-_RULES = {
-    name: name
-    for name in (
-        *("mask", "key_padding", "kv_lengths", "query_lengths", "causal", "window"),
-        *("bias", "slopes", "softcap", "sinks", "rope", "score_weight", "score_vector", "output"),
-    )
-} | {"key_padding": "key_padding_mask", "slopes": "alibi_slopes", "output": "wo"}
+# Rules of a problem, by the names of the options that give them.
+_RULES = (
+    *HIDING_RULES,
+    *("bias", "alibi_slopes", "softcap", "sinks", "rope", "score_weight", "score_vector"),
+)
 
 
 class Rope(NamedTuple):
@@ -99,7 +96,7 @@ class Problem:
         Scores are squeezed into (−softcap, softcap).
     bias : ndarray (B or 1, H or 1, L or 1, S or 1), or None
         Added to the capped scores; −inf allowed.
-    slopes : ndarray (H,) of float64, or None
+    alibi_slopes : ndarray (H,) of float64, or None
         ALiBi.
     sinks : ndarray (H,) of float64, or None
         Each head has one logit that counts in the denominator only.
@@ -131,7 +128,7 @@ class Problem:
     score_vector: Array | None = None
     softcap: float | None = None
     bias: Array | None = None
-    slopes: Array | None = None
+    alibi_slopes: Array | None = None
     sinks: Array | None = None
     rope: Rope | None = None
     output: OutputProjection | None = None
@@ -172,7 +169,9 @@ class Problem:
     def __repr__(self) -> str:
         parts = [f"{name} {getattr(self, name).shape}" for name in INPUTS if self._has(name)]
         facts = [f"layout {self.layout.axes}", self.dtype.name, f"scale {self.scale:.4g}"]
-        rules = [option for name, option in _RULES.items() if self._has(name)]
+        rules = [name for name in _RULES if self._has(name)]
+        if self.output is not None:
+            rules.append("wo")
         return f"<Problem: {', '.join(parts)}; {', '.join(facts + rules)}>"
 
     def _has(self, name: str) -> bool:
@@ -306,7 +305,7 @@ def _one_batch(problem: Problem, batch: int) -> Problem:
         visible=visible._replace(
             offsets=_pick_one(visible.offsets, batch),
             mask=_pick(visible.mask, 0, batch),
-            key_padding=_pick(visible.key_padding, 0, batch),
+            key_padding_mask=_pick(visible.key_padding_mask, 0, batch),
             kv_lengths=_pick_one(visible.kv_lengths, batch),
             query_lengths=_pick_one(visible.query_lengths, batch),
         ),
@@ -324,7 +323,7 @@ def _one_head(problem: Problem, head: int) -> Problem:
         key=_pick(problem.key, 1, group),
         value=_pick(problem.value, 1, group),
         bias=_pick(problem.bias, 1, head),
-        slopes=_pick(problem.slopes, 0, head),
+        alibi_slopes=_pick(problem.alibi_slopes, 0, head),
         sinks=_pick(problem.sinks, 0, head),
         visible=problem.visible._replace(mask=_pick(problem.visible.mask, 1, head)),
     )

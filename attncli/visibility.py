@@ -37,7 +37,7 @@ class Visibility(NamedTuple):
     offsets : tuple of int, length B or 1
         Added to a query's index, it gives the query's position among the keys.
     mask : ndarray of bool (B or 1, H or 1, L or 1, S or 1), or None
-    key_padding : ndarray of bool (B or 1, S), or None
+    key_padding_mask : ndarray of bool (B or 1, S), or None
     kv_lengths, query_lengths : tuple of int, length B or 1, or None
         A query at or beyond its batch entry's length sees nothing.
     causal : bool
@@ -48,7 +48,7 @@ class Visibility(NamedTuple):
     keys: int
     offsets: tuple[int, ...] = (0,)
     mask: Bools | None = None
-    key_padding: Bools | None = None
+    key_padding_mask: Bools | None = None
     kv_lengths: tuple[int, ...] | None = None
     query_lengths: tuple[int, ...] | None = None
     causal: bool = False
@@ -67,7 +67,7 @@ class Visibility(NamedTuple):
     @property
     def is_one_interval(self) -> bool:
         """Whether each query sees every key of one interval and no other."""
-        return self.mask is None and self.key_padding is None
+        return self.mask is None and self.key_padding_mask is None
 
     @property
     def hides(self) -> bool:
@@ -77,7 +77,13 @@ class Visibility(NamedTuple):
     @property
     def entries(self) -> int:
         """How many batch entries the rules tell apart: all of them, or 1 where they are alike."""
-        by_entry = self.offsets, self.mask, self.key_padding, self.kv_lengths, self.query_lengths
+        by_entry = (
+            self.offsets,
+            self.mask,
+            self.key_padding_mask,
+            self.kv_lengths,
+            self.query_lengths,
+        )
         return max(1 if rule is None else len(rule) for rule in by_entry)
 
     def is_clear(self, batches: int) -> bool:
@@ -100,6 +106,16 @@ class Visibility(NamedTuple):
         """The offsets that align the last query with the last real key."""
         lengths = self.kv_lengths or (self.keys,)
         return tuple(length - self.queries for length in lengths)
+
+    @property
+    def padded_lengths(self) -> tuple[int, ...] | None:
+        """How many keys the padding mask leaves each entry, if it hides only the last ones."""
+        real = self.key_padding_mask
+        if real is None:
+            return None
+        lengths = np.count_nonzero(real, axis=1)
+        first = np.arange(real.shape[1]) < lengths[:, None]
+        return tuple(lengths.tolist()) if np.array_equal(real, first) else None
 
     def offset(self, batch: int) -> int:
         """Return the offset from a query's index to its position among the keys."""
@@ -150,8 +166,8 @@ class Visibility(NamedTuple):
             seen = self._band(batch, rows, columns)
         if self.mask is not None:
             seen = _both(seen, cut(self.mask, batch, heads, rows, columns))
-        if self.key_padding is not None:
-            padding = self.key_padding[batch % len(self.key_padding), slice(*columns)]
+        if self.key_padding_mask is not None:
+            padding = self.key_padding_mask[batch % len(self.key_padding_mask), slice(*columns)]
             seen = _both(seen, padding[None])
         return seen
 
@@ -215,8 +231,8 @@ class Visibility(NamedTuple):
         cell = (row, row + 1), (column, column + 1)
         hidden = {
             "mask": self.mask is not None and not cut(self.mask, batch, head, *cell).all(),
-            "key_padding_mask": self.key_padding is not None
-            and not self.key_padding[batch % len(self.key_padding), column],
+            "key_padding_mask": self.key_padding_mask is not None
+            and not self.key_padding_mask[batch % len(self.key_padding_mask), column],
             "kv_lengths": column >= self.length(batch),
             "query_lengths": self.query_lengths is not None
             and row >= _at(self.query_lengths, batch),

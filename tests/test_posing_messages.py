@@ -423,13 +423,13 @@ def of_the_authors(heads: int) -> list[float]:
 def test_slopes_of_the_paper_for_any_number_of_heads(asked: object) -> None:
     for heads in range(1, 40):
         inputs = np.ones((2, heads, 2, 3))
-        slopes = pose(inputs, inputs, alibi_slopes=asked).slopes
+        slopes = pose(inputs, inputs, alibi_slopes=asked).alibi_slopes
         np.testing.assert_allclose(slopes, of_the_authors(heads), rtol=1e-14)
 
 
 def test_no_slopes() -> None:
     for given in (None, False, np.False_):
-        assert pose(X, X, alibi_slopes=given).slopes is None
+        assert pose(X, X, alibi_slopes=given).alibi_slopes is None
 
 
 def test_what_scalars_and_windows_may_be() -> None:

@@ -27,8 +27,8 @@ def sees(case: Case, i: int, j: int) -> dict[str, bool]:
     return {
         "mask": v.mask is None
         or bool(np.broadcast_to(v.mask, (3, 3, v.queries, v.keys))[batch, head, i, j]),
-        "key_padding_mask": v.key_padding is None
-        or bool(np.broadcast_to(v.key_padding, (3, v.keys))[batch, j]),
+        "key_padding_mask": v.key_padding_mask is None
+        or bool(np.broadcast_to(v.key_padding_mask, (3, v.keys))[batch, j]),
         "kv_lengths": v.kv_lengths is None or j < one(v.kv_lengths, batch),
         "query_lengths": v.query_lengths is None or i < one(v.query_lengths, batch),
         "causal": not v.causal or j <= at,
@@ -74,7 +74,7 @@ def cases(draw: Draw) -> Case:
         keys,
         offsets=tuple(draw(st.integers(-9, 9)) for _ in range(batches)),
         mask=bools(3, 3, queries, keys) if draw(st.booleans()) else None,
-        key_padding=random.random((batches, keys)) < 0.7 if draw(st.booleans()) else None,
+        key_padding_mask=random.random((batches, keys)) < 0.7 if draw(st.booleans()) else None,
         kv_lengths=counts(keys) if draw(st.booleans()) else None,
         query_lengths=counts(queries) if draw(st.booleans()) else None,
         causal=draw(st.booleans()),

@@ -177,7 +177,7 @@ def _has_rules(problem: Problem) -> bool:
     return (
         problem.bias is not None
         or problem.softcap is not None
-        or problem.slopes is not None
+        or problem.alibi_slopes is not None
         or problem.visible.hides
     )
 
@@ -202,7 +202,7 @@ def _apply_rules(
         cap(scores, problem.softcap)
     if "capped" in outputs:
         stages["capped"] = scores.copy()
-    if problem.bias is not None or problem.slopes is not None:
+    if problem.bias is not None or problem.alibi_slopes is not None:
         _add_bias_and_penalties(problem, scores)
     # Hidden scores are replaced, not added to, so nothing behind a mask can leak.
     for own, seen in _seen(problem, scores):
@@ -220,11 +220,11 @@ def _add_bias_and_penalties(problem: Problem, scores: Array) -> None:
     """Add in place; raise if a sum is infinite, unless the bias itself is −inf."""
     if problem.bias is not None:
         scores += widen(problem.bias, problem.dtype)
-    if problem.slopes is not None:
+    if problem.alibi_slopes is not None:
         _, _, queries, keys = problem.shape
         offsets = problem.visible.offsets
         for offset, own in zip(offsets, _by_entry(scores, len(offsets)), strict=True):
-            penalty = penalties(problem.slopes, offset - keys + 1, (queries, keys), own.dtype)
+            penalty = penalties(problem.alibi_slopes, offset - keys + 1, (queries, keys), own.dtype)
             np.subtract(own, penalty, out=own)
     if all_finite(scores):
         return

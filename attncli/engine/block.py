@@ -157,7 +157,8 @@ def _within_reach(rows: Rows, span: Span) -> Span:
     `attncli.engine.retry` verifies that afterwards.
     """
     problem = rows.operands.problem
-    slope = 0.0 if problem.slopes is None else float(problem.slopes[slice(*rows.heads)].min())
+    slopes = problem.alibi_slopes
+    slope = 0.0 if slopes is None else float(slopes[slice(*rows.heads)].min())
     if not slope > 0 or rows.keep or problem.bias is not None:
         return span
     if rows.strategy.shift is not Shift.WATCHED:

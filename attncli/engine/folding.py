@@ -58,7 +58,7 @@ def folded(problem: Problem, results: dict[str, Array]) -> tuple[Problem, dict[s
         value=None if problem.value is None else _fold(problem.value),
         visible=visible._replace(mask=_spread(visible.mask, problem)),
         bias=_spread(problem.bias, problem),
-        slopes=_each(problem.slopes, batch),
+        alibi_slopes=_each(problem.alibi_slopes, batch),
         sinks=_each(problem.sinks, batch),
     )
     return as_one, {name: _fold(array) for name, array in results.items()}
@@ -72,7 +72,7 @@ def _with_one_entry(problem: Problem) -> Visibility | None:
     visible = problem.visible
     given = {name: getattr(visible, name) for name in ("kv_lengths", "query_lengths")}
     differing = [name for name, lengths in given.items() if lengths and len(set(lengths)) > 1]
-    padded = visible.key_padding is not None and len(visible.key_padding) > 1
+    padded = visible.key_padding_mask is not None and len(visible.key_padding_mask) > 1
     needs_mask = padded or bool(differing)
     if len(set(visible.offsets)) > 1 or (needs_mask and work_of_entry(problem) > _SHORT_WORK):
         return None
@@ -81,15 +81,17 @@ def _with_one_entry(problem: Problem) -> Visibility | None:
     one: Visibility = visible._replace(offsets=visible.offsets[:1], **alike)
     if not needs_mask:
         return one
-    key_padding = None if padded else visible.key_padding
-    return one._replace(key_padding=key_padding, mask=_as_mask(visible, differing, padded=padded))
+    return one._replace(
+        key_padding_mask=None if padded else visible.key_padding_mask,
+        mask=_as_mask(visible, differing, padded=padded),
+    )
 
 
 def _as_mask(visible: Visibility, differing: list[str], *, padded: bool) -> Bools:
     """Return the mask, and lengths and padding that differ by entry, as one mask (B, …)."""
     rules: list[Bools] = [] if visible.mask is None else [visible.mask]
-    if visible.key_padding is not None and padded:
-        rules.append(visible.key_padding[:, None, None, :])
+    if visible.key_padding_mask is not None and padded:
+        rules.append(visible.key_padding_mask[:, None, None, :])
     if "kv_lengths" in differing:
         lengths = np.array(visible.kv_lengths)[:, None, None, None]
         rules.append(np.arange(visible.keys) < lengths)

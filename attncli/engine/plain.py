@@ -53,7 +53,7 @@ def is_plain(problem: Problem) -> bool:
         and problem.score == "dot"
         and problem.softcap is None
         and problem.bias is None
-        and problem.slopes is None
+        and problem.alibi_slopes is None
         and problem.sinks is None
         and problem.rope is None
         and problem.visible.is_clear(batch)

@@ -309,7 +309,7 @@ def _may_share_tiles(problem: Problem) -> bool:
     """
     visible, (_, _, queries, _) = problem.visible, problem.shape
     differ = _differs_by_head(visible.mask) or _differs_by_head(problem.bias)
-    alone = differ or visible.window is not None or problem.slopes is not None
+    alone = differ or visible.window is not None or problem.alibi_slopes is not None
     if alone and queries > _FEW_ROWS:
         return False
     return problem.is_product

@@ -45,7 +45,7 @@ def _suspects(problem: Problem) -> str:
         "score_weight": problem.score_weight,
         "score_vector": problem.score_vector,
         "bias": problem.bias,
-        "alibi_slopes": problem.slopes,
+        "alibi_slopes": problem.alibi_slopes,
     }
     names = ["query", "key", *(name for name, array in others.items() if array is not None)]
     return f"{', '.join(names[:-1])} {'and' if len(names) == 2 else 'or'} {names[-1]}"

@@ -130,7 +130,7 @@ def _raw_bounds(operands: Operands, block: Block) -> tuple[float, float]:
 
 def _score_bound(problem: Problem, heads: tuple[int, int], bound: float) -> float:
     """Return a bound on the magnitude, in nats, of scores after all rules; inf if unknown."""
-    if problem.bias is not None or problem.slopes is not None:
+    if problem.bias is not None or problem.alibi_slopes is not None:
         return math.inf
     sinks = None if problem.sinks is None else problem.sinks[slice(*heads)]
     capped = bound if problem.softcap is None else min(bound, problem.softcap)

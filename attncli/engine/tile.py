@@ -181,9 +181,9 @@ def _rules(rows: Rows) -> Iterator[Rule]:
         yield partial(_copy, "capped")
     if problem.bias is not None:
         yield _add_bias
-    if problem.slopes is not None:
+    if problem.alibi_slopes is not None:
         yield _subtract_penalty
-    adds = problem.bias is not None or problem.slopes is not None
+    adds = problem.bias is not None or problem.alibi_slopes is not None
     # In bits a sum may be infinite that is not in nats. An exponential of 0 is right then; where
     # it is not, the sums show it, and the block is computed again in nats.
     if rows.strategy.may_overflow and adds and rows.strategy.unit == 1.0:
@@ -265,7 +265,7 @@ def _bias_part(rows: Rows, columns: Span, dtype: np.dtype[Any]) -> Array:
 
 def _subtract_penalty(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:
     problem = rows.operands.problem
-    slopes = np.asarray(problem.slopes)[slice(*rows.heads)] * rows.strategy.unit
+    slopes = np.asarray(problem.alibi_slopes)[slice(*rows.heads)] * rows.strategy.unit
     first = rows.start + problem.visible.offset(rows.batch) - columns[1] + 1
     shape = rows.stop - rows.start, columns[1] - columns[0]
     penalty = penalties(slopes, first, shape, scores.dtype)

@@ -8,22 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.names import HIDING_RULES
 from attncli.visibility import Visibility
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = ["Reason", "reasons", "tally"]
-
-# A rule of the problem and the field of `Visibility` that holds it.
-_FIELDS = {
-    "mask": "mask",
-    "key_padding_mask": "key_padding",
-    "kv_lengths": "kv_lengths",
-    "query_lengths": "query_lengths",
-    "causal": "causal",
-    "window": "window",
-}
 
 
 @dataclass(frozen=True)
@@ -90,9 +81,9 @@ def tally(
 
 def _rules_alone(visible: Visibility) -> Iterator[tuple[str, Visibility]]:
     """Yield each rule that is given, and what the query sees under only this rule."""
-    for rule, field in _FIELDS.items():
-        one: dict[str, Any] = {field: getattr(visible, field)}
-        if one[field] is not None:
+    for rule in HIDING_RULES:
+        one: dict[str, Any] = {rule: getattr(visible, rule)}
+        if one[rule] is not None:
             yield rule, Visibility(visible.queries, visible.keys, visible.offsets, **one)
 
 

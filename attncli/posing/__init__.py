@@ -155,7 +155,7 @@ def pose(
         score_vector=score_vector_of(named, score, score_vector, q.shape[3]),
         softcap=softcap_of(named, softcap, dtype),
         bias=bias_of(named, bias, form, shape, dtype),
-        slopes=slopes,
+        alibi_slopes=slopes,
         sinks=sinks_of(named, sinks, shape[1], dtype),
         rope=turn,
         output=output,

@@ -47,7 +47,7 @@ def rules_of(
         queries=shape[2],
         keys=shape[3],
         mask=_mask(named, mask, mask_means, form, shape),
-        key_padding=_key_padding(named, key_padding_mask, mask_means, shape),
+        key_padding_mask=_key_padding(named, key_padding_mask, mask_means, shape),
         kv_lengths=_lengths(named, "kv_lengths", kv_lengths, shape[0], shape[3]),
         query_lengths=_lengths(named, "query_lengths", query_lengths, shape[0], shape[2]),
         causal=arguments.flag(named("causal"), causal),
@@ -139,13 +139,10 @@ def _advise_on_padded_queries(visible: Visibility) -> None:
 
 def _advise_on_padded_keys(visible: Visibility) -> None:
     """Warn where the last real key is not the last one, and only a padding mask says so."""
-    real = visible.key_padding
-    if real is None or visible.kv_lengths is not None or real[:, -1].all():
+    lengths = visible.padded_lengths
+    if lengths is None or visible.kv_lengths is not None or set(lengths) == {visible.keys}:
         return
-    lengths = np.count_nonzero(real, axis=1)
-    if not (real == (np.arange(visible.keys) < lengths[:, None])).all():  # not on the right alone
-        return
-    listed = ",".join(map(str, lengths.tolist()))
+    listed = ",".join(map(str, lengths))
     warn(
         "bottom-right counts the keys that key_padding_mask hides at the end: the offset is "
         f"{visible.keys - visible.queries}, as if there were no padding. To align the last query "

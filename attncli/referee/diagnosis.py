@@ -141,7 +141,7 @@ def _searched_alone(name: str, question: Question, deadline: float, *, pairs: bo
 def _may_be_padded(problem: Problem) -> bool:
     """Return whether rows of zeros may be those of queries that a rule takes for padding."""
     visible = problem.visible
-    rules = (visible.mask, visible.key_padding, visible.kv_lengths, visible.query_lengths)
+    rules = (visible.mask, visible.key_padding_mask, visible.kv_lengths, visible.query_lengths)
     return any(rule is not None for rule in rules)
 
 

@@ -51,7 +51,7 @@ def together(options: Iterable[str]) -> tuple[str, ...]:
 
 
 def _masks(problem: Problem) -> set[str]:
-    given = {"mask": problem.visible.mask, "key_padding_mask": problem.visible.key_padding}
+    given = {"mask": problem.visible.mask, "key_padding_mask": problem.visible.key_padding_mask}
     return {name for name, array in given.items() if array is not None}
 
 
@@ -102,7 +102,7 @@ def _placed_by(problem: Problem) -> set[str]:
     asked = {
         "--causal": visible.causal,
         "--window": visible.window is not None,
-        "--alibi": problem.slopes is not None,
+        "--alibi": problem.alibi_slopes is not None,
         "--rope": problem.rope is not None,
     }
     return {rule for rule, given in asked.items() if given}
@@ -135,7 +135,7 @@ def without_placed(rule: str, also: str = "") -> Callable[[Problem], str]:
 
 def without_alibi(problem: Problem) -> str:
     """Return how ALiBi is left out, under the name by which it was given."""
-    usual = np.array_equal(np.asarray(problem.slopes), alibi_slopes(problem.shape[1]))
+    usual = np.array_equal(np.asarray(problem.alibi_slopes), alibi_slopes(problem.shape[1]))
     return without_placed("--alibi", "--alibi" if usual else "--alibi-slopes")(problem)
 
 
@@ -153,7 +153,7 @@ def aligned(align: Align, *, positions: bool = False) -> Callable[[Problem], str
     """Make the option that moves causal rule and window to another corner; ALiBi and rope too."""
 
     def option(problem: Problem) -> str:
-        moves_them = problem.slopes is not None or problem.rope is not None
+        moves_them = problem.alibi_slopes is not None or problem.rope is not None
         if moves_them != positions:
             return ""
         moved = any(problem.visible.offsets)
@@ -217,7 +217,7 @@ def with_first_keys(kept: Callable[[int], int]) -> Callable[[Problem], str]:
 
 def placed_at(offsets: tuple[int, ...], problem: Problem, *, causal: bool = False) -> str:
     """Return the option that moves causal rule and window alone, with the causal rule if asked."""
-    if problem.slopes is not None or problem.rope is not None:  # these would move, too
+    if problem.alibi_slopes is not None or problem.rope is not None:  # these would move, too
         return ""
     option = f"{'--causal ' if causal else ''}--query-offset{_signed(_short(offsets))}"
     if any(problem.visible.offsets):
@@ -253,18 +253,8 @@ def padded_queries(problem: Problem) -> str:
     """Return the option that makes as many queries real as there are real keys."""
     visible = problem.visible
     if visible.query_lengths is not None or (
-        visible.kv_lengths and visible.key_padding is not None
+        visible.kv_lengths and visible.key_padding_mask is not None
     ):
         return ""
-    lengths = visible.kv_lengths or _prefixes(problem)
+    lengths = visible.kv_lengths or visible.padded_lengths
     return f"--query-lengths {','.join(map(str, lengths))}" if lengths else ""
-
-
-def _prefixes(problem: Problem) -> tuple[int, ...]:
-    """Return how many keys the padding mask leaves where they are the first ones; else nothing."""
-    padding = problem.visible.key_padding
-    if padding is None:
-        return ()
-    counts = padding.sum(axis=1)
-    first = np.arange(padding.shape[1]) < counts[:, None]
-    return tuple(int(n) for n in counts) if np.array_equal(padding, first) else ()

@@ -143,8 +143,8 @@ def recipe_of(problem: Problem, whole: Problem | None = None) -> Recipe:
     terms: dict[str, Array] = {}
     if problem.bias is not None:
         terms["bias"] = widen(problem.bias, np.float64)
-    if problem.slopes is not None:
-        terms["alibi"] = -problem.slopes[:, None, None] * np.abs(distance(problem))
+    if problem.alibi_slopes is not None:
+        terms["alibi"] = -problem.alibi_slopes[:, None, None] * np.abs(distance(problem))
     return Recipe(problem, whole or problem, _rules(problem), terms)
 
 
@@ -187,8 +187,8 @@ def _rules(problem: Problem) -> dict[str, Bools]:
     rules: dict[str, Bools] = {}
     if visible.mask is not None:
         rules["mask"] = visible.mask
-    if visible.key_padding is not None:
-        rules["key_padding_mask"] = visible.key_padding[:, None, None, :]
+    if visible.key_padding_mask is not None:
+        rules["key_padding_mask"] = visible.key_padding_mask[:, None, None, :]
     for name in ("kv_lengths", "query_lengths", "window"):
         given = getattr(visible, name)
         if given is not None:

@@ -27,7 +27,7 @@ def _bias_by(term: Callable[[Array, Array], Array], *, from_zero: bool = False) 
     """Make an `apply` with another term in the place of ALiBi's; slopes are (H, 1, 1)."""
 
     def apply(recipe: Recipe) -> Recipe | None:
-        slopes = recipe.problem.slopes
+        slopes = recipe.problem.alibi_slopes
         if slopes is None or "alibi" not in recipe.terms:
             return None
         offsets = (recipe.start,) if from_zero else None
@@ -39,7 +39,7 @@ def _bias_by(term: Callable[[Array, Array], Array], *, from_zero: bool = False) 
 
 def _unasked(recipe: Recipe) -> Recipe | None:
     problem = recipe.problem
-    if problem.slopes is not None:
+    if problem.alibi_slopes is not None:
         return None
     slopes = np.array(alibi_slopes(problem.shape[1]))[:, None, None]
     term = -slopes * np.abs(distance(problem))
@@ -47,7 +47,7 @@ def _unasked(recipe: Recipe) -> Recipe | None:
 
 
 def _keys_only(recipe: Recipe) -> Recipe | None:
-    slopes = recipe.problem.slopes
+    slopes = recipe.problem.alibi_slopes
     if slopes is None:
         return None
     term = slopes[:, None, None] * np.arange(recipe.problem.shape[3])

@@ -53,7 +53,8 @@ def _all_at(offsets: Callable[[Recipe], Offsets | None]) -> Apply:
     def apply(recipe: Recipe) -> Recipe | None:
         problem, there = recipe.problem, _in_slice(recipe, offsets)
         moved = rules_there(recipe)
-        if moved is None or there is None or (problem.slopes is None and problem.rope is None):
+        positional = problem.alibi_slopes is not None or problem.rope is not None
+        if moved is None or there is None or not positional:
             return None
         moved = vary(moved, visible=problem.visible._replace(offsets=there))
         alibi = recipe_of(moved.problem).terms.get("alibi")

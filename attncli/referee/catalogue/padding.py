@@ -77,7 +77,7 @@ def _of_entry(rule: str, other: Callable[[int, int], int]) -> Apply:
 
     def apply(recipe: Recipe) -> Recipe | None:
         visible, batch = recipe.whole.visible, recipe.part[0]
-        lengths, mask = visible.kv_lengths, visible.key_padding
+        lengths, mask = visible.kv_lengths, visible.key_padding_mask
         count = recipe.whole.shape[0]
         others = [other(entry, count) for entry in (range(count) if batch is None else [batch])]
         if rule == "kv_lengths" and lengths is not None and len(set(lengths)) > 1:

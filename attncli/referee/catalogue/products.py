@@ -91,7 +91,7 @@ def _rounded_term(name: str, rounding: Rounding, recipe: Recipe) -> Recipe | Non
 
 
 def _rounded_slopes(rounding: Rounding, recipe: Recipe) -> Recipe | None:
-    slopes = recipe.problem.slopes
+    slopes = recipe.problem.alibi_slopes
     if slopes is None or "alibi" not in recipe.terms or not _is_tried(recipe):
         return None
     rounded = _short(rounding, slopes)

@@ -350,5 +350,5 @@ SOFTMAX = (
 
 def _is_plain(problem: Any) -> bool:
     """Return whether the scores are the scaled product and nothing else."""
-    extras = (problem.softcap, problem.bias, problem.slopes, problem.sinks)
+    extras = (problem.softcap, problem.bias, problem.alibi_slopes, problem.sinks)
     return all(extra is None for extra in extras)

@@ -45,7 +45,7 @@ def _bias_of_first(pick: tuple[slice, ...], axis: int) -> Apply:
 
 
 def _slope_of_first_head(recipe: Recipe) -> Recipe | None:
-    slopes = recipe.problem.slopes
+    slopes = recipe.problem.alibi_slopes
     if slopes is None or not slopes.all():  # of a slope of 0 no factor makes another
         return None
     factors = (slopes[0] / slopes)[:, None, None]

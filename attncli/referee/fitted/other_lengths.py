@@ -80,7 +80,7 @@ def _lengths_in_corner(cases: Sequence[Case]) -> tuple[int, ...] | None:
     whole = cases[0].recipe.whole
     visible, right = whole.visible, lengths_of(whole)
     ruled = visible.causal or visible.window is not None
-    moves_more = whole.slopes is not None or whole.rope is not None
+    moves_more = whole.alibi_slopes is not None or whole.rope is not None
     if not (ruled and stands_in_corner(whole)) or moves_more:
         return None
     numbers = np.arange(whole.shape[3] + 1)
@@ -119,7 +119,7 @@ def _lengths_in_words(whole: Problem, lengths: tuple[int, ...]) -> tuple[str, st
 
 
 def _beyond_padding(whole: Problem) -> str:
-    if whole.visible.key_padding is None:
+    if whole.visible.key_padding_mask is None:
         return "which the problem does not state"
     return "beside that which the problem states"
 

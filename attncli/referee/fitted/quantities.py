@@ -138,7 +138,7 @@ def _lowered(recipe: Recipe, score: float) -> Recipe:
 def _hides(problem: Problem) -> float | None:
     """Return a number to begin with, where a rule may hide keys."""
     visible = problem.visible
-    rules = (visible.mask, visible.key_padding, visible.kv_lengths, visible.window)
+    rules = (visible.mask, visible.key_padding_mask, visible.kv_lengths, visible.window)
     return -10.0 if visible.causal or any(rule is not None for rule in rules) else None
 
 
@@ -310,7 +310,7 @@ QUANTITIES = (
     Quantity(
         name="another_alibi_factor",
         topic=topics.ALIBI,
-        right=lambda problem: None if problem.slopes is None else 1.0,
+        right=lambda problem: None if problem.alibi_slopes is None else 1.0,
         put=_times("alibi"),
         meaning=lambda found, _: (
             f"the ALiBi slopes are about {found} times the right ones"
