@@ -51,6 +51,8 @@ def attention(
     causal_align: Align | None = None,
     query_offset: npt.ArrayLike | None = None,
     window: int | Sequence[int | None] | None = None,
+    segment_ids: npt.ArrayLike | None = None,
+    kv_segment_ids: npt.ArrayLike | None = None,
     softcap: float | None = None,
     alibi_slopes: bool | npt.ArrayLike | None = None,
     sinks: npt.ArrayLike | None = None,
@@ -115,6 +117,10 @@ def attention(
     window : int or (left, right), optional
         Query i sees keys i + offset − left to i + offset + right; −1 or None is
         unbounded; n is (n, n).
+    segment_ids, kv_segment_ids : array_like of int (B, L) or (L,), (B, S) or (S,), optional
+        Of packed sequences: the number of the one that each query and each key belongs to. A
+        query sees only keys of its own. Without ``kv_segment_ids``, keys have the numbers of the
+        queries.
     softcap : float, optional
     alibi_slopes : True or array_like (H,), optional
         True takes the slopes of the paper.
@@ -193,6 +199,8 @@ def attention(
         causal_align=causal_align,
         query_offset=query_offset,
         window=window,
+        segment_ids=segment_ids,
+        kv_segment_ids=kv_segment_ids,
         softcap=softcap,
         alibi_slopes=alibi_slopes,
         sinks=sinks,

@@ -44,6 +44,7 @@ __all__ = [
     "truth_array",
     "unchecked",
     "vector",
+    "whole_array",
     "whole_numbers",
     "window_pair",
 ]
@@ -303,6 +304,17 @@ def whole_numbers(
             found = f"{number:g}" if isinstance(number, float) else shown(number)
             raise UsageError(f"{name}: expected whole numbers from {low} to {high}; found {found}")
     return tuple(int(number) for number in numbers)
+
+
+def whole_array(name: str, value: object) -> npt.NDArray[np.int64]:
+    """Return an array of whole numbers of any shape; floats that are whole numbers count."""
+    array = _readable(name, value)
+    if array.dtype.kind not in "iuf":
+        raise DataError(f"{name}: expected whole numbers; found {_kind(array)}")
+    wrong = (array != np.floor(array)) | ~(np.abs(array) <= _FARTHEST)
+    if wrong.any():
+        refuse_first(name, array, wrong, f"whole numbers from {-_FARTHEST} to {_FARTHEST}")
+    return array.astype(np.int64)
 
 
 def vector(name: str, value: object) -> npt.NDArray[np.float64]:

@@ -45,8 +45,13 @@ _ELSEWHERE = {
     "cache_seqlens": "kv_lengths",
     "nonpad_kv_seqlen": "kv_lengths, with causal_align bottom-right",
     "seqused_k": "kv_lengths",
-    "cu_seqlens_q": "query_lengths, of a batch",
-    "cu_seqlens_k": "kv_lengths, of a batch",
+    "cu_seqlens": "segment_ids: np.repeat(np.arange(n), np.diff(cu_seqlens))",
+    "cu_seqlens_q": "segment_ids: np.repeat(np.arange(n), np.diff(cu_seqlens_q))",
+    "cu_seqlens_k": "kv_segment_ids: np.repeat(np.arange(n), np.diff(cu_seqlens_k))",
+    "document_ids": "segment_ids",
+    "q_segment_ids": "segment_ids",
+    "query_segment_ids": "segment_ids",
+    "key_segment_ids": "kv_segment_ids",
     "batch_first": "layout: sbd where it is false",
     "key_value_lengths": "kv_lengths",
     "logits_soft_cap": "softcap",
@@ -57,6 +62,7 @@ _ELSEWHERE = {
 _OF_FILES = {
     *("mask", "bias", "key_padding_mask", "window"),
     *("kv_lengths", "query_lengths", "alibi_slopes", "sinks", "rope_frequencies"),
+    *("segment_ids", "kv_segment_ids"),
 }
 
 

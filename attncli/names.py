@@ -39,7 +39,10 @@ SQUARE = ("weights", *SCORE_STAGES)
 # What attention gives, in the order in which it is shown.
 OUTPUTS = ("weights", "context", *SCORE_STAGES, "lse")
 # What hides keys: options, and fields of `attncli.visibility.Visibility`.
-HIDING_RULES = ("mask", "key_padding_mask", "kv_lengths", "query_lengths", "causal", "window")
+HIDING_RULES = (
+    *("mask", "key_padding_mask", "kv_lengths", "query_lengths", "causal", "window"),
+    "segment_ids",
+)
 # What attention begins with, given or projected.
 INPUTS = ("query", "key", "value")
 # What the weights come to: a list of figures, or of the strongest keys.

@@ -308,6 +308,7 @@ def _one_batch(problem: Problem, batch: int) -> Problem:
             key_padding_mask=_pick(visible.key_padding_mask, 0, batch),
             kv_lengths=_pick_one(visible.kv_lengths, batch),
             query_lengths=_pick_one(visible.query_lengths, batch),
+            segment_ids=visible.segment_ids and visible.segment_ids.entry(batch),
         ),
     )
 
@@ -345,6 +346,7 @@ def _some_rows(problem: Problem, start: int, stop: int) -> Problem:
             offsets=tuple(offset + start for offset in visible.offsets),
             mask=_slice_rows(visible.mask, start, stop),
             query_lengths=lengths and tuple(min(max(0, n - start), stop - start) for n in lengths),
+            segment_ids=visible.segment_ids and visible.segment_ids.rows(start, stop),
         ),
     )
 

@@ -8,18 +8,23 @@ key padding    true where the key is a real one
 kv lengths     j < length of the batch entry
 causal         j ≤ i + offset
 window         i + offset − left ≤ j ≤ i + offset + right, self included
+segment ids    query and key belong to the same of several packed sequences
 =============  ===================================================================
 
-The last three leave each query one interval of keys, so the corners of a tile show whether
-all of it is hidden, or all of it visible.
+Lengths, causal and window leave each query one interval of keys, so the corners of a tile show
+whether all of it is hidden, or all of it visible. Keys of packed sequences, one behind the other,
+are confined to an interval, too.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from attncli.segments import Segments
 
 __all__ = ["Visibility", "cut"]
 
@@ -42,6 +47,7 @@ class Visibility(NamedTuple):
         A query at or beyond its batch entry's length sees nothing.
     causal : bool
     window : (left, right), None on an unbounded side; or None
+    segment_ids : Segments or None
     """
 
     queries: int
@@ -53,6 +59,7 @@ class Visibility(NamedTuple):
     query_lengths: tuple[int, ...] | None = None
     causal: bool = False
     window: tuple[int | None, int | None] | None = None
+    segment_ids: Segments | None = None
 
     @property
     def banded(self) -> bool:
@@ -62,12 +69,13 @@ class Visibility(NamedTuple):
             or self.window is not None
             or self.kv_lengths is not None
             or self.query_lengths is not None
+            or self.segment_ids is not None
         )
 
     @property
     def is_one_interval(self) -> bool:
         """Whether each query sees every key of one interval and no other."""
-        return self.mask is None and self.key_padding_mask is None
+        return self.mask is None and self.key_padding_mask is None and self.segment_ids is None
 
     @property
     def hides(self) -> bool:
@@ -83,6 +91,7 @@ class Visibility(NamedTuple):
             self.key_padding_mask,
             self.kv_lengths,
             self.query_lengths,
+            self.segment_ids,
         )
         return max(1 if rule is None else len(rule) for rule in by_entry)
 
@@ -126,12 +135,20 @@ class Visibility(NamedTuple):
         return self.keys if self.kv_lengths is None else _at(self.kv_lengths, batch)
 
     def span(self, batch: int, start: int, stop: int) -> tuple[int, int]:
-        """Return the smallest interval with every key that banded rules leave to rows start:stop.
+        """Return a small interval with every key that banded rules leave to rows start:stop.
 
         (0, 0) if those rows see no key.
         """
         if not self.banded:
             return 0, self.keys
+        first, last = self._interval(batch, start, stop)
+        if self.segment_ids is not None and first < last:
+            least, most = self.segment_ids.reach(batch, start, stop)
+            first, last = max(first, least), min(last, most)
+        return (first, last) if first < last else (0, 0)
+
+    def _interval(self, batch: int, start: int, stop: int) -> tuple[int, int]:
+        """Return the smallest one that the rules on positions and lengths leave."""
         if self.query_lengths is not None:
             stop = min(stop, _at(self.query_lengths, batch))
         if start < stop:
@@ -169,6 +186,9 @@ class Visibility(NamedTuple):
         if self.key_padding_mask is not None:
             padding = self.key_padding_mask[batch % len(self.key_padding_mask), slice(*columns)]
             seen = _both(seen, padding[None])
+        if self.segment_ids is not None:
+            together = self.segment_ids.tile(batch, rows, columns)
+            seen = seen if together is None else _both(seen, together)
         return seen
 
     def edges(
@@ -239,6 +259,8 @@ class Visibility(NamedTuple):
             "causal": self.causal and column > position,
             "window": (left is not None and column < position - left)
             or (right is not None and column > position + right),
+            "segment_ids": self.segment_ids is not None
+            and self.segment_ids.tile(batch, *cell) is not None,
         }
         return tuple(rule for rule, hides in hidden.items() if hides)
 

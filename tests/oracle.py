@@ -41,6 +41,8 @@ class Options:
     causal_align: str | None = None
     query_offset: Any = None
     window: Any = None
+    segment_ids: Any = None
+    kv_segment_ids: Any = None
     softcap: float | None = None
     alibi_slopes: Any = None
     sinks: Any = None
@@ -264,6 +266,11 @@ def seen_by_masks(o: Options, n: Sizes, weights_shape: tuple[int, ...]) -> Any:
     if o.key_padding_mask is not None:
         real = np.asarray(o.key_padding_mask, dtype=bool) != drop
         shown &= np.broadcast_to(real, (n.B, n.S))[:, None, None, :]
+    if o.segment_ids is not None:
+        own = np.broadcast_to(o.segment_ids, (n.B, n.L))
+        keys = own if o.kv_segment_ids is None else np.broadcast_to(o.kv_segment_ids, (n.B, n.S))
+        for b, i, j in np.ndindex(n.B, n.L, n.S):
+            shown[b, :, i, j] &= own[b][i] == keys[b][j]
     for b in range(n.B):
         if o.kv_lengths is not None:
             shown[b, :, :, per_batch(o.kv_lengths, n.B)[b] :] = False

@@ -156,6 +156,26 @@ def mask_options(draw: Draw, n: Sizes, numbers: Numbers) -> dict[str, Any]:
         options["kv_lengths"] = draw(one_or_per_batch(n, numbers_to(0, n.S)))
     if draw(st.integers(0, 3)) == 0:
         options["query_lengths"] = draw(one_or_per_batch(n, numbers_to(0, n.L)))
+    if draw(st.integers(0, 3)) == 0:
+        options |= draw(packed_options(n))
+    return options
+
+
+@st.composite
+def packed_options(draw: Draw, n: Sizes) -> dict[str, Any]:
+    """Draw which sequence each query, and perhaps each key, belongs to."""
+
+    def numbers(count: int) -> np.ndarray:
+        entries = n.B if "b" in n.layout and draw(st.booleans()) else 1
+        ids = draw(st.lists(st.integers(0, 3), min_size=entries * count, max_size=entries * count))
+        rows = np.array(ids, draw(st.sampled_from(["int64", "uint8", "float32"])))
+        rows = rows.reshape(entries, count)
+        rows = np.sort(rows) if draw(st.booleans()) else rows
+        return rows if entries > 1 or draw(st.booleans()) else rows[0]
+
+    options: dict[str, Any] = {"segment_ids": numbers(n.L)}
+    if n.L != n.S or draw(st.booleans()):
+        options["kv_segment_ids"] = numbers(n.S)
     return options
 
 

@@ -24,6 +24,8 @@ FILES = {
     "drop.npy": random.random((3, 5)) < 0.3,
     "bias.npy": random.uniform(-1, 1, (4, 3, 5)),
     "padding.npy": np.array([[1, 1, 1, 0, 1], [1, 1, 0, 1, 1]]),
+    "ids.npy": np.array([[0, 0, 1], [3, 2, 2]]),
+    "kv_ids.npy": np.array([0, 0, 1, 2, 1]),
     "w.npy": random.uniform(-1, 1, (6, 6)),
     "u.npy": random.uniform(-1, 1, 6),
     "packed_q.npy": random.uniform(-2, 2, (2, 3, 8)),
@@ -59,6 +61,14 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "--window": ("--window 1,0 --causal-align top-left", {"window": (1, 0)} | TOP),
     "--window one": ("--window 1 --causal-align top-left", {"window": 1} | TOP),
     "--window open": ("--window=-1,1 --causal-align top-left", {"window": (-1, 1)} | TOP),
+    "--segment-ids": (
+        "--segment-ids ids.npy --kv-segment-ids kv_ids.npy",
+        {"segment_ids": FILES["ids.npy"], "kv_segment_ids": FILES["kv_ids.npy"]},
+    ),
+    "--kv-segment-ids": (
+        "--segment-ids 0,1,1 --kv-segment-ids 1,0,1,1,0",
+        {"segment_ids": [0, 1, 1], "kv_segment_ids": [1, 0, 1, 1, 0]},
+    ),
     "--softcap": ("--softcap 0.5", {"softcap": 0.5}),
     "--alibi": ("--alibi", {"alibi_slopes": True}),
     "--alibi-slopes": ("--alibi-slopes 1,.5,0,2", {"alibi_slopes": [1, 0.5, 0, 2]}),

@@ -134,6 +134,13 @@ def test_the_tutorial_by_hand():
         ({"kv_lengths": 2}, 1, 3, "kv_lengths", "key 3 is padding: only the first 2"),
         ({"query_lengths": 1}, 2, 0, "query_lengths", "query 2 is padding"),
         (
+            {"segment_ids": [0, 0, 5], "kv_segment_ids": [0, 0, 3, 5, 5, 5]},
+            2,
+            2,
+            "segment_ids",
+            "query 2 belongs to segment 5, and key 2 to segment 3",
+        ),
+        (
             {"causal": True, "causal_align": "top-left"},
             1,
             2,

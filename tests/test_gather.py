@@ -313,7 +313,7 @@ def test_what_serves_for_a_name_of_another_library_begins_with_an_option() -> No
         ("is_causal", [True], "here it is causal; give --causal, and --without"),
         ("alibi", True, "give --alibi, and --without"),
         ("sliding_window", [2, 2], "here it is window: W - 1, 0 where"),
-        ("cu_seqlens_k", [0, 4], "here it is kv_lengths, of a batch;"),
+        ("cu_seqlens_k", [0, 4], "here it is kv_segment_ids: np.repeat(np.arange(n), np.diff("),
         (
             "cache_seqlens",
             [4, 4],

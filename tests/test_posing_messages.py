@@ -240,6 +240,22 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Usage", "query_lengths: expected whole numbers; found 1.5", None, {"query_lengths": 1.5}),
     ("Shape", "kv_lengths: expected one number, or one for each batch entry (1); found 2", None,
      {"kv_lengths": [1, 2]}),
+    ("Shape", ("segment_ids: expected shape (1, 2) or (2,), one number for each of the tokens; "
+     "found (3,)"), None, {"segment_ids": [0, 0, 1]}),
+    ("Shape", ("segment_ids: expected shape (1, 2) or (2,), one number for each of the tokens; "
+     "found (3,)"), ("it looks like cu_seqlens, the ends of the sequences: give the number of the "
+     "sequence that each token belongs to, np.repeat(np.arange(n), np.diff(cu_seqlens))"),
+     {"segment_ids": [0, 1, 2]}),
+    ("Data", ("segment_ids: expected whole numbers from -9007199254740992 to 9007199254740992; "
+     "found 0.5 at index (1,)"), None, {"segment_ids": [0, 0.5]}),
+    ("Data", "segment_ids: expected whole numbers; found words", None, {"segment_ids": ["a", "b"]}),
+    ("Shape", ("segment_ids: expected kv_segment_ids beside it, as there are 2 queries and "
+     "3 keys"), None, {"key": np.ones((3, 3)), "value": None, "segment_ids": [0, 1]}),
+    ("Shape", ("kv_segment_ids: expected shape (1, 2) or (2,), one number for each of the keys; "
+     "found (2, 2)"), None, {"segment_ids": [0, 1], "kv_segment_ids": np.zeros((2, 2))}),
+    ("Usage", ("kv_segment_ids says which sequence each key belongs to, but nothing says it of "
+     "the queries"), "give segment_ids, too, or in its place where it is that of both",
+     {"kv_segment_ids": [0, 1]}),
     ("Usage", "window: expected one number or a pair (left, right); found 3 numbers", None,
      {"window": [1, 2, 3]}),
     ("Usage", ("query_offset: expected whole numbers from -9007199254740992 to 9007199254740992; "

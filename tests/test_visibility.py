@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attncli.segments import Segments
 from attncli.visibility import Visibility
 
 Draw = Any
@@ -33,10 +34,12 @@ def sees(case: Case, i: int, j: int) -> dict[str, bool]:
         "query_lengths": v.query_lengths is None or i < one(v.query_lengths, batch),
         "causal": not v.causal or j <= at,
         "window": (left is None or at - left <= j) and (right is None or j <= at + right),
+        "segment_ids": v.segment_ids is None
+        or one(tuple(v.segment_ids.queries), batch)[i] == one(tuple(v.segment_ids.keys), batch)[j],
     }
 
 
-def one(values: tuple[int, ...], batch: int) -> int:
+def one(values: tuple[Any, ...], batch: int) -> Any:
     return values[0] if len(values) == 1 else values[batch]
 
 
@@ -57,7 +60,19 @@ BANDED = ("kv_lengths", "query_lengths", "causal", "window")
 
 
 @st.composite
-def cases(draw: Draw) -> Case:
+def packed(draw: Draw, batches: int, queries: int, keys: int) -> Segments:
+    """Draw numbers of few sequences, of which those of the keys may grow."""
+    ids = st.integers(0, 3)
+    entries = draw(st.sampled_from([1, batches])), draw(st.sampled_from([1, batches]))
+    of_queries, of_keys = (
+        np.array(draw(st.lists(ids, min_size=count * n, max_size=count * n))).reshape(count, n)
+        for count, n in zip(entries, (queries, keys), strict=True)
+    )
+    return Segments(of_queries, np.sort(of_keys) if draw(st.booleans()) else of_keys)
+
+
+@st.composite
+def cases(draw: Draw, *, segments: bool = True) -> Case:
     queries, keys = draw(st.integers(1, 7)), draw(st.integers(1, 7))
     batches = draw(st.sampled_from([1, 3]))
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -79,6 +94,9 @@ def cases(draw: Draw) -> Case:
         query_lengths=counts(queries) if draw(st.booleans()) else None,
         causal=draw(st.booleans()),
         window=draw(st.none() | st.tuples(side, side)),
+        segment_ids=draw(packed(batches, queries, keys))
+        if segments and draw(st.booleans())
+        else None,
     )
     return Case(visible, draw(st.integers(0, 2)), draw(st.integers(0, 2)))
 
@@ -102,7 +120,7 @@ def test_a_tile_is_its_part_of_the_definition(case: Case, data: st.DataObject) -
 
 
 @settings(max_examples=50, deadline=None)
-@given(cases(), st.data())
+@given(cases(segments=False), st.data())
 def test_a_span_is_the_smallest_interval_that_the_banded_rules_need(
     case: Case, data: st.DataObject
 ) -> None:
@@ -114,11 +132,33 @@ def test_a_span_is_the_smallest_interval_that_the_banded_rules_need(
 
 
 @settings(max_examples=50, deadline=None)
-@given(cases())
+@given(cases(segments=False))
 def test_the_span_of_a_query_holds_exactly_the_keys_of_the_banded_rules(case: Case) -> None:
     for i, row in enumerate(truth(case, BANDED)):
         first, last = case.visible.span(case.batch, i, i + 1)
         np.testing.assert_array_equal(np.flatnonzero(row), np.arange(first, last))
+
+
+@settings(max_examples=50, deadline=None)
+@given(cases(), st.data())
+def test_no_key_outside_of_a_span_is_seen(case: Case, data: st.DataObject) -> None:
+    visible, batch, _ = case
+    rows = part(data.draw, visible.queries)
+    seen = np.flatnonzero(truth(case, (*BANDED, "segment_ids"))[slice(*rows)].any(axis=0))
+    first, last = visible.span(batch, *rows)
+    assert all(first <= key < last for key in seen)
+
+
+def test_the_span_of_packed_sequences_is_theirs() -> None:
+    ids = np.array([[4, 4, 4, 7, 7, 9]])
+    visible = Visibility(6, 6, segment_ids=Segments(ids, ids))
+    assert visible.span(0, 0, 2) == (0, 3)
+    assert visible.span(0, 3, 4) == (3, 5)
+    assert visible.span(0, 4, 6) == (3, 6)
+    causal = visible._replace(causal=True)
+    assert causal.span(0, 4, 5) == (3, 5)
+    other = Segments(np.array([[5]]), ids)
+    assert Visibility(1, 6, segment_ids=other).span(0, 0, 1) == (0, 0)
 
 
 @settings(max_examples=50, deadline=None)

@@ -232,6 +232,23 @@ class ProblemOptions:
             rich_help_panel=RULES,
         ),
     ] = None
+    segment_ids: Annotated[
+        str | None,
+        Option(
+            metavar=LIST,
+            help="(B, L) or (L,), of packed sequences: which one each token belongs to: 0,0,0,1,1. "
+            "A query sees only keys of its own.",
+            rich_help_panel=RULES,
+        ),
+    ] = None
+    kv_segment_ids: Annotated[
+        str | None,
+        Option(
+            metavar=LIST,
+            help="The same of the keys, (B, S) or (S,). Default: that of the queries.",
+            rich_help_panel=RULES,
+        ),
+    ] = None
     wq: Annotated[
         str | None,
         Option(

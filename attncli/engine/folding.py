@@ -17,6 +17,8 @@ import numpy.typing as npt
 from attncli.engine.size import work_of_entry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from attncli.problem import Problem
     from attncli.visibility import Visibility
 
@@ -67,38 +69,42 @@ def folded(problem: Problem, results: dict[str, Array]) -> tuple[Problem, dict[s
 def _with_one_entry(problem: Problem) -> Visibility | None:
     """Return rules that are the same for all entries, but for a mask; None where that is in vain.
 
-    Of short entries, lengths and padding become masks.
+    Of short entries, rules that differ become masks.
     """
     visible = problem.visible
-    given = {name: getattr(visible, name) for name in ("kv_lengths", "query_lengths")}
-    differing = [name for name, lengths in given.items() if lengths and len(set(lengths)) > 1]
-    padded = visible.key_padding_mask is not None and len(visible.key_padding_mask) > 1
-    needs_mask = padded or bool(differing)
-    if len(set(visible.offsets)) > 1 or (needs_mask and work_of_entry(problem) > _SHORT_WORK):
+    given = {name: getattr(visible, name) for name in _AS_MASK}
+    differing = [name for name, rule in given.items() if rule is not None and _differs(rule)]
+    if len(set(visible.offsets)) > 1 or (differing and work_of_entry(problem) > _SHORT_WORK):
         return None
-    alike = {name: lengths and lengths[:1] for name, lengths in given.items()}
+    alike: dict[str, Any] = {
+        name: rule[:1] if isinstance(rule, tuple) else rule for name, rule in given.items()
+    }
     alike |= dict.fromkeys(differing)
     one: Visibility = visible._replace(offsets=visible.offsets[:1], **alike)
-    if not needs_mask:
-        return one
-    return one._replace(
-        key_padding_mask=None if padded else visible.key_padding_mask,
-        mask=_as_mask(visible, differing, padded=padded),
-    )
+    masks = [_AS_MASK[name](given[name], visible) for name in differing]
+    if masks and visible.mask is not None:
+        masks.append(visible.mask)
+    return one._replace(mask=reduce(np.logical_and, masks)) if masks else one
 
 
-def _as_mask(visible: Visibility, differing: list[str], *, padded: bool) -> Bools:
-    """Return the mask, and lengths and padding that differ by entry, as one mask (B, …)."""
-    rules: list[Bools] = [] if visible.mask is None else [visible.mask]
-    if visible.key_padding_mask is not None and padded:
-        rules.append(visible.key_padding_mask[:, None, None, :])
-    if "kv_lengths" in differing:
-        lengths = np.array(visible.kv_lengths)[:, None, None, None]
-        rules.append(np.arange(visible.keys) < lengths)
-    if "query_lengths" in differing:
-        lengths = np.array(visible.query_lengths)[:, None, None, None]
-        rules.append(np.arange(visible.queries)[:, None] < lengths)
-    return reduce(np.logical_and, rules)
+def _differs(rule: Any) -> bool:
+    """Return whether a rule is another one for some batch entry."""
+    return len(set(rule) if isinstance(rule, tuple) else rule) > 1
+
+
+def _column(lengths: tuple[int, ...]) -> Array:
+    return np.array(lengths)[:, None, None, None]
+
+
+# What each rule that may differ by entry is as a mask (B, 1, L or 1, S or 1).
+_AS_MASK: dict[str, Callable[[Any, Visibility], Bools]] = {
+    "key_padding_mask": lambda mask, _: mask[:, None, None, :],
+    "kv_lengths": lambda lengths, visible: np.arange(visible.keys) < _column(lengths),
+    "query_lengths": lambda lengths, visible: (
+        np.arange(visible.queries)[:, None] < _column(lengths)
+    ),
+    "segment_ids": lambda segments, _: segments.seen()[:, None],
+}
 
 
 def _lies_folded(array: Array) -> bool:

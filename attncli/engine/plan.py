@@ -253,7 +253,9 @@ def _panel_columns(problem: Problem, results: Collection[str]) -> int:
 def _may_overhang(problem: Problem) -> bool:
     """Return whether a panel may have more queries than there are: no rule is given for each."""
     rules = problem.visible.mask, problem.bias
-    return problem.is_product and all(rule is None or rule.shape[2] == 1 for rule in rules)
+    if not problem.is_product or problem.visible.segment_ids is not None:
+        return False
+    return all(rule is None or rule.shape[2] == 1 for rule in rules)
 
 
 def _overhanging(queries: int) -> int:

@@ -116,6 +116,12 @@ def _by_window(visible: Visibility, query: int, key: int) -> str:
     return f"key {key} is {distance} to the {side} of {_position(visible, query)}, at most {reach}"
 
 
+def _by_segment(visible: Visibility, query: int, key: int) -> str:
+    segments: Any = visible.segment_ids
+    own, other = segments.queries[0, 0], segments.keys[0, key]
+    return f"query {query} belongs to segment {own}, and key {key} to segment {other}"
+
+
 _WORDS: dict[str, Callable[[Visibility, int, int], str]] = {
     "mask": lambda _visible, query, key: f"it does not let query {query} attend to key {key}",
     "key_padding_mask": lambda _visible, _query, key: f"it marks key {key} as padding",
@@ -123,5 +129,6 @@ _WORDS: dict[str, Callable[[Visibility, int, int], str]] = {
     "query_lengths": _by_query_length,
     "causal": _by_causal,
     "window": _by_window,
+    "segment_ids": _by_segment,
     "bias": lambda _visible, _query, _key: "−inf is added to the score",
 }

@@ -48,7 +48,7 @@ MATRICES = (
 # A short list on the command line or in a problem file serves as well as a file.
 LISTS = (
     *("kv_lengths", "query_lengths", "query_offset", "alibi_slopes", "sinks", "score_vector"),
-    "rope_frequencies",
+    *("rope_frequencies", "segment_ids", "kv_segment_ids"),
     *("bq", "bk", "bv", "bo"),
 )
 # Options that are words.

@@ -57,6 +57,8 @@ def pose(
     causal_align: Align | None = None,
     query_offset: ArrayLike | None = None,
     window: int | Sequence[int | None] | None = None,
+    segment_ids: ArrayLike | None = None,
+    kv_segment_ids: ArrayLike | None = None,
     softcap: float | None = None,
     alibi_slopes: bool | ArrayLike | None = None,
     sinks: ArrayLike | None = None,
@@ -127,6 +129,8 @@ def pose(
         query_lengths=query_lengths,
         causal=causal,
         window=window,
+        segment_ids=segment_ids,
+        kv_segment_ids=kv_segment_ids,
     )
     slopes = slopes_of(named, alibi_slopes, shape[1])
     turn = rope_of(named, rope, rope_base, rope_frequencies, q.shape[3])

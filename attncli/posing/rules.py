@@ -12,6 +12,7 @@ from attncli.arguments import shape_text
 from attncli.errors import ShapeError, UsageError
 from attncli.names import Align
 from attncli.polarity import inverted, leaves_little
+from attncli.posing.packed import segments_of
 from attncli.text import counted
 from attncli.visibility import Visibility
 from attncli.warning import warn
@@ -41,6 +42,8 @@ def rules_of(
     query_lengths: object,
     causal: object,
     window: object,
+    segment_ids: object,
+    kv_segment_ids: object,
 ) -> Visibility:
     """Return the hiding rules; the queries stand where they do by default."""
     visible = Visibility(
@@ -52,6 +55,7 @@ def rules_of(
         query_lengths=_lengths(named, "query_lengths", query_lengths, shape[0], shape[2]),
         causal=arguments.flag(named("causal"), causal),
         window=None if window is None else arguments.window_pair(named("window"), window),
+        segment_ids=segments_of(named, segment_ids, kv_segment_ids, shape),
     )
     if mask_means == "drop" and mask is None and key_padding_mask is None:
         raise UsageError("mask_means says how a mask is read, but there is no mask")

@@ -193,6 +193,8 @@ def _rules(problem: Problem) -> dict[str, Bools]:
         given = getattr(visible, name)
         if given is not None:
             rules[name] = band(problem, **{name: given})
+    if visible.segment_ids is not None:
+        rules["segment_ids"] = visible.segment_ids.seen()[:, None]
     if visible.causal:
         rules["causal"] = band(problem, causal=True)
     return rules

@@ -35,6 +35,7 @@ from attncli.referee.catalogue.rope_use import ROPE_USE
 from attncli.referee.catalogue.scale import SCALES
 from attncli.referee.catalogue.score_function import FUNCTION
 from attncli.referee.catalogue.scores import BIAS, SOFTCAP
+from attncli.referee.catalogue.segments import SEGMENTS
 from attncli.referee.catalogue.short_weights import SHORT_WEIGHTS
 from attncli.referee.catalogue.sinks import SINKS
 from attncli.referee.catalogue.softmax import SOFTMAX
@@ -100,6 +101,7 @@ CONVENTIONS = (
     *SHARED_SLOPES,
     *MASKS,
     *PADDING,
+    *SEGMENTS,
     *CAUSAL,
     *CAUSAL_BLOCKS,
     *WINDOW,

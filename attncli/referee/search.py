@@ -48,7 +48,7 @@ _BITS_BENEATH = 60.0
 _CLEAR, _CLEARER = 0.02, 0.5
 # Errors of this share are no worse than none, in 16 bits and in wider formats.
 _ROUNDING_OF_SHORT, _ROUNDING = 0.01, 0.05
-_PATTERNS = ("another_mask", "zeroed_weights")
+_PATTERNS = ("another_mask", "segments_unasked", "zeroed_weights")
 # Not more than glibc learns from, and larger than what evaluations make.
 _MEMORY = 2**25 - 2**16
 

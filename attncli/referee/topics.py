@@ -68,6 +68,7 @@ __all__ = [
     "SCALE",
     "SCORES",
     "SCORE_FUNCTION",
+    "SEGMENTS",
     "SHARED_HEADS",
     "SHORT_WEIGHTS",
     "SINKS",
@@ -191,6 +192,7 @@ PADDING_INVERTED = Topic(part_of=PADDING)
 PADDING_ON_QUERIES = Topic(part_of=PADDING)
 ROUNDED_LENGTHS = Topic(part_of=PADDING, alone=True)
 QUERY_PADDING = Topic()
+SEGMENTS = Topic(absent=lambda problem: problem.visible.segment_ids is None)
 CAUSAL = Topic()
 CAUSAL_BLOCKS = Topic(part_of=CAUSAL, alone=True)
 WINDOW = Topic()

@@ -27,6 +27,7 @@ _RULES = {
     "kv_lengths": "the mask made of kv_lengths",
     "causal": "the causal mask",
     "window": "the window's mask",
+    "segment_ids": "the mask made of segment_ids",
 }
 # A file that holds 1e-9 apart from 0.
 _FINE = 1e-11

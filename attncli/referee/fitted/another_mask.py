@@ -13,6 +13,7 @@ from attncli.referee.evaluation import evaluate
 from attncli.referee.fitted.another_number import distance_of
 from attncli.referee.fitted.found_weights import FoundWeights, Patterns, by_part, patterns_of
 from attncli.referee.fitted.spans import masks_of_spans
+from attncli.referee.fitted.unstated_segments import as_segments
 from attncli.referee.replacing import replace
 from attncli.text import counted, places
 
@@ -53,7 +54,7 @@ def another_mask(cases: Sequence[Case]) -> Convention | None:
     masks = _out_of_weights(cases, right) or masks_of_spans(cases)
     if masks is None:
         return None
-    return Convention(
+    return as_segments(cases, masks, right) or Convention(
         name="another_mask",
         topic=topics.MASK,
         meaning=f"the numbers are right for another mask: {_difference(masks, right)}"

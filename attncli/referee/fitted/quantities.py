@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.dtypes import widen
+from attncli.names import HIDING_RULES
 from attncli.referee import topics
 from attncli.referee.convention import with_rule
 from attncli.referee.options import scaled, shortest
@@ -137,9 +138,8 @@ def _lowered(recipe: Recipe, score: float) -> Recipe:
 
 def _hides(problem: Problem) -> float | None:
     """Return a number to begin with, where a rule may hide keys."""
-    visible = problem.visible
-    rules = (visible.mask, visible.key_padding_mask, visible.kv_lengths, visible.window)
-    return -10.0 if visible.causal or any(rule is not None for rule in rules) else None
+    given = (getattr(problem.visible, rule) for rule in HIDING_RULES if rule != "query_lengths")
+    return -10.0 if any(rule is not None and rule is not False for rule in given) else None
 
 
 def _times(term: str) -> Callable[[Recipe, float], Recipe]:

@@ -1,0 +1,123 @@
+"""Mistakes with packed sequences: which keys stand in the sequence of a query."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.referee import topics
+from attncli.referee.catalogue.helpers import changed, dropped
+from attncli.referee.convention import Apply, Convention, with_rule
+from attncli.segments import Segments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attncli.problem import Problem
+    from attncli.referee.recipe import Recipe
+
+__all__ = ["SEGMENTS"]
+
+Ints = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+
+
+def _left_out(problem: Problem) -> str:
+    segments = problem.visible.segment_ids
+    apart = segments is not None and segments.queries is not segments.keys
+    return f"leave --segment-ids{' and --kv-segment-ids' if apart else ''} out"
+
+
+def _seen_of(segments: Segments) -> Bools:
+    return segments.seen()
+
+
+def _otherwise(
+    moved: Callable[[Ints], Ints], seen: Callable[[Segments], Bools] = _seen_of
+) -> Apply:
+    """Make an `apply` with other numbers of the sequences, or another comparison of them."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        whole = recipe.whole.visible.segment_ids
+        if whole is None:
+            return None
+        other = Segments(moved(whole.queries), moved(whole.keys))
+        entry, _, rows = recipe.part
+        if entry is not None:
+            other = other.entry(entry)
+        if rows is not None:
+            other = other.rows(*rows)
+        return with_rule(recipe, "segment_ids", seen(other)[:, None])
+
+    return apply
+
+
+def _later(ids: Ints) -> Ints:
+    """Return the number of the token before each one; the first keeps its own."""
+    return np.concatenate((ids[:, :1], ids[:, :-1]), axis=1)
+
+
+def _earlier(ids: Ints) -> Ints:
+    return np.concatenate((ids[:, 1:], ids[:, -1:]), axis=1)
+
+
+def _of_first(ids: Ints) -> Ints:
+    return ids[:1]
+
+
+def _not_after(segments: Segments) -> Bools:
+    """Return which keys stand in the sequence of each query or in one of a lower number."""
+    return np.greater_equal(segments.queries[:, :, None], segments.keys[:, None, :])
+
+
+_segments = partial(
+    Convention,
+    topic=topics.SEGMENTS,
+    fix="let a query see only keys with its own number: segment_ids (--segment-ids)",
+    shows="more than one packed sequence",
+)
+_ENDS = "take the ends of the sequences from the cumulative lengths, which begin with 0"
+
+SEGMENTS = (
+    _segments(
+        "segment_ids_ignored",
+        "segment_ids is ignored: queries see keys of the other packed sequences",
+        dropped("segment_ids"),
+        option=_left_out,
+    ),
+    _segments(
+        "segment_ids_inverted",
+        "the mask made of segment_ids is inverted: queries see keys of other sequences alone",
+        changed("segment_ids", np.logical_not),
+    ),
+    _segments(
+        "segment_ids_in_order",
+        "queries see keys of earlier packed sequences, too: numbers are compared with ≥, not =",
+        _otherwise(lambda ids: ids, _not_after),
+        # Under a causal rule no query sees a later sequence.
+        variant_of=("segment_ids_ignored",),
+    ),
+    _segments(
+        "segments_end_late",
+        "each packed sequence begins and ends one token late",
+        _otherwise(_later),
+        fix=_ENDS,
+    ),
+    _segments(
+        "segments_end_early",
+        "each packed sequence begins and ends one token early",
+        _otherwise(_earlier),
+        fix=_ENDS,
+    ),
+    _segments(
+        "segment_ids_of_first_entry",
+        "every batch entry takes the segment_ids of the first",
+        _otherwise(_of_first),
+        fix="give each batch entry its own segment_ids",
+        shows="batch entries that are packed differently",
+        needs=frozenset({"batch"}),
+    ),
+)
