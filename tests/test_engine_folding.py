@@ -31,6 +31,8 @@ def rule(name):
     slopes, lengths = np.array([0.5, 0.25, 0.1, 0.01]), random.integers(1, S, B)
     padding, queries = mask[:, 0, 0, :], random.integers(1, L, B)
     rows = np.arange(L)[:, None] < queries[:, None, None, None]
+    ids, kv_ids = np.sort(random.integers(0, 4, (B, L))), np.sort(random.integers(0, 4, (B, S)))
+    together = ids[:, None, :, None] == kv_ids[:, None, None, :]
     hidden = {
         "causal": ({"causal": True, "query_offset": 3}, behind + 3 >= 0),
         "window": ({"window": (20, 9), "query_offset": 0}, (behind <= 20) & (behind >= -9)),
@@ -49,6 +51,8 @@ def rule(name):
             {"key_padding_mask": padding[0], "kv_lengths": lengths},
             padding[0] & (np.arange(S) < lengths[:, None, None, None]),
         ),
+        "segments": ({"segment_ids": ids[0], "kv_segment_ids": kv_ids[0]}, together[0]),
+        "segments of each": ({"segment_ids": ids, "kv_segment_ids": kv_ids}, together),
         "lengths of both": (
             {"kv_lengths": lengths, "query_lengths": queries},
             rows & (np.arange(S) < lengths[:, None, None, None]),
@@ -75,11 +79,12 @@ RULES = [
     *("causal", "window", "slopes", "sinks", "bias", "bias of each", "bias of heads"),
     *("mask", "mask of each", "mask of heads", "mask of entries"),
     *("key padding", "masked key padding", "one length", "lengths", "lengths of both"),
-    "lengths beside padding",
+    *("lengths beside padding", "segments", "segments of each"),
 ]
 # These would have to be repeated, or to become masks.
 APART_IF_LONG = {name for name in RULES if "of heads" in name or "of entries" in name} | {
     "key padding", "masked key padding", "lengths", "lengths of both", "lengths beside padding",
+    "segments of each",
 }  # fmt: skip
 
 

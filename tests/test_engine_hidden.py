@@ -20,6 +20,8 @@ TRIANGLE = np.tri(LENGTH, dtype=bool)
         ({"window": (100, 100)}, 0.12),
         ({"kv_lengths": [1024]}, 0.25),
         ({"query_lengths": [1024]}, 0.26),
+        ({"segment_ids": np.arange(LENGTH) // 256}, 0.13),
+        ({"segment_ids": np.arange(LENGTH) // 1024, "causal": True}, 0.17),
     ],
     ids=lambda given: "-".join(given) if isinstance(given, dict) else None,
 )

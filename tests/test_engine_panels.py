@@ -456,6 +456,18 @@ def test_heads_share_a_call_though_rules_differ(rule, queries, keys, outputs, si
         assert_near(found, expected[name], rtol=3e-4, atol=1e-4, err_msg=name)
 
 
+@pytest.mark.parametrize("outputs", [("context", "lse"), BOTH], ids="-".join)
+@pytest.mark.parametrize("queries", [300, 1000, 1090])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("sorted_ids", [False, True])
+def test_packed_sequences(sorted_ids, causal, queries, outputs):
+    ids = np.random.default_rng(queries).integers(0, 5, queries)
+    ids = np.sort(ids) if sorted_ids else ids
+    seen = (ids[:, None] == ids) & (np.tri(queries, dtype=bool) if causal else True)
+    qkv = inputs(3, queries, queries, 16)
+    assert_is_the_formula(*qkv, outputs, seen, segment_ids=ids, causal=causal)
+
+
 @pytest.mark.parametrize("rules", [{}, {"causal": True}], ids=str)
 @pytest.mark.parametrize("few_cores", [True, False])
 def test_blocks_are_about_equally_long(few_cores, rules, monkeypatch):
