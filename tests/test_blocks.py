@@ -356,7 +356,9 @@ def test_labels_that_pooled_rows_do_not_show_take_no_room():
     maps = [make_panel(weights(300, 300))]
     named = make_picture(maps, query_labels=["a-very-long-label"] * 300)
     drawn, numbered = (draw_blocks(one, width=80, height=24) for one in (named, make_picture(maps)))
-    assert drawn == numbered
+    note = "labels are left out where a cell stands for several (--rows, --cols)"
+    assert note in drawn.splitlines()
+    assert drawn.splitlines()[:2] == numbered.splitlines()[:2]
     # Half blocks of fewer rows have room for them.
     named = make_picture([make_panel(weights(100, 70))], query_labels=["a-very-long-label"] * 100)
     assert "a-very-long-label" in bare(draw_blocks(named, width=100, height=60, color="truecolor"))

@@ -556,3 +556,28 @@ def test_characters_without_a_shape_are_named_up_to_twenty(folder: Path, attncli
     many = "".join(chr(0xE000 + n) for n in range(40))
     told = attncli("heatmap", "--title", many, "--out", "w.png").good().messages[-1]
     assert f"{many[:20]} …: boxes" in told
+
+
+def test_the_share_of_a_sink_is_told(folder, attncli):
+    np.save("x.npy", np.eye(3))
+    words = "rows add up to less than 1: the sink takes the rest"
+    for command in (["heatmap"], ["compute"]):
+        ran = attncli(*command, "x.npy", "x.npy", "--sinks", "0.5").good()
+        assert ran.text.count(words) == 1
+        assert words not in attncli(*command, "x.npy", "x.npy").good().text
+    assert (
+        words not in attncli("heatmap", "x.npy", "x.npy", "--sinks", "0", "--what", "scores").text
+    )
+
+
+def test_a_difference_marks_what_both_hide_and_nothing_else(folder, attncli):
+    np.save("x.npy", np.eye(3))
+    attncli("compute", "x.npy", "x.npy", "--causal", "--save", "weights=w.npy").good()
+    weights = np.load("w.npy")
+    weights[0, 2] = 0.5
+    np.save("other.npy", weights)
+    text = attncli("heatmap", "x.npy", "x.npy", "--causal", "--minus", "other.npy").good().text
+    rows = [line for line in text.splitlines() if re.match(r"[012] ", line)]
+    assert rows[0].count("·") > 0
+    assert "−0.50" in rows[0]
+    assert "hidden" in text

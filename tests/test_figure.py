@@ -353,6 +353,15 @@ def test_a_row_of_the_grid_holds_heads_of_one_batch_entry(count, group, columns)
     assert grid_columns(count, 7 / 5, group) in columns
 
 
+def test_the_heads_of_a_batch_entry_share_a_row_though_a_page_is_higher():
+    assert grid_columns(8, 1.6, 4) == 4
+
+
+def test_many_heads_of_one_query_make_no_tower():
+    (one,), (six, _) = ([panel_size(1, 20, panels=count)[1]] * count for count in (1, 2))
+    assert six < one / 1.5
+
+
 def test_a_prime_number_of_heads_makes_no_strip():
     assert 6 <= grid_columns(62, 1.0, 31) <= 12
 

@@ -236,9 +236,35 @@ def test_scale_ticks_lie_in_order_and_stand_where_their_number_does(top, what):
 def test_numbers_on_a_short_colour_bar_do_not_touch():
     picture = make_picture([make_panel([[0.0435, 0.0]])])
     assert [text for _, text in scale_ticks(picture)][-2:] == ["0.04", "0.0435"]
-    assert [text for _, text in scale_ticks(picture, 0.1)][-2:] == ["0.03", "0.04"]
+    assert [text for _, text in scale_ticks(picture, 0.1)][-2:] == ["0.03", "0.0435"]
     places = [place for place, _ in scale_ticks(picture, 0.1)]
     assert np.diff(places).min() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("scores", "end", "left_out"),
+    [
+        ([[2.0, -1e9], [-3.0, 1.0]], 3.0, True),
+        ([[2.0, -1e4 + 2], [-3.0, 1.0]], 3.0, True),
+        # Scores as large as these are none of a mask, nor are those that are all alike.
+        ([[900.0, -2e4], [-3.0, 1.0]], 2e4, False),
+        ([[-1e9, -1e9]], 1e9, False),
+        ([[2.0, -999.0]], 999.0, False),
+    ],
+)
+def test_scores_that_hide_keys_leave_colours_to_the_others(scores, end, left_out):
+    picture = make_picture([make_panel(scores)], what="scores")
+    assert (picture.vmin, picture.vmax) == (-end, end)
+    assert picture.saturated == (left_out, False)
+    assert (picture.scale_note is not None) is left_out
+    if left_out:
+        assert picture.scale_advice.endswith("(--vmax takes them in)")
+
+
+def test_a_difference_takes_in_what_no_score_would_be():
+    picture = make_picture([make_panel([[2.0, -1e9]])], what="difference")
+    assert picture.vmax == 1e9
+    assert picture.scale_note is None
 
 
 def test_nonfinite_and_negative_weights_and_wrong_shapes_are_refused():

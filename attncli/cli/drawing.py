@@ -107,7 +107,6 @@ def write_figure(
     from attncli.save.files import whole_file
     from attncli.view.figure.drawing import draw, fit, render
     from attncli.view.figure.style import missing_characters
-    from attncli.view.pictures.picture import SCALE_HINT
 
     picture = fit(picture, dpi=look.dpi)
     figure = draw(picture, cmap=look.cmap, annotate=look.annotate, digits=look.digits, dpi=look.dpi)
@@ -116,9 +115,7 @@ def write_figure(
     data = render(figure, target.kind, dpi=look.dpi, metadata=metadata)
     with whole_file(target.path) as stream:
         stream.write(data)
-    notes = [picture.note] if picture.note else []
-    if picture.scale_note:
-        notes.append(f"{picture.scale_note} ({SCALE_HINT})")
+    notes = [note for note in (picture.note, picture.scale_advice) if note]
     boxes = "" if target.kind == "svg" else missing_characters(picture)
     if boxes:
         shown = boxes if len(boxes) <= _MOST_BOXES else f"{boxes[:_MOST_BOXES]} …"

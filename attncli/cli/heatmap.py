@@ -283,10 +283,11 @@ def _difference(
         second = second._replace(batched=asked.batched)
         return minus_picture(asked, second, wish, batch=pick.batch, head=pick.head)
     problem = asked.problem
-    weights = np.asarray(solve(problem, ("weights",), threads=run.threads).weights)
+    answer = solve(problem, ("weights", "scores"), threads=run.threads)
     first = Finished(
-        weights,
+        np.asarray(answer.weights),
         "the weights computed here",
+        hidden=np.isneginf(np.asarray(answer.scores)),
         query_labels=problem.query_labels,
         key_labels=problem.key_labels,
         batched=problem.layout.weight_axes == "b",

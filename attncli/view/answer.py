@@ -10,7 +10,7 @@ from rich.text import Text
 
 from attncli.engine import attend
 from attncli.layout import Layout
-from attncli.names import SQUARE
+from attncli.names import SINK_NOTE, SQUARE
 from attncli.summaries.averaging import average_weights
 from attncli.text import places
 from attncli.view.tables import Limits, Sheet, sheet_parts
@@ -67,7 +67,7 @@ def answer_parts(
     for place in places[: limits.heads]:
         shown = _per_head(problem, answer, per_head, place, limits, threads)
         for name in per_head:
-            title = _Place(*_first(place, picked)).title(name)
+            title = _titled(problem, name, _Place(*_first(place, picked)).title(name))
             yield from sheet_parts(_sheet(problem, name, shown[name], title), limits)
     if per_head:
         yield from _more(places, limits)
@@ -106,7 +106,8 @@ def average_parts(
         else:
             values = weights if place.batch is None else weights[place.batch]
         title = _Place(*_first(place, (batch, None))).title("weights")
-        sheet = _sheet(problem, "weights", values, f"{title} · mean of the heads")
+        title = _titled(problem, "weights", f"{title} · mean of the heads")
+        sheet = _sheet(problem, "weights", values, title)
         yield from sheet_parts(sheet, limits)
     yield from _more(places, limits)
 
@@ -130,6 +131,12 @@ def input_parts(
     """
     for name in names:
         yield from _in_user_axes(problem, name, problem.input(name), limits, picked)
+
+
+def _titled(problem: Problem, name: str, title: str) -> str:
+    """Return the title of an output, with what is to be known about its rows."""
+    sinks = name == "weights" and problem.sinks is not None
+    return f"{title} · {SINK_NOTE}" if sinks else title
 
 
 def _in_user_axes(

@@ -152,7 +152,7 @@ def key_list(
         return []
     numbered = enumerate(labels, start=picture.column_start)
     entries = (cut(f"{place} {label}", width, painter) for place, label in numbered)
-    return list(wrapped(entries, width, columns, between="  "))
+    return list(wrapped(("keys:", *entries), width, columns, between="  "))
 
 
 def _numbered(picture: Picture, form: Form) -> str:

@@ -20,7 +20,6 @@ from attncli.view.blocks.axes import (
 )
 from attncli.view.blocks.cells import Form, Painter, plain
 from attncli.view.labels import brief
-from attncli.view.pictures.picture import SCALE_HINT
 from attncli.view.pictures.pooling import coarsen
 from attncli.view.pictures.scale import number_text
 from attncli.view.wrapping import wrapped
@@ -258,9 +257,11 @@ def _notes(
     picture: Picture, queries: Sequence[str] | None, form: Form, width: int, painter: Painter
 ) -> list[Line]:
     """Return what the reader must know about cells and labels."""
-    notes = [note for note in (picture.crop_note, picture.note) if note]
-    if picture.scale_note:
-        notes.append(f"{picture.scale_note} ({SCALE_HINT})")
+    given = picture.crop_note, picture.note, picture.sink_note, picture.scale_advice
+    notes = [note for note in given if note]
+    labelled = picture.query_labels is not None, picture.key_labels is not None
+    if any(labels and block > 1 for labels, block in zip(labelled, picture.block, strict=True)):
+        notes.append("labels are left out where a cell stands for several (--rows, --cols)")
     if queries is not None and form.halves and picture.block[0] == 1:
         notes.append("only every second query is labelled")
     lines = [line for note in notes for line in wrapped(note.split(" "), width, columns)]

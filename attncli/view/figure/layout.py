@@ -36,7 +36,7 @@ BAR_GAP, BAR_WIDTH, BAR_ARROW = 0.22, 0.17, 0.15
 TITLE_ROOM, NOTE_ROOM = 0.24, 0.2
 
 # Lines of numbers closer than this touch, and some are left out.
-_NUMBER_PITCH = 0.3
+_NUMBER_PITCH, _NUMBER_GAP = 0.22, 0.08
 _LONGEST_LABEL = 24
 _MARGIN = 0.12
 _NAME = 0.2
@@ -161,7 +161,7 @@ def _key_axis(picture: Picture, width: float, measure: Measure) -> Axis:
     widest = max(measure(text, LABEL_SIZE)[0] for text in level)
     # Numbers lie flat and are thinned out; labels stand upright before any is left out.
     flat = labels is None or widest + 0.08 <= spacing
-    room = floor(width / (widest + 0.12 if labels is None else LABEL_PITCH))
+    room = floor(width / (widest + _NUMBER_GAP if labels is None else LABEL_PITCH))
     named = ticks(picture.columns, labels, room, start=picture.column_start)
     tallest = measure("Ag", LABEL_SIZE)[1] if flat else widest
     name = _name(picture.columns_are, named, labels)

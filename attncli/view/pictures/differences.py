@@ -10,7 +10,7 @@ import numpy.typing as npt
 from attncli.arguments import shape_text
 from attncli.errors import ShapeError
 from attncli.labelled import advise_on_order
-from attncli.view.pictures.maps import Wish, chosen, finished_weights, grouped
+from attncli.view.pictures.maps import Wish, chosen, finished_weights, grouped, hidden_cells
 from attncli.view.pictures.panel import split
 from attncli.view.pictures.picture import Picture, make_picture
 
@@ -58,8 +58,12 @@ def minus_picture(
     advise_on_order(second.name, second.query_labels, first.name, first.query_labels)
     advise_on_order(second.name, second.key_labels, first.name, first.key_labels)
     title = "Attention weights: difference" if wish.title is None else wish.title
+    difference = np.subtract(minuend, subtrahend)
+    hidden = hidden_cells(first, *((None, None) if picked else (batch, head)))
+    if hidden is not None:
+        hidden = hidden & (difference == 0)  # a weight where there should be none is seen
     labels = first.query_labels, first.key_labels
-    return _difference_of(np.subtract(minuend, subtrahend), wish, title, *labels)
+    return _difference_of(difference, wish, title, *labels, hidden=hidden)
 
 
 def _among_several(

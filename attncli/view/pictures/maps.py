@@ -37,6 +37,7 @@ __all__ = [
     "finished_picture",
     "finished_weights",
     "grouped",
+    "hidden_cells",
     "problem_picture",
 ]
 
@@ -113,7 +114,7 @@ def problem_picture(
     ]
     if strips.fully_masked:
         warn(fully_masked_advice(problem, strips.fully_masked))
-    return frame.picture(panels)
+    return frame.picture(panels, sinks=problem.sinks is not None)
 
 
 class _Strips:
@@ -171,7 +172,7 @@ def finished_picture(
         A weight is negative or not finite, or a score is NaN or +inf.
     """
     read = finished_weights if wish.what == "weights" else _finished_scores
-    values, hidden = read(finished, batch, head), _hidden_cells(finished, batch, head)
+    values, hidden = read(finished, batch, head), hidden_cells(finished, batch, head)
     if wish.average:
         _check_average(wish, finished.axes if head is None else "")
         values = values.mean(axis=1, keepdims=True)
@@ -257,7 +258,7 @@ class _Frame:
             pooler.add(values, hidden, row=row)
         return pooler.panel(title)
 
-    def picture(self, panels: list[Panel]) -> Picture:
+    def picture(self, panels: list[Panel], *, sinks: bool = False) -> Picture:
         """Return the picture of the maps."""
         return make_picture(
             panels,
@@ -273,6 +274,7 @@ class _Frame:
             whole=self.whole,
             block=block_size(self.shape, self.limit),
             group=self.group,
+            sinks=sinks,
         )
 
 
@@ -353,7 +355,7 @@ def _index_or_none(text: str, count: int, labels: Sequence[str]) -> int | None:
     return index
 
 
-def _hidden_cells(
+def hidden_cells(
     finished: Finished, batch: int | None, head: int | None
 ) -> npt.NDArray[np.bool_] | None:
     """Return which finished cells are hidden, (B, H, L, S), where that is known."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from attncli.errors import ShapeError
+from attncli.names import SINK_NOTE
 from attncli.text import printable
 from attncli.view.pictures.scale import cell_texts, limits, number_text
 
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 
     from attncli.view.pictures.panel import Panel, What
 
-__all__ = ["SCALE_HINT", "Picture", "make_picture", "rescaled"]
+__all__ = ["Picture", "make_picture", "rescaled"]
 
 # Below this many units of the last digit, numbers are shown with significant digits.
 _FEW_UNITS = 5
-SCALE_HINT = "--vmax 1 for all of it, --log for small weights beside large ones"
+_FILL_NOTE = "the scale leaves out scores so low that they hide a key"
+_FILL_HINT = "--vmax takes them in"
+_SCALE_HINT = "--vmax 1 for all of it, --log for small weights beside large ones"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +60,8 @@ class Picture:
         So many panels that follow each other are the heads of one batch entry.
     free : bool
         No end of the scale is given: it follows the cells.
+    sinks : bool
+        Weights of a row add up to less than 1, because a sink takes the rest.
     """
 
     panels: tuple[Panel, ...]
@@ -76,6 +81,7 @@ class Picture:
     columns_are: str = "Keys"
     group: int | None = None
     free: bool = False
+    sinks: bool = False
 
     @property
     def cells(self) -> tuple[int, int]:
@@ -153,16 +159,33 @@ class Picture:
 
     @property
     def scale_note(self) -> str | None:
-        """That the scale ends below the largest weight by default; None if it does not."""
-        if not self.free or not self.saturated[1]:
+        """That the scale ends before the largest weight or lowest score; None if it does not."""
+        if not self.free:
+            return None
+        below, above = self.saturated
+        if self.signed:
+            return _FILL_NOTE if below else None
+        if not above:
             return None
         largest = max(float(np.max(panel.values)) for panel in self.panels)
         return f"the scale ends at {number_text(self.vmax)}, the largest weight is {largest:.3g}"
 
     @property
+    def scale_advice(self) -> str | None:
+        """The scale's note, with the options that change it."""
+        note = self.scale_note
+        return note and f"{note} ({_FILL_HINT if self.signed else _SCALE_HINT})"
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What the reader must know about the cells, in a sentence each."""
-        return tuple(note for note in (self.crop_note, self.note, self.scale_note) if note)
+        notes = self.crop_note, self.note, self.sink_note, self.scale_note
+        return tuple(note for note in notes if note)
+
+    @property
+    def sink_note(self) -> str | None:
+        """Why rows do not add up to 1; None if they do."""
+        return SINK_NOTE if self.sinks and self.what == "weights" else None
 
 
 def make_picture(
@@ -181,6 +204,7 @@ def make_picture(
     block: tuple[int, int] = (1, 1),
     columns_are: str = "Keys",
     group: int | None = None,
+    sinks: bool = False,
 ) -> Picture:
     """Put panels on one colour scale.
 
@@ -209,6 +233,8 @@ def make_picture(
         Name of the horizontal axis.
     group : int, optional
         So many panels that follow each other are the heads of one batch entry.
+    sinks : bool
+        Weights of a row add up to less than 1, because a sink takes the rest.
 
     Raises
     ------
@@ -222,7 +248,8 @@ def make_picture(
     _check_panels(panels)
     rows, columns = shape or panels[0].values.shape
     pooled = block != (1, 1)
-    vmin, top = limits(panels, vmax, signed=what != "weights", log=log, pooled=pooled)
+    signed, filled = what != "weights", what == "scores"
+    vmin, top = limits(panels, vmax, signed=signed, log=log, pooled=pooled, filled=filled)
     return Picture(
         panels=tuple(panels),
         what=what,
@@ -240,7 +267,8 @@ def make_picture(
         log=log,
         columns_are=columns_are,
         group=group,
-        free=vmax == "auto" and what == "weights" and not log,
+        free=vmax == "auto" and what != "difference" and not log,
+        sinks=sinks,
     )
 
 
@@ -248,9 +276,9 @@ def rescaled(picture: Picture) -> Picture:
     """Return a picture whose scale, if it is free, follows the cells that are left."""
     if not picture.free:
         return picture
-    pooled = picture.block != (1, 1)
-    ends = limits(picture.panels, "auto", signed=False, log=False, pooled=pooled)
-    return replace(picture, vmax=ends[1])
+    pooled, signed = picture.block != (1, 1), picture.signed
+    ends = limits(picture.panels, "auto", signed=signed, log=False, pooled=pooled, filled=signed)
+    return replace(picture, vmin=ends[0], vmax=ends[1])
 
 
 def _check_panels(panels: Sequence[Panel]) -> None:

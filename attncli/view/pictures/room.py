@@ -9,11 +9,15 @@ __all__ = ["LABEL_PITCH", "cell_limit", "grid_columns", "panel_size"]
 # Lines of labels closer than this touch.
 LABEL_PITCH = 0.16
 _SHORT_SIDE, _LONG_SIDE, _LABELLED_SIDE, _GRID_SIDE = 1.2, 8.0, 14.0, 4.0
+# In a grid, many maps of one query or one key would make a tower.
+_GRID_SHORT_SIDE = 0.6
 _GRID_WIDTH = 18.0
 # A grid may become this wide to make room for every label.
 _LABELLED_GRID_WIDTH = 27.0
 # A row of two batch entries is worse than a grid seven times too wide.
 _MIXED = 2.0
+# Two rows for each batch entry are worse than a grid half too wide.
+_SPLIT = 0.4
 # A row that is not full is worse than a grid a quarter too wide: 32 are 8 by 4.
 _RAGGED = 0.25
 
@@ -40,7 +44,8 @@ def grid_columns(count: int, aspect: float, group: int | None = None) -> int:
         shape = abs(log(columns * aspect / rows / (4 / 3)))
         mixed = bool(group and group % columns)
         ragged = 2 * empty / count + _RAGGED * bool(empty)
-        return shape + ragged + _MIXED * mixed
+        split = bool(group and columns < group) and not mixed
+        return shape + ragged + _MIXED * mixed + _SPLIT * split
 
     return min(range(1, count + 1), key=cost)
 
@@ -71,7 +76,7 @@ def panel_size(
         needed = LABEL_PITCH * labelled
         room = needed if needed * beside <= _LABELLED_GRID_WIDTH else 1.0
         side = min(side, max(room, min(_GRID_SIDE, _GRID_WIDTH / beside)))
-    short = min(_SHORT_SIDE, side)
+    short = min(_SHORT_SIDE if panels == 1 else _GRID_SHORT_SIDE, side)
     return max(short, side * columns / longest), max(short, side * rows / longest)
 
 

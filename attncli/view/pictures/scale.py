@@ -38,6 +38,9 @@ _BESIDE = 0.06
 _LOG_SPAN = 1e-6
 # Shares of a smaller end have no logarithm, or none of their own.
 _LEAST_TOP = 1e-300
+# A score below this, and so far beyond all others, hides its key: a large negative number was
+# added to it, as −10,000 or −1e9.
+_FILLED, _FAR = -1000.0, 100.0
 # Below these, there is room for digits after the point, or for all before it.
 _WITH_DIGITS, _WHOLE = 1e5, 1e7
 
@@ -111,13 +114,14 @@ def limits(
     signed: bool,
     log: bool,
     pooled: bool = False,
+    filled: bool = False,
 ) -> tuple[float, float]:
     """Return the ends of the colour scale of all panels.
 
     Weights run from 0 (on a log scale from the smallest positive weight, but at most
     six decades down); signed values from −vmax to vmax. Unless `vmax` is given, the upper
     end is the largest magnitude, or, on a linear scale of weights, what `ceiling` gives. If
-    every cell is 0, it is 1.
+    every cell is 0, it is 1. `filled` leaves out scores that are so low that they hide a key.
 
     Raises
     ------
@@ -134,12 +138,23 @@ def limits(
     if not signed and not are_weights(least, most):
         message = f"weights cannot be negative, found {least:g}"
         raise DataError(message, hint="scores of both signs are drawn with --what scores")
-    top = _top(vmax, max(most, -least if signed else 0.0))
+    lowest = _least_of_seen(panels, most) if filled else least
+    top = _top(vmax, max(most, -lowest if signed else 0.0))
     if vmax == "auto" and not signed and not log:
         top = _top("auto", ceiling(panels, pooled=pooled))
     if signed:
         return -top, top
     return (_log_bottom(panels, top) if log else 0.0), top
+
+
+def _least_of_seen(panels: Sequence[Panel], most: float) -> float:
+    """Return the least score but for those that a large negative number hides."""
+    scores = np.concatenate([np.ravel(panel.values[~panel.hidden]) for panel in panels])
+    seen = scores[scores > _FILLED]
+    least = float(np.min(seen, initial=min(most, 0.0)))
+    filled = scores[scores <= _FILLED]
+    far = filled.size and float(np.max(filled)) < -_FAR * max(abs(least), abs(most))
+    return least if far and seen.size else float(np.min(scores, initial=0.0))
 
 
 def are_weights(least: float, most: float) -> bool:
@@ -203,24 +218,17 @@ def scale_ticks(picture: Picture, beside: float = 0.0) -> list[tuple[float, str]
     Returns
     -------
     list of (float, str)
-        Fraction of the scale, and the number there; ≥ or ≤ if cells lie beyond it. Its
-        ends are named unless a round number is too close.
+        Fraction of the scale, and the number there; ≥ or ≤ if cells lie beyond it. Round
+        numbers too close to its ends are left out, as these are named.
     """
     values = _log_values(picture) if picture.log else _linear_values(picture)
     below, above = picture.saturated
     near = max(_BESIDE, beside)
     marks = [(float(fractions(picture, value)), number_text(value)) for value in values]
-    if above:
-        marks = [mark for mark in marks if mark[0] < 1 - near]
-        marks.append((1.0, "≥ " + number_text(picture.vmax)))
-    elif marks[-1][0] < 1 - near:
-        marks.append((1.0, number_text(picture.vmax)))
-    if below:
-        marks = [mark for mark in marks if mark[0] > near]
-        marks.insert(0, (0.0, "≤ " + number_text(picture.vmin)))
-    elif marks[0][0] > near:
-        marks.insert(0, (0.0, number_text(picture.vmin)))
-    return marks
+    inside = [mark for mark in marks if near < mark[0] < 1 - near]
+    low = ("≤ " if below else "") + number_text(picture.vmin)
+    high = ("≥ " if above else "") + number_text(picture.vmax)
+    return [(0.0, low), *inside, (1.0, high)]
 
 
 def _linear_values(picture: Picture) -> list[float]:
