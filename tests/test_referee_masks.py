@@ -294,6 +294,73 @@ def test_padding_on_the_left_that_is_a_large_negative_number(name, later, rule):
     assert named(ask((q, k, v), weights @ v, causal=True, **options)) == {name}
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("number", "computed", "name"),
+    [
+        (1e9, "f8", "blind_rows_rounded"),
+        (1e6, "f8", "blind_rows_rounded"),
+        (1e6, "f4", "blind_rows_rounded"),
+        (1e4, "f4", "blind_rows_rounded"),
+        (1e9, "f4", "hidden_finite"),
+    ],
+)
+def test_a_number_that_is_added_to_all_scores_leaves_them_few_digits(seed, number, computed, name):
+    q, k, v = draw(seed, dtype=computed)
+    mask = a_mask(seed, L, L)
+    mask[2] = False
+    scores = (scaled(q, k)).astype(computed) + np.where(mask, 0, -number).astype(computed)
+    wrong = softmax(scores.astype("f8")) @ v
+    report = ask((q, k, v), wrong, computed, mask=mask)
+    assert named(report) == {name}
+    if name == "blind_rows_rounded":
+        exponent = f"{number:.0e}".replace("e+0", "e")
+        assert f"the mask adds −{exponent} to its scores" in str(report)
+
+
+def test_a_number_that_each_rule_adds():
+    q, k, v = draw(0, dtype="float64")
+    mask = a_mask(0, L, L)
+    mask[2] = False
+    added = np.where(mask, 0, -1e9) + np.where(J <= I, 0, -1e9)
+    wrong = softmax(scaled(q, k) + added) @ v
+    report = ask((q, k, v), wrong, "float64", mask=mask, causal=True)
+    assert named(report) == {"blind_rows_rounded"}
+    assert "each rule adds −1e9" in str(report)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_large_negative_number_in_a_file_of_half_precision(seed):
+    q, k, v = draw(seed, *[(2, 3, 7, 8)] * 3, dtype="float16")
+    mask = np.random.default_rng(seed).random((2, 1, 7, 7)) < 0.7
+    mask[..., 0], mask[0, 0, 2] = True, False
+    scores = np.where(mask, scaled(q, k), -1e9)
+    assert named(ask((q, k, v), softmax(scores) @ v, "float16", mask=mask)) == {"hidden_finite"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("other", "keep", "rules"),
+    [
+        ("diagonal_hidden", lambda behind: behind > 0, {"causal": True}),
+        ("window_left_short", lambda behind: (behind >= 0) & (behind <= 2), {"window": (3, 0)}),
+    ],
+)
+def test_positions_from_zero_beside_a_band_that_is_off_by_one(seed, other, keep, rules):
+    q, k, v = draw(seed, (2, 4, 7, 8), (2, 4, 10, 8), (2, 4, 10, 8), dtype="float64")
+    angle = np.arange(10)[:, None] * 10000.0 ** (-np.arange(4) / 4)
+
+    def turned(rows):
+        cosine, sine = np.cos(angle[: rows.shape[2]]), np.sin(angle[: rows.shape[2]])
+        one, two = rows[..., :4], rows[..., 4:]
+        return np.concatenate((one * cosine - two * sine, two * cosine + one * sine), axis=-1)
+
+    behind = np.arange(7)[:, None] + 3 - np.arange(10)
+    wrong = plain(turned(q), turned(k), v, keep(behind))
+    report = ask((q, k, v), wrong, causal_align="bottom-right", rope="half", **rules)
+    assert named(report) == {f"rope_without_offset+{other}"}
+
+
 def test_padded_queries_are_not_averaged():
     q, k, v = draw(0)
     real = np.arange(L) >= np.array([3, 0])[:, None]

@@ -217,10 +217,16 @@ def _plainly(recipe: Recipe, precision: Precision) -> list[Outputs]:
     loop makes it, whose error grows with the number of terms. In a 16-bit format that
     is nothing beside the rounding of the result.
     """
+    # A format that does not hold what hides a key has a number of its own for that.
+    recipe = replace(recipe, fill=_within(recipe.fill, precision))
     made = [evaluate(recipe, precision, fold=fold) for fold in (False, True)]
     if precision.name == "float32":
         made.append(evaluate(replace(recipe, one_by_one=True), precision))
     return made
+
+
+def _within(fill: float, precision: Precision) -> float:
+    return max(fill, -precision.largest) if math.isfinite(fill) else fill
 
 
 def _errors(plains: list[Array], exact: Array, precision: Precision) -> tuple[float, float, float]:

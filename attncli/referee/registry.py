@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from attncli.referee.catalogue.alibi import ALIBI
 from attncli.referee.catalogue.attended import ATTENDED
 from attncli.referee.catalogue.axes import AXES
+from attncli.referee.catalogue.blind_rows import BLIND_ROWS
 from attncli.referee.catalogue.blocks import BLOCKS
 from attncli.referee.catalogue.causal import CAUSAL
 from attncli.referee.catalogue.causal_blocks import CAUSAL_BLOCKS
@@ -23,7 +24,7 @@ from attncli.referee.catalogue.other_weights import OTHER_WEIGHTS
 from attncli.referee.catalogue.output_projection import OUTPUT
 from attncli.referee.catalogue.outputs import FEW_DIGITS, GIVEN, LSE, SCORES, WEIGHTS
 from attncli.referee.catalogue.packed import PACKED
-from attncli.referee.catalogue.padding import BLIND_ROWS, PADDING
+from attncli.referee.catalogue.padding import PADDING
 from attncli.referee.catalogue.pooled import POOLED
 from attncli.referee.catalogue.positions import POSITIONS
 from attncli.referee.catalogue.precision import PRECISION
@@ -65,6 +66,7 @@ from attncli.referee.fitted.one_part import one_part
 from attncli.referee.fitted.other_length import other_length
 from attncli.referee.fitted.other_lengths import other_lengths, padding_on_the_left_unasked
 from attncli.referee.fitted.quantities import QUANTITIES
+from attncli.referee.fitted.rounded_blind_rows import blind_rows_rounded
 from attncli.referee.fitted.some_components import some_components
 from attncli.referee.fitted.unwritten import unwritten
 from attncli.referee.fitted.zeros_counted import zeros_counted
@@ -162,6 +164,7 @@ FITTED = (
     _at_first(another_factor, of_heads=False),
     Fitting(added_vector, frozenset({"batch", "heads"}), of_heads=False),
     _at_first(zeros_counted),
+    _at_first(blind_rows_rounded),
     _at_first(epsilon_added, "heads"),
     _at_first(another_sink, "heads"),
     Fitting(other_lengths, frozenset({"batch", "heads"}), of_heads=False),

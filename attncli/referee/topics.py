@@ -21,6 +21,7 @@ __all__ = [
     "BIAS",
     "BIAS_PLACES",
     "BLIND_ROWS",
+    "BLIND_ROWS_ROUNDED",
     "BLOCKS",
     "CAUSAL",
     "CAUSAL_BLOCKS",
@@ -200,6 +201,7 @@ BLOCKS = Topic()
 HIDING = Topic()
 STRONGEST_KEYS = Topic()
 BLIND_ROWS = Topic()
+BLIND_ROWS_ROUNDED = Topic(part_of=BLIND_ROWS, alone=True)
 
 # The softmax, and what follows it.
 SOFTMAX = Topic()

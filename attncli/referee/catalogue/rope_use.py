@@ -102,25 +102,30 @@ def _other_pairing(rope: Rope) -> Rope:
     return rope._replace(pairing="half" if rope.pairing == "interleaved" else "interleaved")
 
 
-def _rope_from_zero(recipe: Recipe) -> Recipe | None:
-    visible = recipe.problem.visible
-    there = (recipe.start,)
-    if recipe.problem.rope is None or visible.offsets == there:
+def _turned_further(recipe: Recipe, steps: tuple[int, ...]) -> Recipe | None:
+    """Return the recipe whose queries are turned as if they stood so many positions further.
+
+    Nothing else asks where they stand then, so that rules with a mistake of their own may follow.
+    """
+    problem = recipe.problem
+    rope = problem.rope
+    if rope is None or not any(steps):
         return None
-    return vary(recipe, visible=visible._replace(offsets=there))
+    query = widen(problem.query, np.float64)
+    rows, frequencies = query.shape[2], rope.of_width(query.shape[3])
+    turn = partial(rotate, pairing=rope.pairing, frequencies=frequencies)
+    each = [turn(own, np.full(rows, steps[b % len(steps)])) for b, own in enumerate(query)]
+    return vary(recipe, query=np.stack(each))
+
+
+def _rope_from_zero(recipe: Recipe) -> Recipe | None:
+    offsets = recipe.problem.visible.offsets
+    return _turned_further(recipe, tuple(recipe.start - offset for offset in offsets))
 
 
 def _query_moved(step: int) -> Apply:
     """Make an `apply` in which queries are turned as if they stood a little elsewhere."""
-
-    def apply(recipe: Recipe) -> Recipe | None:
-        if recipe.problem.rope is None:
-            return None
-        visible = recipe.problem.visible
-        there = tuple(offset + step for offset in visible.offsets)
-        return vary(recipe, visible=visible._replace(offsets=there))
-
-    return apply
+    return lambda recipe: _turned_further(recipe, (step,))
 
 
 def _again(*sides: str) -> Apply:
@@ -245,6 +250,50 @@ ROPE_USE = (
         option=lambda p: "" if p.rope is None else f"--rope {_other_pairing(p.rope).pairing}",
         topic=topics.ROPE_PAIRING,
     ),
+    *(
+        _rope(
+            "rope_base" if base == _PAPER else f"rope_base_{base}",
+            f"the rotary embedding has the frequencies of base {base} over the whole width, not "
+            "those that the problem states",
+            _rope_as(partial(_with_base, float(base))),
+            fix="take the base, or the frequencies, that the problem states",
+            shows=f"a base other than {base}",
+            option=based(base),
+            topic=topics.ROPE_FREQUENCIES,
+        )
+        for base in (_PAPER, 100_000, 500_000, 1_000_000)
+    ),
+    _rope(
+        "rope_frequencies_of_whole_width",
+        "of the components only a part is turned, but as fast as if all D were: by 10000^(−2p/D)",
+        _of_whole_width,
+        fix="go by the number of components that are turned: 10000^(−2p/R) for R of them",
+        shows="a rotary embedding of a part of the components",
+        topic=topics.ROPE_FREQUENCIES,
+    ),
+    *(
+        _rope(
+            f"rope_scaled_as_llama_3_{factor}",
+            f"the frequencies of the rotary embedding are scaled as in Llama 3.1 (factor {factor})",
+            partial(_as_llama_3, factor),
+            fix="leave rope_scaling out, or state the scaled frequencies (rope_frequencies)",
+            shows="many positions, or a width of many pairs",
+            topic=topics.ROPE_FREQUENCIES,
+        )
+        for factor in (8, 32)
+    ),
+    *(
+        _rope(
+            f"rope_exponents_{word}",
+            f"the exponent of pair p in the rotary embedding is {wrong} instead of −2p/D",
+            _rope_as(partial(_with_exponents, factor)),
+            fix="turn pair p by base^(−2p/D) per position, p from 0 to D/2 − 1",
+            shows="a width above 2",
+            option=partial(_exponents_option, factor),
+            topic=topics.ROPE_FREQUENCIES,
+        )
+        for word, wrong, factor in (("halved", "−p/D", 0.5), ("doubled", "−4p/D", 2.0))
+    ),
     _rope(
         "rope_missing",
         "the rotary embedding is missing, or all rows are given the same position",
@@ -348,49 +397,5 @@ ROPE_USE = (
         "the values are rotated too",
         _values_too,
         fix="rotate only query and key",
-    ),
-    *(
-        _rope(
-            "rope_base" if base == _PAPER else f"rope_base_{base}",
-            f"the rotary embedding has the frequencies of base {base} over the whole width, not "
-            "those that the problem states",
-            _rope_as(partial(_with_base, float(base))),
-            fix="take the base, or the frequencies, that the problem states",
-            shows=f"a base other than {base}",
-            option=based(base),
-            topic=topics.ROPE_FREQUENCIES,
-        )
-        for base in (_PAPER, 100_000, 500_000, 1_000_000)
-    ),
-    _rope(
-        "rope_frequencies_of_whole_width",
-        "of the components only a part is turned, but as fast as if all D were: by 10000^(−2p/D)",
-        _of_whole_width,
-        fix="go by the number of components that are turned: 10000^(−2p/R) for R of them",
-        shows="a rotary embedding of a part of the components",
-        topic=topics.ROPE_FREQUENCIES,
-    ),
-    *(
-        _rope(
-            f"rope_scaled_as_llama_3_{factor}",
-            f"the frequencies of the rotary embedding are scaled as in Llama 3.1 (factor {factor})",
-            partial(_as_llama_3, factor),
-            fix="leave rope_scaling out, or state the scaled frequencies (rope_frequencies)",
-            shows="many positions, or a width of many pairs",
-            topic=topics.ROPE_FREQUENCIES,
-        )
-        for factor in (8, 32)
-    ),
-    *(
-        _rope(
-            f"rope_exponents_{word}",
-            f"the exponent of pair p in the rotary embedding is {wrong} instead of −2p/D",
-            _rope_as(partial(_with_exponents, factor)),
-            fix="turn pair p by base^(−2p/D) per position, p from 0 to D/2 − 1",
-            shows="a width above 2",
-            option=partial(_exponents_option, factor),
-            topic=topics.ROPE_FREQUENCIES,
-        )
-        for word, wrong, factor in (("halved", "−p/D", 0.5), ("doubled", "−4p/D", 2.0))
     ),
 )
