@@ -461,3 +461,18 @@ def test_what_anybody_may_do_comes_before_what_kernels_do():
     report = ask((q, k, v), powers / powers.sum(-1, keepdims=True) @ v)
     assert report.diagnosis.explanations[0].name == "softmax_base_2"
     assert "splits_of_4_merged_in_base_2" in named(report)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "first"), [("sinks_as_first_column", True), ("sinks_as_last_column", False)]
+)
+@pytest.mark.parametrize("output", ["weights", "scores"])
+def test_sinks_that_are_written_as_a_key(seed, name, first, output):
+    q, k, v = draw(seed)
+    sinks = np.random.default_rng(seed).standard_normal(4)
+    scores = q.astype("f8") @ k.swapaxes(-1, -2) / 8**0.5
+    column = np.broadcast_to(sinks[:, None, None], (2, 4, 6, 1))
+    both = np.concatenate((column, scores) if first else (scores, column), axis=-1)
+    written = softmax(both) if output == "weights" else both
+    assert named(ask((q, k, v), {output: written}, sinks=sinks)) == {name}

@@ -7,12 +7,13 @@ from functools import partial
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention, Need
 from attncli.referee.replacing import replace
-from attncli.referee.stages import present
+from attncli.referee.stages import over_heads, present
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -169,7 +170,41 @@ def _sequence_first(recipe: Recipe) -> Recipe | None:
     return replace(recipe, shape=shape)
 
 
+def _with_sinks(*, first: bool) -> Apply:
+    """Make an `apply` that writes what the sinks have as one more key of weights and scores."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        sinks = recipe.problem.sinks
+        if sinks is None:
+            return None
+        of_sinks = over_heads(sinks)
+
+        def shape(problem: Problem, name: str, array: Array) -> Array:
+            if name not in ("weights", "scores"):
+                return before(problem, name, array)
+            own = 1 - array.sum(axis=-1, keepdims=True) if name == "weights" else of_sinks
+            column = np.broadcast_to(own, (*array.shape[:3], 1))
+            parts = (column, array) if first else (array, column)
+            return before(problem, name, np.concatenate(parts, axis=-1))
+
+        before = recipe.shape
+        return replace(recipe, shape=shape)
+
+    return apply
+
+
 AXES = (
+    *(
+        _axes_as(
+            name=f"sinks_as_{place}_column",
+            meaning=f"the numbers are right, but the file has one more key, the {place}: the sink",
+            fix="cut the column of the sink off before the weights are written",
+            shows="any input",
+            apply=_with_sinks(first=place == "first"),
+            reshapes=True,
+        )
+        for place in ("first", "last")
+    ),
     _axes_as(
         name="axes_of_length_1",
         meaning="the numbers are right, but the file has more or fewer axes of length 1",

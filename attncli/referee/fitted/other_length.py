@@ -99,6 +99,7 @@ def other_length(case: Case) -> Convention | None:
         apply=lambda recipe: _cut_out(recipe, cuts, case.files),
         late=True,
         choice=_CHOICE,
+        variant_of=("sinks_as_first_column", "sinks_as_last_column"),
     )
 
 
