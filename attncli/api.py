@@ -57,7 +57,7 @@ def attention(
     alibi_slopes: bool | npt.ArrayLike | None = None,
     sinks: npt.ArrayLike | None = None,
     rope: Pairing | None = None,
-    rope_base: float | None = None,
+    rope_base: float = 10000.0,
     rope_frequencies: npt.ArrayLike | None = None,
     score: Score = "dot",
     score_weight: npt.ArrayLike | None = None,
@@ -128,8 +128,8 @@ def attention(
         One logit per head that counts in the denominator only (gpt-oss).
     rope : {"half", "interleaved"}, optional
         Rotate query and key first; the first query stands at the offset.
-    rope_base : float, optional
-        Pair p turns by base^(−2p/D) radians for each position; 10,000 unless given.
+    rope_base : float
+        Pair p turns by base^(−2p/D) radians for each position.
     rope_frequencies : array_like (n,), optional
         By how many radians pair p turns for each position instead (``inv_freq`` in
         Transformers); components beyond the first 2n are not rotated.

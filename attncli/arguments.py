@@ -94,16 +94,15 @@ def names_of(sources: Mapping[str, str] | None = None) -> Names:
 
 
 def by_known_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let a function say what it calls an argument of which it does not know the name."""
-    code = function.__code__
-    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    as_set = frozenset(known)
+    """Let a function say how it is called, where it is called otherwise."""
 
     @wraps(function)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        if not as_set.issuperset(kwargs):
-            _refuse_unknown(function.__name__, kwargs, known)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            _refuse_call(function, args, kwargs)
+            raise
 
     return checked
 
@@ -114,12 +113,29 @@ def unchecked(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return bare
 
 
-def _refuse_unknown(function: str, given: Mapping[str, object], known: Sequence[str]) -> NoReturn:
-    name = next(name for name in given if name not in known)
-    raise UnknownArgumentError(
-        f"{function}() got an unexpected keyword argument {name!r}",
-        hint=called_here(name, **_OF_FUNCTIONS) or did_you_mean(name, known),
-    )
+def _refuse_call(
+    function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
+) -> None:
+    """Raise where a function has not the arguments that it was called with."""
+    import inspect  # noqa: PLC0415 - only an error pays for it
+
+    name, signature = function.__name__, inspect.signature(function)
+    unknown = next((each for each in kwargs if each not in signature.parameters), None)
+    if unknown is not None:
+        raise UnknownArgumentError(
+            f"{name}() got an unexpected keyword argument {unknown!r}",
+            hint=called_here(unknown, **_OF_FUNCTIONS)
+            or did_you_mean(unknown, signature.parameters),
+        ) from None
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        by_place = [
+            each.name for each in signature.parameters.values() if each.kind != each.KEYWORD_ONLY
+        ]
+        raise UnknownArgumentError(
+            f"{name}(): {error}", hint=f"by place it takes {', '.join(by_place)}, all else by name"
+        ) from None
 
 
 def shape_text(shape: Sequence[int]) -> str:

@@ -55,7 +55,7 @@ class UsageError(AttnError):
 
 
 class UnknownArgumentError(UsageError, TypeError):
-    """A function has no argument of that name; as of any Python function it is a `TypeError`."""
+    """A function has not such arguments; as of any Python function it is a `TypeError`."""
 
 
 class InputError(AttnError):

@@ -216,6 +216,18 @@ CASES = {
     ),
     "compute -q.csv k.csv": ("No such option: -", "given as ./-name"),
     f"compute {QKV} --max-rows 'x'": ("--max-rows: expected a whole number; found ''x''", None),
+    **{
+        f"compute {QKV} {words}": (
+            f"{words.split()[0]}: expected {kind}; found '{words.split()[1]}'",
+            "write it in the digits 0 to 9, without underscores",
+        )
+        for kind, several in {
+            "a number": ("--scale 1_0", "--scale ٢", "--softcap 1_0"),
+            "a whole number": ("--max-rows 1_0", "--heads ٢", "--head ٠", "--threads 1_0"),
+        }.items()
+        for words in several
+    },
+    f"compute {QKV} --scale 1e400": ("--scale: 1e400 is beyond the range of float64", None),
     f"compute {QKV} --max-rows 1.5": ("--max-rows: expected a whole number; found '1.5'", None),
     f"compute {QKV} --max-rows -4": ("--max-rows: expected a number of at least 0; found -4", None),
     "heatmap --dpi 5": ("--dpi: expected a number from 10 to 2400; found 5", None),

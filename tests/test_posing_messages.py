@@ -130,7 +130,7 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Usage", "softcap: expected a number above 0; found -1", None, {"softcap": -1}),
     ("Usage", "rope_base: expected a number above 0; found 0", None,
      {"rope": "half", "rope_base": 0}),
-    ("Usage", "rope_base is only for rope", "give rope half or interleaved", {"rope_base": 1e4}),
+    ("Usage", "rope_base is only for rope", "give rope half or interleaved", {"rope_base": 500.0}),
     ("Usage", "rope_frequencies is only for rope", "give rope half or interleaved",
      {"rope_frequencies": [1.0]}),
     ("Usage", "rope_base and rope_frequencies both say how fast pairs turn: give one", None,
@@ -631,3 +631,11 @@ def test_numbers_for_padding_are_a_bias_of_four_axes() -> None:
     )
     weights = attncli.attention(query, key, bias=padding[:, None]).weights
     np.testing.assert_array_equal(weights[0, 0], [1 / 3, 1 / 3, 1 / 3, 0, 0])
+
+
+def test_the_usual_base_may_be_said_without_a_rotary_embedding_and_beside_frequencies():
+    x = np.ones((2, 4))
+    assert pose(x, x, rope_base=10000.0).rope is None
+    both = pose(x, x, rope="half", rope_base=10000, rope_frequencies=[0.5]).rope
+    assert both is not None
+    assert both.frequencies == (0.5,)

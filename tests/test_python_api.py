@@ -227,6 +227,32 @@ def test_every_function_refuses_unknown_arguments(call) -> None:
         call(attncli.pose(X, X))
 
 
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: attncli.attention(X), "attention(): missing a required argument: 'key'"),
+        (lambda: attncli.attention(X, X, X, 1.0), "attention(): too many positional arguments"),
+        (lambda: attncli.pose(X, X, query=X), "pose(): multiple values for argument 'query'"),
+        (lambda: attncli.check(X), "check(): missing a required argument: 'problem'"),
+    ],
+)
+def test_arguments_in_wrong_places_are_errors_of_the_package(call, words) -> None:
+    with pytest.raises(attncli.AttnError) as caught:
+        call()
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, TypeError)
+    assert caught.value.message == words
+    assert caught.value.hint.startswith("by place it takes ")
+
+
+def test_a_type_error_from_within_stays_what_it_is() -> None:
+    def broken(*_: int) -> None:
+        raise TypeError("from within")
+
+    with pytest.raises(TypeError, match=r"^from within$"):
+        attncli.solve(attncli.pose(X, X), progress=broken)
+
+
 def test_without_a_value_there_are_the_weights() -> None:
     answer = attncli.attention(X, X)
     np.testing.assert_allclose(answer.weights.sum(-1), 1)

@@ -7,6 +7,7 @@ call. The help shows the options under the headings that they name.
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import sys
@@ -17,6 +18,9 @@ from typing import Any, get_type_hints
 import typer.core
 
 __all__ = ["GroupedCommand", "ReaderGoneError", "grouped"]
+
+
+_NUMBERS = {"float", "int", "integer"}  # as versions of Typer call them
 
 
 class ReaderGoneError(Exception):
@@ -70,7 +74,16 @@ def _parameters(kind: type[Any]) -> list[inspect.Parameter]:
 
 
 class GroupedCommand(typer.core.TyperCommand):
-    """A command whose help lists the options under their headings, in their order."""
+    """A command whose help lists the options under their headings, in their order.
+
+    Its numbers are those of all text formats, which Python's own may go beyond.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for parameter in self.params:
+            if parameter.type.name.partition(" ")[0] in _NUMBERS:
+                parameter.type = _strict(parameter.type)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options, heading by heading."""
@@ -83,3 +96,25 @@ class GroupedCommand(typer.core.TyperCommand):
         for heading, records in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
+
+
+def _strict(kind: Any) -> Any:
+    """Return a type of numbers that takes no underscores and no digits of other scripts."""
+    of_python = kind.convert
+
+    def convert(value: Any, param: Any, ctx: Any) -> Any:
+        # Imports NumPy, which the help does without.
+        from attncli.loading.number import NumberOverflowError, is_numeric, parse_number
+
+        if isinstance(value, str):
+            try:
+                known = parse_number(value) is not None or not is_numeric(value)
+            except NumberOverflowError:
+                strict.fail(f"{value} is beyond the range of float64", param, ctx)
+            if not known:
+                strict.fail(f"{value!r} is not a valid {kind.name}.", param, ctx)
+        return of_python(value, param, ctx)
+
+    strict = copy.copy(kind)  # the library's own serves other options, too
+    strict.convert = convert
+    return strict

@@ -9,7 +9,7 @@ from attncli.cli.options import ProblemOptions
 from attncli.elsewhere import NOTHING, called_here
 from attncli.errors import UsageError
 from attncli.formulas import number_hint
-from attncli.loading.number import has_decimal_comma
+from attncli.loading.number import has_decimal_comma, is_numeric
 from attncli.text import did_you_mean, quoted
 
 __all__ = ["DECIMAL_COMMA", "usage_error"]
@@ -116,6 +116,8 @@ def _expected(what: str) -> tuple[str, str | None]:
 
 def _number_hint(found: str, kind: str, **_: str) -> str | None:
     """Return what is wrong with a number that a program would write."""
+    if is_numeric(found) and ("_" in found or not found.isascii()):
+        return "write it in the digits 0 to 9, without underscores"
     if kind != "float":
         return "give one of them" if "," in found else None
     if has_decimal_comma(found):

@@ -63,7 +63,7 @@ def pose(
     alibi_slopes: bool | ArrayLike | None = None,
     sinks: ArrayLike | None = None,
     rope: Pairing | None = None,
-    rope_base: float | None = None,
+    rope_base: float = 10000.0,
     rope_frequencies: ArrayLike | None = None,
     score: Score = "dot",
     score_weight: ArrayLike | None = None,

@@ -105,17 +105,16 @@ def rope_of(
     named: Names, rope: object, base: object, frequencies: object, width: int
 ) -> Rope | None:
     """Return the checked rotary embedding, or None."""
-    if base is not None:
-        base = arguments.positive_number(named("rope_base"), base)
+    base = BASE if base is None else arguments.positive_number(named("rope_base"), base)
     if rope is None:
-        if base is not None:
+        if base != BASE:
             raise _only_for_rope("rope_base")
         if frequencies is not None:
             raise _only_for_rope("rope_frequencies")
         return None
     pairing = cast("Pairing", arguments.choice(named("rope"), rope, get_args(Pairing)))
     if frequencies is not None:
-        if base is not None:
+        if base != BASE:
             raise UsageError(
                 "rope_base and rope_frequencies both say how fast pairs turn: give one"
             )
@@ -123,7 +122,7 @@ def rope_of(
         return Rope(pairing, frequencies=given)
     if width % 2:
         raise ShapeError(f"rope turns pairs of components: expected an even width; found {width}")
-    return Rope(pairing, BASE if base is None else base)
+    return Rope(pairing, base)
 
 
 def _only_for_rope(name: str) -> UsageError:
