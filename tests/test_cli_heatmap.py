@@ -309,8 +309,8 @@ def test_a_difference_of_other_shapes_says_which(heads: np.ndarray, attncli: Run
     ran = attncli("heatmap", "x.npy", "x.npy", "--minus", "one.npy", "--head", "0")
     (message,) = ran.messages
     assert message == (
-        "error: the weights computed here and one.npy have the shapes (2, 1, 4, 4) and "
-        "(1, 1, 4, 4): expected weights of the same shape"
+        "error: the weights computed here and one.npy have the shapes (2, 4, 4) and "
+        "(4, 4): expected weights of the same shape"
     )
 
 

@@ -60,6 +60,10 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
         "more than 750,000 numbers and ends of lists",
     ),
     "text.yaml": (lambda: b"q: |\n" + b" x\n" * (5 * MILLION), "is not a file name"),
+    "long.yaml": (lambda: b"q: " + b"x" * (66 * MILLION), "name is longer than this system"),
+    "too_long.yaml": (lambda: b"q: " + b"x" * (70 * MILLION), "is longer than 64 MiB"),
+    "blank.json": (lambda: b"[1" + b" " * (117 * MILLION) + b"x", "column 117000003: this is not"),
+    "too_long.json": (lambda: b"[1" + b" " * (118 * MILLION) + b"]", "is longer than 112 MiB"),
     "rows.json": (
         lambda: b'{"q":[' + b"[1]," * (2 * MILLION) + b"[1,2]]}",
         "found 2,000,002 in 2,000,003",

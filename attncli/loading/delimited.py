@@ -322,7 +322,7 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
             what = f"expected {expected}, as in the first row; found {len(cells)}"
             raise table.refusal(what, line, min(len(cells), len(first)) + 1, _first_hint(first))
         if headings.column:
-            _check_label(table, headings, body.labels, (line, cells))
+            _check_label(table, headings, first_line, body.labels, (line, cells))
             body.labels.append(cells[0])
         refused = partial(_refused_cell, table, (line, cells), headed=headed)
         body.numbers.extend(read(cells, start, refused))
@@ -404,7 +404,9 @@ def _slowly(table: _Table, data: bytes, before: int) -> Iterator[Row]:
     return _Table(table.source, data, table.delimiter, before).rows()
 
 
-def _check_label(table: _Table, headings: Headings, above: list[str], row: Row) -> None:
+def _check_label(
+    table: _Table, headings: Headings, first_line: int, above: list[str], row: Row
+) -> None:
     line, cells = row
     if headings.certain or not is_numeric(cells[0]):
         return
@@ -412,6 +414,9 @@ def _check_label(table: _Table, headings: Headings, above: list[str], row: Row) 
     if headings.row:
         raise table.refusal(what, line, 1, f"if the first column holds labels, {_EMPTY_CORNER}")
     hint = _ADD_HEADER
+    if len(above) == 1 and above[0].lstrip("+-.")[:1].isdigit():  # 0x1F, --1, 1d3
+        what = f"expected a number; found {quoted(above[0])}"
+        raise table.refusal(what, first_line, 1, hint)
     if above:
         hint += f"; if not, mend {quoted(above[0])} in the first row, which is no number"
     raise table.refusal(what, line, 1, hint)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["bounded_json", "read_json"]
 
+# Bytes that take 500 MB until a mistake at their end is found.
+_LONGEST = 112 * 2**20
 # Of numbers in lists: 400 MB as objects of Python's.
 _MOST_ITEMS, _MOST_LISTS = 5_000_000, 1_500_000
 # A problem has some forty, the header of a checkpoint four for each tensor.
@@ -68,7 +70,7 @@ def read_json(source: Source, dtype: str | None = None) -> Contents:  # noqa: AR
     InputError
         With the line and column of what is not JSON, or not numbers.
     """
-    document = Document(source, source.text())
+    document = Document(source, source.text(_LONGEST))
     with no_collection():
         return _contents(document)
 

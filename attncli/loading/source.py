@@ -83,20 +83,26 @@ class Source(NamedTuple):
             stream.seek(start)
             return stream.read(length)
 
-    def text(self) -> str:
+    def text(self, limit: int | None = None) -> str:
         """Return all of it as text: UTF-8, without a byte order mark or NUL.
+
+        Parameters
+        ----------
+        limit : int, optional
+            The most bytes, where they are fewer than of any text.
 
         Raises
         ------
         InputError
             If it is too long, empty, or in another encoding.
         """
-        return _decoded(self.text_bytes(), self.name)
+        return _decoded(self.text_bytes(limit), self.name)
 
-    def text_bytes(self) -> bytes:
+    def text_bytes(self, limit: int | None = None) -> bytes:
         """Return all of it, as `text` does, but not decoded yet."""
-        if self.size > TEXT_LIMIT:
-            raise _too_long(self.name, TEXT_LIMIT)
+        most = TEXT_LIMIT if limit is None else limit
+        if self.size > most:
+            raise _too_long(self.name, most)
         # What is no text mostly begins as none: that need not be read whole.
         _refuse_binary(self.part(0, 2**16), self.name)
         data = self.part(0, self.size).removeprefix(BOM)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["read_yaml"]
 
+# Bytes: far more than the numbers take that YAML may hold.
+_LONGEST = 64 * 2**20
 _TAG_LINE = re.compile(r"^%TAG\b", re.MULTILINE)
 
 
@@ -45,7 +47,7 @@ def read_yaml(source: Source, dtype: str | None = None) -> Contents:  # noqa: AR
     InputError
         With the line and column of what cannot be read.
     """
-    document = Document(source, source.text())
+    document = Document(source, source.text(_LONGEST))
     _refuse_tag_lines(document)
     what = f"expected at most {MAX_EVENTS:,} numbers and ends of lists in YAML; found more"
     hint = "save large arrays as NPY or NPZ, which a problem in YAML may name"

@@ -52,8 +52,8 @@ def minus_picture(
     subtrahend = finished_weights(second, *_among_several(second, batch, head))
     if minuend.shape != subtrahend.shape:
         raise ShapeError(
-            f"{first.name} and {second.name} have the shapes {shape_text(minuend.shape)} and "
-            f"{shape_text(subtrahend.shape)}: expected weights of the same shape"
+            f"{first.name} and {second.name} have the shapes {_shape(minuend)} and "
+            f"{_shape(subtrahend)}: expected weights of the same shape"
         )
     advise_on_order(second.name, second.query_labels, first.name, first.query_labels)
     advise_on_order(second.name, second.key_labels, first.name, first.key_labels)
@@ -64,6 +64,11 @@ def minus_picture(
         hidden = hidden & (difference == 0)  # a weight where there should be none is seen
     labels = first.query_labels, first.key_labels
     return _difference_of(difference, wish, title, *labels, hidden=hidden)
+
+
+def _shape(maps: Array) -> str:
+    """Return the shape (B, H, L, S) without batch or head where there is one of them."""
+    return shape_text((*(n for n in maps.shape[:2] if n > 1), *maps.shape[2:]))
 
 
 def _among_several(
