@@ -131,3 +131,45 @@ def test_an_option_that_would_spoil_another_output_is_said_to_be_of_one():
     assert as_dict(report)["diagnosis"]["explanations"][0]["alone"] is True
     report = ask((q, k, v), {"weights": weights, "context": weights @ v})
     assert "to reproduce the mistake with attncli: --scale 1\n" in str(report)
+
+
+def test_nan_is_told_first_and_is_no_size_of_an_error():
+    q, k, v = draw(0)
+    wrong = plain(q, k, v)
+    wrong[0, 1, 2, 3] = np.nan
+    text = str(ask((q, k, v), wrong))
+    lines = text.splitlines()
+    assert lines[1] == "  1 element in 1 row is NaN or infinite and should not be"
+    assert lines[2].startswith("  largest error not finite (file nan, answer ")
+    assert "rms error not finite" in text
+    assert "largest relative error" not in text
+    assert "inf" not in text.replace("not finite", "").replace("or infinite", "")
+
+
+@pytest.mark.parametrize(("output", "axis"), [("weights", "key"), ("scores", "key")])
+def test_what_goes_across_is_named(output, axis):
+    q, k, v = draw(0)
+    scores = q.astype("f8") @ k.swapaxes(-1, -2) / 8**0.5
+    made = softmax(scores) if output == "weights" else scores.copy()
+    made[1, 2, 3, 4] += 0.5
+    report = ask((q, k, v), {output: made}, key_labels=list("abcdef"))
+    assert "largest error 0.5 (" in str(report)
+    assert f"at batch 1, head 2, query 3, {axis} 4 (e)" in str(report)
+    assert f"{axis} 4 (e)" in rendered(report, 200)
+
+
+@pytest.mark.parametrize(
+    ("output", "shape", "words"),
+    [
+        ("context", (2, 2), "the file has 2 queries, the answer 3 queries"),
+        ("context", (3, 1), "the file has 1 column, the answer 2 columns"),
+        ("weights", (3, 5), "the file has 5 keys, the answer 4 keys"),
+        ("lse", (5,), "the file has 5 queries, the answer 3 queries"),
+    ],
+)
+def test_the_axis_of_another_length_is_named(output, shape, words):
+    q, k, v = draw(0, (3, 2), (4, 2), (4, 2))
+    report = ask((q, k, v), {output: np.random.default_rng(1).normal(size=shape)})
+    assert f"  {words}" in str(report).splitlines()
+    assert "no known convention explains the shape" in str(report)
+    assert "the numbers" not in str(report)

@@ -156,7 +156,9 @@ def _kinds_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]
     for text, kind in kinds:
         if kind.any() and not kind.all() and not (rows & ~kind).any():
             mean = rows[kind].mean()
-            share = "all" if mean == 1 else f"{mean:.0%}" if mean >= _FEW else "less than 1%"
+            share = (
+                "all" if mean == 1 else f"{100 * mean:.0f} %" if mean >= _FEW else "less than 1 %"
+            )
             yield f"only {text} are wrong, {share} of them"
             return
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from attncli.arguments import shape_text
+from attncli.names import SQUARE
 from attncli.text import counted, places, printable
 
 if TYPE_CHECKING:
@@ -20,21 +22,17 @@ if TYPE_CHECKING:
         Verdict,
     )
 
-__all__ = ["diagnosis_lines", "place_text", "report_lines", "verdict_lines", "worst_row"]
+__all__ = ["diagnosis_lines", "place_text", "report_lines", "verdict_lines"]
 
 _ONE_NUMBER = "the file holds one number, or NaN, everywhere, so no mistake can be identified"
-_NOTHING_KNOWN = "no known convention explains the numbers ({} tried)"
+_NOTHING_KNOWN = "no known convention explains the {} ({} tried)"
 _NOTHING_TRIED = "no convention was tried: the time limit came first"
 # More explanations than this would help nobody.
 _SHOWN = 5
 # Conventions that could not be tried; JSON has all.
 _NAMED = 5
-_WEIGHT_AXES = (
-    ("batch entry", "batch entries"),
-    ("head", "heads"),
-    ("query", "queries"),
-    ("key", "keys"),
-)
+_QUERIES = ("query", "queries")
+_MATRIX = 2
 _COUNTS = ("none", "one", "two", "three")
 # What is left beside these is what a narrower format rounds by.
 _ROUNDED = ("computed_in_half", "computed_in_float32")
@@ -49,10 +47,10 @@ def report_lines(report: CheckReport) -> Iterator[str]:
     diagnosis = report.told_diagnosis
     if diagnosis is not None:
         yield ""
-        yield from diagnosis_lines(diagnosis, worst_row(report))
+        yield from diagnosis_lines(diagnosis, report)
 
 
-def worst_row(report: CheckReport) -> Place | None:
+def _worst_row(report: CheckReport) -> Place | None:
     """Return a place in the worst row of the first output that is wrong; None if there is none."""
     rows = (place for verdict in report.verdicts for place in verdict.worst_rows)
     return next(rows, None)
@@ -64,22 +62,25 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
     if verdict.tolerance is None:
         yield from _misshapen_lines(verdict)
         return
-    if verdict.largest is None:
-        yield "  every number equals the answer"
-    else:
-        yield f"  largest error {_number(verdict.largest)} at {place_text(verdict.largest)}"
-    if verdict.largest_relative is not None and not verdict.passed:  # beside an answer near 0
-        relative = verdict.largest_relative
-        yield f"  largest relative error {relative.error:.3g} at {place_text(relative)}"
-    yield from _tolerance_lines(verdict, verdict.tolerance)
-    if verdict.stretch is not None:
-        yield _stretch_line(verdict.stretch)
     if verdict.nonfinite:
         rows = counted(verdict.nonfinite_rows, "row")
         yield (
             f"  {counted(verdict.nonfinite, 'element')} in {rows} "
             f"{'is' if verdict.nonfinite == 1 else 'are'} NaN or infinite and should not be"
         )
+    if verdict.largest is None:
+        yield "  every number equals the answer"
+    else:
+        where = place_text(verdict.largest, verdict.name)
+        yield f"  largest error {_number(verdict.largest)} at {where}"
+    relative = verdict.largest_relative
+    # Beside an answer near 0 it says little; NaN has been told of.
+    if relative is not None and math.isfinite(relative.error) and not verdict.passed:
+        where = place_text(relative, verdict.name)
+        yield f"  largest relative error {relative.error:.3g} at {where}"
+    yield from _tolerance_lines(verdict, verdict.tolerance)
+    if verdict.stretch is not None:
+        yield _stretch_line(verdict.stretch)
 
 
 def _misshapen_lines(verdict: Verdict) -> Iterator[str]:
@@ -98,16 +99,29 @@ def _misshapen_lines(verdict: Verdict) -> Iterator[str]:
 
 
 def _one_axis(verdict: Verdict) -> str | None:
-    """Return which axis of the weights has another length, if it is only one."""
+    """Return which axis has another length, if it is only one, and known whatever the layout."""
     found, right = verdict.shape, verdict.expected_shape
-    if verdict.name != "weights" or len(found) != len(right) or len(right) != len(_WEIGHT_AXES):
-        return None
-    other = [place for place in range(len(right)) if found[place] != right[place]]
-    if len(other) != 1:
+    other = [
+        place for place in range(len(right)) if found[place : place + 1] != right[place : place + 1]
+    ]
+    if len(found) != len(right) or len(other) != 1:
         return None
     (place,) = other
-    axis = _WEIGHT_AXES[place]
+    axis = _axes(verdict.name, len(right))[place]
+    if axis is None:
+        return None
     return f"the file has {counted(found[place], *axis)}, the answer {counted(right[place], *axis)}"
+
+
+def _axes(name: str, count: int) -> list[tuple[str, str] | None]:
+    """Return the name of each axis of an output, one and several; None where layouts differ."""
+    if name == "context":
+        known = [_QUERIES, ("column", "columns")] if count == _MATRIX else []
+    else:
+        last = [_QUERIES, ("key", "keys")] if name in SQUARE else [_QUERIES]
+        whole = len(last) + 2 == count
+        known = [("batch entry", "batch entries"), ("head", "heads"), *last] if whole else last
+    return [None] * (count - len(known)) + known
 
 
 def _tolerance_lines(verdict: Verdict, tolerance: Tolerance) -> Iterator[str]:
@@ -117,9 +131,10 @@ def _tolerance_lines(verdict: Verdict, tolerance: Tolerance) -> Iterator[str]:
         f"{tolerance.absolute:.3g} + {tolerance.relative:.3g} · |answer| ({why})"
     )
     share = _percent(verdict.outside, verdict.elements)
+    rms = f"{verdict.rms:.3g}" if math.isfinite(verdict.rms) else "not finite"
     most = "" if tolerance.rms is None else f" (at most {tolerance.rms:.3g})"
     yield (
-        f"  rms error {verdict.rms:.3g}{most}; {verdict.outside} of {verdict.elements} elements "
+        f"  rms error {rms}{most}; {verdict.outside} of {verdict.elements} elements "
         f"({share} %) outside the tolerance"
     )
 
@@ -142,13 +157,14 @@ def _percent(count: int, all_: int) -> str:
     return f"{share if count == all_ else min(share, 99.9):.3g}"
 
 
-def place_text(place: Place) -> str:
-    """Return where an element is: ``batch 0, head 2, query 3 (cat), column 5``."""
+def place_text(place: Place, output: str) -> str:
+    """Return where an element of an output is: ``batch 0, head 2, query 3 (cat), column 5``."""
+    across = "key" if output in SQUARE else "column"
     axes = (
         ("batch", place.batch, None),
         ("head", place.head, None),
         ("query", place.query, place.query_label),
-        ("column", place.column, place.column_label),
+        (across, place.column, place.column_label),
     )
     return ", ".join(
         f"{axis} {index}" + (f" ({printable(label)})" if label else "")
@@ -158,19 +174,21 @@ def place_text(place: Place) -> str:
 
 
 def _number(place: Place) -> str:
-    return f"{place.error:.3g} (file {place.found:.7g}, answer {place.answer:.7g})"
+    error = f"{place.error:.3g}" if math.isfinite(place.error) else "not finite"
+    return f"{error} (file {place.found:.7g}, answer {place.answer:.7g})"
 
 
-def diagnosis_lines(diagnosis: Diagnosis, worst: Place | None = None) -> Iterator[str]:
+def diagnosis_lines(diagnosis: Diagnosis, report: CheckReport) -> Iterator[str]:
     """Yield the diagnosis, and where nothing is explained where to look.
 
     Parameters
     ----------
     diagnosis : Diagnosis
-    worst : Place, optional
-        In the worst row.
+    report : CheckReport
+        To which it belongs.
     """
-    yield f"diagnosis: {_summary(diagnosis)}"
+    misshapen = any(verdict.tolerance is None for verdict in report.verdicts)
+    yield f"diagnosis: {_summary(diagnosis, 'shape' if misshapen else 'numbers')}"
     for explanation in diagnosis.explanations[:_SHOWN]:
         yield from _explanation_lines(explanation)
     hidden = len(diagnosis.explanations) - _SHOWN
@@ -191,6 +209,7 @@ def diagnosis_lines(diagnosis: Diagnosis, worst: Place | None = None) -> Iterato
             f"  the time limit was reached after {diagnosis.tried} tries; a longer "
             "--time-limit may find more"
         )
+    worst = _worst_row(report)
     if worst is not None and not diagnosis.explanations:
         yield (
             "  to see every number on the way of a wrong row: attncli explain, with the same files "
@@ -204,12 +223,12 @@ def _pick(place: Place) -> str:
     return " ".join(f"--{axis} {index}" for axis, index in axes if index is not None)
 
 
-def _summary(diagnosis: Diagnosis) -> str:
+def _summary(diagnosis: Diagnosis, wrong: str) -> str:
     count = len(diagnosis.explanations)
     if count == 0:
         if diagnosis.tried == 0:
             return _ONE_NUMBER if diagnosis.complete else _NOTHING_TRIED
-        return _NOTHING_KNOWN.format(diagnosis.tried)
+        return _NOTHING_KNOWN.format(wrong, diagnosis.tried)
     return _in_part(diagnosis) or _in_whole(diagnosis, count)
 
 

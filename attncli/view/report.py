@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from attncli.names import SCHEMA
-from attncli.referee.wording import diagnosis_lines, place_text, verdict_lines, worst_row
+from attncli.referee.wording import diagnosis_lines, place_text, verdict_lines
 from attncli.view.signs import FORMULA_SIGNS, known
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def renderables(report: CheckReport, *, unicode: bool = True) -> Iterable[Render
         yield Text(*shown([report.unjudged]))
         blank = False
     if report.told_diagnosis is not None:
-        headline, *lines = shown(diagnosis_lines(report.told_diagnosis, worst_row(report)))
+        headline, *lines = shown(diagnosis_lines(report.told_diagnosis, report))
         if not blank:
             yield Text("")
         yield Text(headline, style="bold")
@@ -144,8 +144,10 @@ def worst_rows(verdict: Verdict, *, unicode: bool = True) -> Iterable[Renderable
     for heading in ("file", "answer", "error"):
         table.add_column(heading, justify="right")
     for place in verdict.worst_rows:
-        numbers = (f"{place.found:.6g}", f"{place.answer:.6g}", f"{place.error:.3g}")
-        table.add_row(Text(known(place_text(place), unicode=unicode)), *numbers)
+        error = f"{place.error:.3g}" if math.isfinite(place.error) else ""
+        numbers = (f"{place.found:.6g}", f"{place.answer:.6g}", error)
+        where = place_text(place, verdict.name)
+        table.add_row(Text(known(where, unicode=unicode)), *numbers)
     yield Text("worst rows", style="bold")
     yield table
     yield Text("")
