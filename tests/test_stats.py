@@ -286,12 +286,12 @@ def test_strongest_keys_of_one_rank_have_one_notation():
     key = [[0.0], [10.0]]
     found = list(top(pose([[1.0], [0.1]], key, scale=1), 2))
     lines = [line.plain.split() for line in top_parts(found)]
-    assert [line[-1] for line in lines[2:]] == ["0.000045", "0.268941"]
+    assert [line[-1] for line in lines[2:]] == ["0.0000", "0.2689"]
 
 
 def test_the_table_of_strongest_keys_names_them():
     lines = [line.plain for line in top_parts(top(labelled(heads=False), 2))]
-    assert lines[0].split() == ["query", "key", "weight", "2nd", "key", "weight"]
+    assert lines[0].split() == ["query", "1st", "key", "weight", "2nd", "key", "weight"]
     assert "sees no key" in lines[2]
     assert lines[3].startswith("1 [/INST]")
     assert "4 \\x1b[31m" in lines[6]
@@ -305,6 +305,7 @@ def test_readable_labels_come_before_ranks_side_by_side():
     )
     assert wide[0].split() == [
         "query",
+        "1st",
         "key",
         "weight",
         "2nd",
@@ -315,7 +316,7 @@ def test_readable_labels_come_before_ranks_side_by_side():
         "weight",
     ]
     assert [line.split()[1:] for line in narrow if line.startswith("query")] == [
-        ["key", "weight", "2nd", "key", "weight"],
+        ["1st", "key", "weight", "2nd", "key", "weight"],
         ["3rd", "key", "weight"],
     ]
     assert narrow[3].startswith("1 inte…sation")
@@ -370,3 +371,12 @@ def test_no_line_of_the_strongest_keys_ends_with_blanks():
     for problem, count in ((labelled, 1), (hidden, 2)):
         for part in top_parts(top(problem, count)):
             assert all(line == line.rstrip() for line in part.plain.split("\n"))
+
+
+def test_ranks_have_one_notation_with_the_digits_that_are_asked_for():
+    problem = pose([[1.0]], np.log([[0.7], [0.2999], [0.0001]]), scale=1)
+    for digits in (2, 4):
+        (line,) = list(top_parts(top(problem, 3), digits=digits))[2:]
+        assert line.plain.split()[2::2] == [f"{n:.{digits}f}" for n in (0.7, 0.2999, 0.0001)]
+    heading = next(iter(top_parts(top(problem, 1))))
+    assert heading.plain.split() == ["query", "key", "weight"]

@@ -301,7 +301,7 @@ def test_the_key_value_head_that_is_read_is_in_the_title():
 def test_narrow_terminals_lose_columns_and_never_the_weight():
     texts = {width: as_text(everything(), width=width) for width in (40, 60, 200)}
     header = {width: table_lines(text)[0].split() for width, text in texts.items()}
-    full = ["raw", "capped", "bias", "ALiBi", "score", "shifted", "exp", "weight"]
+    full = ["key", "raw", "capped", "bias", "ALiBi", "score", "shifted", "exp", "weight"]
     assert header[200] == full
     for width in (40, 60):
         assert [x for x in full if x in header[width]] == header[width]

@@ -35,7 +35,7 @@ __all__ = ["add_to"]
 
 
 # Each key has a number for each component of query and key.
-_MOST_UNASKED = 1000
+_USUAL, _MOST_UNASKED = 12, 1000
 
 
 @dataclass(eq=False, repr=False)
@@ -65,14 +65,17 @@ class ExplainOptions:
             metavar="N",
             min=0,
             help="Show the N strongest keys one by one and sum up the rest; 0 shows all. Default: "
-            "12, but in JSON all if there are no more than 1,000.",
+            "12, or all 13 if there are no more; in JSON all of up to 1,000.",
             rich_help_panel=SHOWN,
         ),
     ] = None
 
     def told_keys(self, count: int) -> int | None:
         """Return how many of so many keys are told one by one; None for all."""
-        usual = 0 if self.format == "json" and count <= _MOST_UNASKED else 12
+        usual = _USUAL
+        # To say that one is left out takes the line that it would take.
+        if count <= _USUAL + 1 or (self.format == "json" and count <= _MOST_UNASKED):
+            usual = 0
         return (usual if self.keys is None else self.keys) or None
 
 

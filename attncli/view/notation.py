@@ -57,11 +57,40 @@ class Notation:
         # A few zeros are read more easily than a second notation among the others.
         if 10.0 ** -(self.digits + _MORE_ZEROS) <= size < 10.0**-self.digits:
             return _bare(f"{number:.{max(self.digits, 1) - 1 - floor(log10(size))}f}")
+        return self._bare_cell(number)
+
+    def numbers(self, numbers: Iterable[float]) -> list[str]:
+        """Return numbers as `number` does, but all small ones alike.
+
+        Examples
+        --------
+        >>> Notation().numbers([0.5, 5.92e-5]), Notation().numbers([0.5, 5.92e-5, 3e-7])
+        (['0.5', '0.0000592'], ['0.5', '5.92e-05', '3e-07'])
+        """
+        numbers = list(numbers)
+        texts = list(map(self.number, numbers))
+        return list(map(self._bare_cell, numbers)) if any("e-" in t for t in texts) else texts
+
+    def _bare_cell(self, number: float) -> str:
         text = self.cell(number)
         if "e" in text:
             mantissa, exponent = text.split("e")
             return f"{_bare(mantissa)}e{exponent}"
         return _bare(text)
+
+    def cells(self, numbers: Iterable[float]) -> list[str]:
+        """Return the numbers of a column as `cell` does, all with an exponent beside a huge one.
+
+        Examples
+        --------
+        >>> Notation().cells([0.5, 3e-7]), Notation().cells([2e6, 1500.0, 0.0])
+        (['0.5000', '3.000e-07'], ['2.000e+06', '1.500e+03', '0.0000'])
+        """
+        numbers = [number + 0.0 for number in numbers]
+        if max((abs(n) for n in numbers if isfinite(n)), default=0.0) < _LARGE:
+            return list(map(self.cell, numbers))
+        form = f".{max(self.digits - 1, 0)}e"
+        return [f"{n:{form}}" if n and isfinite(n) else self.cell(n) for n in numbers]
 
     def cell(self, number: float) -> str:
         """Return a number with all its digits, so that decimal points line up."""
@@ -147,7 +176,7 @@ def vector_pieces(
     notation: Notation, vector: npt.NDArray[np.floating], room: int
 ) -> tuple[str, ...]:
     """Return a row of numbers in brackets: all if they fit on two lines, else the first ones."""
-    texts = [notation.number(number) for number in vector.tolist()]
+    texts = notation.numbers(vector.tolist())
     ends = np.cumsum([text_width(text) + 2 for text in texts])
     if ends[-1] > 2 * room:
         count = max(1, int(np.searchsorted(ends, room - len("… 99999 more)"), side="right")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.text import Text
 
 from attncli.text import printable
@@ -12,10 +13,11 @@ from attncli.view.columns import GAP, Column, stacked
 from attncli.view.labels import shorten, text_width
 from attncli.view.notation import Notation
 from attncli.view.shading import shade
+from attncli.view.tables import cell_texts
 from attncli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from attncli.summaries.stats import HeadStats
     from attncli.summaries.strongest import TopKeys
@@ -114,8 +116,14 @@ def top_parts(
     room = _label_room(width, taken, ranks, digits)
     names = [_name("query", row.query, row.label, room, notation) for row in rows]
     places.append(Column("query", names, left=True))
+    # In one notation, as in the table of weights: those of a query stand beside each other.
+    weights = [key.weight for row in rows for key in row.keys]
+    (texts,) = cell_texts(np.array([weights]), digits)
+    written = dict(zip(weights, texts, strict=True))
     ranked = [
-        column for rank in range(ranks) for column in _ranked(rows, rank, room, notation, depth)
+        column
+        for rank in range(ranks)
+        for column in _ranked(rows, rank, room, notation, depth, written, several=ranks > 1)
     ]
     yield from stacked(places, ranked, width, unicode=unicode, together=2)
 
@@ -158,11 +166,17 @@ def _label_room(width: int | None, taken: int, ranks: int, digits: int) -> int:
 
 
 def _ranked(
-    rows: Sequence[TopKeys], rank: int, room: int, notation: Notation, depth: Depth
+    rows: Sequence[TopKeys],
+    rank: int,
+    room: int,
+    notation: Notation,
+    depth: Depth,
+    written: Mapping[float, str],
+    *,
+    several: bool,
 ) -> tuple[Column, Column]:
     """Return the columns of the keys of one rank and their weights; blank if there is none."""
     names, weights = [], []
-    texts = iter(notation.column(row.keys[rank].weight for row in rows if rank < len(row.keys)))
     for row in rows:
         if rank >= len(row.keys):
             names.append(Text("sees no key" if not row.keys and rank == 0 else "", style="dim"))
@@ -171,8 +185,8 @@ def _ranked(
             continue
         key = row.keys[rank]
         names.append(_name("key", key.index, key.label, room, notation))
-        weights.append(Text(next(texts), style=shade(key.weight, depth)))
-    heading = "key" if rank == 0 else f"{_ordinal(rank + 1)} key"
+        weights.append(Text(written[key.weight], style=shade(key.weight, depth)))
+    heading = f"{_ordinal(rank + 1)} key" if several else "key"
     return Column(heading, names, left=True), Column("weight", weights)
 
 

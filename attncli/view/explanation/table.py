@@ -28,6 +28,7 @@ _SHORTEST_NAME = 8
 # Columns that a narrow terminal drops first: the formulas have these numbers too.
 _HEADINGS = ("raw", "capped", "bias", "ALiBi", "score", "shifted", "exp", "weight")
 _DISPENSABLE = (("raw", "capped"), ("bias", "ALiBi"), ("shifted",), ("exp",))
+_NAMES = "key"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -36,7 +37,7 @@ class _Row:
     """One line of the table; numbers by their headings, or words in place of them."""
 
     name: str
-    cells: dict[str, str]
+    cells: dict[str, float]
     weight: float = 0.0
     bar: bool = True
     words: str = ""
@@ -58,20 +59,23 @@ def weight_table(
     depth : {"none", "256", "truecolor"}
         Colours that the terminal has.
     """
-    rows = list(_rows(explanation, notation))
-    widths = _widths(rows)
-    names = max(text_width(notation.known(row.name)) for row in rows)
+    rows = list(_rows(explanation))
+    texts = _texts(rows, notation)
+    widths = _widths(texts)
+    names = max(len(_NAMES), *(text_width(notation.known(row.name)) for row in rows))
     for headings in _DISPENSABLE:
         if _total(widths) + min(names, _SHORTEST_NAME) + _SHORTEST_BAR > width:
             widths = {name: size for name, size in widths.items() if name not in headings}
     names = max(1, min(names, width - _total(widths) - _SHORTEST_BAR))
     bar = max(0, min(_LONGEST_BAR, width - _total(widths) - names))
-    head = " " * names + "".join(f"{_GAP}{name:>{size}}" for name, size in widths.items())
+    head = _NAMES[:names].ljust(names) + "".join(
+        f"{_GAP}{name:>{size}}" for name, size in widths.items()
+    )
     yield Text(head, style="bold", no_wrap=True)
     yield Text(("─" if notation.unicode else "-") * len(head), style="dim", no_wrap=True)
     largest = max((row.weight for row in rows if row.bar), default=0.0)
-    for row in rows:
-        line = _line(row, names, widths, notation)
+    for row, cells in zip(rows, texts, strict=True):
+        line = _line(row, cells, names, widths, notation)
         if row.words:
             room = max(0, width - text_width(line.plain))
             words = shorten(notation.known(row.words), room, ellipsis=notation.known("…"))
@@ -82,11 +86,23 @@ def weight_table(
             yield line
 
 
-def _widths(rows: list[_Row]) -> dict[str, int]:
+def _texts(rows: list[_Row], notation: Notation) -> list[dict[str, str]]:
+    """Return the numbers of each row as texts, those of a column in one notation."""
+    texts: list[dict[str, str]] = [{} for _ in rows]
+    for heading in _HEADINGS:
+        holding = [row for row in rows if heading in row.cells]
+        written = iter(notation.cells(row.cells[heading] for row in holding))
+        for row, own in zip(rows, texts, strict=True):
+            if heading in row.cells:
+                own[heading] = next(written)
+    return texts
+
+
+def _widths(texts: list[dict[str, str]]) -> dict[str, int]:
     """Return the width of each column that some row has a number for, in reading order."""
-    headings = [name for name in _HEADINGS if any(name in row.cells for row in rows)]
+    headings = [name for name in _HEADINGS if any(name in cells for cells in texts)]
     return {
-        heading: max(len(heading), *(len(row.cells.get(heading, "")) for row in rows))
+        heading: max(len(heading), *(len(cells.get(heading, "")) for cells in texts))
         for heading in headings
     }
 
@@ -96,14 +112,16 @@ def _total(widths: dict[str, int]) -> int:
     return sum(widths.values()) + len(_GAP) * (len(widths) + 1)
 
 
-def _line(row: _Row, names: int, widths: dict[str, int], notation: Notation) -> Text:
+def _line(
+    row: _Row, cells: dict[str, str], names: int, widths: dict[str, int], notation: Notation
+) -> Text:
     name = shorten(notation.known(row.name), names, ellipsis=notation.known("…"))
     line = Text(name + " " * (names - text_width(name)), style=row.style, no_wrap=True)
     for heading, size in widths.items():
         # Nothing follows a hidden score: words stand there instead.
-        if row.words and heading not in row.cells:
+        if row.words and heading not in cells:
             break
-        line.append(_GAP + f"{notation.known(row.cells.get(heading, '')):>{size}}")
+        line.append(_GAP + f"{notation.known(cells.get(heading, '')):>{size}}")
     return line.append(_GAP)
 
 
@@ -117,35 +135,34 @@ def _bar(weight: float, largest: float, room: int, notation: Notation, depth: De
     return Text("█" * full + _EIGHTHS[part].strip(), style=style)
 
 
-def _rows(explanation: Explanation, notation: Notation) -> Iterator[_Row]:
+def _rows(explanation: Explanation) -> Iterator[_Row]:
     for step in explanation.steps:
-        yield _key_row(explanation, step, notation)
-    cell = notation.cell
+        yield _key_row(explanation, step)
     if explanation.sink is not None:
         exponential = explanation.sink_exponential
         yield _Row(
             "(sink)",
             {
-                "score": cell(explanation.sink),
-                "shifted": cell(explanation.sink - explanation.shift),
-                "exp": cell(exponential),
-                "weight": cell(exponential / explanation.denominator),
+                "score": explanation.sink,
+                "shifted": explanation.sink - explanation.shift,
+                "exp": exponential,
+                "weight": exponential / explanation.denominator,
             },
             exponential / explanation.denominator,
             style="italic",
         )
     if explanation.rest is not None:
-        sums = {"exp": cell(explanation.rest.exponential), "weight": cell(explanation.rest.weight)}
+        sums = {"exp": explanation.rest.exponential, "weight": explanation.rest.weight}
         yield _Row(
             rest_name(explanation.rest.count, explanation.rest.hidden),
             sums,
             bar=False,
             style="italic dim",
         )
-    yield _sum_row(explanation, notation)
+    yield _sum_row(explanation)
 
 
-def _key_row(explanation: Explanation, step: KeyStep, notation: Notation) -> _Row:
+def _key_row(explanation: Explanation, step: KeyStep) -> _Row:
     name = name_of("k", step.index, step.label)
     if step.label is not None and step.label.strip():
         name = f"{step.index} {name}"
@@ -161,16 +178,16 @@ def _key_row(explanation: Explanation, step: KeyStep, notation: Notation) -> _Ro
     }
     if not step.hidden:
         numbers |= {"shifted": step.exponent, "exp": step.exponential, "weight": step.weight}
-    cells = {heading: notation.cell(x) for heading, x in numbers.items() if x is not None}
+    cells = {heading: x for heading, x in numbers.items() if x is not None}
     words = "hidden by " + ", ".join(reason.rule for reason in step.hidden) if step.hidden else ""
     return _Row(name, cells, step.weight, words=words, style="dim" if step.hidden else "")
 
 
-def _sum_row(explanation: Explanation, notation: Notation) -> _Row:
+def _sum_row(explanation: Explanation) -> _Row:
     """Return the last line: what softmax divides by, and the sum of the weights."""
     rest = explanation.rest
     weight = sum(step.weight for step in explanation.steps) + (rest.weight if rest else 0.0)
     if explanation.sink is not None:
         weight += explanation.sink_exponential / explanation.denominator
-    sums = {"exp": notation.cell(explanation.denominator), "weight": notation.cell(weight)}
+    sums = {"exp": explanation.denominator, "weight": weight}
     return _Row("sum", sums, bar=False, style="bold")

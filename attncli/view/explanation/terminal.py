@@ -92,7 +92,7 @@ def as_text(
 def _parts(
     explanation: Explanation, notation: Notation, width: int, depth: Depth
 ) -> Iterator[RenderableType]:
-    yield _title(explanation, notation, width)
+    yield from _title(explanation, notation, width)
     if explanation.made is not None:
         yield Text("")
         yield from _heading("Query", made_rule(explanation, explanation.made), notation, width)
@@ -121,7 +121,7 @@ def _parts(
         yield from _more_columns(len(explanation.output.share), MADE_COLUMNS, notation, width)
 
 
-def _title(explanation: Explanation, notation: Notation, width: int) -> Text:
+def _title(explanation: Explanation, notation: Notation, width: int) -> Iterator[Text]:
     name = f"query {explanation.query}"
     if explanation.query_label is not None:
         name += f" “{name_of('q', explanation.query, explanation.query_label)}”"
@@ -132,7 +132,8 @@ def _title(explanation: Explanation, notation: Notation, width: int) -> Text:
     }
     count = counted(explanation.keys, "key")
     text = " · ".join([f"How {name} attends", *places(where), count, explanation.dtype])
-    return Text(shorten(notation.known(text), width, ellipsis=notation.known("…")), style="bold")
+    for line in wrapped(notation.known(text).split(" "), width):
+        yield Text(line, style="bold")
 
 
 def _scores(explanation: Explanation, notation: Notation, width: int) -> Iterator[Text]:
