@@ -15,7 +15,7 @@ from terminal import columns
 
 from attncli import Attention, pose
 from attncli.view import answer, tables
-from attncli.view.color import blues_256, xterm
+from attncli.view.color import HIDDEN, blues_256, xterm
 from attncli.view.tables import Limits, Sheet, sheet_parts
 
 ALL = Limits(rows=None, columns=None, heads=9, width=None, digits=4)
@@ -187,7 +187,37 @@ def shades(one: Sheet, limits: Limits = ALL) -> list[Any]:
     """The styles of the cells of a table of one row."""
     _, _, _, row, _ = sheet_parts(one, limits)
     assert isinstance(row, Text)
-    return [span.style for span in row.spans if span.style != "bold"]
+    return [
+        span.style
+        for span in row.spans
+        if span.style != "bold" and row.plain[span.start : span.end].strip()
+    ]
+
+
+def test_the_largest_weight_that_is_shown_is_darkest() -> None:
+    small, whole = (shades(sheet([[n, n / 2]], shaded=True)) for n in (0.003, 1.0))
+    assert small == whole
+
+
+def test_backgrounds_leave_no_gaps_between_the_numbers() -> None:
+    _, _, _, row, _ = sheet_parts(sheet([[0.25, 0.75]], shaded=True), ALL)
+    assert isinstance(row, Text)
+    covered = {i for span in row.spans if span.style != "bold" for i in range(span.start, span.end)}
+    assert covered == set(range(1, len(row.plain)))
+
+
+def test_hidden_keys_are_grey_and_a_line_says_so() -> None:
+    one = sheet([[0.5, 0.0, 0.0]], shaded=True)._replace(hidden=np.array([[False, False, True]]))
+    *_, row, words, _ = sheet_parts(one, ALL)
+    assert isinstance(words, Text)
+    assert words.plain == "grey: hidden"
+    assert isinstance(row, Text)
+    greys = [span for span in row.spans if getattr(span.style, "bgcolor", None)]
+    grey = "#{:02x}{:02x}{:02x}".format(*HIDDEN)
+    assert [span.style.bgcolor.name == grey for span in greys[-2:]] == [True, True]
+    assert sum(span.style.bgcolor.name == grey for span in greys) == len(greys) / 3
+    without = sheet_parts(one, ALL._replace(depth="none"))
+    assert "grey" not in "".join(part.plain for part in without if isinstance(part, Text))
 
 
 def test_only_shaded_sheets_have_a_background() -> None:

@@ -68,7 +68,10 @@ def answer_parts(
         shown = _per_head(problem, answer, per_head, place, limits, threads)
         for name in per_head:
             title = _titled(problem, name, _Place(*_first(place, picked)).title(name))
-            yield from sheet_parts(_sheet(problem, name, shown[name], title), limits)
+            sheet = _sheet(problem, name, shown[name], title)
+            if name == "weights":
+                sheet = _marked(sheet, problem, place)
+            yield from sheet_parts(sheet, limits)
     if per_head:
         yield from _more(places, limits)
     if len(per_head) < len(names) and answer.context is not None:
@@ -108,7 +111,7 @@ def average_parts(
         title = _Place(*_first(place, (batch, None))).title("weights")
         title = _titled(problem, "weights", f"{title} · mean of the heads")
         sheet = _sheet(problem, "weights", values, title)
-        yield from sheet_parts(sheet, limits)
+        yield from sheet_parts(_marked(sheet, problem, place, average=True), limits)
     yield from _more(places, limits)
 
 
@@ -131,6 +134,17 @@ def input_parts(
     """
     for name in names:
         yield from _in_user_axes(problem, name, problem.input(name), limits, picked)
+
+
+def _marked(sheet: Sheet, problem: Problem, place: _Place, *, average: bool = False) -> Sheet:
+    """Return the weights of a head, or of all of them, with the keys that rules hide."""
+    rows, keys = sheet.values.shape
+    heads = slice(None) if average else place.head or 0
+    seen = problem.visible.tile(place.batch or 0, heads, (0, rows), (0, keys))
+    if seen is None:
+        return sheet
+    by_head = seen.reshape(-1, *seen.shape[-2:])
+    return sheet._replace(hidden=np.broadcast_to(~by_head.any(axis=0), sheet.values.shape))
 
 
 def _titled(problem: Problem, name: str, title: str) -> str:

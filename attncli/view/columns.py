@@ -78,8 +78,10 @@ def table_lines(columns: Sequence[Column], *, unicode: bool) -> Iterator[Text]:
 def _row(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Text]) -> Text:
     line = Text()
     for number, (column, wide, cell) in enumerate(zip(columns, widths, cells, strict=True)):
-        fill = " " * (wide - text_width(cell.plain))
-        line.append(GAP if number else "")
+        # A background reaches to the cell before: gaps between shades would look like bars.
+        style = cell.style if getattr(cell.style, "bgcolor", None) else ""
+        fill = Text(" " * (wide - text_width(cell.plain)), style=style)
+        line.append(GAP if number else "", style=style)
         parts = (cell, fill) if column.left else (fill, cell)
         line.append_text(Text.assemble(*parts))
     line.rstrip()

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rich.style import Style
 
-from attncli.view.color import blues, blues_256, ink, xterm
+from attncli.view.color import HIDDEN, blues, blues_256, ink, xterm
 
 if TYPE_CHECKING:
     from attncli.view.color import RGB
 
-__all__ = ["Depth", "rich_blue", "shade"]
+__all__ = ["Depth", "hidden_shade", "rich_blue", "shade"]
 
 Depth: TypeAlias = Literal["none", "256", "truecolor"]
 # Not Rich's "black" and "white", which the terminal's theme may change.
@@ -31,16 +31,25 @@ def rich_blue(fraction: float, depth: Depth) -> str:
     return _name(_rgb(fraction, depth), depth)
 
 
-def shade(weight: float, depth: Depth) -> Style:
+def shade(fraction: float, depth: Depth) -> Style:
     """Return the background of a weight, darker blue where it is larger, and its ink.
 
     Parameters
     ----------
-    weight : float
+    fraction : float
+        Of the largest weight that is shown.
     depth : {"none", "256", "truecolor"}
         Colours that the terminal has.
     """
-    background = _rgb(weight, depth)
+    return _on(_rgb(fraction, depth), depth)
+
+
+def hidden_shade(depth: Depth) -> Style:
+    """Return the background of the weight of a hidden key, grey as in a heatmap, and its ink."""
+    return _on(HIDDEN, depth)
+
+
+def _on(background: RGB, depth: Depth) -> Style:
     return Style(color=_INK[ink(background)], bgcolor=_name(background, depth))
 
 

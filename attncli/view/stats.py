@@ -119,11 +119,15 @@ def top_parts(
     # In one notation, as in the table of weights: those of a query stand beside each other.
     weights = [key.weight for row in rows for key in row.keys]
     (texts,) = cell_texts(np.array([weights]), digits)
-    written = dict(zip(weights, texts, strict=True))
+    largest = max(weights, default=1.0) or 1.0
+    written = {
+        weight: Text(text, style=shade(weight / largest, depth))
+        for weight, text in zip(weights, texts, strict=True)
+    }
     ranked = [
         column
         for rank in range(ranks)
-        for column in _ranked(rows, rank, room, notation, depth, written, several=ranks > 1)
+        for column in _ranked(rows, rank, room, notation, written, several=ranks > 1)
     ]
     yield from stacked(places, ranked, width, unicode=unicode, together=2)
 
@@ -170,8 +174,7 @@ def _ranked(
     rank: int,
     room: int,
     notation: Notation,
-    depth: Depth,
-    written: Mapping[float, str],
+    written: Mapping[float, Text],
     *,
     several: bool,
 ) -> tuple[Column, Column]:
@@ -185,7 +188,7 @@ def _ranked(
             continue
         key = row.keys[rank]
         names.append(_name("key", key.index, key.label, room, notation))
-        weights.append(Text(written[key.weight], style=shade(key.weight, depth)))
+        weights.append(written[key.weight])
     heading = f"{_ordinal(rank + 1)} key" if several else "key"
     return Column(heading, names, left=True), Column("weight", weights)
 

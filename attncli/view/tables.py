@@ -12,7 +12,7 @@ from rich.text import Text
 from attncli.text import printable
 from attncli.view.columns import GAP, Column, table_lines
 from attncli.view.labels import shorten_all, text_width
-from attncli.view.shading import shade
+from attncli.view.shading import hidden_shade, shade
 from attncli.view.signs import known
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ class Sheet(NamedTuple):
     rows_are, columns_are : str
         ``queries``, ``keys``, ``columns``: for the line that says what was left out.
     shaded : bool
-        Larger numbers are darker blue: for weights, which lie in [0, 1].
+        Larger numbers are darker blue, the largest that is shown darkest: for weights.
+    hidden : ndarray of bool (rows shown, columns), or None
+        Which keys are hidden: grey where numbers are shaded.
     """
 
     title: str
@@ -93,6 +95,7 @@ class Sheet(NamedTuple):
     rows_are: str
     columns_are: str
     shaded: bool = False
+    hidden: npt.NDArray[np.bool_] | None = None
 
 
 def sheet_parts(sheet: Sheet, limits: Limits) -> Iterator[RenderableType]:
@@ -108,18 +111,23 @@ def sheet_parts(sheet: Sheet, limits: Limits) -> Iterator[RenderableType]:
     if not limits.stacked:
         del groups[1:]
     yield Text(limits.known(sheet.title), style="bold")
+    plain = limits.depth == "none" or rows * groups[-1][1] > _MANY_CELLS
+    shades = [] if plain else _shades(sheet, rows, count, limits.depth)
     for number, (first, last) in enumerate(groups):
         if number:
             yield Text("")
         part = [row[first:last] for row in texts]
-        if limits.depth == "none" or rows * groups[-1][1] > _MANY_CELLS:
+        if plain:
             # Rich lays out 15,000 cells per second, so a large table has no shades even if
             # --color always asks for them.
             yield _plain_table(names, headings[first:last], part, "─" if limits.unicode else "-")
         else:
-            values = sheet.values[:rows, first:last]
-            columns = _columns(headings[first:last], part, values, sheet, limits)
+            styles = [row[first:last] for row in shades]
+            columns = _columns(headings[first:last], part, styles)
             yield from table_lines([_column_of(names), *columns], unicode=limits.unicode)
+    shown = slice(rows), slice(groups[-1][1])
+    if not plain and sheet.hidden is not None and sheet.hidden[shown].any():
+        yield Text("grey: hidden", style="dim italic")
     left_out = _left_out(sheet, rows, groups[-1][1])
     if left_out:
         yield Text(limits.known(left_out), style="dim italic")
@@ -192,22 +200,23 @@ def _column_of(names: list[str]) -> Column:
     return Column("", [Text(name, style="bold") for name in names])
 
 
-def _columns(
-    headings: list[str],
-    texts: list[list[str]],
-    values: npt.NDArray[Any],
-    sheet: Sheet,
-    limits: Limits,
-) -> list[Column]:
-    """Return the columns of numbers, shaded where the sheet is."""
-    rows = zip(texts, values.tolist(), strict=True)
-    cells = [
-        [
-            Text(text, style=shade(number, limits.depth) if sheet.shaded else "")
-            for text, number in zip(*row, strict=True)
-        ]
-        for row in rows
-    ]
+def _shades(sheet: Sheet, rows: int, count: int, depth: Depth) -> list[list[Any]]:
+    """Return the style of each cell."""
+    if not sheet.shaded:
+        return [[""] * count] * rows
+    values = sheet.values[:rows, :count]
+    largest = float(np.max(values, initial=0.0, where=np.isfinite(values))) or 1.0
+    styles = [[shade(number / largest, depth) for number in row] for row in values.tolist()]
+    if sheet.hidden is not None:
+        for row, column in np.argwhere(sheet.hidden[:rows, :count]).tolist():
+            styles[row][column] = hidden_shade(depth)
+    return styles
+
+
+def _columns(headings: list[str], texts: list[list[str]], styles: list[list[Any]]) -> list[Column]:
+    """Return the columns of numbers, each in its style."""
+    rows = zip(texts, styles, strict=True)
+    cells = [[Text(text, style=style) for text, style in zip(*row, strict=True)] for row in rows]
     return [
         Column(heading, column)
         for heading, column in zip(headings, zip(*cells, strict=True), strict=True)
