@@ -92,6 +92,15 @@ def test_maxima_and_denominators_of_an_online_softmax(name, mistake, size):
     assert f"online_{name}_{size}" in named(ask((q, k, v), context))
 
 
+@pytest.mark.parametrize("size", long_but(ONLINE_SIZES, 1, 32))
+def test_values_of_the_last_block_alone(size):
+    q, k, v = inputs(size, keys=3 * size + 2 if size > 1 else 30)
+    start = (k.shape[2] - 1) // size * size
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[3])
+    context = softmax(scores)[..., start:] @ v[:, :, start:]
+    assert named(ask((q, k, v), context)) == {f"online_last_context_{size}"}
+
+
 @pytest.mark.parametrize("size", long_but([4, 8, 64], 8))
 @pytest.mark.parametrize(
     ("name", "mistake"),
@@ -186,7 +195,11 @@ def test_every_size_has_its_names():
     sized = {kind.format(size) for kind in kinds for size in SIZES}
     online = [f"online_{what}_stale_{{}}" for what in ("sums", "context", "denominator")]
     online += ["online_own_maxima_{}", "online_divided_each_time_{}", "online_last_denominator_{}"]
-    online += ["online_own_maxima_not_rescaled_{}", "online_rescaled_inversely_{}"]
+    online += [
+        "online_last_context_{}",
+        "online_own_maxima_not_rescaled_{}",
+        "online_rescaled_inversely_{}",
+    ]
     late = ("sums_rescaled_late", "context_rescaled_late")
     online += [f"online_{what}{end}_{{}}" for what in late for end in ("", "_from_second")]
     sized |= {kind.format(size) for kind in online for size in ONLINE_SIZES}

@@ -455,12 +455,32 @@ def test_a_transposed_matrix_is_called_so():
 
 
 def test_what_anybody_may_do_comes_before_what_kernels_do():
-    """Of four keys, each a part of its own, merged by 2^lse: a softmax of powers of 2."""
-    q, k, v = draw(0, *[(4, 3)] * 3)
-    powers = np.exp2(scaled(q, k))
-    report = ask((q, k, v), powers / powers.sum(-1, keepdims=True) @ v)
-    assert report.diagnosis.explanations[0].name == "softmax_base_2"
-    assert "splits_of_4_merged_in_base_2" in named(report)
+    """Of one query, a window of a quarter of the keys is the last of four parts."""
+    q, k, v = draw(0, (2, 4, 1, 32), (2, 4, 64, 32), (2, 4, 64, 32))
+    wrong = plain(q, k, v, np.arange(64) >= 48)
+    report = ask((q, k, v), wrong, causal=True, causal_align="bottom-right")
+    names = [explanation.name for explanation in report.diagnosis.explanations]
+    assert names == ["window_unasked", "splits_of_4_last_kept"]
+    assert "--window 15" in str(report)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("keys", [4, 5])
+def test_weights_and_values_that_share_no_index(seed, keys):
+    """With four keys, not four parts of one key each that are added up."""
+    q, k, v = draw(seed, (4, 4), (keys, 4), (keys, 4))
+    wrong = np.einsum("ij,kd->id", softmax(scaled(q, k)), v)
+    assert named(ask((q, k, v), wrong)) == {"values_summed"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_keys_with_the_strides_of_the_queries(seed):
+    q, k, v = draw(seed, (2, 3, 10, 8), (2, 3, 18, 8), (2, 3, 18, 8))
+    read = [
+        np.stack([rows.ravel()[80 * z :][:144].reshape(18, 8) for z in range(6)]).reshape(k.shape)
+        for rows in (k, v)
+    ]
+    assert named(ask((q, k, v), plain(q, *read))) == {"strides_of_query"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -417,3 +417,36 @@ def test_last_block_lost(block):
         if 150 // b * b == 150 // block * block
     }
     assert named(ask((q, k, v), wrong)) == same
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("hidden", [1, 2])
+def test_a_mask_that_makes_zeros_of_keys_and_values(seed, hidden):
+    """One key of zeros adds 1 to the denominator, as a sink of 0 does."""
+    q, k, v = draw(seed)
+    shown = np.arange(L) < L - hidden
+    wrong = plain(q, k * shown[:, None], v * shown[:, None])
+    report = ask((q, k, v), wrong, mask=np.broadcast_to(shown, (L, L)))
+    assert named(report) == {"mask_as_zeros"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_padding_that_is_tiled_over_the_heads(seed):
+    q, k, v = draw(seed, *[(2, 4, 9, 8)] * 3)
+    real = np.arange(9) < np.array([[4], [7]])
+    tiled = np.tile(real, (4, 1)).reshape(2, 4, 1, 9)
+    report = ask((q, k, v), plain(q, k, v, tiled), key_padding_mask=real)
+    assert named(report) == {"key_padding_mask_tiled_over_heads"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("size", [5, 8, 12])
+@pytest.mark.parametrize("window", [False, True])
+def test_chunks_that_nobody_stated(seed, size, window):
+    q, k, v = draw(seed, *[(2, 4, 24, 16)] * 3)
+    i, j = np.indices((24, 24))
+    wrong = plain(q, k, v, (j <= i) & (j >= i // size * size))
+    options = {"window": (size - 1, 0)} if window else {}
+    report = ask((q, k, v), wrong, causal=True, **options)
+    assert named(report) == {"chunks_unasked"}
+    assert f"its own chunk of {size} tokens" in str(report)

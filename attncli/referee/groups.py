@@ -12,7 +12,15 @@ if TYPE_CHECKING:
     from attncli.referee.case import Case
     from attncli.referee.recipe import Recipe
 
-__all__ = ["Found", "Group", "best_of", "follow", "may_come_together", "needs_of"]
+__all__ = [
+    "Found",
+    "Group",
+    "best_of",
+    "follow",
+    "is_of_kernels",
+    "may_come_together",
+    "needs_of",
+]
 
 Group = tuple[Convention, ...]
 Found = list[tuple[Fit, Group]]
@@ -59,4 +67,9 @@ def best_of(found: Found, rounding: float) -> Found:
     most = _EQUALLY_GOOD * found[0][0].rms + rounding
     best = [item for item in found if item[0].rms <= most]
     # Of those about as good, kernels' mistakes come after those that anybody may make.
-    return sorted(best, key=lambda item: any(c.topic in _OF_KERNELS for c in item[1]))
+    return sorted(best, key=is_of_kernels)
+
+
+def is_of_kernels(item: tuple[Fit, Group]) -> bool:
+    """Return whether an explanation needs a kernel that goes over the keys block by block."""
+    return any(convention.topic in _OF_KERNELS for convention in item[1])

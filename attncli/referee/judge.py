@@ -317,13 +317,13 @@ def _may_be_single(array: Array) -> bool:
 
 
 def _in_one_axis(name: str, given: npt.ArrayLike, problem: Problem) -> npt.ArrayLike:
-    """Return an lse that CSV holds as one column without the axis that it has no use for."""
+    """Return an lse that CSV holds as one column or row without the axis that is none of its."""
     if name != "lse":
         return given
     array = arguments.real_array(name, given)
     right = problem.layout.weights_shape(problem.shape)[:-1]
-    column = array.shape == (right[-1], 1) and math.prod(right) == right[-1]
-    return array.reshape(right) if column else array
+    line = array.shape in ((right[-1], 1), (1, right[-1])) and math.prod(right) == right[-1]
+    return array.reshape(right) if line else array
 
 
 def _exactly_made(problem: Problem, threads: int | None) -> Problem:

@@ -49,6 +49,7 @@ from attncli.referee.fitted.another_mask import another_mask, strongest_keys
 from attncli.referee.fitted.another_number import another
 from attncli.referee.fitted.another_sink import another_sink
 from attncli.referee.fitted.by_head import scale_by_head, slopes_by_head
+from attncli.referee.fitted.chunks import chunks_unasked
 from attncli.referee.fitted.counted_keys import counted_keys
 from attncli.referee.fitted.diagonals import another_offset, prefix_unasked
 from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weights
@@ -171,6 +172,7 @@ FITTED = (
     Fitting(padding_on_the_left_unasked, frozenset({"batch", "heads"}), of_heads=False),
     Fitting(another_offset, frozenset({"batch", "heads"}), of_heads=False),
     Fitting(prefix_unasked, frozenset({"batch", "heads"}), of_heads=False),
+    Fitting(chunks_unasked, frozenset({"batch", "heads"}), of_heads=False),
     _at_first(counted_keys, "batch"),
     _at_first(some_components),
     _at_first(empty_pages),

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from attncli.referee import topics
 from attncli.referee.case import Case, Cases, Question, is_evaluable
 from attncli.referee.fit import agrees, fit, free_numbers, leaves_less, may_explain, most_bits
-from attncli.referee.groups import best_of, follow, may_come_together, needs_of
+from attncli.referee.groups import best_of, follow, is_of_kernels, may_come_together, needs_of
 from attncli.referee.options import together
 from attncli.referee.registry import CONVENTIONS, FITTED, SHOWN
 from attncli.referee.report import Cause
@@ -200,6 +201,9 @@ class Search:
         if not soon:  # before the slow ones, for all of which the time may not suffice
             self._once("fitted", self._fitted)
         one = soon + self._once("slow", lambda: self._explain(slow, _BITS_FOR_ONE))
+        if one and all(map(is_of_kernels, one)):  # a window looks like a part that is lost
+            read_off = self._once("fitted", self._fitted)
+            one = one + [item for item in read_off if item[1][0].topic is topics.WINDOW]
         yield self._clearer(one) or one
         if self._only_nan:  # where all other numbers are right
             return
@@ -422,8 +426,15 @@ class Search:
     def _needed(self, group: Group, cases: Sequence[Case], recipes: Sequence[Recipe]) -> bool:
         """Return whether rounded factors beside another mistake are more than just other noise.
 
-        They are not where the other mistake explains the numbers by itself.
+        They are not where the other mistake explains the numbers by itself. In 16 bits no mistake
+        is, beside another one, that only makes other roundings.
         """
+        if (
+            len(group) > 1
+            and self._short
+            and not all(self._leaves_less((one,), cases, recipes) for one in group)
+        ):
+            return False
         rest = tuple(convention for convention in group if not convention.topic.only_rounds)
         if not rest or len(rest) == len(group):
             return True
@@ -432,6 +443,12 @@ class Search:
         if all(agrees(self._question, *item) for item in others.items()):
             return False
         return leaves_less(cases, recipes, [*others.values()])
+
+    def _leaves_less(self, part: Group, cases: Sequence[Case], recipes: Sequence[Recipe]) -> bool:
+        """Return whether recipes leave far less than one of their mistakes does by itself."""
+        alone = [follow(case, part) for case in cases]
+        known = [recipe for recipe in alone if recipe is not None]
+        return len(known) < len(cases) or leaves_less(cases, recipes, known)
 
     def _follow(self, case: Case, group: Group) -> Recipe | None:
         """Do as `follow` does, and remember the recipe of the first convention of pairs."""

@@ -44,6 +44,7 @@ __all__ = [
     "MASK_BITS",
     "MASK_PLACES",
     "MISREAD_HEADS",
+    "NEW_POSITIONS",
     "NUMBER_OF_HEADS",
     "ONLINE_SOFTMAX",
     "OUTPUT_BIAS",
@@ -84,6 +85,7 @@ __all__ = [
     "STRIDES",
     "STRONGEST_KEYS",
     "UNWRITTEN",
+    "VALUES_SUMMED",
     "VALUE_BLOCKS",
     "VALUE_PROJECTION",
     "WEIGHTS",
@@ -179,6 +181,7 @@ ROPE = Topic()
 ROPE_PAIRING = Topic(part_of=ROPE)
 ROPE_FREQUENCIES = Topic(part_of=ROPE)
 ROPE_PLACE = Topic(part_of=ROPE)
+NEW_POSITIONS = Topic(part_of=ROPE_PLACE, alone=True)
 SOFTCAP = Topic()
 BIAS = Topic(absent=lambda problem: problem.bias is None)
 BIAS_PLACES = Topic(part_of=BIAS, alone=True)
@@ -208,6 +211,7 @@ SOFTMAX = Topic()
 # What is seldom done beside another mistake: on square matrices, which take long, or with log.
 LOST_AXES = Topic(part_of=SOFTMAX, alone=True)
 EPSILON = Topic(part_of=SOFTMAX, alone=True)
+VALUES_SUMMED = Topic(outputs=_CONTEXT, alone=True)
 SOFTMAX_BASE = Topic(like_a_scale=True)
 SINKS = Topic()
 ONLINE_SOFTMAX = Topic(alone=True)

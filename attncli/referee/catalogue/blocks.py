@@ -82,6 +82,7 @@ BLOCKS = (
         _zeros_counted,
         fix="give the keys beyond the last the score −inf",
         shows="another number of zeros up to a multiple of {}",
+        variant_of=("mask_as_zeros",),
     ),
     _block(
         "last_key_lost",

@@ -113,6 +113,7 @@ CAUSAL_BLOCKS = (
         "the causal mask compares places within blocks of {} queries and keys, not in the sequence",
         partial(_in_blocks, _within),
         fix="add where the block begins to the index of the query, and of the key",
+        variant_of=("chunks_unasked",),
     ),
     *_of_each_size(
         "causal_within_each_block_of_{}",
@@ -120,6 +121,7 @@ CAUSAL_BLOCKS = (
         "too",
         partial(_in_blocks, _within_blocks_before),
         fix="mask the block on the diagonal alone: all keys of the blocks before it are seen",
+        variant_of=("chunks_unasked",),
     ),
     *_of_each_size(
         "causal_in_first_block_of_{}",

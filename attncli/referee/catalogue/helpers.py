@@ -42,6 +42,7 @@ __all__ = [
     "of_inputs",
     "of_projections",
     "off_by_one",
+    "read_as_zeros",
     "scaled_sinks",
     "tops",
     "tops_so_far",
@@ -81,6 +82,24 @@ def transposed(rule: Array) -> Array | None:
     """Return a square rule (·, ·, L, S) with queries and keys exchanged; None of another."""
     rows, columns = rule.shape[2:]
     return rule.swapaxes(2, 3) if rows == columns and rows > 1 else None
+
+
+def read_as_zeros(rule: str, then: Apply) -> Apply:
+    """Make an `apply` that reads the keys and values which a rule hides as zeros, not as −inf."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        # A rule that differs from query to query leaves no key hidden from all.
+        if rule not in recipe.rules or (recipe.rules[rule] != recipe.rules[rule][:, :, :1]).any():
+            return None
+        real = recipe.rules[rule][:, :, 0, :, None]
+        problem = recipe.problem
+        if real.shape[1] not in (1, problem.key.shape[1]):
+            return None
+        inputs = {"key": problem.key, "value": problem.value}
+        read = {n: None if a is None else np.where(real, a, 0.0) for n, a in inputs.items()}
+        return then(vary(recipe, **read))
+
+    return apply
 
 
 def of_inputs(problem: Problem, change: Callable[[Array], Array]) -> dict[str, Array | None]:

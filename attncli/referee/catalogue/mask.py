@@ -9,7 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import changed, dropped, off_by_one, transposed
+from attncli.referee.catalogue.helpers import (
+    changed,
+    dropped,
+    off_by_one,
+    read_as_zeros,
+    transposed,
+)
 from attncli.referee.convention import Convention, Need, with_rule
 from attncli.referee.options import inverted, without_mask
 
@@ -160,6 +166,13 @@ MASKS = (
         fix="index the mask as (query, key)",
         shows="queries with different masks",
         needs=_ROWS,
+    ),
+    _mask(
+        "mask_as_zeros",
+        "the mask is multiplied with keys and values: hidden ones are zeros, and get the weight of "
+        "the score 0",
+        read_as_zeros("mask", dropped("mask")),
+        fix="give hidden keys the score −inf: to make them zeros is not enough",
     ),
     *(
         _mask(

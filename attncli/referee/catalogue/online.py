@@ -18,9 +18,11 @@ from attncli.referee.stages import over_heads, softmax_over
 if TYPE_CHECKING:
     from attncli.referee.recipe import Recipe
 
-__all__ = ["ONLINE"]
+__all__ = ["ONLINE", "ONLINE_SIZES"]
 
 Array = npt.NDArray[Any]
+# Keys that are taken at once: one, or a block.
+ONLINE_SIZES = (1, 4, *SIZES)
 Softmax = Callable[["Recipe", Array], tuple[Array, Array]]
 
 
@@ -143,6 +145,28 @@ def _last_denominator(block: int) -> Apply:
     return _of_blocks(block, softmax)
 
 
+def _last_context(block: int) -> Apply:
+    """Make an `apply` whose sum of the values is that of the last block alone."""
+
+    def start(keys: int, size: int = block) -> int:
+        return (keys - 1) // size * size
+
+    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
+        weights, lse = softmax_over(recipe, scores)
+        keys = scores.shape[-1]
+        return np.where(np.arange(keys) >= start(keys), weights, 0), lse
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        keys = recipe.problem.shape[3]
+        larger = [size for size in ONLINE_SIZES if block < size < keys]
+        # Of sizes whose last blocks are the same, the largest is the most likely one.
+        if any(start(keys, size) == start(keys) for size in larger):
+            return None
+        return _of_blocks(block, softmax)(recipe)
+
+    return apply
+
+
 def _of_blocks(block: int, softmax: Softmax) -> Apply:
     def apply(recipe: Recipe) -> Recipe | None:
         return replace(recipe, softmax=softmax) if recipe.problem.shape[3] > block else None
@@ -231,6 +255,13 @@ _MISTAKES: tuple[tuple[str, str, Callable[[int], Apply], str, str], ...] = (
         "add the exponentials of all blocks to the denominator",
         _MORE,
     ),
+    (
+        "last_context",
+        "the sum of the values is that of the last {block} alone, the denominator that of all",
+        _last_context,
+        "add the values of each block to what was added up before: acc = acc · alpha + p · V",
+        _MORE,
+    ),
 )
 
 ONLINE = tuple(
@@ -242,7 +273,8 @@ ONLINE = tuple(
         fix=fix,
         shows=shows.format(block=block),
     )
-    for size, block in ((1, "key"), *((n, f"block of {n} keys") for n in (4, *SIZES)))
+    for size in ONLINE_SIZES
+    for block in ("key" if size == 1 else f"block of {size} keys",)
     for name, meaning, make, fix, shows in _MISTAKES
     # A single key beside itself has the exponential 1, whatever its score.
     if (name, size) != ("own_maxima_not_rescaled", 1)

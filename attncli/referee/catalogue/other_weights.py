@@ -62,6 +62,16 @@ def _one_behind_the_maximum(recipe: Recipe) -> Recipe | None:
     return replace(recipe, softmax=softmax)
 
 
+def _values_summed(recipe: Recipe) -> Recipe:
+    """Multiply the sum of a row's weights with the sum of all values."""
+
+    def mix(weights: Array, value: Array) -> Array:
+        sums: Array = weights.sum(axis=-1, keepdims=True) * value.sum(axis=-2, keepdims=True)
+        return sums
+
+    return replace(recipe, mix=mix)
+
+
 def _uncounted(*, last: bool) -> Apply:
     """Make an `apply` that leaves the first or the last key that a query sees out of its sum."""
 
@@ -104,6 +114,15 @@ OTHER_WEIGHTS = (
         _rectified(lambda rectified: rectified / rectified.shape[-1]),
     ),
     *_epsilons(),
+    Convention(
+        "values_summed",
+        "the context is the sum of all values: weights and values share no index, as in "
+        "einsum('ij,kd->id')",
+        _values_summed,
+        topic=topics.VALUES_SUMMED,
+        fix="sum over the keys that both have: einsum('ij,jd->id')",
+        shows="more than one key",
+    ),
     Convention(
         "sinks_unasked_unshifted",
         "1 is added to the denominator after the row's maximum was subtracted: it stands for a "

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import SIZES, changed, dropped, of_each_size
+from attncli.referee.catalogue.helpers import SIZES, changed, dropped, of_each_size, read_as_zeros
 from attncli.referee.convention import Apply, Convention, with_rule
 from attncli.referee.options import inverted, padded_queries, without_lengths, without_mask
-from attncli.referee.recipe import Recipe, band, vary
+from attncli.referee.recipe import Recipe, band
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,19 +114,19 @@ def _on_the_left(recipe: Recipe) -> Recipe | None:
     return with_rule(recipe, "kv_lengths", np.arange(visible.keys) >= first)
 
 
-def _read_as_zeros(rule: str, then: Apply) -> Apply:
-    """Make an `apply` that reads the keys and values which a rule hides as zeros, not as −inf."""
-
-    def apply(recipe: Recipe) -> Recipe | None:
-        if rule not in recipe.rules:
-            return None
-        real = recipe.rules[rule][:, :, 0, :, None]
-        problem = recipe.problem
-        inputs = {"key": problem.key, "value": problem.value}
-        read = {n: None if a is None else np.where(real, a, 0.0) for n, a in inputs.items()}
-        return then(vary(recipe, **read))
-
-    return apply
+def _tiled_over_heads(recipe: Recipe) -> Recipe | None:
+    """Take the padding of entry (b · H + h) % B for head h of entry b."""
+    batch, heads, _, _ = recipe.whole.shape
+    mask = recipe.whole.visible.key_padding_mask
+    if mask is None or len(mask) == 1 or heads == 1:
+        return None
+    picked = mask[np.arange(batch * heads).reshape(batch, heads) % batch][:, :, None]
+    entry, head, _ = recipe.part
+    part = picked[
+        slice(None) if entry is None else slice(entry, entry + 1),
+        slice(None) if head is None else slice(head, head + 1),
+    ]
+    return with_rule(recipe, "key_padding_mask", part)
 
 
 _LEFT_OUT: dict[str, Callable[[Problem], str]] = {
@@ -163,7 +163,7 @@ PADDING = (
                 f"{rule}_as_zeros",
                 f"keys and values that {rule} hides are read as zeros, and get the weight of the "
                 "score 0",
-                _read_as_zeros(rule, dropped(rule)),
+                read_as_zeros(rule, dropped(rule)),
                 fix="give hidden keys the score −inf: to load zeros in their place is not enough",
             ),
             _padding(
@@ -190,6 +190,15 @@ PADDING = (
         topic=topics.PADDING_INVERTED,
         fix="invert the mask (in nn.MultiheadAttention true means padding)",
         option=inverted("key_padding_mask"),
+    ),
+    _padding(
+        "key_padding_mask_tiled_over_heads",
+        "key_padding_mask is repeated as a whole (repeat, tile) over B·H, so that heads get the "
+        "padding of another entry",
+        _tiled_over_heads,
+        fix="repeat each row H times in a row: repeat_interleave(H, dim=0)",
+        shows="batch entries that are padded differently, and several heads",
+        needs=frozenset({"batch", "heads"}),
     ),
     _padding(
         "kv_lengths_inverted",
@@ -233,7 +242,7 @@ PADDING = (
         "zeros_in_last_block_of_{}",
         "the last block of {} keys of each batch entry is filled with zeros, which get the weight "
         "of the score 0",
-        lambda size: _read_as_zeros("kv_lengths", _lengths(partial(_up, size))),
+        lambda size: read_as_zeros("kv_lengths", _lengths(partial(_up, size))),
         topic=topics.ROUNDED_LENGTHS,
         fix="give keys beyond the length the score −inf, in the last block too",
         shows="lengths that are no multiples of {}",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ROPE_USE"]
 
 Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
 # That of the paper; models for long texts take others.
 _PAPER = 10_000
 # Of two components there is only one order of pairs.
@@ -126,6 +127,46 @@ def _rope_from_zero(recipe: Recipe) -> Recipe | None:
 def _query_moved(step: int) -> Apply:
     """Make an `apply` in which queries are turned as if they stood a little elsewhere."""
     return lambda recipe: _turned_further(recipe, (step,))
+
+
+def _new_tokens(move: Callable[[int, Ints], Ints], *, cache: bool = False) -> Apply:
+    """Make an `apply` that turns new queries and keys, or those of the cache, as if elsewhere.
+
+    Parameters
+    ----------
+    move : callable
+        Where the first new token stands and the positions of some in, other positions out.
+    cache : bool
+        It moves the keys of the cache, and nothing else.
+    """
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem = recipe.problem
+        rope, (batch, _, queries, keys) = problem.rope, problem.shape
+        firsts = [problem.visible.offset(b) - recipe.start for b in range(batch)]
+        if rope is None or not all(0 < first < keys for first in firsts):
+            return None
+        places, rows = np.arange(keys), np.arange(queries) + recipe.start
+        turn = partial(
+            rotate, pairing=rope.pairing, frequencies=rope.of_width(problem.query.shape[3])
+        )
+        query, key = (widen(array, np.float64) for array in (problem.query, problem.key))
+        turned: dict[str, list[Array]] = {"query": [], "key": []}
+        for b, first in enumerate(firsts):
+            moved = places < first if cache else places >= first
+            new = np.where(moved, move(first, places), places)
+            own = rows + first if cache else move(first, rows + first)
+            turned["query"].append(turn(query[b], own - rows - first))
+            turned["key"].append(turn(key[b % len(key)], new - places))
+        return vary(recipe, **{side: np.stack(each) for side, each in turned.items()})
+
+    return apply
+
+
+def _position_of_first_entry(recipe: Recipe) -> Recipe | None:
+    """Turn the queries of all batch entries as if they stood where those of the first do."""
+    own, whole = recipe.problem.visible.offsets, recipe.whole.visible.offsets
+    return _turned_further(recipe, tuple(whole[0] + recipe.start - offset for offset in own))
 
 
 def _again(*sides: str) -> Apply:
@@ -379,6 +420,58 @@ ROPE_USE = (
                 False,
             ),
         )
+    ),
+    *(
+        _rope(
+            name,
+            meaning,
+            _new_tokens(move, cache=cache),
+            fix="rotate the new queries and keys by their positions behind the cache, n, n + 1, …, "
+            "and keys of the cache only once",
+            shows="new queries after a cache of keys",
+            topic=topics.NEW_POSITIONS,
+        )
+        for name, meaning, move, cache in (
+            (
+                "rope_new_tokens_from_zero",
+                "the rotary embedding counts the new queries and keys from 0, not behind the cache",
+                lambda first, places: places - first,
+                False,
+            ),
+            (
+                "rope_new_tokens_late",
+                "the rotary embedding takes the new queries and keys one position too late",
+                lambda _, places: places + 1,
+                False,
+            ),
+            (
+                "rope_new_tokens_early",
+                "the rotary embedding takes the new queries and keys one position too early",
+                lambda _, places: places - 1,
+                False,
+            ),
+            (
+                "rope_new_tokens_alike",
+                "all new queries and keys are rotated by the position of the first of them",
+                lambda first, places: np.full_like(places, first),
+                False,
+            ),
+            (
+                "rope_cache_twice",
+                "the keys of the cache, which are rotated, are rotated once more",
+                lambda _, places: 2 * places,
+                True,
+            ),
+        )
+    ),
+    _rope(
+        "rope_of_first_entry",
+        "the queries of all batch entries are rotated by the positions of those of the first",
+        _position_of_first_entry,
+        fix="rotate the queries of each batch entry by their own positions",
+        shows="batch entries whose queries stand at different places",
+        topic=topics.NEW_POSITIONS,
+        needs=frozenset({"batch"}),
     ),
     _rope(
         "rope_twice",

@@ -148,6 +148,8 @@ SINKS = (
         fix="divide by the sum of the exponentials only",
         shows="almost any input",
         option=lambda problem: f"--sinks {','.join('0' * problem.shape[1])}",
+        # A key of zeros, of which there is one, adds exp(0), too.
+        variant_of=tuple(f"{rule}_as_zeros" for rule in ("mask", "key_padding_mask", "kv_lengths")),
     ),
     _sinks(
         "sinks_in_base_2",

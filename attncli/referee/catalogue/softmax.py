@@ -38,6 +38,10 @@ def _over_queries(recipe: Recipe, scores: Array) -> Result:
     return softmax_over(recipe, scores, axis=-2)
 
 
+def _over_all_queries(recipe: Recipe) -> Recipe | None:
+    return None if recipe.problem.shape[2] == 1 else replace(recipe, softmax=_over_all)
+
+
 def _over_heads(recipe: Recipe) -> Recipe | None:
     if recipe.problem.shape[1] == 1:
         return None
@@ -228,7 +232,7 @@ SOFTMAX = (
     _softmax(
         "softmax_over_all",
         "the softmax runs over queries and keys together: the weights of a whole head sum to 1",
-        _softmax_as(_over_all),
+        _over_all_queries,
         fix="normalise each row by itself: name the axis, and keep it (axis=-1, keepdims=True)",
         shows="more than one query",
         needs=frozenset({"rows"}),

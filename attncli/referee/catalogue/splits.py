@@ -62,6 +62,8 @@ def _merged(cuts: Cuts, share: Share, *, least: int, gone: Gone | None) -> Apply
         places = cuts(keys)
         if len(places) < least - 1 or recipe.problem.sinks is not None:
             return None
+        if len(places) == keys - 1:  # nobody cuts into single keys: it has other names
+            return None
         # A lost key, or a lost block of a usual size, has a name of its own.
         last_blocks = {(keys - 1) % size + 1 for size in SIZES}
         if gone is not None and gone(keys, places) & {1, *SIZES, *last_blocks}:

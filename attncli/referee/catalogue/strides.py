@@ -34,6 +34,23 @@ def _keys_of_first(pick: tuple[slice, ...], axis: int) -> Apply:
     return apply
 
 
+def _strides_of_query(recipe: Recipe) -> Recipe | None:
+    """Let the keys and values of a head begin where its queries would."""
+    problem = recipe.problem
+    queries, keys = recipe.whole.shape[2:]
+    inputs = {n: a for n, a in (("key", problem.key), ("value", problem.value)) if a is not None}
+    whole = problem.key.shape[:2] == recipe.whole.shape[:2] == problem.shape[:2]
+    if not whole or queries >= keys or len({array.shape[3] for array in inputs.values()}) > 1:
+        return None
+    batch, heads = problem.shape[:2]
+    rows = np.arange(batch * heads)[:, None] * queries + np.arange(keys)
+    read = {
+        name: array.reshape(-1, array.shape[3])[rows].reshape(array.shape)
+        for name, array in inputs.items()
+    }
+    return vary(recipe, **read)
+
+
 def _bias_of_first(pick: tuple[slice, ...], axis: int) -> Apply:
     def apply(recipe: Recipe) -> Recipe | None:
         bias = recipe.terms.get("bias")
@@ -83,6 +100,16 @@ SHARED = (
         _keys_of_first((_FIRST,), 0),
         "batch",
         "more than one batch entry",
+    ),
+    Convention(
+        name="strides_of_query",
+        topic=topics.STRIDES,
+        meaning="keys and values of a head are read with the strides of the queries, whose rows "
+        "are fewer: each head begins in the rows of one before it",
+        fix="advance by the strides of key and value: S·D from head to head, not L·D",
+        shows="more keys than queries, and more than one head or batch entry",
+        apply=_strides_of_query,
+        needs=frozenset({"batch", "heads"}),
     ),
 )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import emptied
+from attncli.referee.catalogue.online import ONLINE_SIZES
 from attncli.referee.convention import Convention
 from attncli.referee.fitted.another_number import distance_of
 
@@ -61,7 +62,10 @@ def empty_pages(case: Case) -> Convention | None:
         topic=topics.SLOTS,
         fix="write the cache before it is read, and read the pages that the block table names",
         shows="almost any input",
-        variant_of=("last_slot_unwritten", "last_key_unwritten", "last_value_unwritten"),
+        variant_of=(
+            *("last_slot_unwritten", "last_key_unwritten", "last_value_unwritten"),
+            *(f"online_last_context_{size}" for size in ONLINE_SIZES),
+        ),
     )
 
 

@@ -160,6 +160,7 @@ def padding_on_the_left_unasked(cases: Sequence[Case]) -> Convention | None:
         fix="let every key count, or state the padding: key_padding_mask (--key-padding-mask)",
         shows="as many keys",
         needs=WHOLE,
+        variant_of=("window_unasked", "another_window"),  # of a single query
     )
 
 

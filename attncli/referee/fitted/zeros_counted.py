@@ -44,4 +44,5 @@ def zeros_counted(case: Case) -> Convention | None:
         fix="give the keys beyond the last the score −inf",
         shows="almost any input",
         apply=lambda recipe: with_zeros(recipe, count),
+        variant_of=("mask_as_zeros",),
     )
