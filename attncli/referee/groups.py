@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from attncli.referee import topics
@@ -59,13 +60,29 @@ def best_of(found: Found, rounding: float) -> Found:
     rounding : float
         By which share of the tolerance the best may be better by chance.
     """
-    names = {convention.name for _, group in found for convention in group}
-    found = [item for item in found if not any(names & {*c.variant_of} for c in item[1])]
+
+    def as_good(rms: float, least: float) -> bool:
+        return rms <= _EQUALLY_GOOD * least + rounding
+
+    # By name, how well the best group with it fits.
+    least: dict[str, float] = {}
+    for result, group in found:
+        for convention in group:
+            least[convention.name] = min(result.rms, least.get(convention.name, math.inf))
+    found = [
+        (result, group)
+        for result, group in found
+        if not any(
+            as_good(least[name], result.rms)
+            for convention in group
+            for name in convention.variant_of
+            if name in least
+        )
+    ]
     found = sorted(found, key=lambda item: item[0].rms)
     if not found:
         return []
-    most = _EQUALLY_GOOD * found[0][0].rms + rounding
-    best = [item for item in found if item[0].rms <= most]
+    best = [item for item in found if as_good(item[0].rms, found[0][0].rms)]
     # Of those about as good, kernels' mistakes come after those that anybody may make.
     return sorted(best, key=is_of_kernels)
 

@@ -69,16 +69,16 @@ def _of_the_output(norm: Callable[[Array], Array], *, residual: bool) -> Apply:
     return apply
 
 
-def _kinds() -> Iterator[tuple[str, str, Callable[[Array], Array], str]]:
-    """Yield the name of each norm, its words, what it does, and the name of its first variant."""
+def _kinds() -> Iterator[tuple[str, str, Callable[[Array], Array], list[str]]]:
+    """Yield the name of each norm, its words, what it does, and those of larger epsilons."""
     for kind, word, norm in (
         ("layer_norm", "LayerNorm", _layer_norm),
         ("rms_norm", "RMSNorm", _rms_norm),
     ):
-        for epsilon in _EPSILONS:
-            name = f"{kind}_{epsilon:g}".replace("-", "_")
-            first = f"{kind}_{_EPSILONS[0]:g}".replace("-", "_")
-            yield name, f"{word} (epsilon {epsilon:g}, no gain)", partial(norm, epsilon), first
+        names = [f"{kind}_{epsilon:g}".replace("-", "_") for epsilon in _EPSILONS]
+        for place, (name, epsilon) in enumerate(zip(names, _EPSILONS, strict=True)):
+            words = f"{word} (epsilon {epsilon:g}, no gain)"
+            yield name, words, partial(norm, epsilon), names[:place]
 
 
 def _unit_length(rows: Array) -> Array:
@@ -94,9 +94,9 @@ EMBEDDING_NORMS = (
             f"the embeddings go through a {words} before they are projected",
             "give the embeddings as they come out of the norm, or leave the norm out",
             _of_embeddings(norm),
-            variant_of=() if name == first else (f"embeddings_{first}",),
+            variant_of=tuple(f"embeddings_{larger}" for larger in before),
         )
-        for name, words, norm, first in _kinds()
+        for name, words, norm, before in _kinds()
     ),
     *(
         of_embeddings(
@@ -124,10 +124,10 @@ OUTPUT_NORMS = tuple(
         f"the {what} went through a {words}",
         "compare the output of attention, before the residual connection and the norm",
         _of_the_output(norm, residual=residual),
-        variant_of=() if name == first else (f"{of}_{first}",),
+        variant_of=tuple(f"{of}_{larger}" for larger in before),
         needs=frozenset({"batch", "heads", "rows"}),
     )
-    for name, words, norm, first in _kinds()
+    for name, words, norm, before in _kinds()
     for of, what, residual in (
         ("output", "output", False),
         ("output_and_embeddings", "sum of output and embeddings", True),
