@@ -44,11 +44,14 @@ def kernel(
             powers = np.exp(scores - (scores.max() if own else higher))
             # Before the first block there is nothing to be rescaled.
             factor = np.exp(higher - top if inverse and start else top - higher)
-            total = 0 if last else total * (factor if rescale_total and late != "sums" else 1)
+            at_once = rescale_total and late not in ("sums", "denominator")
+            total = 0 if last else total * (factor if at_once else 1)
             total += powers.sum()
-            added = added * (factor if rescale_context and not late else 1) + powers @ v[b, h, part]
+            at_once = rescale_context and late not in ("sums", "context")
+            added = added * (factor if at_once else 1) + powers @ v[b, h, part]
             if late and start >= late_from:
-                total, added = (total * factor if late == "sums" else total), added * factor
+                total *= factor if late != "context" else 1
+                added = added * (factor if late != "denominator" else 1)
             added /= total if divide else 1
             top = higher
         context[b, h, i] = added / (1 if divide else total)
@@ -120,7 +123,7 @@ def test_blocks_that_are_rescaled_wrongly(name, mistake, size):
 
 @pytest.mark.parametrize("size", long_but([1, 16, 64], 16))
 @pytest.mark.parametrize("first", [0, 1])
-@pytest.mark.parametrize("late", ["sums", "context"])
+@pytest.mark.parametrize("late", ["sums", "context", "denominator"])
 def test_blocks_that_are_rescaled_with_what_was_before_them(late, first, size):
     q, k, v = inputs(size, keys=4 * size + 3)
     context, lse = kernel(q, k, v, size, late=late, late_from=first)
@@ -200,7 +203,7 @@ def test_every_size_has_its_names():
         "online_own_maxima_not_rescaled_{}",
         "online_rescaled_inversely_{}",
     ]
-    late = ("sums_rescaled_late", "context_rescaled_late")
+    late = [f"{what}_rescaled_late" for what in ("sums", "context", "denominator")]
     online += [f"online_{what}{end}_{{}}" for what in late for end in ("", "_from_second")]
     sized |= {kind.format(size) for kind in online for size in ONLINE_SIZES}
     # A key beside its own maximum is 1: there is nothing to tell.

@@ -130,6 +130,11 @@ ENCODINGS = {
     "positions_double_exponents": lambda x: (
         x + in_turn(np.sin(turns(2 * PAIRED)), np.cos(turns(2 * PAIRED)))
     ),
+    "positions_double_own_exponents": lambda x: (
+        x + in_turn(np.sin(turns(2 * OWN))[:, ::2], np.cos(turns(2 * OWN))[:, 1::2])
+    ),
+    "positions_alone": lambda x: 0 * x + POSITIONS,
+    "positions_of_first_token": lambda x: x + POSITIONS[0],
     "positions_twice": lambda x: x + POSITIONS + POSITIONS,
     "embeddings_scaled": lambda x: 4 * x + POSITIONS,
 }
@@ -406,3 +411,45 @@ def test_of_a_long_sequence_parts_are_projected_again(name):
     report = judge(context, x, given, positions="sinusoidal")
     assert named(report) == {name}
     assert report.diagnosis.explanations[0].fails_at.startswith("batch 0")
+
+
+def as_bfloat16(array):
+    bits = np.asarray(array, "f4").view("u4")
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view("f4")
+
+
+def as_int8(array, axis=None):
+    step = np.abs(array).max(axis, keepdims=True) / 127
+    return np.round(array / step) * step
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [
+        ("projections_in_bfloat16", as_bfloat16),
+        ("projections_in_float16", lambda array: array.astype("f2")),
+        ("projections_in_int8", as_int8),
+        ("projections_in_int8_by_column", lambda array: as_int8(array, 0)),
+    ],
+)
+def test_projections_that_are_stored_in_fewer_bits(seed, name, stored):
+    x, given = layer(seed)
+    x, given = x.astype("f4") / 4, {n: (a / 2).astype("f4") for n, a in given.items()}
+    short = {n: stored(a).astype("f8") if n[0] == "w" else a for n, a in given.items()}
+    wrong = attend(*(linear(x.astype("f8"), short, n) for n in "qkv"))
+    assert named(judge(wrong, x, given)) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("scale_in_wq_not_in_bq", lambda g: {"bq": g["bq"] * 2}),  # the scale is 1/2
+        ("scale_in_bq_too", lambda g: {"bq": g["bq"] / 2}),
+    ],
+)
+def test_a_scale_that_is_folded_into_a_part_of_the_projection(seed, name, changes):
+    x, given = layer(seed)
+    wrong = attend(*(linear(x, given | changes(given), n) for n in "qkv"))
+    assert named(judge(wrong, x, given)) == {name}

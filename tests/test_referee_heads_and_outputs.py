@@ -474,6 +474,35 @@ def test_weights_and_values_that_share_no_index(seed, keys):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "axis"),
+    [
+        ("softmax_of_products_with_values", -1),
+        ("softmax_of_products_with_values_over_queries", -2),
+    ],
+)
+def test_a_bracket_that_is_closed_too_late(seed, name, axis):
+    q, k, v = draw(seed, *[(4, 4)] * 3)
+    assert named(ask((q, k, v), softmax(scaled(q, k) @ v, axis))) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("size", [8, 32])
+@pytest.mark.parametrize("moved", ["values", "keys"])
+@pytest.mark.parametrize("name", ["of_first", "late_by_a", "early_by_a"])
+def test_tiles_that_are_read_too_early_or_too_late(seed, moved, name, size):
+    q, k, v = draw(seed, (1, 2, 7, 16), *[(1, 2, 3 * size + 4, 16)] * 2)
+    at = np.arange(3 * size + 4)
+    places = {
+        "of_first": at % size,
+        "late_by_a": np.where(at < size, at, at - size),
+        "early_by_a": np.where(at + size < len(at), at + size, at),
+    }[name]
+    read = (k, v[:, :, places]) if moved == "values" else (k[:, :, places], v)
+    assert named(ask((q, k, v), plain(q, *read))) == {f"{moved}_{name}_block_of_{size}"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_keys_with_the_strides_of_the_queries(seed):
     q, k, v = draw(seed, (2, 3, 10, 8), (2, 3, 18, 8), (2, 3, 18, 8))
     read = [

@@ -41,6 +41,7 @@ from attncli.referee.catalogue.short_weights import SHORT_WEIGHTS
 from attncli.referee.catalogue.sinks import SINKS
 from attncli.referee.catalogue.softmax import SOFTMAX
 from attncli.referee.catalogue.splits import SPLITS
+from attncli.referee.catalogue.stored_projections import STORED_PROJECTIONS
 from attncli.referee.catalogue.strides import SHARED, SHARED_BIAS, SHARED_SINKS, SHARED_SLOPES
 from attncli.referee.catalogue.window import WINDOW
 from attncli.referee.fitted.added_vector import added_vector
@@ -86,6 +87,7 @@ CONVENTIONS = (
     *EMBEDDING_NORMS,
     *EMBEDDINGS,
     *POSITIONS,
+    *STORED_PROJECTIONS,
     *FUSED,
     *ATTENDED,
     *HEADS,

@@ -31,11 +31,13 @@ __all__ = [
     "EPSILON",
     "FACTOR",
     "FEW_DIGITS",
+    "FOLDED_SCALE",
     "FUSED_PROJECTION",
     "GIVEN",
     "HEADS",
     "HIDING",
     "INPUTS",
+    "KEY_BLOCKS",
     "KEY_PROJECTION",
     "KEY_SOURCE",
     "LOST_AXES",
@@ -44,6 +46,7 @@ __all__ = [
     "MASK_BITS",
     "MASK_PLACES",
     "MISREAD_HEADS",
+    "MISTYPED",
     "NEW_POSITIONS",
     "NUMBER_OF_HEADS",
     "ONLINE_SOFTMAX",
@@ -85,7 +88,6 @@ __all__ = [
     "STRIDES",
     "STRONGEST_KEYS",
     "UNWRITTEN",
-    "VALUES_SUMMED",
     "VALUE_BLOCKS",
     "VALUE_PROJECTION",
     "WEIGHTS",
@@ -148,6 +150,7 @@ QUERY_PROJECTION = Topic(part_of=PROJECTION)
 KEY_PROJECTION = Topic(part_of=PROJECTION)
 VALUE_PROJECTION = Topic(part_of=PROJECTION)
 PROJECTED_BIAS = Topic()
+FOLDED_SCALE = Topic(alone=True)
 FUSED_PROJECTION = Topic()
 POSITIONS = Topic()
 KEY_SOURCE = Topic()
@@ -156,6 +159,7 @@ COPIES = Topic(part_of=INPUTS, alone=True)
 # A reshaped key, and a slot of the cache that is not yet written.
 SLOTS = Topic(part_of=INPUTS, alone=True)
 VALUE_BLOCKS = Topic(part_of=INPUTS, outputs=_CONTEXT, alone=True)
+KEY_BLOCKS = Topic(part_of=INPUTS, alone=True)
 HEADS = Topic()
 # Of some inputs, where another mistake would be no evidence.
 MISREAD_HEADS = Topic(part_of=HEADS, alone=True)
@@ -211,7 +215,8 @@ SOFTMAX = Topic()
 # What is seldom done beside another mistake: on square matrices, which take long, or with log.
 LOST_AXES = Topic(part_of=SOFTMAX, alone=True)
 EPSILON = Topic(part_of=SOFTMAX, alone=True)
-VALUES_SUMMED = Topic(outputs=_CONTEXT, alone=True)
+# A letter or a bracket in the wrong place.
+MISTYPED = Topic(outputs=_CONTEXT, alone=True)
 SOFTMAX_BASE = Topic(like_a_scale=True)
 SINKS = Topic()
 ONLINE_SOFTMAX = Topic(alone=True)

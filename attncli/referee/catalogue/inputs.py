@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -158,6 +159,45 @@ def _out_of_step() -> Iterator[Convention]:
             simpler = (*simpler, f"{moved}s_{name}")
 
 
+def _first_block(size: int, count: int) -> NDArray[np.intp]:
+    return np.arange(count) % size
+
+
+def _block_before(size: int, count: int) -> NDArray[np.intp]:
+    places = np.arange(count)
+    return places - size * (places >= size)
+
+
+def _block_behind(size: int, count: int) -> NDArray[np.intp]:
+    places = np.arange(count)
+    return places + size * (places + size < count)
+
+
+def _blocks_out_of_step() -> Iterator[Convention]:
+    """Yield blocks of keys that meet another block of values, or queries another of keys."""
+    for size, (moved, meet) in product(
+        SIZES,
+        (
+            ("value", "the weights of each block meet the values"),
+            ("key", "the scores of each block are those of the keys"),
+        ),
+    ):
+        for name, whose, places in (
+            ("of_first_block_of", "of the first", _first_block),
+            ("late_by_a_block_of", "of the one before", _block_before),
+            ("early_by_a_block_of", "of the next one", _block_behind),
+        ):
+            yield Convention(
+                name=f"{moved}s_{name}_{size}",
+                topic=topics.VALUE_BLOCKS if moved == "value" else topics.KEY_BLOCKS,
+                meaning=f"kernels that go over blocks of {size} keys: {meet} {whose}",
+                fix="move the pointers of keys and values together, and wait for the tile that is "
+                "read",
+                shows=f"more than {size} keys",
+                apply=_moved(moved, partial(places, size), beyond=size),
+            )
+
+
 def _tokens_moved(names: tuple[str, ...], places: Callable[[int], NDArray[np.intp]]) -> Apply:
     """Make an `apply` that takes the tokens of other places where rules ask where they stand."""
 
@@ -283,29 +323,7 @@ INPUTS = (
             ("value", "the value", "is", ("value",)),
         )
     ),
-    *(
-        Convention(
-            name=f"values_{name}_{size}",
-            topic=topics.VALUE_BLOCKS,
-            meaning=f"kernels that go over blocks of {size} keys: {what}",
-            fix="move the pointers of keys and values together",
-            shows=f"more than {size} keys",
-            apply=_moved("value", partial(places, size), beyond=size),
-        )
-        for size in SIZES
-        for name, what, places in (
-            (
-                "of_first_block_of",
-                "the weights of each block meet the values of the first",
-                lambda size, n: np.arange(n) % size,
-            ),
-            (
-                "late_by_a_block_of",
-                "the weights of each block meet the values of the one before",
-                lambda size, n: np.arange(n) - size * (np.arange(n) >= size),
-            ),
-        )
-    ),
+    *_blocks_out_of_step(),
     *of_each_size(
         "value_columns_of_first_{}",
         "every block of {} columns of the context is the first: the values of the others are not "

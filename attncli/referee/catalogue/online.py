@@ -87,14 +87,14 @@ def _rescaled_inversely(scores: Array, run: _Running) -> Array:
     return _exponentials(scores, run.then) * _exponentials(run.last, run.then)
 
 
-def _late(block: int, *, total: bool, lost: bool) -> Apply:
+def _late(block: int, *, context: bool, total: bool, lost: bool) -> Apply:
     """Make an `apply` that rescales the sums after a block is added, and that block with them.
 
     Parameters
     ----------
     block : int
-    total : bool
-        So is the denominator, not only the sum of the values.
+    context, total : bool
+        So are the sum of the values, and the denominator.
     lost : bool
         The first block is multiplied with exp(−∞ − its maximum), too, which is 0.
     """
@@ -104,9 +104,10 @@ def _late(block: int, *, total: bool, lost: bool) -> Apply:
         first = run.then[..., :block]
         before = [np.full_like(first, -np.inf) if lost else first, run.then[..., :-block]]
         factors = _exponentials(np.concatenate(before, axis=-1), run.last)
-        shares = _exponentials(scores, run.then) * factors
-        fresh = shares if total else _exponentials(scores, run.last)
-        sum_ = fresh.sum(-1, keepdims=True) + _sink(recipe, run.last)
+        fresh = _exponentials(scores, run.last)
+        late = _exponentials(scores, run.then) * factors
+        shares = late if context else fresh
+        sum_ = (late if total else fresh).sum(-1, keepdims=True) + _sink(recipe, run.last)
         with np.errstate(divide="ignore"):  # a row that sees keys of the first block alone
             lse = (np.log(sum_) + run.last)[..., 0]
         return shares / np.where(sum_ == 0, 1, sum_), lse
@@ -228,13 +229,14 @@ _MISTAKES: tuple[tuple[str, str, Callable[[int], Apply], str, str], ...] = (
         (
             f"{name}_rescaled_late{end}",
             f"{what} rescaled after a {{block}} is added, not before{words}",
-            partial(_late, total=total, lost=lost),
+            partial(_late, context=context, total=total, lost=lost),
             _RESCALE,
             _LARGEST,
         )
-        for name, what, total in (
-            ("sums", "the sums are", True),
-            ("context", "the sum of the values, not the denominator, is", False),
+        for name, what, context, total in (
+            ("sums", "the sums are", True, True),
+            ("context", "the sum of the values, not the denominator, is", True, False),
+            ("denominator", "the denominator, not the sum of the values, is", False, True),
         )
         for end, words, lost in (
             ("", "; the first one is then lost", True),

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import with_epsilon
+from attncli.referee.catalogue.helpers import of_context, with_epsilon
 from attncli.referee.convention import Apply, Convention
+from attncli.referee.recipe import vary
 from attncli.referee.replacing import replace
 from attncli.referee.stages import softmax_over
 
@@ -72,6 +73,24 @@ def _values_summed(recipe: Recipe) -> Recipe:
     return replace(recipe, mix=mix)
 
 
+def _of_all_products(axis: int) -> Apply:
+    """Make an `apply` whose context is the softmax of the scores times the values."""
+
+    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
+        return scores, softmax_over(recipe, scores)[1]
+
+    def normalised(recipe: Recipe, context: Array) -> Array:
+        return softmax_over(vary(recipe, sinks=None), context, axis)[0]
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        if recipe.rules:  # −inf times a value is no number
+            return None
+        made = replace(recipe, softmax=softmax)
+        return replace(made, finish=(*made.finish, of_context(normalised)))
+
+    return apply
+
+
 def _uncounted(*, last: bool) -> Apply:
     """Make an `apply` that leaves the first or the last key that a query sees out of its sum."""
 
@@ -119,9 +138,23 @@ OTHER_WEIGHTS = (
         "the context is the sum of all values: weights and values share no index, as in "
         "einsum('ij,kd->id')",
         _values_summed,
-        topic=topics.VALUES_SUMMED,
+        topic=topics.MISTYPED,
         fix="sum over the keys that both have: einsum('ij,jd->id')",
         shows="more than one key",
+    ),
+    *(
+        Convention(
+            name,
+            f"the softmax is taken of Q·Kᵀ·V, scaled, {along}: softmax(Q·Kᵀ/√D · V)",
+            _of_all_products(axis),
+            topic=topics.MISTYPED,
+            fix="close the bracket of the softmax before the values: softmax(Q·Kᵀ/√D) · V",
+            shows="almost any input",
+        )
+        for name, along, axis in (
+            ("softmax_of_products_with_values", "along its columns", -1),
+            ("softmax_of_products_with_values_over_queries", "along the queries", -2),
+        )
     ),
     Convention(
         "sinks_unasked_unshifted",

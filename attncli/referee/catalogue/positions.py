@@ -70,6 +70,20 @@ def _double_exponents(x: Array) -> Array:
     return x + _interleaved(np.sin(angles), np.cos(angles), width)
 
 
+def _double_own_exponents(x: Array) -> Array:
+    length, width = x.shape[-2:]
+    angles = _waves(2 * np.arange(width) / width, length)
+    return x + np.where(np.arange(width) % 2, np.cos(angles), np.sin(angles))
+
+
+def _alone(x: Array) -> Array:
+    return np.broadcast_to(sinusoidal(*x.shape[-2:]), x.shape)
+
+
+def _of_first_token(x: Array) -> Array:
+    return x + sinusoidal(1, x.shape[-1])
+
+
 def _twice(x: Array) -> Array:
     return x + 2 * sinusoidal(*x.shape[-2:])
 
@@ -141,6 +155,22 @@ POSITIONS = (
         "the exponents of the positional encoding are twice as large as they should be: 2j/W for "
         "column j = 2i",
         _double_exponents,
+    ),
+    _other_encoding(
+        "positions_double_own_exponents",
+        "column j of the positional encoding has the frequency 10000^(−2j/W): j counts columns, "
+        "not pairs of them, and sine and cosine should share one",
+        _double_own_exponents,
+    ),
+    _other_encoding(
+        "positions_alone",
+        "the positional encoding takes the place of the embeddings, to which it should be added",
+        _alone,
+    ),
+    _other_encoding(
+        "positions_of_first_token",
+        "every token gets the positional encoding of position 0",
+        _of_first_token,
     ),
     _other_encoding("positions_twice", "the positional encoding is added twice", _twice),
     of_embeddings(
