@@ -223,3 +223,20 @@ def test_one_row_that_a_rounded_score_moves_is_no_mistake():
     report = check(as_bfloat16(context), pose(q, k, v))
     assert report.passed
     assert report.diagnosis is None
+
+
+@pytest.mark.parametrize("heads", [[1], [2, 3]])
+@pytest.mark.parametrize("projected", [False, True])
+def test_heads_that_are_not_written(heads, projected):
+    """As where each device has some heads, and nobody gathers or adds them up."""
+    q, k, v = draw(0, *[(2, 4, 6, 8)] * 3)
+    wrong = plain(q, k, v)
+    wrong[:, heads] = 0
+    options = {}
+    if projected:
+        options = {"heads": 4, "wo": draw(1, (32, 32))[0]}
+        q, k, v, wrong = (a.swapaxes(1, 2).reshape(2, 6, 32) for a in (q, k, v, wrong))
+        wrong = wrong @ options["wo"]
+    report = ask((q, k, v), wrong, **options)
+    assert named(report) == {"heads_not_written"}
+    assert ("head 1 is 0" if heads == [1] else "heads 2, 3 are 0") in str(report)

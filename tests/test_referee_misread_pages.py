@@ -156,3 +156,9 @@ def test_many_scattered_keys_have_no_name():
     assert "misread_pages" not in named(ask((q, k, v), plain(q, k, v[:, :, order])))
     noise = plain(q, k, v) * (1 + 0.01 * draw(9, q.shape)[0])
     assert named(ask((q, k, v), noise)) == set()
+
+
+def test_two_rows_of_values_that_are_exchanged():
+    q, k, v = draw(0, *[(1, 2, 6, 8)] * 3)
+    report = ask((q, k, v), plain(q, k, v[:, :, [1, 0, 2, 3, 4, 5]]))
+    assert "value 1 in the place of 0; value 0 in the place of 1" in str(report)

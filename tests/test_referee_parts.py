@@ -108,7 +108,8 @@ def test_rows_of_nothing_or_nan_are_all_that_is_wrong(shape, place, empty):
     found = plain(q, k, v)
     found[WHERE[place]] = empty
     report = ask((q, k, v), found)
-    assert named(report) == {"rows_of_nan" if np.isnan(empty) else "rows_not_written"}
+    what = "heads" if place == "one head" else "rows"
+    assert named(report) == {"rows_of_nan" if np.isnan(empty) else f"{what}_not_written"}
 
 
 @pytest.mark.parametrize("share", long_but([None, 0.7], 0.7))

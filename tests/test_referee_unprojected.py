@@ -41,8 +41,8 @@ MISTAKES = {
     ),
     "one head not written": (
         lambda q, k, v: plain(q, k, v) * np.array([1, 1, 0, 1])[:, None, None],
-        "rows_not_written",
-        "48 of 192 rows are 0",
+        "heads_not_written",
+        "head 2 is 0",
     ),
     "a scale of each head": (
         lambda q, k, v: plain(q * np.array([1, 2, 0.5, 1])[:, None, None], k, v),

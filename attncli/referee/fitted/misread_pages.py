@@ -81,11 +81,13 @@ def misread_pages(case: Case) -> Convention | None:
     whole = case.recipe.whole
     return Convention(
         "misread_pages",
-        "pages of a cache are read in the place of others, once more, or not at all: "
+        "rows of the inputs, or pages of a cache, are read in the place of others, once more, or "
+        "not at all: "
         f"{told_pages(found, whole.key.shape[0])}",
         lambda recipe: misreading(recipe, found),
         topic=topics.SLOTS,
-        fix="read the pages that the block table of the batch entry names, each of them once",
+        fix="read each key and value once, in its own place; of a cache, the pages that the block "
+        "table of the batch entry names",
         shows="almost any input",
         variant_of=(
             "last_key_lost",

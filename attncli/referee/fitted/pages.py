@@ -118,16 +118,35 @@ def _where(at: Sequence[int], entries: int) -> str:
 
 def _sentences(misread: Misread, entry: int) -> Iterator[str]:
     """Say what is read in the place of what, if both are as many."""
-    lost, added = _runs(misread.lost), _runs(misread.added)
-    if [page.stop - page.start for page in lost] == [page.stop - page.start for page in added]:
-        for one, other in zip(lost, added, strict=True):
-            yield f"{_named(misread, other, entry)} in the place of {_span(one)}"
+    places, sources = _single(misread.lost), _single(misread.added)
+    if len(places) == len(sources):
+        for place, source in _pairs(places, sources):
+            yield f"{_named(misread, source, entry)} in the place of {_span(place)}"
         return
+    lost, added = _runs(misread.lost), _runs(misread.added)
     for one in lost:
         yield f"{_named(misread, one, entry)} not at all"
     for other in added:
         again = "once more" if other.entry == entry else "too"
         yield f"{_named(misread, other, entry)} {again}"
+
+
+def _single(pages: Iterable[Page]) -> list[Page]:
+    """Return pages of one key each."""
+    return [Page(page.entry, n, n + 1) for page in pages for n in range(page.start, page.stop)]
+
+
+def _pairs(places: Sequence[Page], sources: Sequence[Page]) -> list[tuple[Page, Page]]:
+    """Return the place and the source of each run in which both go on key by key."""
+    pairs: list[tuple[Page, Page]] = []
+    for place, source in zip(places, sources, strict=True):
+        if pairs:
+            joined = _runs((pairs[-1][0], place)), _runs((pairs[-1][1], source))
+            if all(len(run) == 1 for run in joined):
+                pairs[-1] = joined[0][0], joined[1][0]
+                continue
+        pairs.append((place, source))
+    return pairs
 
 
 def _runs(pages: Iterable[Page]) -> list[Page]:

@@ -14,7 +14,7 @@ from attncli.referee.convention import Apply, Convention
 from attncli.referee.fitted.found_weights import by_part
 from attncli.referee.report import Cause
 from attncli.referee.verdict import canonical
-from attncli.text import counted
+from attncli.text import counted, first_few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -59,8 +59,34 @@ def _told(cases: Sequence[Case], axis: int) -> Convention | None:
         return None
     of = sum(mask.size for mask in masks)
     before_projection = cases[0].recipe.problem.output is None
-    return _convention(
-        axis, count, of, by_part(empty, partial(_emptied, before_projection=before_projection))
+    apply = by_part(empty, partial(_emptied, before_projection=before_projection))
+    heads = _whole_heads(masks) if axis == -1 and _have_all_heads(cases) else ()
+    return _of_heads(heads, apply) if heads else _convention(axis, count, of, apply)
+
+
+def _have_all_heads(cases: Sequence[Case]) -> bool:
+    return all(case.recipe.part[1] is None for case in cases)
+
+
+def _whole_heads(masks: Sequence[Bools]) -> tuple[int, ...]:
+    """Return the heads that are empty, if nothing else is, and not all of them are."""
+    found = {tuple(np.flatnonzero(mask.any(axis=(0, 2, 3))).tolist()) for mask in masks}
+    heads = found.pop()
+    whole = not found and all(mask[:, list(heads)].all() for mask in masks)
+    return heads if whole and len(heads) < masks[0].shape[1] else ()
+
+
+def _of_heads(heads: tuple[int, ...], apply: Apply) -> Convention:
+    one = len(heads) == 1
+    return Convention(
+        "heads_not_written",
+        f"{'head' if one else 'heads'} {first_few([str(head) for head in heads])} "
+        f"{'is' if one else 'are'} 0, as if nothing had been written, and the others are right",
+        apply,
+        topic=topics.UNWRITTEN,
+        fix="write all heads; if several devices have some each, gather them, or add up what each "
+        "of them projects",
+        shows="more than one head",
     )
 
 
@@ -91,7 +117,12 @@ def rows_of_nothing(question: Question) -> Cause | None:
         Of any size: only the files and the answers are looked at.
     """
     found = _rows(question, lambda file: file == 0)
-    return None if found is None else _cause(question, _convention(-1, *found, _not_again))
+    if found is None:
+        return None
+    heads = _whole_heads([empty[..., None] for empty in found])
+    if heads:
+        return _cause(question, _of_heads(heads, _not_again))
+    return _cause(question, _convention(-1, *_counts(found), _not_again))
 
 
 def rows_of_nan(question: Question) -> Cause | None:
@@ -108,7 +139,7 @@ def rows_of_nan(question: Question) -> Cause | None:
         return None
     told = Convention(
         "rows_of_nan",
-        f"{_so_many(*found, 'row')} NaN, and the others are right",
+        f"{_so_many(*_counts(found), 'row')} NaN, and the others are right",
         _not_again,
         topic=topics.UNWRITTEN,
         fix="look for what these rows divide or take: 0 by 0, a difference of infinities, memory "
@@ -118,22 +149,30 @@ def rows_of_nan(question: Question) -> Cause | None:
     return _cause(question, told)
 
 
-def _rows(question: Question, is_empty: Callable[[Array], Bools]) -> tuple[int, int] | None:
-    """Return how many rows are empty and should not be, and of how many; None if more is wrong."""
+def _counts(rows: Sequence[Bools]) -> tuple[int, int]:
+    """Return how many rows are empty, and of how many."""
+    return sum(int(np.count_nonzero(each)) for each in rows), sum(each.size for each in rows)
+
+
+def _rows(question: Question, is_empty: Callable[[Array], Bools]) -> list[Bools] | None:
+    """Return which rows (B, H, L) of each output are empty and should not be.
+
+    None if more than that is wrong.
+    """
     shaped = question.shaped
     wrong = {name: wrong for name, wrong in question.wrong.items() if wrong.any()}
     if len(shaped) < len(question.files) or not wrong or not set(wrong) <= set(_OUTPUTS):
         return None
-    count = of = widest = 0
+    found, widest = [], 0
     for name, places in wrong.items():
         answer = canonical(question.problem, name, question.answers[name])
         empty = is_empty(shaped[name]).all(axis=-1) & (answer != 0).any(axis=-1)
         if (places & ~empty[..., None]).any():
             return None
-        count, of = count + int(np.count_nonzero(empty)), of + empty.size
+        found.append(empty)
         widest = max(widest, places.shape[-1])
     # One number may be 0 by chance.
-    return (count, of) if count > 1 or widest > 1 else None
+    return found if widest > 1 or _counts(found)[0] > 1 else None
 
 
 def _cause(question: Question, told: Convention) -> Cause:
