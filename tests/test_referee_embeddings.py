@@ -453,3 +453,81 @@ def test_a_scale_that_is_folded_into_a_part_of_the_projection(seed, name, change
     x, given = layer(seed)
     wrong = attend(*(linear(x, given | changes(given), n) for n in "qkv"))
     assert named(judge(wrong, x, given)) == {name}
+
+
+def fused(x, given, shards):
+    """Return x · W of the matrix that holds each shard's queries, keys and values."""
+    parts = [
+        np.split(given[f"w{n}"], shards, axis=1) + np.split(given[f"b{n}"], shards) for n in "qkv"
+    ]
+    weight = np.hstack([parts[n][shard] for shard in range(shards) for n in range(3)])
+    bias = np.hstack([parts[n][shards + shard] for shard in range(shards) for n in range(3)])
+    return x @ weight + bias
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_fused_product_that_is_viewed_as_heads(seed):
+    x, given = layer(seed)
+    viewed = fused(x, given, 1).reshape(3, BATCH, HEADS, TOKENS, WIDTH // HEADS)
+    wrong = attend(*(one.swapaxes(1, 2).reshape(BATCH, TOKENS, WIDTH) for one in viewed))
+    assert named(judge(wrong, x, given)) == {"fused_viewed_as_heads"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("shards", [2, 4, 8])
+def test_shards_that_are_cut_as_one_product(seed, shards):
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(BATCH, TOKENS, 64))
+    given = {f"w{n}": random.normal(size=(64, 64)) / 8 for n in "qkv"}
+    given |= {f"b{n}": random.normal(size=64) for n in "qkv"}
+    wrong = attend(*np.split(fused(x, given, shards), 3, axis=-1), heads=16)
+    assert named(judge(wrong, x, given, heads=16)) == {f"fused_shards_of_{shards}_cut_by_kind"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_groups_that_are_cut_as_one_product(seed):
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(BATCH, TOKENS, WIDTH))
+    given = {"wq": random.normal(size=(WIDTH, 16)) / 4}
+    given |= {f"w{n}": random.normal(size=(WIDTH, 8)) / 4 for n in "kv"}
+    q, k, v = (np.split(given[f"w{n}"], 2, axis=1) for n in "qkv")
+    made = x @ np.hstack([q[0], k[0], v[0], q[1], k[1], v[1]])
+    query, key, value = np.split(made, [16, 24], axis=-1)
+    wide = [one.reshape(BATCH, TOKENS, 2, 4).repeat(2, axis=2) for one in (key, value)]
+    wrong = attend(query, *(one.reshape(BATCH, TOKENS, 16) for one in wide))
+    made = project(x, **given)
+    problem = pose(made.query, made.key, made.value, heads=4, kv_heads=2)
+    report = check(wrong.astype("f4"), problem, projected=made, time_limit=100)
+    assert named(report) == {"fused_groups_cut_by_kind"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_kernels_whose_axes_are_flattened_in_another_order(seed):
+    x, given = layer(seed, width=24)
+    given = {n: a for n, a in given.items() if n[0] == "w"}
+    heads, width = 4, 6
+
+    def by_columns(weight):
+        return weight.reshape(WIDTH, heads, width).swapaxes(1, 2).reshape(WIDTH, -1)
+
+    wrong = attend(*(x @ by_columns(given[f"w{n}"]) for n in "qkv"))
+    assert named(judge(wrong, x, given)) == {"kernels_by_columns_in"}
+    wo = np.random.default_rng(seed).normal(size=(24, 16)) / 5
+    right = attend(*(x @ given[f"w{n}"] for n in "qkv"))
+    wrong = right @ wo.reshape(heads, width, 16).swapaxes(0, 1).reshape(24, 16)
+    made = project(x, **given)
+    problem = pose(made.query, made.key, made.value, heads=heads, wo=wo)
+    report = check(wrong.astype("f4"), problem, projected=made, time_limit=100)
+    assert named(report) == {"kernels_by_columns_out"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_output_that_is_added_up_twice_with_its_bias(seed):
+    x, given = layer(seed)
+    wo, bo = draw(seed + 50, (WIDTH, WIDTH), (WIDTH,), dtype="float64")
+    wrong = 2 * (attend(*(linear(x, given, n) for n in "qkv")) @ wo + bo)
+    made = project(x, **given)
+    problem = pose(made.query, made.key, made.value, heads=HEADS, wo=wo, bo=bo)
+    report = check(wrong.astype("f4"), problem, projected=made, time_limit=100)
+    assert named(report) == {"another_factor"}
+    assert "about 2 times" in str(report)

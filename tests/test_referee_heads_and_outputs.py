@@ -474,6 +474,15 @@ def test_weights_and_values_that_share_no_index(seed, keys):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("output", ["context", "weights"])
+def test_queries_and_keys_that_share_no_index(seed, output):
+    q, k, v = draw(seed, *[(4, 4)] * 3)
+    weights = softmax(np.einsum("qd,ke->qk", q, k) / 2)
+    wrong = weights @ v if output == "context" else weights
+    assert named(ask((q, k, v), {output: wrong})) == {"products_of_sums"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     ("name", "axis"),
     [

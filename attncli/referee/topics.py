@@ -32,6 +32,7 @@ __all__ = [
     "FACTOR",
     "FEW_DIGITS",
     "FOLDED_SCALE",
+    "FUSED_PARTS",
     "FUSED_PROJECTION",
     "GIVEN",
     "HEADS",
@@ -152,6 +153,7 @@ VALUE_PROJECTION = Topic(part_of=PROJECTION)
 PROJECTED_BIAS = Topic()
 FOLDED_SCALE = Topic(alone=True)
 FUSED_PROJECTION = Topic()
+FUSED_PARTS = Topic(part_of=FUSED_PROJECTION, alone=True)
 POSITIONS = Topic()
 KEY_SOURCE = Topic()
 INPUTS = Topic()
@@ -216,7 +218,7 @@ SOFTMAX = Topic()
 LOST_AXES = Topic(part_of=SOFTMAX, alone=True)
 EPSILON = Topic(part_of=SOFTMAX, alone=True)
 # A letter or a bracket in the wrong place.
-MISTYPED = Topic(outputs=_CONTEXT, alone=True)
+MISTYPED = Topic(alone=True)
 SOFTMAX_BASE = Topic(like_a_scale=True)
 SINKS = Topic()
 ONLINE_SOFTMAX = Topic(alone=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -53,6 +54,53 @@ def _cut(
     return cut
 
 
+def _by_shard(count: int) -> Callable[[list[Array]], Array]:
+    """Make a function that returns the product (B, L, ·) of so many shards, each with (q, k, v)."""
+
+    def fused(arrays: list[Array]) -> Array:
+        parts = [
+            np.stack(np.split(array.transpose(0, 2, 1, 3), count, axis=2), axis=2)
+            for array in arrays
+        ]
+        return _flat(np.stack(parts, axis=3))
+
+    return fused
+
+
+def _in_memory(arrays: list[Array]) -> list[Array]:
+    """Read a product (B, L, ·) of (q, k, v) as (3, B, heads, L, D) without moving anything."""
+    batch, heads, rows, width = arrays[0].shape
+    return list(_by_kind(arrays).reshape(3, batch, heads, rows, width))
+
+
+def _of_shards(count: int) -> Apply:
+    cut = _fused(_cut(_by_shard(count), "3hd"), least=count + 1)
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        return cut(recipe) if recipe.problem.query.shape[1] % count == 0 else None
+
+    return apply
+
+
+def _by_group(recipe: Recipe) -> Recipe | None:
+    """Cut a product that holds groups, each with (queries, key, value), by kind."""
+    problem = recipe.problem
+    arrays = of_inputs(problem, lambda array: array)
+    query, key, value = (arrays[name] for name in INPUTS)
+    if query is None or key is None or value is None or key.shape != value.shape:
+        return None
+    batch, heads, rows, width = query.shape
+    groups = key.shape[1]
+    shares_rows = key.shape[0] == batch and key.shape[2:] == (rows, width)
+    if not shares_rows or not 1 < groups < heads:
+        return None
+    per_group = query.reshape(batch, groups, -1, rows, width).transpose(0, 3, 1, 2, 4)
+    others = [array.transpose(0, 2, 1, 3)[:, :, :, None] for array in (key, value)]
+    made = np.concatenate((per_group, *others), axis=3).reshape(batch, rows, -1, width)
+    cut = np.split(made.transpose(0, 2, 1, 3), [heads, heads + groups], axis=1)
+    return vary(recipe, **dict(zip(INPUTS, cut, strict=True)))
+
+
 def _fused(cut: Callable[[list[Array]], list[Array]], *, least: int = 2) -> Apply:
     """Make an `apply` for problems of at least so many heads."""
 
@@ -80,7 +128,7 @@ def _unless_three(recipe: Recipe) -> Recipe | None:
     return None if recipe.problem.query.shape[1] == 3 else _fused(_cut(_by_head, "3hd"))(recipe)
 
 
-FUSED = tuple(
+_BY_ORDER = tuple(
     Convention(
         name=name,
         topic=topics.FUSED_PROJECTION,
@@ -107,4 +155,39 @@ FUSED = tuple(
             _fused(_cut(_by_head, "hd3")),
         ),
     )
+)
+
+_fused_product = partial(
+    Convention,
+    topic=topics.FUSED_PARTS,
+    shows="several heads",
+    needs=frozenset({"batch", "heads", "rows"}),
+)
+
+FUSED = (
+    *_BY_ORDER,
+    _fused_product(
+        "fused_viewed_as_heads",
+        "a product that holds query, key and value at once, (B, L, 3·H·D), is viewed as "
+        "(3, B, H, L, D): nothing is transposed",
+        _fused(_in_memory),
+        fix="reshape it to (B, L, 3, H, D), and permute to (3, B, H, L, D)",
+    ),
+    *(
+        _fused_product(
+            f"fused_shards_of_{count}_cut_by_kind",
+            f"a product of {count} shards, each with query, key and value of its heads "
+            "(tensor-parallel checkpoints), is cut as (3, heads, D)",
+            _of_shards(count),
+            fix="take the shards apart before they are cut into query, key and value",
+        )
+        for count in (2, 4, 8)
+    ),
+    _fused_product(
+        "fused_groups_cut_by_kind",
+        "a product of groups, each with its queries, its key and its value (InternLM2, Falcon), is "
+        "cut as all queries, all keys and all values",
+        _by_group,
+        fix="reshape it to (…, groups, H/G + 2, D) before it is taken apart",
+    ),
 )

@@ -112,6 +112,22 @@ def _cut(*, taken: bool, joined: bool) -> Apply:
     return apply
 
 
+def _by_columns_in(recipe: Recipe) -> Recipe | None:
+    """Read what is packed as (D, H) as if it were (H, D)."""
+    if not recipe.problem.layout.packed or recipe.problem.query.shape[1] == 1:
+        return None
+    read = partial(_uninterleaved, recipe)
+    return vary(recipe, **of_inputs(recipe.problem, read))
+
+
+def _by_columns_out(recipe: Recipe) -> Recipe | None:
+    """Multiply the joined contexts with a projection whose rows are (E, H)."""
+    if recipe.problem.output is None or recipe.problem.query.shape[1] == 1:
+        return None
+    finish = of_context(lambda _, context: _interleaved(context))
+    return replace(recipe, finish=(*recipe.finish, finish))
+
+
 def _averaged(recipe: Recipe) -> Recipe | None:
     if recipe.problem.shape[1] == 1:
         return None
@@ -235,6 +251,29 @@ HEADS = (
         _cut(taken=True, joined=True),
         fix=_CUT_FIX,
         needs=_HEADS,
+    ),
+    *(
+        _head(
+            f"kernels_by_columns_{end}",
+            meaning,
+            apply,
+            topic=topics.MISREAD_HEADS,
+            fix="reshape kernels (W, H, D) to (W, H·D), and (H, D, W) to (H·D, W), in this order",
+            needs=_ALL,
+            variant_of=("heads_interleaved_in", "heads_interleaved_out"),
+        )
+        for end, meaning, apply in (
+            (
+                "in",
+                "the kernels of query, key and value, (W, H, D), are flattened as (W, D, H)",
+                _by_columns_in,
+            ),
+            (
+                "out",
+                "the kernel of the output projection, (H, D, W), is flattened as (D, H, W)",
+                _by_columns_out,
+            ),
+        )
     ),
     _head(
         "heads_interleaved_in",

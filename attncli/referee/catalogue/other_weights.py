@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import of_context, with_epsilon
+from attncli.referee.catalogue.helpers import factors_of, of_context, with_epsilon
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.recipe import vary
 from attncli.referee.replacing import replace
@@ -71,6 +71,17 @@ def _values_summed(recipe: Recipe) -> Recipe:
         return sums
 
     return replace(recipe, mix=mix)
+
+
+def _products_of_sums(recipe: Recipe) -> Recipe:
+    """Multiply the sum of each query with the sum of each key."""
+    turned = factors_of(recipe.problem)
+    query, key = (
+        np.broadcast_to(turned[name].sum(axis=-1, keepdims=True), turned[name].shape)
+        for name in ("query", "key")
+    )
+    # The product of two such vectors has a term for each component.
+    return vary(recipe, rope=None, query=query / query.shape[-1], key=key)
 
 
 def _of_all_products(axis: int) -> Apply:
@@ -141,6 +152,14 @@ OTHER_WEIGHTS = (
         topic=topics.MISTYPED,
         fix="sum over the keys that both have: einsum('ij,jd->id')",
         shows="more than one key",
+    ),
+    Convention(
+        "products_of_sums",
+        "the sums of query and key are multiplied: they share no index, as in einsum('qd,ke->qk')",
+        _products_of_sums,
+        topic=topics.MISTYPED,
+        fix="sum over the components that both have: einsum('qd,kd->qk')",
+        shows="more than one component",
     ),
     *(
         Convention(

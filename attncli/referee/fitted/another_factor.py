@@ -40,10 +40,7 @@ def another_factor(case: Case) -> Convention | None:
         None where there is no factor to find: the files hold something else, or have other
         shapes.
     """
-    output = case.recipe.problem.output
-    if set(case.files) - _OUTPUTS or (output is not None and output.bias is not None):
-        return None
-    if not case.comparable:
+    if set(case.files) - _OUTPUTS or not case.comparable:
         return None
     found, right = _finite_numbers(case)
     if not right.any():
@@ -59,7 +56,8 @@ def another_factor(case: Case) -> Convention | None:
         fix="look for a factor that is missing or applied twice: the scale of quantized "
         "values, 1/(1 − p) of dropout, a block of queries that is added more than once",
         shows="almost any input",
-        apply=lambda recipe: replace(recipe, finish=(*recipe.finish, partial(_times, factor))),
+        # Of what was projected, its bias included.
+        apply=lambda recipe: replace(recipe, behind=(*recipe.behind, partial(_times, factor))),
     )
 
 
