@@ -88,3 +88,31 @@ def test_positions_of_another_batch_entry(seed):
     options = {"rope": "half", "causal": True, "causal_align": "bottom-right"}
     report = ask((q, k, v), wrong, kv_lengths=lengths, **options)
     assert named(report) == {"rope_of_first_entry"}
+
+
+def turned_in_pairs(rows, positions):
+    """Rotate neighbours, as GGUF files and the published Llama do."""
+    pairs = np.concatenate((rows[..., 0::2], rows[..., 1::2]), axis=-1)
+    made = turned(pairs, positions)
+    return np.stack((made[..., :8], made[..., 8:]), axis=-1).reshape(rows.shape)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("name", "times"), [("rope_permuted_twice", 2), ("rope_permuted_backwards", -1)]
+)
+def test_rows_that_are_permuted_for_another_pairing(seed, name, times):
+    q, k, v = draw(seed, *[(1, 2, 9, 16)] * 3)
+
+    def permuted(rows, count):
+        shape = (2, 8) if count > 0 else (8, 2)
+        for _ in range(abs(count)):
+            rows = rows.reshape(*rows.shape[:-1], *shape).swapaxes(-1, -2).reshape(rows.shape)
+        return rows
+
+    right, wrong = (
+        plain(*(turned_in_pairs(permuted(rows, count), np.arange(9)) for rows in (q, k)), v)
+        for count in (1, times)
+    )
+    assert ask((q, k, v), right, rope="half").passed
+    assert named(ask((q, k, v), wrong, rope="half")) == {name}

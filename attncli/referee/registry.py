@@ -195,4 +195,4 @@ FITTED = (
 )
 
 # Made of everything that the weights of the files show: they explain much, but say little.
-SHOWN = (Fitting(another_mask), Fitting(zeroed_weights))
+SHOWN = (Fitting(another_mask, frozenset({"heads"})), Fitting(zeroed_weights))

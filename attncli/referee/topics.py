@@ -68,6 +68,7 @@ __all__ = [
     "RESIDUAL",
     "ROPE",
     "ROPE_FREQUENCIES",
+    "ROPE_ORDER",
     "ROPE_PAIRING",
     "ROPE_PLACE",
     "ROUNDED_LENGTHS",
@@ -187,6 +188,7 @@ ROPE = Topic()
 ROPE_PAIRING = Topic(part_of=ROPE)
 ROPE_FREQUENCIES = Topic(part_of=ROPE)
 ROPE_PLACE = Topic(part_of=ROPE)
+ROPE_ORDER = Topic(part_of=ROPE, alone=True)
 NEW_POSITIONS = Topic(part_of=ROPE_PLACE, alone=True)
 SOFTCAP = Topic()
 BIAS = Topic(absent=lambda problem: problem.bias is None)

@@ -237,6 +237,23 @@ def _permuted(side: str) -> Apply:
     return apply
 
 
+def _permuted_otherwise(order: Callable[[Ints], Ints]) -> Apply:
+    """Make an `apply` with the other pairing, and rows in another order than this one needs."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem, rope = recipe.problem, recipe.problem.rope
+        width = problem.query.shape[3]
+        if rope is None or width <= _TWO_PAIRS or 2 * len(rope.of_width(width)) != width:
+            return None
+        right = np.arange(width).reshape((2, -1) if rope.pairing == "half" else (-1, 2)).T.ravel()
+        query, key = (
+            widen(rows, np.float64)[..., order(right)] for rows in (problem.query, problem.key)
+        )
+        return vary(recipe, query=query, key=key, rope=_other_pairing(rope))
+
+    return apply
+
+
 def _exchanged(rope: Rope, width: int) -> Array:
     """Return the order of a row in which the two components of each pair are exchanged."""
     turned = 2 * len(rope.of_width(width))
@@ -370,6 +387,22 @@ ROPE_USE = (
             shows="a width above 2",
         )
         for side, other in (("key", "query"), ("query", "key"))
+    ),
+    *(
+        _rope(
+            f"rope_permuted_{name}",
+            f"query and key are rotated by the other pairing, for which their rows are permuted "
+            f"{words}",
+            _permuted_otherwise(order),
+            fix="permute the rows of both projections once, from (2, D/2) to (D/2, 2) for the "
+            "interleaved pairing and from (D/2, 2) to (2, D/2) for halves (GGUF, Transformers)",
+            shows="a width above 4",
+            topic=topics.ROPE_ORDER,
+        )
+        for name, words, order in (
+            ("twice", "twice", lambda right: right[right]),
+            ("backwards", "in the wrong direction", np.argsort),
+        )
     ),
     _rope("rope_query_only", "only the query is rotated", _one_side("query")),
     _rope("rope_key_only", "only the key is rotated", _one_side("key")),

@@ -44,6 +44,7 @@ def another_mask(cases: Sequence[Case]) -> Convention | None:
     Parameters
     ----------
     cases : sequence of Case
+        With all heads: a mask of one alone may be something else in the others.
 
     Returns
     -------
@@ -62,6 +63,7 @@ def another_mask(cases: Sequence[Case]) -> Convention | None:
         fix="let each query see the keys that the problem lets it see, and no others",
         shows="masked or longer inputs",
         apply=by_part(masks, _masked),
+        needs=frozenset({"heads"}),
     )
 
 
