@@ -1,7 +1,7 @@
 """The options, in groups: what the problem is, what is shown, how the program runs."""
 
 from dataclasses import dataclass, fields
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -44,6 +44,15 @@ JUDGING = "How it is judged"
 RUN = "Running"
 LIST = "LIST or FILE"
 
+
+def _file(panel: str, words: str) -> Any:
+    return Option(metavar="FILE", help=words, rich_help_panel=panel)
+
+
+def _list(panel: str, words: str) -> Any:
+    return Option(metavar=LIST, help=words, rich_help_panel=panel)
+
+
 Bfloat16 = Annotated[
     Literal["bfloat16"] | None,
     Option(help="Read 2-byte elements of NPY files as bfloat16.", rich_help_panel=SHAPES),
@@ -81,10 +90,9 @@ class ProblemOptions:
     ] = False
     mask: Annotated[
         str | None,
-        Option(
-            metavar="FILE",
-            help="True or 1 where a query may attend to a key; broadcasts to the weights' shape.",
-            rich_help_panel=MOST_USED,
+        _file(
+            MOST_USED,
+            "True or 1 where a query may attend to a key; broadcasts to the weights' shape.",
         ),
     ] = None
     causal: Annotated[
@@ -101,11 +109,7 @@ class ProblemOptions:
     ] = None
     bias: Annotated[
         str | None,
-        Option(
-            metavar="FILE",
-            help="Added to the scores; broadcasts to the weights' shape; may hold -inf.",
-            rich_help_panel=SCORES,
-        ),
+        _file(SCORES, "Added to the scores; broadcasts to the weights' shape; may hold -inf."),
     ] = None
     softcap: Annotated[
         float | None,
@@ -119,17 +123,9 @@ class ProblemOptions:
         bool,
         Option("--alibi", help="ALiBi, with the slopes of its paper.", rich_help_panel=SCORES),
     ] = False
-    alibi_slopes: Annotated[
-        str | None,
-        Option(metavar=LIST, help="ALiBi slopes, one for each head.", rich_help_panel=SCORES),
-    ] = None
+    alibi_slopes: Annotated[str | None, _list(SCORES, "ALiBi slopes, one for each head.")] = None
     sinks: Annotated[
-        str | None,
-        Option(
-            metavar=LIST,
-            help="Logits that count in the denominator only, one for each head.",
-            rich_help_panel=SCORES,
-        ),
+        str | None, _list(SCORES, "Logits that count in the denominator only, one for each head.")
     ] = None
     rope: Annotated[
         Pairing | None,
@@ -148,11 +144,10 @@ class ProblemOptions:
     ] = None
     rope_frequencies: Annotated[
         str | None,
-        Option(
-            metavar=LIST,
-            help="Radians by which each pair turns per position, instead of a base (inv_freq in "
+        _list(
+            SCORES,
+            "Radians by which each pair turns per position, instead of a base (inv_freq in "
             "Transformers); components without a pair are not rotated.",
-            rich_help_panel=SCORES,
         ),
     ] = None
     score: Annotated[
@@ -162,17 +157,9 @@ class ProblemOptions:
             rich_help_panel=SCORES,
         ),
     ] = None
-    score_weight: Annotated[
-        str | None,
-        Option(metavar="FILE", help="W (D, D) for score general.", rich_help_panel=SCORES),
-    ] = None
+    score_weight: Annotated[str | None, _file(SCORES, "W (D, D) for score general.")] = None
     score_vector: Annotated[
-        str | None,
-        Option(
-            metavar=LIST,
-            help="v (D,) for score additive. Default: ones.",
-            rich_help_panel=SCORES,
-        ),
+        str | None, _list(SCORES, "v (D,) for score additive. Default: ones.")
     ] = None
     mask_means: Annotated[
         MaskMeans | None,
@@ -183,28 +170,14 @@ class ProblemOptions:
         ),
     ] = None
     key_padding_mask: Annotated[
-        str | None,
-        Option(
-            metavar="FILE",
-            help="(B, S) or (S,): true or 1 where a key is real, not padding.",
-            rich_help_panel=RULES,
-        ),
+        str | None, _file(RULES, "(B, S) or (S,): true or 1 where a key is real, not padding.")
     ] = None
     kv_lengths: Annotated[
-        str | None,
-        Option(
-            metavar=LIST,
-            help="Number of real keys in each batch entry: 3,5.",
-            rich_help_panel=RULES,
-        ),
+        str | None, _list(RULES, "Number of real keys in each batch entry: 3,5.")
     ] = None
     query_lengths: Annotated[
         str | None,
-        Option(
-            metavar=LIST,
-            help="Number of real queries in each batch entry; the others give zeros.",
-            rich_help_panel=RULES,
-        ),
+        _list(RULES, "Number of real queries in each batch entry; the others give zeros."),
     ] = None
     causal_align: Annotated[
         Align | None,
@@ -217,10 +190,8 @@ class ProblemOptions:
     ] = None
     query_offset: Annotated[
         str | None,
-        Option(
-            metavar=LIST,
-            help="Position of query 0 among the keys, one for all or one for each batch entry.",
-            rich_help_panel=RULES,
+        _list(
+            RULES, "Position of query 0 among the keys, one for all or one for each batch entry."
         ),
     ] = None
     window: Annotated[
@@ -234,85 +205,27 @@ class ProblemOptions:
     ] = None
     segment_ids: Annotated[
         str | None,
-        Option(
-            metavar=LIST,
-            help="(B, L) or (L,), of packed sequences: which one each token belongs to: 0,0,0,1,1. "
+        _list(
+            RULES,
+            "(B, L) or (L,), of packed sequences: which one each token belongs to: 0,0,0,1,1. "
             "A query sees only keys of its own.",
-            rich_help_panel=RULES,
         ),
     ] = None
     kv_segment_ids: Annotated[
         str | None,
-        Option(
-            metavar=LIST,
-            help="The same of the keys, (B, S) or (S,). Default: that of the queries.",
-            rich_help_panel=RULES,
-        ),
+        _list(RULES, "The same of the keys, (B, S) or (S,). Default: that of the queries."),
     ] = None
     wq: Annotated[
         str | None,
-        Option(
-            metavar="FILE",
-            help="query = X · W + b, with W (in, out): the transpose of nn.Linear's weight.",
-            rich_help_panel=SELF,
-        ),
+        _file(SELF, "query = X · W + b, with W (in, out): the transpose of nn.Linear's weight."),
     ] = None
-    wk: Annotated[
-        str | None,
-        Option(
-            metavar="FILE",
-            help="Likewise for the key.",
-            rich_help_panel=SELF,
-        ),
-    ] = None
-    wv: Annotated[
-        str | None,
-        Option(
-            metavar="FILE",
-            help="Likewise for the value.",
-            rich_help_panel=SELF,
-        ),
-    ] = None
-    wo: Annotated[
-        str | None,
-        Option(
-            metavar="FILE",
-            help="Output projection: context · W + b.",
-            rich_help_panel=SELF,
-        ),
-    ] = None
-    bq: Annotated[
-        str | None,
-        Option(
-            metavar=LIST,
-            help="Bias of the query.",
-            rich_help_panel=SELF,
-        ),
-    ] = None
-    bk: Annotated[
-        str | None,
-        Option(
-            metavar=LIST,
-            help="Bias of the key.",
-            rich_help_panel=SELF,
-        ),
-    ] = None
-    bv: Annotated[
-        str | None,
-        Option(
-            metavar=LIST,
-            help="Bias of the value.",
-            rich_help_panel=SELF,
-        ),
-    ] = None
-    bo: Annotated[
-        str | None,
-        Option(
-            metavar=LIST,
-            help="Bias of the output.",
-            rich_help_panel=SELF,
-        ),
-    ] = None
+    wk: Annotated[str | None, _file(SELF, "Likewise for the key.")] = None
+    wv: Annotated[str | None, _file(SELF, "Likewise for the value.")] = None
+    wo: Annotated[str | None, _file(SELF, "Output projection: context · W + b.")] = None
+    bq: Annotated[str | None, _list(SELF, "Bias of the query.")] = None
+    bk: Annotated[str | None, _list(SELF, "Bias of the key.")] = None
+    bv: Annotated[str | None, _list(SELF, "Bias of the value.")] = None
+    bo: Annotated[str | None, _list(SELF, "Bias of the output.")] = None
     checkpoint: Annotated[
         str | None,
         Option(
