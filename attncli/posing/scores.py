@@ -92,7 +92,7 @@ def score_vector_of(named: Names, score: str, vector: object, width: int) -> Arr
             f"{named('score_vector')}: expected {counted(width, 'number')}, the width of query and "
             f"key; found {len(array)}"
         )
-    return _finite(named("score_vector"), array)
+    return arguments.finite_array(named("score_vector"), array)
 
 
 def _refuse_without(needed: str, **given: object) -> None:
@@ -131,7 +131,7 @@ def _only_for_rope(name: str) -> UsageError:
 
 def _frequencies(name: str, value: object, width: int) -> tuple[float, ...]:
     """Return the frequencies of as many pairs of components as there are, or fewer."""
-    array = _finite(name, arguments.vector(name, value))
+    array = arguments.finite_array(name, arguments.vector(name, value))
     far = np.abs(array) > _FASTEST
     if far.any():
         arguments.refuse_first(name, array, far, f"numbers up to {_FASTEST:g}, in radians")
@@ -250,11 +250,4 @@ def _one_a_head(name: str, value: object, heads: int) -> Array:
         raise ShapeError(
             f"{name}: expected one number for each query head ({heads}); found {len(array)}"
         )
-    return _finite(name, array)
-
-
-def _finite(name: str, array: Array) -> Array:
-    wrong = ~np.isfinite(array)
-    if wrong.any():
-        arguments.refuse_first(name, array, wrong, "finite numbers")
-    return array
+    return arguments.finite_array(name, array)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attncli.referee.recipe import Recipe
 from attncli.referee.replacing import replace
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.referee.topics import Topic
 
-__all__ = ["Apply", "Convention", "Need", "moved", "with_rule", "without"]
+__all__ = ["Apply", "Convention", "Need", "moved", "then", "with_rule", "with_term", "without"]
 
 Need = Literal["batch", "heads", "rows"]
 # The right recipe in, the deviating one out; None where the convention makes no sense for it.
@@ -85,6 +85,16 @@ def moved(recipe: Recipe, step: str, *, before: str | None) -> Recipe:
 def with_rule(recipe: Recipe, name: str, rule: npt.NDArray[np.bool_]) -> Recipe:
     """Return the recipe with a rule, in the place of the one of that name."""
     return replace(recipe, rules={**recipe.rules, name: rule})
+
+
+def with_term(recipe: Recipe, name: str, term: npt.NDArray[Any]) -> Recipe:
+    """Return the recipe with what a step adds to the scores, in the place of what it added."""
+    return replace(recipe, terms={**recipe.terms, name: term})
+
+
+def then(recipe: Recipe, **steps: Callable[..., Any]) -> Recipe:
+    """Return the recipe with one more function at the end of its `after`, `finish` or `behind`."""
+    return replace(recipe, **{name: (*getattr(recipe, name), do) for name, do in steps.items()})
 
 
 def without(recipe: Recipe, *rules: str) -> Recipe:

@@ -10,10 +10,9 @@ import numpy.typing as npt
 
 from attncli.positions import alibi_slopes
 from attncli.referee import topics
-from attncli.referee.convention import Apply, Convention, moved
+from attncli.referee.convention import Apply, Convention, moved, with_term
 from attncli.referee.options import stated, without_alibi
 from attncli.referee.recipe import Recipe, distance
-from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +31,7 @@ def _bias_by(term: Callable[[Array, Array], Array], *, from_zero: bool = False) 
             return None
         offsets = (recipe.start,) if from_zero else None
         new = term(slopes[:, None, None], distance(recipe.problem, offsets))
-        return replace(recipe, terms={**recipe.terms, "alibi": new})
+        return with_term(recipe, "alibi", new)
 
     return apply
 
@@ -43,7 +42,7 @@ def _unasked(recipe: Recipe) -> Recipe | None:
         return None
     slopes = np.array(alibi_slopes(problem.shape[1]))[:, None, None]
     term = -slopes * np.abs(distance(problem))
-    return replace(recipe, terms={**recipe.terms, "alibi": term})
+    return with_term(recipe, "alibi", term)
 
 
 def _keys_only(recipe: Recipe) -> Recipe | None:
@@ -51,7 +50,7 @@ def _keys_only(recipe: Recipe) -> Recipe | None:
     if slopes is None:
         return None
     term = slopes[:, None, None] * np.arange(recipe.problem.shape[3])
-    return replace(recipe, terms={**recipe.terms, "alibi": term})
+    return with_term(recipe, "alibi", term)
 
 
 def _slopes(of: Callable[[Array, int], Array]) -> Apply:

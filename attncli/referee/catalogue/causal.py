@@ -9,10 +9,9 @@ import numpy as np
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import changed, dropped
-from attncli.referee.convention import Apply, Convention, with_rule
+from attncli.referee.convention import Apply, Convention, with_rule, with_term
 from attncli.referee.options import aligned, also_causal, without_placed
 from attncli.referee.recipe import Recipe, band, recipe_of, vary
-from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +57,7 @@ def _all_at(offsets: Callable[[Recipe], Offsets | None]) -> Apply:
             return None
         moved = vary(moved, visible=problem.visible._replace(offsets=there))
         alibi = recipe_of(moved.problem).terms.get("alibi")
-        return moved if alibi is None else replace(moved, terms={**moved.terms, "alibi": alibi})
+        return moved if alibi is None else with_term(moved, "alibi", alibi)
 
     return apply
 

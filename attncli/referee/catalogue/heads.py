@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_context, of_inputs
-from attncli.referee.convention import Apply, Convention, Need
+from attncli.referee.convention import Apply, Convention, Need, then
 from attncli.referee.recipe import Recipe, vary
 from attncli.referee.replacing import replace
 
@@ -78,7 +78,7 @@ def _reshaped(*names: _Named, back: bool = False) -> Apply:
         changed = vary(recipe, **{name: made[name] for name in names if name != "context"})
         if "context" not in names:
             return changed
-        return replace(changed, finish=(*changed.finish, of_context(write)))
+        return then(changed, finish=of_context(write))
 
     return apply
 
@@ -125,7 +125,7 @@ def _by_columns_out(recipe: Recipe) -> Recipe | None:
     if recipe.problem.output is None or recipe.problem.query.shape[1] == 1:
         return None
     finish = of_context(lambda _, context: _interleaved(context))
-    return replace(recipe, finish=(*recipe.finish, finish))
+    return then(recipe, finish=finish)
 
 
 def _averaged(recipe: Recipe) -> Recipe | None:
@@ -135,7 +135,7 @@ def _averaged(recipe: Recipe) -> Recipe | None:
     def average(_: Recipe, weights: Array) -> Array:
         return np.broadcast_to(weights.mean(axis=1, keepdims=True), weights.shape)
 
-    return replace(recipe, after=(*recipe.after, average))
+    return then(recipe, after=average)
 
 
 def _changes(recipe: Recipe, *names: str) -> bool:

@@ -14,7 +14,7 @@ from attncli.dtypes import widen
 from attncli.engine.operands import rotated
 from attncli.errors import AttnError
 from attncli.projection import as_heads, project
-from attncli.referee.convention import Apply, Convention, with_rule, without
+from attncli.referee.convention import Apply, Convention, then, with_rule, without
 from attncli.referee.options import stated
 from attncli.referee.recipe import Outputs, Part, Recipe, vary
 from attncli.referee.replacing import replace
@@ -147,8 +147,8 @@ def at_the_end(
 ) -> Recipe:
     """Return the recipe with a change of its outputs: before an output projection, or behind it."""
     if before_projection:
-        return replace(recipe, finish=(*recipe.finish, change))
-    return replace(recipe, behind=(*recipe.behind, change))
+        return then(recipe, finish=change)
+    return then(recipe, behind=change)
 
 
 def emptied(recipe: Recipe, names: Iterable[str], rows: slice) -> Recipe:

@@ -19,7 +19,7 @@ from attncli.referee.catalogue.helpers import (
     of_projections,
 )
 from attncli.referee.catalogue.residual import with_embeddings
-from attncli.referee.replacing import replace
+from attncli.referee.convention import then
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,7 +64,7 @@ def _of_the_output(norm: Callable[[Array], Array], *, residual: bool) -> Apply:
         if added is None or recipe.problem.output is None:
             return None
         finish = of_context(lambda _, context: norm(context))
-        return replace(added, behind=(*added.behind, finish))
+        return then(added, behind=finish)
 
     return apply
 

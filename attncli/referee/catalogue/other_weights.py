@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import factors_of, of_context, with_epsilon
-from attncli.referee.convention import Apply, Convention
+from attncli.referee.convention import Apply, Convention, then
 from attncli.referee.recipe import vary
 from attncli.referee.replacing import replace
 from attncli.referee.stages import softmax_over
@@ -97,7 +97,7 @@ def _of_all_products(axis: int) -> Apply:
         if recipe.rules:  # −inf times a value is no number
             return None
         made = replace(recipe, softmax=softmax)
-        return replace(made, finish=(*made.finish, of_context(normalised)))
+        return then(made, finish=of_context(normalised))
 
     return apply
 

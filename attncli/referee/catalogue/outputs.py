@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from attncli.names import INPUTS, SCORE_STAGES
 from attncli.referee import topics
-from attncli.referee.convention import Apply, Convention
+from attncli.referee.convention import Apply, Convention, then
 from attncli.referee.evaluation import evaluate
 from attncli.referee.recipe import Outputs, Recipe, vary
 from attncli.referee.replacing import replace
@@ -27,7 +27,7 @@ _FAR = 300
 
 
 def _finished(change: Callable[[Recipe, Outputs], Outputs]) -> Apply:
-    return lambda recipe: replace(recipe, finish=(*recipe.finish, change))
+    return lambda recipe: then(recipe, finish=change)
 
 
 def _lse_as(change: Callable[[Recipe, Outputs], Array]) -> Apply:

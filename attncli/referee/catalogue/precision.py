@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import tops
-from attncli.referee.convention import Convention
+from attncli.referee.convention import Convention, then
 from attncli.referee.replacing import replace
 from attncli.referee.stages import softmax_over
 from attncli.text import counted
@@ -42,7 +42,7 @@ def _float16_denominator(recipe: Recipe) -> Recipe | None:
     """Add up the denominator in float16, a key at a time."""
     if recipe.problem.sinks is not None:
         return None
-    return replace(recipe, after=(*recipe.after, lambda _, weights: _divided_in_float16(weights)))
+    return then(recipe, after=lambda _, weights: _divided_in_float16(weights))
 
 
 def _divided_in_float16(weights: Array) -> Array:
@@ -58,7 +58,7 @@ def _both_in_float16(recipe: Recipe) -> Recipe | None:
 
 
 def _rounded_weights(digits: int, recipe: Recipe) -> Recipe:
-    return replace(recipe, after=(*recipe.after, lambda _, weights: np.round(weights, digits)))
+    return then(recipe, after=lambda _, weights: np.round(weights, digits))
 
 
 def _rounded_scores(digits: int, recipe: Recipe) -> Recipe:

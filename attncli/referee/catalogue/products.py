@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import factors_of, tops, tops_so_far
-from attncli.referee.convention import Convention
+from attncli.referee.convention import Convention, then, with_term
 from attncli.referee.recipe import distance, vary
 from attncli.referee.replacing import replace
 from attncli.referee.rounding import PRECISIONS, TF32, Precision, truncated_to_tf32
@@ -87,7 +87,7 @@ def _rounded_term(name: str, rounding: Rounding, recipe: Recipe) -> Recipe | Non
     rounded = _short(rounding, term)
     if np.array_equal(rounded, term):
         return None
-    return replace(recipe, terms={**recipe.terms, name: rounded})
+    return with_term(recipe, name, rounded)
 
 
 def _rounded_slopes(rounding: Rounding, recipe: Recipe) -> Recipe | None:
@@ -98,14 +98,14 @@ def _rounded_slopes(rounding: Rounding, recipe: Recipe) -> Recipe | None:
     if np.array_equal(rounded, slopes):
         return None
     term = -rounded[:, None, None] * np.abs(distance(recipe.problem))
-    return replace(recipe, terms={**recipe.terms, "alibi": term})
+    return with_term(recipe, "alibi", term)
 
 
 def _rounded_weights(rounding: Rounding, recipe: Recipe) -> Recipe | None:
     """Round the weights, as they are stored between softmax and values."""
     if not _is_tried(recipe):
         return None
-    return replace(recipe, after=(*recipe.after, lambda _, weights: _short(rounding, weights)))
+    return then(recipe, after=lambda _, weights: _short(rounding, weights))
 
 
 def _rounded_scores(rounding: Rounding, recipe: Recipe) -> Recipe | None:

@@ -12,9 +12,8 @@ from attncli.dtypes import widen
 from attncli.positions import sinusoidal
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_context
-from attncli.referee.convention import Apply, Convention, Need
+from attncli.referee.convention import Apply, Convention, Need, then
 from attncli.referee.recipe import Recipe
-from attncli.referee.replacing import replace
 from attncli.referee.stages import shared
 
 __all__ = ["RESIDUAL", "with_embeddings"]
@@ -57,7 +56,7 @@ def _plus(source: Source) -> Apply:
             like = _shaped(added, context.shape)
             return context if like is None else context + like
 
-        return replace(recipe, behind=(*recipe.behind, of_context(add)))
+        return then(recipe, behind=of_context(add))
 
     return apply
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import off_by_one, transposed
-from attncli.referee.convention import Apply, Convention, moved
+from attncli.referee.convention import Apply, Convention, moved, with_term
 from attncli.referee.recipe import Recipe, vary
 from attncli.referee.replacing import replace
 
@@ -99,7 +99,7 @@ def _bias_as(change: Callable[[Array], Array | None]) -> Apply:
         if "bias" not in recipe.terms:
             return None
         new = change(recipe.terms["bias"])
-        return None if new is None else replace(recipe, terms={**recipe.terms, "bias": new})
+        return None if new is None else with_term(recipe, "bias", new)
 
     return apply
 

@@ -13,7 +13,7 @@ from attncli.referee import topics
 from attncli.referee.catalogue.helpers import tops, tops_so_far
 from attncli.referee.catalogue.quantized import FLOAT8_INPUTS
 from attncli.referee.catalogue.quantizing import Ways, quantized
-from attncli.referee.convention import Convention
+from attncli.referee.convention import Convention, then
 from attncli.referee.grids import FLOATS, Grid, on_grid
 from attncli.referee.replacing import replace
 
@@ -89,7 +89,7 @@ def _stored(storing: _Storing, ways: Ways, recipe: Recipe) -> Recipe | None:
     if problem.value is None or problem.shape[3] <= storing.block:
         return None
     made = quantized(ways, recipe) if ways else replace(recipe, codes=True)
-    return None if made is None else replace(made, after=(*made.after, storing.stored))
+    return None if made is None else then(made, after=storing.stored)
 
 
 def _conventions(storing: _Storing) -> Iterator[Convention]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import scaled_sinks
-from attncli.referee.convention import Apply, Convention
+from attncli.referee.convention import Apply, Convention, then
 from attncli.referee.options import scaled
 from attncli.referee.recipe import Outputs, Recipe, vary
 from attncli.referee.replacing import replace
@@ -75,7 +75,7 @@ def _transposed(recipe: Recipe) -> Recipe | None:
     _, _, queries, keys = recipe.problem.shape
     if queries != keys or keys == 1:
         return None
-    return replace(recipe, after=(*recipe.after, lambda _, weights: weights.swapaxes(-1, -2)))
+    return then(recipe, after=lambda _, weights: weights.swapaxes(-1, -2))
 
 
 def _left_out(recipe: Recipe, scores: Array) -> Result:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attncli.referee import topics
-from attncli.referee.convention import Apply, Convention, Need
+from attncli.referee.convention import Apply, Convention, Need, with_term
 from attncli.referee.recipe import Recipe, vary
-from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -56,7 +55,7 @@ def _bias_of_first(pick: tuple[slice, ...], axis: int) -> Apply:
         bias = recipe.terms.get("bias")
         if bias is None or bias.shape[axis] == 1:
             return None
-        return replace(recipe, terms={**recipe.terms, "bias": bias[pick]})
+        return with_term(recipe, "bias", bias[pick])
 
     return apply
 
@@ -66,7 +65,7 @@ def _slope_of_first_head(recipe: Recipe) -> Recipe | None:
     if slopes is None or not slopes.all():  # of a slope of 0 no factor makes another
         return None
     factors = (slopes[0] / slopes)[:, None, None]
-    return replace(recipe, terms={**recipe.terms, "alibi": recipe.terms["alibi"] * factors})
+    return with_term(recipe, "alibi", recipe.terms["alibi"] * factors)
 
 
 def _sink_of_first_head(recipe: Recipe) -> Recipe | None:

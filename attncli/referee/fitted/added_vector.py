@@ -12,8 +12,7 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_context
-from attncli.referee.convention import Convention
-from attncli.referee.replacing import replace
+from attncli.referee.convention import Convention, then
 from attncli.referee.stages import shared
 from attncli.referee.verdict import root_mean_square
 
@@ -138,7 +137,7 @@ def _told(vector: Array, noise: float) -> str:
 
 
 def _adding(recipe: Recipe, vector: Array) -> Recipe:
-    return replace(recipe, behind=(*recipe.behind, of_context(partial(_added, vector))))
+    return then(recipe, behind=of_context(partial(_added, vector)))
 
 
 def _added(vector: Array, _: Recipe, context: Array) -> Array:

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.convention import Convention
+from attncli.referee.convention import Convention, then
 from attncli.referee.fitted.another_number import fewest_digits
 from attncli.referee.options import shortest
-from attncli.referee.replacing import replace
 from attncli.referee.verdict import finite_in_both, root_mean_square
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def another_factor(case: Case) -> Convention | None:
         "values, 1/(1 − p) of dropout, a block of queries that is added more than once",
         shows="almost any input",
         # Of what was projected, its bias included.
-        apply=lambda recipe: replace(recipe, behind=(*recipe.behind, partial(_times, factor))),
+        apply=lambda recipe: then(recipe, behind=partial(_times, factor)),
     )
 
 

@@ -16,12 +16,11 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.referee import topics
-from attncli.referee.convention import Convention
+from attncli.referee.convention import Convention, with_term
 from attncli.referee.evaluation import evaluate
 from attncli.referee.fitted.places import judged, told
 from attncli.referee.options import shortest
 from attncli.referee.recipe import distance, vary
-from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,7 +159,7 @@ def _differs(what: str) -> Callable[[Array], str]:
 
 def _slopes_times(recipe: Recipe, factors: Array) -> Recipe:
     alibi = recipe.terms["alibi"] * factors[:, None, None]
-    return replace(recipe, terms={**recipe.terms, "alibi": alibi})
+    return with_term(recipe, "alibi", alibi)
 
 
 def _scale_times(recipe: Recipe, factors: Array) -> Recipe:
@@ -170,7 +169,7 @@ def _scale_times(recipe: Recipe, factors: Array) -> Recipe:
 
 def _with_slopes(recipe: Recipe, slopes: Array) -> Recipe:
     alibi = -slopes[:, None, None] * np.abs(distance(recipe.problem))
-    return replace(recipe, terms={**recipe.terms, "alibi": alibi})
+    return with_term(recipe, "alibi", alibi)
 
 
 def _unstated_slopes(slopes: Array) -> str:

@@ -20,9 +20,8 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.referee import topics
-from attncli.referee.convention import Convention
+from attncli.referee.convention import Convention, with_term
 from attncli.referee.recipe import vary
-from attncli.referee.replacing import replace
 from attncli.referee.stages import over_heads, shared
 
 if TYPE_CHECKING:
@@ -171,7 +170,7 @@ def _recounted(recipe: Recipe, counts: Counts) -> Recipe:
         times = np.log(counts)
     bias = recipe.terms.get("bias", np.zeros((1, 1, 1, 1)))
     more = times[:, None, None, :-1]
-    changed = replace(recipe, terms={**recipe.terms, "bias": bias + more})
+    changed = with_term(recipe, "bias", bias + more)
     sinks = recipe.problem.sinks
     return changed if sinks is None else vary(changed, sinks=sinks + times[0, -1])
 

@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import at_the_end
-from attncli.referee.convention import Convention
+from attncli.referee.convention import Convention, then
 from attncli.referee.fitted.places import Indices, Places, judged, told
-from attncli.referee.replacing import replace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from attncli.referee.case import Case
     from attncli.referee.recipe import Outputs, Recipe
 
@@ -59,7 +60,7 @@ def misplaced_outputs(case: Case) -> Convention | None:
         "outputs_misplaced",
         "the numbers are right, but heads or batch entries stand in the places of others: in the "
         f"file {words} of the answer",
-        lambda recipe: replace(recipe, finish=(*recipe.finish, finish)),
+        lambda recipe: then(recipe, finish=finish),
         topic=topics.HEADS,
         fix="write each head of each batch entry in its own place",
         shows="more than one batch entry or head",
@@ -97,19 +98,10 @@ def misplaced_rows(case: Case) -> Convention | None:
     Convention or None
         None where they stand in their own, or any is none of the answer's, or heads differ.
     """
-    names = [name for name in ("weights", "context", "lse") if name in case.files]
-    if not names or not case.comparable or not 1 < case.right[names[0]].shape[2] <= _MOST_ROWS:
+    found = _places_along(case, 2, ("weights", "context", "lse"), _MOST_ROWS)
+    if found is None:
         return None
-    file, right = case.canonical(names[0]), case.right[names[0]]
-    if file.shape != right.shape:
-        return None
-    # A row of all heads: they must have moved together.
-    rows, answers = (
-        array.transpose(2, 0, 1, 3).reshape(array.shape[2], -1) for array in (file, right)
-    )
-    places = _nearest_rows(rows, answers, case.recipe.resolution)
-    if places is None or (places == np.arange(len(places))).all():
-        return None
+    _, places = found
 
     def finish(_: Recipe, outputs: Outputs) -> Outputs:
         return {name: array[:, :, places] for name, array in outputs.items()}
@@ -118,13 +110,37 @@ def misplaced_rows(case: Case) -> Convention | None:
         "rows_misplaced",
         "the numbers are right, but rows stand in the places of others: "
         f"{_moved(places, 'row', 'query')}",
-        lambda recipe: replace(recipe, behind=(*recipe.behind, finish)),
+        lambda recipe: then(recipe, behind=finish),
         topic=topics.AXES,
         fix="write the row of each query in its own place",
         shows="more than one query",
         needs=frozenset({"rows"}),
         late=True,
     )
+
+
+def _places_along(
+    case: Case, axis: int, names: Sequence[str], most: int
+) -> tuple[str, Indices] | None:
+    """Return the first of some outputs, and which places of an axis it has instead of its own.
+
+    None where all stand in their own, where any is none of the answer's, or where there are too
+    many, or one.
+    """
+    name = next((name for name in names if name in case.files), None)
+    if name is None or not case.comparable or not 1 < case.right[name].shape[axis] <= most:
+        return None
+    file, right = case.canonical(name), case.right[name]
+    if file.shape != right.shape:
+        return None
+    # Of all heads together: they must have moved alike.
+    found, answers = (
+        np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1) for array in (file, right)
+    )
+    places = _nearest_rows(found, answers, case.recipe.resolution)
+    if places is None or (places == np.arange(len(places))).all():
+        return None
+    return name, places
 
 
 def misplaced_columns(case: Case) -> Convention | None:
@@ -139,18 +155,10 @@ def misplaced_columns(case: Case) -> Convention | None:
     Convention or None
         None where they stand in their own, or any is none of the answer's, or heads differ.
     """
-    name = next((name for name in ("context", "weights") if name in case.files), None)
-    if name is None or not case.comparable or case.right[name].shape[3] > _MOST_COLUMNS:
+    found = _places_along(case, 3, ("context", "weights"), _MOST_COLUMNS)
+    if found is None:
         return None
-    file, right = case.canonical(name), case.right[name]
-    if file.shape != right.shape:
-        return None
-    columns, answers = (
-        array.transpose(3, 0, 1, 2).reshape(array.shape[3], -1) for array in (file, right)
-    )
-    places = _nearest_rows(columns, answers, case.recipe.resolution)
-    if places is None or (places == np.arange(len(places))).all():
-        return None
+    name, places = found
     before_projection = case.recipe.problem.output is None
 
     def finish(_: Recipe, outputs: Outputs) -> Outputs:

@@ -11,7 +11,7 @@ import numpy as np
 from attncli.dtypes import widen
 from attncli.names import HIDING_RULES
 from attncli.referee import topics
-from attncli.referee.convention import with_rule
+from attncli.referee.convention import with_rule, with_term
 from attncli.referee.options import scaled, shortest
 from attncli.referee.recipe import band, vary
 from attncli.referee.replacing import replace
@@ -144,7 +144,7 @@ def _hides(problem: Problem) -> float | None:
 
 def _times(term: str) -> Callable[[Recipe, float], Recipe]:
     def put(recipe: Recipe, factor: float) -> Recipe:
-        return replace(recipe, terms={**recipe.terms, term: recipe.terms[term] * factor})
+        return with_term(recipe, term, recipe.terms[term] * factor)
 
     return put
 
