@@ -54,6 +54,8 @@ class Convention:
         It makes query, key and value again from what they were made of.
     variant_of : tuple of str
         The names of conventions beside which this one says nothing more.
+    pattern : bool
+        It says only which weights are 0, which many rules may come to.
     choice : float or None
         Of one with a fitted number: how much was free to choose, in bits. Numbers of few digits
         leave less than a number of any size does.
@@ -72,6 +74,7 @@ class Convention:
     reshapes: bool = False
     projects: bool = False
     variant_of: tuple[str, ...] = ()
+    pattern: bool = False
     choice: float | None = None
 
 

@@ -49,7 +49,6 @@ _BITS_BENEATH = 60.0
 _CLEAR, _CLEARER = 0.02, 0.5
 # Errors of this share are no worse than none, in 16 bits and in wider formats.
 _ROUNDING_OF_SHORT, _ROUNDING = 0.01, 0.05
-_PATTERNS = ("another_mask", "segments_unasked", "zeroed_weights")
 # Not more than glibc learns from, and larger than what evaluations make.
 _MEMORY = 2**25 - 2**16
 
@@ -502,7 +501,7 @@ def _outgrows(case: Case, recipe: Recipe) -> bool:
 
 def is_pattern(cause: Cause) -> bool:
     """Return whether a cause is only which weights are 0, which many rules may come to."""
-    return cause.name in _PATTERNS
+    return all(convention.pattern for convention in cause.conventions)
 
 
 def _true_everywhere(causes: tuple[Cause, ...]) -> tuple[Cause, ...]:

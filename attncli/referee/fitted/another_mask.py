@@ -64,6 +64,7 @@ def another_mask(cases: Sequence[Case]) -> Convention | None:
         shows="masked or longer inputs",
         apply=by_part(masks, _masked),
         needs=frozenset({"heads"}),
+        pattern=True,
     )
 
 

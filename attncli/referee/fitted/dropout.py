@@ -136,6 +136,7 @@ def zeroed_weights(cases: Sequence[Case]) -> Convention | None:
         "should be, so the rows do not sum to 1",
         fix="hide keys before the softmax, with scores of −inf, and sum the values of all keys",
         shows="almost any input",
+        pattern=True,
         apply=by_part(zeros, partial(_zeroed, 1.0)),
     )
 

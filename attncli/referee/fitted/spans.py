@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
+from attncli.referee.convention import without
 from attncli.referee.evaluation import evaluate
-from attncli.referee.replacing import replace
 from attncli.referee.stages import shared
 
 if TYPE_CHECKING:
@@ -123,8 +123,7 @@ def _spans(case: Case, instead: frozenset[str]) -> tuple[Bools, float] | None:
     error = recipe.resolution + LOST * float(np.abs(file).max())
     right = case.right["context"]
     mask = np.broadcast_to(recipe.seen, problem.shape).copy()
-    rules = {name: rule for name, rule in recipe.rules.items() if name not in instead}
-    scores = evaluate(replace(recipe, rules=rules), products=case.products)["scores"]
+    scores = evaluate(without(recipe, *instead), products=case.products)["scores"]
     value = shared(problem, widen(np.asarray(problem.value), np.float64))
     value = np.broadcast_to(value, (*problem.shape[:2], *value.shape[2:]))
     sinks = sinks_of(problem)

@@ -62,6 +62,7 @@ def as_segments(cases: Sequence[Case], masks: Patterns, right: Patterns) -> Conv
         "(--segment-ids)",
         shows="as long a row",
         option=lambda _: _option(ids),
+        pattern=True,
     )
 
 
