@@ -15,7 +15,7 @@ from process import long_but
 from attncli import pose
 from attncli.referee import CheckReport, check
 
-__all__ = ["SEEDS", "ask", "draw", "named", "plain", "softmax"]
+__all__ = ["SEEDS", "as_bfloat16", "ask", "draw", "named", "only", "plain", "scaled", "softmax"]
 
 
 # What is found is promised; when, on a machine with other work, is not.
@@ -34,6 +34,17 @@ def softmax(scores: np.ndarray, axis: int = -1) -> np.ndarray:
     with np.errstate(invalid="ignore"):  # a row that is hidden whole is NaN, as everywhere
         exponentials = np.exp(scores - scores.max(axis, keepdims=True))
     return exponentials / exponentials.sum(axis, keepdims=True)
+
+
+def scaled(q: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """Return QKᵀ/√D in float64."""
+    return q.astype("f8") @ k.astype("f8").swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+
+
+def as_bfloat16(array: Any) -> np.ndarray:
+    """Return the nearest numbers of bfloat16, as float32."""
+    bits = np.asarray(array, "f4").view("u4")
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view("f4")
 
 
 def plain(q: Any, k: Any, v: Any, keep: Any = True, scale: float | None = None) -> np.ndarray:
@@ -64,3 +75,10 @@ def named(report: CheckReport) -> set[str]:
     if report.diagnosis is None:
         return set()
     return {explanation.name for explanation in report.diagnosis.explanations}
+
+
+def only(report: CheckReport) -> Any:
+    """Return the only convention of the only explanation."""
+    (explanation,) = report.diagnosis.explanations
+    (convention,) = explanation.conventions
+    return convention

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from process import long_but
-from referee_numpy import ask, draw, named, plain, softmax
+from referee_numpy import ask, draw, named, plain, scaled, softmax
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 L = 12
@@ -11,10 +11,6 @@ I, J = np.indices((L, L))
 SHAPE = (1, 2, L, 8)
 SLOPES = np.array([0.5, 0.125])
 BIAS = np.random.default_rng(7).standard_normal((2, L, L))
-
-
-def product(q, k):
-    return q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8)
 
 
 def turned(vectors, base):
@@ -41,7 +37,7 @@ def told(scores, v, q, k, **options):
 @pytest.mark.parametrize("cap", long_but([0.7, 3.25, 40], 0.7, 40))
 def test_a_softcap(cap):
     q, k, v = draw(0, *[SHAPE] * 3)
-    scores = cap * np.tanh(2 * product(q, k) / cap)
+    scores = cap * np.tanh(2 * scaled(q, k) / cap)
     found, text = told(scores, v, q, k, softcap=1.5, scale=2 / np.sqrt(8))
     assert found.name == "another_softcap"
     assert float(found.options[0].removeprefix("--softcap ")) == pytest.approx(cap, rel=1e-3)
@@ -51,7 +47,7 @@ def test_a_softcap(cap):
 @pytest.mark.parametrize("base", long_but([321, 50_000, 5_000_000], 5_000_000))
 def test_a_base_of_rotary_embeddings(base):
     q, k, v = draw(0, *[SHAPE] * 3)
-    found, text = told(product(turned(q, base), turned(k, base)), v, q, k, rope="half")
+    found, text = told(scaled(turned(q, base), turned(k, base)), v, q, k, rope="half")
     assert found.name == "another_rope_base"
     assert float(found.options[0].removeprefix("--rope-base ")) == pytest.approx(base, rel=2e-2)
     assert "where 10000 is right" in text
@@ -64,7 +60,7 @@ def test_a_window(left, symmetric):
     right = left if symmetric else 0
     seen = (left >= I - J) & (right >= J - I)
     options = {"window": 3} if symmetric else {"window": (3, 0)}
-    found, text = told(np.where(seen, product(q, k), -np.inf), v, q, k, **options)
+    found, text = told(np.where(seen, scaled(q, k), -np.inf), v, q, k, **options)
     assert found.name == "another_window"
     assert f"reaches {left} keys back, where 3 is right" in text
 
@@ -89,7 +85,7 @@ def test_a_window_of_the_query_alone(options, meaning, asked):
 @pytest.mark.parametrize("factor", long_but([0.35, 2.5], 0.35))
 def test_slopes(factor):
     q, k, v = draw(0, *[SHAPE] * 3)
-    scores = product(q, k) - factor * SLOPES[:, None, None] * np.abs(I - J)
+    scores = scaled(q, k) - factor * SLOPES[:, None, None] * np.abs(I - J)
     found, text = told(scores, v, q, k, alibi_slopes=SLOPES)
     assert found.name == "another_alibi_factor"
     assert f"about {factor} times" in text
@@ -98,7 +94,7 @@ def test_slopes(factor):
 @pytest.mark.parametrize("factor", long_but([0.1, 3], 0.1))
 def test_a_bias(factor):
     q, k, v = draw(0, *[SHAPE] * 3)
-    found, text = told(product(q, k) + factor * BIAS, v, q, k, bias=BIAS)
+    found, text = told(scaled(q, k) + factor * BIAS, v, q, k, bias=BIAS)
     assert found.name == "another_bias_factor"
     assert f"about {factor} times" in text
 
@@ -113,31 +109,31 @@ def two_to_the(scores):
 
 def test_what_is_added_or_capped_before_a_power_of_two():
     q, k, v = draw(0, *[SHAPE] * 3)
-    scaled = product(q, k) / np.log(2)
+    powers = scaled(q, k) / np.log(2)
     lower = SLOPES[:, None, None] * np.abs(I - J)
     for scores, options, name in (
-        (scaled + BIAS, {"bias": BIAS}, "another_bias_factor"),
-        (scaled - lower, {"alibi_slopes": SLOPES}, "another_alibi_factor"),
-        (2 * np.tanh(scaled / 2), {"softcap": 2}, "another_softcap"),
+        (powers + BIAS, {"bias": BIAS}, "another_bias_factor"),
+        (powers - lower, {"alibi_slopes": SLOPES}, "another_alibi_factor"),
+        (2 * np.tanh(powers / 2), {"softcap": 2}, "another_softcap"),
     ):
         found, text = told(two_to_the(scores), v, q, k, **options)
         assert found.name == name
         assert POWERS_OF_TWO in " ".join(text.split())
-    _, text = told(product(q, k) + 0.7 * BIAS, v, q, k, bias=BIAS)
+    _, text = told(scaled(q, k) + 0.7 * BIAS, v, q, k, bias=BIAS)
     assert "ln 2" not in text
 
 
 def test_a_bias_that_hides_keys_hides_them_still():
     q, k, v = draw(0, *[SHAPE] * 3)
     bias = np.where(J <= I, BIAS, -np.inf)
-    found, _ = told(product(q, k) + 3 * bias, v, q, k, bias=bias)
+    found, _ = told(scaled(q, k) + 3 * bias, v, q, k, bias=bias)
     assert found.name == "another_bias_factor"
 
 
 @pytest.mark.parametrize("cap", long_but([0.7, 3.25], 3.25))
 def test_a_softcap_that_nobody_asked_for(cap):
     q, k, v = draw(0, *[SHAPE] * 3)
-    found, _ = told(cap * np.tanh(product(q, k) / cap), v, q, k)
+    found, _ = told(cap * np.tanh(scaled(q, k) / cap), v, q, k)
     assert found.name == "softcap_unasked"
     assert float(found.options[0].removeprefix("--softcap ")) == pytest.approx(cap, rel=1e-3)
 
@@ -149,7 +145,7 @@ WINDOWS = [(1, False), (1, True), (4, False), (4, True)]
 def test_a_window_that_nobody_asked_for(reach, causal):
     q, k, v = draw(0, *[SHAPE] * 3)
     seen = (reach >= I - J) & ((0 if causal else reach) >= J - I)
-    wrong = np.where(seen, product(q, k), -np.inf)
+    wrong = np.where(seen, scaled(q, k), -np.inf)
     found, text = told(wrong, v, q, k, causal=causal)
     assert found.name == "window_unasked"
     assert f"a window that reaches {reach} keys far" in text
@@ -158,7 +154,7 @@ def test_a_window_that_nobody_asked_for(reach, causal):
 
 def test_known_numbers_keep_their_names():
     q, k, v = draw(0, *[SHAPE] * 3)
-    scores = product(turned(q, 500_000), turned(k, 500_000))
+    scores = scaled(turned(q, 500_000), turned(k, 500_000))
     assert told(scores, v, q, k, rope="half")[0].name == "rope_base_500000"
 
 
@@ -206,7 +202,7 @@ def test_positions_of_rotary_embeddings_that_are_scaled(factor):
     frequencies = 10000.0 ** (-np.arange(0, 8, 2) / 8)
     places = factor * np.arange(SHAPE[-2])
     q2, k2 = (turned_by(x, frequencies, places) for x in (q, k))
-    found, text = told(product(q2, k2), v, q, k, rope="half")
+    found, text = told(scaled(q2, k2), v, q, k, rope="half")
     assert found.name == "rope_positions_scaled"
     assert f"multiplied by {factor}" in text
 
@@ -216,24 +212,24 @@ def test_frequencies_that_are_scaled_as_in_llama_3(factor):
     """``rope_scaling`` of Llama 3.1 (8) and 3.2 (32), one frequency after the other."""
     q, k, v = draw(0, *[(1, 1, 40, 64)] * 3)
     plain = 500_000.0 ** (-np.arange(0, 64, 2) / 64)
-    scaled = []
+    slowed = []
     for frequency in plain:
         wavelength = 2 * np.pi / frequency
         if wavelength > 8192:
-            scaled.append(frequency / factor)
+            slowed.append(frequency / factor)
         elif wavelength < 8192 / 4:
-            scaled.append(frequency)
+            slowed.append(frequency)
         else:
             smooth = (8192 / wavelength - 1) / (4 - 1)
-            scaled.append((1 - smooth) * frequency / factor + smooth * frequency)
-    q2, k2 = (turned_by(x, scaled) for x in (q, k))
+            slowed.append((1 - smooth) * frequency / factor + smooth * frequency)
+    q2, k2 = (turned_by(x, slowed) for x in (q, k))
     given = {"rope": "half", "rope_base": 500_000.0}
-    found, _ = told(product(q2, k2) * np.sqrt(8 / 64), v, q, k, **given)
+    found, _ = told(scaled(q2, k2), v, q, k, **given)
     assert found.name == f"rope_scaled_as_llama_3_{factor}"
     # And the other way: the scaling that the problem states was left out.
     q2, k2 = (turned_by(x, plain) for x in (q, k))
-    scores = product(q2, k2) * np.sqrt(8 / 64)
-    found, _ = told(scores, v, q, k, rope="half", rope_frequencies=scaled)
+    scores = scaled(q2, k2)
+    found, _ = told(scores, v, q, k, rope="half", rope_frequencies=slowed)
     assert found.name == "rope_base_500000"
 
 

@@ -3,17 +3,11 @@
 import numpy as np
 import pytest
 from process import long_but
-from referee_numpy import SEEDS, ask, draw, named, plain
+from referee_numpy import SEEDS, ask, draw, named, only, plain
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 SHAPE = (1, 2, 24, 8)
 CAUSAL = np.tri(24, dtype=bool)
-
-
-def told(report):
-    (explanation,) = report.diagnosis.explanations
-    (convention,) = explanation.conventions
-    return convention
 
 
 def counting(counts, keep=CAUSAL, sinks=None, seed=0):
@@ -52,7 +46,7 @@ def test_keys_count_so_often(counts, words, dtype):
     inputs, shares, total = counting(counts)
     given = [array.astype(dtype) for array in inputs]
     for expected in (shares / total @ inputs[2], {"weights": shares / total}):
-        convention = told(ask(given, expected, dtype, causal=True))
+        convention = only(ask(given, expected, dtype, causal=True))
         assert convention.name == "counted_keys"
         assert convention.meaning == f"the numbers are right if {words}"
 
@@ -61,7 +55,7 @@ def test_keys_count_so_often(counts, words, dtype):
 def test_a_sink_counts_once_for_each_part_of_the_keys(seed):
     sinks = np.array([0.3, -1.0])
     inputs, shares, total = counting(np.ones(24), sinks=4 * np.exp(sinks), seed=seed)
-    convention = told(ask(inputs, shares / total @ inputs[2], causal=True, sinks=sinks))
+    convention = only(ask(inputs, shares / total @ inputs[2], causal=True, sinks=sinks))
     assert convention.meaning == "the numbers are right if the sink counts 4 times"
 
 
@@ -70,7 +64,7 @@ def test_keys_that_no_query_sees_count_as_they_may():
     keep[:, 11] = False
     inputs, shares, total = counting(often(k2_3=2), keep)
     report = ask(inputs, shares / total @ inputs[2], causal=True, mask=keep)
-    assert told(report).meaning == "the numbers are right if key 2 counts twice"
+    assert only(report).meaning == "the numbers are right if key 2 counts twice"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -78,7 +72,7 @@ def test_padding_of_each_batch_entry_that_nobody_stated(seed):
     q, k, v = draw(seed, *[(2, 2, 24, 8)] * 3)
     real = np.ones((2, 24), np.bool_)
     real[0, [1, 5, 6, 7]] = real[1, [0, 9]] = False
-    convention = told(ask((q, k, v), plain(q, k, v, real[:, None, None])))
+    convention = only(ask((q, k, v), plain(q, k, v, real[:, None, None])))
     assert convention.name == "counted_keys"
     assert convention.meaning.endswith(
         "in batch entry 0, keys 1 and 5 to 7 do not count; "

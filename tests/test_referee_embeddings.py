@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from process import long_but
-from referee_numpy import SEEDS, draw, named, softmax
+from referee_numpy import SEEDS, as_bfloat16, draw, named, softmax
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 from attncli import UsageError, load, pose, project, solve
@@ -411,11 +411,6 @@ def test_of_a_long_sequence_parts_are_projected_again(name):
     report = judge(context, x, given, positions="sinusoidal")
     assert named(report) == {name}
     assert report.diagnosis.explanations[0].fails_at.startswith("batch 0")
-
-
-def as_bfloat16(array):
-    bits = np.asarray(array, "f4").view("u4")
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view("f4")
 
 
 def as_int8(array, axis=None):

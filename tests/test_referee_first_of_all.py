@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from referee_numpy import SEEDS, ask, draw, named, plain, softmax
+from referee_numpy import SEEDS, ask, draw, named, plain, scaled, softmax
 
 J = np.arange(8)
 
@@ -36,10 +36,6 @@ def test_lengths_of_the_longest_entry(seed):
     q, k, v = draw(seed, *[(3, 2, 8, 4)] * 3)
     wrong = plain(q, k, v, lengths_of(6, 6, 6))
     assert named(ask((q, k, v), wrong, kv_lengths=[2, 6, 3])) == {"lengths_of_longest"}
-
-
-def scaled(q, k):
-    return q.astype("f8") @ k.astype("f8").swapaxes(-1, -2) / np.sqrt(q.shape[-1])
 
 
 @pytest.mark.parametrize("seed", SEEDS)

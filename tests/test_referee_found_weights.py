@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from process import long_but
-from referee_numpy import SEEDS, ask, draw, named, plain, softmax
+from referee_numpy import SEEDS, ask, draw, named, only, plain, softmax
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 SHAPE = (1, 2, 12, 16)
@@ -23,12 +23,6 @@ def outputs(given, weights, v):
     return {name: both[name] for name in given.split(" and ")}
 
 
-def told(report):
-    (explanation,) = report.diagnosis.explanations
-    (convention,) = explanation.conventions
-    return convention
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.5])
 @pytest.mark.parametrize("given", GIVEN)
@@ -37,7 +31,7 @@ def test_dropout_is_told_with_its_share(seed, p, dtype, given):
     q, k, v = draw(seed, *[SHAPE] * 3)
     kept = np.random.default_rng(seed).random((1, 2, 12, 12)) >= p
     weights = np.where(kept, softmax(scores_of(q, k)) / (1 - p), 0)
-    convention = told(ask((q, k, v), outputs(given, weights, v), dtype))
+    convention = only(ask((q, k, v), outputs(given, weights, v), dtype))
     assert convention.name == "dropout"
     assert convention.meaning.endswith(f"the others are divided by 1 − {p}")
     assert f"p is about {p}" in convention.fix or "dropout_p=0" in convention.fix
@@ -50,9 +44,9 @@ def test_dropout_of_a_large_problem_and_beside_a_causal_mask():
     scores = np.where(np.tri(130, dtype=bool), scores_of(q, k), -np.inf)
     weights = np.where(random.random(scores.shape) < 0.3, 0, softmax(scores) / 0.7)
     report = ask((q, k, v), {"weights": weights}, causal=True)
-    assert told(report).meaning.endswith("the others are divided by 1 − 0.3")
+    assert only(report).meaning.endswith("the others are divided by 1 − 0.3")
     # Of the weights that there are, not of those that the mask hides.
-    percent = float(told(report).meaning.split(": ")[1].split(" %")[0])
+    percent = float(only(report).meaning.split(": ")[1].split(" %")[0])
     assert 25 < percent < 35
 
 
@@ -62,7 +56,7 @@ def test_a_mask_that_no_rule_makes(seed, given):
     q, k, v = draw(seed, *[SHAPE] * 3)
     hidden = np.random.default_rng(seed).random((1, 2, 12, 12)) < 0.2
     weights = softmax(np.where(hidden, -np.inf, scores_of(q, k)))
-    convention = told(ask((q, k, v), outputs(given, weights, v)))
+    convention = only(ask((q, k, v), outputs(given, weights, v)))
     assert convention.name == "another_mask"
     assert f"hides what should be seen: {hidden.sum()} of 288 pairs" in convention.meaning
     assert "shows" not in convention.meaning
@@ -73,7 +67,7 @@ def test_a_mask_of_one_head_is_told_of_it():
     seen = np.ones((2, 2, 12, 12), np.bool_)
     seen[1, 0, 4] = np.isin(np.arange(12), range(2, 9))
     seen[1, 0, 6] = np.isin(np.arange(12), range(1, 11))
-    meaning = told(ask((q, k, v), plain(q, k, v, seen))).meaning
+    meaning = only(ask((q, k, v), plain(q, k, v, seen))).meaning
     assert "query 4 of batch 1, head 0 sees keys 2 to 8, not keys 0 to 11" in meaning
 
 
@@ -84,7 +78,7 @@ def test_a_mask_is_told_by_its_keys():
     wrong = right.copy()
     wrong[5, 9], wrong[6, 2], wrong[7, 3] = True, False, False
     context = plain(q, k, v, wrong)
-    meaning = told(ask((q, k, v), context, causal=True)).meaning
+    meaning = only(ask((q, k, v), context, causal=True)).meaning
     assert "hides what should be seen: keys 2 and 3, in 2 of 144 pairs" in meaning
     assert "shows what should be hidden: key 9, in 1 of 144 pairs" in meaning
 
@@ -96,7 +90,7 @@ def test_only_the_strongest_keys(count, given):
     scores = scores_of(q, k)
     least = np.sort(scores, axis=-1)[..., -count, None]
     weights = softmax(np.where(scores >= least, scores, -np.inf))
-    convention = told(ask((q, k, v), outputs(given, weights, v)))
+    convention = only(ask((q, k, v), outputs(given, weights, v)))
     assert convention.name == "strongest_keys"
     assert ("only the 3 keys" in convention.meaning) == (count == 3)
 
@@ -107,7 +101,7 @@ def test_the_strongest_of_more_keys_than_a_context_has_columns(count):
     scores = scores_of(q, k)
     least = np.sort(scores, axis=-1)[..., -count, None]
     context = softmax(np.where(scores >= least, scores, -np.inf)) @ v
-    assert told(ask((q, k, v), context)).name == "strongest_keys"
+    assert only(ask((q, k, v), context)).name == "strongest_keys"
 
 
 def test_one_key_of_few_is_no_matter_of_a_huge_scale():
@@ -123,7 +117,7 @@ def test_weights_that_were_lost_behind_the_softmax(given):
     q, k, v = draw(0, *[(12, 16)] * 3)
     weights = softmax(scores_of(q, k))
     weights[..., [3, 7]] = 0
-    convention = told(ask((q, k, v), outputs(given, weights, v)))
+    convention = only(ask((q, k, v), outputs(given, weights, v)))
     assert convention.name == "zeroed_weights"
     assert convention.meaning.startswith("17 % of the weights are 0")
 

@@ -3,17 +3,13 @@
 import numpy as np
 import pytest
 from process import long_but
-from referee_numpy import SEEDS, ask, draw, named, plain, softmax
+from referee_numpy import SEEDS, ask, draw, named, plain, scaled, softmax
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 from attncli import pose
 from attncli.referee import check
 
 L = 6
-
-
-def scaled(q, k):
-    return q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
 
 
 @pytest.mark.parametrize("seed", SEEDS)

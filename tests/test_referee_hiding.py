@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from process import long_but
-from referee_numpy import ask, draw, named, plain, softmax
+from referee_numpy import ask, draw, named, plain, scaled, softmax
 
 from attncli.referee import search
 
@@ -41,10 +41,6 @@ WAYS = {
 }
 
 
-def product(q, k):
-    return q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8)
-
-
 def ways():
     """Return every rule in every way; a tiny number for zero is the same to all rules."""
     cases = [(rule, way) for rule in RULES for way in WAYS]
@@ -56,7 +52,7 @@ def ways():
 def test_a_rule_that_hides_wrongly(rule, way, digits):
     q, k, v = draw(1)
     options, keep = RULES[rule]
-    wrong = WAYS[way](product(q, k), keep) @ v
+    wrong = WAYS[way](scaled(q, k), keep) @ v
     name = f"{rule}_{way.split()[0]}"
     assert name in NAMES[rule]
     if digits is None:
@@ -73,7 +69,7 @@ def test_a_rule_that_hides_wrongly(rule, way, digits):
 @pytest.mark.parametrize("dtype", long_but(["float32", "float64"], "float32"))
 def test_an_inverted_triangle_leaves_the_last_query_nothing(name, fill, dtype):
     q, k, v = draw(1, *[(L, 8)] * 3)
-    wrong = softmax(np.where(TRIL, fill, product(q, k))) @ v
+    wrong = softmax(np.where(TRIL, fill, scaled(q, k))) @ v
     report = ask((q, k, v), wrong, dtype=dtype, causal=True)
     assert named(report) == {name}
     told = "the NaN rows are queries that see no key" in str(report)
@@ -84,13 +80,13 @@ def test_an_inverted_triangle_leaves_the_last_query_nothing(name, fill, dtype):
 def test_the_ones_of_the_hidden_keys_are_added(rule):
     q, k, v = draw(2, *[(2, 1, L, 8)] * 3)
     options, keep = RULES[rule]
-    wrong = softmax(product(q, k) + ~keep) @ v
+    wrong = softmax(scaled(q, k) + ~keep) @ v
     assert named(ask((q, k, v), wrong, **options)) == {f"{rule}_inverted+{rule}_added"}
 
 
 def test_a_lost_sign_in_a_file_that_shows_it():
     q, k, v = draw(1)
-    wrong = softmax(np.where(TRIL, product(q, k), 1e-9)) @ v
+    wrong = softmax(np.where(TRIL, scaled(q, k), 1e-9)) @ v
     assert named(ask((q, k, v), wrong, dtype="float64", causal=True)) == {"hidden_tiny"}
 
 
@@ -106,7 +102,7 @@ def test_nan_rows_of_the_right_mask_are_told_beside_another_mistake(monkeypatch)
         monkeypatch.setattr(search, kind, ())
     q, k, v = draw(1)
     keep = TRIL & (I != 2)
-    wrong = softmax(np.where(keep, product(q, k), -np.inf)) @ v
+    wrong = softmax(np.where(keep, scaled(q, k), -np.inf)) @ v
     wrong[0, 0, 4] += draw(3, (8,))[0]
     report = ask((q, k, v), wrong, mask=keep)
     assert "the NaN rows are queries that see no key" in report.diagnosis.findings
@@ -118,9 +114,9 @@ def test_nan_rows_of_the_right_mask_are_told_beside_another_mistake(monkeypatch)
 def test_a_large_causal_problem_is_diagnosed_on_slices():
     q, k, v = draw(1, *[(1, 1, 190, 8)] * 3)
     i, j = np.indices((190, 190))
-    wrong = softmax(np.where(j <= i, -np.inf, product(q, k))) @ v
+    wrong = softmax(np.where(j <= i, -np.inf, scaled(q, k))) @ v
     assert named(ask((q, k, v), np.nan_to_num(wrong), causal=True)) == {"causal_inverted"}
-    wrong = softmax(product(q, k) * (j <= i)) @ v
+    wrong = softmax(scaled(q, k) * (j <= i)) @ v
     assert named(ask((q, k, v), wrong, causal=True)) == {"causal_multiplied"}
 
 

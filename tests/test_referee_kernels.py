@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from referee_numpy import SEEDS, ask, draw, named, plain, softmax
+from referee_numpy import SEEDS, as_bfloat16, ask, draw, named, plain, softmax
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 from attncli import pose
@@ -204,11 +204,6 @@ def test_a_large_negative_number_in_the_weights():
     keep = np.tri(20, dtype=bool)
     wrong = np.where(keep, softmax(scores_of(q, k)), -1e9) @ v
     assert named(ask((q, k, v), wrong, causal=True)) == {"filled_after_softmax"}
-
-
-def as_bfloat16(array):
-    bits = np.asarray(array, "f4").view("u4")
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view("f4")
 
 
 def test_one_row_that_a_rounded_score_moves_is_no_mistake():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from process import long_but
-from referee_numpy import SEEDS, ask, draw, named, plain, softmax
+from referee_numpy import SEEDS, ask, draw, named, plain, scaled, softmax
 
 L = 6
 I, J = np.indices((L, L))
@@ -13,10 +13,6 @@ def a_mask(seed, *shape):
     """Return a keep-mask under which every query sees its own key."""
     mask = np.random.default_rng(seed + 100).random(shape) < 0.6
     return mask | (I == J)
-
-
-def scaled(q, k):
-    return q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
 
 
 def kept(q, k, v, mask):

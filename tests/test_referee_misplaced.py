@@ -3,16 +3,10 @@
 import numpy as np
 import pytest
 from process import long_but
-from referee_numpy import SEEDS, ask, draw, named, plain, softmax
+from referee_numpy import SEEDS, ask, draw, named, only, plain, softmax
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 SHAPE = (3, 4, 10, 8)
-
-
-def told(report):
-    (explanation,) = report.diagnosis.explanations
-    (convention,) = explanation.conventions
-    return convention
 
 
 ORDERS = {
@@ -27,14 +21,14 @@ BY_DTYPE = [
 @pytest.mark.parametrize(("order", "words", "dtype"), long_but(BY_DTYPE, BY_DTYPE[0], BY_DTYPE[-1]))
 def test_heads_of_the_output(order, words, dtype):
     inputs = [array.astype(dtype) for array in draw(0, *[SHAPE] * 3)]
-    convention = told(ask(inputs, plain(*inputs)[:, list(order)], dtype))
+    convention = only(ask(inputs, plain(*inputs)[:, list(order)], dtype))
     assert convention.name == "outputs_misplaced"
     assert words in convention.meaning
 
 
 def test_batch_entries_of_the_output():
     inputs = draw(0, *[SHAPE] * 3)
-    convention = told(ask(inputs, plain(*inputs)[[2, 1, 0]]))
+    convention = only(ask(inputs, plain(*inputs)[[2, 1, 0]]))
     assert "batch entry 0 is batch entry 2; batch entry 2 is batch entry 0" in convention.meaning
 
 
@@ -42,16 +36,16 @@ def test_batch_entries_of_the_output():
 def test_heads_and_rows_of_an_lse(order):
     q, k, v = draw(0, *[SHAPE] * 3)
     lse = np.log(np.exp(q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8)).sum(-1))
-    convention = told(ask((q, k, v), {"lse": lse[:, list(order)]}))
+    convention = only(ask((q, k, v), {"lse": lse[:, list(order)]}))
     assert convention.name == "outputs_misplaced"
     assert ORDERS[order] in convention.meaning
-    assert told(ask((q, k, v), {"lse": lse[..., [1, 0, *range(2, 10)]]})).name == "rows_misplaced"
+    assert only(ask((q, k, v), {"lse": lse[..., [1, 0, *range(2, 10)]]})).name == "rows_misplaced"
 
 
 def test_heads_and_batch_entries_that_are_exchanged_in_memory():
     inputs = draw(0, *[SHAPE] * 3)
     wrong = plain(*inputs).reshape(4, 3, 10, 8).swapaxes(0, 1)
-    convention = told(ask(inputs, wrong))
+    convention = only(ask(inputs, wrong))
     assert "head 1 of batch entry 0 is head 3 of batch entry 0" in convention.meaning
     assert "; and " in convention.meaning
 
@@ -60,17 +54,17 @@ def test_heads_and_batch_entries_that_are_exchanged_in_memory():
 def test_keys_and_values_of_another_entry(seed):
     q, k, v = draw(seed, *[(3, 2, 10, 8)] * 3)
     order = [1, 2, 0]
-    both = told(ask((q, k, v), plain(q, k[order], v[order])))
+    both = only(ask((q, k, v), plain(q, k[order], v[order])))
     assert both.name == "inputs_misplaced"
     assert "batch entry 0 reads the keys and values of batch entry 1" in both.meaning
-    assert "reads the keys of" in told(ask((q, k, v), plain(q, k[order], v))).meaning
-    assert "reads the values of" in told(ask((q, k, v), plain(q, k, v[order]))).meaning
+    assert "reads the keys of" in only(ask((q, k, v), plain(q, k[order], v))).meaning
+    assert "reads the values of" in only(ask((q, k, v), plain(q, k, v[order]))).meaning
 
 
 def test_a_group_of_heads_reads_another_head_of_the_keys():
     q, k, v = draw(0, SHAPE, (3, 2, 10, 8), (3, 2, 10, 8))
     read = [1, 0, 0, 1]
-    convention = told(ask((q, k, v), plain(q, k[:, read], v[:, read])))
+    convention = only(ask((q, k, v), plain(q, k[:, read], v[:, read])))
     assert "head 0 reads the keys and values of head 1; head 3 reads" not in convention.meaning
     assert "head 0 reads the keys and values of head 1; head 2" in convention.meaning
     assert convention.meaning.endswith("(counted in heads of the keys)")
@@ -79,10 +73,10 @@ def test_a_group_of_heads_reads_another_head_of_the_keys():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_sinks_of_other_heads_and_others(seed):
     inputs, sinks = draw(seed, *[(1, 4, 10, 8)] * 3), np.array([0.5, -1.0, 2.0, 1.5])
-    turned = told(ask(inputs, with_sinks(*inputs, sinks[::-1]), sinks=sinks))
+    turned = only(ask(inputs, with_sinks(*inputs, sinks[::-1]), sinks=sinks))
     assert turned.name == "inputs_misplaced"
     assert "head 0 reads the sink of head 3; head 1 reads the sink of head 2" in turned.meaning
-    other = told(ask(inputs, with_sinks(*inputs, [0.5, -1.0, 0.75, 1.25]), sinks=sinks))
+    other = only(ask(inputs, with_sinks(*inputs, [0.5, -1.0, 0.75, 1.25]), sinks=sinks))
     assert other.name == "another_sink"
     assert other.meaning.endswith(": head 2 takes 0.75 for 2; head 3 takes 1.25 for 1.5")
 
@@ -91,7 +85,7 @@ def test_sinks_of_other_heads_and_others(seed):
 def test_sinks_that_nobody_stated(seed):
     inputs, sinks = draw(seed, *[(1, 4, 10, 8)] * 3), [0.5, -1.0, 0.75, 1.25]
     report = ask(inputs, with_sinks(*inputs, sinks))
-    found = told(report)
+    found = only(report)
     assert found.name == "another_sink"
     assert "head 0 has 0.5; head 1 has -1" in found.meaning
     assert report.diagnosis.explanations[0].options == ("--sinks=0.5,-1,0.75,1.25",)
@@ -100,7 +94,7 @@ def test_sinks_that_nobody_stated(seed):
     assert option.startswith("--sinks=0.5,0,-1.2345")
     read = [float(number) for number in option.removeprefix("--sinks=").split(",")]
     assert ask(inputs, wrong, sinks=read).passed
-    assert told(ask(inputs, with_sinks(*inputs, [0.0] * 4))).name == "sinks_unasked"
+    assert only(ask(inputs, with_sinks(*inputs, [0.0] * 4))).name == "sinks_unasked"
 
 
 @pytest.mark.usefixtures("one_mistake")
@@ -124,7 +118,7 @@ def test_masks_of_another_entry():
     inputs = draw(0, *[SHAPE] * 3)
     mask = np.random.default_rng(0).random((3, 1, 10, 10)) < 0.7
     wrong = plain(*inputs, np.repeat(mask[:, 0], 4, 0).reshape(4, 3, 10, 10).swapaxes(0, 1))
-    convention = told(ask(inputs, wrong, mask=mask))
+    convention = only(ask(inputs, wrong, mask=mask))
     assert convention.name == "inputs_misplaced"
     assert "head 2 of batch entry 0 reads the mask of batch entry 1;" in convention.meaning
 
@@ -135,11 +129,11 @@ def test_biases_and_slopes_of_other_heads():
     scores = q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(8)
     order = [0, 3, 2, 1]
     words = "head 1 reads the bias of head 3; head 3 reads the bias of head 1"
-    assert words in told(ask(inputs, softmax(scores + bias[order]) @ v, bias=bias)).meaning
+    assert words in only(ask(inputs, softmax(scores + bias[order]) @ v, bias=bias)).meaning
     slopes = np.array([0.1, 0.7, 0.3, 0.2])
     apart = np.abs(np.arange(10)[:, None] - np.arange(10))
     wrong = softmax(scores - slopes[order][:, None, None] * apart) @ v
-    assert words.replace("bias", "slopes") in told(ask(inputs, wrong, alibi_slopes=slopes)).meaning
+    assert words.replace("bias", "slopes") in only(ask(inputs, wrong, alibi_slopes=slopes)).meaning
 
 
 def with_sinks(q, k, v, sinks):
@@ -152,14 +146,14 @@ def with_sinks(q, k, v, sinks):
 def test_rows_of_the_output(causal):
     inputs = draw(0, *[(1, 2, 10, 8)] * 3)
     right = plain(*inputs, np.tri(10, dtype=bool) if causal else True)
-    late = told(ask(inputs, np.roll(right, 1, axis=2), causal=causal))
+    late = only(ask(inputs, np.roll(right, 1, axis=2), causal=causal))
     assert late.name == "rows_misplaced"
     assert late.meaning.endswith("each is that of the query 1 before it, the ends joined")
-    early = told(ask(inputs, np.roll(right, -2, axis=2), causal=causal))
+    early = only(ask(inputs, np.roll(right, -2, axis=2), causal=causal))
     assert early.meaning.endswith("each is that of the query 2 after it, the ends joined")
     striped = right.reshape(1, 2, 2, 5, 8).swapaxes(2, 3).reshape(right.shape)
     words = "in the file row 1 is row 5; row 2 is row 1; row 3 is row 6; row 4 is row 2; and 4 more"
-    assert words in told(ask(inputs, striped, causal=causal)).meaning
+    assert words in only(ask(inputs, striped, causal=causal)).meaning
 
 
 def test_rows_that_move_in_one_head_are_told_of_that_head():
@@ -175,7 +169,7 @@ def test_rows_that_move_in_one_head_are_told_of_that_head():
 def test_a_sink_of_one_head_that_nobody_stated(dtype):
     inputs = [array.astype("f2").astype(dtype) for array in draw(0, *[(1, 4, 24, 8)] * 3)]
     sinks = np.array([-np.inf, 0.5, -np.inf, -np.inf])
-    convention = told(ask(inputs, with_sinks(*inputs, sinks), dtype))
+    convention = only(ask(inputs, with_sinks(*inputs, sinks), dtype))
     assert convention.name == "another_sink"
     assert "head 0 has none; head 1 has 0.5; head 2 has none" in convention.meaning
 
@@ -192,7 +186,7 @@ COLUMNS = {
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_columns_of_other_places(words, dtype):
     inputs = [array.astype("f2").astype(dtype) for array in draw(0)]
-    convention = told(ask(inputs, plain(*inputs)[..., COLUMNS[words]], dtype))
+    convention = only(ask(inputs, plain(*inputs)[..., COLUMNS[words]], dtype))
     assert convention.name == "columns_misplaced"
     assert words in convention.meaning
 
@@ -200,7 +194,7 @@ def test_columns_of_other_places(words, dtype):
 def test_keys_of_weights_in_other_places():
     q, k, v = draw(0)
     weights = softmax(q.astype("f8") @ k.swapaxes(-1, -2) * 8**-0.5)
-    convention = told(ask((q, k, v), {"weights": np.roll(weights, 2, axis=-1)}))
+    convention = only(ask((q, k, v), {"weights": np.roll(weights, 2, axis=-1)}))
     assert "each is that of the key 2 before it, the ends joined" in convention.meaning
     behind = draw(0, (2, 6, 24))[0]
     report = ask((behind,) * 3, plain(*(behind,) * 3)[..., ::-1], heads=1)

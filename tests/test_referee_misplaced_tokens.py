@@ -3,18 +3,12 @@
 import numpy as np
 import pytest
 from process import long_but
-from referee_numpy import SEEDS, ask, draw, named, plain
+from referee_numpy import SEEDS, ask, draw, named, only, plain
 
 SHAPE = (2, 4, 32, 8)
 TRIL = np.tri(32, dtype=bool)
 PAGES = np.arange(32).reshape(4, 8)
 EXCHANGED = np.array([0, 1, 2, 7, 4, 5, 6, 3, *range(8, 32)])
-
-
-def told(report):
-    (explanation,) = report.diagnosis.explanations
-    (convention,) = explanation.conventions
-    return convention
 
 
 ORDERS = {
@@ -35,7 +29,7 @@ def test_tokens_in_another_order(words, dtype):
     q, k, v = (array.astype("f2").astype(dtype) for array in draw(0, *[SHAPE] * 3))
     order = ORDERS[words]
     wrong = plain(q, k[:, :, order], v[:, :, order], TRIL)
-    convention = told(ask((q, k, v), wrong, dtype, causal=True))
+    convention = only(ask((q, k, v), wrong, dtype, causal=True))
     assert convention.name == "tokens_misplaced"
     assert f"keys and values of other tokens stand at some places: {words}" in convention.meaning
 
@@ -46,7 +40,7 @@ def test_one_side_in_another_order(side, seed):
     q, k, v = draw(seed, SHAPE, *[(2, 2, 32, 8)] * 2)
     k_, v_ = (k[:, :, EXCHANGED], v) if side == "keys" else (k, v[:, :, EXCHANGED])
     wrong = plain(q, np.repeat(k_, 2, 1), np.repeat(v_, 2, 1), TRIL)
-    convention = told(ask((q, k, v), wrong, causal=True))
+    convention = only(ask((q, k, v), wrong, causal=True))
     assert f"{side} of other tokens stand at some places: token 7 at place 3" in convention.meaning
 
 
@@ -54,7 +48,7 @@ def test_each_batch_entry_in_its_own_order():
     q, k, v = draw(0, *[SHAPE] * 3)
     orders = np.array([np.arange(32), EXCHANGED])[:, None, :, None]
     k_, v_ = (np.take_along_axis(array, orders, axis=2) for array in (k, v))
-    convention = told(ask((q, k, v), plain(q, k_, v_, TRIL), causal=True))
+    convention = only(ask((q, k, v), plain(q, k_, v_, TRIL), causal=True))
     assert "token 7 at place 3 of batch entry 1; token 3 at place 7" in convention.meaning
 
 
@@ -82,7 +76,7 @@ def test_behind_a_rotary_embedding_and_an_output_projection():
         rope="half",
         causal=True,
     )
-    assert "token 7 at place 3" in told(report).meaning
+    assert "token 7 at place 3" in only(report).meaning
 
 
 def test_tokens_of_another_problem_are_in_no_order():

@@ -2,15 +2,11 @@
 
 import numpy as np
 import pytest
-from referee_numpy import SEEDS, ask, draw, named, plain, softmax
+from referee_numpy import SEEDS, ask, draw, named, plain, scaled, softmax
 
 L = 6
 I, J = np.indices((L, L))
 CAUSAL = J <= I
-
-
-def scaled(q, k):
-    return q.astype("f8") @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
 
 
 def hide(scores, keep=CAUSAL):

@@ -3,17 +3,11 @@
 import numpy as np
 import pytest
 from process import long_but
-from referee_numpy import SEEDS, ask, draw, named, plain
+from referee_numpy import SEEDS, ask, draw, named, only, plain
 
 # More keys than columns, so that many weights make the same context.
 SHAPE = (1, 1, 24, 8)
 I, J = np.arange(24)[:, None], np.arange(24)
-
-
-def told(report):
-    (explanation,) = report.diagnosis.explanations
-    (convention,) = explanation.conventions
-    return convention
 
 
 KEPT = {
@@ -36,7 +30,7 @@ KEPT = {
 def test_keys_from_one_to_another(dtype, words):
     keep, options = KEPT[words]
     q, k, v = (array.astype("f2").astype(dtype) for array in draw(0, *[SHAPE] * 3))
-    convention = told(ask((q, k, v), plain(q, k, v, keep), dtype, **{"causal": True, **options}))
+    convention = only(ask((q, k, v), plain(q, k, v, keep), dtype, **{"causal": True, **options}))
     assert convention.name == "another_mask"
     assert words in convention.meaning
 
@@ -45,7 +39,7 @@ def test_keys_from_one_to_another(dtype, words):
 def test_in_half_precision():
     keep = J <= I // 4 * 4 + 3
     q, k, v = draw(0, *[SHAPE] * 3, dtype="float16")
-    assert told(ask((q, k, v), plain(q, k, v, keep), "float16", causal=True)).name == "another_mask"
+    assert only(ask((q, k, v), plain(q, k, v, keep), "float16", causal=True)).name == "another_mask"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -58,7 +52,7 @@ def test_beside_a_mask_sinks_and_a_softcap(seed):
     report = ask(
         (q, k, v), exponentials / total @ v, mask=mask, sinks=sinks, softcap=2, causal=True
     )
-    assert told(report).name == "another_mask"
+    assert only(report).name == "another_mask"
 
 
 def test_borders_of_documents_that_are_one_late():
@@ -67,7 +61,7 @@ def test_borders_of_documents_that_are_one_late():
     right, wrong = (np.searchsorted(np.add([9, 17], late), J, side="right") for late in (0, 1))
     mask = right[:, None] == right
     seen = (wrong[:, None] == wrong) & (J <= I)
-    convention = told(ask((q, k, v), plain(q, k, v, seen), mask=mask, causal=True))
+    convention = only(ask((q, k, v), plain(q, k, v, seen), mask=mask, causal=True))
     assert convention.name == "another_mask"
     assert "query 9 sees keys 0 to 9, not key 9" in convention.meaning
 
@@ -92,7 +86,7 @@ def test_a_number_that_is_right_by_chance_tells_nothing(dtype):
     """A column of values that are all the same is right whatever is seen."""
     q, k, v = draw(0, *[SHAPE] * 3, dtype=dtype)
     v[..., 3] = 0
-    convention = told(ask((q, k, v), plain(q, k, v, J <= I // 4 * 4 + 3), dtype, causal=True))
+    convention = only(ask((q, k, v), plain(q, k, v, J <= I // 4 * 4 + 3), dtype, causal=True))
     assert convention.name == "another_mask"
 
 
@@ -101,6 +95,6 @@ def test_the_first_and_the_last_of_many_keys(words):
     q, k, v = draw(0, (1, 1, 4, 8), *[(1, 1, 2300, 8)] * 2)
     i, j = np.arange(4)[:, None], np.arange(2300)
     lost = plain(q, k, v, j >= 12 * i if "12" in words else j < 2300 - 12 * i)
-    convention = told(ask((q, k, v), lost))
+    convention = only(ask((q, k, v), lost))
     assert convention.name == "another_mask"
     assert words in convention.meaning
