@@ -108,8 +108,8 @@ BLIND_ROWS = (
     ),
     _row(
         "hidden_finite",
-        "hidden scores are a large negative number like −1e9, not −inf, so that a query that sees "
-        "no key gives the mean of all values",
+        "hidden scores are a large negative number like −1e9, not −inf: a query that sees no key "
+        "then gives the mean of all values",
         _finite,
         fix="write −inf into scores, and zeros where a query sees no key",
     ),

@@ -157,5 +157,6 @@ SCALES = (
         fix="scale the scores before the softmax, and do not scale the weights",
         shows="almost any input",
         apply=_after_softmax,
+        variant_of=("unscaled",),  # in what comes before the weights
     ),
 )
