@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from referee_numpy import SEEDS, as_bfloat16, ask, draw, named, plain, softmax
+from referee_numpy import SEEDS, as_bfloat16, ask, draw, named, plain, scaled, softmax
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 from attncli import pose
@@ -197,6 +197,42 @@ def test_scores_that_were_rounded_by_hand(digits, output):
     made = {"context": weights @ v, "weights": weights, "lse": np.log(np.exp(scores).sum(-1))}
     report = ask((q, k, v), {output: made[output]}, "float64")
     assert named(report) == {f"scores_rounded_to_{digits}_decimals"}
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3, 4])
+@pytest.mark.parametrize("output", ["context", "weights"])
+def test_exponentials_that_were_rounded_by_hand(digits, output):
+    q, k, v = draw(1, (4, 8), (5, 8), (5, 8), dtype="float64")
+    powers = np.round(np.exp(scaled(q, k)), digits)
+    weights = powers / powers.sum(-1, keepdims=True)
+    made = weights @ v if output == "context" else weights
+    report = ask((q, k, v), {output: made}, "float64")
+    assert named(report) == {f"exponentials_rounded_to_{digits}_decimals"}
+
+
+@pytest.mark.parametrize("digits", [1, 2, 4])
+def test_every_step_that_was_rounded_by_hand(digits):
+    # With few keys of large weight, what is rounded before the weights seldom shows.
+    q, k, v = draw(2, (9, 8), (3, 8), (3, 8), dtype="float64")
+    scores = np.round(np.round(q @ k.T, digits) / np.sqrt(8), digits)
+    powers = np.round(np.exp(scores), digits)
+    weights = np.round(powers / np.round(powers.sum(-1, keepdims=True), digits), digits)
+    report = ask((q, k, v), weights @ v, "float64")
+    assert named(report) == {f"steps_rounded_to_{digits}_decimals"}
+
+
+def test_a_homework_of_two_decimals_is_said_to_look_so():
+    """Sixteen numbers of two decimals are no evidence for one way to round."""
+    q, k, v = (np.round(np.abs(a), 2) for a in draw(1, *[(4, 4)] * 3, dtype="float64"))
+    scores = np.round(np.round(q @ k.T, 2) / 2, 2)
+    powers = np.round(np.exp(scores), 2)
+    weights = np.round(powers / np.round(powers.sum(-1, keepdims=True), 2), 2)
+    report = ask((q, k, v), np.round(weights @ v, 2), "float64")
+    assert not report.passed
+    assert named(report) == set()
+    assert "as small as those of rounding to 2 decimals on the way" in str(report)
+    wrong = np.round(softmax(q @ k.T) @ v + 1, 2)
+    assert "on the way, by hand" not in str(ask((q, k, v), wrong, "float64"))
 
 
 def test_a_large_negative_number_in_the_weights():

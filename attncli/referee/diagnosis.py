@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from attncli.referee.stored_wider import (
     narrowed,
 )
 from attncli.referee.verdict import Errors, canonical, distance
+from attncli.text import counted
 
 if TYPE_CHECKING:
     from attncli.problem import Problem
@@ -38,6 +40,7 @@ Array = npt.NDArray[Any]
 _NOTHING = Searched((), 0, complete=True)
 # Of so many rows one or two are few.
 _FEW_ROWS, _MANY_ROWS = 2, 16
+_ROUNDINGS = 10
 
 
 def diagnose(question: Question, deadline: float) -> Diagnosis:
@@ -71,7 +74,9 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
     return Diagnosis(
         explanations=searched.causes,
         apart=told_apart_by(question, search.cases, searched.causes),
-        findings=findings if searched.causes else findings + _of_dropout(search),
+        findings=findings
+        if searched.causes
+        else (*findings, *_of_dropout(search), *_of_few_digits(question)),
         scope=search.scope,
         tried=searched.tried,
         complete=searched.complete,
@@ -93,6 +98,30 @@ def _of_dropout(search: Search) -> tuple[str, ...]:
     return (
         f"{about}; errors of each score by itself (a bias read wrong, rounded keys) look so, too",
     )
+
+
+def _of_few_digits(question: Question) -> tuple[str, ...]:
+    """Return a sentence where errors are as small as rounding on the way makes them by hand."""
+    numbers = question.comparable
+    if not numbers or any(question.digits[name].absolute == 0 for name in question.files):
+        return ()
+    largest = 0.0
+    for name, found in numbers.items():
+        answer = canonical(question.problem, name, question.answers[name])
+        with np.errstate(invalid="ignore"):
+            largest = max(largest, float(np.abs(found - answer).max()))
+    shown = min(question.digits[name].absolute for name in question.files)
+    if not shown < largest < np.inf:
+        return ()
+    # A few roundings of half a unit each, and what weights and values make of them.
+    decimals = math.floor(math.log10(_ROUNDINGS * 0.5 / largest))
+    if decimals < 1:
+        return ()
+    words = (
+        f"the errors are as small as those of rounding to {counted(decimals, 'decimal')} on the "
+        "way, by hand perhaps: go on with all digits, and round what is shown"
+    )
+    return (words,)
 
 
 def _searched_by_part(search: Search, question: Question) -> tuple[Search, Searched]:

@@ -68,6 +68,38 @@ def _rounded_scores(digits: int, recipe: Recipe) -> Recipe:
     return replace(recipe, softmax=softmax)
 
 
+def _rounded_exponentials(digits: int, recipe: Recipe) -> Recipe:
+    """Round exp(score), of which no maximum is subtracted by hand."""
+
+    def softmax(_: Recipe, scores: Array) -> tuple[Array, Array]:
+        return _divided(np.round(np.exp(scores), digits))
+
+    return replace(recipe, softmax=softmax)
+
+
+def _rounded_steps(digits: int, recipe: Recipe) -> Recipe | None:
+    """Round products, scores, exponentials, their sums and the weights."""
+    problem, scale = recipe.problem, recipe.problem.scale
+    if recipe.terms or problem.softcap is not None or problem.sinks is not None or scale == 0:
+        return None
+
+    def softmax(_: Recipe, scores: Array) -> tuple[Array, Array]:
+        scores = np.round(np.round(scores / scale, digits) * scale, digits)
+        weights, lse = _divided(np.round(np.exp(scores), digits), digits)
+        return np.round(weights, digits), lse
+
+    return replace(recipe, softmax=softmax)
+
+
+def _divided(powers: Array, digits: int | None = None) -> tuple[Array, Array]:
+    """Return powers divided by their sum, rounded if asked for, and its logarithm."""
+    total = powers.sum(axis=-1, keepdims=True)
+    total = total if digits is None else np.round(total, digits)
+    with np.errstate(divide="ignore"):
+        lse = np.log(total)[..., 0]
+    return powers / np.where(total == 0, 1, total), lse
+
+
 _precision = partial(Convention, topic=topics.PRECISION)
 _sum = partial(_precision, shows="many keys")
 
@@ -115,6 +147,32 @@ PRECISION = (
             topic=topics.FEW_DIGITS,
             fix="go on with all digits of the scores, and round what is shown",
             shows="almost any input",
+        )
+        for digits in (1, 2, 3, 4)
+    ),
+    *(
+        Convention(
+            f"{name}_rounded_to_{digits}_decimals",
+            f"{what} rounded to {counted(digits, 'decimal')}, as by hand",
+            partial(rounded, digits),
+            topic=topics.FEW_DIGITS,
+            fix="go on with all digits, and round what is shown",
+            shows="almost any input",
+            variant_of=tuple(f"{one}_rounded_to_{digits}_decimals" for one in simpler),
+        )
+        for name, what, rounded, simpler in (
+            (
+                "exponentials",
+                "the exponentials of the scores are",
+                _rounded_exponentials,
+                ("weights",),
+            ),
+            (
+                "steps",
+                "products, scores, exponentials, their sums and the weights are all",
+                _rounded_steps,
+                ("weights", "scores", "exponentials"),
+            ),
         )
         for digits in (1, 2, 3, 4)
     ),
