@@ -325,12 +325,19 @@ def whole_numbers(
 def whole_array(name: str, value: object) -> npt.NDArray[np.int64]:
     """Return an array of whole numbers of any shape; floats that are whole numbers count."""
     array = _readable(name, value)
+    limits = f"whole numbers from {-_FARTHEST} to {_FARTHEST}"
+    if array.dtype.kind == "O" and all(isinstance(n, (int, float)) for n in array.flat):
+        array = np.array([_as_float(n) for n in array.flat]).reshape(array.shape)  # beyond 64 bits
     if array.dtype.kind not in "iuf":
         raise DataError(f"{name}: expected whole numbers; found {_kind(array)}")
-    wrong = (array != np.floor(array)) | ~(np.abs(array) <= _FARTHEST)
-    if wrong.any():
-        refuse_first(name, array, wrong, f"whole numbers from {-_FARTHEST} to {_FARTHEST}")
-    return array.astype(np.int64)
+    wide = array.astype(np.float64) if array.dtype.kind == "f" else array
+    right = (wide >= -_FARTHEST) & (wide <= _FARTHEST)
+    if wide.dtype.kind == "f":
+        right &= wide == np.floor(wide)
+    if not right.all():
+        null = "null in JSON and YAML is −inf" if np.isneginf(wide).any() else None
+        refuse_first(name, wide, ~right, limits, null)
+    return wide.astype(np.int64)
 
 
 def vector(name: str, value: object) -> npt.NDArray[np.float64]:

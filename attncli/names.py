@@ -12,7 +12,6 @@ __all__ = [
     "SCHEMA",
     "SCORE_STAGES",
     "SHOWABLE",
-    "SINK_NOTE",
     "SQUARE",
     "SUMMARIES",
     "Align",
@@ -52,5 +51,3 @@ SUMMARIES = ("stats", "top")
 SHOWABLE = (*OUTPUTS, *SUMMARIES, *INPUTS)
 # Lists of words: of queries and keys both, of queries, of keys.
 LABELS = ("tokens", "query_labels", "key_labels")
-# Beside weights of a problem with sinks.
-SINK_NOTE = "rows add up to less than 1: the sink takes the rest"

@@ -560,11 +560,15 @@ def test_characters_without_a_shape_are_named_up_to_twenty(folder: Path, attncli
 
 def test_the_share_of_a_sink_is_told(folder, attncli):
     np.save("x.npy", np.eye(3))
+    np.save("lower.npy", np.tri(3, k=-1, dtype=bool))
     words = "rows add up to less than 1: the sink takes the rest"
     for command in (["heatmap"], ["compute"]):
         ran = attncli(*command, "x.npy", "x.npy", "--sinks", "0.5").good()
         assert ran.text.count(words) == 1
         assert words not in attncli(*command, "x.npy", "x.npy").good().text
+        # A sink that takes nothing leaves rows of 1, and one of no seen key takes none of it.
+        for options in (["--sinks", "-99"], ["--sinks", "-99", "--mask", "lower.npy"]):
+            assert words not in attncli(*command, "x.npy", "x.npy", *options).good().text
     assert (
         words not in attncli("heatmap", "x.npy", "x.npy", "--sinks", "0", "--what", "scores").text
     )

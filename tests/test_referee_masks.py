@@ -357,6 +357,21 @@ def test_positions_from_zero_beside_a_band_that_is_off_by_one(seed, other, keep,
     assert named(report) == {f"rope_without_offset+{other}"}
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("name", "step"), [("positions_one_late", 1), ("positions_one_early", -1)])
+@pytest.mark.parametrize(("count", "cached"), [(7, 3), (300, 200)])
+def test_positions_that_are_off_by_one_in_all_rules(seed, name, step, count, cached):
+    keys = count + cached
+    q, k, v = draw(seed, (2, 4, count, 8), (2, 4, keys, 8), (2, 4, keys, 8))
+    slopes = np.array([0.5, 0.25, 0.125, 0.0625])
+    behind = np.arange(count)[:, None] + cached + step - np.arange(keys)
+    band = (behind <= 3) & (behind >= -2)
+    scores = scaled(q, k) - slopes[:, None, None] * np.abs(behind)
+    wrong = softmax(np.where(band, scores, -np.inf)) @ v
+    report = ask((q, k, v), wrong, query_offset=cached, alibi_slopes=slopes, window=(3, 2))
+    assert named(report) == {name}
+
+
 def test_padded_queries_are_not_averaged():
     q, k, v = draw(0)
     real = np.arange(L) >= np.array([3, 0])[:, None]

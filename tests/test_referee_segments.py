@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
-from referee_numpy import SEEDS, ask, draw, named, plain
+from referee_numpy import SEEDS, ask, draw, named, plain, scaled, softmax
 
 L = 24
 IDS = np.repeat([0, 1, 2, 3], [5, 9, 3, 7])
+# Nothing comes before the first, or after the last.
+LATE, EARLY = IDS[[0, *range(L - 1)]], IDS[[*range(1, L), L - 1]]
 BEFORE = np.arange(L)[:, None] >= np.arange(L)
 
 
@@ -19,15 +21,14 @@ def same(queries, keys):
     ("name", "seen"),
     [
         ("segment_ids_ignored", np.ones((L, L), bool)),
-        ("segments_end_late", same(np.roll(IDS, 1), np.roll(IDS, 1))),
-        ("segments_end_early", same(np.roll(IDS, -1), np.roll(IDS, -1))),
+        ("segments_end_late", same(LATE, LATE)),
+        ("segments_end_early", same(EARLY, EARLY)),
+        ("segments_of_keys_end_late", same(IDS, LATE)),
+        ("segments_of_keys_end_early", same(IDS, EARLY)),
     ],
 )
 def test_sequences_that_are_cut_elsewhere(seed, causal, name, seen):
     q, k, v = draw(seed, *[(2, 4, L, 8)] * 3)
-    if name.startswith("segments_end"):  # nothing comes before the first, or after the last
-        ids = IDS[[0, *range(L - 1)]] if name.endswith("late") else IDS[[*range(1, L), L - 1]]
-        seen = same(ids, ids)
     wrong = plain(q, k, v, seen & BEFORE if causal else seen)
     assert named(ask((q, k, v), wrong, segment_ids=IDS, causal=causal)) == {name}
 
@@ -38,6 +39,7 @@ def test_sequences_that_are_cut_elsewhere(seed, causal, name, seen):
     [
         ("segment_ids_inverted", ~same(IDS, IDS)),
         ("segment_ids_in_order", IDS[:, None] >= IDS),
+        ("segment_ids_in_reverse_order", IDS[:, None] <= IDS),
     ],
 )
 def test_numbers_that_are_compared_otherwise(seed, name, seen):
@@ -88,3 +90,54 @@ def test_a_long_row_of_sequences():
     late = ids[[0, *range(2999)]]
     wrong = plain(q, k, v, same(late, late))
     assert named(ask((q, k, v), wrong, segment_ids=ids)) == {"segments_end_late"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", [(24, 16), (2, 4, 24, 16), (2, 4, 96, 16)])
+@pytest.mark.parametrize("lengths", [(7, 5), (1, 2, 2, 3, 1, 3)])
+def test_sequences_that_nobody_stated(seed, causal, shape, lengths):
+    q, k, v = draw(seed, *[shape] * 3)
+    size = shape[-2]
+    ids = np.repeat(np.arange(len(lengths)), np.array(lengths) * size // 12)
+    seen = same(ids, ids) & (np.tri(size, dtype=bool) if causal else True)
+    report = ask((q, k, v), plain(q, k, v, seen), causal=causal)
+    assert named(report) == {"segments_unasked"}
+    begins = np.flatnonzero(np.diff(ids)) + 1
+    assert f"new ones begin at token{'s' * (len(begins) > 1)} {begins[0]}" in str(report)
+    if size == 24:
+        assert f"--segment-ids {','.join(map(str, ids))}" in str(report)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_weights_of_sequences_that_nobody_stated(causal):
+    q, k, _ = draw(0, *[(2, 4, 96, 16)] * 3)
+    ids = np.repeat([0, 1, 2], [50, 30, 16])
+    seen = same(ids, ids) & (np.tri(96, dtype=bool) if causal else True)
+    wrong = softmax(np.where(seen, scaled(q, k), -np.inf))
+    report = ask((q, k), {"weights": wrong}, causal=causal)
+    assert named(report) == {"segments_unasked"}
+    assert "new ones begin at tokens 50, 80" in str(report)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_row_of_two_sequences_is_not_one_of_chunks(seed):
+    """Its first part is as long as a chunk would be; no second one is."""
+    q, k, v = draw(seed, *[(2, 4, 12, 8)] * 3)
+    ids = np.repeat([0, 1], [7, 5])
+    wrong = plain(q, k, v, same(ids, ids) & np.tri(12, dtype=bool))
+    assert named(ask((q, k, v), wrong, causal=True)) == {"segments_unasked"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_queries_without_keys_see_those_of_their_sequence_again(seed):
+    """A bias of −1e9 on padding leaves a row of nothing but padding as it was."""
+    q, k, v = draw(seed, *[(2, 4, L, 8)] * 3)
+    real = np.arange(L) < 14  # of the third sequence no key, of the last none
+    keep = same(IDS, IDS) & real
+    by_position = same(IDS, IDS)
+    scores = np.where(by_position, np.where(keep, scaled(q, k), -1e9), -np.inf)
+    report = ask(
+        (q, k, v), softmax(scores) @ v, segment_ids=IDS, key_padding_mask=np.tile(real, (2, 1))
+    )
+    assert "blind_rows_average_by_position" in named(report)

@@ -282,11 +282,11 @@ def test_a_column_of_figures_has_one_notation_that_hides_none(smallest, first, s
     assert [line[:place].split()[-1] for line in lines[2:4]] == [first, second]
 
 
-def test_strongest_keys_of_one_rank_have_one_notation():
+def test_strongest_keys_too_small_for_the_digits_have_an_exponent_of_their_own():
     key = [[0.0], [10.0]]
     found = list(top(pose([[1.0], [0.1]], key, scale=1), 2))
     lines = [line.plain.split() for line in top_parts(found)]
-    assert [line[-1] for line in lines[2:]] == ["0.0000", "0.2689"]
+    assert [line[-1] for line in lines[2:]] == ["4.540e-05", "0.2689"]
 
 
 def test_the_table_of_strongest_keys_names_them():
@@ -374,10 +374,14 @@ def test_no_line_of_the_strongest_keys_ends_with_blanks():
             assert all(line == line.rstrip() for line in part.plain.split("\n"))
 
 
-def test_ranks_have_one_notation_with_the_digits_that_are_asked_for():
+def test_ranks_have_the_digits_that_are_asked_for():
     problem = pose([[1.0]], np.log([[0.7], [0.2999], [0.0001]]), scale=1)
-    for digits in (2, 4):
+    for digits, last in ((2, "1.0e-04"), (4, "0.0001")):
         (line,) = list(top_parts(top(problem, 3), digits=digits))[2:]
-        assert line.plain.split()[2::2] == [f"{n:.{digits}f}" for n in (0.7, 0.2999, 0.0001)]
+        first = [f"{n:.{digits}f}" for n in (0.7, 0.2999)]
+        assert line.plain.split()[2::2] == [*first, last]
+    unseen = list(top_parts(top(pose([[1.0]], [[1.0], [2.0]], mask=[[0, 0]]), 3)))
+    assert unseen[0].plain.split() == ["query", "key", "weight"]
+    assert unseen[2].plain.split() == ["0", "sees", "no", "key"]
     heading = next(iter(top_parts(top(problem, 1))))
     assert heading.plain.split() == ["query", "key", "weight"]

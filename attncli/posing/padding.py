@@ -122,5 +122,5 @@ def _refuse(
     raise DataError(
         f"{name}: expected finite numbers; found {found:g} at index {index}",
         hint=f"{null}only keys that no query sees may hold NaN or inf: padding that kv_lengths, "
-        "key_padding_mask or mask hides",
+        "key_padding_mask, segment_ids or mask hides",
     )

@@ -70,6 +70,7 @@ from attncli.referee.fitted.other_lengths import other_lengths, padding_on_the_l
 from attncli.referee.fitted.quantities import QUANTITIES
 from attncli.referee.fitted.rounded_blind_rows import blind_rows_rounded
 from attncli.referee.fitted.some_components import some_components
+from attncli.referee.fitted.unstated_segments import segments_unasked
 from attncli.referee.fitted.unwritten import unwritten
 from attncli.referee.fitted.zeros_counted import zeros_counted
 
@@ -175,6 +176,7 @@ FITTED = (
     Fitting(another_offset, frozenset({"batch", "heads"}), of_heads=False),
     Fitting(prefix_unasked, frozenset({"batch", "heads"}), of_heads=False),
     Fitting(chunks_unasked, frozenset({"batch", "heads"}), of_heads=False),
+    Fitting(segments_unasked, frozenset({"batch", "rows"}), of_heads=False),
     _at_first(counted_keys, "batch"),
     _at_first(some_components),
     _at_first(empty_pages),

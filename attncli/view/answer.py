@@ -10,9 +10,10 @@ from rich.text import Text
 
 from attncli.engine import attend
 from attncli.layout import Layout
-from attncli.names import SINK_NOTE, SQUARE
+from attncli.names import SQUARE
 from attncli.summaries.averaging import average_weights
 from attncli.text import places
+from attncli.view.sinks import SINK_NOTE, sinks_take
 from attncli.view.tables import Limits, Sheet, sheet_parts
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def answer_parts(
     for place in places[: limits.heads]:
         shown = _per_head(problem, answer, per_head, place, limits, threads)
         for name in per_head:
-            title = _titled(problem, name, _Place(*_first(place, picked)).title(name))
+            title = _titled(problem, name, shown[name], _Place(*_first(place, picked)).title(name))
             sheet = _sheet(problem, name, shown[name], title)
             if name == "weights":
                 sheet = _marked(sheet, problem, place)
@@ -109,7 +110,7 @@ def average_parts(
         else:
             values = weights if place.batch is None else weights[place.batch]
         title = _Place(*_first(place, (batch, None))).title("weights")
-        title = _titled(problem, "weights", f"{title} · mean of the heads")
+        title = _titled(problem, "weights", values, f"{title} · mean of the heads")
         sheet = _sheet(problem, "weights", values, title)
         yield from sheet_parts(_marked(sheet, problem, place, average=True), limits)
     yield from _more(places, limits)
@@ -147,10 +148,10 @@ def _marked(sheet: Sheet, problem: Problem, place: _Place, *, average: bool = Fa
     return sheet._replace(hidden=np.broadcast_to(~by_head.any(axis=0), sheet.values.shape))
 
 
-def _titled(problem: Problem, name: str, title: str) -> str:
+def _titled(problem: Problem, name: str, values: Array, title: str) -> str:
     """Return the title of an output, with what is to be known about its rows."""
-    sinks = name == "weights" and problem.sinks is not None
-    return f"{title} · {SINK_NOTE}" if sinks else title
+    noted = name == "weights" and problem.sinks is not None and sinks_take(values)
+    return f"{title} · {SINK_NOTE}" if noted else title
 
 
 def _in_user_axes(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.text import Text
 
 from attncli.text import printable
@@ -13,7 +12,6 @@ from attncli.view.columns import GAP, Column, stacked
 from attncli.view.labels import shorten, text_width
 from attncli.view.notation import Notation
 from attncli.view.shading import shade
-from attncli.view.tables import cell_texts
 from attncli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
@@ -111,14 +109,13 @@ def top_parts(
         for axis in ("batch", "head")
         if getattr(rows[0], axis) is not None
     ]
-    ranks = max(len(row.keys) for row in rows)
+    ranks = max(1, *(len(row.keys) for row in rows))
     taken = sum(place.width + len(GAP) for place in places)
     room = _label_room(width, taken, ranks, digits)
     names = [_name("query", row.query, row.label, room, notation) for row in rows]
     places.append(Column("query", names, left=True))
-    # In one notation, as in the table of weights: those of a query stand beside each other.
     weights = [key.weight for row in rows for key in row.keys]
-    (texts,) = cell_texts(np.array([weights]), digits)
+    texts = map(notation.cell, weights)
     largest = max(weights, default=1.0) or 1.0
     written = {
         weight: Text(text, style=shade(weight / largest, depth))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from attncli.view.shading import Depth
 
-__all__ = ["Limits", "Sheet", "cell_texts", "sheet_parts"]
+__all__ = ["Limits", "Sheet", "sheet_parts"]
 
 _LABEL_WIDTH, _LEAST_LABEL = 24, 4
 _HEADING_WIDTH = 12
@@ -105,7 +105,7 @@ def sheet_parts(sheet: Sheet, limits: Limits) -> Iterator[RenderableType]:
     count = min(count, limits.columns or count)
     if not limits.stacked:
         count = min(count, limits.width or count)
-    texts = cell_texts(sheet.values[:rows, :count], limits.digits)
+    texts = _cell_texts(sheet.values[:rows, :count], limits.digits)
     names, headings = _names_and_headings(sheet, texts, count, limits)
     groups = _groups(names, headings, texts, limits.width)
     if not limits.stacked:
@@ -156,7 +156,7 @@ def _labels(labels: Sequence[str] | None, count: int, longest: int, limits: Limi
     return shorten_all(names, longest, ellipsis=limits.known("…"))
 
 
-def cell_texts(values: npt.NDArray[Any], digits: int) -> list[list[str]]:
+def _cell_texts(values: npt.NDArray[Any], digits: int) -> list[list[str]]:
     """Return numbers in one notation for the whole table: fixed point unless that hides them.
 
     Huge ones among others, such as scores of keys that a bias of −1e9 hides, have one of their own.

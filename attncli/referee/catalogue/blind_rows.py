@@ -79,8 +79,8 @@ def _averaging(left: Callable[[Recipe], Bools | None]) -> Apply:
 
 
 def _left_by_position(recipe: Recipe) -> Bools | None:
-    """Return what causal rule and window leave to each query; None without either."""
-    others = set(recipe.rules) - {"causal", "window"}
+    """Return what causal rule, window and segments leave to each query; None without any."""
+    others = set(recipe.rules) - {"causal", "window", "segment_ids"}
     return without(recipe, *others).seen if len(others) < len(recipe.rules) else None
 
 
@@ -115,8 +115,9 @@ BLIND_ROWS = (
     ),
     _row(
         "blind_rows_average_by_position",
-        "a query that sees no key gives the mean of the values that the causal rule and the window "
-        "leave to it: the other masks are large negative numbers like −1e9, not −inf",
+        "a query that sees no key gives the mean of the values that the causal rule, the window "
+        "and the segments leave to it: the other masks are large negative numbers like −1e9, not "
+        "−inf",
         _averaging(_left_by_position),
         shows="a query all of whose keys are padding",
         variant_of=("hidden_finite", "blind_rows_unmasked"),

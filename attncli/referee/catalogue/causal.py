@@ -112,6 +112,13 @@ def _far_corner(recipe: Recipe) -> Offsets | None:
     return there if any(there) else None
 
 
+def _beside(step: int) -> Callable[[Recipe], Offsets]:
+    """Make a function that returns the offsets one step further than the problem states."""
+    return lambda recipe: tuple(
+        offset - recipe.start + step for offset in recipe.problem.visible.offsets
+    )
+
+
 def _own(recipe: Recipe) -> Offsets | None:
     """Return the offsets that the problem states; None where they are those of a corner."""
     there = recipe.whole.visible.offsets
@@ -202,6 +209,16 @@ CAUSAL = (
         _all_at(_far_corner),
         fix="take the query's index itself for its position, without adding S − L",
         option=aligned("bottom-right", positions=True),
+    ),
+    *(
+        _causal(
+            f"positions_one_{word}",
+            f"queries stand one position too {word}, for the causal rule, the window, ALiBi and "
+            "the rotary embedding alike",
+            _all_at(_beside(step)),
+            fix="query i stands at i + offset: the offset is the number of keys before query 0",
+        )
+        for word, step in (("late", 1), ("early", -1))
     ),
     _aligned(
         "causal_bottom_right_of_padding",

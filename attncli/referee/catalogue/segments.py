@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.referee.recipe import Recipe
 
-__all__ = ["SEGMENTS"]
+__all__ = ["SEGMENTS", "with_segments"]
 
 Ints = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -31,28 +31,35 @@ def _left_out(problem: Problem) -> str:
     return f"leave --segment-ids{' and --kv-segment-ids' if apart else ''} out"
 
 
-def _seen_of(segments: Segments) -> Bools:
-    return segments.seen()
-
-
 def _otherwise(
-    moved: Callable[[Ints], Ints], seen: Callable[[Segments], Bools] = _seen_of
+    moved: Callable[[Segments], Segments | None], seen: Callable[[Segments], Bools] = Segments.seen
 ) -> Apply:
     """Make an `apply` with other numbers of the sequences, or another comparison of them."""
 
     def apply(recipe: Recipe) -> Recipe | None:
         whole = recipe.whole.visible.segment_ids
-        if whole is None:
-            return None
-        other = Segments(moved(whole.queries), moved(whole.keys))
-        entry, _, rows = recipe.part
-        if entry is not None:
-            other = other.entry(entry)
-        if rows is not None:
-            other = other.rows(*rows)
-        return with_rule(recipe, "segment_ids", seen(other)[:, None])
+        other = None if whole is None else moved(whole)
+        return None if other is None else with_segments(recipe, other, seen)
 
     return apply
+
+
+def with_segments(
+    recipe: Recipe, whole: Segments, seen: Callable[[Segments], Bools] = Segments.seen
+) -> Recipe:
+    """Return the recipe, perhaps of a part, with the sequences of the whole problem."""
+    entry, _, rows = recipe.part
+    own = whole if entry is None else whole.entry(entry)
+    own = own if rows is None else own.rows(*rows)
+    return with_rule(recipe, "segment_ids", seen(own)[:, None])
+
+
+def _both(change: Callable[[Ints], Ints]) -> Callable[[Segments], Segments]:
+    return lambda segments: Segments(change(segments.queries), change(segments.keys))
+
+
+def _of_keys(change: Callable[[Ints], Ints]) -> Callable[[Segments], Segments]:
+    return lambda segments: Segments(segments.queries, change(segments.keys))
 
 
 def _later(ids: Ints) -> Ints:
@@ -71,6 +78,10 @@ def _of_first(ids: Ints) -> Ints:
 def _not_after(segments: Segments) -> Bools:
     """Return which keys stand in the sequence of each query or in one of a lower number."""
     return np.greater_equal(segments.queries[:, :, None], segments.keys[:, None, :])
+
+
+def _not_before(segments: Segments) -> Bools:
+    return np.less_equal(segments.queries[:, :, None], segments.keys[:, None, :])
 
 
 _segments = partial(
@@ -96,26 +107,41 @@ SEGMENTS = (
     _segments(
         "segment_ids_in_order",
         "queries see keys of earlier packed sequences, too: numbers are compared with ≥, not =",
-        _otherwise(lambda ids: ids, _not_after),
+        _otherwise(lambda segments: segments, _not_after),
         # Under a causal rule no query sees a later sequence.
         variant_of=("segment_ids_ignored",),
     ),
     _segments(
         "segments_end_late",
         "each packed sequence begins and ends one token late",
-        _otherwise(_later),
+        _otherwise(_both(_later)),
         fix=_ENDS,
     ),
     _segments(
         "segments_end_early",
         "each packed sequence begins and ends one token early",
-        _otherwise(_earlier),
+        _otherwise(_both(_earlier)),
         fix=_ENDS,
+    ),
+    *(
+        _segments(
+            f"segments_of_keys_end_{word}",
+            f"the packed sequences of the keys begin and end one token {word}, those of the "
+            "queries where they should",
+            _otherwise(_of_keys(change)),
+            fix=_ENDS,
+        )
+        for word, change in (("late", _later), ("early", _earlier))
+    ),
+    _segments(
+        "segment_ids_in_reverse_order",
+        "queries see keys of later packed sequences, too: numbers are compared with ≤, not =",
+        _otherwise(lambda segments: segments, _not_before),
     ),
     _segments(
         "segment_ids_of_first_entry",
         "every batch entry takes the segment_ids of the first",
-        _otherwise(_of_first),
+        _otherwise(_both(_of_first)),
         fix="give each batch entry its own segment_ids",
         shows="batch entries that are packed differently",
         needs=frozenset({"batch"}),

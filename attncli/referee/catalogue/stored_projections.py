@@ -84,7 +84,7 @@ STORED_PROJECTIONS: tuple[Convention, ...] = (
         of_embeddings(
             f"projections_in_{name}",
             topics.STORED_INPUTS,
-            f"wq, wk and wv are {words}, and all else is float32",
+            f"wq, wk and wv are {words}, and nothing else is",
             "give check the projections as they are when they are read, or judge by --rtol and "
             "--atol",
             _stored(rounded),

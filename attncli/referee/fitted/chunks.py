@@ -54,9 +54,12 @@ def chunks_unasked(cases: Sequence[Case]) -> Convention | None:
     # A chunk of all keys is none; beside a window, none is right.
     right = (keys if whole.visible.window is None else 0,) * batch
     found = found_numbers(cases, Family(sizes, frozenset({"window"}), spans, right))
-    if found is None or len(set(found)) > 1 or found[0] in (1, keys):
+    if found is None or len(set(found)) > 1:
         return None
     (size,) = set(found)
+    # A boundary that no other follows as far behind it is that of two parts of any length.
+    if not 1 < size <= keys // 2:
+        return None
     words = "" if whole.visible.window is None else ", not in the window"
     return Convention(
         "chunks_unasked",

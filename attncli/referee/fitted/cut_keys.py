@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.referee.case import Case
 
-__all__ = ["WHOLE", "Family", "Ints", "Spans", "first_keys", "found_numbers"]
+__all__ = ["WHOLE", "Family", "Ints", "Look", "Spans", "as_good", "first_keys", "found_numbers"]
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -83,12 +83,12 @@ def found_numbers(cases: Sequence[Case], family: Family) -> tuple[int, ...] | No
         return None
     if not all(case.comparable for case in cases):
         return None
-    looked_at = [_Look(case, family) for case in cases]
+    looked_at = [Look(case, family.instead_of) for case in cases]
     numbers = []
     for b, right in enumerate(family.right):
         if time.monotonic() > cases[0].deadline:
             return None
-        errors = [error for look in looked_at for error in look.errors(b)]
+        errors = [error for look in looked_at for error in look.errors(b, family)]
         number = _best(np.mean(errors, axis=0), family.numbers, right) if errors else right
         if number is None:
             return None
@@ -99,25 +99,34 @@ def found_numbers(cases: Sequence[Case], family: Family) -> tuple[int, ...] | No
 
 def _best(errors: Array, numbers: Ints, right: int) -> int | None:
     """Return the number with the least error; of those about as good the nearest to the right."""
-    least = float(errors.min())
-    if not np.isfinite(least):
-        return None
-    good = numbers[errors <= _AS_GOOD * least]
-    return int(good[np.argmin(np.abs(good - right))])
+    good = numbers[as_good(errors)]
+    return int(good[np.argmin(np.abs(good - right))]) if good.size else None
 
 
-class _Look:
-    """A case, and what the rows of its file would be for each number of a family."""
+def as_good(errors: Array) -> Ints:
+    """Return the places of the least error and of those about as small; of none if all is off."""
+    least = float(errors.min(initial=np.inf))
+    return np.flatnonzero(errors <= _AS_GOOD * least) if np.isfinite(least) else np.empty(0, int)
 
-    def __init__(self, case: Case, family: Family) -> None:
+
+class Look:
+    """A case, and how far rows of its file are from the context of spans of keys.
+
+    Parameters
+    ----------
+    case : Case
+    instead_of : frozenset of str
+        The rules in the place of which the spans stand.
+    """
+
+    def __init__(self, case: Case, instead_of: frozenset[str]) -> None:
         recipe = case.recipe
         self._problem = problem = recipe.problem
-        self._family = family
         self._file = case.canonical("context")
         self._right = case.right["context"]
         lost = LOST * float(np.abs(self._right).max(initial=0.0))
         self._error = max(recipe.resolution + lost, float(np.finfo(np.float64).tiny))
-        unruled = without(recipe, *family.instead_of)
+        unruled = without(recipe, *instead_of)
         self._scores = evaluate(unruled, products=case.products)["scores"]
         value = shared(problem, widen(np.asarray(problem.value), np.float64))
         self._value = np.broadcast_to(value, (*problem.shape[:2], *value.shape[2:]))
@@ -126,7 +135,7 @@ class _Look:
         columns = np.unique(np.linspace(0, count - 1, min(count, _COLUMNS)).astype(int))
         self._columns = slice(None) if problem.output is None else columns
 
-    def errors(self, b: int) -> list[Array]:
+    def errors(self, b: int, family: Family) -> list[Array]:
         """Return the mean squared error of each number in some wrong rows of a batch entry.
 
         In units of what is tolerated; infinite where some error is far larger.
@@ -135,10 +144,12 @@ class _Look:
             wrong = ~(np.abs(self._file[b] - self._right[b]) <= TYPICAL * self._error)
         rows = np.flatnonzero(wrong.any(axis=(0, 2)))
         some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _ROWS)).astype(int))
-        return [self._errors_of(b, i) for i in map(int, rows[some])]
+        return [
+            self.errors_of(b, i, *family.spans(self._problem, b, i)) for i in map(int, rows[some])
+        ]
 
-    def _errors_of(self, b: int, i: int) -> Array:
-        first, end = self._family.spans(self._problem, b, i)
+    def errors_of(self, b: int, i: int, first: Ints, end: Ints) -> Array:
+        """Return the mean squared error of spans (n,) of keys in a row of a batch entry, (n,)."""
         contexts = np.stack(
             [
                 RunningSums.of(self._scores[b, h, i], self._value[b, h], sink).contexts(first, end)

@@ -21,6 +21,7 @@ from attncli.view.pictures.picture import Picture, make_picture
 from attncli.view.pictures.pooling import Pooler, block_size
 from attncli.view.pictures.room import cell_limit
 from attncli.view.pictures.scale import are_weights, least_weight
+from attncli.view.sinks import sinks_take
 from attncli.warning import warn
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def problem_picture(
     ]
     if strips.fully_masked:
         warn(fully_masked_advice(problem, strips.fully_masked))
-    return frame.picture(panels, sinks=problem.sinks is not None)
+    return frame.picture(panels, sinks=strips.sinks_take)
 
 
 class _Strips:
@@ -124,12 +125,15 @@ class _Strips:
     ----------
     fully_masked : int
         How many of the queries that were computed see no key.
+    sinks_take : bool
+        Some of their weights add up to less than 1.
     """
 
     def __init__(
         self, problem: Problem, frame: _Frame, threads: int | None, progress: Progress | None
     ) -> None:
         self.fully_masked = 0
+        self.sinks_take = False
         self._problem, self._frame, self._threads = problem, frame, threads
         self._progress, self._done = progress, 0
         self._blocks = count_blocks(problem, frame.rows) * math.prod(problem.shape[:2])
@@ -152,6 +156,8 @@ class _Strips:
         """Count a block; return what is drawn of it, and which cells are hidden."""
         self._done += 1
         self.fully_masked += block.fully_masked
+        if self._problem.sinks is not None and not self.sinks_take:
+            self.sinks_take = sinks_take(block.weights)
         if self._progress is not None:
             self._progress(self._done, self._blocks)
         scores = block.scores[:, slice(*self._frame.columns)]

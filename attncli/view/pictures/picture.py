@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from attncli.errors import ShapeError
-from attncli.names import SINK_NOTE
 from attncli.text import printable
 from attncli.view.pictures.scale import cell_texts, limits, number_text
+from attncli.view.sinks import SINK_NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
