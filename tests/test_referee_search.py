@@ -278,6 +278,26 @@ def test_the_time_limit_is_respected():
     assert "time limit" in str(report)
 
 
+def test_what_is_found_last_is_still_tried_elsewhere(monkeypatch):
+    explained = search.Search._explained
+
+    def in_the_last_moment(searching, **options):
+        for found in explained(searching, **options):
+            if found:
+                time.sleep(max(0, searching.deadline - time.monotonic()) + 0.01)
+            yield found
+
+    monkeypatch.setattr(search.Search, "_explained", in_the_last_moment)
+    q, k, v = draw(0, LARGE, LARGE, LARGE)
+    half = LARGE[2] // 2
+    wrong = plain(q, k, v)
+    wrong[..., :half, :] = plain(q, k, v, scale=1)[..., :half, :]
+    report = check(wrong.astype("f4"), pose(q, k, v), time_limit=2)
+    (explanation,) = report.diagnosis.explanations
+    assert explanation.name == "unscaled"
+    assert explanation.fails_at
+
+
 def test_no_diagnosis_where_none_is_asked_for():
     q, k, v = draw(0)
     report = check(plain(q, k, v, scale=1).astype("f4"), pose(q, k, v), diagnose=False)

@@ -47,6 +47,8 @@ _BITS_BENEATH = 60.0
 # In 16 bits, an explanation that leaves errors of this share of the tolerance, as root mean square,
 # leaves more than the rounding of a file: something near it may be true, which leaves so much less.
 _CLEAR, _CLEARER = 0.02, 0.5
+# Seconds behind the deadline in which what was found is still tried elsewhere.
+_TO_LOOK_ELSEWHERE = 0.5
 # Errors of this share are no worse than none, in 16 bits and in wider formats.
 _ROUNDING_OF_SHORT, _ROUNDING = 0.01, 0.05
 # Not more than glibc learns from, and larger than what evaluations make.
@@ -167,7 +169,7 @@ class Search:
             of_part: tuple[Cause, ...] = ()
             for causes in self._in_turn(found):
                 whole = _true_everywhere(causes)
-                # Where the time is over, nobody has looked elsewhere: then the best one counts.
+                # Where the time is over, the best one counts, and what it does not explain is told.
                 if whole and (not first or time.monotonic() <= self.deadline):
                     return whole
                 first = first or causes
@@ -482,7 +484,7 @@ class Search:
         """
         first = ""
         for case in self.cases.elsewhere(needs_of(group)):
-            if time.monotonic() > self.deadline or not case.evaluable:
+            if time.monotonic() > self.deadline + _TO_LOOK_ELSEWHERE or not case.evaluable:
                 break
             recipe = follow(case, group)
             if recipe is None or agrees(self._question, case, recipe):
