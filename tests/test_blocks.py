@@ -386,3 +386,18 @@ def test_pooled_rows_say_nothing_of_labels():
     labels = [f"t{i}" for i in range(400)]
     picture = make_picture([make_panel(weights(400, 8))], query_labels=labels)
     assert "labelled" not in draw_blocks(picture, width=80, color="truecolor", height=40)
+
+
+def test_a_list_of_keys_says_so_and_leaves_no_label_out():
+    picture = make_picture([make_panel(weights(3, 30))], key_labels=["喜欢"] * 30)
+    text = draw_blocks(picture, width=60)
+    assert "keys:  0 喜欢  1 喜欢" in text
+    assert "labels are left" not in text
+
+
+def test_labels_are_left_out_only_along_the_axis_that_is_pooled():
+    maps = [make_panel(weights(300, 10))]
+    for name, count, told in (("query_labels", 300, True), ("key_labels", 10, False)):
+        picture = make_picture(maps, **{name: ["a-long-label"] * count})
+        drawn = draw_blocks(picture, width=120, height=24)
+        assert ("labels are left out" in drawn) is told

@@ -564,3 +564,10 @@ def test_what_was_doubtful_in_a_file_is_told_before_the_error(folder: Path, attn
     assert "the first row counts 0 to 2 as a header" in ran.messages[0]
     assert ran.messages[1].startswith("error: ")
     assert not any("warning" in line for line in attncli("compute", *"qkv", "-q").messages)
+
+
+@pytest.mark.parametrize("value", ["a_b", "dé"])
+def test_a_word_with_an_underscore_is_no_number_in_other_digits(tutorial, attncli, value):
+    ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--scale", value)
+    assert ran.code == 2
+    assert "digits 0 to 9" not in ran.err.decode()

@@ -542,3 +542,17 @@ def test_a_lone_empty_cell_is_told_without_advice_on_separators():
 def test_decimal_commas_beside_semicolons_separate_nothing():
     with pytest.raises(InputError, match="found '1,5'"):
         table("1,5;2,5\n3,5;4,5\n")
+
+
+def test_a_first_row_like_a_number_among_words_is_one_label_of_several():
+    with pytest.raises(InputError) as caught:
+        table("0x1F,1\nx,2\n3,4\n")
+    assert "expected a word, as above; found the number '3'" in str(caught.value)
+    assert "mend '0x1F' in the first row" in caught.value.hint
+
+
+@pytest.mark.parametrize("cell", [".1.2", "-.5x", "0x1F", "+1d3"])
+def test_a_first_cell_that_begins_as_a_number_is_one(cell):
+    with pytest.raises(InputError) as caught:
+        table(f"{cell},1\n2,3\n")
+    assert f"line 1, column 1: expected a number; found '{cell}'" in str(caught.value)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncli.errors import InputError
-from attncli.loading import LoadedArray, LoadedMapping, read
+from attncli.loading import LoadedArray, LoadedMapping, json_text, read, yaml_text
 from attncli.loading.contents import Unread
 
 
@@ -407,3 +407,11 @@ def test_words_behind_json_are_no_json_lines(document):
     with pytest.raises(InputError) as caught:
         document("[[1]] x", ".json")
     assert "JSON lines" not in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml"])
+def test_a_document_that_is_too_long_is_not_read(document, kind, monkeypatch):
+    monkeypatch.setattr({"json": json_text, "yaml": yaml_text}[kind], "_LONGEST", 1024)
+    assert document("[1" + " " * 900 + "]", f".{kind}").values.tolist() == [1]
+    with pytest.raises(InputError, match="longer than 0 MiB"):
+        document("[1" + " " * 1100 + "]", f".{kind}")

@@ -1,6 +1,7 @@
 """The data behind a picture: panels, scale, ticks, pooling, colours, labels."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from attncli.view.color import (
 from attncli.view.labels import clusters, shorten, text_width
 from attncli.view.pictures.ceiling import _rounded_up
 from attncli.view.pictures.panel import Panel, make_panel, split
-from attncli.view.pictures.picture import make_picture
+from attncli.view.pictures.picture import make_picture, rescaled
 from attncli.view.pictures.pooling import Pooler, coarsen, pool
 from attncli.view.pictures.scale import (
     cell_texts,
@@ -448,3 +449,46 @@ def test_a_logarithmic_scale_is_never_cut_where_rows_are_pooled():
     picture = make_picture([make_panel(values)], log=True)
     assert not picture.free
     assert coarsen(picture, (20, 20)).vmax == picture.vmax
+
+
+def test_scores_that_are_left_have_a_scale_of_their_own():
+    picture = make_picture([make_panel([[2.0, -1e9], [-3.0, 1.0]])], what="scores")
+    part = rescaled(replace(picture, panels=(make_panel([[2.0, -1e9], [-1.0, 1.0]]),)))
+    assert (part.vmin, part.vmax) == (-2.0, 2.0)
+
+
+def test_the_share_of_a_sink_is_a_note_of_weights():
+    notes = make_picture([make_panel([[0.5]])], sinks=True).notes
+    assert any("the sink takes the rest" in note for note in notes)
+    assert not make_picture([make_panel([[0.5]])], what="scores", sinks=True).notes
+
+
+@pytest.mark.parametrize(
+    ("scores", "end"),
+    [
+        ([[20.0, -1999.0]], 1999.0),
+        ([[20.0, -2001.0]], 20.0),
+        ([[50.0, -1e9, -1500.0]], 1e9),
+        ([[900.0, -1000.0, -2e5]], 2e5),
+        ([[2.0, -1000.0, -2000.0]], 2.0),
+    ],
+)
+def test_scores_that_hide_are_a_hundred_times_beyond_all_others(scores, end):
+    assert make_picture([make_panel(scores)], what="scores").vmax == end
+
+
+def test_numbers_near_the_lower_end_of_a_colour_bar_are_left_out():
+    picture = make_picture([make_panel([[1.0, -1.04]])], what="scores")
+    texts = [text for _, text in scale_ticks(picture)]
+    assert texts[0] == "−1.04"
+    assert "−1" not in texts
+
+
+def test_the_scale_of_a_difference_does_not_follow_what_is_left():
+    picture = make_picture([make_panel([[0.5, -0.25]])], what="difference")
+    assert rescaled(replace(picture, panels=(make_panel([[0.1, 0.0]]),))).vmax == 0.5
+
+
+def test_cells_without_a_number_are_none_of_the_scores():
+    picture = make_picture([make_panel([[-1e9, 0.0]], [[False, True]])], what="scores")
+    assert picture.vmax == 1e9

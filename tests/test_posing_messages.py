@@ -647,3 +647,61 @@ def test_the_usual_base_may_be_said_without_a_rotary_embedding_and_beside_freque
     both = pose(x, x, rope="half", rope_base=10000, rope_frequencies=[0.5]).rope
     assert both is not None
     assert both.frequencies == (0.5,)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"query": np.ones((3, 3)), "value": None, "segment_ids": [0, 1, 1]},
+            "segment_ids: expected kv_segment_ids beside it, as there are 3 queries and 2 keys",
+        ),
+        (
+            {name: np.ones((3, 2, 2)) for name in ("query", "key", "value")}
+            | {"segment_ids": np.zeros((2, 2))},
+            (
+                "segment_ids: expected shape (3, 2) or (2,), one number for each of the tokens; "
+                "found (2, 2)"
+            ),
+        ),
+        (
+            {"segment_ids": [0, 1, 3]},
+            (
+                "segment_ids: expected shape (1, 2) or (2,), one number for each of the tokens; "
+                "found (3,)"
+            ),
+        ),
+        (
+            {"segment_ids": [-1, 1, 2]},
+            (
+                "segment_ids: expected shape (1, 2) or (2,), one number for each of the tokens; "
+                "found (3,)"
+            ),
+        ),
+        (
+            {"segment_ids": [0, 0, 2]},
+            (
+                "segment_ids: expected shape (1, 2) or (2,), one number for each of the tokens; "
+                "found (3,)"
+            ),
+        ),
+    ],
+)
+def test_sequences_that_do_not_fit_and_are_no_ends(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(attncli.ShapeError) as caught:
+        pose(**({"query": X[:2], "key": np.ones((2, 3)), "value": None} | given))
+    assert (caught.value.message, caught.value.hint) == (message, None)
+
+
+@pytest.mark.parametrize("shape", [(2,), (1, 2), (2, 1), (1, 1, 2)])
+def test_one_row_of_numbers_of_sequences_may_have_axes_of_length_1(shape: tuple[int, ...]) -> None:
+    x = np.ones((3, 2, 2))
+    posed = pose(x, x, segment_ids=np.arange(2).reshape(shape))
+    assert posed.visible.segment_ids is not None
+    assert posed.visible.segment_ids.queries.tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize("number", [1e300, np.inf, -(2**53) - 2])
+def test_numbers_of_sequences_have_bounds(number: float) -> None:
+    with pytest.raises(attncli.DataError, match="segment_ids: expected whole numbers from -9007"):
+        pose(X, X, segment_ids=[0, number])

@@ -600,3 +600,9 @@ def test_a_value_is_checked_though_only_weights_are_asked_for() -> None:
     ones = np.ones((2, 3))
     with pytest.raises(DataError, match="value"):
         attncli.attention(ones, ones, np.full((2, 3), np.nan), outputs="weights")
+
+
+def test_the_arguments_that_may_stand_by_place_are_told() -> None:
+    with pytest.raises(attncli.AttnError) as caught:
+        attncli.attention(X, X, X, 1.0)
+    assert caught.value.hint == "by place it takes query, key, value, all else by name"

@@ -209,3 +209,12 @@ def test_every_size_has_its_names():
     # A key beside its own maximum is 1: there is nothing to tell.
     sized -= {"online_own_maxima_not_rescaled_1"}
     assert names == sized | {"last_key_lost", "first_key_lost"}
+
+
+@pytest.mark.parametrize("output", ["weights", "scores"])
+def test_tiles_of_keys_that_are_read_late_show_without_a_context(output):
+    q, k, v = draw(0, (1, 2, 7, 16), *[(1, 2, 28, 16)] * 2)
+    at = np.arange(28)
+    scores = q.astype("f8") @ k[:, :, np.where(at < 8, at, at - 8)].swapaxes(-1, -2) / 4
+    made = scores if output == "scores" else softmax(scores)
+    assert named(ask((q, k, v), {output: made})) == {"keys_late_by_a_block_of_8"}

@@ -526,3 +526,15 @@ def test_an_output_that_is_added_up_twice_with_its_bias(seed):
     report = check(wrong.astype("f4"), problem, projected=made, time_limit=100)
     assert named(report) == {"another_factor"}
     assert "about 2 times" in str(report)
+
+
+def test_a_column_of_zeros_has_no_step_of_int8():
+    x, given = layer(0)
+    x, given = x.astype("f4") / 4, {n: (a / 2).astype("f4") for n, a in given.items()}
+    given["wk"][:, 3] = 0
+    short = {n: a.astype("f8") for n, a in given.items()}
+    for n in ("wq", "wk", "wv"):
+        step = np.abs(short[n]).max(0, keepdims=True) / 127
+        short[n] = np.round(short[n] / np.where(step, step, 1)) * step
+    wrong = attend(*(linear(x.astype("f8"), short, n) for n in "qkv"))
+    assert named(judge(wrong, x, given)) == {"projections_in_int8_by_column"}

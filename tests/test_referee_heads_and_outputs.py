@@ -530,3 +530,13 @@ def test_sinks_that_are_written_as_a_key(seed, name, first, output):
     both = np.concatenate((column, scores) if first else (scores, column), axis=-1)
     written = softmax(both) if output == "weights" else both
     assert named(ask((q, k, v), {output: written}, sinks=sinks)) == {name}
+
+
+def test_values_of_another_width_are_not_read_with_the_strides_of_the_queries():
+    q, k, v = draw(0, (2, 3, 10, 8), (2, 3, 18, 8), (2, 3, 18, 4))
+    read = [
+        np.stack([rows.reshape(-1, rows.shape[-1])[10 * z :][:18] for z in range(6)])
+        for rows in (k, v)
+    ]
+    wrong = plain(q, *(rows.reshape(2, 3, 18, -1) for rows in read))
+    assert "strides_of_query" not in named(ask((q, k, v), wrong))

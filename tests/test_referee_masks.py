@@ -461,3 +461,38 @@ def test_chunks_that_nobody_stated(seed, size, window):
     report = ask((q, k, v), wrong, causal=True, **options)
     assert named(report) == {"chunks_unasked"}
     assert f"its own chunk of {size} tokens" in str(report)
+
+
+def test_a_mask_of_each_head_beside_shared_keys_can_be_tried():
+    """Keys that several query heads share cannot be zeros for one of them alone."""
+    q, k, v = draw(0, (2, 4, 6, 8), (2, 2, 6, 8), (2, 2, 6, 8))
+    mask = np.random.default_rng(0).random((1, 4, 1, 6)) < 0.7
+    mask[..., 0] = True
+    wide = [np.repeat(rows, 2, axis=1) for rows in (k, v)]
+    report = ask((q, k, v), plain(q, *wide), mask=mask)
+    assert named(report) == {"mask_ignored"}
+
+
+def test_a_mask_that_differs_from_query_to_query_leaves_no_key_to_be_zeros():
+    q, k, v = draw(0)
+    mask = a_mask(0, L, L)
+    zeros = mask[0][:, None]
+    report = ask((q, k, v), plain(q, k * zeros, v * zeros), mask=mask)
+    assert "mask_as_zeros" not in named(report)
+
+
+def test_chunks_that_differ_from_entry_to_entry_are_none_of_one_size():
+    q, k, v = draw(0, *[(2, 2, 24, 16)] * 3)
+    i, j = np.indices((24, 24))
+    sizes = np.array([5, 8])[:, None, None, None]
+    wrong = plain(q, k, v, (j <= i) & (j >= i // sizes * sizes))
+    assert "chunks_unasked" not in named(ask((q, k, v), wrong, causal=True))
+
+
+@pytest.mark.parametrize("window", [None, (7, 0)])
+def test_chunks_in_the_place_of_a_window_are_told_as_that(window):
+    q, k, v = draw(0, *[(2, 2, 24, 16)] * 3)
+    i, j = np.indices((24, 24))
+    wrong = plain(q, k, v, (j <= i) & (j >= i // 8 * 8))
+    text = str(ask((q, k, v), wrong, causal=True, window=window))
+    assert f"its own chunk of 8 tokens{', not in the window' if window else ''}, as in" in text

@@ -116,3 +116,47 @@ def test_rows_that_are_permuted_for_another_pairing(seed, name, times):
     )
     assert ask((q, k, v), right, rope="half").passed
     assert named(ask((q, k, v), wrong, rope="half")) == {name}
+
+
+@pytest.mark.parametrize("kind", ["rope_new_tokens_alike", "rope_cache_twice"])
+def test_positions_of_new_tokens_in_slices_of_a_long_problem(kind):
+    """A slice that begins with a later query still has the same first new token."""
+    q, k, v = draw(0, (1, 2, 600, 16), (1, 2, 1200, 16), (1, 2, 1200, 16))
+    queries, keys = np.arange(600, 1200), np.arange(1200)
+    if kind == "rope_cache_twice":
+        keys[:600] *= 2
+    else:
+        queries[:] = keys[600:] = 600
+    keep = np.arange(1200) <= np.arange(600, 1200)[:, None]
+    wrong = plain(turned(q, queries), turned(k, keys), v, keep)
+    report = ask((q, k, v), wrong, rope="half", causal=True, query_offset=600)
+    assert named(report) == {kind}
+    assert "one explanation makes the numbers agree" in str(report)
+
+
+def test_positions_from_zero_in_slices_of_a_long_problem():
+    q, k, v = draw(0, (1, 2, 600, 16), (1, 2, 1200, 16), (1, 2, 1200, 16))
+    keep = np.arange(1200) <= np.arange(600, 1200)[:, None]
+    wrong = plain(turned(q, np.arange(600)), turned(k, np.arange(1200)), v, keep)
+    report = ask((q, k, v), wrong, rope="half", causal=True, query_offset=600)
+    assert named(report) == {"rope_without_offset"}
+    assert "one explanation makes the numbers agree" in str(report)
+
+
+def test_positions_of_another_batch_entry_in_slices_of_a_long_problem():
+    q, k, v = draw(0, (2, 2, 300, 16), (2, 2, 600, 16), (2, 2, 600, 16))
+    offsets = np.array([300, 100])[:, None, None, None]
+    keep = np.arange(600) <= np.arange(300)[:, None] + offsets
+    wrong = plain(turned(q, np.arange(300, 600)), turned(k, np.arange(600)), v, keep)
+    report = ask((q, k, v), wrong, rope="half", causal=True, query_offset=[300, 100])
+    assert named(report) == {"rope_of_first_entry"}
+    assert "one explanation makes the numbers agree" in str(report)
+
+
+def test_positions_of_new_tokens_beside_keys_that_batch_entries_share():
+    q, k, v = draw(0, (2, 2, 8, 16), (1, 2, S, 16), (1, 2, S, 16))
+    queries, keys = moved("rope_new_tokens_from_zero", 8)
+    keep = np.arange(S) <= np.arange(S - 8, S)[:, None]
+    wrong = plain(turned(q, queries), turned(k, keys), v, keep)
+    report = ask((q, k, v), wrong, rope="half", causal=True, query_offset=S - 8)
+    assert named(report) == {"rope_new_tokens_from_zero"}

@@ -173,3 +173,18 @@ def test_the_axis_of_another_length_is_named(output, shape, words):
     assert f"  {words}" in str(report).splitlines()
     assert "no known convention explains the shape" in str(report)
     assert "the numbers" not in str(report)
+
+
+@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
+def test_the_axis_of_another_length_is_not_named_where_layouts_differ(layout):
+    q, k, v = draw(0, *[(2, 3, 4, 5)] * 3)
+    shape = (2, 3, 6, 5)
+    report = ask((q, k, v), np.random.default_rng(1).normal(size=shape), layout=layout)
+    assert "the file has" not in str(report)
+
+
+def test_a_wrong_shape_beside_wrong_numbers_is_what_is_not_explained():
+    q, k, v = draw(0, (3, 2), (4, 2), (4, 2))
+    random = np.random.default_rng(1)
+    files = {"weights": random.normal(size=(3, 4)), "context": random.normal(size=(2, 2))}
+    assert "no known convention explains the shape (" in str(ask((q, k, v), files))

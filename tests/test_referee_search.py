@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from referee_tried import one_mistake  # noqa: F401 - a fixture
 from attncli import attention, pose
 from attncli.referee import case, check, fit, search, topics
 from attncli.referee.evaluation import evaluate
+from attncli.referee.groups import best_of
 from attncli.referee.registry import CONVENTIONS
 
 L = 6
@@ -474,3 +476,15 @@ def test_conventions_are_variants_of_such_as_there_are():
     names = {convention.name for convention in CONVENTIONS}
     others = {name for convention in CONVENTIONS for name in convention.variant_of} - names
     assert {name for name in others if f'"{name}"' not in fitted} == set()
+
+
+def test_a_variant_gives_way_only_to_what_fits_about_as_well():
+    def item(rms, *names, of=()):
+        parts = (SimpleNamespace(name=n, variant_of=of, topic=topics.SCALE) for n in names)
+        return SimpleNamespace(rms=rms), tuple(parts)
+
+    variant = item(0.1, "narrow", of=("wide",))
+    assert best_of([item(1.0, "wide"), variant], 0.0) == [variant]
+    wide = item(0.1, "wide", "other")
+    assert best_of([item(1.0, "wide"), variant, wide], 0.0) == [wide]
+    assert best_of([wide, variant, item(1.0, "wide")], 0.0) == [wide]

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from referee_numpy import SEEDS, ask, draw, named, plain, scaled, softmax
 
+from attncli.referee.fitted.unstated_segments import _option
+
 L = 24
 IDS = np.repeat([0, 1, 2, 3], [5, 9, 3, 7])
 # Nothing comes before the first, or after the last.
@@ -141,3 +143,78 @@ def test_queries_without_keys_see_those_of_their_sequence_again(seed):
         (q, k, v), softmax(scores) @ v, segment_ids=IDS, key_padding_mask=np.tile(real, (2, 1))
     )
     assert "blind_rows_average_by_position" in named(report)
+
+
+def unstated(shape, ids, causal):
+    """Return a query, key and value, and the context of sequences that nobody states."""
+    q, k, v = draw(0, *[shape] * 3)
+    before = np.tri(shape[2], dtype=bool)
+    return (q, k, v), plain(q, k, v, same(ids, ids) & before if causal else same(ids, ids))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [((4, 3, 5), "new ones begin at tokens 4, 7"), ((5, 7), "new ones begin at token 5")],
+)
+def test_unstated_sequences_are_told_with_their_option(causal, lengths, words):
+    ids = np.repeat(np.arange(len(lengths)), lengths)
+    inputs, wrong = unstated((2, 2, 12, 8), ids, causal)
+    report = ask(inputs, wrong, causal=causal)
+    assert named(report) == {"segments_unasked"}
+    assert f"{words} [" in str(report)
+    assert f"--segment-ids {','.join(map(str, ids))}\n" in str(report)
+
+
+def test_unstated_sequences_of_each_batch_entry():
+    ids = np.stack([np.repeat([0, 1, 2], 4), np.zeros(12, int)])
+    inputs, wrong = unstated((2, 2, 12, 8), ids[:, None], causal=False)
+    report = ask(inputs, wrong)
+    assert named(report) == {"segments_unasked"}
+    assert "new ones begin at: " in str(report)
+    assert "none" in str(report)
+    assert "--segment-ids 0" not in str(report)
+
+
+def test_finer_sequences_than_those_that_are_stated_are_only_a_mask():
+    ids, stated = np.repeat([0, 1, 2], 4), np.repeat([0, 1], [8, 4])
+    inputs, wrong = unstated((2, 2, 12, 8), ids, causal=False)
+    assert "segments_unasked" not in named(ask(inputs, wrong, segment_ids=stated))
+
+
+def test_unstated_sequences_beside_a_window_to_the_right():
+    ids = np.repeat([0, 1, 2], 4)
+    q, k, v = draw(0, *[(2, 2, 12, 8)] * 3)
+    seen = same(ids, ids) & ~np.tri(12, k=-1, dtype=bool)
+    report = ask((q, k, v), plain(q, k, v, seen), window=(0, None))
+    assert named(report) == {"segments_unasked"}
+
+
+def test_sequences_that_differ_from_head_to_head_are_only_a_mask():
+    ids = np.stack([np.repeat([0, 1, 2], 4), np.repeat([0, 1], 6)])
+    inputs, wrong = unstated((2, 2, 12, 8), ids, causal=False)
+    assert named(ask(inputs, wrong)) == {"another_mask"}
+
+
+def test_sequences_that_also_lack_a_key_are_only_a_mask():
+    ids = np.repeat([0, 1, 2], 4)
+    q, k, v = draw(0, *[(2, 2, 12, 8)] * 3)
+    seen = same(ids, ids)
+    seen[3, 1] = False
+    powers = np.exp(q.astype("f8") @ k.swapaxes(-1, -2) / 8**0.5) * seen
+    files = {"weights": powers / powers.sum(-1, keepdims=True)}
+    assert named(ask((q, k, v), files)) == {"another_mask"}
+
+
+@pytest.mark.parametrize("tokens", [64, 65])
+def test_unstated_sequences_of_a_long_row_are_no_option(tokens):
+    ids = np.repeat([[0, 1]], [30, tokens - 30], axis=1)
+    assert _option(ids) == (f"--segment-ids {','.join(map(str, ids[0]))}" if tokens == 64 else "")
+
+
+def test_long_rows_of_batch_entries_that_are_packed_differently():
+    q, k, v = draw(0, *[(2, 2, 600, 8)] * 3)
+    ids = np.stack([np.repeat(np.arange(4), 150), np.repeat(np.arange(3), 200)])
+    late = ids[:, [0, *range(599)]]
+    wrong = plain(q, k, v, same(late, late)[:, None])
+    assert "segments_end_late" in named(ask((q, k, v), wrong, segment_ids=ids))

@@ -385,3 +385,16 @@ def test_ranks_have_the_digits_that_are_asked_for():
     assert unseen[2].plain.split() == ["0", "sees", "no", "key"]
     heading = next(iter(top_parts(top(problem, 1))))
     assert heading.plain.split() == ["query", "key", "weight"]
+
+
+@pytest.mark.parametrize("depth", ["none", "truecolor"])
+def test_queries_none_of_which_sees_a_key_have_a_table(depth):
+    problem = pose([[1.0], [1.0]], [[1.0], [2.0]], mask=[[0, 0], [0, 0]])
+    lines = [line.plain for line in top_parts(top(problem, 2), depth=depth)]
+    assert [line.split()[:1] for line in lines if "─" not in line] == [["query"], ["0"], ["1"]]
+
+
+def test_strongest_keys_that_a_sink_leaves_nothing_have_a_table():
+    problem = pose([[1.0]], [[1.0], [2.0]], sinks=[1e6])
+    (line,) = [*top_parts(top(problem, 2), depth="truecolor")][2:]
+    assert line.plain.split()[2::2] == ["0.0000", "0.0000"]

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 from terminal import columns
 
+import attncli
 from attncli import Attention, pose
 from attncli.view import answer, tables
 from attncli.view.color import HIDDEN, blues_256, xterm
@@ -282,3 +283,102 @@ def test_labels_keep_some_letters_in_a_narrow_terminal() -> None:
 def test_a_heading_is_as_wide_as_its_widest_number() -> None:
     wide = ALL._replace(width=80, digits=17)
     assert "internationalise" in lines(sheet([[0.5]], column_labels=["internationalise"]), wide)[1]
+
+
+def test_only_weights_are_told_of_sinks_and_hidden_keys() -> None:
+    problem = pose(np.eye(3), np.eye(3), np.eye(3), causal=True, sinks=[0.5])
+    solved = attncli.solve(problem, ("weights", "scores", "context", "lse"))
+    names = ["weights", "scores", "context", "lse"]
+    parts = answer.answer_parts(problem, solved, names, ALL)
+    texts = [part.plain for part in parts if isinstance(part, Text)]
+    assert sum("the sink takes the rest" in text for text in texts) == 1
+    assert texts.count("grey: hidden") == 1
+
+
+def test_what_is_cropped_neither_shades_nor_is_told_of() -> None:
+    one = sheet([[0.5, 0.25], [1.0, 0.0]], shaded=True)
+    one = one._replace(hidden=np.array([[False, False], [False, True]]))
+    _, _, _, row, *rest = sheet_parts(one, ALL._replace(rows=1))
+    (alone,) = [*sheet_parts(sheet([[0.5, 0.25]], shaded=True), ALL)][3:4]
+    assert isinstance(row, Text)
+    assert isinstance(alone, Text)
+    assert row.spans == alone.spans
+    assert not any("grey" in part.plain for part in rest if isinstance(part, Text))
+
+
+def test_columns_that_stand_below_others_have_their_own_shades() -> None:
+    values = np.arange(1.0, 31) / 30
+    limits = ALL._replace(width=40, stacked=True)
+    parts = [*sheet_parts(sheet([values], shaded=True), limits)]
+    styles = [
+        span.style.bgcolor.name
+        for part in parts
+        if isinstance(part, Text)
+        for span in part.spans
+        if getattr(span.style, "bgcolor", None) and part.plain[span.start : span.end].strip()
+    ]
+    assert styles == [style.bgcolor.name for style in shades(sheet([values], shaded=True))]
+
+
+def test_hidden_keys_are_grey_in_256_colours() -> None:
+    one = sheet([[0.5, 0.0]], shaded=True)._replace(hidden=np.array([[False, True]]))
+    *_, row, _, _ = sheet_parts(one, ALL._replace(depth="256"))
+    assert isinstance(row, Text)
+    grey = [span.style.bgcolor for span in row.spans if getattr(span.style, "bgcolor", None)][-1]
+    assert grey.number == xterm(HIDDEN)
+
+
+@pytest.mark.filterwarnings("ignore::attncli.AttnWarning")
+def test_keys_that_another_batch_entry_hides_are_not_grey() -> None:
+    problem = pose(*[np.ones((2, 3, 3))] * 2, kv_lengths=[3, 2])
+    solved = attncli.solve(problem, ("weights",))
+    parts = list(answer.answer_parts(problem, solved, ["weights"], ALL))
+    texts = [part.plain for part in parts if isinstance(part, Text)]
+    (place,) = [n for n, text in enumerate(texts) if text == "grey: hidden"]
+    assert place > next(n for n, text in enumerate(texts) if "batch 1" in text)
+
+
+def test_backgrounds_reach_over_the_blanks_before_a_short_number() -> None:
+    one = sheet([[0.25, 0.75]], shaded=True, column_labels=["a long name", "b"])
+    _, _, _, row, _ = sheet_parts(one, ALL)
+    assert isinstance(row, Text)
+    covered = {i for span in row.spans if span.style != "bold" for i in range(span.start, span.end)}
+    assert covered == set(range(1, len(row.plain)))
+
+
+def test_the_mean_of_heads_is_grey_where_every_head_hides() -> None:
+    mask = [[[1, 0, 0]] * 2, [[1, 1, 0]] * 2]
+    problem = pose(np.ones((1, 2, 2, 1)), np.ones((1, 2, 3, 1)), mask=mask)
+    parts = answer.average_parts(problem, np.array([[[0.75, 0.25, 0.0]] * 2]), ALL)
+    grey = "#{:02x}{:02x}{:02x}".format(*HIDDEN)
+    rows = [
+        [
+            part.plain[span.start : span.end].strip()
+            for span in part.spans
+            if getattr(span.style, "bgcolor", None) and span.style.bgcolor.name == grey
+        ]
+        for part in parts
+        if isinstance(part, Text) and "0.7500" in part.plain
+    ]
+    assert [[text for text in row if text] for row in rows] == [["0.0000"]] * 2
+
+
+def test_the_mean_of_heads_is_told_of_sinks() -> None:
+    problem = pose(np.ones((1, 2, 2, 1)), np.ones((1, 2, 3, 1)), sinks=[0.5, 1.0])
+    title = next(iter(answer.average_parts(problem, np.full((1, 2, 3), 0.2), ALL)))
+    assert isinstance(title, Text)
+    assert title.plain.endswith(
+        "mean of the heads · rows add up to less than 1: the sink takes the rest"
+    )
+
+
+def test_nothing_is_told_of_hidden_keys_where_there_are_none() -> None:
+    one = sheet([[0.5, 0.5]], shaded=True)._replace(hidden=np.zeros((1, 2), bool))
+    assert not any("grey" in part.plain for part in sheet_parts(one, ALL) if isinstance(part, Text))
+
+
+@pytest.mark.parametrize("depth", ["256", "truecolor"])
+def test_weights_that_are_all_zero_have_shades(depth: Any) -> None:
+    zeros = shades(sheet([[0.0, 0.0]], shaded=True), ALL._replace(depth=depth))
+    palest = shades(sheet([[0.0, 1.0]], shaded=True), ALL._replace(depth=depth))[0]
+    assert [style.bgcolor for style in zeros] == [palest.bgcolor] * 2

@@ -663,3 +663,22 @@ def test_json_tells_every_key_unless_fewer_are_asked_for(folder, attncli):
     for more, told in (([], 20), (["--keys", "0"], 20), (["--keys", "3"], 3)):
         assert len(attncli(*words, "-f", "json", *more).good().json["keys"]) == told
     assert "8 more" in attncli(*words).good().text
+
+
+@pytest.mark.parametrize(("count", "more"), [(12, None), (13, None), (14, "2 more")])
+def test_one_key_is_told_where_leaving_it_out_would_take_a_line(folder, attncli, count, more):
+    np.save("x.npy", np.random.default_rng(0).normal(size=(count, 4)))
+    text = attncli("explain", "x.npy", "x.npy", "--query", "0").good().text
+    assert "more" not in text if more is None else more in text
+
+
+def test_the_row_of_the_sink_has_its_weight():
+    way = explain(pose([[1.0]], [[1.0], [2.0]], sinks=[1.5]), query=0)
+    (row,) = [line.split() for line in as_text(way, width=120).splitlines() if "(sink)" in line]
+    weight = np.exp(1.5) / np.exp([1.0, 2.0, 1.5]).sum()
+    assert f"{weight:.4f}" in row
+
+
+def test_a_column_has_exponents_from_a_million_on():
+    assert Notation().cells([1e6, 0.5]) == ["1.000e+06", "5.000e-01"]
+    assert Notation().cells([999999.0, 0.5]) == ["999999.0000", "0.5000"]

@@ -200,3 +200,32 @@ def test_a_worked_example_of_two_queries_after_a_cache_of_three() -> None:
     np.testing.assert_array_equal(visible.tile(0, 0, (0, 2), (0, 5)), expected)
     assert visible.reasons(0, 0, 0, 0) == ("window",)
     assert visible.reasons(0, 0, 0, 4) == ("causal",)
+
+
+def test_the_span_of_each_entry_goes_by_whether_its_own_numbers_grow() -> None:
+    ids = np.array([[0, 0, 1, 1], [1, 0, 0, 1]])
+    for both, grows, other in ((ids, 0, 1), (ids[::-1], 1, 0)):
+        visible = Visibility(4, 4, segment_ids=Segments(both, both))
+        assert visible.span(grows, 0, 2) == (0, 2)
+        assert visible.span(other, 0, 1) == (0, 4)
+
+
+def test_the_span_of_packed_sequences_is_within_the_window() -> None:
+    ids = np.array([[4, 4, 4, 7, 7, 9]])
+    visible = Visibility(6, 6, segment_ids=Segments(ids, ids), window=(0, None))
+    assert visible.span(0, 4, 5) == (4, 5)
+
+
+def test_sequences_of_each_batch_entry_tell_entries_apart() -> None:
+    ids = np.array([[0, 0, 1], [0, 1, 1]])
+    assert Visibility(3, 3, segment_ids=Segments(ids, ids)).entries == 2
+    assert Visibility(3, 3, segment_ids=Segments(ids[:1], ids)).entries == 2
+    assert Visibility(3, 3, segment_ids=Segments(ids[:1], ids[:1])).entries == 1
+
+
+def test_the_span_of_queries_whose_numbers_fall_holds_those_of_all() -> None:
+    queries, keys = np.array([[9, 4, 9, 7, 4]]), np.array([[4, 4, 7, 9]])
+    visible = Visibility(5, 4, segment_ids=Segments(queries, keys))
+    assert visible.span(0, 0, 2) == (0, 4)
+    assert visible.span(0, 2, 5) == (0, 4)
+    assert visible.span(0, 1, 2) == (0, 2)
