@@ -218,3 +218,11 @@ def test_long_rows_of_batch_entries_that_are_packed_differently():
     late = ids[:, [0, *range(599)]]
     wrong = plain(q, k, v, same(late, late)[:, None])
     assert "segments_end_late" in named(ask((q, k, v), wrong, segment_ids=ids))
+
+
+def test_ends_of_queries_and_keys_in_slices_without_one_are_those_of_both():
+    q, k, v = draw(0, *[(2, 2, 600, 8)] * 3)
+    ids = np.repeat(np.arange(4), 150)
+    late = ids[[0, *range(599)]]
+    report = ask((q, k, v), plain(q, k, v, same(late, late)), segment_ids=ids)
+    assert named(report) == {"segments_end_late"}

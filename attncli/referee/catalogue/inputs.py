@@ -120,7 +120,7 @@ def _moved(name: str, places: Callable[[int], NDArray[np.intp]], *, beyond: int 
 
     def apply(recipe: Recipe) -> Recipe | None:
         array = getattr(recipe.problem, name)
-        if array is None or array.shape[2] <= beyond or recipe.problem.value is None:
+        if array is None or array.shape[2] <= beyond:
             return None
         moved = array[:, :, places(array.shape[2])]
         return None if np.array_equal(moved, array) else vary(recipe, **{name: moved})

@@ -130,6 +130,8 @@ SEGMENTS = (
             "queries where they should",
             _otherwise(_of_keys(change)),
             fix=_ENDS,
+            # In slices without an end of a sequence they are the same.
+            variant_of=(f"segments_end_{word}",),
         )
         for word, change in (("late", _later), ("early", _earlier))
     ),

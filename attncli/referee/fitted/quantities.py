@@ -297,6 +297,7 @@ QUANTITIES = (
         ),
         fix="set hidden scores to −inf, before the softmax",
         shows="any hidden key",
+        variant_of=("blind_rows_rounded",),
     ),
     Quantity(
         name="hidden_scores_set",
