@@ -105,6 +105,8 @@ def takes_values_of(name: str) -> bool:
     --------
     >>> takes_values_of("attn_mask"), takes_values_of("sm_scale"), takes_values_of("cu_seqlens_k")
     (True, False, False)
+    >>> takes_values_of("document_ids")
+    True
     """
     first, _, rest = _ELSEWHERE[name.lower()].partition(", ")
     return first in _OF_FILES and (not rest or rest.startswith(("or ", "with ")))
