@@ -23,7 +23,7 @@ ROPE = {
     "rope_pairing+rope_without_offset": {"pairing": "interleaved", "start": 0},
     "rope_pairing+rope_query_late": {"pairing": "interleaved", "start": 6},
     "rope_pairing+rope_base_500000": {"pairing": "interleaved", "base": 500_000.0},
-    "rope_without_offset+rope_base_500000": {"start": 0, "base": 500_000.0},
+    "rope_base_500000+rope_without_offset": {"start": 0, "base": 500_000.0},
 }
 
 
