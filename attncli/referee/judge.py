@@ -95,7 +95,8 @@ def check(
         On a mismatch, look for the convention that explains it; and for a mistake that hides
         in the tolerance of a 16-bit format.
     time_limit : float
-        Seconds for the diagnosis; half of it where the files pass.
+        Seconds for the diagnosis; half of it where the files pass. Up to half a second more
+        for trying elsewhere in a large problem what was found.
     threads : int, optional
         As in `attncli.attention`, for the answer.
     projected : Projected, optional
