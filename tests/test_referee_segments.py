@@ -112,6 +112,17 @@ def test_sequences_that_nobody_stated(seed, causal, shape, lengths):
 
 
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_sequences_that_nobody_stated_in_a_long_row(causal, heads):
+    """The scores of a head are too many to be made at once."""
+    ids = np.repeat([0, 1, 2, 3], [300, 500, 437, 363])
+    inputs, wrong = unstated((2, heads, 1600, 8), ids, causal)
+    report = ask(inputs, wrong, causal=causal)
+    assert named(report) == {"segments_unasked"}
+    assert "new ones begin at tokens 300, 800, 1237 [" in str(report)
+
+
+@pytest.mark.parametrize("causal", [False, True])
 def test_weights_of_sequences_that_nobody_stated(causal):
     q, k, _ = draw(0, *[(2, 4, 96, 16)] * 3)
     ids = np.repeat([0, 1, 2], [50, 30, 16])

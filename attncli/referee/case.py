@@ -178,6 +178,26 @@ class Case:
         file = self.files[name]
         return canonical(self.recipe.problem, name, file) if self.whole else file
 
+    def row(self, b: int, i: int) -> Case:
+        """Return one query of a batch entry, which is evaluable even where all of them are not."""
+        recipe, rows = self.recipe, (i, i + 1)
+        right = recipe_of(_wide(recipe.problem.select(batch=b, rows=rows)), recipe.whole)
+        part = b if recipe.part[0] is None else recipe.part[0], recipe.part[1], rows
+        own = replace(
+            recipe, problem=right.problem, rules=right.rules, terms=right.terms, start=i, part=part
+        )
+        files = {name: self.canonical(name)[b : b + 1, :, i : i + 1] for name in self.files}
+        return replace(
+            self,
+            recipe=own,
+            files=files,
+            right=evaluate(own),
+            whole=False,
+            evaluable=True,
+            products={},
+            errors={},
+        )
+
     def shaped(self, recipe: Recipe, outputs: Outputs, name: str) -> Array:
         """Return an output in the axes of the case's files."""
         return recipe.shape(recipe.problem, name, outputs[name]) if self.whole else outputs[name]

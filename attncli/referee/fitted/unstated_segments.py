@@ -69,7 +69,7 @@ def segments_unasked(cases: Sequence[Case]) -> Convention | None:
     Parameters
     ----------
     cases : sequence of Case
-        With all batch entries and rows.
+        With all batch entries and rows; of a large problem, their rows are read one at a time.
 
     Returns
     -------
@@ -98,12 +98,12 @@ def segments_unasked(cases: Sequence[Case]) -> Convention | None:
 
 def _reader(case: Case) -> Callable[[int, int], int | None] | None:
     """Return what reads off the files of a case with which key a sequence begins."""
-    if not case.comparable:
+    if case.whole and not case.comparable:
         return None
     if "weights" in case.files:
         return partial(_first_of_weights, case.canonical("weights"))
     if "context" in case.files and case.recipe.problem.value is not None:
-        return partial(_first_of_context, Look(case, frozenset()))
+        return partial(_first_of_context, case)
     return None
 
 
@@ -130,17 +130,19 @@ def _first_of_weights(weights: Array, b: int, end: int) -> int | None:
     return int(np.flatnonzero(others.any(axis=(0, 1)))[0])
 
 
-def _first_of_context(look: Look, b: int, end: int) -> int | None:
+def _first_of_context(case: Case, b: int, end: int) -> int | None:
     """Return the first key of the sequence that ends before one, if it is seen in some rows."""
-    first = np.arange(end)
-    errors = look.errors_of(b, end - 1, first, np.full(end, end))
-    good = as_good(errors)
+
+    def errors(i: int, first: Ints) -> Array:
+        # A row at a time, as all rows of a large problem are too many.
+        return Look(case.row(b, i), frozenset()).errors_of(0, 0, first, np.full(first.size, end))
+
+    good = as_good(errors(end - 1, np.arange(end)))
     if not good.size:
         return None
     # Keys to which one query gives next to no weight have more of another.
-    rows = _some_rows(int(good[-1]), end)
-    some = [look.errors_of(b, i, good, np.full(good.size, end)) for i in rows.tolist()]
-    best = as_good(np.mean(some, axis=0))
+    rows = _some_rows(int(good[-1]), end).tolist()
+    best = as_good(np.mean([errors(i, good) for i in rows], axis=0))
     return int(good[best[0]]) if best.size else None
 
 
@@ -161,7 +163,6 @@ def _unasked(ids: Ints) -> Convention:
         shows="as long a row",
         variant_of=("chunks_unasked",),
         option=lambda _: _option(ids),
-        pattern=True,
     )
 
 
