@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from process import ROOT
 
+from attncli.referee import topics
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -253,6 +255,16 @@ def test_what_is_handed_out_is_taken() -> None:
         if (module, name) not in known
     }
     assert idle == set()
+
+
+def test_every_topic_of_mistakes_is_used() -> None:
+    used = {
+        node.attr
+        for path in FILES
+        for node in nodes(path)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "topics"
+    }
+    assert {name for name, value in vars(topics).items() if isinstance(value, topics.Topic)} <= used
 
 
 def test_the_map_for_contributors_names_every_part():

@@ -18,8 +18,8 @@ __all__ = [
     "COLUMNS_ARE",
     "KNOWN",
     "LABELS",
-    "LISTS",
     "MATRICES",
+    "OF_FILES",
     "PROJECTIONS",
     "RESULTS",
     "ROWS_ARE",
@@ -46,18 +46,19 @@ MATRICES = (
     *_EMBEDDED,
 )
 # A short list on the command line or in a problem file serves as well as a file.
-LISTS = (
+_LISTS = (
     *("kv_lengths", "query_lengths", "query_offset", "alibi_slopes", "sinks", "score_vector"),
     *("rope_frequencies", "segment_ids", "kv_segment_ids"),
     *("bq", "bk", "bv", "bo"),
 )
+OF_FILES = (*MATRICES, *_LISTS, "window")
 # Options that are words.
 WORDS = ("mask_means", "causal_align", "rope", "score", "layout", "precision", "positions")
 _PLAIN_OPTIONS = (
     *WORDS,
     *("scale", "causal", "window", "softcap", "rope_base", "heads", "kv_heads"),
 )
-KNOWN = (*MATRICES, *LISTS, *_PLAIN_OPTIONS, *LABELS, "plain", "checkpoint")
+KNOWN = (*MATRICES, *_LISTS, *_PLAIN_OPTIONS, *LABELS, "plain", "checkpoint")
 ROWS_ARE = {
     "x": ("query_labels", "key_labels"),
     "query": ("query_labels",),
@@ -73,7 +74,7 @@ RESULTS = ("schema", *OUTPUTS, *SUMMARIES)
 # As mathematics writes them, in capitals.
 _SYMBOLS = {"query", "key", "value", "x", *PROJECTIONS, "wo", "bo"}
 # Not rules of other libraries: in what a program dumped, arrays of these names may stand by.
-_OF_FILES = {
+_BESIDE_INPUTS = {
     **{
         name: f"{NOTHING}: --{name.replace('_', '-')} is given on the command line"
         for name in ("threads", "average_heads")
@@ -101,7 +102,7 @@ def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
 
 def nearest_name(name: str, *, likeness: float = 0.6) -> str | None:
     """Return what a wrong name probably means, as a hint."""
-    here = called_here(name, **_OF_FILES)
+    here = called_here(name, **_BESIDE_INPUTS)
     return here or did_you_mean(name, [*SHORT, *KNOWN], likeness=likeness)
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attncli.arguments import flag
 from attncli.dtypes import BFLOAT16
-from attncli.elsewhere import NOTHING, called_here, option_here, takes_values_of
+from attncli.elsewhere import ELSEWHERE, NOTHING
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import (
     COLUMNS_ARE,
     KNOWN,
     LABELS,
-    LISTS,
     MATRICES,
+    OF_FILES,
     PROJECTIONS,
     RESULTS,
     ROWS_ARE,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from attncli.elsewhere import Here
     from attncli.projection import Projected
 
 __all__ = ["Gathered", "Reader"]
@@ -175,7 +176,7 @@ class Reader:
             self.gathered.arguments[name] = _inside(folder, _file_name(name, value))
         elif isinstance(value, LoadedArray):
             self.take_array(name, value)
-        elif isinstance(value, str) and name in (*MATRICES, *LISTS, "window"):
+        elif isinstance(value, str) and name in OF_FILES:
             text = _unbounded(value) if name == "window" else value
             if name == "mask" and value == "causal" and not is_file(_inside(folder, value)):
                 raise UsageError("mask: expected a file; found 'causal'", hint="give --causal")
@@ -343,8 +344,8 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
     single = not isinstance(value, (LoadedArray, list))
     off = value is None or value is False
     if NOTHING not in meant and not off:
-        if called_here(name):
-            raise _another_name(name, document, meant, single=single)
+        if here := ELSEWHERE.get(name.lower()):
+            raise _another_name(name, document, meant, here, single=single)
         if single:
             raise unknown_entry(name, document)
     warn(f"{document.name}: the entry {printable(name)!r} is ignored; {meant}")
@@ -357,14 +358,15 @@ def _alone(value: object) -> object:
     return value
 
 
-def _another_name(name: str, document: LoadedMapping, meant: str, *, single: bool) -> UsageError:
+def _another_name(
+    name: str, document: LoadedMapping, meant: str, here: Here, *, single: bool
+) -> UsageError:
     """Return the error for a rule that a program wrote under the name of another library."""
-    shown = printable(name)
-    option, taken = option_here(name), ""
+    shown, taken = printable(name), ""
     if single:
-        taken = f" give {option}, and"
-    elif is_file(document.name) and takes_values_of(name):
-        taken = f" {option} {document.name}#{shown} takes it, and"
+        taken = f" give {here.switch or here.option}, and"
+    elif is_file(document.name) and here.same and here.name in OF_FILES:
+        taken = f" {here.option} {document.name}#{shown} takes it, and"
     return UsageError(
         unknown_entry(name, document).message,
         hint=f"{meant};{taken} --without {shown} leaves it out",

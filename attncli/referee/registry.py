@@ -143,9 +143,10 @@ class Fitting(NamedTuple):
     Attributes
     ----------
     look : callable
-        Cases in, a convention out, or None.
+        Cases in, a convention out; None where the files hold nothing that can be read, or nothing
+        of the kind.
     needs : frozenset of str
-        The axes that must be whole: ``batch``, ``heads``, ``rows``.
+        The axes that are whole in these cases: ``batch``, ``heads``, ``rows``.
     of_heads : bool
         It reads the output of each head: behind an output projection, what was projected.
     """
@@ -196,5 +197,6 @@ FITTED = (
     _at_first(scale_by_head, "heads"),
 )
 
-# Made of everything that the weights of the files show: they explain much, but say little.
+# Made of everything that the weights of the files show: they explain much, but say little. The
+# mask of one head may be something else in the others.
 SHOWN = (Fitting(another_mask, frozenset({"heads"})), Fitting(zeroed_weights))

@@ -1,7 +1,7 @@
 """The topics of conventions: which step each changes, and how the search treats it.
 
 Two conventions on one topic exclude each other. A topic states in one place whatever else
-the search has to know about its conventions.
+the search has to know about its conventions. Each is used as `topics.NAME`.
 """
 
 from __future__ import annotations
@@ -14,88 +14,7 @@ if TYPE_CHECKING:
 
     from attncli.problem import Problem
 
-__all__ = [
-    "ADDED",
-    "ALIBI",
-    "AXES",
-    "BIAS",
-    "BIAS_PLACES",
-    "BLIND_ROWS",
-    "BLIND_ROWS_ROUNDED",
-    "BLOCKS",
-    "CAUSAL",
-    "CAUSAL_BLOCKS",
-    "COPIES",
-    "DROPOUT",
-    "EMBEDDING_NORM",
-    "EPSILON",
-    "FACTOR",
-    "FEW_DIGITS",
-    "FOLDED_SCALE",
-    "FUSED_PARTS",
-    "FUSED_PROJECTION",
-    "GIVEN",
-    "HEADS",
-    "HIDING",
-    "INPUTS",
-    "KEY_BLOCKS",
-    "KEY_PROJECTION",
-    "KEY_SOURCE",
-    "LOST_AXES",
-    "LSE",
-    "MASK",
-    "MASK_BITS",
-    "MASK_PLACES",
-    "MISREAD_HEADS",
-    "MISTYPED",
-    "NEW_POSITIONS",
-    "NUMBER_OF_HEADS",
-    "ONLINE_SOFTMAX",
-    "OUTPUT_BIAS",
-    "OUTPUT_NORM",
-    "OUTPUT_PROJECTION",
-    "PADDING",
-    "PADDING_INVERTED",
-    "PADDING_ON_QUERIES",
-    "POSITIONS",
-    "PRECISION",
-    "PRODUCTS",
-    "PROJECTED_BIAS",
-    "PROJECTION",
-    "QUANTIZED",
-    "QUERY_PADDING",
-    "QUERY_PROJECTION",
-    "RESIDUAL",
-    "ROPE",
-    "ROPE_FREQUENCIES",
-    "ROPE_ORDER",
-    "ROPE_PAIRING",
-    "ROPE_PLACE",
-    "ROUNDED_LENGTHS",
-    "SCALE",
-    "SCORES",
-    "SCORE_FUNCTION",
-    "SEGMENTS",
-    "SHARED_HEADS",
-    "SHORT_WEIGHTS",
-    "SINKS",
-    "SLOTS",
-    "SOFTCAP",
-    "SOFTMAX",
-    "SOFTMAX_BASE",
-    "SPLITS",
-    "STORED_EXPONENTIALS",
-    "STORED_INPUTS",
-    "STORED_SCORES",
-    "STRIDES",
-    "STRONGEST_KEYS",
-    "UNWRITTEN",
-    "VALUE_BLOCKS",
-    "VALUE_PROJECTION",
-    "WEIGHTS",
-    "WINDOW",
-    "Topic",
-]
+__all__ = ["Topic"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

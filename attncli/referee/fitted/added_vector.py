@@ -42,16 +42,6 @@ def added_vector(cases: Sequence[Case]) -> Convention | None:
 
     As weights sum to 1, b added to every value is b added to every context:
     Σ_j w_j (v_j + b) = Σ_j w_j v_j + b.
-
-    Parameters
-    ----------
-    cases : sequence of Case
-        With all batch entries and heads, small enough to be evaluated.
-
-    Returns
-    -------
-    Convention or None
-        None where there is no context, or too few rows of it, or all are alike.
     """
     if not all("context" in case.files and case.comparable for case in cases):
         return None

@@ -26,19 +26,7 @@ _OUTPUTS = {"context", "weights"}
 
 
 def another_factor(case: Case) -> Convention | None:
-    """Return the convention of the factor with which right outputs come nearest to the files.
-
-    Parameters
-    ----------
-    case : Case
-        Small enough to be evaluated.
-
-    Returns
-    -------
-    Convention or None
-        None where there is no factor to find: the files hold something else, or have other
-        shapes.
-    """
+    """Return the convention of the factor with which right outputs come nearest to the files."""
     if set(case.files) - _OUTPUTS or not case.comparable:
         return None
     found, right = _finite_numbers(case)

@@ -39,18 +39,7 @@ _USUAL_COUNTS = (1, 2, 3, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128, 256)
 
 
 def another_mask(cases: Sequence[Case]) -> Convention | None:
-    """Return the convention of the mask that the files show.
-
-    Parameters
-    ----------
-    cases : sequence of Case
-        With all heads: a mask of one alone may be something else in the others.
-
-    Returns
-    -------
-    Convention or None
-        None where the files show no mask, or the problem's.
-    """
+    """Return the convention of the mask that the files show."""
     right = {case.recipe.part: _seen(case) for case in cases}
     masks = _out_of_weights(cases, right) or masks_of_spans(cases)
     if masks is None:
@@ -86,15 +75,6 @@ def _evidence(masks: Patterns, right: Patterns) -> int:
 
 def strongest_keys(cases: Sequence[Case]) -> Convention | None:
     """Return the convention that only the strongest keys of each query count.
-
-    Parameters
-    ----------
-    cases : sequence of Case
-
-    Returns
-    -------
-    Convention or None
-        None where the files show other keys, or come no nearer with any usual number of these.
 
     References
     ----------

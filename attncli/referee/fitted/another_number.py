@@ -44,20 +44,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def another(quantity: Quantity, case: Case) -> Convention | None:
-    """Return the convention of the number with which a case comes nearest to its files.
-
-    Parameters
-    ----------
-    quantity : Quantity
-    case : Case
-        Small enough to be evaluated.
-
-    Returns
-    -------
-    Convention or None
-        None where there is no number to be found: the problem has no such thing, the files have
-        other shapes, or no number is much nearer than the right one; or no time to find it.
-    """
+    """Return the convention of the number with which a case comes nearest to its files."""
     right = quantity.right(case.recipe.problem)
     if not right or not case.comparable:
         return None

@@ -34,16 +34,6 @@ def another_sink(case: Case) -> Convention | None:
     """Return the convention that heads have other sinks.
 
     A sink s' in the place of s adds exp(s') − exp(s) to every denominator of a head.
-
-    Parameters
-    ----------
-    case : Case
-        With all heads, small enough to be evaluated.
-
-    Returns
-    -------
-    Convention or None
-        None where the file shows no sinks, or those that the problem states.
     """
     stated = case.recipe.problem.sinks
     heads = case.recipe.problem.shape[1]

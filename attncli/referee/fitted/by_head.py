@@ -70,20 +70,7 @@ class _ByHead(NamedTuple):
 
 
 def _by_head(by_head: _ByHead, case: Case) -> Convention | None:
-    """Return the convention of the numbers with which a case comes nearest to its files.
-
-    Parameters
-    ----------
-    by_head : _ByHead
-    case : Case
-        With all heads, small enough to be evaluated.
-
-    Returns
-    -------
-    Convention or None
-        None where no numbers come near, or those of all heads are the same, unless the problem
-        states none.
-    """
+    """Return the convention of the numbers with which a case comes nearest to its files."""
     name, heads = judged(case, least=1), case.recipe.problem.shape[1]
     alone = heads == 1 and not by_head.unstated
     if name is None or alone or case.canonical(name).shape != case.right[name].shape:

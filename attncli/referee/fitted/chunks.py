@@ -25,16 +25,6 @@ __all__ = ["chunks_unasked"]
 def chunks_unasked(cases: Sequence[Case]) -> Convention | None:
     """Return the convention that a query sees only keys of its chunk, up to its own.
 
-    Parameters
-    ----------
-    cases : sequence of Case
-        With all batch entries and heads.
-
-    Returns
-    -------
-    Convention or None
-        None where the files say nothing of the kind.
-
     References
     ----------
     Llama 4, ``attention_chunk_size`` in its configuration.

@@ -54,18 +54,7 @@ _FIX_OF_LOST = (
 
 
 def counted_keys(case: Case) -> Convention | None:
-    """Return the convention that some keys, or the sink, count more than once or not at all.
-
-    Parameters
-    ----------
-    case : Case
-        Small enough to be evaluated, with all batch entries.
-
-    Returns
-    -------
-    Convention or None
-        None where the files say nothing of the kind.
-    """
+    """Return the convention that some keys, or the sink, count more than once or not at all."""
     counts = _counts(case)
     if counts is None or (counts == 1).all():
         return None

@@ -26,18 +26,7 @@ __all__ = ["another_offset", "ends_of", "moved_to", "prefix_unasked"]
 
 
 def another_offset(cases: Sequence[Case]) -> Convention | None:
-    """Return the convention that causal rule and window lie at another diagonal.
-
-    Parameters
-    ----------
-    cases : sequence of Case
-        With all batch entries and heads.
-
-    Returns
-    -------
-    Convention or None
-        None where the files say nothing of the kind.
-    """
+    """Return the convention that causal rule and window lie at another diagonal."""
     whole = cases[0].recipe.whole
     visible = whole.visible
     unasked = not visible.causal and visible.window is None
@@ -113,16 +102,6 @@ def ends_of(problem: Problem, positions: Ints) -> Spans:
 
 def prefix_unasked(cases: Sequence[Case]) -> Convention | None:
     """Return the convention that every query sees the first keys, beside those before it.
-
-    Parameters
-    ----------
-    cases : sequence of Case
-        With all batch entries and heads.
-
-    Returns
-    -------
-    Convention or None
-        None where the files say nothing of the kind.
 
     References
     ----------

@@ -35,16 +35,6 @@ _LEAST = 1e-3
 def dropout(cases: Sequence[Case]) -> Convention | None:
     """Return the convention that weights were dropped out, and the others raised.
 
-    Parameters
-    ----------
-    cases : sequence of Case
-
-    Returns
-    -------
-    Convention or None
-        None where the files show no weights, or none that are 0 beside others that are
-        1/(1 − p) times what is right.
-
     References
     ----------
     Srivastava et al. 2014, "Dropout"; ``dropout_p`` of PyTorch's scaled_dot_product_attention.
@@ -68,18 +58,7 @@ def dropout(cases: Sequence[Case]) -> Convention | None:
 
 
 def output_dropout(cases: Sequence[Case]) -> Convention | None:
-    """Return the convention that numbers of the context were dropped out, and the others raised.
-
-    Parameters
-    ----------
-    cases : sequence of Case
-
-    Returns
-    -------
-    Convention or None
-        None where there is no context, or none of its numbers is 0 beside others that are
-        1/(1 − p) times what is right.
-    """
+    """Return the convention that numbers of the context were dropped out, and the others raised."""
     if not all("context" in case.files and case.comparable for case in cases):
         return None
     files = [case.canonical("context") for case in cases]
@@ -115,17 +94,7 @@ def _dropped_out(factor: float, recipe: Recipe, zeros: Bools, *, before_projecti
 
 
 def zeroed_weights(cases: Sequence[Case]) -> Convention | None:
-    """Return the convention that some weights are 0, and the others as they should be.
-
-    Parameters
-    ----------
-    cases : sequence of Case
-
-    Returns
-    -------
-    Convention or None
-        None where the files show no weights, or none that are 0.
-    """
+    """Return the convention that some weights are 0, and the others as they should be."""
     zeros = _zeros(cases)
     if zeros is None:
         return None

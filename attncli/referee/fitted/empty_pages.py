@@ -31,16 +31,6 @@ Page = tuple[int, int]
 def empty_pages(case: Case) -> Convention | None:
     """Return the convention that the keys, the values or both of one page are 0.
 
-    Parameters
-    ----------
-    case : Case
-        Small enough to be evaluated.
-
-    Returns
-    -------
-    Convention or None
-        None where zeros in no page come nearer to the files.
-
     References
     ----------
     Kwon et al. 2023, "Efficient Memory Management for Large Language Model Serving with

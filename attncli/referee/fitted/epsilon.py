@@ -26,18 +26,7 @@ _LEAST_ROWS = 4
 
 
 def epsilon_added(case: Case) -> Convention | None:
-    """Return the convention that a number is added to the sum of the exponentials.
-
-    Parameters
-    ----------
-    case : Case
-        With all heads, small enough to be evaluated.
-
-    Returns
-    -------
-    Convention or None
-        None where the files show none, or the problem has sinks.
-    """
+    """Return the convention that a number is added to the sum of the exponentials."""
     added = added_to_denominators(case) if case.recipe.problem.sinks is None else None
     if added is None:
         return None

@@ -34,18 +34,7 @@ _MOST_MOVES = 64
 
 
 def misplaced_inputs(case: Case) -> Convention | None:
-    """Return the convention that heads read keys, values, masks or terms of others.
-
-    Parameters
-    ----------
-    case : Case
-        With all batch entries and heads, small enough to be evaluated.
-
-    Returns
-    -------
-    Convention or None
-        None where all read their own, or what one reads is nothing of the problem.
-    """
+    """Return the convention that heads read keys, values, masks or terms of others."""
     name = judged(case)
     if name is None or case.canonical(name).shape != case.right[name].shape:
         return None

@@ -27,18 +27,7 @@ _MOST_COLUMNS = 1024
 
 
 def misplaced_outputs(case: Case) -> Convention | None:
-    """Return the convention that heads or batch entries of the output stand in others' places.
-
-    Parameters
-    ----------
-    case : Case
-        With all batch entries and heads.
-
-    Returns
-    -------
-    Convention or None
-        None where they stand in their own, or any is none of the answer's.
-    """
+    """Return the convention that heads or batch entries of the output stand in others' places."""
     name = judged(case)
     if name is None:
         return None
@@ -86,18 +75,7 @@ def _nearest(file: Array, right: Array, error: float) -> Places | None:
 
 
 def misplaced_rows(case: Case) -> Convention | None:
-    """Return the convention that rows of the output stand in the places of others.
-
-    Parameters
-    ----------
-    case : Case
-        With all queries.
-
-    Returns
-    -------
-    Convention or None
-        None where they stand in their own, or any is none of the answer's, or heads differ.
-    """
+    """Return the convention that rows of the output stand in the places of others."""
     found = _places_along(case, 2, ("weights", "context", "lse"), _MOST_ROWS)
     if found is None:
         return None
@@ -144,17 +122,7 @@ def _places_along(
 
 
 def misplaced_columns(case: Case) -> Convention | None:
-    """Return the convention that columns of the output stand in the places of others.
-
-    Parameters
-    ----------
-    case : Case
-
-    Returns
-    -------
-    Convention or None
-        None where they stand in their own, or any is none of the answer's, or heads differ.
-    """
+    """Return the convention that columns of the output stand in the places of others."""
     found = _places_along(case, 3, ("context", "weights"), _MOST_COLUMNS)
     if found is None:
         return None

@@ -40,18 +40,7 @@ _MOST_PRODUCTS = 5e8
 
 
 def misplaced_tokens(case: Case) -> Convention | None:
-    """Return the convention that keys and values of other tokens stand at some places.
-
-    Parameters
-    ----------
-    case : Case
-        The whole problem, small enough to be evaluated.
-
-    Returns
-    -------
-    Convention or None
-        None where the file says nothing of the kind.
-    """
+    """Return the convention that keys and values of other tokens stand at some places."""
     if not _is_tried(case):
         return None
     for sides in _SIDES:

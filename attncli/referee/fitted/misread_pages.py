@@ -60,16 +60,6 @@ _RIGHT = Misread(("key", "value"), (), ())
 def misread_pages(case: Case) -> Convention | None:
     """Return the convention that pages of keys and values are read in the place of others.
 
-    Parameters
-    ----------
-    case : Case
-        Small enough to be evaluated, with all heads.
-
-    Returns
-    -------
-    Convention or None
-        None where the file says nothing of the kind.
-
     References
     ----------
     Kwon et al. 2023, "Efficient Memory Management for Large Language Model Serving with

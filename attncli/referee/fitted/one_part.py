@@ -30,17 +30,7 @@ Pick = tuple[int | None, int | None]
 
 
 def one_part(case: Case) -> Convention | None:
-    """Return the convention of the part of the answer that comes nearest to the files.
-
-    Parameters
-    ----------
-    case : Case
-
-    Returns
-    -------
-    Convention or None
-        None where no part has the shapes of the files.
-    """
+    """Return the convention of the part of the answer that comes nearest to the files."""
     if not case.whole:
         return None
     problem = case.recipe.problem

@@ -65,18 +65,7 @@ class _Cut(NamedTuple):
 
 
 def other_length(case: Case) -> Convention | None:
-    """Return the convention of the stretch of the answer that comes nearest to the files.
-
-    Parameters
-    ----------
-    case : Case
-
-    Returns
-    -------
-    Convention or None
-        None where the files have other shapes than a stretch of the answer, or than one that is
-        padded.
-    """
+    """Return the convention of the stretch of the answer that comes nearest to the files."""
     if not case.whole:
         return None
     cuts: dict[str, _Cut] = {}

@@ -27,18 +27,7 @@ __all__ = ["other_lengths", "padding_on_the_left_unasked"]
 
 
 def other_lengths(cases: Sequence[Case]) -> Convention | None:
-    """Return the convention that batch entries have other lengths than the problem states.
-
-    Parameters
-    ----------
-    cases : sequence of Case
-        With all batch entries and heads.
-
-    Returns
-    -------
-    Convention or None
-        None where the files say nothing of the kind.
-    """
+    """Return the convention that batch entries have other lengths than the problem states."""
     whole = cases[0].recipe.whole
     lengths = _lengths(cases)
     moved = lengths is None
@@ -125,18 +114,7 @@ def _beyond_padding(whole: Problem) -> str:
 
 
 def padding_on_the_left_unasked(cases: Sequence[Case]) -> Convention | None:
-    """Return the convention that the first keys are padding, which the problem does not state.
-
-    Parameters
-    ----------
-    cases : sequence of Case
-        With all batch entries and heads.
-
-    Returns
-    -------
-    Convention or None
-        None where the files say nothing of the kind.
-    """
+    """Return the convention that the first keys are padding, which the problem does not state."""
     whole = cases[0].recipe.whole
     keys = whole.shape[3]
     numbers = np.arange(keys)

@@ -50,17 +50,7 @@ class _Added(NamedTuple):
 
 
 def blind_rows_rounded(case: Case) -> Convention | None:
-    """Return the convention of what was added to the scores of queries that see no key.
-
-    Parameters
-    ----------
-    case : Case
-
-    Returns
-    -------
-    Convention or None
-        None where every query sees a key, or no rounding makes them come nearer to the files.
-    """
+    """Return the convention of what was added to the scores of queries that see no key."""
     rules = without(case.recipe, "query_lengths").rules
     seen = without(case.recipe, "query_lengths").seen
     if not case.comparable or seen.any(axis=-1).all():

@@ -27,18 +27,7 @@ _COMPARED = ("dot", "cosine")
 
 
 def some_components(case: Case) -> Convention | None:
-    """Return the convention that scores are made of the first or the last components alone.
-
-    Parameters
-    ----------
-    case : Case
-        Small enough to be evaluated.
-
-    Returns
-    -------
-    Convention or None
-        None where no part of them comes nearer to the files than all.
-    """
+    """Return the convention that scores are made of the first or the last components alone."""
     width = case.recipe.problem.query.shape[3]
     if not case.comparable or case.recipe.problem.score not in _COMPARED:
         return None

@@ -64,19 +64,7 @@ def as_segments(cases: Sequence[Case], masks: Patterns, right: Patterns) -> Conv
 
 
 def segments_unasked(cases: Sequence[Case]) -> Convention | None:
-    """Return the convention that queries see only keys of their own packed sequence.
-
-    Parameters
-    ----------
-    cases : sequence of Case
-        With all batch entries and rows; of a large problem, their rows are read one at a time.
-
-    Returns
-    -------
-    Convention or None
-        None where the problem states such sequences, or the files hold no weights or context
-        of any.
-    """
+    """Return the convention that queries see only keys of their own packed sequence."""
     (case, *_) = cases
     problem, visible = case.recipe.problem, case.recipe.problem.visible
     # A window ends rows where a sequence might.

@@ -34,17 +34,7 @@ _LINES = {
 
 
 def unwritten(cases: Sequence[Case]) -> Convention | None:
-    """Return the convention that some rows were not written, or else some columns.
-
-    Parameters
-    ----------
-    cases : sequence of Case
-
-    Returns
-    -------
-    Convention or None
-        None where no row and no column is 0 that should not be.
-    """
+    """Return the convention that some rows were not written, or else some columns."""
     if not all(case.comparable for case in cases):
         return None
     return _told(cases, axis=-1) or _told(cases, axis=-2)

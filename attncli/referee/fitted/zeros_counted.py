@@ -21,16 +21,6 @@ def zeros_counted(case: Case) -> Convention | None:
     """Return the convention that keys of zeros beyond the last one got weight.
 
     n keys of zeros, whose scores are 0 and whose values are 0, add n to every denominator.
-
-    Parameters
-    ----------
-    case : Case
-        Small enough to be evaluated.
-
-    Returns
-    -------
-    Convention or None
-        None where the files say nothing of the kind.
     """
     counts = added_to_denominators(case)
     counts = None if counts is None else counts[np.isfinite(counts)]
