@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from attncli.array_likes import as_ndarray
 from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, parts, readable
-from attncli.elsewhere import called_here
+from attncli.elsewhere import ELSEWHERE, Here
 from attncli.errors import DataError, ShapeError, UnknownArgumentError, UsageError
 from attncli.names import PrecisionName
 from attncli.text import counted, did_you_mean
@@ -61,26 +61,29 @@ _LONGEST = 60
 
 # How errors name an argument: ``query``, or ``query (q.csv)`` where it has a file.
 Names = Callable[[str], str]
-_LSE, _WEIGHTS = (f"outputs: '{name}' is one of them" for name in ("lse", "weights"))
-_RULE = "mask, causal or window: what the function lets see, as booleans or a rule"
+_LSE, _WEIGHTS = (Here("outputs", f": '{name}' is one of them") for name in ("lse", "weights"))
+_RULE = Here("mask", ", causal or window: what the function lets see, as booleans or a rule")
 # What serves in Python for an argument of another library, or for an option of the command line.
 _OF_FUNCTIONS = {
-    "need_weights": "outputs",
-    "average_heads": "the mean of the weights over their heads: weights.mean(axis=-3)",
-    "tokens": "query_labels and key_labels, of pose",
-    "threads": "an argument of attention, solve, explain, check and project",
-    "outputs": "an argument of attention and solve",
+    **ELSEWHERE,
+    "need_weights": Here("outputs"),
+    "average_heads": Here("", "the mean of the weights over their heads is weights.mean(axis=-3)"),
+    "tokens": Here("query_labels", " and key_labels, of pose"),
+    "threads": Here("", "attention, solve, explain, check and project take it"),
+    "outputs": Here("", "attention and solve take it"),
     "return_lse": _LSE,
     "return_softmax_lse": _LSE,
     "return_weights": _WEIGHTS,
-    "return_attention_scores": f"{_WEIGHTS}, as Keras calls them scores",
+    "return_attention_scores": Here("outputs", f"{_WEIGHTS.words}, as Keras calls them scores"),
     "return_attn_probs": _WEIGHTS,
-    "score_mod": "bias, softcap or alibi_slopes: what the function adds or bends, as numbers",
+    "score_mod": Here(
+        "bias", ", softcap or alibi_slopes: what the function adds or bends, as numbers"
+    ),
     "block_mask": _RULE,
     "mask_mod": _RULE,
-    "q": "query",
-    "k": "key",
-    "v": "value",
+    "q": Here("query"),
+    "k": Here("key"),
+    "v": Here("value"),
 }
 
 
@@ -124,8 +127,9 @@ def _refuse_call(
     if unknown is not None:
         raise UnknownArgumentError(
             f"{name}() got an unexpected keyword argument {unknown!r}",
-            hint=called_here(unknown, **_OF_FUNCTIONS)
-            or did_you_mean(unknown, signature.parameters),
+            hint=_OF_FUNCTIONS[unknown.lower()].hint()
+            if unknown.lower() in _OF_FUNCTIONS
+            else did_you_mean(unknown, signature.parameters),
         ) from None
     try:
         signature.bind(*args, **kwargs)

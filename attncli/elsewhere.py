@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
-__all__ = ["ELSEWHERE", "NOTHING", "Here", "called_here"]
-
-NOTHING = "nothing"
+__all__ = ["ELSEWHERE", "Here", "option_of"]
 
 
 class Here(NamedTuple):
@@ -17,7 +16,7 @@ class Here(NamedTuple):
     name : str
         Of an argument; empty where nothing serves.
     words : str
-        What follows the name in a hint.
+        What a hint says behind the name, further names in braces; or in the place of it.
     same : bool
         Whether it takes the same values, if they are those of a file.
     switch : str
@@ -29,15 +28,30 @@ class Here(NamedTuple):
     same: bool = True
     switch: str = ""
 
-    @property
-    def option(self) -> str:
-        """The option of the same name."""
-        return "--" + self.name.replace("_", "-")
+    def hint(self, *, as_options: bool = False) -> str:
+        """Return the hint, with the names of arguments or those of their options.
+
+        Examples
+        --------
+        >>> Here("mask", ", or {bias} if its numbers are added").hint(as_options=True)
+        'here it is --mask, or --bias if its numbers are added'
+        """
+        if not self.name:
+            return self.words
+        named = option_of if as_options else str
+        words = re.sub(r"\{(\w+)\}", lambda name: named(name[1]), self.words)
+        return f"here it is {named(self.name)}{words}"
 
 
+def option_of(name: str) -> str:
+    """Return the option of an argument."""
+    return "--" + name.replace("_", "-")
+
+
+_NO_DROPOUT = Here("", "attncli drops nothing out")
 ELSEWHERE = {
-    "attn_mask": Here("mask", ", or bias if its numbers are added to the scores"),
-    "attention_mask": Here("mask", ", or key_padding_mask if it is (B, S)"),
+    "attn_mask": Here("mask", ", or {bias} if its numbers are added to the scores"),
+    "attention_mask": Here("mask", ", or {key_padding_mask} if it is (B, S)"),
     "src_mask": Here("mask"),
     "tgt_mask": Here("mask"),
     "key_mask": Here("key_padding_mask"),
@@ -55,9 +69,9 @@ ELSEWHERE = {
     "use_causal_mask": Here("causal"),
     "rope_theta": Here("rope_base"),
     "inv_freq": Here("rope_frequencies"),
-    "dropout": Here("", f"{NOTHING}: attncli drops nothing out"),
-    "dropout_p": Here("", f"{NOTHING}: attncli drops nothing out"),
-    "enable_gqa": Here("", f"{NOTHING}: fewer key and value heads are shared as they are"),
+    "dropout": _NO_DROPOUT,
+    "dropout_p": _NO_DROPOUT,
+    "enable_gqa": Here("", "fewer key and value heads are shared as they are"),
     "num_heads": Here("heads"),
     "num_attention_heads": Here("heads"),
     "q_num_heads": Here("heads"),
@@ -92,28 +106,10 @@ ELSEWHERE = {
     "q_segment_ids": Here("segment_ids"),
     "query_segment_ids": Here("segment_ids"),
     "key_segment_ids": Here("kv_segment_ids"),
-    "batch_first": Here("layout", ": sbd where it is false", same=False),
+    "labels": Here("tokens", ", or {query_labels} and {key_labels}"),
+    "batch_first": Here("layout", " sbd if it is false, and nothing if it is true", same=False),
     "key_value_lengths": Here("kv_lengths"),
     "logits_soft_cap": Here("softcap"),
     "learnable_sink": Here("sinks"),
     "s_aux": Here("sinks"),
 }
-
-
-def called_here(name: str, **more: str) -> str | None:
-    """Return what an argument of another library is called here, as a hint; None if unknown.
-
-    Parameters
-    ----------
-    name : str
-    **more : str
-        What serves for further names.
-
-    Examples
-    --------
-    >>> called_here("is_causal")
-    'here it is causal'
-    """
-    known = ELSEWHERE.get(name.lower())
-    words = more.get(name.lower(), known and known.name + known.words)
-    return words and f"here it is {words}"

@@ -138,7 +138,7 @@ CASES = {
     ),
     "compute q.csv": (
         "q.csv: expected query, key and value; found a single array (finished weights?)",
-        "heatmap draws finished weights",
+        "embeddings are given three times, or with --wq, --wk and --wv, or --checkpoint",
     ),
     "compute q.csv#x k.csv": ("q.csv is one array; it has no member 'x'", ""),
     f"compute {QKV} --positions sinusoidal": (
@@ -333,6 +333,19 @@ CASES = {
         "No such option: --no-causal",
         "leave --causal out; --without causal leaves out what a problem file holds",
     ),
+    f"compute {QKV} --no-scale": ("No such option: --no-scale", "--plain computes with scale 1"),
+    f"check {QKV} --tol 1": ("No such option: --tol", "--atol and --rtol say what passes"),
+    f"compute {QKV} --causal --causal-align lower_right": (
+        "--causal-align: expected one of top-left, bottom-right; found 'lower_right'",
+        "did you mean bottom-right?",
+    ),
+    f"compute {QKV} --dtype float16": (
+        "--dtype: expected one of bfloat16; found 'float16'", "files say themselves",
+    ),
+    f"compute {QKV} --batch-first": (
+        "No such option: --batch-first", "here it is --layout sbd if it is false, and nothing",
+    ),
+    QKV: ("No such command 'q.csv'", "give a command before the files: attncli compute FILES"),
     f"compute {QKV} --no-key-padding-mask": (
         "No such option: --no-key-padding-mask",
         "--without key_padding_mask leaves out",
@@ -493,6 +506,22 @@ def test_a_wrong_name_of_an_output_is_answered_with_all_of_them(
     error = attncli("compute", "q.csv", "k.csv", "--show", "weights,weight").messages[0]
     assert error.startswith("error: --show: expected names of weights, context, scores, raw, ")
     assert error.endswith("; found 'weight'")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("q", "did you mean query?"),
+        ("Attention", "did you mean weights?"),
+        ("contxt", "did you mean context?"),
+        ("all", "give the names: --show weights,context,scores"),
+    ],
+)
+def test_what_an_output_is_called_elsewhere_is_answered_with_its_name(
+    name: str, hint: str, tutorial: Path, attncli: Run
+) -> None:
+    messages = attncli("compute", "q.csv", "k.csv", "--show", name).messages
+    assert messages[1:] == [f"hint: {hint}"]
 
 
 def test_a_wrong_name_before_a_path_makes_no_file(tutorial: Path, attncli: Run) -> None:

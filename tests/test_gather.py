@@ -332,7 +332,7 @@ def test_advice_on_a_name_of_another_library_works(
 
 def test_one_false_of_another_library_changes_nothing(folder: Path) -> None:
     np.savez("d.npz", **ONES, is_causal=np.array([False]))  # type: ignore[arg-type]
-    with pytest.warns(AttnWarning, match="'is_causal' is ignored"):
+    with pytest.warns(AttnWarning, match="'is_causal' is ignored; null or false changes nothing"):
         gather(["d.npz"])
 
 
@@ -382,7 +382,7 @@ def test_arrays_without_names_are_to_be_named(folder: Path) -> None:
     ("name", "hint"),
     [
         ("is_causal", "here it is causal"),
-        ("enable_gqa", "here it is nothing: fewer key and value heads are shared as they are"),
+        ("enable_gqa", "fewer key and value heads are shared as they are"),
         ("Softcap", "did you mean softcap?"),
         (
             "zzz",
@@ -392,7 +392,7 @@ def test_arrays_without_names_are_to_be_named(folder: Path) -> None:
             ),
         ),
         ("alibi", "here it is alibi_slopes: true for those of the paper, or a list of them"),
-        ("threads", "here it is nothing: --threads is given on the command line"),
+        ("threads", "--threads is given on the command line"),
     ],
 )
 def test_names_of_other_libraries_are_answered_with_ours(
@@ -419,10 +419,29 @@ def test_a_missing_file_of_labels_is_answered_with_the_one_there(problem: Path) 
     assert caught.value.hint == "did you mean tokens.txt?"
 
 
-@pytest.mark.parametrize("name", ["dropout_p", "enable_gqa", "threads", "average_heads"])
-def test_what_changes_nothing_here_is_left_out_of_a_dump_and_told(folder: Path, name: str) -> None:
+def test_names_that_are_close_to_query_key_and_value_are_told_in_this_order(folder: Path) -> None:
+    names = ["attn.k_proj_out", "attn.q_proj_out", "attn.v_proj_out"]
+    np.savez("d.npz", **{name: np.ones((2, 4)) for name in names})  # type: ignore[arg-type]
+    with pytest.raises(InputError) as caught:
+        gather(["d.npz"])
+    asked = " ".join(f"d.npz#{names[at]}" for at in (1, 0, 2))
+    assert caught.value.hint == f"say which they are: {asked}"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("dropout_p", "attncli drops nothing out"),
+        ("enable_gqa", "fewer key and value heads are shared as they are"),
+        ("threads", "--threads is given on the command line"),
+        ("average_heads", "--average-heads is given on the command line"),
+    ],
+)
+def test_what_changes_nothing_here_is_left_out_of_a_dump_and_told(
+    folder: Path, name: str, words: str
+) -> None:
     np.savez("d.npz", **ONES, **{name: np.array(0.0)})  # type: ignore[arg-type]
-    with pytest.warns(AttnWarning, match=f"'{name}' is ignored; here it is nothing"):
+    with pytest.warns(AttnWarning, match=f"'{name}' is ignored; {words}"):
         assert name not in gather(["d.npz"]).arguments  # type: ignore[union-attr]
 
 

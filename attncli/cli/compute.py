@@ -56,6 +56,18 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to"]
 
+_ALSO_CALLED = {
+    "q": "query",
+    "k": "key",
+    "v": "value",
+    "out": "context",
+    "output": "context",
+    "attention": "weights",
+    "attn": "weights",
+    "probs": "weights",
+    "logits": "scores",
+    "logsumexp": "lse",
+}
 # Above so many cells a table gets its rows computed alone, not cut from the whole.
 _WHOLE_CELLS = 4_000_000
 
@@ -181,9 +193,17 @@ def _names(show: Sequence[str] | None, problem: Problem) -> tuple[str, ...]:
         if name not in SHOWABLE:
             raise UsageError(
                 f"--show: expected names of {', '.join(SHOWABLE)}; found {quoted(name)}",
-                hint=did_you_mean(name, SHOWABLE),
+                hint=_meant_by(name),
             )
     return names
+
+
+def _meant_by(name: str) -> str | None:
+    """Return what a name that is not shown probably means, as a hint."""
+    if name == "all":
+        return "give the names: --show weights,context,scores"
+    meant = _ALSO_CALLED.get(name.lower())
+    return f"did you mean {meant}?" if meant else did_you_mean(name, SHOWABLE)
 
 
 def _warn_unprojected() -> None:

@@ -53,8 +53,8 @@ def ask(
         raise UsageError(
             f"{answer.name}: expected query, key and value; "
             "found a single array (finished weights?)",
-            hint="give three files, or one problem file; embeddings need --wq, --wk and --wv, or "
-            "--checkpoint; heatmap draws finished weights",
+            hint="give three files, or one problem file; embeddings are given three times, or with "
+            "--wq, --wk and --wv, or --checkpoint; heatmap draws finished weights",
         )
     return answer
 

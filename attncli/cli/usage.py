@@ -6,10 +6,11 @@ import re
 from dataclasses import fields
 
 from attncli.cli.options import ProblemOptions
-from attncli.elsewhere import NOTHING, called_here
+from attncli.elsewhere import ELSEWHERE
 from attncli.errors import UsageError
 from attncli.formulas import number_hint
 from attncli.loading.number import has_decimal_comma, is_numeric
+from attncli.loading.source import is_file
 from attncli.text import did_you_mean, quoted
 
 __all__ = ["DECIMAL_COMMA", "usage_error"]
@@ -21,8 +22,25 @@ _HALF = {"float16", "bfloat16", "half", "fp16", "bf16"}
 _TO_FILES = ("--out", "--save", "--output", "-o")
 _TO_FILES_HINT = (
     "compute writes numbers into files with --save, heatmap a picture with --out; the text of any "
-    "command goes into a file with > FILE"
+    "command goes into a file with > FILE; what check judges is given with --expect"
 )
+_PLAIN = "--plain computes with scale 1"
+_SCORES = "compute --show scores prints the scores, heatmap --what scores draws them"
+_TOLERANCE = "--atol and --rtol say what passes"
+# Options that users try, and what serves.
+_TRIED = {
+    "--no-scale": _PLAIN,
+    "--unscaled": _PLAIN,
+    "--no-scaling": _PLAIN,
+    "--json": "--format json prints JSON, where a command has it",
+    "--scores": _SCORES,
+    "--show": _SCORES,
+    "--labels": "--tokens names queries and keys alike, --query-labels and --key-labels each",
+    "--no-color": "--color never prints no colours",
+    "--no-colour": "--color never prints no colours",
+    "--tol": _TOLERANCE,
+    "--tolerance": _TOLERANCE,
+}
 _DASHES = {
     "No such option: -#": "a member of standard input is given behind --: -- '-#name'",
     "No such option: -": "a file whose name begins with - is given as ./-name",
@@ -31,6 +49,7 @@ _VALUE = re.compile(
     r"Invalid value for '(?P<option>[^']+)'(?: / '[^']+')*: (?P<what>.+)", re.DOTALL
 )
 _UNKNOWN = re.compile(r"No such option: (--\S+)")
+_NO_COMMAND = re.compile(r"No such command '(?P<word>.+)'", re.DOTALL)
 _FOUND = r"(?P<quote>['\"])(?P<found>.*)(?P=quote)"
 _CHOICE = re.compile(_FOUND + r" is not one of (?P<known>'.+')", re.DOTALL)
 _KIND = re.compile(_FOUND + r" is not a valid (?P<kind>int|integer|float)(?: range)?", re.DOTALL)
@@ -50,6 +69,9 @@ def usage_error(message: str, command: str | None) -> UsageError:
     """
     words = message.rstrip(".").replace("\n", " ")
     hint = f"{command or 'attncli'} --help shows what there is"
+    file = _NO_COMMAND.fullmatch(words)
+    if file is not None and is_file(file["word"]):
+        return UsageError(words, hint="give a command before the files: attncli compute FILES")
     unknown = _unknown_option(words)
     if unknown is not None:
         return unknown
@@ -74,8 +96,10 @@ def _unknown_option(words: str) -> UsageError | None:
 
 def _known_as(option: str) -> str | None:
     """Return what serves in the place of an option that there is not."""
-    if here := called_here(_as_argument(option)):
-        return _as_options(here)
+    if option in _TRIED:
+        return _TRIED[option]
+    if here := ELSEWHERE.get(_as_argument(option).lower()):
+        return here.hint(as_options=True)
     name = option.removeprefix("--no-")
     entry = _as_argument(name)
     if name == option or entry not in {field.name for field in fields(ProblemOptions)}:
@@ -85,17 +109,6 @@ def _known_as(option: str) -> str | None:
 
 def _as_argument(option: str) -> str:
     return option.removeprefix("--").replace("-", "_")
-
-
-def _as_options(here: str) -> str:
-    """Return a hint that names an argument with the name of its option."""
-    if NOTHING in here:
-        return here
-    return re.sub(r"(?<=here it is )\w+|\bbias\b|\bkey_padding_mask\b", _as_option, here)
-
-
-def _as_option(argument: re.Match[str]) -> str:
-    return "--" + argument[0].replace("_", "-")
 
 
 def _expected(what: str) -> tuple[str, str | None]:
@@ -130,4 +143,14 @@ def _also_called(found: str, known: list[str]) -> str | None:
         return "did you mean markdown? Its formulas are LaTeX"
     if found.lower() in _HALF and "float32" in known:
         return "inputs of 16 bits are read as they are, and computed with in float32"
+    if found.lower() in _HALF and known == ["bfloat16"]:
+        return "files say themselves that they hold float16; of bfloat16, NPY files do not"
+    if (corner := _corner(found)) in known:
+        return f"did you mean {corner}?"
     return None
+
+
+def _corner(found: str) -> str:
+    """Return how a corner is called here: PyTorch's are upper left and lower right."""
+    hyphened = found.lower().replace("_", "-")
+    return hyphened.replace("upper-", "top-").replace("lower-", "bottom-")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from attncli.elsewhere import NOTHING, called_here
+from attncli.elsewhere import ELSEWHERE, Here, option_of
 from attncli.errors import InputError, UsageError
 from attncli.loading.source import STANDARD_INPUT
 from attncli.names import LABELS, OUTPUTS, SUMMARIES
@@ -27,6 +28,7 @@ __all__ = [
     "full_name",
     "missing_input",
     "nearest_name",
+    "serves_for",
     "unknown_entry",
 ]
 
@@ -73,13 +75,15 @@ RESULTS = ("schema", *OUTPUTS, *SUMMARIES)
 
 # As mathematics writes them, in capitals.
 _SYMBOLS = {"query", "key", "value", "x", *PROJECTIONS, "wo", "bo"}
-# Not rules of other libraries: in what a program dumped, arrays of these names may stand by.
-_BESIDE_INPUTS = {
+# What serves for names that programs write. Those that are not rules of other libraries may be
+# those of arrays that stand by.
+_SERVES = {
+    **ELSEWHERE,
     **{
-        name: f"{NOTHING}: --{name.replace('_', '-')} is given on the command line"
+        name: Here("", f"{option_of(name)} is given on the command line")
         for name in ("threads", "average_heads")
     },
-    **{f"w_{word}": f"w{word[0]}" for word in ("q", "k", "v", "o", "query", "key", "value")},
+    **{f"w_{word}": Here(f"w{word[0]}") for word in ("q", "k", "v", "o", "query", "key", "value")},
 }
 
 
@@ -102,8 +106,13 @@ def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
 
 def nearest_name(name: str, *, likeness: float = 0.6) -> str | None:
     """Return what a wrong name probably means, as a hint."""
-    here = called_here(name, **_BESIDE_INPUTS)
-    return here or did_you_mean(name, [*SHORT, *KNOWN], likeness=likeness)
+    here = serves_for(name)
+    return here.hint() if here else did_you_mean(name, [*SHORT, *KNOWN], likeness=likeness)
+
+
+def serves_for(name: str) -> Here | None:
+    """Return what serves in the place of an entry that a program wrote for another library."""
+    return _SERVES.get(name.lower())
 
 
 def missing_input(missing: str, document: LoadedMapping) -> AttnError:
@@ -111,7 +120,7 @@ def missing_input(missing: str, document: LoadedMapping) -> AttnError:
     names = list(document.entries)
     found = first_few([printable(name) for name in names])
     strange = [name for name in names if full_name(name) not in KNOWN]
-    files = " ".join(f"{document.name}#{printable(name)}" for name in strange[:3])
+    files = " ".join(f"{document.name}#{printable(name)}" for name in _in_order(strange)[:3])
     empty = next((name for name in names if full_name(name) == missing), None)
     if empty is not None:
         return InputError(
@@ -127,6 +136,13 @@ def missing_input(missing: str, document: LoadedMapping) -> AttnError:
         f"(found {found or 'nothing'})",
         hint=hint,
     )
+
+
+def _in_order(names: list[str]) -> list[str]:
+    """Return names of arrays with those first that say query, key and value, in this order."""
+    said = [re.search(r"(?<![a-z])[qkv](?![a-z])|query|key|value", name.lower()) for name in names]
+    places = ["qkv".index(found[0][0]) if found else 3 for found in said]
+    return [name for _, name in sorted(zip(places, names, strict=True), key=lambda pair: pair[0])]
 
 
 def _checkpoint(document: LoadedMapping) -> UsageError | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attncli.arguments import flag
 from attncli.dtypes import BFLOAT16
-from attncli.elsewhere import ELSEWHERE, NOTHING
+from attncli.elsewhere import ELSEWHERE, option_of
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import (
     COLUMNS_ARE,
@@ -24,6 +24,7 @@ from attncli.gather.entries import (
     full_name,
     missing_input,
     nearest_name,
+    serves_for,
     unknown_entry,
 )
 from attncli.gather.lists import (
@@ -343,11 +344,15 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
         value = []
     single = not isinstance(value, (LoadedArray, list))
     off = value is None or value is False
-    if NOTHING not in meant and not off:
-        if here := ELSEWHERE.get(name.lower()):
-            raise _another_name(name, document, meant, here, single=single)
+    here = serves_for(name)
+    serves = here is None or bool(here.name)
+    if serves and not off:
+        if name.lower() in ELSEWHERE:
+            raise _another_name(name, document, ELSEWHERE[name.lower()], single=single)
         if single:
             raise unknown_entry(name, document)
+    if off and here is not None and serves:
+        meant = "null or false changes nothing here"
     warn(f"{document.name}: the entry {printable(name)!r} is ignored; {meant}")
 
 
@@ -358,18 +363,16 @@ def _alone(value: object) -> object:
     return value
 
 
-def _another_name(
-    name: str, document: LoadedMapping, meant: str, here: Here, *, single: bool
-) -> UsageError:
+def _another_name(name: str, document: LoadedMapping, here: Here, *, single: bool) -> UsageError:
     """Return the error for a rule that a program wrote under the name of another library."""
     shown, taken = printable(name), ""
     if single:
-        taken = f" give {here.switch or here.option}, and"
+        taken = f" give {here.switch or option_of(here.name)}, and"
     elif is_file(document.name) and here.same and here.name in OF_FILES:
-        taken = f" {here.option} {document.name}#{shown} takes it, and"
+        taken = f" {option_of(here.name)} {document.name}#{shown} takes it, and"
     return UsageError(
         unknown_entry(name, document).message,
-        hint=f"{meant};{taken} --without {shown} leaves it out",
+        hint=f"{here.hint()};{taken} --without {shown} leaves it out",
     )
 
 
