@@ -328,17 +328,42 @@ def test_where_the_error_begins(place, finding):
     assert finding in report.diagnosis.findings
 
 
-@pytest.mark.parametrize(
-    ("rows", "first", "block"),
-    [(256, 192, 64), (256, 200, 64), (256, 130, 128), (256, 128, 128), (150, 140, 128)],
-)
-def test_which_block_the_error_fills(rows, first, block):
+def queries_found_wrong(rows, bad):
+    """Return the findings of a problem of so many queries, some of which are wrong."""
     q, k, v = draw(0, *[(1, 1, rows, 4)] * 3)
     wrong = plain(q, k, v)
-    wrong[..., first:, :] += draw(1, (rows - first, 4))[0] + 3
-    report = check(wrong.astype("f4"), pose(q, k, v), time_limit=0.05)
+    wrong[..., bad, :] += draw(1, wrong[..., bad, :].shape)[0] + 3
+    return check(wrong.astype("f4"), pose(q, k, v), time_limit=0.05).diagnosis.findings
+
+
+@pytest.mark.parametrize(
+    ("rows", "first", "block"),
+    [(256, 192, 64), (256, 128, 128), (150, 128, 128), (128, 96, 32), (128, 112, 16)],
+)
+def test_which_block_the_error_fills(rows, first, block):
     text = f"only queries of the last block of {block} are wrong, from {first} on"
-    assert text in report.diagnosis.findings
+    assert text in queries_found_wrong(rows, np.s_[first:])
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        (np.s_[200:], "only queries 200 to 255 of 256 are wrong"),
+        (np.s_[192:250], "only queries 192 to 249 of 256 are wrong"),
+        ([200, 202, 240], "only queries from 200 on are wrong, 3 of 56"),
+    ],
+)
+def test_errors_at_the_end_that_fill_no_block(bad, text):
+    assert text in queries_found_wrong(256, bad)
+
+
+def test_of_one_wrong_row_among_hundreds_its_kind_is_not_told():
+    q, k, v = draw(0, *[(1, 1, 256, 4)] * 3)
+    wrong = plain(q, k, v, np.tri(256, dtype=bool))
+    wrong[..., 100, :] += 3
+    findings = check(wrong, pose(q, k, v, causal=True), time_limit=0.05).diagnosis.findings
+    assert not any("hidden" in finding for finding in findings)
+    assert "only one of the queries is wrong: 100" in findings
 
 
 def test_errors_of_one_kind_of_row():

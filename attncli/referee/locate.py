@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 
 _FEW, _SEVERAL = 0.01, 4
-_BLOCKS = (128, 64)
+_BLOCKS = (128, 64, 32, 16)
 _ROWS_AT_A_TIME = 256
 # Beyond this, looking at every pair of query and key takes seconds.
 _MOST_PAIRS = 2**28
@@ -156,10 +156,9 @@ def _kinds_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]
     for text, kind in kinds:
         if kind.any() and not kind.all() and not (rows & ~kind).any():
             mean = rows[kind].mean()
-            share = (
-                "all" if mean == 1 else f"{100 * mean:.0f} %" if mean >= _FEW else "less than 1 %"
-            )
-            yield f"only {text} are wrong, {share} of them"
+            if mean >= _FEW:  # of a single row among hundreds, its kind says nothing
+                share = "all" if mean == 1 else f"{100 * mean:.0f} %"
+                yield f"only {text} are wrong, {share} of them"
             return
 
 
@@ -177,9 +176,11 @@ def _from_on(what: str, wrong: Any) -> Iterator[str]:
     if first == last:
         yield f"only one of the {what} is wrong: {first}"
         return
-    for start, block in _last_blocks(length):
-        if first >= start > 0:
-            yield f"only {what} of the last block of {block} are wrong, from {first} on"
-            return
     if bad.size == last - first + 1:
-        yield f"only {what} {first} to {last} of {length} are wrong"
+        blocks = [block for start, block in _last_blocks(length) if start == first]
+        if blocks and last == length - 1:
+            yield f"only {what} of the last block of {blocks[0]} are wrong, from {first} on"
+        else:
+            yield f"only {what} {first} to {last} of {length} are wrong"
+    elif 2 * first >= length:
+        yield f"only {what} from {first} on are wrong, {bad.size} of {length - first}"
