@@ -74,7 +74,7 @@ def longest_line(way, width, **options):
 
 def value_of(formula):
     """Calculate what a formula of the text says, by itself."""
-    text = re.sub(r"\((d|k)\d+\)|\(\d+ more\)|for the sink", "", formula)
+    text = re.sub(r"\((d|k)\d+\)|\(\d+ (more|smaller)\)|for the sink", "", formula)
     text = re.sub(r"\|([^|]*)\|", r"abs(\1)", text)
     text = re.sub(r"√(\d+)", r"sqrt(\1)", text).replace("ln ", "1*ln_")
     text = re.sub(r"ln_([\d.e+-]+)", r"log(\1)", text)
@@ -144,6 +144,7 @@ def test_formulas_that_are_cut_still_add_up(width):
     way = explain(pose(q, k, v, scale=1), query=0, keys=5)
     text = as_text(way, width=width, digits=9)
     assert "more)" in text
+    assert "smaller)" in text
     for _, sides in formulas(text):
         values = [value_of(side) for side in sides]
         assert values == pytest.approx([values[-1]] * len(values), rel=1e-6, abs=1e-6)
@@ -411,7 +412,7 @@ def test_sums_keep_the_largest_terms_and_say_what_is_left():
     assert pieces[0] == "t0 (0)"
     kept = [int(piece.split("(")[1][:-1]) for piece in pieces[:-1]]
     left = sum(sizes) - sum(sizes[kept])
-    assert pieces[-1] == f"{Notation().plus(left)} ({100 - len(kept)} more)"
+    assert pieces[-1] == f"{Notation().plus(left)} ({100 - len(kept)} smaller)"
     assert min(abs(sizes[kept])) >= max(abs(np.delete(sizes, kept)))
 
 
@@ -482,7 +483,11 @@ class TestOfAQueryThatWasProjected:
             assert max(map(cell_len, text.splitlines())) <= width
             sums = [line for line in text.splitlines() if line.strip().startswith("q[")]
             assert len(sums) == 4
-        assert re.search(r"q\[0\] = .* \(x\d+\) .* \(29\d more\) = ", text)
+        assert re.search(r"q\[0\] = .* \(x\d+\) .* \(29\d smaller\) = ", text)
+        for column, line in enumerate(sums):
+            kept = [int(index) for index in re.findall(r"\(x(\d+)\)", line)]
+            products = np.abs(x[4] * weights[0][:, column])
+            assert set(kept) == {*np.argsort(-products)[: len(kept)]}
         assert "largest products, with their component: (d0) is of q[0] and k[0]\n" in text
         assert "largest products" not in as_text(self.way())
 

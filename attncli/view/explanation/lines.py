@@ -93,7 +93,7 @@ def made_lines(explanation: Explanation, notation: Notation, room: int) -> Itera
     columns = range(min(len(explanation.given), MADE_COLUMNS))
     told = [made_sum(made, column) for column in columns]
     tags = [f"x{index}" for index in range(len(made.embedding))]
-    sums = _products_added(told, made.embedding, tags, notation, room)
+    sums = _products_added(told, None, tags, notation, room)
     for column, pieces in zip(columns, sums, strict=True):
         bias = [] if made.bias is None else [notation.plus(float(made.bias[column]))]
         result = notation.number(float(explanation.given[column]))
@@ -102,17 +102,20 @@ def made_lines(explanation: Explanation, notation: Notation, room: int) -> Itera
 
 def _products_added(
     told: Sequence[Sum],
-    factors: npt.NDArray[Any],
+    factors: npt.NDArray[Any] | None,
     tags: Sequence[str],
     notation: Notation,
     room: int,
 ) -> list[tuple[str, ...]]:
-    """Return sums of products; if they are cut, all keep the terms of the largest factors."""
+    """Return sums of products.
+
+    If they are cut, all keep the terms of the largest factors, or each its largest terms.
+    """
     factor = notation.factor
     pieces = sums_pieces(
         [[f"{factor(one)}·{factor(other)}" for one, other in each.pairs] for each in told],
         [np.array(each.sizes) for each in told],
-        np.abs(factors.astype(np.float64)),
+        None if factors is None else np.abs(factors.astype(np.float64)),
         notation,
         room,
         tags=tags,
@@ -339,7 +342,7 @@ def output_lines(explanation: Explanation, notation: Notation, room: int) -> Ite
     columns = range(min(len(output.share), MADE_COLUMNS))
     told = [output_sum(explanation, output, column) for column in columns]
     tags = [f"context{index}" for index in range(len(explanation.context))]
-    sums = _products_added(told, explanation.context, tags, notation, room)
+    sums = _products_added(told, None, tags, notation, room)
     name = "output" if output.heads == 1 else "share"
     for column, pieces in zip(columns, sums, strict=True):
         added, total = whole_output(output, column)

@@ -91,20 +91,20 @@ def sum_pieces(
     rest : Rest, optional
         Terms that are not among these.
     """
-    return sums_pieces([terms], [sizes], sizes, notation, room, tags=tags, rests=[rest])[0]
+    return sums_pieces([terms], [sizes], None, notation, room, tags=tags, rests=[rest])[0]
 
 
 def sums_pieces(
     sums: Sequence[list[str]],
     sizes: Sequence[npt.NDArray[np.float64]],
-    order: npt.NDArray[np.float64],
+    order: npt.NDArray[np.float64] | None,
     notation: Notation,
     room: int,
     *,
     tags: Sequence[str],
     rests: Sequence[Rest | None],
 ) -> list[list[str]]:
-    """Return several sums over the same things, with the same terms written out in each.
+    """Return several sums over the same things: all terms if they fit, else some of each.
 
     Parameters
     ----------
@@ -112,22 +112,25 @@ def sums_pieces(
         The terms of each.
     sizes : sequence of ndarray (terms,)
         The value of each term of each sum.
-    order : ndarray (terms,)
-        If not all sums fit, the terms with the largest of these stay.
+    order : ndarray (terms,), or None
+        If not all sums fit, the same terms of each stay, those with the largest of these; None for
+        the largest terms of each.
     notation, room, tags
         As in `sum_pieces`.
     rests : sequence of Rest or None
         For each sum, the terms that are not among these.
     """
-    chosen = list(range(len(tags)))
+    chosen = [list(range(len(tags)))] * len(sums)
     if any(sum(text_width(term) + 3 for term in terms) > _SUM_LINES * room for terms in sums):
         sums = [[f"{term} ({tag})" for term, tag in zip(s, tags, strict=True)] for s in sums]
         widths = [max(map(text_width, terms)) + 3 for terms in zip(*sums, strict=True)]
         room = min(_CUT_SUM_LINES * room, _CUT_SUM_COLUMNS)
-        chosen = largest(order, widths, room, least=2)[0]
+        orders = sizes if order is None else [order] * len(sums)
+        chosen = [largest(each, widths, room, least=2)[0] for each in orders]
+    word = "smaller" if order is None else "more"
     return [
-        _written(terms, parts, chosen, notation, rest)
-        for terms, parts, rest in zip(sums, sizes, rests, strict=True)
+        _written(terms, parts, some, notation, rest, word)
+        for terms, parts, some, rest in zip(sums, sizes, chosen, rests, strict=True)
     ]
 
 
@@ -137,8 +140,9 @@ def _written(
     chosen: list[int],
     notation: Notation,
     rest: Rest | None,
+    word: str,
 ) -> list[str]:
-    """Return the chosen terms of a sum, and the total of the others."""
+    """Return the chosen terms of a sum, and the total of the others, with a word for these."""
     if not chosen:
         return []
     pieces = [terms[chosen[0]], *(f"+ {terms[i]}" for i in chosen[1:])]
@@ -146,5 +150,5 @@ def _written(
     if count:
         others = np.delete(sizes, chosen)
         total = (float(others.sum()) if len(others) else 0.0) + (rest.total if rest else 0.0)
-        pieces.append(f"{notation.plus(total)} ({count:,} more)")
+        pieces.append(f"{notation.plus(total)} ({count:,} {word})")
     return pieces
