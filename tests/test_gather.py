@@ -330,6 +330,25 @@ def test_advice_on_a_name_of_another_library_works(
     assert hint.endswith(f"--without {name} leaves it out")
 
 
+def test_an_array_of_a_dump_is_likely_to_be_only_what_may_be_an_array(folder: Path) -> None:
+    """No output is a rope, and an output that is judged is no mistyped option."""
+    outputs = {name: np.ones((2, 4)) for name in ("norope", "masks", "two")}
+    np.savez("d.npz", **ONES, **outputs)  # type: ignore[arg-type]
+    with pytest.warns(AttnWarning) as caught:
+        gather(["d.npz"], more=["d.npz#two"])
+    assert [str(each.message) for each in caught] == [
+        "d.npz: the entry 'masks' is ignored; did you mean mask?"
+    ]
+
+
+def test_an_array_in_the_place_of_a_number_may_be_left_out(folder: Path) -> None:
+    np.savez("d.npz", **ONES, softcap=np.ones((2, 4)))  # type: ignore[arg-type]
+    message = r"^d.npz#softcap: expected a single value; found an array"
+    with pytest.raises(InputError, match=message) as caught:
+        gather(["d.npz"])
+    assert caught.value.hint == "--without softcap leaves it out"
+
+
 def test_one_false_of_another_library_changes_nothing(folder: Path) -> None:
     np.savez("d.npz", **ONES, is_causal=np.array([False]))  # type: ignore[arg-type]
     with pytest.warns(AttnWarning, match="'is_causal' is ignored; null or false changes nothing"):

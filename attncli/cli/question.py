@@ -111,6 +111,7 @@ def ask_or_read(
             dtype=options.dtype,
             kind=kind,
             saved=saved,
+            more=more,
             threads=run.threads,
         )
     if not more:

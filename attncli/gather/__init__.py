@@ -26,7 +26,7 @@ from attncli.text import quoted
 from attncli.warning import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 __all__ = ["Finished", "Gathered", "advise_on_dtype", "gather"]
 
@@ -43,6 +43,7 @@ def gather(
     example: bool = False,
     kind: Kind = "weights",
     saved: bool = False,
+    more: Collection[str] = (),
     threads: int | None = None,
 ) -> Gathered | Finished:
     """Read files and join them with options.
@@ -66,6 +67,8 @@ def gather(
         What a single array is, and what counts in a document without query and key.
     saved : bool
         An output that a program saved beside its queries and keys is meant, not these.
+    more : collection of str
+        What else is read, perhaps out of the same file.
     threads : int, optional
         For projections.
 
@@ -99,7 +102,7 @@ def gather(
         reader.forget_labels()
     for name, value in options.items():
         reader.take(name, value, folder=".")
-    reader.pass_over_strange()
+    reader.pass_over_strange(more)
     reader.name_tokens()
     reader.embed(threads)
     _refuse_incomplete(reader.gathered)

@@ -24,6 +24,7 @@ __all__ = [
     "PROJECTIONS",
     "RESULTS",
     "ROWS_ARE",
+    "SINGLE",
     "WORDS",
     "full_name",
     "missing_input",
@@ -56,11 +57,9 @@ _LISTS = (
 OF_FILES = (*MATRICES, *_LISTS, "window")
 # Options that are words.
 WORDS = ("mask_means", "causal_align", "rope", "score", "layout", "precision", "positions")
-_PLAIN_OPTIONS = (
-    *WORDS,
-    *("scale", "causal", "window", "softcap", "rope_base", "heads", "kv_heads"),
-)
-KNOWN = (*MATRICES, *_LISTS, *_PLAIN_OPTIONS, *LABELS, "plain", "checkpoint")
+# Options that are one word, number or truth value.
+SINGLE = (*WORDS, "plain", "scale", "causal", "softcap", "rope_base", "heads", "kv_heads")
+KNOWN = (*OF_FILES, *SINGLE, *LABELS, "checkpoint")
 ROWS_ARE = {
     "x": ("query_labels", "key_labels"),
     "query": ("query_labels",),
@@ -104,10 +103,11 @@ def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
     )
 
 
-def nearest_name(name: str, *, likeness: float = 0.6) -> str | None:
-    """Return what a wrong name probably means, as a hint."""
+def nearest_name(name: str, *, likeness: float = 0.6, arrays: bool = False) -> str | None:
+    """Return what a wrong name probably means, as a hint; of an array, what may be one."""
     here = serves_for(name)
-    return here.hint() if here else did_you_mean(name, [*SHORT, *KNOWN], likeness=likeness)
+    known = (*SHORT, *(OF_FILES if arrays else KNOWN))
+    return here.hint() if here else did_you_mean(name, known, likeness=likeness)
 
 
 def serves_for(name: str) -> Here | None:

@@ -20,6 +20,7 @@ from attncli.gather.entries import (
     PROJECTIONS,
     RESULTS,
     ROWS_ARE,
+    SINGLE,
     WORDS,
     full_name,
     missing_input,
@@ -43,7 +44,7 @@ from attncli.text import printable
 from attncli.warning import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     import numpy.typing as npt
 
@@ -142,6 +143,11 @@ class Reader:
                 raise InputError(
                     f"{document.name}#{printable(name)}: expected real numbers; found text"
                 )
+            if document.dump and full in SINGLE and not _is_single(value):
+                raise InputError(
+                    f"{document.name}#{printable(name)}: expected a single value; found an array",
+                    hint=f"--without {printable(name)} leaves it out",
+                )
             self.take(full, value, document.folder, f"{document.name}#{printable(name)}")
         self._check_complete(document, strange)
 
@@ -158,9 +164,9 @@ class Reader:
         if missing:
             raise missing_input(missing[0], document)
 
-    def pass_over_strange(self) -> None:
-        """Leave out what a program wrote beside the inputs, unless an option has taken it."""
-        taken = set(self.gathered.sources.values())
+    def pass_over_strange(self, more: Collection[str]) -> None:
+        """Leave out what a program wrote beside the inputs, unless an option or more takes it."""
+        taken = {*self.gathered.sources.values(), *more}
         for name, document in self._strange:
             if f"{document.name}#{printable(name)}" not in taken:
                 _pass_over(name, document)
@@ -330,7 +336,12 @@ def _unbounded(window: str) -> str:
 
 def _pass_over(name: str, document: LoadedMapping) -> None:
     """Leave out what a program wrote beside the inputs: an output perhaps, or a loss."""
-    meant = nearest_name(name, likeness=_ALIKE)
+    try:
+        value = _alone(document.entries[name])
+    except InputError:  # of elements that are not read: no concern of this problem
+        value = []
+    single = _is_single(value)
+    meant = nearest_name(name, likeness=_ALIKE, arrays=not single)
     if meant is None:
         if "mask" in name.lower():
             warn(
@@ -338,11 +349,6 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
                 "keys are mask and key_padding_mask"
             )
         return
-    try:
-        value = _alone(document.entries[name])
-    except InputError:  # of elements that are not read: no concern of this problem
-        value = []
-    single = not isinstance(value, (LoadedArray, list))
     off = value is None or value is False
     here = serves_for(name)
     serves = here is None or bool(here.name)
@@ -361,6 +367,10 @@ def _alone(value: object) -> object:
     if isinstance(value, LoadedArray) and value.values.size == 1:
         return value.values.item() if value.values.dtype.kind in "biuf" else value
     return value
+
+
+def _is_single(value: object) -> bool:
+    return not isinstance(_alone(value), (LoadedArray, list))
 
 
 def _another_name(name: str, document: LoadedMapping, here: Here, *, single: bool) -> UsageError:
