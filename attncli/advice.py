@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["UNPROJECTED", "advise", "fully_masked_advice"]
 
 UNPROJECTED = (
-    "the output projection (wo) needs all heads: the context of a single head is shown before the "
-    "projection"
+    "the output projection (wo) needs all heads: the context of a single head is the one before "
+    "the projection"
 )
 
 # Rows whose scores are looked at together take about 4 MB.

@@ -509,6 +509,55 @@ def test_a_table_is_not_taken_for_one_of_several_heads(folder: Path, attncli: Ru
     assert "the answer has shape (2, 3, 4)" in ran.text
 
 
+@pytest.fixture
+def heads(folder: Path) -> np.ndarray:
+    """Queries, keys and values of two batch entries and four heads, and their context."""
+    arrays = np.random.default_rng(0).normal(size=(3, 2, 4, 6, 8))
+    for name, array in zip("qkv", arrays, strict=True):
+        np.save(f"{name}.npy", array)
+    return plain(*arrays)
+
+
+HEADS = ("check", "q.npy", "k.npy", "v.npy", "--batch", "1", "--head", "2")
+
+
+@pytest.mark.parametrize("index", [np.s_[1, 2], np.s_[1:, 2], np.s_[1:, 2:3]])
+def test_a_single_head_is_judged_with_or_without_its_axes(
+    index: tuple[object, ...], heads: np.ndarray, attncli: Run
+) -> None:
+    np.save("one.npy", heads[index])
+    assert attncli(*HEADS, "--expect", "one.npy").good().text.startswith("context: ok")
+    np.save("other.npy", heads[:, ::-1][index])
+    assert attncli(*HEADS, "--expect", "other.npy").code == 1
+
+
+@pytest.mark.parametrize("axes", [(), (1, 1)])
+def test_an_lse_of_a_single_head_is_judged(
+    axes: tuple[int, ...], heads: np.ndarray, attncli: Run
+) -> None:
+    scores = np.load("q.npy")[1, 2] @ np.load("k.npy")[1, 2].T / np.sqrt(8)
+    np.save("lse.npy", np.log(np.exp(scores).sum(axis=1)).reshape(*axes, 6))
+    assert attncli(*HEADS, "--expect", "lse=lse.npy").good().text.startswith("lse: ok")
+
+
+def test_a_single_head_is_not_their_average(heads: np.ndarray, attncli: Run) -> None:
+    ran = attncli(*HEADS, "--average-heads", "--expect", "weights=w.npy")
+    assert ran.code == 2
+    assert ran.messages[0].startswith("error: --average-heads averages all heads, and --head 2")
+
+
+def test_the_context_of_a_single_head_is_the_one_before_the_output_projection(
+    heads: np.ndarray, attncli: Run
+) -> None:
+    for file in ("q.npy", "k.npy", "v.npy"):
+        np.save(file, np.load(file).swapaxes(1, 2).reshape(2, 6, 32))
+    np.save("wo.npy", np.ones((32, 5)))
+    np.save("one.npy", heads[1, 2])
+    ran = attncli(*HEADS, "--heads", "4", "--wo", "wo.npy", "--expect", "one.npy")
+    assert ran.code == 0
+    assert "the context of a single head is the one before the projection" in ran.messages[0]
+
+
 def test_a_difference_of_nothing_but_nan_is_drawn(folder: Path, attncli: Run) -> None:
     np.save("q.npy", np.eye(3))
     inputs = ["q.npy", "q.npy", "q.npy"]

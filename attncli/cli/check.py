@@ -20,10 +20,10 @@ from attncli.cli.options import (
     RunOptions,
 )
 from attncli.cli.progress import waiting
-from attncli.cli.question import ask
+from attncli.cli.question import ask, refuse_average_of_one
 from attncli.cli.terminal import advice, console, note, print_document, say, shows_unicode
 from attncli.errors import ShapeError, UsageError
-from attncli.names import OUTPUTS
+from attncli.names import OUTPUTS, SQUARE
 from attncli.text import did_you_mean, json_text
 
 if TYPE_CHECKING:
@@ -106,7 +106,11 @@ def add_to(app: typer.Typer) -> None:
 
 
 def check(
-    options: ProblemOptions, judging: CheckOptions, average: AverageOptions, run: RunOptions
+    options: ProblemOptions,
+    judging: CheckOptions,
+    pick: PickOptions,
+    average: AverageOptions,
+    run: RunOptions,
 ) -> None:
     """Judge another implementation's output, and name the mistake.
 
@@ -123,20 +127,23 @@ def check(
     from attncli.referee import check as judged
     from attncli.save.files import refuse_inputs, refuse_unwritable
 
+    refuse_average_of_one(pick, average)
     files = _expected(judging.expect or [])
     target = None if judging.diff is None else figure_target("--diff", judging.diff)
     with advice(quiet=run.quiet):
-        question = ask(options, PickOptions(), run, more=[*files.values()])
+        question = ask(options, pick, run, more=[*files.values()])
         if target is not None:
             judged_files = [split_member(file)[0] for file in files.values()]
             refuse_inputs([target.path], [*question.inputs, *judged_files])
             refuse_unwritable([target.path])
         read = {n: read_array(f, dtype=options.dtype, entry=n) for n, f in files.items()}
+        if "context" in read:
+            question.warn_unprojected()
         _advise_on_orders(read, question.problem)
+        shapes = _shapes(question.problem, average)
+        picked = (pick.batch, pick.head) != (None, None)
         expected = {
-            n: real_array(
-                f"{n} ({files[n]})", _with_left_out_axes(n, each, question.problem, average)
-            )
+            n: real_array(f"{n} ({files[n]})", _with_axes_of_one(n, each, shapes[n], picked=picked))
             for n, each in read.items()
         }
         bfloat16 = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
@@ -198,16 +205,23 @@ def _advise_on_orders(read: Mapping[str, LoadedArray], problem: Problem) -> None
             advise_on_order(file.name, file.column_labels, "the problem", problem.key_labels)
 
 
-def _with_left_out_axes(
-    name: str, read: LoadedArray, problem: Problem, average: AverageOptions
-) -> npt.NDArray[np.generic]:
-    """Return an output with the axes of length 1 that a table has no room for."""
-    if not read.is_table or name == "lse":  # of which a table makes a column
-        return read.values
+def _shapes(problem: Problem, average: AverageOptions) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each output."""
     shapes = problem.output_shapes
-    squares = "mean weights" if average.average_heads else "weights"
-    right = shapes.get("context" if name == "context" else squares, ())
-    alike = _long(right) == _long(read.values.shape)
+    squares = shapes.get("mean weights" if average.average_heads else "weights", ())
+    context = shapes.get("context", ())
+    return dict.fromkeys(SQUARE, squares) | {"context": context, "lse": shapes["lse"]}
+
+
+def _with_axes_of_one(
+    name: str, read: LoadedArray, right: tuple[int, ...], *, picked: bool
+) -> npt.NDArray[np.generic]:
+    """Return an output without the axes of length 1 that its file has too many or too few.
+
+    A table has no room for them, and a program may keep those from which it picked.
+    """
+    table = read.is_table and name != "lse"  # of which a table makes a column
+    alike = (table or picked) and _long(right) == _long(read.values.shape)
     return read.values.reshape(right) if alike else read.values
 
 

@@ -166,8 +166,8 @@ def _request(
         _refuse_average(request.asked)
     if output.top is not None and "top" not in request.asked:
         raise UsageError("--top says how many keys --show top lists: add top to --show")
-    if question.unprojected and "context" in request.asked:
-        _warn_unprojected()
+    if "context" in request.asked:
+        question.warn_unprojected()
     if output.format != "table":
         _refuse_binary(output.format)
         request = request._replace(names=held(names, output.format, chosen=chosen))
@@ -204,13 +204,6 @@ def _meant_by(name: str) -> str | None:
         return "give the names: --show weights,context,scores"
     meant = _ALSO_CALLED.get(name.lower())
     return f"did you mean {meant}?" if meant else did_you_mean(name, SHOWABLE)
-
-
-def _warn_unprojected() -> None:
-    from attncli.advice import UNPROJECTED
-    from attncli.warning import warn
-
-    warn(UNPROJECTED)
 
 
 def _refuse_average(asked: set[str]) -> None:

@@ -324,11 +324,11 @@ class PickOptions:
 
     batch: Annotated[
         int | None,
-        Option(metavar="B", help="Show one batch entry, counted from 0.", rich_help_panel=SHOWN),
+        Option(metavar="B", help="Only one batch entry, counted from 0.", rich_help_panel=SHOWN),
     ] = None
     head: Annotated[
         int | None,
-        Option(metavar="H", help="Show one head, counted from 0.", rich_help_panel=SHOWN),
+        Option(metavar="H", help="Only one head, counted from 0.", rich_help_panel=SHOWN),
     ] = None
 
 

@@ -37,6 +37,14 @@ class Question(NamedTuple):
     bfloat16: bool = False
     unprojected: bool = False
 
+    def warn_unprojected(self) -> None:
+        """Warn where the context is one before the output projection."""
+        if self.unprojected:
+            from attncli.advice import UNPROJECTED
+            from attncli.warning import warn
+
+            warn(UNPROJECTED)
+
 
 def ask(
     options: ProblemOptions, pick: PickOptions, run: RunOptions, *, more: Sequence[str] = ()
