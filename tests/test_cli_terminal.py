@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -74,6 +75,20 @@ def test_a_cropped_table_says_what_is_missing(large: Path) -> None:
     note = " ".join(shown.lines)
     assert "… 492 more queries and " in note
     assert "--max-rows" in note
+
+
+@pytest.mark.parametrize(("heads", "drawn", "more"), [(16, 16, ""), (19, 16, "… 3 more maps: ")])
+def test_of_many_heads_a_terminal_shows_the_first_and_a_pipe_all(
+    heads: int, drawn: int, more: str, folder: Path, attncli: Run
+) -> None:
+    for name in "qk":
+        np.save(f"{name}.npy", np.random.default_rng(0).normal(size=(1, heads, 3, 4)))
+    shown = show("heatmap", "q.npy", "k.npy", width=100, cwd=folder)
+    assert len(re.findall(r"\bhead \d", shown.text)) == drawn
+    assert more in shown.text
+    assert ("more maps" in shown.text) is bool(more)
+    whole = attncli("heatmap", "q.npy", "k.npy").good().text
+    assert len(re.findall(r"\bhead \d", whole)) == heads
 
 
 def test_darker_blue_is_more_weight_and_ink_is_readable(folder: Path) -> None:

@@ -23,6 +23,7 @@ from attncli.cli.terminal import (
     advice,
     color_depth,
     height,
+    is_terminal,
     note,
     print_text,
     shows_unicode,
@@ -42,6 +43,8 @@ __all__ = ["add_to"]
 
 # Longer ones take matplotlib seconds, and no picture has the room.
 _LONGEST_TITLE = 2000
+# In a terminal, more would scroll away.
+_MOST_MAPS = 16
 
 PICTURE = "Picture"
 
@@ -345,5 +348,6 @@ def _show(picture: Picture, drawing: PictureOptions, run: RunOptions) -> None:
             unicode=shows_unicode(),
             annotate=drawing.annotate,
             digits=drawing.digits,
+            most=_MOST_MAPS if is_terminal() else None,
         )
     )

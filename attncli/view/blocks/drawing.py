@@ -52,6 +52,7 @@ def draw_blocks(
     unicode: bool = True,
     annotate: bool | None = None,
     digits: int = 2,
+    most: int | None = None,
 ) -> str:
     """Draw a picture in characters.
 
@@ -76,6 +77,8 @@ def draw_blocks(
         False leaves out the numbers in the cells; True is an error if they do not fit.
     digits : int
         Digits after the point in these numbers.
+    most : int, optional
+        How many maps are drawn, of heads or batch entries; all unless given.
 
     Returns
     -------
@@ -88,6 +91,9 @@ def draw_blocks(
         Numbers were asked for but do not fit.
     """
     painter = Painter(color, unicode, picture.signed)
+    count = len(picture.panels)
+    if most is not None and count > most:
+        picture = replace(picture, panels=picture.panels[:most])
     page = _Page(
         width,
         painter,
@@ -95,6 +101,7 @@ def draw_blocks(
         terminal_labels(picture.key_labels, painter),
         None if annotate is False else digits,
         annotate=annotate is True,
+        left_out=count - len(picture.panels),
     )
     limit = _line_limit(height, page.keys)
     lines = page.drawn(picture, limit)
@@ -115,6 +122,7 @@ class _Page(NamedTuple):
     keys: Sequence[str] | None
     digits: int | None
     annotate: bool
+    left_out: int
 
     def drawn(self, picture: Picture, limit: int) -> list[Line]:
         """Return all lines; the cells of each map take no more than so many."""
@@ -136,6 +144,7 @@ class _Page(NamedTuple):
         return [
             *_heading(picture, self.edge and width, painter),
             *_panels(picture, form, painter, names, header, self.edge and room),
+            *_more(self.left_out, width, painter),
             *([plain(text)] for text in key_list(picture, self.keys, form, width, painter)),
             *_notes(picture, self.queries, form, width, painter),
             *_legend(picture, width, painter),
@@ -251,6 +260,14 @@ def _heading(picture: Picture, width: int | None, painter: Painter) -> list[Line
     if width is not None:
         texts = [cut(text, width, painter) for text in texts]
     return [[plain(text)] for text in texts]
+
+
+def _more(count: int, width: int, painter: Painter) -> list[Line]:
+    """Return the line that says how many maps are not drawn."""
+    if not count:
+        return []
+    words = f"… {count:,} more maps: --head or --batch for one, --out for a picture of all"
+    return [[plain(painter.known(line))] for line in wrapped(words.split(" "), width, columns)]
 
 
 def _notes(
