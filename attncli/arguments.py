@@ -63,11 +63,13 @@ _LONGEST = 60
 Names = Callable[[str], str]
 _LSE, _WEIGHTS = (Here("outputs", f": '{name}' is one of them") for name in ("lse", "weights"))
 _RULE = Here("mask", ", causal or window: what the function lets see, as booleans or a rule")
+_MEAN = Here("", "the mean of the weights over their heads is weights.mean(axis=-3)")
 # What serves in Python for an argument of another library, or for an option of the command line.
 _OF_FUNCTIONS = {
     **ELSEWHERE,
     "need_weights": Here("outputs"),
-    "average_heads": Here("", "the mean of the weights over their heads is weights.mean(axis=-3)"),
+    "average_heads": _MEAN,
+    "average_attn_weights": _MEAN,
     "tokens": Here("query_labels", " and key_labels, of pose"),
     "threads": Here("", "attention, solve, explain, check and project take it"),
     "outputs": Here("", "attention and solve take it"),

@@ -48,6 +48,8 @@ def option_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+_OF_ENDS = ": np.repeat(np.arange(n), np.diff("
+_SAME_ENDS = "; with causal, if queries and keys have the same"
 _NO_DROPOUT = Here("", "attncli drops nothing out")
 ELSEWHERE = {
     "attn_mask": Here("mask", ", or {bias} if its numbers are added to the scores"),
@@ -57,6 +59,8 @@ ELSEWHERE = {
     "key_mask": Here("key_padding_mask"),
     "src_key_padding_mask": Here("key_padding_mask"),
     "attn_bias": Here("bias"),
+    "position_bias": Here("bias"),
+    "ab": Here("bias"),
     "attention_bias": Here("bias"),
     "alibi": Here(
         "alibi_slopes",
@@ -90,18 +94,16 @@ ELSEWHERE = {
         "window", ": W - 1, 0 where a query sees W keys, itself included", same=False
     ),
     "soft_cap": Here("softcap"),
+    "attn_logits_soft_cap": Here("softcap"),
     "query_seq_lengths": Here("query_lengths"),
     "key_value_seq_lengths": Here("kv_lengths"),
     "cache_seqlens": Here("kv_lengths"),
     "nonpad_kv_seqlen": Here("kv_lengths", ", with causal_align bottom-right"),
     "seqused_k": Here("kv_lengths"),
-    "cu_seqlens": Here("segment_ids", ": np.repeat(np.arange(n), np.diff(cu_seqlens))", same=False),
-    "cu_seqlens_q": Here(
-        "segment_ids", ": np.repeat(np.arange(n), np.diff(cu_seqlens_q))", same=False
-    ),
-    "cu_seqlens_k": Here(
-        "kv_segment_ids", ": np.repeat(np.arange(n), np.diff(cu_seqlens_k))", same=False
-    ),
+    "seqlens_k": Here("kv_lengths", ": seqlens_k + 1, of ONNX Runtime", same=False),
+    "cu_seqlens": Here("segment_ids", f"{_OF_ENDS}cu_seqlens))", same=False),
+    "cu_seqlens_q": Here("segment_ids", f"{_OF_ENDS}cu_seqlens_q)){_SAME_ENDS}", same=False),
+    "cu_seqlens_k": Here("kv_segment_ids", f"{_OF_ENDS}cu_seqlens_k)){_SAME_ENDS}", same=False),
     "document_ids": Here("segment_ids"),
     "q_segment_ids": Here("segment_ids"),
     "query_segment_ids": Here("segment_ids"),
@@ -112,4 +114,14 @@ ELSEWHERE = {
     "logits_soft_cap": Here("softcap"),
     "learnable_sink": Here("sinks"),
     "s_aux": Here("sinks"),
+    "head_sink": Here("sinks"),
+    "add_zero_attn": Here("sinks", ": 0 for each head", same=False),
+    "bias_k": Here("", "put bias_k behind the projected keys, and bias_v behind the values"),
+    "bias_v": Here("", "put bias_k behind the projected keys, and bias_v behind the values"),
+    "head_mask": Here("", "no head is left out: multiply its context by 0"),
+    "query_mask": Here(
+        "query_lengths", ": how many queries of each batch entry are real", same=False
+    ),
+    "position_ids": Here("query_offset", ": the position of query 0 among the keys", same=False),
+    "average_attn_weights": Here("average_heads"),
 }

@@ -36,6 +36,13 @@ class Segments:
         """Return how many batch entries the numbers tell apart."""
         return max(len(self.queries), len(self.keys))
 
+    @property
+    def alike(self) -> bool:
+        """Whether queries and keys have the same numbers."""
+        return self.queries is self.keys or (
+            self.queries.shape[1] == self.keys.shape[1] and bool((self.queries == self.keys).all())
+        )
+
     def entry(self, batch: int) -> Segments:
         """Return those of one batch entry."""
         queries, keys = (ids if len(ids) == 1 else ids[batch : batch + 1] for ids in self._both)

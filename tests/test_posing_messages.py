@@ -705,3 +705,33 @@ def test_one_row_of_numbers_of_sequences_may_have_axes_of_length_1(shape: tuple[
 def test_numbers_of_sequences_have_bounds(number: float) -> None:
     with pytest.raises(attncli.DataError, match="segment_ids: expected whole numbers from -9007"):
         pose(X, X, segment_ids=[0, number])
+
+
+PACKED = "the packed sequences of the queries have other lengths than those of the keys"
+
+
+@pytest.mark.parametrize("rule", [{"causal": True}, {"window": (2, 0)}, {"alibi_slopes": [0.5]}])
+@pytest.mark.parametrize(
+    ("queries", "keys", "doubted"),
+    [
+        ([0, 0, 0, 1], [0, 1, 1, 1], True),
+        ([0, 0, 1], [0, 0, 0, 1], True),
+        ([0, 0, 1], [0, 0, 1], False),
+    ],
+)
+def test_positions_in_packed_sequences_of_other_lengths_are_doubted(
+    rule: dict[str, Any], queries: list[int], keys: list[int], doubted: bool
+) -> None:
+    ids = {"segment_ids": queries, "kv_segment_ids": keys}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pose(np.ones((len(queries), 2)), np.ones((len(keys), 2)), **ids, **rule)
+    words = [str(each.message) for each in caught]
+    assert len(words) == doubted
+    assert all(each.startswith(PACKED) for each in words)
+
+
+def test_packed_sequences_of_other_lengths_without_a_rule_of_position_are_clear() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pose(np.ones((3, 2)), np.ones((4, 2)), segment_ids=[0, 0, 1], kv_segment_ids=[0, 1, 1, 1])

@@ -193,11 +193,23 @@ def test_load_answers_an_unknown_option_with_a_known_one(name: str, meant: str) 
         attncli.load(SENTENCE, **{name: True})
 
 
+SAME = "; with causal, if queries and keys have the same"
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
         ("is_causal", "here it is causal"),
         ("attn_mask", "here it is mask, or bias if its numbers are added to the scores"),
+        (
+            "average_attn_weights",
+            "the mean of the weights over their heads is weights.mean(axis=-3)",
+        ),
+        ("head_sink", "here it is sinks"),
+        (
+            "cu_seqlens_q",
+            f"here it is segment_ids: np.repeat(np.arange(n), np.diff(cu_seqlens_q)){SAME}",
+        ),
         ("cauzal", "did you mean causal?"),
         ("q", "here it is query"),
         ("return_lse", "here it is outputs: 'lse' is one of them"),

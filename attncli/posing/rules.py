@@ -114,8 +114,11 @@ def _placed(
             )
         numbers = arguments.whole_numbers(named("query_offset"), offset, batch, of="batch entry")
         return visible._replace(offsets=numbers)
+    packed_apart = visible.segment_ids is not None and not visible.segment_ids.alike
+    if moves and packed_apart:
+        _advise_on_packing()
     if align is None:
-        if moves and visible.queries != visible.keys:
+        if moves and visible.queries != visible.keys and not packed_apart:
             _advise_on_alignment(visible)
         return visible
     if arguments.choice(named("causal_align"), align, get_args(Align)) == "top-left":
@@ -152,6 +155,16 @@ def _advise_on_padded_keys(visible: Visibility) -> None:
         f"{visible.keys - visible.queries}, as if there were no padding. To align the last query "
         "with the last real key, give the lengths instead of the mask: kv_lengths (--kv-lengths "
         f"{listed})"
+    )
+
+
+def _advise_on_packing() -> None:
+    """Warn where sequences begin at other places among the queries than among the keys."""
+    warn(
+        "the packed sequences of the queries have other lengths than those of the keys, and "
+        "positions count in the whole row. FlashAttention aligns the last query of each sequence "
+        "with its last key: for that, give a batch of sequences, with query_lengths, kv_lengths "
+        "and query_offset = kv_length - query_length"
     )
 
 
