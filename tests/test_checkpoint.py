@@ -19,7 +19,9 @@ from attncli.checkpoints.names import find_layers
 from attncli.loaded import load
 
 # Layers named like Llama's bring the advice to rotate; one test below is about it.
-pytestmark = pytest.mark.filterwarnings("ignore:.*rotate query and key:attncli.AttnWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*whose layers are named like this:attncli.AttnWarning"
+)
 
 WIDTH, HEADS, TOKENS = 8, 4, 5
 
@@ -81,6 +83,44 @@ def timm(parts):
         "blocks.0.attn.qkv.bias": np.concatenate([parts.b[c] for c in "qkv"]),
         "blocks.0.attn.proj.weight": parts.w["o"].T,
         "blocks.0.attn.proj.bias": parts.b["o"],
+    }
+
+
+def joint(parts, name, output):
+    """All queries, all keys and all values in one linear layer."""
+    arrays = {
+        f"{name}.weight": np.concatenate([parts.w[c] for c in "qkv"], axis=1).T,
+        f"{output}.weight": parts.w["o"].T,
+    }
+    if parts.b:
+        arrays[f"{name}.bias"] = np.concatenate([parts.b[c] for c in "qkv"])
+        arrays[f"{output}.bias"] = parts.b["o"]
+    return arrays
+
+
+def by_group(parts, prefix):
+    """For each key/value head its queries, its key and its value, a head at a time."""
+    each, shared = WIDTH // HEADS, HEADS // parts.kv_heads
+
+    def rows(arrays):
+        return np.concatenate(
+            [
+                arrays[letter].T[first * each : (first + count) * each]
+                for group in range(parts.kv_heads)
+                for letter, first, count in (
+                    ("q", group * shared, shared),
+                    ("k", group, 1),
+                    ("v", group, 1),
+                )
+            ]
+        )
+
+    name = f"{prefix}query_key_value"
+    return {
+        f"{name}.weight": rows(parts.w),
+        f"{name}.bias": rows(parts.b),
+        f"{prefix}dense.weight": parts.w["o"].T,
+        f"{prefix}dense.bias": parts.b["o"],
     }
 
 
@@ -155,6 +195,27 @@ FAMILIES = {
         ),
         False,
     ),
+    "T5": (
+        Parts(bias=False),
+        lambda parts: linear_layers(parts, "layer.0.SelfAttention.{}", "layer.0.SelfAttention.o"),
+        True,
+    ),
+    "ModernBERT": (Parts(bias=False), lambda p: joint(p, "attn.Wqkv", "attn.Wo"), True),
+    "MPT": (Parts(kv_heads=2), lambda p: joint(p, "attn.Wqkv", "attn.out_proj"), True),
+    "Phi-3": (
+        Parts(kv_heads=2, bias=False),
+        lambda parts: joint(parts, "self_attn.qkv_proj", "self_attn.o_proj"),
+        True,
+    ),
+    "GPT-BigCode": (Parts(kv_heads=1), lambda p: joint(p, "attn.c_attn", "attn.c_proj"), True),
+    "GPT-NeoX": (Parts(), lambda parts: by_group(parts, "layers.0.attention."), True),
+    "BLOOM": (Parts(), lambda parts: by_group(parts, "h.0.self_attention."), True),
+    "Falcon": (Parts(kv_heads=1), lambda parts: by_group(parts, "h.3.self_attention."), True),
+    "Falcon with groups": (
+        Parts(kv_heads=2),
+        lambda parts: by_group(parts, "h.0.self_attention."),
+        True,
+    ),
     "timm": (Parts(), timm, True),
     "GPT-2": (Parts(), gpt2, True),
     "GPT-2 as linear layers": (Parts(), lambda parts: gpt2(parts, turned=True), True),
@@ -194,7 +255,10 @@ def test_heads_are_asked_for_where_the_shapes_do_not_say(name):
     arrays.pop("output.dense.weight", None)
     write(Path("m.safetensors"), arrays)
     if asked:
-        with pytest.raises(UsageError, match=r"how many heads share the width 8: give heads"):
+        with pytest.raises(
+            UsageError,
+            match=r"how many heads share the width 8: give heads|does not say how queries, keys",
+        ):
             load("x.npy", checkpoint="m.safetensors")
     else:
         assert load("x.npy", checkpoint="m.safetensors").shape == (2, 1, TOKENS, TOKENS)
@@ -247,37 +311,41 @@ def test_many_layers_are_counted_not_listed():
 
 
 def test_unknown_names_list_what_looks_like_projections():
-    names = ["layers.0.attn.Wqkv.weight", "layers.0.norm.weight", "layers.0.attn.to_q.weight"]
+    joint = "layers.0.self_attention.query_key_value.weight"  # ChatGLM's, all queries first
+    names = [joint, "layers.0.norm.weight", "layers.0.attn.to_q.weight"]
     with pytest.raises(InputError, match="look like projections: ") as caught:
         choose_layer(names, None, "m")
-    assert "Wqkv" in caught.value.message
+    assert joint in caught.value.message
     assert "to_q" in caught.value.message
     assert "norm" not in caught.value.message
     assert "cut it into those of query, key and value" in caught.value.hint
     with pytest.raises(InputError, match="look like projections: ") as caught:
         choose_layer(names[1:], None, "m")
-    assert caught.value.hint.startswith("give the weights one by one: --wq")
+    assert caught.value.hint.startswith("give the weights one by one as (in, out)")
+    assert "transposed, if it is nn.Linear's" in caught.value.hint
     with pytest.raises(InputError, match=r"it holds conv\.weight"):
         choose_layer(["conv.weight"], None, "m")
 
 
 @pytest.mark.parametrize(
-    ("arrays", "words"),
+    ("arrays", "words", "joint"),
     [
-        ({"c_attn.weight": (8, 20)}, r"m\.safetensors#c_attn\.weight: .*\(8, 20\)"),
-        ({"in_proj_weight": (25, 8)}, "equally wide"),
-        ({"wq": (8,), "wk": (8, 8), "wv": (8, 8)}, "wq: expected a matrix"),
-        ({"in_proj_weight": (24, 8), "in_proj_bias": ()}, "in_proj_bias: .*equally wide"),
+        ({"c_attn.weight": (8, 20)}, r"m\.safetensors#c_attn\.weight: .*\(8, 20\)", 20),
+        ({"in_proj_weight": (25, 8)}, "equally wide", 25),
+        ({"wq": (8,), "wk": (8, 8), "wv": (8, 8)}, "wq: expected a matrix", None),
+        ({"in_proj_weight": (24, 8), "in_proj_bias": ()}, "in_proj_bias: .*equally wide", None),
+        ({"c_attn.weight": (8, 8)}, "equally wide", None),
     ],
 )
-def test_shapes_that_no_layer_has(arrays, words):
+def test_shapes_that_no_layer_has(arrays, words, joint):
     write(
         Path("m.safetensors"), {name: np.ones(shape, np.float32) for name, shape in arrays.items()}
     )
     with pytest.raises(ShapeError, match=words):
         load("x.npy", checkpoint="m.safetensors", heads=4)
     (layer,) = find_layers(arrays)
-    assert layer_widths(layer, arrays) is None
+    widths = layer_widths(layer, arrays)
+    assert (widths and widths.joint) == joint  # which other heads might cut
 
 
 def test_what_is_not_applied_is_said():
@@ -347,6 +415,70 @@ def test_llama_names_bring_the_advice_to_rotate(recwarn):
     assert not recwarn
 
 
+@pytest.mark.parametrize(
+    ("name", "words", "options"),
+    [
+        (
+            "GPT-NeoX",
+            r"\(GPT-NeoX, Pythia\).*\(Falcon\).*\(BLOOM\).*--alibi",
+            {"alibi_slopes": True},
+        ),
+        (
+            "T5",
+            "do not scale, and add a bias of relative positions.*: --plain, and --bias",
+            {"plain": True},
+        ),
+        ("MPT", r"rotate.*\(ModernBERT\) or have ALiBi \(MPT\)", {"rope": "half"}),
+        ("Phi-3", "rotate query and key", {"rope": "half"}),
+    ],
+)
+def test_what_models_do_beside_their_projections_is_said(name, words, options, recwarn):
+    parts, store, _ = FAMILIES[name]
+    write(Path("m.safetensors"), store(parts))
+    with pytest.warns(AttnWarning, match=words):
+        load("x.npy", checkpoint="m.safetensors", heads=4)
+    load("x.npy", checkpoint="m.safetensors", heads=4, **options)
+    assert not recwarn
+
+
+def test_a_layer_that_holds_frequencies_is_rotated_by_them():
+    """ESM's, under the names of BERT, which does not rotate."""
+    parts, store, _ = FAMILIES["BERT"]
+    name = "attention.self.rotary_embeddings.inv_freq"
+    arrays = store(parts) | {name: np.float32([1.0])}
+    arrays.pop("output.dense.weight")
+    write(Path("m.safetensors"), arrays)
+    with pytest.warns(AttnWarning) as caught:
+        load("x.npy", checkpoint="m.safetensors", heads=4)
+    assert f"--rope half --rope-frequencies m.safetensors#{name} applies them" in str(
+        caught[0].message
+    )
+    way = load(
+        "x.npy",
+        checkpoint="m.safetensors",
+        heads=4,
+        rope="half",
+        rope_frequencies=f"m.safetensors#{name}",
+    )
+    assert way.rope.frequencies == (1.0,)
+
+
+def test_qkv_proj_beside_another_output_is_another_model_s():
+    """CodeGen cuts its qkv_proj in four, and each of these in three."""
+    with pytest.raises(InputError, match=r"look like projections: attn\.qkv_proj\.weight"):
+        choose_layer(["attn.qkv_proj.weight", "attn.out_proj.weight"], None, "m")
+
+
+@pytest.mark.parametrize(("stored", "turned"), [((8, 12), False), ((12, 8), True)])
+def test_key_heads_of_a_joint_matrix_follow_from_its_width(stored, turned):
+    arrays = {"c_attn.weight": np.arange(96.0).reshape(stored)}
+    (layer,) = find_layers(arrays)
+    read = read_layer(layer, arrays.get, 4)
+    whole = arrays["c_attn.weight"].T if turned else arrays["c_attn.weight"]
+    assert [read[name].shape for name in ("wq", "wk", "wv")] == [(8, 8), (8, 2), (8, 2)]
+    np.testing.assert_array_equal(np.hstack([read[name] for name in ("wq", "wk", "wv")]), whole)
+
+
 def test_bart_names_do_not():
     parts, store, _ = FAMILIES["BART"]
     write(Path("m.safetensors"), store(parts))
@@ -373,7 +505,7 @@ def test_only_the_members_of_the_layer_are_asked_for(name):
         return arrays[member]
 
     layer = choose_layer(arrays, "b", "m")
-    read = read_layer(layer, fetch)
+    read = read_layer(layer, fetch, HEADS)
     assert set(asked) == set(layer.members.values())
     assert len(asked) == len(set(asked))
     assert all(member.startswith("b.") for member in asked)

@@ -173,7 +173,7 @@ def test_layers_of_a_checkpoint_can_be_pasted(attncli, folder):
     ]
     assert entry["layers"][0]["family"] == "Llama"
     assert entry["layers"][0]["widths"] == {
-        "embedding": 8, "query": 8, "key": 4, "value": 4, "output": 8
+        "embedding": 8, "query": 8, "key": 4, "value": 4, "output": 8, "joint": None
     }  # fmt: skip
     assert entry["layers"][1]["not_applied"] == ["model.layers.1.self_attn.q_norm.weight"]
     text = attncli("info", "my model.safetensors").good().text
@@ -189,6 +189,25 @@ def test_layers_of_a_checkpoint_can_be_pasted(attncli, folder):
 def test_a_problem_that_names_files_is_no_checkpoint(attncli, folder):
     Path("p.yaml").write_text("{x: x.npy, wq: wq.csv, wk: wk.csv, wv: wv.csv}")
     assert "layer" not in attncli("info", "p.yaml").good().text
+
+
+@pytest.mark.parametrize(
+    ("joint", "words"),
+    [
+        ((24, 8), "query 8, key 8, value 8, output 8"),
+        ((12, 8), "query, key and value together 12 (give --heads), output 8"),
+    ],
+)
+def test_a_joint_matrix_has_widths_where_its_shape_says_them(attncli, folder, joint, words):
+    np.savez(
+        "m.npz",
+        **{
+            "h.0.self_attention.query_key_value.weight": np.ones(joint),
+            "h.0.self_attention.dense.weight": np.ones((8, 8)),
+        },
+    )
+    text = attncli("info", "m.npz").good().text
+    assert f"names as in GPT-NeoX; widths: X 8, {words}\n" in text
 
 
 def test_minilm_checkpoint(attncli):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from attncli.arguments import shape_text
 from attncli.checkpoints.names import find_layers
 from attncli.errors import InputError, ShapeError, UsageError
-from attncli.text import first_few, printable
+from attncli.text import counted, first_few, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -32,6 +32,8 @@ _LIKE_PROJECTION = re.compile(
     r"|in_proj\w*|c_attn|to_(?:q|k|v|qkv))(?:$|[._/])",
     re.IGNORECASE,
 )
+# As if there were one head: three parts of one width.
+_THIRDS = (1, 1)
 # One matrix for query, key and value together.
 _JOINT = re.compile(r"qkv|query_key_value|in_proj|c_attn", re.IGNORECASE)
 
@@ -44,16 +46,20 @@ class Widths:
     ----------
     embedding : int
         Of what the queries are made from.
-    query, key, value : int
+    query, key, value : int or None
+        None where only the number of heads says how they share a joint matrix.
     output : int or None
         None where there is no output projection.
+    joint : int or None
+        Of query, key and value together, where it is not known how wide each is.
     """
 
     embedding: int
-    query: int
-    key: int
-    value: int
+    query: int | None
+    key: int | None
+    value: int | None
     output: int | None
+    joint: int | None = None
 
 
 def choose_layer(names: Collection[str], prefix: str | None, file: str) -> Layer:
@@ -96,7 +102,12 @@ def choose_layer(names: Collection[str], prefix: str | None, file: str) -> Layer
     )
 
 
-def read_layer(layer: Layer, fetch: Callable[[str], Array]) -> dict[str, Array]:
+def read_layer(
+    layer: Layer,
+    fetch: Callable[[str], Array],
+    heads: int | None = None,
+    kv_heads: int | None = None,
+) -> dict[str, Array]:
     """Return the projections of a layer, weights as (in, out).
 
     Parameters
@@ -105,6 +116,8 @@ def read_layer(layer: Layer, fetch: Callable[[str], Array]) -> dict[str, Array]:
     fetch : callable
         Takes the name of a member and returns its array; called once for each member
         of this layer, and for no other.
+    heads, kv_heads : int, optional
+        How many there are: a joint matrix is cut by them, unless it is made of three as wide as X.
 
     Returns
     -------
@@ -114,17 +127,23 @@ def read_layer(layer: Layer, fetch: Callable[[str], Array]) -> dict[str, Array]:
     Raises
     ------
     ShapeError
-        A weight is no matrix, or a packed one cannot be cut into three.
+        A weight is no matrix, or a joint one cannot be cut into three.
+    UsageError
+        A joint matrix is cut by heads, and nobody says how many there are.
     """
     read: dict[str, Array] = {}
     whole = {name: fetch(name) for name in dict.fromkeys(layer.members.values())}
     turned = _is_turned(layer, whole)
+    counts = _THIRDS
     for name, array in whole.items():
         parts = [part for part, member in layer.members.items() if member == name]
         oriented = array
         if parts[0].startswith("w"):
             oriented = _matrix(name, array).T if turned else _matrix(name, array)
-        read.update(zip(parts, _cut(name, oriented, len(parts)), strict=True))
+            if len(parts) > 1:
+                counts = _head_counts(layer, name, oriented.shape, heads, kv_heads)
+        cut = [oriented] if len(parts) == 1 else _cut(name, oriented, counts, layer.by_group)
+        read.update(zip(parts, cut, strict=True))
     return read
 
 
@@ -143,10 +162,14 @@ def layer_widths(layer: Layer, shapes: Mapping[str, tuple[int, ...]]) -> Widths 
     """
     # Shapes without numbers go the way that the numbers would go.
     empty = np.empty((), np.bool_)
+
+    def fetch(name: str) -> Array:
+        return np.broadcast_to(empty, shapes[name])
+
     try:
-        arrays = read_layer(layer, lambda name: np.broadcast_to(empty, shapes[name]))
-    except ShapeError:
-        return None
+        arrays = read_layer(layer, fetch, 1 if layer.by_group else None)
+    except (ShapeError, UsageError):
+        return _joint_widths(layer, fetch)
     sizes = {name: array.shape for name, array in arrays.items()}
     return Widths(
         embedding=sizes["wq"][0],
@@ -155,6 +178,23 @@ def layer_widths(layer: Layer, shapes: Mapping[str, tuple[int, ...]]) -> Widths 
         value=sizes["wv"][1],
         output=sizes["wo"][1] if "wo" in sizes else None,
     )
+
+
+def _joint_widths(layer: Layer, fetch: Callable[[str], Array]) -> Widths | None:
+    """Return what the shapes say of a layer whose joint matrix only heads can cut."""
+    name = layer.members["wq"]
+    output = layer.members.get("wo")
+    if layer.members["wk"] != name:
+        return None
+    shape = fetch(name).shape
+    made = (0, 0) if output is None else fetch(output).shape
+    if len(shape) != 2 or len(made) != 2 or shape[0] == shape[1]:
+        return None
+    width, joint = sorted(shape) if layer.stored == "by shape" else shape[::-1]
+    if joint <= width or joint == 3 * width:  # then something else is wrong
+        return None
+    known = None if output is None else made[0]
+    return Widths(width, None, None, None, output=known, joint=joint)
 
 
 def _is_within(prefix: str, wanted: str) -> bool:
@@ -166,15 +206,8 @@ def _is_turned(layer: Layer, whole: Mapping[str, Array]) -> bool:
     if layer.stored != "by shape":
         return layer.stored == "out, in"
     name = layer.members["wq"]
-    shape = _matrix(name, whole[name]).shape
-    if shape[1] == 3 * shape[0]:
-        return False
-    if shape[0] == 3 * shape[1]:
-        return True
-    raise ShapeError(
-        f"{name}: expected a matrix (W, 3·W), the weights of query, key and value side by side; "
-        f"found shape {shape_text(shape)}"
-    )
+    rows, columns = _matrix(name, whole[name]).shape
+    return bool(rows > columns)  # a joint matrix makes more than it takes
 
 
 def _matrix(name: str, array: Array) -> Array:
@@ -183,14 +216,47 @@ def _matrix(name: str, array: Array) -> Array:
     return array
 
 
-def _cut(name: str, array: Array, count: int) -> list[Array]:
-    """Cut what lies side by side in the last axis."""
-    if array.ndim == 0 or array.shape[-1] % count:
+def _head_counts(
+    layer: Layer, name: str, shape: tuple[int, ...], heads: int | None, kv_heads: int | None
+) -> tuple[int, int]:
+    """Return by how many query and key/value heads a joint matrix (in, out) is cut."""
+    width, joint = shape
+    if joint == 3 * width and not layer.by_group:
+        return _THIRDS
+    if heads is None:
+        raise UsageError(
+            f"{name}: its shape {shape_text((joint, width))} does not say how queries, keys and "
+            "values share it: give heads (--heads)",
+            hint="see num_attention_heads or n_head in the model's configuration",
+        )
+    if kv_heads is None:  # queries together are as wide as X
+        each, rest = divmod(width, heads)
+        kv_heads, over = divmod(joint - width, 2 * each) if each and not rest else (0, 1)
+        kv_heads = 0 if over else kv_heads
+    if kv_heads < 1 or heads % kv_heads or joint % (heads + 2 * kv_heads):
+        raise ShapeError(
+            f"{name}: expected the weights of query, key and value, equally wide, or of "
+            f"{counted(heads, 'head')} and their keys and values; found shape {shape_text(shape)}"
+        )
+    return heads, kv_heads
+
+
+def _cut(name: str, array: Array, counts: tuple[int, int], by_group: bool) -> list[Array]:  # noqa: FBT001
+    """Cut what lies side by side in the last axis into query, key and value."""
+    heads, groups = counts
+    width = array.shape[-1] if array.ndim else 1
+    each, rest = divmod(width, heads + 2 * groups)
+    if rest:
         raise ShapeError(
             f"{name}: expected the weights of query, key and value, equally wide; "
             f"found shape {shape_text(array.shape)}"
         )
-    return np.split(array, count, axis=-1)
+    if not by_group:
+        return np.split(array, [heads * each, (heads + groups) * each], axis=-1)
+    front = array.shape[:-1]
+    apart = array.reshape(*front, groups, heads // groups + 2, each)
+    parts = np.split(apart, [heads // groups, heads // groups + 1], axis=-2)
+    return [part.reshape(*front, -1) for part in parts]
 
 
 def _choices(layers: Collection[Layer], file: str) -> str:
@@ -206,7 +272,10 @@ def _hint_for(like: list[str]) -> str:
             "attncli does not know how this joint matrix is made: cut it into those of query, key "
             "and value, and give these with --wq, --wk and --wv, each as (in, out)"
         )
-    return "give the weights one by one: --wq, --wk, --wv, each as FILE#NAME and (in, out)"
+    return (
+        "give the weights one by one as (in, out): save each transposed, if it is nn.Linear's, and "
+        "name the files with --wq, --wk and --wv"
+    )
 
 
 def _unknown(names: Collection[str], file: str) -> InputError:

@@ -5,81 +5,17 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from attncli.checkpoints.families import FAMILIES, ROTATES, Habit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
+
+    from attncli.checkpoints.families import Family, Stored
 
 __all__ = ["Layer", "find_layers"]
 
-Stored = Literal["in, out", "out, in", "by shape"]
-
-
-@dataclass(frozen=True)
-class _Family:
-    """How a kind of model names the parts of an attention layer.
-
-    Attributes
-    ----------
-    name : str
-        How a user knows it.
-    weights, biases : tuple of str
-        Of query, key and value; one name where the three lie in one member.
-    outputs : tuple of (str, str)
-        What weight and bias of the output projection may be called.
-    stored : {"in, out", "out, in", "by shape"}
-        The axes of the weights.
-    one_head : bool
-        Without word on its heads it has one; the others must be told.
-    """
-
-    name: str
-    weights: tuple[str, ...]
-    biases: tuple[str, ...]
-    outputs: tuple[tuple[str, str], ...]
-    stored: Stored = "out, in"
-    one_head: bool = False
-
-
-def _each(pattern: str, words: Iterable[str] = "qkv") -> tuple[str, ...]:
-    return tuple(pattern.format(word) for word in words)
-
-
-def _linear(*names: str) -> tuple[tuple[str, str], ...]:
-    return tuple((f"{name}.weight", f"{name}.bias") for name in names)
-
-
-def _layers(name: str, pattern: str, *outputs: str, words: Iterable[str] = "qkv") -> _Family:
-    """Return a family whose three projections and output are linear layers of their own."""
-    stems = _each(pattern, words)
-    weights, biases = zip(*_linear(*stems), strict=True)
-    return _Family(name, weights, biases, _linear(*outputs))
-
-
-_TORCH = "nn.MultiheadAttention"
-_BERT = ("query", "key", "value")
-_FAMILIES = (
-    _Family("plain", _each("w{}"), _each("b{}"), (("wo", "bo"),), "in, out", one_head=True),
-    # The same words with .weight are linear layers (Llama as Meta published it).
-    _layers("Llama", "w{}", "wo"),
-    _layers("Llama", "{}_proj", "o_proj", "out_proj", "dense"),
-    # The others are those of classes that call their layers so.
-    _layers(
-        "BERT", "{}", "output.dense", "dense", "out_proj", "out", "proj", "fc_out", words=_BERT
-    ),
-    _layers("DistilBERT", "{}_lin", "out_lin"),
-    _layers("Diffusers", "to_{}", "to_out.0", "to_out"),
-    # Classes of books and courses: linear layers, or bare matrices that stand behind X.
-    _layers("W_query", "W_{}", "out_proj", "W_out", "W_o", words=_BERT),
-    _layers("W_q", "W_{}", "W_o", "out_proj"),
-    _Family("W_query", _each("W_{}", _BERT), _each("b_{}", _BERT), (), "in, out", one_head=True),
-    _Family("W_q", _each("W_{}"), _each("b_{}"), (("W_o", "b_o"),), "in, out", one_head=True),
-    _Family(_TORCH, ("in_proj_weight",), ("in_proj_bias",), _linear("out_proj")),
-    # With kdim or vdim it has three weights, and still one bias.
-    _Family(_TORCH, _each("{}_proj_weight"), ("in_proj_bias",), _linear("out_proj")),
-    _Family("timm", ("qkv.weight",), ("qkv.bias",), _linear("proj")),
-    _Family("GPT-2", ("c_attn.weight",), ("c_attn.bias",), _linear("c_proj"), stored="by shape"),
-)
 # What some layers do beside the projections, and attncli does not. Within what is called
 # attention, everything that is not known belongs to it; beside other things, this does.
 _NOT_APPLIED = (
@@ -120,6 +56,12 @@ class Layer:
         Members that belong to the layer, and that attncli ignores.
     one_head : bool
         Without word on its heads the layer is taken to have one.
+    by_group : bool
+        In one member, the query heads of each key/value head are followed by its key and value.
+    habit : Habit or None
+        What models whose layers are named so do besides.
+    frequencies : str or None
+        The member that holds the angles of a rotary embedding.
     """
 
     prefix: str
@@ -128,15 +70,9 @@ class Layer:
     members: Mapping[str, str]
     not_applied: tuple[str, ...] = ()
     one_head: bool = False
-
-    @property
-    def rotates(self) -> bool:
-        """Whether models whose layers are named so rotate query and key.
-
-        BART's names differ from theirs in the output alone, and BART does not.
-        """
-        output = self.members.get("wo", "")
-        return self.family == "Llama" and output.endswith(("o_proj.weight", "dense.weight"))
+    by_group: bool = False
+    habit: Habit | None = None
+    frequencies: str | None = None
 
 
 def find_layers(names: Collection[str]) -> tuple[Layer, ...]:
@@ -158,13 +94,21 @@ def find_layers(names: Collection[str]) -> tuple[Layer, ...]:
     return tuple(
         _layer(family, start, known, ordered)
         for name in names
-        for family in _FAMILIES
+        for family in FAMILIES
         if (start := _start(name, family.weights[0])) is not None
         and all(start + weight in known for weight in family.weights)
+        and _is_of(family, start, known)
     )
 
 
-def _layer(family: _Family, start: str, known: set[str], ordered: list[str]) -> Layer:
+def _is_of(family: Family, start: str, known: set[str]) -> bool:
+    """Return whether the members behind a prefix mean what they do in a family."""
+    if family.within is not None and not family.within.search(start):
+        return False
+    return not family.needs_output or bool(_output(family, start, known))
+
+
+def _layer(family: Family, start: str, known: set[str], ordered: list[str]) -> Layer:
     members = dict(_parts("w", start, family.weights))
     biases = _parts("b", start, family.biases)
     # Whisper leaves out the key's bias alone.
@@ -173,7 +117,27 @@ def _layer(family: _Family, start: str, known: set[str], ordered: list[str]) -> 
     if f"{start}sinks" in known:
         members["sinks"] = f"{start}sinks"
     ignored = tuple(_not_applied(start, set(members.values()), ordered))
-    return Layer(start.rstrip("./"), family.name, family.stored, members, ignored, family.one_head)
+    frequencies = next((n for n in _beginning(start, ordered) if n.endswith("inv_freq")), None)
+    return Layer(
+        start.rstrip("./"),
+        family.name,
+        family.stored,
+        members,
+        ignored,
+        family.one_head,
+        family.by_group,
+        ROTATES if frequencies else _habit(family, members),
+        frequencies,
+    )
+
+
+def _habit(family: Family, members: Mapping[str, str]) -> Habit | None:
+    """Return what models do whose layers are named so.
+
+    BART's names differ from Llama's in the output alone, and BART does not rotate.
+    """
+    of_bart = members.get("wo", "").endswith("out_proj.weight")
+    return None if family.habit is ROTATES and of_bart else family.habit
 
 
 def _not_applied(start: str, used: set[str], ordered: list[str]) -> Iterator[str]:
@@ -201,7 +165,7 @@ def _parts(kind: str, start: str, ends: tuple[str, ...]) -> Iterator[tuple[str, 
         yield kind + letter, start + ends[place if len(ends) > 1 else 0]
 
 
-def _output(family: _Family, start: str, known: set[str]) -> dict[str, str]:
+def _output(family: Family, start: str, known: set[str]) -> dict[str, str]:
     for place in (start, _INNER.sub("", start)):
         for weight, bias in family.outputs:
             if place + weight in known:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from attncli.checkpoints.names import Layer
     from attncli.projection import Projected
 
 __all__ = ["add_layer", "project_arguments"]
@@ -73,9 +74,9 @@ def add_layer(
         raise UsageError(f"{file} supplies the projections: leave out {', '.join(given)}")
     layer = choose_layer(names, prefix, file)
     try:
-        arrays = read_layer(layer, fetch)
-    except ShapeError as error:
-        raise ShapeError(f"{file}#{error.message}") from error
+        arrays = read_layer(layer, fetch, *_told_heads(arguments))
+    except (ShapeError, UsageError) as error:
+        raise type(error)(f"{file}#{error.message}", hint=error.hint) from error
     for name, array in arrays.items():
         # Sinks are an option of their own, and options win over files.
         arguments.setdefault(name, array)
@@ -86,16 +87,34 @@ def add_layer(
             f"{file}: the layer also holds {ignored}, which attncli does not apply: the result is "
             "not the model's"
         )
-    if layer.rotates and "rope" not in arguments:
-        warn(
-            f"{file}: models whose layers are named like this (Llama, Mistral, Qwen, Phi) rotate "
-            "query and key, and their checkpoints do not say how: --rope half does it as "
-            "Transformers does, with --rope-base (rope_theta of config.json), or "
-            "--rope-frequencies for rope_scaling"
-        )
+    _warn_of_habit(layer, file, arguments)
     _count_heads(arguments, arrays["wq"].shape[1], arrays["wk"].shape[1])
     if "heads" not in arguments and not layer.one_head:
         raise _heads_missing(file, arrays["wq"].shape[1])
+
+
+def _told_heads(arguments: Arguments) -> tuple[int | None, int | None]:
+    """Return the head counts that are given; what is none is refused later."""
+    heads, kv_heads = (arguments.get(name) for name in ("heads", "kv_heads"))
+    return (
+        heads if isinstance(heads, int) and heads > 0 else None,
+        kv_heads if isinstance(kv_heads, int) and kv_heads > 0 else None,
+    )
+
+
+def _warn_of_habit(layer: Layer, file: str, arguments: Arguments) -> None:
+    """Warn of what models do whose layers are named so, unless an option shows that it is known."""
+    habit = layer.habit
+    if habit is None or habit.options & set(arguments):
+        return
+    if layer.frequencies:
+        name = f"{file}#{printable(layer.frequencies)}"
+        warn(
+            f"{file}: the layer holds the frequencies of a rotary embedding, {layer.frequencies}: "
+            f"--rope half --rope-frequencies {name} applies them"
+        )
+        return
+    warn(f"{file}: {habit.words}, and checkpoints do not say how: {habit.remedy}")
 
 
 def project_arguments(

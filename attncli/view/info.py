@@ -172,10 +172,10 @@ def _layer_lines(info: LayerInfo) -> Iterator[RenderableType]:
         yield _indented("the shapes of its members fit no attention layer", "dim italic")
         return
     output = "no output projection" if widths.output is None else f"output {widths.output}"
-    text = (
-        f"names as in {info.layer.family}; widths: X {widths.embedding}, "
-        f"query {widths.query}, key {widths.key}, value {widths.value}, {output}"
-    )
+    made = f"query {widths.query}, key {widths.key}, value {widths.value}"
+    if widths.joint is not None:
+        made = f"query, key and value together {widths.joint} (give --heads)"
+    text = f"names as in {info.layer.family}; widths: X {widths.embedding}, {made}, {output}"
     yield _indented(text, "dim")
     if info.layer.not_applied:
         names = ", ".join(map(printable, info.layer.not_applied))
@@ -241,5 +241,6 @@ def _layer_dict(info: LayerInfo) -> dict[str, Any]:
             "key": widths.key,
             "value": widths.value,
             "output": widths.output,
+            "joint": widths.joint,
         },
     }
