@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["AS_CSV", "format_of"]
 
 _HEAD = 4096
+# What lists the files of a checkpoint in several.
+_INDEX = (".safetensors.index.json", ".bin.index.json")
 _SAVED = 'save the array itself, in Python: numpy.save("q.npy", q)'
 _AS_ARRAYS = "save the arrays as NPZ or safetensors"
 AS_CSV = "save each sheet as CSV UTF-8, with decimal points"
@@ -142,6 +144,11 @@ def format_of(source: Source) -> Format:
     for magic, (kind, hint) in _FOREIGN.items():
         if head.startswith(magic):
             raise InputError(f"{source.name} is a {kind} file, which is not read", hint=hint)
+    if source.name.endswith(_INDEX):
+        raise InputError(
+            f"{source.name} says which file of a checkpoint holds what, and holds no weights",
+            hint="name the file that holds the layer: it stands in weight_map",
+        )
     head = head.removeprefix(BOM) or head
     named = next((one for one in FORMATS if source.suffix in one.suffixes), None)
     if named is not None and (named.name != "CSV" or not _is_bracketed(source, head)):

@@ -49,6 +49,10 @@ _NUMBERS_HINT = (
     "brackets, [1, 2, 3]"
 )
 BOM = b"\xef\xbb\xbf"
+_BARE = (
+    "if it holds bare numbers, give them shape and dtype in Python: "
+    'np.save("x.npy", np.fromfile(file, np.float32).reshape(shape))'
+)
 
 
 class Source(NamedTuple):
@@ -265,7 +269,7 @@ def _refuse_binary(data: bytes, name: str) -> None:
     if at >= 0:
         line, byte = _place(data, at)
         msg = f"{name}: line {line}: expected text; found a NUL byte (byte {byte} of the line)"
-        raise InputError(msg)
+        raise InputError(msg, hint=_BARE)
 
 
 def _decoded(data: bytes, name: str) -> str:
