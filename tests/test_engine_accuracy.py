@@ -383,3 +383,46 @@ def test_rounding_errors_do_not_grow_with_the_number_of_keys(queries, keys, widt
     if "weights" in outputs:
         total = answer.weights[some].sum(axis=-1, dtype=np.float64)
         np.testing.assert_allclose(total, 1, rtol=3 * eps)
+
+
+@pytest.mark.parametrize("outputs", WAYS, ids="-".join)
+@pytest.mark.parametrize("width", [2, 32, 128])
+@pytest.mark.parametrize(
+    ("dtype", "unit", "most"),
+    [("float32", 1, 127), ("float32", 2.0**-6, 8), ("float64", 2.0**-10, 2**20)],
+)
+def test_products_of_few_digits_are_as_exact_as_on_paper(dtype, unit, most, width, outputs):
+    """Of whole and of quantized numbers: only the scale and the softmax round."""
+    random = np.random.default_rng(0)
+    whole = random.integers(-most, most + 1, (3, 1, 600, width))
+    query, key, value = (whole * unit).astype(dtype)
+    assert_as_near_as_the_formula((query, key, value), dtype, outputs, scale=width**-0.5)
+
+
+@pytest.mark.parametrize("outputs", WAYS, ids="-".join)
+@pytest.mark.parametrize("power", [55, 62])
+def test_products_beyond_the_range_that_the_scale_brings_back(power, outputs):
+    """The numbers have few digits; multiplied before they are scaled, the larger are infinite."""
+    random = np.random.default_rng(0)
+    query, key, value = random.integers(-8, 9, (3, 1, 600, 8)).astype("f4")
+    size = np.float32(2.0**power)
+    large = query * size, key * size, value
+    scale = 2.0 ** (-2 * power) * 0.3
+    answer = attention(*large, layout="hsd", scale=scale, outputs=outputs)
+    right = formula(*(x.astype("f8") for x in (query, key, value)), 0.3)
+    for name in outputs:
+        np.testing.assert_allclose(getattr(answer, name), right[name], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_capped_products_of_two_numbers_of_16_bits(dtype):
+    random = np.random.default_rng(0)
+    arrays = random.normal(size=(3, 1, 600, 2)).astype("f4")
+    if dtype == "bfloat16":
+        arrays = (arrays.view("u4") & 0xFFFF0000).view("f4")
+    else:
+        arrays = arrays.astype("f2").astype("f4")
+    wide = arrays.astype("f8")
+    capped = 2 * np.tanh(wide[0] @ wide[1].swapaxes(-1, -2) * 2**-0.5 / 2)
+    answer = attention(*arrays, layout="hsd", softcap=2, outputs=("capped",))
+    assert np.abs(answer.capped - capped).max() < 3e-7

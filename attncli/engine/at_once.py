@@ -6,7 +6,6 @@ takes for a few queries and keys.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -123,20 +122,10 @@ def _query_and_key(problem: Problem) -> tuple[Array, Array]:
 def _raw_scores(
     problem: Problem, query: Array, key: Array, *, one_blas_thread: bool
 ) -> tuple[Array, bool]:
-    """Return scale · query keyᵀ, (B, H, L, S), and whether all of it is finite.
-
-    The scale comes last, as on paper, so that products of whole numbers are exact; but first where
-    products might leave the range that it keeps scores in.
-    """
+    """Return scale · query keyᵀ, (B, H, L, S), and whether all of it is finite."""
     stacked = grouped_heads(query, key.shape[1])
-    are_finite = partial(all_finite, one_blas_thread=one_blas_thread)
-    if abs(problem.scale) <= 1:
-        scores = stacked @ key.swapaxes(2, 3)
-        np.multiply(scores, problem.scale, out=scores)
-        if are_finite(scores):
-            return scores.reshape(problem.shape), True
-    scores = scaled_product(stacked, key, problem.scale)
-    return scores.reshape(problem.shape), are_finite(scores)
+    scores, finite = scaled_product(stacked, key, problem.scale, one_blas_thread=one_blas_thread)
+    return scores.reshape(problem.shape), finite
 
 
 def _above(problem: Problem, highest: Array) -> Array | None:

@@ -23,7 +23,7 @@ from attncli.engine.exponentials import TooHighError, score_floor
 from attncli.engine.panels import allocate, as_panels, paired, spread
 from attncli.engine.retry import loses_digits_of_lse, overflows, safeguards_needed
 from attncli.engine.rules import log_denominators
-from attncli.engine.strategy import Safeguards, Shift, choose_strategy
+from attncli.engine.strategy import ProductsTooHighError, Safeguards, Shift, choose_strategy
 from attncli.engine.sums import REDUCTION
 from attncli.engine.sweep import Sweep, tiles
 from attncli.engine.tile import Rows, score_calls
@@ -79,6 +79,8 @@ def _sum_up(operands: Operands, block: Block, span: Span, scratch: Scratch) -> t
             needed = safeguards_needed(context, sums, rows, span, safeguards)
             if "lse" in block.results and loses_digits_of_lse(sums, rows):
                 needed = needed._replace(shifted=True)
+        except ProductsTooHighError:
+            needed = safeguards._replace(scaled_first=True)
         except TooHighError:
             needed = safeguards._replace(shifted=True)
         if needed == safeguards:
@@ -99,8 +101,9 @@ def _make_rows(operands: Operands, block: Block, scratch: Scratch, safeguards: S
     strategy = choose_strategy(operands, block, safeguards, keeps_stages=bool(keep))
     own = operands.query[block.batch, slice(*block.heads), block.start : block.stop]
     own = widen(own, problem.dtype)
+    factor = problem.scale * strategy.unit
     if problem.is_product:
-        query = _scaled(own, problem.scale * strategy.unit, block, scratch)
+        query = _scaled(own, 1.0 if strategy.scaled_last else factor, block, scratch)
     else:
         query = as_panels(own, block.panel)
     if block.layout.chunk:
@@ -121,6 +124,8 @@ def _make_rows(operands: Operands, block: Block, scratch: Scratch, safeguards: S
         keep=keep,
         strategy=strategy,
         layout=block.layout,
+        # An array of one number takes less time than a number.
+        last_factor=np.array([factor], problem.dtype) if strategy.scaled_last else None,
     )
 
 

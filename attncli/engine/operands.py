@@ -23,6 +23,14 @@ __all__ = ["Operands", "largest_length", "prepare", "rotated"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
+# Of the bits of a number, those that are 0 where it has at most half of the digits of its format:
+# products of two such numbers are exact.
+_LAST_BITS: dict[np.dtype[Any], tuple[type, int]] = {
+    np.dtype(np.float32): (np.uint32, 2**12 - 1),
+    np.dtype(np.float64): (np.uint64, 2**27 - 1),
+}
+# Rows and numbers of each that are looked at.
+_SAMPLED = 16, 64
 # Squares that are smaller may have lost digits.
 _LEAST_SQUARE = {
     np.dtype(kind): float(np.finfo(kind).tiny / np.finfo(kind).eps)
@@ -46,6 +54,7 @@ class Operands:
     problem: Problem
     query: Array
     key: Array
+    _few_digits: bool | None = None
     _longest_keys: dict[tuple[int, int, int], float] = field(default_factory=dict)
     _largest_values: dict[tuple[int, int, int], float] = field(default_factory=dict)
 
@@ -80,6 +89,17 @@ class Operands:
         wide = (widen(part, self.problem.dtype) for part in parts(self.values(batch, heads)))
         largest = [np.abs(part).max(axis=tuple(range(part.ndim - 1))) for part in wide]
         return np.asarray(np.max(largest, axis=0))
+
+    @property
+    def have_few_digits(self) -> bool:
+        """Whether query and key look as if they had at most half of the digits of the dtype.
+
+        Products of whole numbers, of 16-bit floats and of quantized numbers are exact then.
+        """
+        if self._few_digits is None:
+            dtype = self.problem.dtype
+            self._few_digits = all(_has_few_digits(each, dtype) for each in (self.query, self.key))
+        return self._few_digits
 
     @property
     def _value(self) -> Array:
@@ -173,6 +193,15 @@ def _unit(rows: Array) -> Array:
     rows = rows / np.where(peak == 0, 1, peak)
     length = np.sqrt(np.square(rows).sum(axis=-1, keepdims=True))
     return rows / np.where(length == 0, 1, length)
+
+
+def _has_few_digits(array: Array, dtype: np.dtype[Any]) -> bool:
+    """Return whether some numbers of (B, H, L, D) have at most half of the digits of a dtype."""
+    rows, numbers = _SAMPLED
+    some = array[0, 0, :: -(-array.shape[2] // rows), :numbers]
+    kind, last = _LAST_BITS[dtype]
+    bits: Array = np.ascontiguousarray(widen(some, dtype)).view(kind)
+    return not (bits & last).any()
 
 
 def largest_length(vectors: Array, dtype: np.dtype[Any]) -> float:

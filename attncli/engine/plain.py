@@ -118,8 +118,8 @@ def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> N
     """
     groups = problem.key.shape[1]
     own = {name: grouped_heads(array, groups)[part] for name, array in results.items()}
-    scores = _products(problem, part)
-    if not all_finite(scores, one_blas_thread=not is_serial(problem)):
+    scores, finite = _raw_scores(problem, part)
+    if not finite:
         refuse_scores(problem)
     for name in SCORE_STAGES:
         if name in own:
@@ -140,16 +140,28 @@ def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> N
         own["context"][...] = context
 
 
-def _products(problem: Problem, part: Part) -> Array:
+def _raw_scores(problem: Problem, part: Part) -> tuple[Array, bool]:
     query = widen(grouped_heads(problem.query, problem.key.shape[1])[part], problem.dtype)
     key = widen(_cut(problem.key, part), problem.dtype)
-    return scaled_product(query, key, problem.scale)
+    return scaled_product(query, key, problem.scale, one_blas_thread=not is_serial(problem))
 
 
-def scaled_product(query: Array, key: Array, scale: float) -> Array:
-    """Return scale · query keyᵀ, (B, G, R, S), in the dtype of both."""
-    scores: Array = np.multiply(query, scale, dtype=query.dtype) @ key.swapaxes(2, 3)
-    return scores
+def scaled_product(
+    query: Array, key: Array, scale: float, *, one_blas_thread: bool
+) -> tuple[Array, bool]:
+    """Return scale · query keyᵀ, (B, G, R, S), and whether all of it is finite.
+
+    The scale comes last, as on paper, so that products of whole numbers are exact; but first where
+    products might leave the range that it keeps scores in.
+    """
+    transposed = key.swapaxes(2, 3)
+    if abs(scale) <= 1:
+        scores = query @ transposed
+        np.multiply(scores, scale, out=scores)
+        if all_finite(scores, one_blas_thread=one_blas_thread):
+            return scores, True
+    scores = np.multiply(query, scale, dtype=query.dtype) @ transposed
+    return scores, all_finite(scores, one_blas_thread=one_blas_thread)
 
 
 def exponentiate(scores: Array, *, may_be_empty: bool = False) -> tuple[Array, Array]:

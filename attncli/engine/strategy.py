@@ -22,13 +22,19 @@ if TYPE_CHECKING:
     from attncli.engine.parts import Block
     from attncli.problem import Problem
 
-__all__ = ["Safeguards", "Shift", "Strategy", "choose_strategy"]
+__all__ = ["ProductsTooHighError", "Safeguards", "Shift", "Strategy", "choose_strategy"]
 
 # With fewer queries, reading all keys for a bound costs as much as the bound saves.
 _FEW_QUERIES = 16
+# The mantissa of powers of two: a product with one of them is exact.
+_POWER_OF_TWO = 0.5
 _HALF_OF_RANGE = {
     np.dtype(kind): float(np.finfo(kind).max) / 2 for kind in (np.float32, np.float64)
 }
+
+
+class ProductsTooHighError(Exception):
+    """Products that are not yet scaled exceed the range."""
 
 
 class Shift(Enum):
@@ -51,10 +57,13 @@ class Safeguards(NamedTuple):
         Subtract a shift from the scores before they are exponentiated.
     keep_tiny : bool
         Keep exponentials that are negligible in the denominator.
+    scaled_first : bool
+        Multiply the query with the scale, not the products, which may exceed the range.
     """
 
     shifted: bool = False
     keep_tiny: bool = False
+    scaled_first: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -75,6 +84,8 @@ class Strategy:
         Whether raw scores, or queries times the scale, may exceed the computing dtype.
     may_underflow : bool
         Whether, without a shift, scores may be so low that their exponentials are negligible.
+    scaled_last : bool
+        The products are multiplied with scale and unit, not the query: they may be exact.
     """
 
     shift: Shift
@@ -83,6 +94,7 @@ class Strategy:
     bound: float
     may_overflow: bool
     may_underflow: bool
+    scaled_last: bool = False
 
 
 def choose_strategy(
@@ -90,7 +102,7 @@ def choose_strategy(
 ) -> Strategy:
     """Return the fastest strategy that is safe for a block, as far as is known beforehand."""
     problem = operands.problem
-    longest, bound = _raw_bounds(operands, block)
+    longest, products, bound = _raw_bounds(operands, block)
     extent = _score_bound(problem, block.heads, bound)
     keep_tiny = safeguards.keep_tiny or "weights" in block.results
     unit, half = 1.0, _HALF_OF_RANGE[problem.dtype]
@@ -111,21 +123,33 @@ def choose_strategy(
         bound=bound,
         may_overflow=not (longest * unit < half and bound * unit < half),
         may_underflow=not extent <= -score_floor(problem.dtype),
+        scaled_last=not safeguards.scaled_first
+        and not half <= products < math.inf
+        and _repays_scaling_last(operands, unit),
     )
 
 
-def _raw_bounds(operands: Operands, block: Block) -> tuple[float, float]:
-    """Return bounds on the block's scaled queries and raw scores; inf if unknown."""
+def _repays_scaling_last(operands: Operands, unit: float) -> bool:
+    """Return whether products may be exact, and the query times the scale would not be."""
+    problem = operands.problem
+    exact = abs(math.frexp(problem.scale * unit)[0]) == _POWER_OF_TWO
+    wanted = problem.is_product and abs(problem.scale) <= 1 and not exact
+    return wanted and operands.have_few_digits
+
+
+def _raw_bounds(operands: Operands, block: Block) -> tuple[float, float, float]:
+    """Return bounds on the block's scaled queries, products and raw scores; inf if unknown."""
     problem = operands.problem
     if not problem.is_product:  # the query is not scaled
-        return 0.0, float(np.abs(np.asarray(problem.score_vector)).sum()) * abs(problem.scale)
+        return 0.0, 0.0, float(np.abs(np.asarray(problem.score_vector)).sum()) * abs(problem.scale)
     rows = block.start, block.stop
     if block.skip_bounds or block.stop - block.start < _FEW_QUERIES:
         operands.check_queries(block.batch, block.heads, rows)
-        return math.inf, math.inf
+        return math.inf, math.inf, math.inf
     # |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz).
-    query = operands.longest_query(block.batch, block.heads, rows) * abs(problem.scale)
-    return query, query * operands.longest_key(block.batch, block.heads)
+    query = operands.longest_query(block.batch, block.heads, rows)
+    key, scale = operands.longest_key(block.batch, block.heads), abs(problem.scale)
+    return query * scale, query * key, query * scale * key
 
 
 def _score_bound(problem: Problem, heads: tuple[int, int], bound: float) -> float:

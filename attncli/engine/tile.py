@@ -23,7 +23,7 @@ from attncli.engine.panels import (
 )
 from attncli.engine.refusals import refuse_scores
 from attncli.engine.rules import cap, penalties
-from attncli.engine.strategy import Shift
+from attncli.engine.strategy import ProductsTooHighError, Shift
 from attncli.finite import all_finite
 from attncli.visibility import cut
 
@@ -55,7 +55,7 @@ class Rows:
         N of them; one if the steps of a window take the places of heads.
     query : ndarray (N, P, D, R)
         In panels (`attncli.engine.panels`), multiplied by scale and `Strategy.unit`; unscaled for
-        the additive score.
+        the additive score, and beside a `last_factor`.
     key : ndarray (..., S, D)
         From `attncli.engine.panels.spread`; as stored.
     value : ndarray (..., S, E), or None
@@ -66,8 +66,10 @@ class Rows:
         How the scores are exponentiated.
     layout : TileLayout
         The layout of query and tiles.
+    last_factor : ndarray (1,), or None
+        What the products are multiplied with, where the query is not (`Strategy.scaled_last`).
     rules : list of callable
-        Make the scores of a tile of its products, one after the other.
+        Make the scores of a tile of its raw ones, one after the other.
     """
 
     operands: Operands
@@ -81,6 +83,7 @@ class Rows:
     keep: dict[str, Array]
     strategy: Strategy
     layout: TileLayout
+    last_factor: Array | None = None
     rules: list[Rule] | None = None
 
     def __post_init__(self) -> None:
@@ -201,6 +204,13 @@ def _copy(name: str, rows: Rows, columns: Span, tile: Array, _: Scratch) -> None
 
 def _products(rows: Rows, columns: Span, out: Array) -> Iterator[Call]:
     """Yield the calls that write the raw scores."""
+    yield from _unscaled_products(rows, columns, out)
+    if rows.last_factor is not None:
+        yield np.multiply, (out, rows.last_factor, out)
+
+
+def _unscaled_products(rows: Rows, columns: Span, out: Array) -> Iterator[Call]:
+    """Yield the calls that write the products, which only the query may have scaled."""
     keys = rows.key[..., columns[0] : columns[1], :]
     if not rows.operands.problem.is_product:
         yield _add_keys, (rows, keys, out)
@@ -343,6 +353,8 @@ def _pattern(
 def _refuse_overflow(rows: Rows, columns: Span, scores: Array, _: Scratch) -> None:
     if all_finite(scores):
         return
+    if rows.last_factor is not None:  # the products may be within range if the query is scaled
+        raise ProductsTooHighError
     if rows.strategy.unit != 1.0:  # in nats they may be finite
         raise TooHighError
     _refuse(rows, columns, ~np.isfinite(scores))
