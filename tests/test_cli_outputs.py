@@ -364,3 +364,16 @@ def test_large_weights_are_saved_as_often_as_asked_and_shown_too(
     attncli("compute", "--show", "context", *words).good()
     for name in saved:
         np.testing.assert_array_equal(np.load(name), shown)
+
+
+def test_a_large_mean_of_the_heads_is_saved_where_it_is_computed(
+    folder: Path, attncli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save("q.npy", np.random.default_rng(0).normal(size=(2, 3, 7, 4)))
+    each = np.array(attncli("compute", "q.npy", "q.npy", "-f", "json").good().json["weights"])
+    monkeypatch.setattr(saving, "_HELD_CELLS", 3)
+    monkeypatch.setattr("attncli.summaries.averaging._HELD", 30)
+    monkeypatch.setattr("attncli.summaries.averaging._LEAST_ROWS", 2)
+    files = ("q.npy", "q.npy", "q.npy", "--average-heads")
+    attncli("compute", *files, "--show", "context", "--save", "weights=w.npy").good()
+    np.testing.assert_allclose(np.load("w.npy"), each.mean(axis=1), rtol=1e-14)

@@ -85,21 +85,28 @@ def test_half_precision_is_widened_tile_by_tile():
     assert grown(setup, work)[0] < 20
 
 
-def test_weights_stream_into_a_file_that_is_larger_than_memory_may_be(tmp_path):
+@pytest.mark.parametrize(
+    ("heads", "work"),
+    [
+        (1, 'attend(problem, ("weights",), into={"weights": weights[None, None]}, threads=2)'),
+        (2, "average_weights(problem, into=weights, threads=2)"),
+    ],
+)
+def test_weights_stream_into_a_file_that_is_larger_than_memory_may_be(tmp_path, heads, work):
     # 144 MB of weights; the process may have 96 MB of memory beside mapped files.
     script = f"""
 import resource, numpy as np
 from attncli import attention, pose
-from attncli.engine import attend, result_shapes
+from attncli.engine import attend
+from attncli.summaries.averaging import average_weights
 
-x = np.random.default_rng(0).standard_normal((1, 6_000, 8), np.float32)
+x = np.random.default_rng(0).standard_normal(({heads}, 6_000, 8), np.float32)
 attention(x[:, :700], x[:, :700], x[:, :700], layout="hsd", threads=2)
 problem = pose(x, x, layout="hsd")
-shape = result_shapes(problem, ("weights",))["weights"]
-weights = np.memmap({str(tmp_path / "w")!r}, np.float32, "w+", shape=shape)
+weights = np.memmap({str(tmp_path / "w")!r}, np.float32, "w+", shape=(6_000, 6_000))
 used = int(open("/proc/self/statm").read().split()[5]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_DATA, (used + 96_000_000,) * 2)
-attend(problem, ("weights",), into={{"weights": weights}}, threads=2)
+{work}
 weights.flush()
 """
     if not sys.platform.startswith("linux"):

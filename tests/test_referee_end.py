@@ -5,7 +5,7 @@ import pytest
 from referee_numpy import ask, draw, named, plain
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from attncli import pose
+from attncli import pose, solve
 from attncli.referee import check, fit
 from attncli.referee.evaluation import evaluate
 
@@ -89,3 +89,31 @@ def test_the_search_multiplies_in_one_thread(monkeypatch):
     assert named(report) == {"unscaled"}
     assert threads == {1}
     assert before == after
+
+
+@pytest.mark.parametrize("name", ["context", "weights", "lse", "scores", "raw", "capped"])
+@pytest.mark.parametrize("options", [{}, {"softcap": 2.0}, {"kv_lengths": 5}])
+def test_of_a_row_too_long_to_be_computed_again_only_the_files_are_looked_at(
+    name, options, monkeypatch
+):
+    monkeypatch.setattr("attncli.referee.case._MOST_CELLS", 4)
+    q, k, v = (np.random.default_rng(0).normal(size=(n, 4)).astype("f4") for n in (1, 9, 9))
+    problem = pose(q, k, v, **options)
+    right = getattr(solve(problem, (name,)), name)
+    report = check({name: right + np.float32(0.5)}, problem)
+    assert not report.passed
+    assert report.diagnosis.explanations == ()
+    assert "too large to try" in str(report)
+
+
+def test_errors_of_very_many_queries_are_looked_at_in_a_few():
+    """Of each, the directions of dropout take 20 µs."""
+    random = np.random.default_rng(0)
+    q, k, v = (random.normal(size=(n, 2)).astype("f4") for n in (100_000, 3, 3))
+    noise = random.normal(size=q.shape).astype("f4")
+    looked = []
+    eigh = np.linalg.eigh
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(np.linalg, "eigh", lambda matrix: looked.append(1) or eigh(matrix))
+        check({"context": noise}, pose(q, k, v), time_limit=0.5)
+    assert 0 < len(looked) < 20_000

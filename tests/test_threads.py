@@ -823,6 +823,28 @@ class TestCores:
             path.write_text(text)
         assert cores.quota(tmp_path, group) == expected
 
+    @pytest.mark.parametrize(("group", "expected"), [("/a/b", 1), ("/a", 2), ("/", None)])
+    def test_that_a_control_group_of_version_1_grants(self, tmp_path, group, expected):
+        for name, quota in (("a", "200000"), ("a/b", "50000")):
+            folder = tmp_path / "cpu" / name
+            folder.mkdir(parents=True)
+            (folder / "cpu.cfs_quota_us").write_text(quota)
+            (folder / "cpu.cfs_period_us").write_text("100000")
+        assert cores.quota(tmp_path, "/", group) == expected
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("0::/user.slice/a:b\n", ("/user.slice/a:b", "/")),
+            ("9:name=systemd:/s\n4:cpu,cpuacct:/limited\n0::/s\n", ("/s", "/limited")),
+            ("nonsense\n", ("/", "/")),
+            ("", ("/", "/")),
+        ],
+    )
+    def test_of_groups_that_the_system_names(self, text, expected, monkeypatch):
+        monkeypatch.setattr(cores, "_text", lambda _: text)
+        assert cores._own_groups.__wrapped__() == expected
+
     @pytest.mark.parametrize(
         ("text", "expected"),
         [("2048K\n", 2**21), ("512K", 2**19), ("", 0), ("nonsense", 0), ("K", 0), ("2M", 0)],

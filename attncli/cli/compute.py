@@ -222,7 +222,7 @@ def _solve_and_save(request: _Request) -> Attention:
     """Compute what is shown and saved, and write the files; return what is held."""
     problem, saves = request.problem, request.saves
     shown = _shown_whole(request)
-    with streamed(problem, () if request.averaged else saves, shown) as maps:
+    with streamed(problem, saves, shown, averaged=request.averaged) as maps:
         into = {save.names[0]: array for save, array in maps.items()}
         asked = {name for save in saves for name in save.names}.union(shown)
         needed = tuple(name for name in OUTPUTS if name in asked)
@@ -253,7 +253,7 @@ def _solve(
         if request.averaged:
             from attncli.summaries.averaging import solve_averaged
 
-            return solve_averaged(problem, names, threads=threads, progress=progress)
+            return solve_averaged(problem, names, threads=threads, progress=progress, into=into)
         return solve(problem, names, threads=threads, into=into, progress=progress)
 
 

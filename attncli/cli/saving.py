@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -144,7 +145,7 @@ def write_save(save: Save, outputs: Results) -> None:
 
 @contextmanager
 def streamed(
-    problem: Problem, saves: Sequence[Save], needed: Sequence[str]
+    problem: Problem, saves: Sequence[Save], needed: Sequence[str], *, averaged: bool
 ) -> Iterator[dict[Save, npt.NDArray[Any]]]:
     """Open the NPY files that are too large to be held; they appear when the block ends well.
 
@@ -154,26 +155,33 @@ def streamed(
     saves : sequence of Save
     needed : sequence of str
         Outputs that are held anyway, because something else asks for them.
+    averaged : bool
+        The weights are the mean of the heads.
 
     Yields
     ------
     dict of Save to ndarray (B, H, L, S)
-        Memory-mapped, to be computed into.
+        Memory-mapped, to be computed into; the mean of the weights in its own shape.
     """
-    batch, heads, queries, keys = problem.shape
+    shapes = problem.output_shapes
     with ExitStack() as files:
         opened: dict[Save, npt.NDArray[Any]] = {}
         for save in saves:
             name = save.names[0]
             square = name in SQUARE and name not in needed
             taken = [other.names[0] for other in opened]
-            large = batch * heads * queries * keys > _HELD_CELLS
-            if save.format == "npy" and square and large and name not in taken:
+            mean = averaged and name == "weights"
+            shown = shapes["mean weights" if mean else "weights"]
+            if (
+                save.format == "npy"
+                and square
+                and math.prod(shown) > _HELD_CELLS
+                and name not in taken
+            ):
                 from attncli.engine import result_shapes
                 from attncli.save.streaming import open_npy
 
-                shape = result_shapes(problem, (name,))[name]
-                shown = problem.layout.weights_shape(problem.shape)
+                shape = shown if mean else result_shapes(problem, (name,))[name]
                 array = files.enter_context(open_npy(save.path, shown, problem.dtype))
                 opened[save] = array.reshape(shape)
         yield opened

@@ -27,6 +27,8 @@ _LEAST_RANGE = 2.0
 _CORRELATED = 0.15
 # Eigenvectors that take some tenths of a second: rows times columns cubed.
 _MOST_WORK = 2**28
+# However few columns: each takes 20 µs.
+_MOST_ROWS = 2**12
 # What nobody drops; errors of weights in few bits look like less.
 _SMALLEST, _LARGEST = 0.045, 0.9
 
@@ -132,7 +134,8 @@ def _errors(case: Case) -> Iterator[tuple[Array, Array, Array, Array]]:
     values = shared(problem, np.asarray(problem.value))
     values = np.broadcast_to(values, (*apart.shape[:2], *values.shape[2:]))
     places = list(np.ndindex(apart.shape[:-1]))
-    for place in places[:: 1 + len(places) * apart.shape[-1] ** 3 // _MOST_WORK]:
+    work = len(places) * apart.shape[-1] ** 3
+    for place in places[:: 1 + max(work // _MOST_WORK, len(places) // _MOST_ROWS)]:
         moved = weights[place][:, None] * values[place[:2]]
         variances, directions = np.linalg.eigh(moved.T @ moved)
         least = max(

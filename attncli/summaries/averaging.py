@@ -16,12 +16,15 @@ from attncli.result import Attention
 from attncli.warning import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator, Mapping
 
     from attncli.engine import Progress
     from attncli.problem import Problem
 
 __all__ = ["average_weights", "refuse_without_heads", "solve_averaged"]
+
+# Weights of one head that are held at once, but for so many queries at least.
+_HELD, _LEAST_ROWS = 2**22, 256
 
 
 def refuse_without_heads(axes: str) -> None:
@@ -34,9 +37,13 @@ def refuse_without_heads(axes: str) -> None:
 
 
 def average_weights(
-    problem: Problem, *, threads: int | None = None, progress: Progress | None = None
+    problem: Problem,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    into: npt.NDArray[Any] | None = None,
 ) -> tuple[npt.NDArray[Any], int]:
-    """Return the mean of the weights over the heads, holding at most two heads at once.
+    """Return the mean of the weights over the heads, holding little beside it.
 
     Parameters
     ----------
@@ -44,7 +51,9 @@ def average_weights(
         With a head axis.
     threads : int, optional
     progress : callable, optional
-        Called with the heads done and the heads in all.
+        Called with the parts done and the parts in all.
+    into : ndarray, optional
+        Receives the mean, such as a memory-mapped file.
 
     Returns
     -------
@@ -54,15 +63,29 @@ def average_weights(
         How many (batch, head, query) see no key.
     """
     heads = problem.shape[1]
-    total, fully_masked = None, 0
-    for head in range(heads):
-        answer, masked = attend(problem.select(head=head), ("weights",), threads=threads)
-        weights = np.asarray(answer.weights)
-        total = weights if total is None else np.add(total, weights, out=total)
-        fully_masked += masked
-        if progress is not None:
-            progress(head + 1, heads)
-    return np.asarray(total) / heads, fully_masked
+    mean = np.empty(problem.output_shapes["mean weights"], problem.dtype) if into is None else into
+    fully_masked, done = 0, 0
+    blocks = list(_blocks(problem))
+    for rows in blocks:
+        own = mean[..., slice(*rows), :]
+        for head in range(heads):
+            part = problem.select(head=head, rows=rows)
+            answer, masked = attend(part, ("weights",), threads=threads)
+            np.add(own if head else 0, np.asarray(answer.weights), out=own)
+            fully_masked += masked
+            done += 1
+            if progress is not None:
+                progress(done, heads * len(blocks))
+        np.divide(own, heads, out=own)
+    return mean, fully_masked
+
+
+def _blocks(problem: Problem) -> Iterator[tuple[int, int]]:
+    """Yield ranges of queries whose weights of one head are few enough to be held."""
+    batch, _, queries, keys = problem.shape
+    most = max(_LEAST_ROWS, _HELD // (batch * keys))
+    for start in range(0, queries, most):
+        yield start, min(start + most, queries)
 
 
 def solve_averaged(
@@ -71,6 +94,7 @@ def solve_averaged(
     *,
     threads: int | None = None,
     progress: Progress | None = None,
+    into: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> Attention:
     """Return the same as `attncli.solve`, but with weights averaged over the heads.
 
@@ -81,6 +105,8 @@ def solve_averaged(
     threads : int, optional
     progress : callable, optional
         As for `average_weights`.
+    into : mapping of str to ndarray, optional
+        Arrays to compute into: the mean in its shape, others as `attncli.solve` takes them.
 
     Raises
     ------
@@ -94,12 +120,14 @@ def solve_averaged(
     """
     refuse_without_heads(problem.layout.weight_axes)
     others = [name for name in outputs if name != "weights"]
+    rooms = dict(into or {})
+    mean = rooms.pop("weights", None)
     if "weights" not in outputs:  # `solve` still warns of queries that see no key
-        return solve(problem, others, threads=threads)
-    answer = solve(problem, others, threads=threads) if others else Attention()
+        return solve(problem, others, threads=threads, into=rooms)
+    answer = solve(problem, others, threads=threads, into=rooms) if others else Attention()
     if not others:
         advise(problem)
-    weights, fully_masked = average_weights(problem, threads=threads, progress=progress)
+    weights, fully_masked = average_weights(problem, threads=threads, progress=progress, into=mean)
     if fully_masked and not others:
         warn(fully_masked_advice(problem, fully_masked))
     return replace(answer, weights=weights)

@@ -18,7 +18,7 @@ def available_cores() -> int:
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    return max(1, min(cores, quota(_GROUPS, _own_group()) or cores))
+    return max(1, min(cores, quota(_GROUPS, *_own_groups()) or cores))
 
 
 @cache
@@ -34,33 +34,46 @@ def core_cache(file: Path = _CACHE) -> int:
 
 
 @cache
-def quota(root: Path, group: str) -> int | None:
+def quota(root: Path, group: str, cpu_group: str = "/") -> int | None:
     """Return the cores that a control group grants, rounded up; None if there is no limit.
 
     Parameters
     ----------
     root : Path
         Where the groups are mounted.
-    group : str
-        The path of the process's group below the root. Its parents' limits apply too.
+    group, cpu_group : str
+        The paths of the process's groups of version 2, and of version 1 for the processor. Their
+        parents' limits apply too.
 
     References
     ----------
     Linux kernel documentation, "Control Group v2", section "CPU Interface Files"
     (``cpu.max``); version 1: ``cpu.cfs_quota_us``.
     """
+    granted = [
+        *(_share(folder / "cpu.max") for folder in _within(root, group)),
+        *(_share_of_version_1(folder) for folder in _within(root / "cpu", cpu_group)),
+    ]
+    return min(filter(None, granted), default=None)
+
+
+def _within(root: Path, group: str) -> list[Path]:
+    """Return the folder of a group and those of its parents; a container may not see all."""
     folder = root / group.lstrip("/")
     folders = [folder, *folder.parents]
-    unified = [_share(up / "cpu.max") for up in folders[: folders.index(root) + 1]]
-    granted = [share for share in (*unified, _share_of_version_1(root / "cpu")) if share]
-    return min(granted, default=None)
+    return folders[: folders.index(root) + 1]
 
 
 @cache
-def _own_group() -> str:
-    """Return the path of this process's control group (version 2)."""
-    text = _text(Path("/proc/self/cgroup"))
-    return next((line[3:] for line in text.splitlines() if line.startswith("0::/")), "/")
+def _own_groups() -> tuple[str, str]:
+    """Return the paths of this process's control groups: version 2, and 1 for the processor."""
+    lines = [line.split(":", 2) for line in _text(Path("/proc/self/cgroup")).splitlines()]
+    paths = {name: path for _, names, path in filter(_is_whole, lines) for name in names.split(",")}
+    return paths.get("", "/"), paths.get("cpu", "/")
+
+
+def _is_whole(line: list[str]) -> bool:
+    return len(line) == len(("number", "controllers", "path"))
 
 
 def _share(file: Path) -> int | None:

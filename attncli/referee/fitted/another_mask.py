@@ -40,6 +40,8 @@ _USUAL_COUNTS = (1, 2, 3, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128, 256)
 
 def another_mask(cases: Sequence[Case]) -> Convention | None:
     """Return the convention of the mask that the files show."""
+    if not all(case.evaluable for case in cases):
+        return None
     right = {case.recipe.part: _seen(case) for case in cases}
     masks = _out_of_weights(cases, right) or masks_of_spans(cases)
     if masks is None:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["another_offset", "ends_of", "moved_to", "prefix_unasked"]
 
+# More would take seconds.
+_MOST_STEPS = 2**19
+
 
 def another_offset(cases: Sequence[Case]) -> Convention | None:
     """Return the convention that causal rule and window lie at another diagonal."""
@@ -63,7 +66,8 @@ def _steps(cases: Sequence[Case], *, unasked: bool) -> tuple[int, ...] | None:
     """Return how many keys further the queries of each batch entry stand, if files show that."""
     whole = cases[0].recipe.whole
     visible, most = whole.visible, max(whole.shape[2:])
-    if unasked and whole.shape[2] == 1:  # which is only another length
+    only_a_length = unasked and whole.shape[2] == 1
+    if only_a_length or most > _MOST_STEPS:
         return None
     numbers = np.arange(-most, most + 1)
     family = Family(
