@@ -6,6 +6,7 @@ display is needed. Importing this module loads matplotlib.
 
 from __future__ import annotations
 
+import re
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,8 @@ __all__ = ["colormap", "draw", "fit", "render"]
 
 MAX_PANELS = 400
 _MAX_PIXELS = 100_000_000
+# The fonts of a text in an SVG, which whoever reads it may not have.
+_FONTS = re.compile(rb'(<text[^>]* style="[^"]*font-family: [^;"]*)')
 _NUMBER_SIZE, _SMALLEST_NUMBER = 10.0, 6.0
 _MOST_NUMBERS_UNASKED, _MOST_NUMBERS = 400, 2_500
 
@@ -234,4 +237,5 @@ def render(
             dpi=dpi,
             metadata=savefig_metadata(metadata or {}, file_format),
         )
-    return buffer.getvalue()
+    drawn = buffer.getvalue()
+    return drawn if file_format != "svg" else _FONTS.sub(rb"\1, Verdana, sans-serif", drawn)
