@@ -150,17 +150,40 @@ class Look:
 
     def errors_of(self, b: int, i: int, first: Ints, end: Ints) -> Array:
         """Return the mean squared error of spans (n,) of keys in a row of a batch entry, (n,)."""
-        contexts = np.stack(
-            [
-                RunningSums.of(self._scores[b, h, i], self._value[b, h], sink).contexts(first, end)
-                for h, sink in enumerate(self._sinks)
-            ]
-        )
+        if self._problem.output is not None:
+            return self._joined_errors(b, i, first, end)
+        errors = np.zeros(first.size)
+        left = np.arange(first.size)
+        for h in range(self._problem.shape[1]):
+            made = self._contexts(b, h, i, first[left], end[left])
+            within, squares = self._squares(np.abs(made - self._file[b, h, i])[None])
+            errors[left[~within]] = np.inf
+            errors[left] += squares / self._problem.shape[1]
+            left = left[within]
+            if not left.size:  # other heads make none of these good
+                break
+        return errors
+
+    def _joined_errors(self, b: int, i: int, first: Ints, end: Ints) -> Array:
+        """Return the same where an output projection has joined the heads."""
+        heads = range(self._problem.shape[1])
+        contexts = np.stack([self._contexts(b, h, i, first, end) for h in heads])
         made = projected(self._problem.output, contexts[None])[0]
         error = np.abs(made - self._file[b, :, i, None])[..., self._columns]
-        within = (error <= SLACK * self._error).all(axis=(0, 2))
+        within, squares = self._squares(error)
+        return np.where(within, squares, np.inf)
+
+    def _contexts(self, b: int, h: int, i: int, first: Ints, end: Ints) -> Array:
+        """Return the contexts of spans (n,) of keys in a row of a head, (n, E)."""
+        sums = RunningSums.of(self._scores[b, h, i], self._value[b, h], self._sinks[h])
+        return sums.contexts(first, end)
+
+    def _squares(self, error: Array) -> tuple[Array, Array]:
+        """Return which spans are near everywhere, and their mean squares; error (..., n, E)."""
+        axes = (0, 2)
+        within = np.asarray((error <= SLACK * self._error).all(axis=axes))
         shares = np.minimum(error, SLACK * self._error) / self._error
-        return np.where(within, np.square(shares).mean(axis=(0, 2)), np.inf)
+        return within, np.square(shares).mean(axis=axes)
 
 
 def first_keys(count: int) -> str:
