@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -181,12 +180,10 @@ def test_a_pipe_gets_wide_tables_whole_and_plain(folder: Path, attncli: Run) -> 
     assert len(rows[3]) > 400
 
 
-def test_a_large_table_is_cropped_says_so_and_is_quick(folder: Path) -> None:
+def test_a_large_table_is_cropped_and_says_so(folder: Path) -> None:
     for name in "qkv":
         np.save(f"{name}.npy", np.random.default_rng(ord(name)).normal(size=(512, 16)))
-    began = time.perf_counter()
     text = run("compute", "q.npy", "k.npy", "v.npy", cwd=folder).good().text
-    assert time.perf_counter() - began < 5  # 0.6 s on a machine that does nothing else
     lines = text.splitlines()
     assert len(lines) < 150
     assert lines[67] == (

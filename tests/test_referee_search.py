@@ -97,7 +97,6 @@ def test_a_large_problem_is_diagnosed_on_slices():
     # Of one head, too, some queries are more than a slice.
     q, k, v = draw(0, *[(1, 2, 190, 8)] * 3)
     i, j = np.indices((190, 190))
-    started = time.monotonic()
     for names, wrong, options in [
         ({"unscaled"}, plain(q, k, v, scale=1), {}),
         ({"causal_unasked"}, plain(q, k, v, j <= i), {}),
@@ -110,7 +109,6 @@ def test_a_large_problem_is_diagnosed_on_slices():
         report = ask((q, k, v), wrong, **options)
         assert named(report) == names
         assert report.diagnosis.scope == "slices"
-    assert time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize(
@@ -269,24 +267,41 @@ def test_other_shapes_are_explained_where_the_shape_is_another_alone(monkeypatch
     assert named(ask((q, k, v), plain(q, k, v)[:, :, None])) == {"axes_of_length_1"}
 
 
-def test_the_time_limit_is_respected():
+class Clock:
+    """The time that a search reads, which goes on only where it is told to."""
+
+    def __init__(self, monkeypatch):
+        self.now = time.monotonic()
+        monkeypatch.setattr(search, "time", self)
+
+    def monotonic(self):
+        return self.now
+
+
+def test_no_more_is_tried_once_the_time_is_over(monkeypatch):
+    clock, attempt = Clock(monkeypatch), search.Search._try
+    started = clock.now
+
+    def slow(searching, group):
+        clock.now += 1
+        return attempt(searching, group)
+
+    monkeypatch.setattr(search.Search, "_try", slow)
     q, k, v = draw(0, LARGE, LARGE, LARGE)
-    noise = draw(1, LARGE)[0]
-    problem = pose(q, k, v, causal=True, softcap=3.0, sinks=[1, 2, 3, 4], alibi_slopes=True)
-    started = time.monotonic()
-    report = check(noise, problem, time_limit=0.2)
-    assert time.monotonic() - started < 3
+    report = check(draw(1, LARGE)[0], pose(q, k, v, causal=True), time_limit=30)
+    # What the comparison took came off it.
+    assert 20 <= clock.now - started <= 31
     assert not report.diagnosis.complete
     assert "time limit" in str(report)
 
 
 def test_what_is_found_last_is_still_tried_elsewhere(monkeypatch):
-    explained = search.Search._explained
+    clock, explained = Clock(monkeypatch), search.Search._explained
 
     def in_the_last_moment(searching, **options):
         for found in explained(searching, **options):
             if found:
-                time.sleep(max(0, searching.deadline - time.monotonic()) + 0.01)
+                clock.now = searching.deadline + 0.01
             yield found
 
     monkeypatch.setattr(search.Search, "_explained", in_the_last_moment)
@@ -294,7 +309,7 @@ def test_what_is_found_last_is_still_tried_elsewhere(monkeypatch):
     half = LARGE[2] // 2
     wrong = plain(q, k, v)
     wrong[..., :half, :] = plain(q, k, v, scale=1)[..., :half, :]
-    report = check(wrong.astype("f4"), pose(q, k, v), time_limit=2)
+    report = check(wrong.astype("f4"), pose(q, k, v), time_limit=1000)
     (explanation,) = report.diagnosis.explanations
     assert explanation.name == "unscaled"
     assert explanation.fails_at

@@ -248,6 +248,8 @@ class TestSpread:
 
     @pytest.mark.parametrize("threads", [1, 2, 5])
     def test_raises_the_error_of_any_thread_and_ends_the_others(self, threads):
+        done = []
+
         def work(queue, check_stopped):
             for item in queue:
                 if item == 3:
@@ -255,15 +257,16 @@ class TestSpread:
                 for _ in range(1000):
                     check_stopped()
                     time.sleep(0.001)
+                done.append(item)
             return 0
 
-        start, running = time.perf_counter(), threading.active_count()
+        running = threading.active_count()
         items = iter(range(3, 100)) if threads == 1 else range(100)
         with pytest.raises(DataError, match="three"):
             workers.spread(work, items, threads)
         assert threading.active_count() == running
-        # Three items of a second each come before: one must not wait for the end of them.
-        assert time.perf_counter() - start < (60 if threads == 1 else 4)
+        # The three before take a second each; of what others do meanwhile, nothing is finished.
+        assert set(done) <= {0, 1, 2}
 
     def test_makes_do_with_the_threads_that_the_system_grants(self, monkeypatch):
         def refused(*_):
@@ -776,13 +779,15 @@ def test_a_block_is_left_when_the_work_is_stopped():
     assert np.isnan(results["context"]).all()
 
 
+# Longer than a test may take.
 LONG = """
 import sys, numpy as np, threading
 from attncli import attention
-q = np.ones((1, 60000, 64), np.float32)
+q = np.ones((8, 200000, 64), np.float32)
 print("ready", flush=True)
 try:
     attention(q, q, q, layout="hsd", outputs=("context",), threads=2)
+    print("finished", flush=True)
 except KeyboardInterrupt:
     print("stopped", threading.active_count(), flush=True)
 """
@@ -794,10 +799,8 @@ def test_ctrl_c_stops_the_work_and_its_threads():
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.3)
-        start = time.perf_counter()
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "stopped 1\n"
-        assert time.perf_counter() - start < 0.5
 
 
 class TestCores:
