@@ -143,7 +143,7 @@ def _searched_by_part(search: Search, question: Question) -> tuple[Search, Searc
     if not found[best].causes:
         explains(part, pairs=True)
         best = part
-    return best, sum(found.values(), start=_NOTHING).instead(found[best].causes)
+    return best, replace(sum(found.values(), start=_NOTHING), causes=found[best].causes)
 
 
 def _is_whole(cause: Cause) -> bool:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from attncli.referee.report import Cause
 from attncli.referee.unprojected import unprojected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from attncli.referee.convention import Convention
     from attncli.referee.fit import Fit
@@ -33,9 +33,9 @@ __all__ = ["Search", "Searched", "is_pattern"]
 
 Array = npt.NDArray[Any]
 
-# Evidence against chance: the conventions tried are up to 2^8, the pairs up to 2^13, and at
+# Evidence against chance: the conventions tried are up to 2^9, the pairs up to 2^14, and at
 # most one file in a thousand may be given a false name.
-_BITS_FOR_ONE = 18.0
+_BITS_FOR_ONE = 19.0
 _BITS_FOR_TWO = 24.0
 # A fitted scale agrees with a few numbers whatever they are.
 _BITS_FOR_FITTED = 100.0
@@ -80,10 +80,6 @@ class Searched:
             self.complete and other.complete,
         )
 
-    def instead(self, causes: tuple[Cause, ...]) -> Searched:
-        """Return the same with other causes."""
-        return replace(self, causes=causes)
-
     def or_else(self, cause: Cause) -> Searched:
         """Return the same with a cause where none was found."""
         return self if self.causes else replace(self, causes=(cause,))
@@ -109,8 +105,6 @@ class Search:
         How many conventions and pairs were evaluated.
     complete : bool
         False once the time limit has come.
-    too_large : tuple of str
-        The conventions that need more of the problem at once than can be tried.
     deadline : float
         On the clock of `time.monotonic`.
     """
@@ -125,7 +119,6 @@ class Search:
     ) -> None:
         self.tried = 0
         self.complete = True
-        self.too_large: tuple[str, ...] = ()
         self.cases = Cases(question, deadline, by_part=by_part)
         self._question = question
         self._beneath = beneath
@@ -133,7 +126,6 @@ class Search:
         self._shapes_are_right = bool(question.comparable)
         self._short = any(precision.short for precision in question.precisions.values())
         self._firsts: dict[tuple[Case, str], Recipe | None] = {}
-        self._stages: dict[str, Found] = {}
         self._before_projection: dict[Case, Case | None] = {}
         _keep_memory()
 
@@ -180,8 +172,7 @@ class Search:
 
     def _read_off(self) -> tuple[Cause, ...]:
         """Return the best causes that are read off the numbers and true everywhere."""
-        stage = self._once("fitted", self._fitted)
-        return next(filter(None, map(_true_everywhere, self._in_turn(stage))), ())
+        return next(filter(None, map(_true_everywhere, self._in_turn(self._fitted))), ())
 
     def _in_turn(self, found: Found) -> Iterator[tuple[Cause, ...]]:
         """Yield the best causes, and then the best of the others, again and again."""
@@ -192,42 +183,63 @@ class Search:
 
     def _explained(self, *, pairs: bool) -> Iterator[Found]:
         """Yield the groups of each kind that explain anything, and how well each does."""
-        conventions = self._concerned()
-        last = [(convention,) for convention in conventions if convention.topic.last]
-        singles = sorted(((c,) for c in conventions if not c.topic.last), key=self._cost)
-        least = self._cost(singles[0]) if singles else 0
-        quick = [one for one in singles if self._cost(one) <= least]
-        slow = singles[len(quick) :]
-        soon = self._once("quick", lambda: self._explain(quick, _BITS_FOR_ONE))
-        if not soon:  # before the slow ones, for all of which the time may not suffice
-            self._once("fitted", self._fitted)
-        one = soon + self._once("slow", lambda: self._explain(slow, _BITS_FOR_ONE))
+        if not self._quick:  # before the slow ones, for all of which the time may not suffice
+            _ = self._fitted
+        one = self._quick + self._slow
         if one and all(map(is_of_kernels, one)):  # a window looks like a part that is lost
-            read_off = self._once("fitted", self._fitted)
-            one = one + [item for item in read_off if item[1][0].topic is topics.WINDOW]
+            one = one + [item for item in self._fitted if item[1][0].topic is topics.WINDOW]
         yield self._clearer(one) or one
         if self._only_nan:  # where all other numbers are right
             return
         # What was found so far is not true everywhere, or there is nothing.
-        if not one and self._is_settled(read_off := self._once("fitted", self._fitted)):
-            yield read_off
-        last = sorted(last, key=self._cost)
-        late = self._once("late", lambda: self._explain(last, _BITS_FOR_ONE))
-        yield late
-        fitted = self._once("fitted", self._fitted)
-        shown = [] if fitted else self._once("shown", self._shown)
-        like_a_scale = bool(fitted) and not (one or late)
-        tried = self._pairs(conventions, like_a_scale=like_a_scale) if pairs else []
+        if not one and self._is_settled(self._fitted):
+            yield self._fitted
+        yield self._late
+        shown = [] if self._fitted else self._shown
+        like_a_scale = bool(self._fitted) and not (one or self._late)
+        tried = self._pairs(like_a_scale=like_a_scale) if pairs else []
         yield self._explain_by_two(tried)
-        yield fitted or shown
+        yield self._fitted or shown
+
+    @cached_property
+    def _quick(self) -> Found:
+        """What explains the files of the single mistakes that cost least."""
+        return self._explain(self._singles.quick, _BITS_FOR_ONE)
+
+    @cached_property
+    def _slow(self) -> Found:
+        return self._explain(self._singles.slow, _BITS_FOR_ONE)
+
+    @cached_property
+    def _late(self) -> Found:
+        return self._explain(self._singles.late, _BITS_FOR_ONE)
+
+    @cached_property
+    def _fitted(self) -> Found:
+        """What can be read off the numbers: a scale, counts, places of any kind."""
+        return [] if self._only_nan else self._read_by(FITTED)
+
+    @cached_property
+    def _shown(self) -> Found:
+        """What zeros and masks say that the weights of the files show."""
+        return self._read_by(SHOWN)
+
+    @cached_property
+    def _singles(self) -> _Singles:
+        """All single mistakes, each kind with those first that cost least."""
+        groups: list[Group] = sorted(((one,) for one in self._able), key=self._cost)
+        late = [group for group in groups if group[0].topic.last]
+        others = [group for group in groups if not group[0].topic.last]
+        least = self._cost(others[0]) if others else 0
+        quick = [group for group in others if self._cost(group) <= least]
+        return _Singles(quick, others[len(quick) :], late)
 
     def _clearer(self, found: Found) -> Found:
         """Return what is read off the numbers and leaves far less than what was found, if any."""
         least = min((result.rms for result, _ in found), default=0.0)
         if not self._short or least <= _CLEAR:
             return []
-        read_off = self._once("fitted", self._fitted)
-        return [item for item in read_off if item[0].rms <= _CLEARER * least]
+        return [item for item in self._fitted if item[0].rms <= _CLEARER * least]
 
     def _is_settled(self, fitted: Found) -> bool:
         """Return whether what is read off the numbers leaves only rounding, whatever else is tried.
@@ -237,22 +249,6 @@ class Search:
         groups = [group for _, group in fitted]
         scaled = any(one.topic.like_a_scale for group in groups for one in group)
         return not scaled and any(map(self._leaves_only_rounding, groups))
-
-    def _once(self, stage: str, find: Callable[[], Found]) -> Found:
-        """Return what a stage finds; a second run, with pairs, need not find it again."""
-        if stage not in self._stages:
-            self._stages[stage] = find()
-        return self._stages[stage]
-
-    def _fitted(self) -> Found:
-        """Explain by what can be read off the numbers: a scale, counts, places of any kind."""
-        if self._only_nan:
-            return []
-        return self._read_by(FITTED)
-
-    def _shown(self) -> Found:
-        """Explain by zeros and masks that the weights of the files show."""
-        return self._read_by(SHOWN)
 
     def _read_by(self, fittings: Iterable[Fitting]) -> Found:
         made = []
@@ -281,22 +277,32 @@ class Search:
             self._before_projection[case] = unprojected(case)
         return self._before_projection[case]
 
+    @cached_property
     def _concerned(self) -> list[Convention]:
-        """Return the conventions that bear on the outputs and can be tried on the problem."""
+        """The conventions that bear on the outputs."""
         names = frozenset(self._question.files)
         problem = self._question.problem
-        concerned = [
+        return [
             convention
             for convention in CONVENTIONS
             if convention.topic.shows_in(names)
             and not (convention.projects and problem.made_from is None)
             and not (convention.reshapes and self._shapes_are_right)
         ]
-        able = {c.name: c for c in concerned if self._can((c,), self.cases.of(c.needs))}
-        self.too_large = tuple(
-            c.name for c in concerned if c.name not in able and not c.topic.absent(problem)
-        )
+
+    @cached_property
+    def _able(self) -> list[Convention]:
+        """Those of them that can be tried on the problem."""
+        able = {c.name: c for c in self._concerned if self._can((c,), self.cases.of(c.needs))}
         return list(able.values())
+
+    @property
+    def too_large(self) -> tuple[str, ...]:
+        """The conventions that need more of the problem at once than can be tried."""
+        problem, able = self._question.problem, {convention.name for convention in self._able}
+        return tuple(
+            c.name for c in self._concerned if c.name not in able and not c.topic.absent(problem)
+        )
 
     def _makes_sense(self, convention: Convention) -> bool:
         """Return whether a convention applies to the problem; False when the time is over."""
@@ -312,19 +318,17 @@ class Search:
         projects = any(one.projects for one in group)
         return ready and not (projects and not all(case.projectable for case in cases))
 
-    def _pairs(self, conventions: Sequence[Convention], *, like_a_scale: bool) -> list[Group]:
+    def _pairs(self, *, like_a_scale: bool) -> list[Group]:
         """Return the pairs that are tried, those that cost least first.
 
         Parameters
         ----------
-        conventions : sequence of Convention
-            In the order in which two are applied.
         like_a_scale : bool
             Only those that may come to one other scale, which was found already.
         """
         if not any(case.has_numbers for case in self.cases.of(frozenset())):
             return []  # many pairs make nothing but NaN
-        able = [c for c in conventions if not c.topic.alone and self._makes_sense(c)]
+        able = [c for c in self._able if not c.topic.alone and self._makes_sense(c)]
         pairs = [
             pair
             for pair in combinations(able, 2)
@@ -371,7 +375,7 @@ class Search:
 
         Within a tolerance that is given, another one may fit better.
         """
-        fails_at, right_there = self._fails_at(group)
+        fails_at, right_there = self._try_elsewhere(group)
         earned = all(tolerance.earned for tolerance in self._question.tolerances.values())
         return earned and (not fails_at or right_there)
 
@@ -465,7 +469,7 @@ class Search:
 
     def _cause(self, result: Fit, group: Group) -> Cause:
         problem = self._question.problem
-        fails_at, right_there = self._fails_at(group)
+        fails_at, right_there = self._try_elsewhere(group)
         options = () if right_there else (convention.option(problem) for convention in group)
         return Cause(
             conventions=group,
@@ -476,11 +480,15 @@ class Search:
             right_there=right_there,
         )
 
-    def _fails_at(self, group: Group) -> tuple[str, bool]:
-        """Return a part of a large problem that the group does not explain, if one is found.
+    def _try_elsewhere(self, group: Group) -> tuple[str, bool]:
+        """Try a group in other parts of a large problem; where it fails, all others from now on.
 
-        And whether the file is right there, and in the other such parts. Where it is not, all
-        others are tried there, too, from then on.
+        Returns
+        -------
+        fails_at : str
+            A part that the group does not explain; empty if none is found.
+        right_there : bool
+            Whether the file is right there, and in the other such parts.
         """
         first = ""
         for case in self.cases.elsewhere(needs_of(group)):
@@ -494,6 +502,14 @@ class Search:
             if not agrees(self._question, case, case.recipe):
                 return case.place, False
         return first, bool(first)
+
+
+class _Singles(NamedTuple):
+    """Single mistakes, by when they are tried."""
+
+    quick: list[Group]
+    slow: list[Group]
+    late: list[Group]
 
 
 def _outgrows(case: Case, recipe: Recipe) -> bool:
