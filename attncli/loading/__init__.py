@@ -67,9 +67,9 @@ def read(source: str, *, dtype: str | None = None, stdin: BinaryIO | None = None
     if not (dtype is None or (isinstance(dtype, str) and dtype == "bfloat16")):
         raise UsageError(f"dtype: expected 'bfloat16' or nothing; found {quoted(str(dtype))}")
     path, member = split_member(source)
-    opened = open_source(path, stdin)
+    opened = open_source(path, stdin)._replace(dtype=dtype)
     with refusals(opened.name):
-        contents = format_of(opened).read(opened, dtype)
+        contents = format_of(opened).read(opened)
         return contents if member is None else _member(contents, member)
 
 
@@ -138,13 +138,11 @@ def describe(source: str, *, dtype: str | None = None) -> list[Member]:
         described nevertheless.
     """
     path, name = split_member(source)
-    opened = open_source(path)
+    opened = open_source(path)._replace(dtype=dtype)
     with refusals(opened.name):
         found = format_of(opened)
         members = (
-            _described(found.read(opened, dtype))
-            if found.describe is None
-            else found.describe(opened, dtype)
+            _described(found.read(opened)) if found.describe is None else found.describe(opened)
         )
     chosen = [member for member in members if name in {None, member.name}]
     if not chosen:

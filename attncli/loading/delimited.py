@@ -50,14 +50,12 @@ _LONE_RETURN = re.compile(rb"\r(?!\n)")
 Row = tuple[int, list[str]]  # the line it ends on, and its cells
 
 
-def read_delimited(source: Source, dtype: str | None = None) -> LoadedArray:  # noqa: ARG001
+def read_delimited(source: Source) -> LoadedArray:
     """Read a table of numbers separated by commas, semicolons or tabs.
 
     Parameters
     ----------
     source : Source
-    dtype : str, optional
-        Numbers in text are float64 whatever it says.
 
     Returns
     -------

@@ -49,7 +49,7 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _NESTING = re.compile(r'[^"\[\]{}]*+("(?:[^"\\]|\\.)*+"?|[\[\]{}]|\Z)', re.DOTALL)
 
 
-def read_json(source: Source, dtype: str | None = None) -> Contents:  # noqa: ARG001
+def read_json(source: Source) -> Contents:
     """Read a JSON document: nested lists are arrays, a mapping is a problem.
 
     ``null`` in a list of numbers is −inf, as ``attncli compute --format json``
@@ -58,8 +58,6 @@ def read_json(source: Source, dtype: str | None = None) -> Contents:  # noqa: AR
     Parameters
     ----------
     source : Source
-    dtype : str, optional
-        Numbers in text are float64 whatever it says.
 
     Returns
     -------

@@ -15,15 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["describe_npy", "read_npy"]
 
 
-def read_npy(source: Source, dtype: str | None = None) -> LoadedArray:
+def read_npy(source: Source) -> LoadedArray:
     """Read the array of an NPY file; a regular file is mapped, not read.
 
     Parameters
     ----------
     source : Source
-    dtype : str, optional
-        ``bfloat16`` reads 2-byte elements without a type of their own (``|V2``,
-        ``uint16``, ``int16``) as bfloat16.
 
     Returns
     -------
@@ -42,16 +39,16 @@ def read_npy(source: Source, dtype: str | None = None) -> LoadedArray:
     """
     with source.open() as stream:
         header = read_header(stream, source.name)
-    stored = checked_dtype(header, source.name, dtype)
+    stored = checked_dtype(header, source.name, source.dtype)
     check_size(header, source.size, source.name)
     check_shape(header.shape, stored.itemsize, source.name)
     values = source.array(
         stored, header.shape, start=header.start, order="F" if header.fortran else "C"
     )
-    return LoadedArray(finished(values, source.name, dtype), source.name)
+    return LoadedArray(finished(values, source.name, source.dtype), source.name)
 
 
-def describe_npy(source: Source, dtype: str | None = None) -> list[Member]:
+def describe_npy(source: Source) -> list[Member]:
     """Return the shape and dtype that the header gives."""
     with source.open() as stream:
-        return [read_header(stream, source.name).member("", dtype)]
+        return [read_header(stream, source.name).member("", source.dtype)]

@@ -43,14 +43,12 @@ _BOMB_SIZE, _BOMB_RATIO = 256 * 2**20, 100
 _CHUNK = 2**20
 
 
-def read_npz(source: Source, dtype: str | None = None) -> LoadedMapping:
+def read_npz(source: Source) -> LoadedMapping:
     """Read the directory of an NPZ file; each member is read when it is asked for.
 
     Parameters
     ----------
     source : Source
-    dtype : str, optional
-        As for `attncli.loading.npy.read_npy`.
 
     Returns
     -------
@@ -70,7 +68,7 @@ def read_npz(source: Source, dtype: str | None = None) -> LoadedMapping:
         kept_open = files.pop_all()
 
     def entry(name: str) -> object:
-        return _read_member(source, archive, name, dtype)
+        return _read_member(source, archive, name)
 
     entries = LazyEntries(names, entry)
     # Kept open: to read the directory again for each of thousands of members takes minutes.
@@ -78,14 +76,14 @@ def read_npz(source: Source, dtype: str | None = None) -> LoadedMapping:
     return LoadedMapping(entries, source.name, source.folder, dump=True)
 
 
-def describe_npz(source: Source, dtype: str | None = None) -> list[Member]:
+def describe_npz(source: Source) -> list[Member]:
     """Return the shape and dtype of every member, from the headers alone."""
     with _damage(source), _archive(source) as archive:
         members = []
         for name in _member_names(archive, source):
             with archive.open(f"{name}.npy") as stream:
                 header = read_header(cast("Any", stream), _full_name(source, name))
-            found = header.member(name, dtype)
+            found = header.member(name, source.dtype)
             members.append(found if header.words is None else found._replace(dtype_name="text"))
     return members
 
@@ -189,7 +187,7 @@ def _check_member(info: zipfile.ZipInfo, source: Source) -> None:
         raise InputError(f"{what} claims {info.file_size} bytes; the file has {source.size}")
 
 
-def _read_member(source: Source, archive: zipfile.ZipFile, name: str, dtype: str | None) -> object:
+def _read_member(source: Source, archive: zipfile.ZipFile, name: str) -> object:
     full = _full_name(source, name)
     with _damage(source):
         info = archive.getinfo(f"{name}.npy")
@@ -197,13 +195,13 @@ def _read_member(source: Source, archive: zipfile.ZipFile, name: str, dtype: str
             header = read_header(cast("Any", stream), full)
             stored = header.words
             if stored is None:
-                stored = checked_dtype(header, full, dtype)
+                stored = checked_dtype(header, full, source.dtype)
             check_size(header, info.file_size, full)
             check_shape(header.shape, stored.itemsize, full)
             values = _elements(stream, header, stored, full)
     if stored.kind == "U":
         return words_of(values, full)
-    return entry_of(finished(values, full, dtype), full)
+    return entry_of(finished(values, full, source.dtype), full)
 
 
 def _elements(stream: Any, header: Header, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:

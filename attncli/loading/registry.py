@@ -55,9 +55,9 @@ class Format(NamedTuple):
     begins : callable
         Whether the first bytes of a file are this format's.
     read : callable
-        Takes the source and the ``--dtype`` option.
+        Takes the source.
     describe : callable or None
-        The same two in, what the file holds out, from its headers; None where only reading tells.
+        The same in, what the file holds out, from its headers; None where only reading tells.
     binary : bool
         Whether `begins` is certain, because of magic bytes.
     """
@@ -65,8 +65,8 @@ class Format(NamedTuple):
     name: str
     suffixes: tuple[str, ...]
     begins: Callable[[bytes], bool]
-    read: Callable[[Source, str | None], Contents]
-    describe: Callable[[Source, str | None], list[Member]] | None = None
+    read: Callable[[Source], Contents]
+    describe: Callable[[Source], list[Member]] | None = None
     binary: bool = False
 
 

@@ -68,6 +68,8 @@ class Source(NamedTuple):
         In bytes.
     folder : str
         What relative file names inside the file are relative to.
+    dtype : str or None
+        ``bfloat16`` where 2-byte elements of NPY are to be read so; numbers in text are float64.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Source(NamedTuple):
     folder: str = "."
     path: Path | None = None
     data: bytes = b""
+    dtype: str | None = None
 
     def open(self) -> BinaryIO:
         """Open the bytes for reading and seeking."""

@@ -51,14 +51,12 @@ class _Tensor(NamedTuple):
     end: int
 
 
-def read_safetensors(source: Source, dtype: str | None = None) -> LoadedMapping:
+def read_safetensors(source: Source) -> LoadedMapping:
     """Read the header of a safetensors file; each tensor is mapped when asked for.
 
     Parameters
     ----------
     source : Source
-    dtype : str, optional
-        As for `attncli.loading.npy.read_npy`; BF16 needs no telling.
 
     Returns
     -------
@@ -78,12 +76,12 @@ def read_safetensors(source: Source, dtype: str | None = None) -> LoadedMapping:
 
     def entry(name: str) -> object:
         with refusals(source.name):
-            return _read_tensor(source, name, tensors[name], dtype)
+            return _read_tensor(source, name, tensors[name])
 
     return LoadedMapping(LazyEntries(tensors, entry), source.name, source.folder, dump=True)
 
 
-def describe_safetensors(source: Source, dtype: str | None = None) -> list[Member]:  # noqa: ARG001
+def describe_safetensors(source: Source) -> list[Member]:
     """Return the shape and dtype of every tensor, from the header."""
     return [
         Member(name, tensor.shape, _word(tensor.dtype)) for name, tensor in _tensors(source).items()
@@ -94,7 +92,7 @@ def _word(dtype: str) -> str:
     return dtype_name(_DTYPES[dtype]) if dtype in _DTYPES else dtype
 
 
-def _read_tensor(source: Source, name: str, tensor: _Tensor, dtype: str | None) -> object:
+def _read_tensor(source: Source, name: str, tensor: _Tensor) -> object:
     full = f"{source.name}#{printable(name)}"
     stored = _DTYPES.get(tensor.dtype)
     if stored is None:
@@ -102,7 +100,7 @@ def _read_tensor(source: Source, name: str, tensor: _Tensor, dtype: str | None) 
         raise InputError(f"{full}: expected a dtype of {known}; found {quoted(tensor.dtype)}")
     check_shape(tensor.shape, stored.itemsize, full)
     values = source.array(stored, tensor.shape, start=tensor.start)
-    return entry_of(finished(values, full, dtype), full)
+    return entry_of(finished(values, full, source.dtype), full)
 
 
 def _tensors(source: Source) -> dict[str, _Tensor]:

@@ -24,7 +24,7 @@ _LONGEST = 64 * 2**20
 _TAG_LINE = re.compile(r"^%TAG\b", re.MULTILINE)
 
 
-def read_yaml(source: Source, dtype: str | None = None) -> Contents:  # noqa: ARG001
+def read_yaml(source: Source) -> Contents:
     """Read a YAML document: nested lists are arrays, a mapping is a problem.
 
     Numbers are those of the other text formats, so that ``1e-3`` is a number,
@@ -35,8 +35,6 @@ def read_yaml(source: Source, dtype: str | None = None) -> Contents:  # noqa: AR
     Parameters
     ----------
     source : Source
-    dtype : str, optional
-        Numbers in text are float64 whatever it says.
 
     Returns
     -------
