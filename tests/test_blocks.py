@@ -333,7 +333,7 @@ def test_no_line_is_longer_than_the_terminal(
 def test_one_map_and_its_notes_leave_a_line_for_the_prompt(size, height, color):
     inputs = np.random.default_rng(0).normal(size=(size, 16))
     # The first query sees one key: the scale ends below its weight, and a note says so.
-    picture = problem_picture(pose(inputs, inputs, causal=True), Wish())
+    picture = problem_picture(pose(inputs, inputs, causal=True), Wish(), threads=1)
     lines = draw_blocks(picture, width=80, height=height, color=color).split("\n")
     assert len(lines) < height
     assert size < 64 or any("the scale ends at" in line for line in lines)

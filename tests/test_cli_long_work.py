@@ -108,7 +108,9 @@ def test_so_does_a_heatmap(files, heads, monkeypatch):
     monkeypatch.setattr(row_blocks, "_CELLS", 700)
     x = np.ones((every, 10, 70))
     wish = maps.Wish(average="--average-heads" in heads)
-    maps.problem_picture(pose(x, x, layout="hsd"), wish, progress=lambda *done: asked.append(done))
+    maps.problem_picture(
+        pose(x, x, layout="hsd"), wish, threads=1, progress=lambda *done: asked.append(done)
+    )
     assert asked == [(n + 1, every) for n in range(every)]
 
 

@@ -261,7 +261,7 @@ def test_averaged_weights_in_pictures(matrices):
 
     problem = load("x.csv", **{f"w{c}": f"w{c}.csv" for c in LETTERS}, heads=2)
     whole = expected(matrices, bias=False, heads=2)["weights"]
-    (panel,) = problem_picture(problem, Wish(average=True)).panels
+    (panel,) = problem_picture(problem, Wish(average=True), threads=1).panels
     np.testing.assert_allclose(panel.values, whole.mean(axis=0), rtol=0, atol=1e-6)
     from attncli.gather import Finished
 
@@ -532,7 +532,10 @@ def test_what_compute_writes_with_its_inputs_is_computed_again_with_a_warning(fo
 def test_averages_say_how_far_they_are():
     x, told = drawn(1, 3, 5, 4), []
     answer = solve_averaged(
-        pose(x, x, x, layout="hsd"), ("weights",), progress=lambda *done: told.append(done)
+        pose(x, x, x, layout="hsd"),
+        ("weights",),
+        threads=1,
+        progress=lambda *done: told.append(done),
     )
     assert told == [(1, 3), (2, 3), (3, 3)]
     each = [attention_oracle(x[h], x[h], x[h])["weights"] for h in range(3)]

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,11 +14,11 @@ from rich.cells import cell_len
 from strategies import problems
 
 from attncli import UsageError, pose
-from attncli.summaries import row_blocks
-from attncli.summaries.stats import statistics
-from attncli.summaries.strongest import top
+from attncli.summaries import row_blocks, stats, strongest
 from attncli.view.color import blues_256, xterm
 from attncli.view.stats import stats_list, stats_parts, top_list, top_parts
+
+statistics, top = (partial(each, threads=1) for each in (stats.statistics, strongest.top))
 
 pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
 

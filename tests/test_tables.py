@@ -289,7 +289,7 @@ def test_only_weights_are_told_of_sinks_and_hidden_keys() -> None:
     problem = pose(np.eye(3), np.eye(3), np.eye(3), causal=True, sinks=[0.5])
     solved = attncli.solve(problem, ("weights", "scores", "context", "lse"))
     names = ["weights", "scores", "context", "lse"]
-    parts = answer.answer_parts(problem, solved, names, ALL)
+    parts = answer.answer_parts(problem, solved, names, ALL, threads=1)
     texts = [part.plain for part in parts if isinstance(part, Text)]
     assert sum("the sink takes the rest" in text for text in texts) == 1
     assert texts.count("grey: hidden") == 1
@@ -332,7 +332,7 @@ def test_hidden_keys_are_grey_in_256_colours() -> None:
 def test_keys_that_another_batch_entry_hides_are_not_grey() -> None:
     problem = pose(*[np.ones((2, 3, 3))] * 2, kv_lengths=[3, 2])
     solved = attncli.solve(problem, ("weights",))
-    parts = list(answer.answer_parts(problem, solved, ["weights"], ALL))
+    parts = list(answer.answer_parts(problem, solved, ["weights"], ALL, threads=1))
     texts = [part.plain for part in parts if isinstance(part, Text)]
     (place,) = [n for n, text in enumerate(texts) if text == "grey: hidden"]
     assert place > next(n for n, text in enumerate(texts) if "batch 1" in text)
@@ -349,7 +349,7 @@ def test_backgrounds_reach_over_the_blanks_before_a_short_number() -> None:
 def test_the_mean_of_heads_is_grey_where_every_head_hides() -> None:
     mask = [[[1, 0, 0]] * 2, [[1, 1, 0]] * 2]
     problem = pose(np.ones((1, 2, 2, 1)), np.ones((1, 2, 3, 1)), mask=mask)
-    parts = answer.average_parts(problem, np.array([[[0.75, 0.25, 0.0]] * 2]), ALL)
+    parts = answer.average_parts(problem, np.array([[[0.75, 0.25, 0.0]] * 2]), ALL, threads=1)
     grey = "#{:02x}{:02x}{:02x}".format(*HIDDEN)
     rows = [
         [
@@ -365,7 +365,7 @@ def test_the_mean_of_heads_is_grey_where_every_head_hides() -> None:
 
 def test_the_mean_of_heads_is_told_of_sinks() -> None:
     problem = pose(np.ones((1, 2, 2, 1)), np.ones((1, 2, 3, 1)), sinks=[0.5, 1.0])
-    title = next(iter(answer.average_parts(problem, np.full((1, 2, 3), 0.2), ALL)))
+    title = next(iter(answer.average_parts(problem, np.full((1, 2, 3), 0.2), ALL, threads=1)))
     assert isinstance(title, Text)
     assert title.plain.endswith(
         "mean of the heads · rows add up to less than 1: the sink takes the rest"

@@ -59,7 +59,7 @@ class QueryRow:
     sink_exponential: float
 
 
-def follow(problem: Problem, query: int, *, threads: int | None = None) -> QueryRow:
+def follow(problem: Problem, query: int, *, threads: int | None) -> QueryRow:
     """Solve the problem of one query, and work out what the engine does not keep.
 
     Parameters

@@ -118,7 +118,7 @@ def _warn_of_habit(layer: Layer, file: str, arguments: Arguments) -> None:
 
 
 def project_arguments(
-    arguments: Arguments, sources: dict[str, str], *, threads: int | None = None
+    arguments: Arguments, sources: dict[str, str], *, threads: int | None
 ) -> Projected | None:
     """Replace embeddings and weights by the query, key and value that they make.
 
@@ -129,7 +129,7 @@ def project_arguments(
         the weights, and options of `attncli.pose`; changed to arguments of `attncli.pose`.
     sources : dict of str to str
         The file of each; extended.
-    threads : int, optional
+    threads : int or None
         For `attncli.project`.
 
     Returns

@@ -39,7 +39,7 @@ def refuse_without_heads(axes: str) -> None:
 def average_weights(
     problem: Problem,
     *,
-    threads: int | None = None,
+    threads: int | None,
     progress: Progress | None = None,
     into: npt.NDArray[Any] | None = None,
 ) -> tuple[npt.NDArray[Any], int]:
@@ -49,7 +49,7 @@ def average_weights(
     ----------
     problem : Problem
         With a head axis.
-    threads : int, optional
+    threads : int or None
     progress : callable, optional
         Called with the parts done and the parts in all.
     into : ndarray, optional
@@ -92,7 +92,7 @@ def solve_averaged(
     problem: Problem,
     outputs: Collection[str],
     *,
-    threads: int | None = None,
+    threads: int | None,
     progress: Progress | None = None,
     into: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> Attention:
@@ -102,7 +102,7 @@ def solve_averaged(
     ----------
     problem : Problem
     outputs : collection of str
-    threads : int, optional
+    threads : int or None
     progress : callable, optional
         As for `average_weights`.
     into : mapping of str to ndarray, optional

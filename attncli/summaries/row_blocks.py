@@ -45,7 +45,7 @@ class RowBlock:
 
 
 def row_blocks(
-    problem: Problem, batch: int, head: int, rows: tuple[int, int], threads: int | None = None
+    problem: Problem, batch: int, head: int, rows: tuple[int, int], threads: int | None
 ) -> Iterator[RowBlock]:
     """Yield some rows of one head in blocks that take little memory.
 

@@ -75,7 +75,7 @@ class HeadStats:
 
 
 def statistics(
-    problem: Problem, *, threads: int | None = None, progress: Progress | None = None
+    problem: Problem, *, threads: int | None, progress: Progress | None = None
 ) -> tuple[HeadStats, ...]:
     """Return the figures of each batch entry and head.
 
@@ -83,7 +83,7 @@ def statistics(
     ----------
     problem : Problem
         From `attncli.pose` or `attncli.load`.
-    threads : int, optional
+    threads : int or None
         All cores that the process may use unless given.
     progress : callable, optional
         Called with queries done and queries in all, of every head.

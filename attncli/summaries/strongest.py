@@ -56,7 +56,7 @@ def top(
     count: int = 3,
     *,
     rows: tuple[int, int] | None = None,
-    threads: int | None = None,
+    threads: int | None,
 ) -> Iterator[TopKeys]:
     """Yield the strongest keys of each query, batch by batch and head by head.
 
@@ -70,7 +70,7 @@ def top(
         The most keys for each query.
     rows : (start, stop), optional
         Only these queries.
-    threads : int, optional
+    threads : int or None
         By default one for each core that the process may use.
 
     Raises

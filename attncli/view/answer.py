@@ -46,7 +46,7 @@ def answer_parts(
     limits: Limits,
     picked: tuple[int | None, int | None] = (None, None),
     *,
-    threads: int | None = None,
+    threads: int | None,
 ) -> Iterator[RenderableType]:
     """Yield the tables of an answer, batch entry by batch entry and head by head.
 
@@ -61,7 +61,7 @@ def answer_parts(
     limits : Limits
     picked : (batch, head)
         What was chosen of a larger problem, for the titles.
-    threads : int, optional
+    threads : int or None
     """
     per_head = [name for name in names if not (name == "context" and problem.layout.packed)]
     places = _places(problem.layout.weight_axes, problem.shape[:2])
@@ -87,7 +87,7 @@ def average_parts(
     limits: Limits,
     batch: int | None = None,
     *,
-    threads: int | None = None,
+    threads: int | None,
 ) -> Iterator[RenderableType]:
     """Yield the tables of the mean weights of all heads, batch entry by batch entry.
 
@@ -99,7 +99,7 @@ def average_parts(
     limits : Limits
     batch : int or None
         What was chosen of a larger problem, for the titles.
-    threads : int, optional
+    threads : int or None
     """
     rows = problem.shape[2] if limits.rows is None else min(limits.rows, problem.shape[2])
     places = _places(problem.layout.weight_axes.replace("h", ""), problem.shape[:2])

@@ -82,7 +82,7 @@ def problem_picture(
     problem: Problem,
     wish: Wish,
     *,
-    threads: int | None = None,
+    threads: int | None,
     progress: Progress | None = None,
 ) -> Picture:
     """Compute the maps of a problem, some rows at a time, and pool what does not fit.
@@ -91,7 +91,7 @@ def problem_picture(
     ----------
     problem : Problem
     wish : Wish
-    threads : int, optional
+    threads : int or None
     progress : callable, optional
         Called with the numbers of blocks done and blocks in all.
 
