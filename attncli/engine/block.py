@@ -20,13 +20,13 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import TooHighError, score_floor
-from attncli.engine.panels import allocate, as_panels, paired, spread
+from attncli.engine.panels import allocate, as_panels, by_query_head, paired
 from attncli.engine.retry import loses_digits_of_lse, overflows, safeguards_needed
 from attncli.engine.rules import log_denominators
 from attncli.engine.strategy import ProductsTooHighError, Safeguards, Shift, choose_strategy
 from attncli.engine.sums import REDUCTION
 from attncli.engine.sweep import Sweep, tiles
-from attncli.engine.tile import Rows, score_calls
+from attncli.engine.tile import Rows, rules_of, score_calls
 from attncli.names import SCORE_STAGES
 
 if TYPE_CHECKING:
@@ -119,11 +119,12 @@ def _make_rows(operands: Operands, block: Block, scratch: Scratch, safeguards: S
         start=block.start,
         stop=block.start + block.panels * block.panel,
         query=query,
-        key=spread(key, heads),
-        value=None if value is None else spread(value, heads),
+        key=by_query_head(key, heads),
+        value=None if value is None else by_query_head(value, heads),
         keep=keep,
         strategy=strategy,
         layout=block.layout,
+        rules=rules_of(problem, strategy, keep),
         # An array of one number takes less time than a number.
         last_factor=np.array([factor], problem.dtype) if strategy.scaled_last else None,
     )

@@ -1,4 +1,4 @@
-"""Calls that are written down first and carried out afterwards.
+"""Lists of functions with their arguments, so that little Python runs between products.
 
 A tile displaces the interpreter's code and objects from the processor's cache, so the first
 microseconds of Python after each product take many times as long as elsewhere, and other threads

@@ -67,9 +67,10 @@ def folded(problem: Problem, results: dict[str, Array]) -> tuple[Problem, dict[s
 
 
 def _with_one_entry(problem: Problem) -> Visibility | None:
-    """Return rules that are the same for all entries, but for a mask; None where that is in vain.
+    """Return rules that are the same for all entries, but for a mask.
 
-    Of short entries, rules that differ become masks.
+    Rules that differ become masks where the entries are short; None where they are long, or the
+    offsets differ.
     """
     visible = problem.visible
     given = {name: getattr(visible, name) for name in _AS_MASK}

@@ -107,6 +107,7 @@ class Operands:
         return cast("Array", self.problem.value)
 
     def _place(self, array: Array, batch: int, heads: Span) -> tuple[int, int, int]:
+        """Return which entry and which heads (first, last + 1) of an array query heads read."""
         share = self.query.shape[1] // array.shape[1]
         return batch % array.shape[0], heads[0] // share, (heads[1] - 1) // share + 1
 

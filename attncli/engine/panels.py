@@ -29,12 +29,12 @@ __all__ = [
     "add_up",
     "allocate",
     "as_panels",
+    "by_query_head",
     "is_key_major",
     "paired",
     "product",
     "product_in_chunks",
     "row_max",
-    "spread",
     "sum_in_chunks",
 ]
 
@@ -130,8 +130,8 @@ def row_max(tile: Array) -> Array:
     return np.asarray(folded.reshape(heads, panels, fold, panel).max(axis=2))
 
 
-def spread(matrices: Array, heads: int) -> Array:
-    """Return matrices (G, a, b) as `product` takes them for N heads, of which N / G share one.
+def by_query_head(matrices: Array, heads: int) -> Array:
+    """Add axes to matrices (G, a, b) of keys or values, so that each meets its N / G query heads.
 
     Returns
     -------
@@ -151,7 +151,7 @@ def product(left: Array, right: Array, out: Array) -> Call:
     Parameters
     ----------
     left : ndarray (..., a, b)
-        From `spread`.
+        From `by_query_head`.
     right : ndarray (N, P, b, R)
     out : ndarray (N, P, a, R)
     """
@@ -178,7 +178,7 @@ def sum_in_chunks(
     Parameters
     ----------
     values : ndarray (..., keys, E)
-        From `spread`.
+        From `by_query_head`.
     tile : ndarray (N, P, keys, R)
     out : ndarray (N, P, E, R)
     chunk : int
@@ -238,7 +238,7 @@ def _chunked(tile: Array, chunk: int) -> Array:
 
 
 def _grouped(left: Array, *arrays: Array) -> Sequence[Array]:
-    """Return views of arrays (N, ...) as (G, N / G, ...), if that is how `spread` made the left."""
+    """Return views of arrays (N, ...) as (G, N / G, ...), if the left is so by `by_query_head`."""
     if left.ndim < 5:
         return arrays
     return [array.reshape(len(left), -1, *array.shape[1:]) for array in arrays]

@@ -39,8 +39,9 @@ class Block:
         The block's own rows of each output asked for: (N, rows, S), (N, rows, E) or (N, rows).
     spans : list of (start, stop)
         The keys of each part. There is more than one part only if no L × S output is asked for.
-    skip_bounds : bool
-        Skip score bounds and base-2 exponentials, which only pay off on large problems.
+    small : bool
+        `attncli.engine.size.is_small`: the maximum is always subtracted, scores stay in nats, and
+        no bound is worked out, which only pays off on large problems.
     """
 
     batch: int
@@ -51,7 +52,7 @@ class Block:
     layout: TileLayout
     results: dict[str, Array]
     spans: list[Span]
-    skip_bounds: bool
+    small: bool
     _sums: dict[int, Sums] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

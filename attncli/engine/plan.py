@@ -112,7 +112,7 @@ def plan_blocks(
                     layout=sizes.layout,
                     results=own,
                     spans=_spans(problem.visible.span(b, start, stop), wanted),
-                    skip_bounds=small,
+                    small=small,
                 )
                 parts += [(block, number) for number in range(len(block.spans))]
     return parts, sizes.columns
@@ -147,8 +147,8 @@ def _sizes(problem: Problem, results: Collection[str], *, small: bool) -> _Sizes
     if "weights" in results:
         return _sizes_of_weights(problem, results)
     queries = problem.shape[2]
-    columns = 0 if small else _panel_columns(problem, results)
-    if columns:
+    columns = None if small else _panel_columns(problem, results)
+    if columns is not None:
         stack, rows = _stack(problem, results, _block_rows(problem))
         if stack * min(queries, rows) >= _LEAST_PANELLED:
             return _sizes_of_panels(problem, stack, rows, columns)
@@ -221,7 +221,7 @@ def _block_rows(problem: Problem) -> int:
 
 
 def _fewest(many: int) -> int:
-    """Return how many blocks there must be, if it is so many on a machine with many cores."""
+    """Return the fewest blocks worth having: so many, or two on a machine with few cores."""
     return 2 if _has_few_cores() else many
 
 
@@ -240,14 +240,14 @@ def _rows(problem: Problem, most: int) -> int:
     return rows
 
 
-def _panel_columns(problem: Problem, results: Collection[str]) -> int:
-    """Return the most keys in a tile of small panels; 0 where small panels do not pay."""
+def _panel_columns(problem: Problem, results: Collection[str]) -> int | None:
+    """Return the most keys in a tile of small panels; None where small panels do not pay."""
     queries = problem.shape[2]
     full = queries % PANEL == 0 or queries >= _BLOCK_ROWS or _may_overhang(problem)
     if not full or _has_rows_of_keys(results):
-        return 0
+        return None
     columns: int = _SMALL_PRODUCT // (PANEL * _width(problem)) // 16 * 16
-    return columns if columns >= _LEAST_SMALL and multiplies_unpacked() else 0
+    return columns if columns >= _LEAST_SMALL and multiplies_unpacked() else None
 
 
 def _may_overhang(problem: Problem) -> bool:

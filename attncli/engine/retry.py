@@ -111,6 +111,7 @@ def _outweigh_flushed(sums: Sums, rows: Rows, span: Span) -> bool:
 def _needed_by_context(
     context: Array, sums: Sums, rows: Rows, safeguards: Safeguards
 ) -> Safeguards:
+    """Return the safeguards that a context beyond either end of the range calls for."""
     flat = context.ravel(order="K")  # in memory order: no copy
     square = float(np.vdot(flat, flat))
     if _SOUND[0] < square < _SOUND[1]:

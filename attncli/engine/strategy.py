@@ -77,7 +77,7 @@ class Strategy:
         Under a shift, keep exponentials that are negligible in the denominator: they are
         weights that were asked for, or values are large enough to make them count.
     unit : float
-        Scores are in 1/unit nats: 1 for nats, 1/ln 2 for bits.
+        What scores are multiplied by: 1, or 1/ln 2 for exp2. They are in 1/unit nats.
     bound : float
         No raw score exceeds it in magnitude, in nats; inf if unknown.
     may_overflow : bool
@@ -108,13 +108,13 @@ def choose_strategy(
     unit, half = 1.0, _HALF_OF_RANGE[problem.dtype]
     if extent <= score_ceiling(problem.dtype) and not safeguards.shifted:
         shift = Shift.NONE
-    elif safeguards.shifted or block.skip_bounds or keep_tiny or problem.sinks is not None:
+    elif safeguards.shifted or block.small or keep_tiny or problem.sinks is not None:
         shift = Shift.APPLIED
     else:
         shift = Shift.WATCHED
     # Shifted scores stay in nats because many are so low that exp2 yields subnormal numbers and
     # takes ten times as long; score stages, because they are returned in nats.
-    if not (block.skip_bounds or shift is Shift.APPLIED or keeps_stages):
+    if not (block.small or shift is Shift.APPLIED or keeps_stages):
         unit = quickest_unit(problem.dtype)
     return Strategy(
         shift=shift,
@@ -143,7 +143,7 @@ def _raw_bounds(operands: Operands, block: Block) -> tuple[float, float, float]:
     if not problem.is_product:  # the query is not scaled
         return 0.0, 0.0, float(np.abs(np.asarray(problem.score_vector)).sum()) * abs(problem.scale)
     rows = block.start, block.stop
-    if block.skip_bounds or block.stop - block.start < _FEW_QUERIES:
+    if block.small or block.stop - block.start < _FEW_QUERIES:
         operands.check_queries(block.batch, block.heads, rows)
         return math.inf, math.inf, math.inf
     # |q · k| ≤ ‖q‖ ‖k‖ (Cauchy–Schwarz).

@@ -36,7 +36,8 @@ __all__ = ["REDUCTION", "Sums", "merge", "outweighs_flushed"]
 Array = npt.NDArray[Any]
 # Keys that one product adds up in sequence.
 _PIECE = 128
-# Times it, sums of any number of the largest values stay finite, whatever the shift.
+# What values are multiplied by where their weighted sum exceeds the range: times it, sums of any
+# number of the largest values are finite, whatever the shift.
 REDUCTION = {np.dtype(np.float32): 2.0**-100, np.dtype(np.float64): 2.0**-500}
 _LEAST_SUM = {np.dtype(np.float32): 1e-12, np.dtype(np.float64): 1e-250}
 
@@ -76,11 +77,11 @@ class Sums:
         A denominator of 0 means that the query has seen no key; its shift is then arbitrary.
     flushed : bool
         Whether negligible exponentials may have been flushed to 0.
-    untouched : bool
-        Whether no call has been asked for that adds a tile.
+    empty : bool
+        Whether no tile has been asked for yet: the first one sets the sums, others add to them.
     forgot_not_finite : bool
-        Whether a sum of weighted values that was not finite has been multiplied by 0: it was beyond
-        the range, or a value is not finite.
+        Whether an infinite or NaN sum of weighted values has been lost in a product with 0. It was
+        beyond the range, or a value is not finite, so unread inputs have to be looked at.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Sums:
         self.context = context
         self.reduced: Array | None = None
         self.flushed = False
-        self.untouched = True
+        self.empty = True
         self.forgot_not_finite = False
         self._have_shift = [False] * shape[1]
 
@@ -117,13 +118,14 @@ class Sums:
         ----------
         tile : ndarray (N, panels, columns, R)
         values : ndarray (..., columns, E), or None
-            From `attncli.engine.panels.spread`, as stored; None where no context is asked for.
+            From `attncli.engine.panels.by_query_head`, as stored; None where no context is asked
+            for.
         panels : slice
             The panels that the tile belongs to.
         scratch : Scratch
         """
-        if self.untouched:
-            self.untouched = False
+        if self.empty:
+            self.empty = False
             if tile.shape[1] == self.denominator.shape[1]:
                 yield from self.settings(tile, values, panels, scratch)
                 return
@@ -222,7 +224,7 @@ class Sums:
 
     def close(self) -> None:
         """Set the context to 0 if no tile was added."""
-        if self.untouched:
+        if self.empty:
             self._clear()
 
     def _clear(self) -> None:

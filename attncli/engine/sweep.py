@@ -196,7 +196,7 @@ class Sweep:
         """Return the call that exponentiates a tile in place, by the strategy of its rows."""
         strategy = rows.strategy
         if strategy.shift is Shift.APPLIED or strategy.may_underflow:
-            first = self._sums.untouched
+            first = self._sums.empty
             shift = partial(self._sums.shift_tile, tile, panels, first=first)
             return self._exponentiate, (strategy, tile, shift)
         return exponential_of(strategy.unit), (tile, tile)

@@ -28,14 +28,15 @@ from attncli.finite import all_finite
 from attncli.visibility import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from attncli.engine.calls import Call
     from attncli.engine.operands import Operands
     from attncli.engine.scratch import Scratch
     from attncli.engine.strategy import Strategy
+    from attncli.problem import Problem
 
-__all__ = ["Rows", "score_calls", "zero_calls"]
+__all__ = ["Rows", "rules_of", "score_calls", "zero_calls"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
@@ -57,7 +58,7 @@ class Rows:
         In panels (`attncli.engine.panels`), multiplied by scale and `Strategy.unit`; unscaled for
         the additive score, and beside a `last_factor`.
     key : ndarray (..., S, D)
-        From `attncli.engine.panels.spread`; as stored.
+        From `attncli.engine.panels.by_query_head`; as stored.
     value : ndarray (..., S, E), or None
         Likewise; None where no context is asked for.
     keep : dict of str to ndarray (N, P · R, S)
@@ -66,10 +67,10 @@ class Rows:
         How the scores are exponentiated.
     layout : TileLayout
         The layout of query and tiles.
+    rules : tuple of callable
+        Make the scores of a tile of its raw ones, one after the other (`rules_of`).
     last_factor : ndarray (1,), or None
         What the products are multiplied with, where the query is not (`Strategy.scaled_last`).
-    rules : list of callable
-        Make the scores of a tile of its raw ones, one after the other.
     """
 
     operands: Operands
@@ -83,12 +84,8 @@ class Rows:
     keep: dict[str, Array]
     strategy: Strategy
     layout: TileLayout
+    rules: tuple[Rule, ...]
     last_factor: Array | None = None
-    rules: list[Rule] | None = None
-
-    def __post_init__(self) -> None:
-        if self.rules is None:
-            self.rules = list(_rules(self))
 
     @property
     def panel(self) -> int:
@@ -98,7 +95,7 @@ class Rows:
 
     @property
     def index(self) -> int | slice:
-        """What takes a rule for the heads out of one for all; no axis is left for one head."""
+        """The index of these heads on the head axis of a rule; for one head it drops the axis."""
         first, last = self.heads
         return first if last - first == 1 else slice(first, last)
 
@@ -120,7 +117,7 @@ class Rows:
 
         That is faster, but only works without a shift, and not where score stages are kept.
         """
-        return self.strategy.shift is not Shift.APPLIED and not self.keep
+        return not _masks_before_exp(self.strategy, self.keep)
 
     @property
     def skips_hidden(self) -> bool:
@@ -162,25 +159,28 @@ def score_calls(rows: Rows, columns: Span, out: Array, scratch: Scratch) -> Iter
         The same, while query, key and value are still unread.
     """
     yield from _products(rows, columns, out)
-    for rule in rows.rules or ():
+    for rule in rows.rules:
         yield rule, (rows, columns, out, scratch)
 
 
-def _rules(rows: Rows) -> Iterator[Rule]:
-    """Yield what a problem requires after the product, in order.
+def rules_of(problem: Problem, strategy: Strategy, keep: Collection[str]) -> tuple[Rule, ...]:
+    """Return what a problem requires after the product, in order.
 
     None of it refers to the rows: these refer to it, and with garbage collection off a
     reference cycle would never be freed.
     """
-    problem = rows.operands.problem
-    if rows.strategy.may_overflow:
+    return tuple(_rules(problem, strategy, keep))
+
+
+def _rules(problem: Problem, strategy: Strategy, keep: Collection[str]) -> Iterator[Rule]:
+    if strategy.may_overflow:
         yield _refuse_overflow
-    if "raw" in rows.keep:
+    if "raw" in keep:
         yield partial(_copy, "raw")
     # Softcap precedes bias and mask, or it would squeeze −inf back into range.
     if problem.softcap is not None:
         yield _cap
-    if "capped" in rows.keep:
+    if "capped" in keep:
         yield partial(_copy, "capped")
     if problem.bias is not None:
         yield _add_bias
@@ -189,13 +189,18 @@ def _rules(rows: Rows) -> Iterator[Rule]:
     adds = problem.bias is not None or problem.alibi_slopes is not None
     # In bits a sum may be infinite that is not in nats. An exponential of 0 is right then; where
     # it is not, the sums show it, and the block is computed again in nats.
-    if rows.strategy.may_overflow and adds and rows.strategy.unit == 1.0:
+    if strategy.may_overflow and adds and strategy.unit == 1.0:
         yield _refuse_sums
     # Hidden scores are replaced, not added to, so nothing behind a mask can leak.
-    if problem.visible.hides and not rows.masks_after_exp:
+    if problem.visible.hides and _masks_before_exp(strategy, keep):
         yield _hide
-    if "scores" in rows.keep:
+    if "scores" in keep:
         yield partial(_copy, "scores")
+
+
+def _masks_before_exp(strategy: Strategy, keep: Collection[str]) -> bool:
+    """Return whether hidden keys are set to −inf, not zeroed after the exponential."""
+    return strategy.shift is Shift.APPLIED or bool(keep)
 
 
 def _copy(name: str, rows: Rows, columns: Span, tile: Array, _: Scratch) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.engine.panels import spread
+from attncli.engine.panels import by_query_head
 
 if TYPE_CHECKING:
     from attncli.engine.tile import Rows
@@ -59,8 +59,8 @@ def window_steps(rows: Rows, span: Span) -> tuple[Rows, Span] | None:
     steps = replace(
         rows,
         query=rows.query.reshape(count, each, width, panel),
-        key=spread(slid(rows.key), count),
-        value=None if rows.value is None else spread(slid(rows.value), count),
+        key=by_query_head(slid(rows.key), count),
+        value=None if rows.value is None else by_query_head(slid(rows.value), count),
         stop=rows.start + step,
     )
     return steps, seen
