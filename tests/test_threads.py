@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from attncli import attention, pose, solve
 from attncli.engine import attend, block, plan, result_shapes, size
+from attncli.engine.decoding import few_parts
 from attncli.engine.operands import prepare
-from attncli.engine.plain import plain_parts
 from attncli.engine.scratch import Scratch
 from attncli.errors import DataError
 from attncli.threads import blas, cores, idle, pinning, workers
@@ -712,14 +712,14 @@ class TestThreadsOfADecodingStep:
         key = np.zeros((batch, heads, 16384, 16), np.float32)
         problem = pose(key[:, :, :1], key, key, layout="bhsd")
         done = np.zeros((batch, heads), int)
-        for part in plain_parts(problem, threads):
+        for part in few_parts(problem, threads):
             done[part] += 1
         assert (done == 1).all()
 
     @pytest.mark.parametrize(("heads", "threads"), [(4, 2), (8, 2), (32, 4), (12, 3)])
     def test_begin_with_different_numbers_of_heads(self, heads, threads):
         key = np.zeros((heads, 16384, 32), np.float32)
-        parts = plain_parts(pose(key[:, :1], key, key, layout="hsd"), threads)
+        parts = few_parts(pose(key[:, :1], key, key, layout="hsd"), threads)
         sizes = [groups.stop - groups.start for _, groups in parts]
         assert len(set(sizes[:threads])) > 1
         # As soon as they are done they draw the others, the largest first.

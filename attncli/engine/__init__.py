@@ -2,8 +2,8 @@
 
 The queries are cut into blocks of one head or a few, and the keys of a block into tiles
 (`attncli.engine.plan`); `attncli.engine.block` computes a block. Small problems are computed at
-once instead (`attncli.engine.at_once`), and so are those with little but products, some heads at a
-time (`attncli.engine.plain`).
+once instead (`attncli.engine.at_once`), and few queries over many keys some heads at a time
+(`attncli.engine.decoding`).
 
 The same input gives the same bits on any number of threads: blocks do not depend on that number,
 and the heads that the formula computes at once do not affect each other.
@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.engine.at_once import attend_at_once, suits_at_once
+from attncli.engine.decoding import attend_few, few_parts, is_few
 from attncli.engine.folding import folded
-from attncli.engine.plain import attend_plainly, is_plain, plain_parts
 from attncli.engine.refusals import NotFiniteError
 from attncli.engine.size import is_serial, is_small, repays_threads
 from attncli.result import Attention
@@ -186,24 +186,24 @@ def _parts(
 ) -> tuple[list[Any], Work[Any]]:
     """Return the parts of a problem, and a function that computes the parts it is given."""
     # The formula views several heads of a result as one, so results must be contiguous.
-    if is_plain(problem) and all(array.flags.c_contiguous for array in results.values()):
-        return _formula_parts(problem, results, threads)
+    if is_few(problem) and all(array.flags.c_contiguous for array in results.values()):
+        return _parts_of_few(problem, results, threads)
 
     from attncli.engine.schedule import schedule_blocks  # noqa: PLC0415
 
     return schedule_blocks(problem, results)
 
 
-def _formula_parts(
+def _parts_of_few(
     problem: Problem, results: dict[str, Array], threads: int
 ) -> tuple[list[Any], Work[Any]]:
     def compute(queue: Iterable[Any], check_stopped: Callable[[], None]) -> int:
         for part in queue:
             check_stopped()
-            attend_plainly(problem, results, part)
+            attend_few(problem, results, part)
         return 0
 
-    return plain_parts(problem, threads), compute
+    return few_parts(problem, threads), compute
 
 
 def _queue(parts: list[Any], progress: Progress | None) -> Iterator[Any]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.plain import exponentiate, grouped_heads, scaled_product, weighted_sum
+from attncli.engine.formula import exponentiate, grouped_heads, scaled_product, weighted_sum
 from attncli.engine.refusals import refuse_scores
 from attncli.engine.rules import cap, factors_with_sinks, log_denominators, penalties
 from attncli.engine.size import suits_formula

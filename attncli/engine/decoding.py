@@ -1,4 +1,4 @@
-"""The formula as it stands in the paper, for few queries over many keys (decoding).
+"""Few queries over many keys, as in decoding, by the formula as it stands in the paper.
 
 Without a rule beyond the product, blocks and tiles would only slow them down. Several heads are
 computed at once.
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.engine.panels import LONGEST_PRODUCT, add_up
+from attncli.engine.formula import exponentiate, grouped_heads, scaled_product, weighted_sum
 from attncli.engine.refusals import refuse_scores
 from attncli.engine.size import is_serial
 from attncli.finite import all_finite, within_range
@@ -21,29 +21,18 @@ from attncli.names import SCORE_STAGES
 if TYPE_CHECKING:
     from attncli.problem import Problem
 
-__all__ = [
-    "attend_plainly",
-    "exponentiate",
-    "grouped_heads",
-    "is_plain",
-    "plain_parts",
-    "scaled_product",
-    "weighted_sum",
-]
+__all__ = ["attend_few", "few_parts", "is_few"]
 
 Array = npt.NDArray[Any]
 
 # Most scores held at once: half a megabyte in float32.
 _CELLS = 2**17
 _FEW_ROWS = 16
-# NumPy only releases the interpreter's lock for more than 500 results.
-_FREE_RESULTS = 501
-_PIECE_KEYS = 256
 
 Part = tuple[slice, slice]
 
 
-def is_plain(problem: Problem) -> bool:
+def is_few(problem: Problem) -> bool:
     """Return whether a problem is nothing but softmax(scale · QKᵀ) V of few queries."""
     batch, heads, queries, keys = problem.shape
     rows = heads // problem.key.shape[1] * queries
@@ -60,7 +49,7 @@ def is_plain(problem: Problem) -> bool:
     )
 
 
-def plain_parts(problem: Problem, threads: int) -> list[Part]:
+def few_parts(problem: Problem, threads: int) -> list[Part]:
     """Return the parts of a problem: each some batch entries and groups of heads.
 
     There are hardly more parts than keep the threads busy: each NumPy call starts with cold
@@ -95,8 +84,8 @@ def _staggered(parts: list[Part], threads: int) -> list[Part]:
     return parts + rests
 
 
-def attend_plainly(problem: Problem, results: dict[str, Array], part: Part) -> None:
-    """Fill a part of the results of a plain problem.
+def attend_few(problem: Problem, results: dict[str, Array], part: Part) -> None:
+    """Fill a part of the results of a problem that `is_few`.
 
     Parameters
     ----------
@@ -144,78 +133,6 @@ def _raw_scores(problem: Problem, part: Part) -> tuple[Array, bool]:
     query = widen(grouped_heads(problem.query, problem.key.shape[1])[part], problem.dtype)
     key = widen(_cut(problem.key, part), problem.dtype)
     return scaled_product(query, key, problem.scale, one_blas_thread=not is_serial(problem))
-
-
-def scaled_product(
-    query: Array, key: Array, scale: float, *, one_blas_thread: bool
-) -> tuple[Array, bool]:
-    """Return scale · query keyᵀ, (B, G, R, S), and whether all of it is finite.
-
-    The scale comes last, as on paper, so that products of whole numbers are exact; but first where
-    products might leave the range that it keeps scores in.
-    """
-    transposed = key.swapaxes(2, 3)
-    if abs(scale) <= 1:
-        scores = query @ transposed
-        np.multiply(scores, scale, out=scores)
-        if all_finite(scores, one_blas_thread=one_blas_thread):
-            return scores, True
-    scores = np.multiply(query, scale, dtype=query.dtype) @ transposed
-    return scores, all_finite(scores, one_blas_thread=one_blas_thread)
-
-
-def exponentiate(scores: Array, *, may_be_empty: bool = False) -> tuple[Array, Array]:
-    """Replace scores by exp(score − the row's highest), and return the highest and the sums.
-
-    Parameters
-    ----------
-    scores : ndarray (..., S)
-    may_be_empty : bool
-        Whether all scores of a row may be −inf, because it sees no key; its sum is 0 then.
-
-    Returns
-    -------
-    highest, total : ndarray (..., 1)
-    """
-    highest = np.maximum.reduce(scores, axis=-1, keepdims=True)
-    if may_be_empty:
-        np.copyto(highest, 0, where=highest == -np.inf)
-    np.subtract(scores, highest, out=scores)
-    np.exp(scores, out=scores)
-    return highest, np.add.reduce(scores, axis=-1, keepdims=True)
-
-
-def weighted_sum(weights: Array, value: Array) -> Array:
-    """Return weights @ value, (B, G, R, S) by (B, G, S, E).
-
-    During a product with few results, however long, NumPy holds the interpreter's lock and so
-    blocks the other threads. Cutting the keys into pieces makes the results more, and the rounding
-    errors of long sums fewer.
-    """
-    keys = weights.shape[3]
-    # Counted for one group, so that the pieces do not depend on how many are computed at once.
-    freeing = -(-_FREE_RESULTS // (weights.shape[2] * value.shape[3]))
-    pieces = max(freeing if keys >= freeing * _PIECE_KEYS else 1, -(-keys // LONGEST_PRODUCT))
-    if pieces == 1:
-        return np.asarray(weights @ value)
-    step = keys // pieces
-    whole = pieces * step
-    cut_weights = weights[..., :whole].reshape(*weights.shape[:3], pieces, step)
-    cut_value = value[:, :, :whole].reshape(*value.shape[:2], pieces, step, value.shape[3])
-    parts = cut_weights.swapaxes(2, 3) @ cut_value
-    total = np.empty((*parts.shape[:2], *parts.shape[3:]), parts.dtype)
-    add_up(parts, total)
-    if whole < keys:
-        total += weights[..., whole:] @ value[:, :, whole:]
-    return total
-
-
-def grouped_heads(array: Array, groups: int) -> Array:
-    """Return (B, H, L, ...) as (B, G, H/G · L, ...), stacking the heads that share a key."""
-    if array.shape[1] == groups:
-        return array
-    grouped: Array = array.reshape(array.shape[0], groups, -1, *array.shape[3:])
-    return grouped
 
 
 def _cut(array: Array, part: Part) -> Array:
