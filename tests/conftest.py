@@ -15,7 +15,8 @@ from threadpoolctl import threadpool_limits
 
 from attncli import engine
 from attncli.cli import _run
-from attncli.engine import plan, strategy, sweep
+from attncli.engine import plan, schedule, strategy, sweep
+from attncli.engine.plan import plan_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from attncli.engine.parts import Block, Part
     from attncli.engine.scratch import Scratch
     from attncli.engine.tile import Rows
 
@@ -92,6 +94,20 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compute small problems as large ones are."""
     monkeypatch.setattr(engine, "suits_at_once", lambda _: False)
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[Block]:
+    """The blocks into which problems are cut from now on."""
+    blocks: list[Block] = []
+
+    def noted(*given: Any, **more: Any) -> tuple[list[Part], int]:
+        parts, columns = plan_blocks(*given, **more)
+        blocks.extend({id(block): block for block, _ in parts}.values())
+        return parts, columns
+
+    monkeypatch.setattr(schedule, "plan_blocks", noted)
+    return blocks
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["at once", "in blocks"])

@@ -5,7 +5,7 @@ import pytest
 from nearness import assert_near
 
 from attncli import attention, pose, solve
-from attncli.engine import folding, plan
+from attncli.engine import folding
 
 OUTPUTS = [("context", "lse"), ("weights", "context"), ("scores", "weights", "context", "lse")]
 pytestmark = [
@@ -88,20 +88,6 @@ APART_IF_LONG = {name for name in RULES if "of heads" in name or "of entries" in
 }  # fmt: skip
 
 
-@pytest.fixture
-def batches(monkeypatch):
-    """The batch entry of each block."""
-    entries = []
-    made = plan.Block
-
-    def noted(*, batch, **rest):
-        entries.append(batch)
-        return made(batch=batch, **rest)
-
-    monkeypatch.setattr(plan, "Block", noted)
-    return entries
-
-
 def expected(query, key, value, added, sinks=None):
     share = query.shape[1] // key.shape[1]
     wide = [x.astype(float).repeat(n, axis=1) for x, n in ((key, share), (value, share))]
@@ -121,14 +107,14 @@ def expected(query, key, value, added, sinks=None):
 @pytest.mark.parametrize("groups", [4, 2, 1])
 @pytest.mark.parametrize("short", [True, False])
 @pytest.mark.parametrize("name", RULES)
-def test_each_entry_is_as_by_itself(name, groups, outputs, short, batches, monkeypatch):
+def test_each_entry_is_as_by_itself(name, groups, outputs, short, planned, monkeypatch):
     if not short:
         monkeypatch.setattr(folding, "_SHORT_WORK", 0)
     qkv = inputs(groups=groups)
     options, added = rule(name)
     answer = attention(*qkv, **options, outputs=outputs, threads=1)
     together = short or name not in APART_IF_LONG
-    assert set(batches) == ({0} if together else set(range(B)))
+    assert {block.batch for block in planned} == ({0} if together else set(range(B)))
     right = expected(*qkv, added, options.get("sinks"))
     for output in outputs:
         found = getattr(answer, output)
@@ -137,52 +123,52 @@ def test_each_entry_is_as_by_itself(name, groups, outputs, short, batches, monke
 
 @pytest.mark.parametrize("rope", [None, "half"])
 @pytest.mark.parametrize("score", ["dot", "cosine", "additive"])
-def test_inputs_whose_axes_are_transposed(rope, score, batches):
+def test_inputs_whose_axes_are_transposed(rope, score, planned):
     query, key, value = inputs()
     there = [x.transpose(0, 2, 1, 3).copy() for x in (query, key, value)]
     options = {"rope": rope, "score": score, "causal": True, "query_offset": 0, "threads": 1}
     found = attention(*there, layout="bshd", **options).context
-    assert set(batches) == {0}
+    assert {block.batch for block in planned} == {0}
     for entry in range(B):
         alone = attention(query[entry], key[entry], value[entry], layout="hsd", **options)
         assert_near(found[entry].swapaxes(0, 1), alone.context, rtol=1e-4, atol=1e-6)
 
 
-def test_offsets_that_differ_are_left_apart(batches):
+def test_offsets_that_differ_are_left_apart(planned):
     query, key, value = inputs()
     offsets = np.arange(B) * 4
     answer = attention(query, key, value, causal=True, query_offset=offsets, threads=1)
-    assert set(batches) == set(range(B))
+    assert {block.batch for block in planned} == set(range(B))
     behind = np.arange(L)[:, None] + offsets[:, None, None, None] - np.arange(S)
     right = expected(query, key, value, np.where(behind >= 0, 0, -np.inf))["context"]
     assert_near(answer.context, right, rtol=1e-4, atol=1e-5)
 
 
-def test_a_rule_that_is_large_is_not_repeated(batches, monkeypatch):
+def test_a_rule_that_is_large_is_not_repeated(planned, monkeypatch):
     monkeypatch.setattr(folding, "_MOST_COPIED", B * H * L * S - 1)
     attention(*inputs(), mask=np.ones((H, L, S), bool)[None], threads=1, outputs=("context",))
-    assert set(batches) == set(range(B))
+    assert {block.batch for block in planned} == set(range(B))
 
 
-def test_keys_for_all_entries_are_not_repeated(batches):
+def test_keys_for_all_entries_are_not_repeated(planned):
     query, key, value = inputs()
     answer = attention(query, key[:1], value[:1], threads=1, outputs=("context",))
-    assert set(batches) == set(range(B))
+    assert {block.batch for block in planned} == set(range(B))
     right = expected(query, key[:1], value[:1], 0)["context"]
     assert_near(answer.context, right, rtol=1e-4, atol=1e-5)
 
 
-def test_long_entries_are_left_apart(batches):
+def test_long_entries_are_left_apart(planned):
     query, key, value = (np.concatenate([x] * 10, axis=2) for x in inputs(batch=2))
     attention(query, key, value, threads=1, outputs=("context",))
-    assert set(batches) == {0, 1}
+    assert {block.batch for block in planned} == {0, 1}
 
 
-def test_large_inputs_are_not_copied(batches):
+def test_large_inputs_are_not_copied(planned):
     key = np.zeros((2, 40_000, H, D), np.float32)
     query = np.zeros((2, 20, H, D), np.float32)
     attention(query, key, key, layout="bshd", threads=1, outputs=("context",))
-    assert set(batches) == {0, 1}
+    assert {block.batch for block in planned} == {0, 1}
 
 
 @pytest.mark.parametrize("strided", [False, True])

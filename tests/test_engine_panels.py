@@ -196,19 +196,11 @@ class TestAPanelThatOverhangs:
         expected = formula(*qkv[:2], large)["context"]
         assert_near(answer.context, expected, rtol=1e-4, atol=1e32)
 
-    def test_spares_a_block_of_its_own(self, monkeypatch):
-        blocks = []
-        made = plan.Block
-
-        def counted(**given):
-            blocks.append((given["stop"] - given["start"], given["panel"]))
-            return made(**given)
-
-        monkeypatch.setattr(plan, "Block", counted)
+    def test_spares_a_block_of_its_own(self, planned):
         attention(*inputs(2, 1000, 512, 64), outputs=("context",))
         if plan.multiplies_unpacked():
-            assert {panel for _, panel in blocks} == {64}
-            assert sum(count % 64 > 0 for count, _ in blocks) == 2
+            assert {block.panel for block in planned} == {64}
+            assert sum((block.stop - block.start) % 64 > 0 for block in planned) == 2
 
 
 class TestWeightsOfManyKeys:
@@ -388,27 +380,18 @@ class TestTheMiddleOfALongSequence:
         assert_near(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.fixture
-def stacks(monkeypatch):
-    """How many heads each block takes, in turn."""
-    counts = []
-    made = plan.Block
-
-    def counted(*, heads, **rest):
-        counts.append(heads[1] - heads[0])
-        return made(heads=heads, **rest)
-
-    monkeypatch.setattr(plan, "Block", counted)
-    return counts
+def stacks(blocks):
+    """Return how many heads each block takes."""
+    return [last - first for first, last in (block.heads for block in blocks)]
 
 
-def test_short_heads_share_a_call_and_long_ones_do_not(stacks):
+def test_short_heads_share_a_call_and_long_ones_do_not(planned):
     attention(*inputs(8, 256, 512, 64), outputs=("context",))
-    assert min(stacks) > 1
-    assert sum(stacks) == 8
-    stacks.clear()
+    assert min(stacks(planned)) > 1
+    assert sum(stacks(planned)) == 8
+    planned.clear()
     attention(*inputs(8, 2048, 512, 64), outputs=("context",))
-    assert set(stacks) == {1}
+    assert set(stacks(planned)) == {1}
 
 
 def by_head(name, heads, queries, keys):
@@ -433,12 +416,12 @@ def by_head(name, heads, queries, keys):
 @pytest.mark.parametrize("size", [1, 30])
 @pytest.mark.parametrize("outputs", [("context", "lse"), BOTH, ("scores", *BOTH)], ids="-".join)
 @pytest.mark.parametrize(("queries", "keys"), [(200, 300), (77, 77), (5, 40)])
-def test_heads_share_a_call_though_rules_differ(rule, queries, keys, outputs, size, stacks):
+def test_heads_share_a_call_though_rules_differ(rule, queries, keys, outputs, size, planned):
     query, key, value = inputs(8, queries, keys, 16, groups=4)
     query *= np.float32(size)
     options, added = by_head(rule, 8, queries, keys)
     answer = attention(query, key, value, scale=1, **options, outputs=outputs, threads=1)
-    assert max(stacks) > 1
+    assert max(stacks(planned)) > 1
     wide = key.astype(float).repeat(2, axis=1), value.astype(float).repeat(2, axis=1)
     scores = query.astype(float) @ wide[0].swapaxes(-1, -2) + added
     sinks = options.get("sinks", np.full(8, -np.inf))[:, None, None]
@@ -470,17 +453,10 @@ def test_packed_sequences(sorted_ids, causal, queries, outputs):
 
 @pytest.mark.parametrize("rules", [{}, {"causal": True}], ids=str)
 @pytest.mark.parametrize("few_cores", [True, False])
-def test_blocks_are_about_equally_long(few_cores, rules, monkeypatch):
-    counts = []
-    made = plan.Block
-
-    def counted(*, start, stop, **rest):
-        counts.append(stop - start)
-        return made(start=start, stop=stop, **rest)
-
-    monkeypatch.setattr(plan, "Block", counted)
+def test_blocks_are_about_equally_long(few_cores, rules, planned, monkeypatch):
     monkeypatch.setattr(plan, "_has_few_cores", lambda: few_cores)
     attention(*inputs(1, 3000, 3000, 16), outputs=("context",), **rules)
+    counts = [block.stop - block.start for block in planned]
     # Panels, or blocks where panels skip keys, are not cut.
     step = 256 if rules and not plan.multiplies_unpacked() else 64
     assert sum(counts) == 3000

@@ -89,7 +89,6 @@ LARGE = (2, 4, 200, 16)
 def small_slices(monkeypatch):
     """Cut into slices, and call too large, what has a sixteenth of the scores."""
     monkeypatch.setattr(case, "_SMALL_CELLS", 2**11)
-    monkeypatch.setattr(case.Cases._part, "__defaults__", (2**11,))
     monkeypatch.setattr(case, "_MOST_CELLS", 2**17)
 
 

@@ -372,14 +372,14 @@ class Cases:
         first, most = int(np.argmax(counts > 0)), int(np.argmax(counts))
         return [_row(counts, first), _row(counts, most)]
 
-    def _part(self, needs: frozenset[Need], row: Row, cells: int = _SMALL_CELLS) -> Part:
+    def _part(self, needs: frozenset[Need], row: Row, cells: int | None = None) -> Part:
         batches, heads, queries, keys = self._question.problem.shape
         batch = None if "batch" in needs or batches == 1 else row[0]
         # The output projection of a context needs all heads, and so does an average.
         joined = self._question.problem.output is not None and "context" in self._question.files
         mixed = self._question.averaged or joined
         head = None if mixed or "heads" in needs or heads == 1 else row[1]
-        count = max(1, cells // (keys * (heads if head is None else 1)))
+        count = max(1, (cells or _SMALL_CELLS) // (keys * (heads if head is None else 1)))
         first, end = self._stretch(batch, head, row[2]) if self.by_part else (0, queries)
         if "rows" in needs or count >= queries == end - first:
             return batch, head, None
