@@ -97,7 +97,7 @@ def statistics(
     --------
     >>> from attncli import pose
     >>> even = pose([[0.0], [0.0]], [[1.0], [2.0], [3.0], [4.0]])
-    >>> round(statistics(even)[0].effective_keys, 6)
+    >>> round(statistics(even, threads=1)[0].effective_keys, 6)
     4.0
     """
     batches, heads, queries = problem.shape[:3]
