@@ -55,10 +55,10 @@ _RED_BLUE: tuple[RGB, ...] = (
     (5, 48, 97),
 )
 _CUBE = (0, 95, 135, 175, 215, 255)
-# The nearest of the 240 fixed colours to a pale blue is often lavender or grey, so these
+# The nearest of the 240 fixed colours to a blue is often lavender or grey, so these
 # are chosen by eye; each is darker than the one before.
-_BLUES_256 = (231, 195, 153, 117, 110, 74, 68, 26, 25, 18, 17)
-_RED_BLUE_256 = (52, 88, 124, 167, 216, 224, 255, 195, 153, 74, 25, 18, 17)
+_BLUES_256 = (231, 195, 153, 117, 75, 33, 32, 26, 25, 18, 17)
+_RED_BLUE_256 = (52, 88, 124, 167, 216, 224, 255, 195, 153, 75, 26, 18, 17)
 
 
 def _between(points: tuple[RGB, ...], fraction: float) -> RGB:
