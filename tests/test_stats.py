@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -18,7 +17,14 @@ from attncli.summaries import row_blocks, stats, strongest
 from attncli.view.color import blues_256, xterm
 from attncli.view.stats import stats_list, stats_parts, top_list, top_parts
 
-statistics, top = (partial(each, threads=1) for each in (stats.statistics, strongest.top))
+
+def statistics(problem, **options):
+    return stats.statistics(row_blocks.Computed(problem, 1), **options)
+
+
+def top(problem, *count, **options):
+    return strongest.top(row_blocks.Computed(problem, 1), *count, **options)
+
 
 pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")
 

@@ -17,7 +17,7 @@ from attncli.cli.options import (
     ProblemOptions,
     RunOptions,
 )
-from attncli.cli.question import ask, refuse_average_of_one
+from attncli.cli.question import Question, ask_or_read, refuse_average_of_one
 from attncli.cli.saving import (
     Save,
     held,
@@ -27,20 +27,22 @@ from attncli.cli.saving import (
     streamed,
     write_save,
 )
+from attncli.cli.showing import (
+    limits_of,
+    names_shown,
+    refuse_averaged_summaries,
+    refuse_binary,
+    refuse_unused_top,
+    write_stdout,
+)
 from attncli.cli.summaries import Summaries
 from attncli.cli.terminal import (
     advice,
-    binary_stdout,
-    color_depth,
     console,
-    is_terminal,
     note,
-    shows_unicode,
-    width,
 )
 from attncli.errors import UsageError
-from attncli.names import INPUTS, OUTPUTS, SHOWABLE, SUMMARIES
-from attncli.text import did_you_mean, quoted
+from attncli.names import INPUTS, OUTPUTS, SUMMARIES
 
 if TYPE_CHECKING:
     from typing import Any
@@ -56,18 +58,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to"]
 
-_ALSO_CALLED = {
-    "q": "query",
-    "k": "key",
-    "v": "value",
-    "out": "context",
-    "output": "context",
-    "attention": "weights",
-    "attn": "weights",
-    "probs": "weights",
-    "logits": "scores",
-    "logsumexp": "lse",
-}
 # Above so many cells a table gets its rows computed alone, not cut from the whole.
 _WHOLE_CELLS = 4_000_000
 
@@ -91,15 +81,22 @@ def compute(
 
     attncli compute q.csv k.csv v.csv
     """
+    refuse_average_of_one(pick, average)
     with advice(quiet=run.quiet):
-        request = _request(options, output, pick, average, run)
+        asked = ask_or_read(options, pick, run)
         if output.format != "table":
             digits.tell_of_all(output.format, quiet=run.quiet)
+        if not isinstance(asked, Question):
+            from attncli.cli.finished import summarise
+
+            summarise(asked, output, pick, average, run, decimals=digits.decimals)
+            return
+        request = _request(asked, output, pick, average, run)
         answer = _solve_and_save(request)
     if output.format == "table":
         _print_tables(request, answer, digits.decimals)
     else:
-        _write_stdout(output.format, request.results(request.names, answer))
+        write_stdout(output.format, request.results(request.names, answer))
 
 
 class _Request(NamedTuple):
@@ -139,19 +136,18 @@ class _Request(NamedTuple):
 
 
 def _request(
-    options: ProblemOptions,
+    question: Question,
     output: OutputOptions,
     pick: PickOptions,
     average: AverageOptions,
     run: RunOptions,
 ) -> _Request:
-    """Read the problem, and check what is asked of it."""
+    """Check what is asked of a problem."""
     from attncli.save.files import refuse_inputs, refuse_unwritable
+    from attncli.summaries.row_blocks import Computed
 
-    refuse_average_of_one(pick, average)
-    question = ask(options, pick, run)
     problem = question.problem
-    names = _names(output.show, problem)
+    names = names_shown(output.show) or OUTPUTS[: 1 if problem.value is None else 2]
     chosen = bool(output.show)
     saves = tuple(parse_save(text, names, chosen=chosen) for text in output.save or ())
     paths = [save.path for save in saves]
@@ -159,17 +155,17 @@ def _request(
     refuse_unwritable(paths)
     for text, save in zip(output.save or (), saves, strict=True):
         _tell_of_another_name(text, save, run)
-    summaries = Summaries(problem, output.top_keys, pick, run)
+    summaries = Summaries(Computed(problem, run.threads), output.top_keys, pick, run)
     averaged = average.average_heads
     request = _Request(problem, names, saves, summaries, averaged, output, pick, run)
     if averaged:
-        _refuse_average(request.asked)
-    if output.top is not None and "top" not in request.asked:
-        raise UsageError("--top says how many keys --show top lists: add top to --show")
+        refuse_averaged_summaries(request.asked)
+        _refuse_unshown_average(request.asked)
+    refuse_unused_top(output, request.asked)
     if "context" in request.asked:
         question.warn_unprojected()
     if output.format != "table":
-        _refuse_binary(output.format)
+        refuse_binary(output.format)
         request = request._replace(names=held(names, output.format, chosen=chosen))
         refuse_unheld(request.names, output.format, problem, averaged=averaged)
     for save in saves:
@@ -185,32 +181,7 @@ def _tell_of_another_name(text: str, save: Save, run: RunOptions) -> None:
         note(words, quiet=run.quiet)
 
 
-def _names(show: Sequence[str] | None, problem: Problem) -> tuple[str, ...]:
-    if not show:
-        return OUTPUTS[:2] if problem.value is not None else OUTPUTS[:1]
-    names = tuple(dict.fromkeys(name.strip() for names in show for name in names.split(",")))
-    for name in names:
-        if name not in SHOWABLE:
-            raise UsageError(
-                f"--show: expected names of {', '.join(SHOWABLE)}; found {quoted(name)}",
-                hint=_meant_by(name),
-            )
-    return names
-
-
-def _meant_by(name: str) -> str | None:
-    """Return what a name that is not shown probably means, as a hint."""
-    if name == "all":
-        return "give the names: --show weights,context,scores"
-    meant = _ALSO_CALLED.get(name.lower())
-    return f"did you mean {meant}?" if meant else did_you_mean(name, SHOWABLE)
-
-
-def _refuse_average(asked: set[str]) -> None:
-    if each := [name for name in SUMMARIES if name in asked]:
-        raise UsageError(
-            f"{each[0]} is computed for each head: leave out either it or --average-heads"
-        )
+def _refuse_unshown_average(asked: set[str]) -> None:
     if "weights" not in asked:
         raise UsageError(
             "--average-heads averages the weights, which are not asked for",
@@ -257,24 +228,9 @@ def _solve(
         return solve(problem, names, threads=threads, into=into, progress=progress)
 
 
-def _write_stdout(kind: str, outputs: Results) -> None:
-    from attncli.save.formats import write
-
-    stream = binary_stdout()
-    write(stream, outputs, kind)
-    stream.flush()
-
-
-def _refuse_binary(kind: str) -> None:
-    if kind in ("npy", "npz") and is_terminal():
-        raise UsageError(
-            f"{kind} is binary and stdout is a terminal", hint=f"send it to a file: > out.{kind}"
-        )
-
-
 def _print_tables(request: _Request, answer: Attention, decimals: int) -> None:
     screen = console(request.run.color)
-    limits = _limits(request.output, request.run, decimals)
+    limits = limits_of(request.output, request.run, decimals)
     for part in _parts(request, answer, limits):
         screen.print(part, crop=False)
 
@@ -305,19 +261,3 @@ def _array_parts(request: _Request, answer: Attention, limits: Limits) -> Iterat
         else:
             picked = pick.batch, pick.head
             yield from answer_parts(problem, answer, [*group], limits, picked, threads=threads)
-
-
-def _limits(output: OutputOptions, run: RunOptions, decimals: int) -> Limits:
-    from attncli.view.tables import Limits
-
-    rows, columns, heads = (20, None, 4) if is_terminal() else (64, 64, 16)
-    return Limits(
-        rows=rows if output.max_rows is None else output.max_rows or None,
-        columns=columns if output.max_cols is None else output.max_cols or None,
-        heads=heads,
-        width=width(),
-        stacked=output.max_cols is not None,
-        digits=decimals,
-        unicode=shows_unicode(),
-        depth=color_depth(run.color),
-    )

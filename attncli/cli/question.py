@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attncli.gather.finished import Kind
     from attncli.problem import Problem
 
-__all__ = ["Question", "ask", "ask_or_read", "ask_whole", "refuse_average_of_one"]
+__all__ = ["Question", "ask", "ask_or_read", "ask_whole", "finished_only", "refuse_average_of_one"]
 
 
 class Question(NamedTuple):
@@ -58,13 +58,18 @@ def ask(
     """
     answer = ask_or_read(options, pick, run, more=more)
     if not isinstance(answer, Question):
-        raise UsageError(
-            f"{answer.name}: expected query, key and value; "
-            "found a single array (finished weights?)",
-            hint="give three files, or one problem file; embeddings are given three times, or with "
-            "--wq, --wk and --wv, or --checkpoint; heatmap draws finished weights",
-        )
+        raise finished_only(answer)
     return answer
+
+
+def finished_only(answer: Finished) -> UsageError:
+    """Return the error for finished weights where a problem is needed."""
+    return UsageError(
+        f"{answer.name}: expected query, key and value; found a single array (finished weights?)",
+        hint="give three files, or one problem file; embeddings are given three times, or with "
+        "--wq, --wk and --wv, or --checkpoint; of finished weights, heatmap draws a picture and "
+        "compute shows stats and top",
+    )
 
 
 def ask_whole(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> Question:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from attncli.cli.options import PickOptions, RunOptions
-    from attncli.problem import Problem
+    from attncli.summaries.row_blocks import Weights
     from attncli.summaries.stats import HeadStats
     from attncli.summaries.strongest import TopKeys
     from attncli.view.tables import Limits
@@ -26,20 +26,20 @@ _Part = TypeVar("_Part", "HeadStats", "TopKeys")
 
 
 class Summaries:
-    """The summaries of a problem, each made when it is asked for, and once.
+    """The summaries of weights, each made when it is asked for, and once.
 
     Parameters
     ----------
-    problem : Problem
+    weights : Weights
     count : int
         How many keys of a query ``top`` lists.
     pick : PickOptions
-        Which part of a larger problem it is.
+        Which part of more weights these are.
     run : RunOptions
     """
 
-    def __init__(self, problem: Problem, count: int, pick: PickOptions, run: RunOptions) -> None:
-        self._problem, self._count, self._pick, self._run = problem, count, pick, run
+    def __init__(self, weights: Weights, count: int, pick: PickOptions, run: RunOptions) -> None:
+        self._weights, self._count, self._pick, self._run = weights, count, pick, run
 
     def among(self, names: Iterable[str]) -> dict[str, object]:
         """Return those among some names of outputs, as plain data."""
@@ -63,7 +63,7 @@ class Summaries:
         from attncli.summaries.stats import statistics
 
         with progress_bar(quiet=self._run.quiet) as progress:
-            heads = statistics(self._problem, threads=self._run.threads, progress=progress)
+            heads = statistics(self._weights, progress=progress)
         return tuple(map(self._named, heads))
 
     @cached_property
@@ -76,14 +76,12 @@ class Summaries:
     def _top_data(self) -> list[dict[str, object]]:
         from attncli.view.stats import top_list
 
-        return top_list(self._top((0, self._problem.shape[2])))
+        return top_list(self._top((0, self._weights.shape[2])))
 
     def _top(self, rows: tuple[int, int]) -> Iterator[TopKeys]:
         from attncli.summaries.strongest import top
 
-        return map(
-            self._named, top(self._problem, self._count, rows=rows, threads=self._run.threads)
-        )
+        return map(self._named, top(self._weights, self._count, rows=rows))
 
     def _named(self, part: _Part) -> _Part:
         """Say which batch entry and head it is, where one was picked of several."""
@@ -102,7 +100,7 @@ class Summaries:
 
         from attncli.view.stats import top_parts
 
-        queries = self._problem.shape[2]
+        queries = self._weights.shape[2]
         shown = min(queries, limits.rows or queries)
         yield from top_parts(
             self._top((0, shown)),

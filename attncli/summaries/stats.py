@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.summaries.row_blocks import RowBlock, row_blocks
-
 if TYPE_CHECKING:
     from attncli.engine import Progress
-    from attncli.problem import Problem
+    from attncli.summaries.row_blocks import RowBlock, Weights
 
 __all__ = ["HeadStats", "statistics"]
 
@@ -74,17 +72,12 @@ class HeadStats:
     negligible: float | None
 
 
-def statistics(
-    problem: Problem, *, threads: int | None, progress: Progress | None = None
-) -> tuple[HeadStats, ...]:
+def statistics(weights: Weights, *, progress: Progress | None = None) -> tuple[HeadStats, ...]:
     """Return the figures of each batch entry and head.
 
     Parameters
     ----------
-    problem : Problem
-        From `attncli.pose` or `attncli.load`.
-    threads : int or None
-        All cores that the process may use unless given.
+    weights : Weights
     progress : callable, optional
         Called with queries done and queries in all, of every head.
 
@@ -96,21 +89,22 @@ def statistics(
     Examples
     --------
     >>> from attncli import pose
+    >>> from attncli.summaries.row_blocks import Computed
     >>> even = pose([[0.0], [0.0]], [[1.0], [2.0], [3.0], [4.0]])
-    >>> round(statistics(even, threads=1)[0].effective_keys, 6)
+    >>> round(statistics(Computed(even, threads=1))[0].effective_keys, 6)
     4.0
     """
-    batches, heads, queries = problem.shape[:3]
+    batches, heads, queries = weights.shape[:3]
     found = []
     done = 0
     for batch, head in np.ndindex(batches, heads):
         sums = _Sums()
-        for block in row_blocks(problem, batch, head, (0, queries), threads):
+        for block in weights.blocks(batch, head, (0, queries)):
             sums.add(block)
             done += len(block.weights)
             if progress is not None:
                 progress(done, batches * heads * queries)
-        found.append(sums.finished(*problem.layout.place(batch, head)))
+        found.append(sums.finished(*weights.place(batch, head)))
     return tuple(found)
 
 

@@ -9,12 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import UsageError
-from attncli.summaries.row_blocks import RowBlock, row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from attncli.problem import Problem
+    from attncli.summaries.row_blocks import RowBlock, Weights
 
 __all__ = ["TopKeys", "top"]
 
@@ -52,11 +51,10 @@ class TopKeys:
 
 
 def top(
-    problem: Problem,
+    weights: Weights,
     count: int = 3,
     *,
     rows: tuple[int, int] | None = None,
-    threads: int | None,
 ) -> Iterator[TopKeys]:
     """Yield the strongest keys of each query, batch by batch and head by head.
 
@@ -64,14 +62,11 @@ def top(
 
     Parameters
     ----------
-    problem : Problem
-        From `attncli.pose` or `attncli.load`.
+    weights : Weights
     count : int
         The most keys for each query.
     rows : (start, stop), optional
         Only these queries.
-    threads : int or None
-        By default one for each core that the process may use.
 
     Raises
     ------
@@ -80,20 +75,18 @@ def top(
     """
     if count < 1:
         raise UsageError(f"top: expected at least 1; found {count}")
-    queries = problem.shape[2]
+    queries = weights.shape[2]
     start, stop = rows or (0, queries)
     if not 0 <= start <= stop <= queries:
         raise UsageError(f"rows: expected a range within 0:{queries}; found {start}:{stop}")
-    return _top(problem, count, (start, stop), threads)
+    return _top(weights, count, (start, stop))
 
 
-def _top(
-    problem: Problem, count: int, rows: tuple[int, int], threads: int | None
-) -> Iterator[TopKeys]:
-    labels = problem.query_labels
-    for batch, head in np.ndindex(*problem.shape[:2]):
-        axes = problem.layout.place(batch, head)
-        for block in row_blocks(problem, batch, head, rows, threads):
+def _top(weights: Weights, count: int, rows: tuple[int, int]) -> Iterator[TopKeys]:
+    labels, of_keys = weights.labels
+    for batch, head in np.ndindex(*weights.shape[:2]):
+        axes = weights.place(batch, head)
+        for block in weights.blocks(batch, head, rows):
             seen = np.count_nonzero(block.scores > -np.inf, axis=1).tolist()
             for row, strongest in enumerate(_strongest(block.scores, count)):
                 query = block.start + row
@@ -102,7 +95,7 @@ def _top(
                     head=axes[1],
                     query=query,
                     label=None if labels is None else labels[query],
-                    keys=_keys(problem, block, row, strongest[: seen[row]]),
+                    keys=_keys(of_keys, block, row, strongest[: seen[row]]),
                 )
 
 
@@ -123,8 +116,9 @@ def _strongest(scores: npt.NDArray[Any], count: int) -> Indices:
     return found
 
 
-def _keys(problem: Problem, block: RowBlock, row: int, strongest: Indices) -> tuple[StrongKey, ...]:
-    labels = problem.key_labels
+def _keys(
+    labels: tuple[str, ...] | None, block: RowBlock, row: int, strongest: Indices
+) -> tuple[StrongKey, ...]:
     return tuple(
         StrongKey(key, None if labels is None else labels[key], float(block.weights[row, key]))
         for key in strongest.tolist()

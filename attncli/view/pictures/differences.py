@@ -10,7 +10,8 @@ import numpy.typing as npt
 from attncli.arguments import shape_text
 from attncli.errors import ShapeError
 from attncli.labelled import advise_on_order
-from attncli.view.pictures.maps import Wish, chosen, finished_weights, grouped, hidden_cells
+from attncli.view.pictures.finished import finished_weights, hidden_cells
+from attncli.view.pictures.maps import Wish, chosen, grouped
 from attncli.view.pictures.panel import split
 from attncli.view.pictures.picture import Picture, make_picture
 

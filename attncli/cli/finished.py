@@ -1,0 +1,92 @@
+"""``attncli compute`` of finished weights, which only shows what they come to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncli.cli.question import finished_only
+from attncli.cli.saving import parse_save, write_save
+from attncli.cli.showing import (
+    limits_of,
+    names_shown,
+    refuse_averaged_summaries,
+    refuse_binary,
+    refuse_unused_top,
+    write_stdout,
+)
+from attncli.cli.summaries import Summaries
+from attncli.cli.terminal import console
+from attncli.names import SUMMARIES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attncli.cli.options import AverageOptions, OutputOptions, PickOptions, RunOptions
+    from attncli.gather import Finished
+    from attncli.save.formats import Results
+
+__all__ = ["summarise"]
+
+
+def summarise(
+    finished: Finished,
+    output: OutputOptions,
+    pick: PickOptions,
+    average: AverageOptions,
+    run: RunOptions,
+    *,
+    decimals: int,
+) -> None:
+    """Print and save ``stats`` and ``top`` of finished weights.
+
+    Raises
+    ------
+    UsageError
+        Anything else is asked for.
+    """
+    from attncli.save.files import refuse_inputs, refuse_unwritable
+
+    names = names_shown(output.show)
+    saves = tuple(parse_save(text, names, chosen=True) for text in output.save or ())
+    asked = {*names, *(name for save in saves for name in save.names)}
+    if not names or not asked <= {*SUMMARIES}:
+        raise finished_only(finished)
+    if average.average_heads:
+        refuse_averaged_summaries(asked)
+    refuse_unused_top(output, asked)
+    paths = [save.path for save in saves]
+    refuse_inputs(paths, finished.inputs)
+    refuse_unwritable(paths)
+    if output.format != "table":
+        refuse_binary(output.format)
+    summaries = _summaries(finished, output, pick, run)
+    for save in saves:
+        write_save(save, _results(finished, summaries, save.names))
+    if output.format != "table":
+        write_stdout(output.format, _results(finished, summaries, names))
+        return
+    screen, limits = console(run.color), limits_of(output, run, decimals)
+    for name in names:
+        for part in summaries.parts(name, limits):
+            screen.print(part, crop=False)
+
+
+def _summaries(
+    finished: Finished, output: OutputOptions, pick: PickOptions, run: RunOptions
+) -> Summaries:
+    from attncli.summaries.row_blocks import Given
+    from attncli.view.pictures.finished import finished_weights, hidden_cells
+
+    picked = {"b": pick.batch, "h": pick.head}
+    axes = "".join(axis for axis in finished.axes if picked[axis] is None)
+    array = finished_weights(finished, pick.batch, pick.head)
+    labels = finished.query_labels, finished.key_labels
+    weights = Given(array, axes, labels, hidden_cells(finished, pick.batch, pick.head))
+    return Summaries(weights, output.top_keys, pick, run)
+
+
+def _results(finished: Finished, summaries: Summaries, names: Sequence[str]) -> Results:
+    from attncli.save.formats import Results
+
+    labels = finished.query_labels, finished.key_labels
+    return Results({}, *labels, summaries.among(names))

@@ -1,0 +1,108 @@
+"""``attncli compute`` of finished weights: what they come to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from process import Ran
+from referee_numpy import softmax
+
+Run = Callable[..., Ran]
+SHOW = ("--show", "stats,top", "-f", "json")
+
+
+@pytest.fixture
+def problem(folder: Path) -> Path:
+    """Queries and keys of two batch entries and three heads, and their causal weights."""
+    query, key = np.random.default_rng(0).normal(size=(2, 2, 3, 5, 4))
+    scores = query @ key.swapaxes(-1, -2) / 2
+    np.save("q.npy", query)
+    np.save("k.npy", key)
+    np.save("w.npy", softmax(np.where(np.tri(5, dtype=bool), scores, -np.inf)))
+    return folder
+
+
+def numbers(part: object) -> object:
+    """Round what is computed in two ways."""
+    return json.loads(json.dumps(part), parse_float=lambda text: round(float(text), 12))
+
+
+@pytest.mark.parametrize(
+    ("pick", "heads"),
+    [
+        ((), 6),
+        (("--head", "1"), 2),
+        (("--batch", "1"), 3),
+        (("--batch", "1", "--head", "0"), 1),
+    ],
+)
+def test_they_come_to_what_the_problem_does(
+    pick: tuple[str, ...], heads: int, problem: Path, attncli: Run
+) -> None:
+    of_problem = attncli("compute", "q.npy", "k.npy", "--causal", *SHOW, *pick).good().json
+    of_weights = attncli("compute", "w.npy", *SHOW, *pick).good().json
+    assert numbers(of_weights) == numbers(of_problem)
+    assert len(of_weights["stats"]) == heads
+
+
+def test_tables_have_the_names_of_the_tokens(problem: Path, attncli: Run) -> None:
+    text = attncli("compute", "w.npy", "--show", "top", "--tokens", "a,b,c,d,e").good().text
+    assert text.splitlines()[0] == "top"
+    assert "0 a" in text
+    assert "stats" not in text
+
+
+def test_a_row_of_many_is_read_in_parts(
+    problem: Path, attncli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = attncli("compute", "w.npy", *SHOW).good().json
+    monkeypatch.setattr("attncli.summaries.row_blocks._CELLS", 10)
+    assert numbers(attncli("compute", "w.npy", *SHOW).good().json) == numbers(whole)
+
+
+def test_scores_that_stand_beside_them_say_what_is_hidden(folder: Path, attncli: Run) -> None:
+    """A key that is seen with a weight of 0 counts among the negligible ones."""
+    Path("w.json").write_text('{"weights": [[1.0, 0.0, 0.0]], "scores": [[0.0, -900.0, null]]}')
+    (stats,) = attncli("compute", "w.json", "--show", "stats", "-f", "json").good().json["stats"]
+    assert stats["negligible"] == 0.5
+    (top,) = attncli("compute", "w.json", "--show", "top", "-f", "json").good().json["top"]
+    assert [key["index"] for key in top["keys"]] == [0, 1]
+
+
+def test_the_last_of_fewer_queries_stands_at_the_last_key(folder: Path, attncli: Run) -> None:
+    np.save("w.npy", np.array([[0.0, 0.0, 1.0]]))
+    (stats,) = attncli("compute", "w.npy", "--show", "stats", "-f", "json").good().json["stats"]
+    assert (stats["diagonal"], stats["distance"]) == (1, 0)
+
+
+def test_files_are_written(problem: Path, attncli: Run) -> None:
+    attncli("compute", "w.npy", "--show", "stats", "--save", "stats=s.csv", "--save", "top=t.json")
+    assert Path("s.csv").read_text().startswith("batch,head,queries")
+    assert len(json.loads(Path("t.json").read_text())["top"]) == 30
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "w.npy: expected query, key and value"),
+        (("--show", "weights"), "w.npy: expected query, key and value"),
+        (("--show", "stats", "--save", "weights=o.npy"), "w.npy: expected query, key and value"),
+        (("--show", "stats", "--average-heads"), "stats is computed for each head"),
+        (("--show", "stats", "--top", "2"), "--top says how many keys"),
+        (("--show", "top", "--save", "top=w.npy"), "the output w.npy is the same file"),
+        (("--show", "stats", "-f", "npz"), "stats"),
+        (("--show", "top", "--head", "3"), "--head: expected an index from 0 to 2; found 3"),
+    ],
+)
+def test_what_cannot_be_asked_of_them(
+    words: tuple[str, ...], message: str, problem: Path, attncli: Run
+) -> None:
+    before = Path("w.npy").read_bytes()
+    ran = attncli("compute", "w.npy", *words)
+    assert (ran.code, ran.out) == (2, b"")
+    assert message in ran.messages[0]
+    assert Path("w.npy").read_bytes() == before
