@@ -9,7 +9,7 @@ import numpy as np
 
 from attncli.dtypes import LARGEST_FLOAT16, magnitude, parts
 from attncli.engine import attend
-from attncli.polarity import inverted, leaves_little, would_show_all
+from attncli.polarity import inverted, leaves_little, pairs_of, would_show_all
 from attncli.problem import Problem
 from attncli.visibility import Visibility
 from attncli.warning import warn
@@ -56,8 +56,10 @@ def fully_masked_advice(problem: Problem, fully_masked: int) -> str:
 
 def _of_polarity(problem: Problem) -> str:
     """Ask whether the mask is inverted where its opposite leaves no query without a key."""
-    mask = problem.visible.mask
-    if mask is None or leaves_little(mask) or not would_show_all(mask):
+    visible = problem.visible
+    if visible.mask is None or leaves_little(*pairs_of(visible.mask_parts())):
+        return ""
+    if not would_show_all(visible.mask_parts(), visible.mask.shape[-2]):
         return ""
     question = inverted(problem.mask_means)
     return f". The mask hides all keys from some queries, its opposite from none: {question}"

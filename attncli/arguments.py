@@ -201,6 +201,13 @@ def refuse_first(
 
 def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
     """Return an array of booleans from booleans or exact 0 and 1."""
+    array = truth_numbers(name, value)
+    truth: npt.NDArray[np.bool_] = array if array.dtype == np.bool_ else array == 1
+    return truth
+
+
+def truth_numbers(name: str, value: object) -> npt.NDArray[Any]:
+    """Return an array of booleans, or of exact 0 and 1 that take more than a byte each."""
     array = _readable(name, value)
     if array.dtype.kind == "b":
         return array
@@ -214,10 +221,7 @@ def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
         if name.startswith("key_padding_mask") and array.ndim > 1:
             hint += ", reshaped to (B, 1, S), or with heads to (B, 1, 1, S)"
         refuse_first(name, array, odd, "booleans, or 0 and 1", hint)
-    if array.dtype.itemsize == 1:
-        return array.view(np.bool_)
-    truth: npt.NDArray[np.bool_] = array == 1
-    return truth
+    return array.view(np.bool_) if array.dtype.itemsize == 1 else array
 
 
 def finite_number(name: str, value: object) -> float:

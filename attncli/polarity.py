@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import parts
 
-__all__ = ["inverted", "leaves_little", "looks_like_mask", "would_show_all"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["inverted", "leaves_little", "looks_like_mask", "pairs_of", "would_show_all"]
 
 Bools = npt.NDArray[np.bool_]
 
@@ -22,12 +25,21 @@ _FEW_NUMBERS = 4
 _MOST_ROWS = 1000
 
 
-def leaves_little(seen: Bools) -> bool:
+def pairs_of(seen: Iterable[Bools]) -> tuple[int, int]:
+    """Return how many pairs a mask, given part by part, lets attend, and of how many."""
+    attending = cells = 0
+    for part in seen:
+        attending += int(np.count_nonzero(part))
+        cells += part.size
+    return attending, cells
+
+
+def leaves_little(attending: int, cells: int) -> bool:
     """Return whether a mask lets at most a tenth of the pairs attend."""
-    return seen.size >= _FEW_CELLS and int(np.count_nonzero(seen)) * 10 <= seen.size
+    return cells >= _FEW_CELLS and attending * 10 <= cells
 
 
-def would_show_all(seen: Bools) -> bool:
+def would_show_all(seen: Iterable[Bools], queries: int) -> bool:
     """Return whether a mask leaves some query without a key, and its opposite none.
 
     So does the mask of `torch.nn.Transformer.generate_square_subsequent_mask`, which is true
@@ -35,12 +47,20 @@ def would_show_all(seen: Bools) -> bool:
 
     Parameters
     ----------
-    seen : ndarray of bool (…, L, S)
+    seen : iterable of ndarray of bool (…, S)
+        Whole rows, part by part; a small mask in one part, (…, L, S).
+    queries : int
+        L.
     """
-    queries, keys = seen.shape[-2:]
-    if queries == 1 or (seen.size < _FEW_CELLS and (queries != keys or _sees_itself(seen))):
-        return False
-    return not seen.any(axis=-1).all() and not seen.all(axis=-1).any()
+    blind = False
+    for part in seen:
+        other = queries != part.shape[-1]
+        if queries == 1 or (part.size < _FEW_CELLS and (other or _sees_itself(part))):
+            return False
+        if part.all(axis=-1).any():
+            return False
+        blind |= not part.any(axis=-1).all()
+    return blind
 
 
 def _sees_itself(seen: Bools) -> bool:

@@ -23,7 +23,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from attncli.dtypes import parts
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from attncli.segments import Segments
 
 __all__ = ["Visibility", "cut"]
@@ -41,7 +45,10 @@ class Visibility(NamedTuple):
         L and S.
     offsets : tuple of int, length B or 1
         Added to a query's index, it gives the query's position among the keys.
-    mask : ndarray of bool (B or 1, H or 1, L or 1, S or 1), or None
+    mask : ndarray (B or 1, H or 1, L or 1, S or 1), or None
+        Booleans, or 0 and 1 as they were given; they are read by `attending`.
+    mask_drops : bool
+        What is true or 1 in the mask is hidden.
     key_padding_mask : ndarray of bool (B or 1, S), or None
     kv_lengths, query_lengths : tuple of int, length B or 1, or None
         A query at or beyond its batch entry's length sees nothing.
@@ -53,13 +60,14 @@ class Visibility(NamedTuple):
     queries: int
     keys: int
     offsets: tuple[int, ...] = (0,)
-    mask: Bools | None = None
+    mask: npt.NDArray[Any] | None = None
     key_padding_mask: Bools | None = None
     kv_lengths: tuple[int, ...] | None = None
     query_lengths: tuple[int, ...] | None = None
     causal: bool = False
     window: tuple[int | None, int | None] | None = None
     segment_ids: Segments | None = None
+    mask_drops: bool = False
 
     @property
     def banded(self) -> bool:
@@ -182,7 +190,8 @@ class Visibility(NamedTuple):
         if self.banded and not self._clear(batch, rows, columns):
             seen = self._band(batch, rows, columns)
         if self.mask is not None:
-            seen = _both(seen, cut(self.mask, batch, heads, rows, columns))
+            part = cut(self.mask, batch, heads, rows, columns)
+            seen = _both(seen, self.attending(part))
         if self.key_padding_mask is not None:
             padding = self.key_padding_mask[batch % len(self.key_padding_mask), slice(*columns)]
             seen = _both(seen, padding[None])
@@ -190,6 +199,29 @@ class Visibility(NamedTuple):
             together = self.segment_ids.tile(batch, rows, columns)
             seen = seen if together is None else _both(seen, together)
         return seen
+
+    def attending(self, part: npt.NDArray[Any]) -> Bools:
+        """Return a part of the mask as booleans, true where the query may attend to the key."""
+        if part.dtype == np.bool_:
+            return ~part if self.mask_drops else part
+        seen: Bools = part == (0 if self.mask_drops else 1)
+        return seen
+
+    def mask_parts(self) -> Iterator[Bools]:
+        """Yield whole rows of the mask, if there is one, as booleans."""
+        for part in () if self.mask is None else parts(self.mask):
+            yield self.attending(part)
+
+    def under(self, **rules: Any) -> Visibility:
+        """Return the same without any rules but these."""
+        drops = self.mask_drops
+        return Visibility(self.queries, self.keys, self.offsets, mask_drops=drops, **rules)
+
+    def with_whole_mask(self) -> Visibility:
+        """Return the same rules with a mask of booleans that are true where a query may attend."""
+        if self.mask is None:
+            return self
+        return self._replace(mask=self.attending(self.mask), mask_drops=False)
 
     def edges(
         self, batch: int, rows: tuple[int, int], columns: tuple[int, int]
@@ -250,7 +282,8 @@ class Visibility(NamedTuple):
         left, right = self.window or (None, None)
         cell = (row, row + 1), (column, column + 1)
         hidden = {
-            "mask": self.mask is not None and not cut(self.mask, batch, head, *cell).all(),
+            "mask": self.mask is not None
+            and not self.attending(cut(self.mask, batch, head, *cell)).all(),
             "key_padding_mask": self.key_padding_mask is not None
             and not self.key_padding_mask[batch % len(self.key_padding_mask), column],
             "kv_lengths": column >= self.length(batch),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attncli import AttnWarning, attention, check, explain, pose, solve
 from attncli.segments import Segments
 from attncli.visibility import Visibility
 
@@ -229,3 +231,52 @@ def test_the_span_of_queries_whose_numbers_fall_holds_those_of_all() -> None:
     assert visible.span(0, 0, 2) == (0, 4)
     assert visible.span(0, 2, 5) == (0, 4)
     assert visible.span(0, 1, 2) == (0, 2)
+
+
+@pytest.mark.filterwarnings("ignore:.*no key:attncli.AttnWarning")
+@pytest.mark.parametrize("dtype", ["bool", "u1", "i8", "f4"])
+@pytest.mark.parametrize("means", ["keep", "drop"])
+@pytest.mark.parametrize("shape", [(2, 3, 70, 90), (70, 90), (3, 1, 90), (70, 1)])
+@pytest.mark.parametrize("most", [0, 2**22])
+def test_a_mask_is_the_same_read_at_once_or_tile_by_tile(shape, means, dtype, most, monkeypatch):
+    monkeypatch.setattr("attncli.posing.rules._READ_ONCE", most)
+    random = np.random.default_rng(0)
+    seen = random.random(shape) < 0.6
+    numbers = (seen if means == "keep" else ~seen).astype(dtype)
+    q, k, v = (random.normal(size=(2, 3, n, 4)) for n in (70, 90, 90))
+    found = attention(q, k, v, mask=numbers, mask_means=means, outputs=("weights", "context"))
+    scores = np.where(np.broadcast_to(seen, (2, 3, 70, 90)), q @ k.swapaxes(-1, -2) / 2, -np.inf)
+    with np.errstate(invalid="ignore"):
+        powers = np.exp(scores)
+        weights = np.nan_to_num(powers / powers.sum(-1, keepdims=True))
+    np.testing.assert_allclose(found.weights, weights, atol=1e-14)
+    np.testing.assert_allclose(found.context, weights @ v, atol=1e-13)
+
+
+@pytest.mark.parametrize("most", [0, 2**22])
+def test_what_a_large_mask_hides_is_explained_and_judged(most, monkeypatch):
+    monkeypatch.setattr("attncli.posing.rules._READ_ONCE", most)
+    q, k, v = np.random.default_rng(0).normal(size=(3, 6, 4))
+    hidden = ~np.tri(6, dtype=bool)
+    problem = pose(q, k, v, mask=hidden, mask_means="drop")
+    assert check(solve(pose(q, k, v, causal=True)).context, problem).passed
+    wrong = check(solve(pose(q, k, v)).context, problem)
+    assert {each.name for each in wrong.diagnosis.explanations} >= {"mask_ignored"}
+    steps = explain(problem, query=1).steps
+    assert [bool(step.hidden) for step in steps] == [False, False, True, True, True, True]
+
+
+@pytest.mark.parametrize("most", [0, 2**22])
+def test_a_large_mask_of_the_other_polarity_is_doubted(most, monkeypatch):
+    monkeypatch.setattr("attncli.posing.rules._READ_ONCE", most)
+    x = np.ones((30, 4))
+    few = np.eye(30)
+    with pytest.warns(AttnWarning, match=r"lets only 3\.3 % of the pairs attend"):
+        pose(x, x, mask=few)
+    with pytest.warns(
+        AttnWarning, match=r"lets only 3\.3 % of the pairs attend.*is hidden, because"
+    ):
+        pose(x, x, mask=1 - few, mask_means="drop")
+    upper = ~np.tri(30, dtype=bool)
+    with pytest.warns(AttnWarning, match="its opposite from none"):
+        attention(x, x, mask=upper)

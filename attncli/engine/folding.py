@@ -84,8 +84,10 @@ def _with_one_entry(problem: Problem) -> Visibility | None:
     one: Visibility = visible._replace(offsets=visible.offsets[:1], **alike)
     masks = [_AS_MASK[name](given[name], visible) for name in differing]
     if masks and visible.mask is not None:
-        masks.append(visible.mask)
-    return one._replace(mask=reduce(np.logical_and, masks)) if masks else one
+        masks.append(visible.attending(visible.mask))
+    if not masks:
+        return one
+    return one._replace(mask=reduce(np.logical_and, masks), mask_drops=False)
 
 
 def _differs(rule: Any) -> bool:

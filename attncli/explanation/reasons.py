@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.names import HIDING_RULES
-from attncli.visibility import Visibility
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from attncli.visibility import Visibility
 
 __all__ = ["Reason", "reasons", "tally"]
 
@@ -84,7 +85,7 @@ def _rules_alone(visible: Visibility) -> Iterator[tuple[str, Visibility]]:
     for rule in HIDING_RULES:
         one: dict[str, Any] = {rule: getattr(visible, rule)}
         if one[rule] is not None:
-            yield rule, Visibility(visible.queries, visible.keys, visible.offsets, **one)
+            yield rule, visible.under(**one)
 
 
 def _position(visible: Visibility, query: int) -> str:

@@ -11,19 +11,22 @@ from attncli import arguments
 from attncli.arguments import shape_text
 from attncli.errors import ShapeError, UsageError
 from attncli.names import Align
-from attncli.polarity import inverted, leaves_little
+from attncli.polarity import inverted, leaves_little, pairs_of
 from attncli.posing.packed import segments_of
 from attncli.text import counted
 from attncli.visibility import Visibility
 from attncli.warning import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from attncli.arguments import Names
     from attncli.layout import Layout
 
 __all__ = ["labels_of", "rules_of", "standing", "to_weights"]
+
+# So many numbers of a mask, or booleans of the other polarity, are made booleans at once: 4 MB.
+_READ_ONCE = 2**22
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -49,7 +52,8 @@ def rules_of(
     visible = Visibility(
         queries=shape[2],
         keys=shape[3],
-        mask=_mask(named, mask, mask_means, form, shape),
+        mask=_mask(named, mask, form, shape),
+        mask_drops=mask is not None and mask_means == "drop",
         key_padding_mask=_key_padding(named, key_padding_mask, mask_means, shape),
         kv_lengths=_lengths(named, "kv_lengths", kv_lengths, shape[0], shape[3]),
         query_lengths=_lengths(named, "query_lengths", query_lengths, shape[0], shape[2]),
@@ -57,6 +61,7 @@ def rules_of(
         window=None if window is None else arguments.window_pair(named("window"), window),
         segment_ids=segments_of(named, segment_ids, kv_segment_ids, shape),
     )
+    visible = _read_once(named, visible, mask_means)
     if mask_means == "drop" and mask is None and key_padding_mask is None:
         raise UsageError("mask_means says how a mask is read, but there is no mask")
     return visible
@@ -192,25 +197,33 @@ def _refuse_unused(**given: object) -> None:
             )
 
 
-def _mask(named: Names, mask: object, means: str, form: Layout, shape: Shape) -> Bools | None:
-    """Return the mask as what may attend, in four axes."""
+def _mask(named: Names, mask: object, form: Layout, shape: Shape) -> Array | None:
+    """Return the mask in four axes, as it was given."""
     if mask is None:
         return None
-    array = arguments.truth_array(named("mask"), mask)
-    canonical = to_weights(named("mask"), array, form, shape)
-    seen = _read_as(means, canonical)
-    _advise_on_polarity(named("mask"), seen, means, "pairs attend")
-    return seen
+    return to_weights(named("mask"), arguments.truth_numbers(named("mask"), mask), form, shape)
+
+
+def _read_once(named: Names, visible: Visibility, means: str) -> Visibility:
+    """Return the rules with a small mask read once; a large one is read tile by tile."""
+    mask = visible.mask
+    if mask is None:
+        return visible
+    if mask.size <= _READ_ONCE:
+        visible = visible.with_whole_mask()
+    _advise_on_polarity(named("mask"), visible.mask_parts(), means, "pairs attend")
+    return visible
 
 
 def _read_as(means: str, mask: Bools) -> Bools:
     return np.logical_not(mask) if means == "drop" else mask
 
 
-def _advise_on_polarity(name: str, seen: Bools, means: str, what: str) -> None:
-    """Warn of a mask that leaves next to nothing."""
-    if leaves_little(seen):
-        share = 100 * np.count_nonzero(seen) / seen.size
+def _advise_on_polarity(name: str, seen: Iterable[Bools], means: str, what: str) -> None:
+    """Warn of a mask, given part by part, that leaves next to nothing."""
+    attending, cells = pairs_of(seen)
+    if leaves_little(attending, cells):
+        share = 100 * attending / cells
         warn(f"{name} lets only {share:.2g} % of the {what}: {inverted(means)}")
 
 
@@ -229,7 +242,7 @@ def _key_padding(named: Names, mask: object, means: str, shape: Shape) -> Bools 
     # A few keys at the beginning are a short text in a long row, and at the end one that is
     # padded on the left; but no padding leaves a text of a batch without any key.
     if not seen[:, 0].any() and (len(seen) == 1 or not seen.any(axis=1).all()):
-        _advise_on_polarity(named("key_padding_mask"), seen, means, "keys be seen")
+        _advise_on_polarity(named("key_padding_mask"), [seen], means, "keys be seen")
     return seen
 
 

@@ -277,7 +277,9 @@ class _Judged:
 
 def _in_float64(problem: Problem, projected: Projected | None, threads: int | None) -> Problem:
     """Return the problem to be solved in float64, with what its inputs were projected from."""
-    exact = replace(_exactly_made(problem, threads), dtype=np.dtype(np.float64))
+    made = _exactly_made(problem, threads)
+    # Conventions take the mask for booleans that are true where a query may attend.
+    exact = replace(made, dtype=np.dtype(np.float64), visible=made.visible.with_whole_mask())
     return exact if projected is None else replace(exact, made_from=projected)
 
 
