@@ -21,12 +21,15 @@ class Here(NamedTuple):
         Whether it takes the same values, if they are those of a file.
     switch : str
         The option for a single value, where it has another name.
+    rule : bool
+        Whether a dump that holds it means another problem than without it.
     """
 
     name: str
     words: str = ""
     same: bool = True
     switch: str = ""
+    rule: bool = True
 
     def hint(self, *, as_options: bool = False) -> str:
         """Return the hint, with the names of arguments or those of their options.
@@ -57,10 +60,12 @@ ELSEWHERE = {
     "src_mask": Here("mask"),
     "tgt_mask": Here("mask"),
     "key_mask": Here("key_padding_mask"),
-    "src_key_padding_mask": Here("key_padding_mask"),
+    "src_key_padding_mask": Here(
+        "key_padding_mask", ", with {mask_means} drop: there, true is padding", same=False
+    ),
     "attn_bias": Here("bias"),
     "position_bias": Here("bias"),
-    "ab": Here("bias"),
+    "ab": Here("bias", ": ab times sm_scale", same=False),
     "attention_bias": Here("bias"),
     "alibi": Here(
         "alibi_slopes",
@@ -98,7 +103,7 @@ ELSEWHERE = {
     "query_seq_lengths": Here("query_lengths"),
     "key_value_seq_lengths": Here("kv_lengths"),
     "cache_seqlens": Here("kv_lengths"),
-    "nonpad_kv_seqlen": Here("kv_lengths", ", with causal_align bottom-right"),
+    "nonpad_kv_seqlen": Here("kv_lengths", ", with {causal_align} bottom-right"),
     "seqused_k": Here("kv_lengths"),
     "seqlens_k": Here("kv_lengths", ": seqlens_k + 1, of ONNX Runtime", same=False),
     "cu_seqlens": Here("segment_ids", f"{_OF_ENDS}cu_seqlens))", same=False),
@@ -108,8 +113,12 @@ ELSEWHERE = {
     "q_segment_ids": Here("segment_ids"),
     "query_segment_ids": Here("segment_ids"),
     "key_segment_ids": Here("kv_segment_ids"),
-    "labels": Here("tokens", ", or {query_labels} and {key_labels}"),
-    "batch_first": Here("layout", " sbd if it is false, and nothing if it is true", same=False),
+    "batch_first": Here(
+        "layout",
+        " sbd if it is false, and nothing if it is true",
+        same=False,
+        switch="--layout sbd if it is false",
+    ),
     "key_value_lengths": Here("kv_lengths"),
     "logits_soft_cap": Here("softcap"),
     "learnable_sink": Here("sinks"),
@@ -122,6 +131,8 @@ ELSEWHERE = {
     "query_mask": Here(
         "query_lengths", ": how many queries of each batch entry are real", same=False
     ),
-    "position_ids": Here("query_offset", ": the position of query 0 among the keys", same=False),
+    "position_ids": Here(
+        "query_offset", ": the position of query 0 among the keys", same=False, rule=False
+    ),
     "average_attn_weights": Here("average_heads"),
 }

@@ -38,9 +38,9 @@ class Segments:
 
     @property
     def alike(self) -> bool:
-        """Whether queries and keys have the same numbers."""
-        return self.queries is self.keys or (
-            self.queries.shape[1] == self.keys.shape[1] and bool((self.queries == self.keys).all())
+        """Whether sequences that queries and keys share have the same places among both."""
+        return self.queries is self.keys or all(
+            _alike(*self._of(batch)) for batch in range(len(self))
         )
 
     def entry(self, batch: int) -> Segments:
@@ -87,3 +87,11 @@ class Segments:
 
     def _of(self, batch: int) -> tuple[Ints, Ints]:
         return self.queries[batch % len(self.queries)], self.keys[batch % len(self.keys)]
+
+
+def _alike(queries: Ints, keys: Ints) -> bool:
+    own, others = (np.unique(ids, return_index=True, return_counts=True) for ids in (queries, keys))
+    _, here, there = np.intersect1d(own[0], others[0], assume_unique=True, return_indices=True)
+    return all(
+        np.array_equal(one[here], other[there]) for one, other in zip(own, others, strict=True)
+    )

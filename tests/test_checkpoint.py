@@ -257,7 +257,7 @@ def test_heads_are_asked_for_where_the_shapes_do_not_say(name):
     if asked:
         with pytest.raises(
             UsageError,
-            match=r"how many heads share the width 8: give heads|does not say how queries, keys",
+            match=r"how many heads share the width 8: give heads|do not say how queries, keys",
         ):
             load("x.npy", checkpoint="m.safetensors")
     else:
@@ -330,7 +330,11 @@ def test_unknown_names_list_what_looks_like_projections():
 @pytest.mark.parametrize(
     ("arrays", "words", "joint"),
     [
-        ({"c_attn.weight": (8, 20)}, r"m\.safetensors#c_attn\.weight: .*\(8, 20\)", 20),
+        (
+            {"c_attn.weight": (8, 20)},
+            r"m\.safetensors#c_attn\.weight: .*found 8 inputs and 20 outputs",
+            20,
+        ),
         ({"in_proj_weight": (25, 8)}, "equally wide", 25),
         ({"wq": (8,), "wk": (8, 8), "wv": (8, 8)}, "wq: expected a matrix", None),
         ({"in_proj_weight": (24, 8), "in_proj_bias": ()}, "in_proj_bias: .*equally wide", None),
@@ -425,7 +429,7 @@ def test_llama_names_bring_the_advice_to_rotate(recwarn):
         ),
         (
             "T5",
-            "do not scale, and add a bias of relative positions.*: --plain, and --bias",
+            "T5, whose .*does not scale, and adds a bias of .*: --plain, and --bias",
             {"plain": True},
         ),
         ("MPT", r"rotate.*\(ModernBERT\) or have ALiBi \(MPT\)", {"rope": "half"}),
@@ -461,6 +465,36 @@ def test_a_layer_that_holds_frequencies_is_rotated_by_them():
         rope_frequencies=f"m.safetensors#{name}",
     )
     assert way.rope.frequencies == (1.0,)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "known"),
+    [
+        ("gpt_neox.layers.0.attention", True),
+        ("attention", True),
+        ("transformer.h.0.self_attention", True),
+        # CogVLM's images, and ChatGLM: all queries first.
+        ("model.vision.transformer.layers.0.attention", False),
+        ("transformer.encoder.layers.0.self_attention", False),
+    ],
+)
+def test_a_joint_matrix_is_cut_by_groups_only_where_its_model_does(prefix, known):
+    names = [f"{prefix}.query_key_value.weight", f"{prefix}.dense.weight"]
+    assert [layer.by_group for layer in find_layers(names)] == [True] * known
+
+
+@pytest.mark.parametrize(
+    ("prefix", "family"),
+    [
+        ("encoder.block.0.layer.0.SelfAttention", "T5"),
+        ("decoder.block.0.layer.1.EncDecAttention", "T5"),
+        ("blocks.0.self_attn", "q, k, v, o"),
+    ],
+)
+def test_only_t5_goes_without_a_scale(prefix, family):
+    (layer,) = find_layers([f"{prefix}.{letter}.weight" for letter in "qkvo"])
+    assert layer.family == family
+    assert (layer.habit is None) == (family != "T5")
 
 
 def test_qkv_proj_beside_another_output_is_another_model_s():

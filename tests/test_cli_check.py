@@ -531,6 +531,25 @@ def test_a_single_head_is_judged_with_or_without_its_axes(
     assert attncli(*HEADS, "--expect", "other.npy").code == 1
 
 
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_of_a_file_of_the_whole_problem_the_picked_head_is_judged(
+    layout: str, heads: np.ndarray, attncli: Run
+) -> None:
+    heads[0] += 1
+    heads[1, 3] += 1
+    if layout == "bshd":
+        heads = heads.swapaxes(1, 2)
+        for file in ("q.npy", "k.npy", "v.npy"):
+            np.save(file, np.load(file).swapaxes(1, 2))
+    np.save("all.npy", heads)
+    words = ("check", "q.npy", "k.npy", "v.npy", "--layout", layout, "--expect", "all.npy")
+    assert attncli(*words, "--batch", "1", "--head", "2").good().text.startswith("context: ok")
+    assert attncli(*words, "--batch", "1", "--head", "3").code == 1
+    text = attncli(*words, "--batch", "1").text
+    assert "only head 3 is wrong" in text
+    assert "only batch entry 0 is wrong" in attncli(*words, "--head", "2").text
+
+
 @pytest.mark.parametrize("axes", [(), (1, 1)])
 def test_an_lse_of_a_single_head_is_judged(
     axes: tuple[int, ...], heads: np.ndarray, attncli: Run

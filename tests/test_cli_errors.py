@@ -333,6 +333,26 @@ CASES = {
         "No such option: --no-causal",
         "leave --causal out; --without causal leaves out what a problem file holds",
     ),
+    f"compute {QKV} --no-alibi": (
+        "No such option: --no-alibi",
+        "leave --alibi out; --without alibi_slopes leaves out what a problem file holds",
+    ),
+    f"explain {QKV} --average_attn_weights": (
+        "No such option: --average_attn_weights", "attncli explain --help",
+    ),
+    "info q.csv --num-heads 4": (
+        "No such option: --num-heads (Possible options: --no-numbers, --numbers)",
+        "attncli info --help",
+    ),
+    f"compute {QKV} --no-without": (
+        "No such option: --no-without (Possible options: --score-weight, --without)",
+        "attncli compute --help",
+    ),
+    f"compute {QKV} --no-files": ("No such option: --no-files", "attncli compute --help"),
+    f"compute {QKV} --nonpad_kv_seqlen 2": (
+        "No such option: --nonpad_kv_seqlen",
+        "here it is --kv-lengths, with --causal-align bottom-right",
+    ),
     f"compute {QKV} --no-scale": ("No such option: --no-scale", "--plain computes with scale 1"),
     f"check {QKV} --tol 1": ("No such option: --tol", "--atol and --rtol say what passes"),
     f"compute {QKV} --causal --causal-align lower_right": (

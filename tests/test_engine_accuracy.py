@@ -3,6 +3,8 @@
 The truth is computed in float64 (float32 under test) or in extended precision (float64).
 """
 
+import warnings
+
 import numpy as np
 import pytest
 from nearness import assert_near
@@ -426,3 +428,20 @@ def test_capped_products_of_two_numbers_of_16_bits(dtype):
     capped = 2 * np.tanh(wide[0] @ wide[1].swapaxes(-1, -2) * 2**-0.5 / 2)
     answer = attention(*arrays, layout="hsd", softcap=2, outputs=("capped",))
     assert np.abs(answer.capped - capped).max() < 3e-7
+
+
+@pytest.mark.parametrize("outputs", [("raw",), ("capped",), ("scores", "weights")], ids="-".join)
+@pytest.mark.parametrize("rules", [{"causal": True}, {"window": 5}, {"kv_lengths": 20}], ids=str)
+def test_such_products_of_keys_that_no_query_sees_are_scaled_first_too(rules, outputs):
+    """Score stages hold what is hidden as well."""
+    random = np.random.default_rng(0)
+    whole = random.integers(-4, 5, (2, 1025, 80))
+    query, key = (whole[0, :300] * 2.0**61).astype("f4"), (whole[1] * 2.0**61).astype("f4")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        answer = attention(query, key, softcap=5e37, outputs=outputs, **rules)
+    raw = query.astype("f8") @ key.astype("f8").T / np.sqrt(80)
+    right = {"raw": raw, "capped": 5e37 * np.tanh(raw / 5e37)}
+    for name in {"raw", "capped"} & set(outputs):
+        np.testing.assert_allclose(getattr(answer, name), right[name], rtol=1e-4, atol=1e33)
+    assert answer.scores is None or np.isfinite(answer.scores).any()

@@ -717,6 +717,10 @@ PACKED = "the packed sequences of the queries have other lengths than those of t
         ([0, 0, 0, 1], [0, 1, 1, 1], True),
         ([0, 0, 1], [0, 0, 0, 1], True),
         ([0, 0, 1], [0, 0, 1], False),
+        # Only padding has other numbers.
+        ([0, 0, 1, 1, 9], [0, 0, 1, 1, 8], False),
+        ([5, 5, 7], [0, 0, 1, 1], False),
+        ([0, 0, 1], [1, 0, 0], True),
     ],
 )
 def test_positions_in_packed_sequences_of_other_lengths_are_doubted(

@@ -861,3 +861,13 @@ def test_large_numbers_of_a_16_bit_file_are_not_wrong_where_others_are():
     (explanation,) = report.diagnosis.explanations
     assert explanation.name == "rows_not_written"
     assert "the first wrong row is batch 0, head 0, query 984" in str(report)
+
+
+@pytest.mark.parametrize("seed", [2, 4, 9])
+def test_only_whole_numbers_are_cast_to_integers(seed):
+    """Where weights are near 0 and 1, a cast of those of float16 may give any of both."""
+    random = np.random.default_rng(seed)
+    q, k = (random.standard_normal((2, 1, 1, 60, 8)) * 4).astype("f2")
+    noise = random.dirichlet(np.ones(60) * 0.1, (1, 1, 60)).astype("f2")
+    report = check({"weights": noise}, pose(q, k))
+    assert report.diagnosis.explanations == ()

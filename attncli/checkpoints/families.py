@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -113,11 +113,12 @@ _MODERN = Habit(
     _ROTARY | {"alibi_slopes"},
 )
 _UNSCALED = Habit(
-    "models whose layers are named like this do not scale, and add a bias of relative positions "
-    "(T5), or only add the bias (MPNet)",
+    "T5, whose layers are named like this, does not scale, and adds a bias of relative positions",
     "--plain, and --bias",
     frozenset({"scale", "plain", "bias"}),
 )
+# As wide as each other: what stands before may be looked back at.
+_OF_T5 = r"(?:SelfAttention[./]|cDecAttention[./])"
 _TORCH = "nn.MultiheadAttention"
 _BERT = ("query", "key", "value")
 FAMILIES = (
@@ -131,7 +132,8 @@ FAMILIES = (
     ),
     _layers("DistilBERT", "{}_lin", "out_lin"),
     _layers("Diffusers", "to_{}", "to_out.0", "to_out"),
-    _layers("T5", "{}", "o", habit=_UNSCALED),
+    replace(_layers("T5", "{}", "o", habit=_UNSCALED), within=re.compile(rf"{_OF_T5}$")),
+    replace(_layers("q, k, v, o", "{}", "o"), within=re.compile(rf"(?<!{_OF_T5})$")),
     # Classes of books and courses: linear layers, or bare matrices that stand behind X.
     _layers("W_query", "W_{}", "out_proj", "W_out", "W_o", words=_BERT),
     _layers("W_q", "W_{}", "W_o", "out_proj"),
@@ -154,7 +156,8 @@ FAMILIES = (
         needs_output=True,
         habit=ROTATES,
     ),
-    # ChatGLM's, within layers.0.self_attention, has all queries first.
+    # ChatGLM's, within layers.0.self_attention, have all queries first; so have those of CogVLM's
+    # images, within transformer.layers.0.attention.
     Family(
         "GPT-NeoX",
         ("query_key_value.weight",),
@@ -162,7 +165,10 @@ FAMILIES = (
         _linear("dense"),
         by_group=True,
         needs_output=True,
-        within=re.compile(r"(?:^|[./])(?:attention|h[./]\d+[./]self_attention)[./]$"),
+        within=re.compile(
+            r"^attention[./]$|(?:^|(?<!transformer)[./])layers[./]\d+[./]attention[./]$"
+            r"|(?:^|[./])h[./]\d+[./]self_attention[./]$"
+        ),
         habit=_ROTATES_OR_SLOPES,
     ),
 )

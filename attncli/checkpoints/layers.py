@@ -225,8 +225,8 @@ def _head_counts(
         return _THIRDS
     if heads is None:
         raise UsageError(
-            f"{name}: its shape {shape_text((joint, width))} does not say how queries, keys and "
-            "values share it: give heads (--heads)",
+            f"{name}: {width} inputs and {joint} outputs do not say how queries, keys and values "
+            "share these: give heads (--heads)",
             hint="see num_attention_heads or n_head in the model's configuration",
         )
     if kv_heads is None:  # queries together are as wide as X
@@ -236,7 +236,8 @@ def _head_counts(
     if kv_heads < 1 or heads % kv_heads or joint % (heads + 2 * kv_heads):
         raise ShapeError(
             f"{name}: expected the weights of query, key and value, equally wide, or of "
-            f"{counted(heads, 'head')} and their keys and values; found shape {shape_text(shape)}"
+            f"{counted(heads, 'head')} and their keys and values; found {width} inputs and {joint} "
+            "outputs"
         )
     return heads, kv_heads
 

@@ -86,7 +86,9 @@ def _call(argv: list[str]) -> int:
         # Of an option without its value Typer does not say where it stands.
         named = f"attncli {argv[0]}" if argv and argv[0].isalpha() else None
         command = context.command_path if context else named
-        say_error(usage_error(error.format_message(), command))
+        params = context.command.params if context else ()
+        options = {option for each in params for option in each.opts}
+        say_error(usage_error(error.format_message(), command, options))
         return WRONG
     except ReaderGoneError:
         return READER_GONE

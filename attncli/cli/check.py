@@ -20,7 +20,7 @@ from attncli.cli.options import (
     RunOptions,
 )
 from attncli.cli.progress import waiting
-from attncli.cli.question import ask, refuse_average_of_one
+from attncli.cli.question import Question, ask, refuse_average_of_one
 from attncli.cli.terminal import advice, console, note, print_document, say, shows_unicode
 from attncli.errors import ShapeError, UsageError
 from attncli.names import OUTPUTS, SQUARE
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from attncli.layout import Layout
     from attncli.loading.contents import LoadedArray
     from attncli.problem import Problem
     from attncli.referee.report import CheckReport
@@ -140,10 +141,8 @@ def check(
         if "context" in read:
             question.warn_unprojected()
         _advise_on_orders(read, question.problem)
-        shapes = _shapes(question.problem, average)
-        picked = (pick.batch, pick.head) != (None, None)
         expected = {
-            n: real_array(f"{n} ({files[n]})", _with_axes_of_one(n, each, shapes[n], picked=picked))
+            n: real_array(f"{n} ({files[n]})", _as_answered(n, each, question, pick, average))
             for n, each in read.items()
         }
         bfloat16 = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
@@ -205,6 +204,23 @@ def _advise_on_orders(read: Mapping[str, LoadedArray], problem: Problem) -> None
             advise_on_order(file.name, file.column_labels, "the problem", problem.key_labels)
 
 
+def _as_answered(
+    name: str, read: LoadedArray, question: Question, pick: PickOptions, average: AverageOptions
+) -> npt.NDArray[np.generic]:
+    """Return an output in the axes of the answer, as far as its file is of that.
+
+    A table has no room for axes of length 1, a program may keep those from which it picked, and a
+    file of the whole problem holds what is picked of it.
+    """
+    values, whole = read.values, question.whole
+    right = _shapes(question.problem, average)[name]
+    if whole is not None and values.shape == _shapes(whole, average)[name] != right:
+        values = _picked(name, values, whole, pick, question.problem.layout)
+    table = read.is_table and name != "lse"  # of which a table makes a column
+    alike = (table or whole is not None) and _long(right) == _long(values.shape)
+    return values.reshape(right) if alike else values
+
+
 def _shapes(problem: Problem, average: AverageOptions) -> dict[str, tuple[int, ...]]:
     """Return the shape of each output."""
     shapes = problem.output_shapes
@@ -213,16 +229,19 @@ def _shapes(problem: Problem, average: AverageOptions) -> dict[str, tuple[int, .
     return dict.fromkeys(SQUARE, squares) | {"context": context, "lse": shapes["lse"]}
 
 
-def _with_axes_of_one(
-    name: str, read: LoadedArray, right: tuple[int, ...], *, picked: bool
+def _picked(
+    name: str, values: npt.NDArray[np.generic], whole: Problem, pick: PickOptions, layout: Layout
 ) -> npt.NDArray[np.generic]:
-    """Return an output without the axes of length 1 that its file has too many or too few.
+    """Return one batch entry or head of an output of the whole problem, in a layout of its own."""
+    from attncli.referee.verdict import canonical
 
-    A table has no room for them, and a program may keep those from which it picked.
-    """
-    table = read.is_table and name != "lse"  # of which a table makes a column
-    alike = (table or picked) and _long(right) == _long(read.values.shape)
-    return read.values.reshape(right) if alike else read.values
+    every = canonical(whole, name, values)
+    index = tuple(
+        slice(None) if one is None or count == 1 else slice(one, one + 1)
+        for one, count in zip((pick.batch, pick.head), every.shape, strict=False)
+    )
+    part = every[index]
+    return layout.join(part) if name == "context" else part
 
 
 def _long(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -30,12 +30,15 @@ class Question(NamedTuple):
         Whether any array among them is of this dtype.
     unprojected : bool
         Whether an output projection was left out with the other heads.
+    whole : Problem or None
+        With all batch entries and heads, where one was picked.
     """
 
     problem: Problem
     inputs: tuple[str, ...]
     bfloat16: bool = False
     unprojected: bool = False
+    whole: Problem | None = None
 
     def warn_unprojected(self) -> None:
         """Warn where the context is one before the output projection."""
@@ -134,7 +137,8 @@ def ask_or_read(
     problem = posed(gathered)
     picked = _picked(problem, pick)
     unprojected = problem.output is not None and picked.output is None
-    return Question(picked, tuple(gathered.inputs), gathered.bfloat16, unprojected)
+    whole = None if picked is problem else problem
+    return Question(picked, tuple(gathered.inputs), gathered.bfloat16, unprojected, whole)
 
 
 def _picked(problem: Problem, pick: PickOptions) -> Problem:
@@ -142,6 +146,8 @@ def _picked(problem: Problem, pick: PickOptions) -> Problem:
     axes = problem.layout.weight_axes
     _check_pick("--batch", pick.batch, batch, exists="b" in axes)
     _check_pick("--head", pick.head, heads, exists="h" in axes)
+    if (pick.batch, pick.head) == (None, None):
+        return problem
     return problem.select(batch=pick.batch, head=pick.head)
 
 

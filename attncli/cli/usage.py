@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from typing import TYPE_CHECKING
 
-from attncli.cli.options import ProblemOptions
-from attncli.elsewhere import ELSEWHERE
+from attncli.elsewhere import ELSEWHERE, option_of
 from attncli.errors import UsageError
 from attncli.formulas import number_hint
+from attncli.gather.entries import KNOWN
 from attncli.loading.number import has_decimal_comma, is_numeric
 from attncli.loading.source import is_file
 from attncli.text import did_you_mean, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 __all__ = ["DECIMAL_COMMA", "usage_error"]
 
@@ -58,7 +61,7 @@ _RANGE = re.compile(
 )
 
 
-def usage_error(message: str, command: str | None) -> UsageError:
+def usage_error(message: str, command: str | None, options: Collection[str]) -> UsageError:
     """Return the error that a message of Typer's says, with its hint.
 
     Parameters
@@ -66,13 +69,15 @@ def usage_error(message: str, command: str | None) -> UsageError:
     message : str
     command : str or None
         ``attncli compute``, as far as it is known.
+    options : collection of str
+        Those that the command has.
     """
     words = message.rstrip(".").replace("\n", " ")
     hint = f"{command or 'attncli'} --help shows what there is"
     file = _NO_COMMAND.fullmatch(words)
     if file is not None and is_file(file["word"]):
         return UsageError(words, hint="give a command before the files: attncli compute FILES")
-    unknown = _unknown_option(words)
+    unknown = _unknown_option(words, options)
     if unknown is not None:
         return unknown
     value = _VALUE.fullmatch(words)
@@ -82,7 +87,7 @@ def usage_error(message: str, command: str | None) -> UsageError:
     return UsageError(f"{value['option']}: {expected}", hint=better or hint)
 
 
-def _unknown_option(words: str) -> UsageError | None:
+def _unknown_option(words: str, options: Collection[str]) -> UsageError | None:
     """Return the error for an option that is known elsewhere; None for any other message."""
     if words in _DASHES:
         return UsageError(words, hint=_DASHES[words])
@@ -90,19 +95,20 @@ def _unknown_option(words: str) -> UsageError | None:
     if meant is not None:  # options of like letters are no help
         return UsageError(f"No such option: {meant}", hint=_TO_FILES_HINT)
     unknown = _UNKNOWN.match(words)
-    hint = None if unknown is None else _known_as(unknown[1])
+    hint = None if unknown is None else _known_as(unknown[1], options)
     return UsageError(f"No such option: {unknown[1]}", hint=hint) if unknown and hint else None
 
 
-def _known_as(option: str) -> str | None:
+def _known_as(option: str, options: Collection[str]) -> str | None:
     """Return what serves in the place of an option that there is not."""
     if option in _TRIED:
         return _TRIED[option]
-    if here := ELSEWHERE.get(_as_argument(option).lower()):
+    here = ELSEWHERE.get(_as_argument(option).lower())
+    if here is not None and (not here.name or option_of(here.name) in options):
         return here.hint(as_options=True)
     name = option.removeprefix("--no-")
-    entry = _as_argument(name)
-    if name == option or entry not in {field.name for field in fields(ProblemOptions)}:
+    entry = "alibi_slopes" if name == "alibi" else _as_argument(name)
+    if name == option or f"--{name}" not in options or entry not in KNOWN:
         return None
     return f"leave --{name} out; --without {entry} leaves out what a problem file holds"
 

@@ -69,11 +69,13 @@ def _sum_up(operands: Operands, block: Block, span: Span, scratch: Scratch) -> t
     weights, context = block.results.get("weights"), block.context_buffer(scratch)
     safeguards = _NO_SAFEGUARDS
     rows = _make_rows(operands, block, scratch, safeguards)
-    if rows.keep:
-        _fill_hidden(rows, span, scratch)
+    filled = not rows.keep
     while True:
         near = _within_reach(rows, span)
         try:
+            if not filled:
+                _fill_hidden(rows, span, scratch)
+                filled = True
             sums = Sweep(rows, weights, context, scratch).over(near)
             sums.flushed |= near != span
             needed = safeguards_needed(context, sums, rows, span, safeguards)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.arguments import choice
+from attncli.arguments import choice, positive_int
 from attncli.array_likes import as_ndarray
 from attncli.checkpoints.layers import choose_layer, read_layer
 from attncli.errors import ShapeError, UsageError
@@ -93,13 +93,10 @@ def add_layer(
         raise _heads_missing(file, arrays["wq"].shape[1])
 
 
-def _told_heads(arguments: Arguments) -> tuple[int | None, int | None]:
-    """Return the head counts that are given; what is none is refused later."""
-    heads, kv_heads = (arguments.get(name) for name in ("heads", "kv_heads"))
-    return (
-        heads if isinstance(heads, int) and heads > 0 else None,
-        kv_heads if isinstance(kv_heads, int) and kv_heads > 0 else None,
-    )
+def _told_heads(arguments: Arguments) -> list[int | None]:
+    """Return the head counts that are given."""
+    told = ((name, arguments.get(name)) for name in ("heads", "kv_heads"))
+    return [None if count is None else positive_int(name, count) for name, count in told]
 
 
 def _warn_of_habit(layer: Layer, file: str, arguments: Arguments) -> None:

@@ -85,6 +85,8 @@ _SERVES = {
     **{f"w_{word}": Here(f"w{word[0]}") for word in ("q", "k", "v", "o", "query", "key", "value")},
 }
 
+_LABELS_HINT = Here("tokens", ", or {query_labels} and {key_labels}").hint()
+
 
 def full_name(name: str) -> str:
     """Return the long name of an entry; inputs and weights are known in capitals too."""
@@ -94,7 +96,7 @@ def full_name(name: str) -> str:
 
 def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
     """Return the error for an entry that no problem file has, with the nearest that one may."""
-    meant = nearest_name(name)
+    meant = _LABELS_HINT if name == "labels" else nearest_name(name)
     return _checkpoint(document) or UsageError(
         f"{document.name}: unknown entry {quoted(name)}",
         hint=meant

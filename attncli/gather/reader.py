@@ -353,7 +353,7 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
     here = serves_for(name)
     serves = here is None or bool(here.name)
     if serves and not off:
-        if name.lower() in ELSEWHERE:
+        if here is not None and here.rule and name.lower() in ELSEWHERE:
             raise _another_name(name, document, ELSEWHERE[name.lower()], single=single)
         if single:
             raise unknown_entry(name, document)

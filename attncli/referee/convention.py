@@ -56,6 +56,8 @@ class Convention:
         The names of conventions beside which this one says nothing more.
     pattern : bool
         It says only which weights are 0, which many rules may come to.
+    whole : bool
+        It explains files of whole numbers alone.
     choice : float or None
         Of one with a fitted number: how much was free to choose, in bits. Numbers of few digits
         leave less than a number of any size does.
@@ -75,6 +77,7 @@ class Convention:
     projects: bool = False
     variant_of: tuple[str, ...] = ()
     pattern: bool = False
+    whole: bool = False
     choice: float | None = None
 
 

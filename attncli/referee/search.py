@@ -135,6 +135,12 @@ class Search:
         return "slices" if self.cases.sliced else "all"
 
     @cached_property
+    def _are_whole(self) -> bool:
+        """Whether all numbers of the files are whole ones."""
+        files = self._question.files.values()
+        return not any((np.modf(file[np.isfinite(file)])[0] != 0).any() for file in files)
+
+    @cached_property
     def _only_nan(self) -> bool:
         """Whether NaN is all that is wrong, from which no number can be read."""
         question = self._question
@@ -288,6 +294,7 @@ class Search:
             if convention.topic.shows_in(names)
             and not (convention.projects and problem.made_from is None)
             and not (convention.reshapes and self._shapes_are_right)
+            and not (convention.whole and not self._are_whole)
         ]
 
     @cached_property

@@ -339,7 +339,7 @@ SCORES = (
 )
 
 
-def _whole(cut: Callable[[Array], Array]) -> Apply:
+def _cut_to(cut: Callable[[Array], Array]) -> Apply:
     return _finished(lambda _, outputs: {name: cut(output) for name, output in outputs.items()})
 
 
@@ -369,14 +369,17 @@ FEW_DIGITS = (
     _digits(
         "cast_to_integers",
         "the numbers are cast to integers: what is behind the point is cut off",
-        _whole(np.trunc),
+        _cut_to(np.trunc),
+        whole=True,
     ),
-    _digits("rounded_to_integers", "the numbers are rounded to integers", _whole(np.rint)),
+    _digits(
+        "rounded_to_integers", "the numbers are rounded to integers", _cut_to(np.rint), whole=True
+    ),
     *(
         _digits(
             f"rounded_to_{name}",
             f"the numbers are right, and rounded to {words}",
-            _whole(cut),
+            _cut_to(cut),
             fix="write more digits: nine (%.9g) hold all of float32, seventeen all of float64",
         )
         for name, words, cut in (
