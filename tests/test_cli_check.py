@@ -531,6 +531,12 @@ def test_a_single_head_is_judged_with_or_without_its_axes(
     assert attncli(*HEADS, "--expect", "other.npy").code == 1
 
 
+def test_a_single_batch_entry_is_judged_with_its_axis(heads: np.ndarray, attncli: Run) -> None:
+    np.save("one.npy", heads[1:])
+    words = ("check", "q.npy", "k.npy", "v.npy", "--batch", "1", "--expect", "one.npy")
+    assert attncli(*words).good().text.startswith("context: ok")
+
+
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
 def test_of_a_file_of_the_whole_problem_the_picked_head_is_judged(
     layout: str, heads: np.ndarray, attncli: Run

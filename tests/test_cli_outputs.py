@@ -374,3 +374,33 @@ def test_a_large_mean_of_the_heads_is_saved_where_it_is_computed(
     files = ("q.npy", "q.npy", "q.npy", "--average-heads")
     attncli("compute", *files, "--show", "context", "--save", "weights=w.npy").good()
     np.testing.assert_allclose(np.load("w.npy"), each.mean(axis=1), rtol=1e-14)
+
+
+@pytest.fixture
+def heads(folder: Path) -> np.ndarray:
+    """Three heads of two batch entries."""
+    query = np.random.default_rng(0).normal(size=(2, 3, 5, 4))
+    np.save("q.npy", query)
+    return query
+
+
+def test_the_mean_of_heads_that_see_every_key_is_no_reason_to_warn(
+    heads: np.ndarray, attncli: Run
+) -> None:
+    ran = attncli("compute", *["q.npy"] * 3, "--average-heads", "--show", "weights").good()
+    assert ran.messages == []
+
+
+@pytest.mark.parametrize("more", [(), ("--average-heads",)])
+def test_only_npy_files_are_computed_where_they_are_saved(
+    more: tuple[str, ...], heads: np.ndarray, attncli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saving, "_HELD_CELLS", 1)
+    show = "weights" if more else "context"
+    words = ("compute", *["q.npy"] * 3, "--show", show, *more)
+    attncli(*words, "--save", "scores=s.npy").good()
+    scores = heads @ heads.swapaxes(-1, -2) / 2
+    np.testing.assert_allclose(np.load("s.npy"), scores, rtol=1e-12)
+    attncli(*words[:4], "--batch", "0", "--head", "0", "--save", "weights=w.csv").good()
+    weights = np.loadtxt("w.csv", delimiter=",")
+    np.testing.assert_allclose(weights.sum(axis=1), np.ones(5), rtol=1e-12)

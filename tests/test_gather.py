@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from attncli.elsewhere import ELSEWHERE
 from attncli.errors import AttnError, AttnWarning, InputError, UsageError
-from attncli.gather import Finished, Gathered, gather
+from attncli.gather import Finished, Gathered, entries, gather
 from attncli.gather.entries import KNOWN
 from attncli.gather.lists import label_file
 
@@ -339,6 +340,130 @@ def test_an_array_of_a_dump_is_likely_to_be_only_what_may_be_an_array(folder: Pa
     assert [str(each.message) for each in caught] == [
         "d.npz: the entry 'masks' is ignored; did you mean mask?"
     ]
+
+
+def test_a_number_of_a_dump_may_be_an_array_of_one(folder: Path) -> None:
+    np.savez("d.npz", **ONES, scale=np.array([0.5]), dropout=False)  # type: ignore[arg-type]
+    with pytest.warns(AttnWarning, match="'dropout' is ignored; attncli drops nothing out"):
+        arguments = gather(["d.npz"]).arguments  # type: ignore[union-attr]
+    assert np.ravel(arguments["scale"]) == [0.5]  # type: ignore[call-overload]
+
+
+def test_names_that_say_no_input_come_last() -> None:
+    names = ["zeta", "attn_q", "my_v", "k2"]
+    assert entries._in_order(names) == ["attn_q", "k2", "my_v", "zeta"]
+
+
+HINTS = {
+    "attn_mask": "mask, or bias if its numbers are added to the scores",
+    "attention_mask": "mask, or key_padding_mask if it is (B, S)",
+    "src_mask": "mask",
+    "tgt_mask": "mask",
+    "key_mask": "key_padding_mask",
+    "src_key_padding_mask": "key_padding_mask, with mask_means drop: there, true is padding",
+    "attn_bias": "bias",
+    "position_bias": "bias",
+    "ab": "bias: ab times sm_scale",
+    "attention_bias": "bias",
+    "alibi": "alibi_slopes: true for those of the paper, or a list of them",
+    "slopes": "alibi_slopes",
+    "is_causal": "causal",
+    "use_causal_mask": "causal",
+    "rope_theta": "rope_base",
+    "inv_freq": "rope_frequencies",
+    "num_heads": "heads",
+    "num_attention_heads": "heads",
+    "q_num_heads": "heads",
+    "num_kv_heads": "kv_heads",
+    "kv_num_heads": "kv_heads",
+    "num_key_value_heads": "kv_heads",
+    "softmax_scale": "scale",
+    "sm_scale": "scale",
+    "window_size": "window",
+    "local_window_size": "window",
+    "left_window_size": "window, its first number",
+    "right_window_size": "window, its second number",
+    "window_left": "window, its first number",
+    "window_right": "window, its second number",
+    "sliding_window": "window: W - 1, 0 where a query sees W keys, itself included",
+    "soft_cap": "softcap",
+    "attn_logits_soft_cap": "softcap",
+    "logits_soft_cap": "softcap",
+    "query_seq_lengths": "query_lengths",
+    "key_value_seq_lengths": "kv_lengths",
+    "key_value_lengths": "kv_lengths",
+    "cache_seqlens": "kv_lengths",
+    "nonpad_kv_seqlen": "kv_lengths, with causal_align bottom-right",
+    "seqused_k": "kv_lengths",
+    "seqlens_k": "kv_lengths: seqlens_k + 1, of ONNX Runtime",
+    "cu_seqlens": "segment_ids: np.repeat(np.arange(n), np.diff(cu_seqlens))",
+    "cu_seqlens_q": "segment_ids: np.repeat(np.arange(n), np.diff(cu_seqlens_q)); with causal, if "
+    "queries and keys have the same",
+    "cu_seqlens_k": "kv_segment_ids: np.repeat(np.arange(n), np.diff(cu_seqlens_k)); with causal, "
+    "if queries and keys have the same",
+    "document_ids": "segment_ids",
+    "q_segment_ids": "segment_ids",
+    "query_segment_ids": "segment_ids",
+    "key_segment_ids": "kv_segment_ids",
+    "batch_first": "layout sbd if it is false, and nothing if it is true",
+    "learnable_sink": "sinks",
+    "s_aux": "sinks",
+    "head_sink": "sinks",
+    "add_zero_attn": "sinks: 0 for each head",
+    "query_mask": "query_lengths: how many queries of each batch entry are real",
+    "position_ids": "query_offset: the position of query 0 among the keys",
+    "average_attn_weights": "average_heads",
+}
+NOTHING_SERVES = {
+    "dropout": "attncli drops nothing out",
+    "dropout_p": "attncli drops nothing out",
+    "enable_gqa": "fewer key and value heads are shared as they are",
+    "bias_k": "put bias_k behind the projected keys, and bias_v behind the values",
+    "bias_v": "put bias_k behind the projected keys, and bias_v behind the values",
+    "head_mask": "no head is left out: multiply its context by 0",
+}
+
+
+def test_every_name_of_another_library_has_its_words() -> None:
+    hints = {name: f"here it is {words}" for name, words in HINTS.items()} | NOTHING_SERVES
+    assert {name: here.hint() for name, here in ELSEWHERE.items()} == hints
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [
+        ("src_mask", "--mask"),
+        ("cache_seqlens", "--kv-lengths"),
+        ("document_ids", "--segment-ids"),
+        ("window_size", "--window"),
+        ("nonpad_kv_seqlen", "--kv-lengths"),
+        *(
+            (name, None)
+            for name in (
+                *("left_window_size", "right_window_size", "sliding_window", "seqlens_k", "ab"),
+                *("cu_seqlens", "cu_seqlens_q", "cu_seqlens_k", "batch_first", "alibi"),
+                *("add_zero_attn", "query_mask", "src_key_padding_mask", "num_heads", "sm_scale"),
+            )
+        ),
+    ],
+)
+def test_only_what_means_the_same_is_taken_out_of_a_dump(
+    name: str, taken: str | None, folder: Path
+) -> None:
+    np.savez("d.npz", **ONES, **{name: np.ones((2, 4))})  # type: ignore[arg-type]
+    with pytest.raises(UsageError) as caught:
+        gather(["d.npz"])
+    hint = caught.value.hint or ""
+    assert (f"{taken} d.npz#{name} takes it" in hint) == (taken is not None)
+    assert ("takes it" in hint) == (taken is not None)
+
+
+@pytest.mark.parametrize("name", ["labels", "position_ids"])
+def test_what_is_no_rule_stands_by_in_a_dump(name: str, folder: Path) -> None:
+    np.savez("d.npz", **ONES, **{name: np.arange(8).reshape(2, 4)})  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert set(gathered("d.npz").arguments) == {"query", "key"}
 
 
 def test_an_array_in_the_place_of_a_number_may_be_left_out(folder: Path) -> None:
