@@ -401,3 +401,12 @@ def test_labels_are_left_out_only_along_the_axis_that_is_pooled():
         picture = make_picture(maps, **{name: ["a-long-label"] * count})
         drawn = draw_blocks(picture, width=120, height=24)
         assert ("labels are left out" in drawn) is told
+
+
+@pytest.mark.parametrize(("maps", "more"), [(2, "... 1 more maps"), (1001, "... 1,000 more maps")])
+def test_the_words_for_maps_that_are_left_out_fit(maps, more):
+    panels = [make_panel(np.eye(2)) for _ in range(maps)]
+    text = draw_blocks(make_picture(panels), width=40, unicode=False, most=1)
+    assert more in " ".join(text.split())
+    assert text.isascii()
+    assert max(map(len, text.splitlines())) <= 40

@@ -637,3 +637,102 @@ def test_a_layer_without_a_prefix_is_offered_by_the_file_alone() -> None:
 def test_a_prefix_that_is_one_layer_s_own_names_it():
     names = [f"{prefix}w{letter}" for prefix in ("a.", "a.b.") for letter in "qkv"]
     assert choose_layer(names, "a", "f").prefix == "a"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "widths"),
+    [
+        ({"qkv": (12, 8), "proj": (10, 8)}, (8, 12, 10)),
+        ({"qkv": (12, 8)}, (8, 12, None)),
+        ({"c_attn": (12, 8), "c_proj": (8, 8)}, (8, 12, 8)),
+        ({"c_attn": (8, 12), "c_proj": (8, 8)}, (8, 12, 8)),
+        ({"qkv": (12,)}, None),
+        ({"qkv": (12, 8), "proj": (8,)}, None),
+        ({"qkv": (8, 12)}, None),
+        ({"qkv": (6, 8)}, None),
+        ({"qkv": (8, 8)}, None),
+    ],
+)
+def test_the_widths_of_a_joint_matrix_that_only_heads_can_cut(shapes, widths):
+    named = {f"attn.{name}.weight": shape for name, shape in shapes.items()}
+    (layer,) = find_layers(named)
+    found = layer_widths(layer, named)
+    assert (found and (found.embedding, found.joint, found.output)) == widths
+
+
+@pytest.mark.parametrize(
+    ("shape", "heads", "message"),
+    [
+        (
+            (36, 16),
+            {"heads": 2},
+            r"or of 2 heads and their keys and values; found 16 inputs and 36",
+        ),
+        (
+            (18, 8),
+            {"heads": 4, "kv_heads": 2},
+            r"or of 4 heads and .*; found 8 inputs and 18 outputs",
+        ),
+        ((16, 8), {"heads": 4, "kv_heads": 3}, "or of 4 heads and "),
+        ((12, 8), {"heads": 0}, "heads: expected a whole number of at least 1; found 0"),
+        ((12, 8), {"heads": -1}, "heads: expected a whole number of at least 1; found -1"),
+        ((12, 8), {}, r"m\.safetensors#attn\.qkv\.weight: 8 inputs and 12 outputs do not say"),
+    ],
+)
+def test_heads_that_cut_no_joint_matrix(shape, heads, message):
+    write(Path("m.safetensors"), {"attn.qkv.weight": np.ones(shape, np.float32)})
+    np.save("x.npy", np.ones((2, 5, shape[1]), np.float32))
+    with pytest.raises((ShapeError, UsageError), match=message):
+        load("x.npy", checkpoint="m.safetensors", **heads)
+
+
+def test_a_square_matrix_is_not_turned():
+    square = np.arange(64.0).reshape(8, 8)
+    (layer,) = find_layers(["c_attn.weight"])
+    read = read_layer(layer, lambda _: square, 2, 1)
+    np.testing.assert_array_equal(read["wq"], square[:, :4])
+
+
+def test_a_layer_of_two_digits_is_cut_by_groups_too():
+    names = [f"h.10.self_attention.{name}.weight" for name in ("query_key_value", "dense")]
+    assert [(layer.family, layer.by_group) for layer in find_layers(names)] == [("GPT-NeoX", True)]
+
+
+@pytest.mark.parametrize(
+    ("family", "option"),
+    [
+        ("T5", {"bias": np.zeros((TOKENS, TOKENS))}),
+        ("T5", {"scale": 1.0}),
+        ("MPT", {"alibi_slopes": True}),
+        ("GPT-NeoX", {"rope": "half"}),
+    ],
+)
+def test_who_gives_an_option_for_what_models_do_knows_of_it(family, option):
+    parts, store, _ = FAMILIES[family]
+    write(Path("m.safetensors"), store(parts))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load("x.npy", checkpoint="m.safetensors", heads=HEADS, **option)
+
+
+def test_of_a_layer_that_holds_its_frequencies_only_these_are_told():
+    parts, store, _ = FAMILIES["Llama"]
+    arrays = store(parts) | {"self_attn.rotary_emb.inv_freq": np.float32([1.0])}
+    write(Path("m.safetensors"), arrays)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        load("x.npy", checkpoint="m.safetensors", heads=HEADS)
+    (only,) = caught
+    assert "--rope-frequencies m.safetensors#self_attn.rotary_emb.inv_freq" in str(only.message)
+
+
+def test_other_members_are_no_frequencies():
+    names = [f"attention.self.{name}.weight" for name in ("query", "key", "value")]
+    (layer,) = find_layers([*names, "attention.self.x_freq"])
+    assert (layer.frequencies, layer.habit) == (None, None)
+
+
+def test_an_output_may_be_called_fc_out():
+    names = [f"attn.{name}.weight" for name in ("query", "key", "value", "fc_out")]
+    (layer,) = find_layers(names)
+    assert layer.members["wo"] == "attn.fc_out.weight"

@@ -532,6 +532,14 @@ def test_a_wrong_name_of_an_output_is_answered_with_all_of_them(
     ("name", "hint"),
     [
         ("q", "did you mean query?"),
+        ("k", "did you mean key?"),
+        ("v", "did you mean value?"),
+        ("out", "did you mean context?"),
+        ("output", "did you mean context?"),
+        ("attn", "did you mean weights?"),
+        ("probs", "did you mean weights?"),
+        ("logits", "did you mean scores?"),
+        ("logsumexp", "did you mean lse?"),
         ("Attention", "did you mean weights?"),
         ("contxt", "did you mean context?"),
         ("all", "give the names: --show weights,context,scores"),
@@ -620,3 +628,53 @@ def test_a_word_with_an_underscore_is_no_number_in_other_digits(tutorial, attncl
     ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--scale", value)
     assert ran.code == 2
     assert "digits 0 to 9" not in ran.err.decode()
+
+
+PLAIN = "--plain computes with scale 1"
+STAGES = "compute --show scores prints the scores, heatmap --what scores draws them"
+TOLERANCE = "--atol and --rtol say what passes"
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "hint"),
+    [
+        ("compute", "--no-scale", PLAIN),
+        ("compute", "--unscaled", PLAIN),
+        ("compute", "--no-scaling", PLAIN),
+        ("heatmap", "--json", "--format json prints JSON, where a command has it"),
+        ("heatmap", "--show", STAGES),
+        ("compute", "--scores", STAGES),
+        ("compute", "--labels", "--tokens names queries and keys alike, --query-labels and"),
+        ("compute", "--no-color", "--color never prints no colours"),
+        ("compute", "--no-colour", "--color never prints no colours"),
+        ("check", "--tol", TOLERANCE),
+        ("check", "--tolerance", TOLERANCE),
+        ("compute", "--Attn-Mask", "here it is --mask, or --bias"),
+    ],
+)
+def test_options_that_users_try_are_answered_with_what_serves(
+    command: str, option: str, hint: str, tutorial: Path, attncli: Run
+) -> None:
+    messages = attncli(command, "q.csv", "k.csv", "v.csv", option, "x").messages
+    assert messages[0] == f"error: No such option: {option}"
+    assert messages[1].startswith(f"hint: {hint}")
+
+
+@pytest.mark.parametrize(
+    ("corner", "meant"),
+    [
+        ("upper-left", "top-left"),
+        ("UPPER_LEFT", "top-left"),
+        ("lower_right", "bottom-right"),
+        ("bottom_right", "bottom-right"),
+    ],
+)
+def test_corners_have_other_names_elsewhere(
+    corner: str, meant: str, tutorial: Path, attncli: Run
+) -> None:
+    ran = attncli("compute", "q.csv", "k.csv", "--causal", "--causal-align", corner)
+    assert ran.messages[1:] == [f"hint: did you mean {meant}?"]
+
+
+def test_a_word_that_is_no_file_needs_no_command(tutorial: Path, attncli: Run) -> None:
+    assert attncli("frobnicate").messages[1:] == ["hint: attncli --help shows what there is"]

@@ -371,6 +371,21 @@ def test_errors_at_the_end_that_fill_no_block(bad, text):
     assert text in queries_found_wrong(256, bad)
 
 
+def test_wrong_rows_here_and_there_are_not_told_as_those_from_one_on():
+    findings = queries_found_wrong(10, [1, 5, 9])
+    assert not any("from 1 on" in finding for finding in findings)
+
+
+def test_how_many_of_a_kind_of_rows_are_wrong():
+    q, k, v = draw(0, *[(1, 1, 20, 8)] * 3)
+    keep = np.ones((20, 20), bool)
+    keep[10:, 15:] = False
+    wrong = plain(q, k, v, keep)
+    wrong[..., [0, 1, 3, 4, 6, 8], :] += 3
+    findings = check(wrong, pose(q, k, v, mask=keep), time_limit=0.05).diagnosis.findings
+    assert "only queries that see every key are wrong, 60 % of them" in findings
+
+
 def test_of_one_wrong_row_among_hundreds_its_kind_is_not_told():
     q, k, v = draw(0, *[(1, 1, 256, 4)] * 3)
     wrong = plain(q, k, v, np.tri(256, dtype=bool))

@@ -492,6 +492,22 @@ class TestOfAQueryThatWasProjected:
         assert "largest products" not in as_text(self.way())
 
 
+def test_what_a_wide_context_adds_to_the_output_keeps_its_own_largest_terms():
+    random = np.random.default_rng(0)
+    x, wo = random.normal(size=(4, 300)), random.normal(size=(300, 3))
+    eye = np.eye(300)
+    way = explain(load(x=x, wq=eye, wk=eye, wv=eye, wo=wo), query=1)
+    sums = [
+        line for line in as_text(way, width=200).splitlines() if line.strip().startswith("output[")
+    ]
+    assert len(sums) == 3
+    for column, line in enumerate(sums):
+        kept = [int(index) for index in re.findall(r"\(context(\d+)\)", line)]
+        products = np.abs(way.context * wo[:, column])
+        assert set(kept) == {*np.argsort(-products)[: len(kept)]}
+        assert "smaller) = " in line
+
+
 def test_the_rotation_of_the_first_pair_is_worked_out():
     """At position 2 the pairs of four components turn by 2 · 10000^0 and 2 · 10000^(−1/2)."""
     query, key = [[9.0] * 4] * 2 + [[1.5, 2.0, -0.5, 0.5]], np.ones((3, 4))

@@ -267,7 +267,8 @@ def _more(count: int, width: int, painter: Painter) -> list[Line]:
     if not count:
         return []
     words = f"… {count:,} more maps: --head or --batch for one, --out for a picture of all"
-    return [[plain(painter.known(line))] for line in wrapped(words.split(" "), width, columns)]
+    lines = wrapped(painter.known(words).split(" "), width, columns)
+    return [[plain(line)] for line in lines]
 
 
 def _notes(
