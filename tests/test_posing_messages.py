@@ -719,7 +719,7 @@ PACKED = "the packed sequences of the queries have other lengths than those of t
         ([0, 0, 1], [0, 0, 1], False),
         # Only padding has other numbers.
         ([0, 0, 1, 1, 9], [0, 0, 1, 1, 8], False),
-        ([5, 5, 7], [0, 0, 1, 1], False),
+        ([5, 5, 7, 7], [0, 0, 1, 1], False),
         ([0, 0, 1], [1, 0, 0], True),
     ],
 )
