@@ -94,7 +94,11 @@ def say_system(error: OSError | MemoryError) -> None:
         say("error", f"{error.filename or 'standard output'}: {error.strerror or error}")
     else:
         say("error", "there is not enough memory for this problem")
-        say("hint", "a part of it needs less: fewer queries, one batch entry or one head")
+        say(
+            "hint",
+            "a part of it needs less: fewer queries, one batch entry or one head; weights that go "
+            "straight into a file need next to none: --show context --save weights=w.npy",
+        )
 
 
 @contextmanager
