@@ -466,12 +466,12 @@ def test_what_is_too_large_to_be_tried_is_told(small_slices):
         assert {"softmax_over_queries", "query_key_exchanged"} < set(told)
         assert ("mask_transposed" in told) is ("mask" in options)
         assert not {"bias_transposed", "unscaled"} & set(told)
-        words = f"{', '.join(told[:5])} and {len(told) - 5} more\n"
-        assert f"too large to try: {words}" in str(report)
+        words = f"{', '.join(told[:5])} and {len(told) - 5} more; a smaller one"
+        assert f"not tried, as they need too much of the problem at once: {words}" in str(report)
     # What was found needs no such excuse.
     report = check(plain(q, k, v, scale=1).astype("f4"), pose(q, k, v))
     assert named(report) == {"unscaled"}
-    assert "too large" not in str(report)
+    assert "not tried" not in str(report)
 
 
 def test_nothing_is_prepared_before_the_first_mistake_is_tried(monkeypatch):

@@ -197,13 +197,19 @@ def diagnosis_lines(diagnosis: Diagnosis, report: CheckReport) -> Iterator[str]:
     if diagnosis.apart:
         yield f"  {diagnosis.apart}"
     if diagnosis.explanations and diagnosis.scope == "slices":
-        yield "  (tried on slices: around the first and the worst wrong row, and a few others)"
+        yield (
+            "  (tried on parts of the problem: around the first and the worst wrong row, and at a "
+            "few other places)"
+        )
     for finding in diagnosis.findings:
         yield f"  {finding}"
     if diagnosis.too_large and not diagnosis.explanations:
         more = len(diagnosis.too_large) - _NAMED
         words = ", ".join(diagnosis.too_large[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-        yield f"  too large to try: {words}"
+        yield (
+            f"  not tried, as they need too much of the problem at once: {words}; a smaller one "
+            "may show them"
+        )
     if not diagnosis.complete:
         yield (
             f"  the time limit was reached after {diagnosis.tried} tries; a longer "
