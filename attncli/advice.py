@@ -59,7 +59,7 @@ def _of_polarity(problem: Problem) -> str:
     visible = problem.visible
     if visible.mask is None or leaves_little(*pairs_of(visible.mask_parts())):
         return ""
-    if not would_show_all(visible.mask_parts(), visible.mask.shape[-2]):
+    if not would_show_all(visible.mask_parts(), visible.mask.shape):
         return ""
     question = inverted(problem.mask_means)
     return f". The mask hides all keys from some queries, its opposite from none: {question}"

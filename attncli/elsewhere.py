@@ -54,11 +54,16 @@ def option_of(name: str) -> str:
 _OF_ENDS = ": np.repeat(np.arange(n), np.diff("
 _SAME_ENDS = "; with causal, if queries and keys have the same"
 _NO_DROPOUT = Here("", "attncli drops nothing out")
+_OF_TRANSFORMER = Here(
+    "mask",
+    ", with {mask_means} drop: there, true is hidden; or {bias} if its numbers are added",
+    same=False,
+)
 ELSEWHERE = {
     "attn_mask": Here("mask", ", or {bias} if its numbers are added to the scores"),
     "attention_mask": Here("mask", ", or {key_padding_mask} if it is (B, S)"),
-    "src_mask": Here("mask"),
-    "tgt_mask": Here("mask"),
+    "src_mask": _OF_TRANSFORMER,
+    "tgt_mask": _OF_TRANSFORMER,
     "key_mask": Here("key_padding_mask"),
     "src_key_padding_mask": Here(
         "key_padding_mask", ", with {mask_means} drop: there, true is padding", same=False

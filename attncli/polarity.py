@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ def leaves_little(attending: int, cells: int) -> bool:
     return cells >= _FEW_CELLS and attending * 10 <= cells
 
 
-def would_show_all(seen: Iterable[Bools], queries: int) -> bool:
+def would_show_all(seen: Iterable[Bools], shape: tuple[int, ...]) -> bool:
     """Return whether a mask leaves some query without a key, and its opposite none.
 
     So does the mask of `torch.nn.Transformer.generate_square_subsequent_mask`, which is true
@@ -49,13 +50,16 @@ def would_show_all(seen: Iterable[Bools], queries: int) -> bool:
     ----------
     seen : iterable of ndarray of bool (…, S)
         Whole rows, part by part; a small mask in one part, (…, L, S).
-    queries : int
-        L.
+    shape : (…, L, S)
+        Of all of it.
     """
+    queries, keys = shape[-2:]
+    few = math.prod(shape) < _FEW_CELLS
+    if queries == 1 or (few and queries != keys):
+        return False
     blind = False
     for part in seen:
-        other = queries != part.shape[-1]
-        if queries == 1 or (part.size < _FEW_CELLS and (other or _sees_itself(part))):
+        if few and _sees_itself(part):
             return False
         if part.all(axis=-1).any():
             return False

@@ -556,6 +556,17 @@ def test_of_a_file_of_the_whole_problem_the_picked_head_is_judged(
     assert "only batch entry 0 is wrong" in attncli(*words, "--head", "2").text
 
 
+@pytest.mark.parametrize("saved", ["context=c.csv", "lse=l.csv", "context=c.npy"])
+@pytest.mark.parametrize("pick", [(), ("--head", "1"), ("--batch", "0", "--head", "1")])
+def test_a_table_of_the_whole_problem_is_one_of_its_heads(
+    saved: str, pick: tuple[str, ...], folder: Path, attncli: Run
+) -> None:
+    np.save("q.npy", np.random.default_rng(0).normal(size=(1, 3, 8)))
+    words = (*["q.npy"] * 3, "--heads", "2")
+    attncli("compute", *words, "--show", "stats", "--save", saved).good()
+    assert ": ok" in attncli("check", *words, "--expect", saved, *pick).good().text
+
+
 @pytest.mark.parametrize("axes", [(), (1, 1)])
 def test_an_lse_of_a_single_head_is_judged(
     axes: tuple[int, ...], heads: np.ndarray, attncli: Run

@@ -95,6 +95,10 @@ def test_files_are_written(problem: Path, attncli: Run) -> None:
         (("--show", "stats", "--top", "2"), "--top says how many keys"),
         (("--show", "top", "--save", "top=w.npy"), "the output w.npy is the same file"),
         (("--show", "stats", "-f", "npz"), "stats"),
+        (("--save", "x.csv"), "w.npy: expected query, key and value"),
+        (("--save", "stats=x.json"), "w.npy: expected query, key and value"),
+        (("--show", "stats", "--save", "a.json", "--save", "b.npz"), "stats"),
+        (("--show", "stats,top", "-f", "csv"), "csv holds one array; found stats and top"),
         (("--show", "top", "--head", "3"), "--head: expected an index from 0 to 2; found 3"),
     ],
 )
@@ -106,3 +110,20 @@ def test_what_cannot_be_asked_of_them(
     assert (ran.code, ran.out) == (2, b"")
     assert message in ran.messages[0]
     assert Path("w.npy").read_bytes() == before
+    assert sorted(path.name for path in problem.iterdir()) == ["k.npy", "q.npy", "w.npy"]
+
+
+def test_weights_a_little_below_0_are_0(folder: Path, attncli: Run) -> None:
+    np.save("w.npy", np.where(np.tri(5, dtype=bool), 0.2, -1e-9))
+    (stats,) = attncli("compute", "w.npy", "--show", "stats", "-f", "json").good().json["stats"]
+    assert stats["negligible"] == 0
+    assert stats["entropy"] == pytest.approx(np.log(np.arange(1, 6)).mean())
+    (first, *_) = attncli("compute", "w.npy", "--show", "top", "-f", "json").good().json["top"]
+    assert [key["index"] for key in first["keys"]] == [0]
+
+
+def test_the_smallest_weights_have_an_order(folder: Path, attncli: Run) -> None:
+    np.save("w.npy", np.array([[1e-310, 3e-310, 2e-310, 1]]))
+    words = ("--show", "top", "--top", "4", "-f", "json")
+    (top,) = attncli("compute", "w.npy", *words).good().json["top"]
+    assert [key["index"] for key in top["keys"]] == [3, 1, 2, 0]

@@ -354,11 +354,14 @@ def test_names_that_say_no_input_come_last() -> None:
     assert entries._in_order(names) == ["attn_q", "k2", "my_v", "zeta"]
 
 
+OF_TRANSFORMER = (
+    "mask, with mask_means drop: there, true is hidden; or bias if its numbers are added"
+)
 HINTS = {
     "attn_mask": "mask, or bias if its numbers are added to the scores",
     "attention_mask": "mask, or key_padding_mask if it is (B, S)",
-    "src_mask": "mask",
-    "tgt_mask": "mask",
+    "src_mask": OF_TRANSFORMER,
+    "tgt_mask": OF_TRANSFORMER,
     "key_mask": "key_padding_mask",
     "src_key_padding_mask": "key_padding_mask, with mask_means drop: there, true is padding",
     "attn_bias": "bias",
@@ -432,7 +435,8 @@ def test_every_name_of_another_library_has_its_words() -> None:
 @pytest.mark.parametrize(
     ("name", "taken"),
     [
-        ("src_mask", "--mask"),
+        ("attn_mask", "--mask"),
+        ("src_mask", None),
         ("cache_seqlens", "--kv-lengths"),
         ("document_ids", "--segment-ids"),
         ("window_size", "--window"),

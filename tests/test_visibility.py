@@ -280,3 +280,14 @@ def test_a_large_mask_of_the_other_polarity_is_doubted(most, monkeypatch):
     upper = ~np.tri(30, dtype=bool)
     with pytest.warns(AttnWarning, match="its opposite from none"):
         attention(x, x, mask=upper)
+
+
+@pytest.mark.parametrize("shape", [(37449, 7), (37450, 7), (18000, 1, 3, 5)])
+def test_a_mask_in_many_parts_is_doubted_too(shape):
+    """A few of its last rows say no less than all."""
+    seen = np.ones(shape, bool)
+    seen[..., -1] = False
+    seen[..., -1, :] = False
+    x, y = (np.ones((*shape[:-2], n, 1)) for n in shape[-2:])
+    with pytest.warns(AttnWarning, match="its opposite from none"):
+        attention(x, y, mask=seen, outputs=("lse",))

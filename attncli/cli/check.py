@@ -214,9 +214,12 @@ def _as_answered(
     """
     values, whole = read.values, question.whole
     right = _shapes(question.problem, average)[name]
-    if whole is not None and values.shape == _shapes(whole, average)[name] != right:
-        values = _picked(name, values, whole, pick, question.problem.layout)
-    table = read.is_table and name != "lse"  # of which a table makes a column
+    if whole is not None:
+        every = _shapes(whole, average)[name]
+        if every != right and _long(every) == _long(values.shape) != _long(right):
+            values = _picked(name, values.reshape(every), whole, pick, question.problem.layout)
+    # Of an lse, a table may make a column.
+    table = read.is_table and (name != "lse" or 1 not in values.shape)
     alike = (table or whole is not None) and _long(right) == _long(values.shape)
     return values.reshape(right) if alike else values
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncli.cli.question import finished_only
-from attncli.cli.saving import parse_save, write_save
+from attncli.cli.saving import held, parse_save, write_save
 from attncli.cli.showing import (
     limits_of,
     names_shown,
@@ -47,9 +47,11 @@ def summarise(
     from attncli.save.files import refuse_inputs, refuse_unwritable
 
     names = names_shown(output.show)
+    if not names:
+        raise finished_only(finished)
     saves = tuple(parse_save(text, names, chosen=True) for text in output.save or ())
     asked = {*names, *(name for save in saves for name in save.names)}
-    if not names or not asked <= {*SUMMARIES}:
+    if not asked <= {*SUMMARIES}:
         raise finished_only(finished)
     if average.average_heads:
         refuse_averaged_summaries(asked)
@@ -57,8 +59,11 @@ def summarise(
     paths = [save.path for save in saves]
     refuse_inputs(paths, finished.inputs)
     refuse_unwritable(paths)
+    for save in saves:
+        _refuse_unheld(save.names, save.format)
     if output.format != "table":
         refuse_binary(output.format)
+        _refuse_unheld(held(names, output.format, chosen=True), output.format)
     summaries = _summaries(finished, output, pick, run)
     for save in saves:
         write_save(save, _results(finished, summaries, save.names))
@@ -69,6 +74,12 @@ def summarise(
     for name in names:
         for part in summaries.parts(name, limits):
             screen.print(part, crop=False)
+
+
+def _refuse_unheld(names: Sequence[str], kind: str) -> None:
+    from attncli.save.formats import FORMATS, Results
+
+    FORMATS[kind].hold(Results({}, extra={name: [] for name in names}))
 
 
 def _summaries(

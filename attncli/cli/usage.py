@@ -27,22 +27,28 @@ _TO_FILES_HINT = (
     "compute writes numbers into files with --save, heatmap a picture with --out; the text of any "
     "command goes into a file with > FILE; what check judges is given with --expect"
 )
-_PLAIN = "--plain computes with scale 1"
-_SCORES = "compute --show scores prints the scores, heatmap --what scores draws them"
-_TOLERANCE = "--atol and --rtol say what passes"
-# Options that users try, and what serves.
+_PLAIN = ("--plain", "--plain computes with scale 1")
+_TOLERANCE = ("--atol", "--atol and --rtol say what passes")
+_DRAWN = ("--what", "--what scores draws the scores; compute --show prints numbers")
+_UNCOLOURED = ("--color", "--color never prints no colours")
+# Options that users try, and by the options that a command has, what serves.
 _TRIED = {
-    "--no-scale": _PLAIN,
-    "--unscaled": _PLAIN,
-    "--no-scaling": _PLAIN,
-    "--json": "--format json prints JSON, where a command has it",
-    "--scores": _SCORES,
-    "--show": _SCORES,
-    "--labels": "--tokens names queries and keys alike, --query-labels and --key-labels each",
-    "--no-color": "--color never prints no colours",
-    "--no-colour": "--color never prints no colours",
-    "--tol": _TOLERANCE,
-    "--tolerance": _TOLERANCE,
+    "--no-scale": (_PLAIN,),
+    "--unscaled": (_PLAIN,),
+    "--no-scaling": (_PLAIN,),
+    "--json": (
+        ("--format", "--format json prints JSON"),
+        ("--out", "compute --format json prints JSON"),
+    ),
+    "--scores": (("--show", "--show scores prints the scores"), _DRAWN),
+    "--show": (_DRAWN,),
+    "--labels": (
+        ("--tokens", "--tokens names queries and keys alike, --query-labels and --key-labels each"),
+    ),
+    "--no-color": (_UNCOLOURED,),
+    "--no-colour": (_UNCOLOURED,),
+    "--tol": (_TOLERANCE,),
+    "--tolerance": (_TOLERANCE,),
 }
 _DASHES = {
     "No such option: -#": "a member of standard input is given behind --: -- '-#name'",
@@ -101,8 +107,9 @@ def _unknown_option(words: str, options: Collection[str]) -> UsageError | None:
 
 def _known_as(option: str, options: Collection[str]) -> str | None:
     """Return what serves in the place of an option that there is not."""
-    if option in _TRIED:
-        return _TRIED[option]
+    for needed, words in _TRIED.get(option, ()):
+        if needed in options:
+            return words
     here = ELSEWHERE.get(_as_argument(option).lower())
     if here is not None and (not here.name or option_of(here.name) in options):
         return here.hint(as_options=True)

@@ -73,8 +73,9 @@ def add_layer(
     if given:
         raise UsageError(f"{file} supplies the projections: leave out {', '.join(given)}")
     layer = choose_layer(names, prefix, file)
+    heads, kv_heads = _told_heads(arguments)
     try:
-        arrays = read_layer(layer, fetch, *_told_heads(arguments))
+        arrays = read_layer(layer, fetch, heads, kv_heads)
     except (ShapeError, UsageError) as error:
         raise type(error)(f"{file}#{error.message}", hint=error.hint) from error
     for name, array in arrays.items():

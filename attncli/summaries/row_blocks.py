@@ -24,7 +24,7 @@ Labels = tuple[str, ...] | None
 
 # Most weights in a block: 16 MB in float64, and as much for the scores.
 _CELLS = 1 << 21
-_LEAST = np.finfo(np.float64).tiny
+_LEAST = np.finfo(np.float64).smallest_subnormal
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +163,7 @@ class Given:
         step = max(1, _CELLS // keys)
         for start in range(*rows, step):
             part = batch, head, slice(start, min(start + step, rows[1]))
-            weights = self.array[part]
+            weights = np.maximum(self.array[part], 0)  # roundings may leave less
             hidden = weights == 0 if self.hidden is None else self.hidden[part]
             # Of a key that is seen, a weight may be too small for its format.
             logs = np.log(np.maximum(weights, _LEAST), dtype=np.float64)

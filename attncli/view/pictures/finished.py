@@ -43,8 +43,8 @@ def finished_weights(finished: Finished, batch: int | None, head: int | None) ->
             weights,
             ~(finite & (weights >= least_weight(most))),
             "finished weights, finite and not negative",
-            hint="for attention from query, key and value give their files; --what scores draws "
-            "scores",
+            hint="for attention from query, key and value give their files; heatmap --what "
+            "scores draws scores",
         )
     most = float(np.max(weights.sum(axis=-1, dtype=np.float64)))
     if most > _MOST_OF_A_ROW:
