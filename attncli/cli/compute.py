@@ -21,9 +21,9 @@ from attncli.cli.question import Question, ask_or_read, refuse_average_of_one
 from attncli.cli.saving import (
     Save,
     held,
-    parse_save,
     refuse_unheld,
     results,
+    saves_of,
     streamed,
     write_save,
 )
@@ -143,17 +143,14 @@ def _request(
     run: RunOptions,
 ) -> _Request:
     """Check what is asked of a problem."""
-    from attncli.save.files import refuse_inputs, refuse_unwritable
     from attncli.summaries.row_blocks import Computed
 
     problem = question.problem
     names = names_shown(output.show) or OUTPUTS[: 1 if problem.value is None else 2]
     chosen = bool(output.show)
-    saves = tuple(parse_save(text, names, chosen=chosen) for text in output.save or ())
-    paths = [save.path for save in saves]
-    refuse_inputs(paths, question.inputs)
-    refuse_unwritable(paths)
-    for text, save in zip(output.save or (), saves, strict=True):
+    texts = output.save or ()
+    saves = saves_of(texts, names, question.inputs, chosen=chosen)
+    for text, save in zip(texts, saves, strict=True):
         _tell_of_another_name(text, save, run)
     summaries = Summaries(Computed(problem, run.threads), output.top_keys, pick, run)
     averaged = average.average_heads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncli.cli.question import finished_only
-from attncli.cli.saving import held, parse_save, write_save
+from attncli.cli.saving import held, saves_of, write_save
 from attncli.cli.showing import (
     limits_of,
     names_shown,
@@ -44,21 +44,16 @@ def summarise(
     UsageError
         Anything else is asked for.
     """
-    from attncli.save.files import refuse_inputs, refuse_unwritable
-
     names = names_shown(output.show)
     if not names:
         raise finished_only(finished)
-    saves = tuple(parse_save(text, names, chosen=True) for text in output.save or ())
+    saves = saves_of(output.save or (), names, finished.inputs, chosen=True)
     asked = {*names, *(name for save in saves for name in save.names)}
     if not asked <= {*SUMMARIES}:
         raise finished_only(finished)
     if average.average_heads:
         refuse_averaged_summaries(asked)
     refuse_unused_top(output, asked)
-    paths = [save.path for save in saves]
-    refuse_inputs(paths, finished.inputs)
-    refuse_unwritable(paths)
     for save in saves:
         _refuse_unheld(save.names, save.format)
     if output.format != "table":

@@ -12,7 +12,7 @@ from attncli.names import INPUTS, OUTPUTS, SHOWABLE, SQUARE, SUMMARIES
 from attncli.text import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     import numpy.typing as npt
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attncli.result import Attention
     from attncli.save.formats import Results
 
-__all__ = ["Save", "held", "parse_save", "refuse_unheld", "results", "streamed", "write_save"]
+__all__ = ["Save", "held", "refuse_unheld", "results", "saves_of", "streamed", "write_save"]
 
 # An NPY file of more cells is filled tile by tile and never held in memory.
 _HELD_CELLS = 16_000_000
@@ -35,16 +35,37 @@ class Save(NamedTuple):
     format: str
 
 
-def parse_save(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
-    """Return what ``--save [NAME=]PATH`` asks for, where ``names`` are shown.
+def saves_of(
+    texts: Sequence[str], names: tuple[str, ...], inputs: Iterable[str], *, chosen: bool
+) -> tuple[Save, ...]:
+    """Return what each ``--save [NAME=]PATH`` asks for, where ``names`` are shown.
 
     Parameters
     ----------
-    text : str
+    texts : sequence of str
     names : tuple of str
+    inputs : iterable of str
+        The files that are read.
     chosen : bool
         The names were given, by ``--show``.
+
+    Raises
+    ------
+    UsageError
+        One is malformed.
+    OutputError
+        A file is among the inputs, is named twice or cannot be written.
     """
+    from attncli.save.files import refuse_inputs, refuse_unwritable
+
+    saves = tuple(_save_of(text, names, chosen=chosen) for text in texts)
+    paths = [save.path for save in saves]
+    refuse_inputs(paths, inputs)
+    refuse_unwritable(paths)
+    return saves
+
+
+def _save_of(text: str, names: tuple[str, ...], *, chosen: bool) -> Save:
     from attncli.save.formats import format_of
 
     name, separator, path = text.partition("=")
