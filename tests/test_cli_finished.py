@@ -127,3 +127,50 @@ def test_the_smallest_weights_have_an_order(folder: Path, attncli: Run) -> None:
     words = ("--show", "top", "--top", "4", "-f", "json")
     (top,) = attncli("compute", "w.npy", *words).good().json["top"]
     assert [key["index"] for key in top["keys"]] == [3, 1, 2, 0]
+
+
+def test_a_problem_file_names_their_file_beside_it(problem: Path, attncli: Run) -> None:
+    (problem / "runs").mkdir()
+    Path("w.npy").rename("runs/w.npy")
+    words = "weights: w.npy\nkey_labels: [the, cat, sat, on, it]\n"
+    Path("runs/seen.yaml").write_text(words, encoding="utf-8")
+    of_name = attncli("compute", "runs/seen.yaml", *SHOW).good().json
+    of_file = attncli("compute", "runs/w.npy", "--key-labels", "the,cat,sat,on,it", *SHOW)
+    assert of_name == of_file.good().json
+    refused = attncli("compute", "runs/seen.yaml", "--show", "top", "--save", "top=runs/w.npy")
+    assert (refused.code, refused.out) == (2, b"")
+    assert "the output runs/w.npy is the same file as the input" in refused.messages[0]
+
+
+def test_a_problem_file_names_the_scores_that_tell_what_is_hidden(
+    folder: Path, attncli: Run
+) -> None:
+    np.save("w.npy", np.array([[1.0, 0.0, 0.0]]))
+    np.save("s.npy", np.array([[800.0, 0.0, -np.inf]]))
+    Path("w.yaml").write_text("weights: w.npy\nscores: s.npy\n", encoding="utf-8")
+    (top,) = attncli("compute", "w.yaml", "--show", "top", "-f", "json").good().json["top"]
+    assert [key["index"] for key in top["keys"]] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("none.npy", "w.yaml#weights: none.npy does not exist"),
+        ("3", "w.yaml: expected weights to be an array of numbers; found int"),
+        ("[a, b]", "w.yaml: expected weights to be an array of numbers; found a list of words"),
+    ],
+)
+def test_a_problem_file_without_their_numbers_is_refused(
+    entry: str, message: str, folder: Path, attncli: Run
+) -> None:
+    Path("w.yaml").write_text(f"weights: {entry}\n", encoding="utf-8")
+    ran = attncli("compute", "w.yaml", "--show", "stats")
+    assert (ran.code, ran.out) == (2, b"")
+    assert message in ran.messages[0]
+
+
+def test_what_a_program_dumped_names_no_file(problem: Path, attncli: Run) -> None:
+    np.savez("w.npz", weights=np.array("w.npy"))
+    ran = attncli("compute", "w.npz", "--show", "stats")
+    assert (ran.code, ran.out) == (2, b"")
+    assert "w.npz" in ran.messages[0]

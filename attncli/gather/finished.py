@@ -12,6 +12,7 @@ from attncli.errors import InputError, UsageError
 from attncli.gather.entries import KNOWN, LABELS, RESULTS, full_name, unknown_entry
 from attncli.gather.lists import check_labels
 from attncli.layout import LAYOUTS
+from attncli.loading import kind_of
 from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.names import INPUTS
 from attncli.text import printable
@@ -105,11 +106,23 @@ def finished_document(
 ) -> Finished:
     """Return an output in a document, such as `attncli compute --format json` writes."""
     _refuse_strange(document, kind)
-    output = document.entries[kind]
+    output = _entry(document, kind, reader)
     if not isinstance(output, LoadedArray):
-        raise InputError(f"{document.name}: expected {kind} to be an array of numbers")
-    found = _with_labels(output, document, kind, options, reader)
-    return found._replace(hidden=_hidden(document.entries.get("scores"), found.values.shape))
+        found = "a list of words" if isinstance(output, list) else kind_of(output)
+        raise InputError(
+            f"{document.name}: expected {kind} to be an array of numbers; found {found}"
+        )
+    finished = _with_labels(output, document, kind, options, reader)
+    scores = output if kind == "scores" else _entry(document, "scores", reader)
+    return finished._replace(hidden=_hidden(scores, finished.values.shape))
+
+
+def _entry(document: LoadedMapping, kind: Kind, reader: Reader) -> object:
+    """Return an output in a document; a string in its place names a file beside it."""
+    value = document.entries.get(kind)
+    if isinstance(value, str) and not document.dump:  # what a program dumped names no files
+        return reader.read_named(value, document.folder, f"{document.name}#{kind}")
+    return value
 
 
 def _refuse_strange(document: LoadedMapping, kind: Kind) -> None:

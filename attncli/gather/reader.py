@@ -108,6 +108,11 @@ class Reader:
         self._note_input(file)
         return read_array(file, dtype=self._dtype)
 
+    def read_named(self, file: str, folder: str, source: str | None) -> LoadedArray:
+        """Return the one array of a file that an entry of a problem file or an option names."""
+        with _named_by(source):
+            return self.read_array(_inside(folder, file))
+
     def _note_input(self, file: str) -> None:
         if is_stream(file) and "-" in self.gathered.inputs:
             raise two_streams()
@@ -189,8 +194,7 @@ class Reader:
                 raise UsageError("mask: expected a file; found 'causal'", hint="give --causal")
             numbers = None if name in MATRICES else number_list(name, text)
             if numbers is None:
-                with _named_by(source):
-                    self.take_array(name, self.read_array(_inside(folder, value)))
+                self.take_array(name, self.read_named(value, folder, source))
             else:
                 self._take_value(name, numbers, source)
         else:
