@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from nearness import assert_near
 
-from attncli.engine.exponentials import exp_flush_negligible, quickest_unit
+from attncli.engine.exponentials import (
+    exp_flush_negligible,
+    exp_raise_negligible,
+    quickest_unit,
+    score_floor,
+)
 from attncli.engine.scratch import Scratch
 
 NATS, BITS = 1.0, 1 / math.log(2)
@@ -73,3 +78,13 @@ def test_what_is_not_felt_is_0(turned):
         assert not tile[:, :, :3].any()
         expected = np.broadcast_to([[np.exp(-5)], [1]], (2, 3, 2, 4))
         assert_near(tile[:, :, 3:], expected, rtol=1e-5)
+
+
+def test_what_is_not_felt_may_stay_as_little():
+    for dtype, unit in ((np.float32, NATS), (np.float32, BITS), (np.float64, NATS)):
+        least = np.exp(score_floor(np.dtype(dtype)))
+        scores = np.array([-1e9, -800, -5, 0], dtype) * dtype(unit)
+        tile = np.tile(scores, (2, 3, 4, 1))
+        exp_raise_negligible(tile, unit, Scratch(np.dtype(dtype), 4, lambda: None))
+        expected = np.broadcast_to([least, least, np.exp(-5), 1], tile.shape)
+        assert_near(tile, expected, rtol=1e-4)

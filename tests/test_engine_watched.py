@@ -184,6 +184,14 @@ class TestQueriesThatSeeNothing:
         assert_is_the_formula(qkv, bias, bias=bias)
         assert not any(swept)
 
+    @pytest.mark.parametrize(
+        "options", [{"key_padding_mask": PADDING, "causal": True}, {"mask": SEEN}]
+    )
+    def test_beside_high_scores(self, options, qkv, swept):
+        high = [200 * qkv[0], *qkv[1:]]
+        assert_is_the_formula(high, np.where(self.SEEN, 0, -np.inf), **options)
+        assert swept.count(True) == swept.count(False)  # watched, and then with a shift
+
     @pytest.mark.parametrize("query", [0, 99, 100, 319])
     def test_are_told_from_those_whose_scores_are_low(self, query, qkv, swept):
         bias = self.BIAS.copy()

@@ -21,6 +21,7 @@ __all__ = [
     "TooHighError",
     "exp_flush_negligible",
     "exp_flush_subnormal",
+    "exp_raise_negligible",
     "exponential_of",
     "has_negligible",
     "quickest_unit",
@@ -81,17 +82,21 @@ def exponential_of(unit: float) -> np.ufunc:
 
 
 def exp_flush_negligible(scores: Array, unit: float, scratch: Scratch) -> None:
-    """Exponentiate in place, and flush negligible exponentials to 0.
+    """Exponentiate in place, and flush negligible exponentials to 0, as of scores of −inf."""
+    exp_raise_negligible(scores, unit, scratch)
+    np.subtract(scores, 2 * _NEGLIGIBLE[scores.dtype], out=scores)
+    _raise_to(0.0, scores, scratch)
+
+
+def exp_raise_negligible(scores: Array, unit: float, scratch: Scratch) -> None:
+    """Exponentiate in place, and raise negligible exponentials to the least that is not.
 
     Arithmetic on subnormal numbers is slow: exponentials below 1e−38 take ten times as long as
-    others, and products with them a hundred times. Sums that `outweighs_flushed` accepts lose
-    nothing.
+    others, and products with them a hundred times. Sums that `outweighs_flushed` accepts are not
+    changed by it.
     """
-    least = _NEGLIGIBLE[scores.dtype]
     _raise_to(score_floor(scores.dtype) * unit, scores, scratch)
     exponential_of(unit)(scores, scores)
-    np.subtract(scores, 2 * least, out=scores)
-    _raise_to(0.0, scores, scratch)
 
 
 def has_negligible(scores: Array, unit: float) -> bool:

@@ -43,7 +43,7 @@ _LEAST_SUM = {np.dtype(np.float32): 1e-12, np.dtype(np.float64): 1e-250}
 
 
 def outweighs_flushed(denominators: Array) -> bool:
-    """Return whether exponentials flushed to 0 are negligible in all of these denominators."""
+    """Return whether exponentials flushed to 0, or raised, are negligible in these denominators."""
     return bool(denominators.min() > _LEAST_SUM[denominators.dtype])
 
 
@@ -76,7 +76,7 @@ class Sums:
     shift, denominator : ndarray (N, P, R)
         A denominator of 0 means that the query has seen no key; its shift is then arbitrary.
     flushed : bool
-        Whether negligible exponentials may have been flushed to 0.
+        Whether negligible exponentials may have been flushed to 0, or raised.
     empty : bool
         Whether no tile has been asked for yet: the first one sets the sums, others add to them.
     forgot_not_finite : bool

@@ -13,6 +13,7 @@ from attncli.engine.calls import carry_out
 from attncli.engine.exponentials import (
     exp_flush_negligible,
     exp_flush_subnormal,
+    exp_raise_negligible,
     exponential_of,
     has_negligible,
     raise_if_nearly_too_high,
@@ -142,7 +143,8 @@ class Sweep:
             tile = tile.swapaxes(2, 3)
         yield scratch.check_stopped, ()
         yield from score_calls(rows, columns, tile, scratch)
-        yield self._exponential(rows, panels, tile)
+        infinite = rows.has_infinite_scores(hides=rows.operands.problem.visible.hides)
+        yield self._exponential(rows, panels, tile, infinite=infinite)
         if rows.masks_after_exp and rows.operands.problem.visible.hides:
             yield from zero_calls(rows, columns, tile, scratch)
         yield from sums.settings(tile, self._values(columns), panels, scratch)
@@ -176,6 +178,7 @@ class Sweep:
         scratch, sums = self._scratch, self._sums
         rows = self.rows.part(panels)
         masked = [(run, self.rows.part(run)) for run in hidden] if rows.masks_after_exp else []
+        infinite = rows.has_infinite_scores(hides=bool(hidden))
         heads, count, _, panel = rows.query.shape
         watched = rows.strategy.shift is Shift.WATCHED
         for columns in tiles(span, scratch.tile_columns):
@@ -184,7 +187,7 @@ class Sweep:
             yield from score_calls(rows, columns, tile, scratch)
             if watched and columns[0] == span[0]:
                 yield raise_if_nearly_too_high, (tile, rows.strategy.unit)
-            yield self._exponential(rows, panels, tile)
+            yield self._exponential(rows, panels, tile, infinite=infinite)
             for run, some in masked:
                 own = tile[:, run.start - panels.start : run.stop - panels.start]
                 yield from zero_calls(some, columns, own, scratch)
@@ -192,16 +195,23 @@ class Sweep:
             if watched:
                 yield sums.raise_if_too_high, (panels,)
 
-    def _exponential(self, rows: Rows, panels: slice, tile: Array) -> Call:
+    def _exponential(self, rows: Rows, panels: slice, tile: Array, *, infinite: bool) -> Call:
         """Return the call that exponentiates a tile in place, by the strategy of its rows."""
         strategy = rows.strategy
         if strategy.shift is Shift.APPLIED or strategy.may_underflow:
-            first = self._sums.empty
-            shift = partial(self._sums.shift_tile, tile, panels, first=first)
-            return self._exponentiate, (strategy, tile, shift)
+            shift = partial(self._sums.shift_tile, tile, panels, first=self._sums.empty)
+            # What is hidden has to become 0; the rest may be as negligible as it likes.
+            unfelt = exp_flush_negligible if infinite else exp_raise_negligible
+            return self._exponentiate, (strategy, tile, shift, unfelt)
         return exponential_of(strategy.unit), (tile, tile)
 
-    def _exponentiate(self, strategy: Strategy, tile: Array, shift: Callable[[], None]) -> None:
+    def _exponentiate(
+        self,
+        strategy: Strategy,
+        tile: Array,
+        shift: Callable[[], None],
+        unfelt: Callable[[Array, float, Scratch], None],
+    ) -> None:
         """Exponentiate a tile in place where scores may be beyond what `exp` takes."""
         shifted = strategy.shift is Shift.APPLIED
         if shifted:
@@ -209,7 +219,7 @@ class Sweep:
         if shifted and strategy.keep_tiny:
             exp_flush_subnormal(tile, self._scratch)
         elif shifted or has_negligible(tile, strategy.unit):
-            exp_flush_negligible(tile, strategy.unit, self._scratch)
+            unfelt(tile, strategy.unit, self._scratch)
             self._sums.flushed = True
         else:
             exponential_of(strategy.unit)(tile, tile)

@@ -119,6 +119,11 @@ class Rows:
         """
         return not _masks_before_exp(self.strategy, self.keep)
 
+    def has_infinite_scores(self, *, hides: bool) -> bool:
+        """Return whether scores of a tile, in which rules hide keys or not, may be −inf."""
+        infinite = hides and not self.masks_after_exp
+        return infinite or self.operands.problem.bias is not None
+
     @property
     def skips_hidden(self) -> bool:
         """Whether tiles that the banded rules hide entirely are not computed at all."""
