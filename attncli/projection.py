@@ -18,6 +18,7 @@ from attncli.dtypes import in_float64, readable, widen
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.finite import all_finite
 from attncli.layout import Layout
+from attncli.normalization import NORM_EPSILON, rms_norm
 from attncli.positions import sinusoidal
 from attncli.threads.products import multiply_rows
 
@@ -81,6 +82,9 @@ def project(
     bq: ArrayLike | None = None,
     bk: ArrayLike | None = None,
     bv: ArrayLike | None = None,
+    q_norm: ArrayLike | None = None,
+    k_norm: ArrayLike | None = None,
+    norm_eps: float | None = None,
     key_source: ArrayLike | None = None,
     value_source: ArrayLike | None = None,
     positions: Literal["sinusoidal"] | None = None,
@@ -89,6 +93,8 @@ def project(
     threads: int | None = None,
 ) -> Projected:
     """Compute query = X·W_q + b_q, key = X·W_k + b_k and value = X·W_v + b_v.
+
+    With ``q_norm`` and ``k_norm``, query and key are normalised then (Qwen 3, Gemma 3, OLMo 2).
 
     Parameters
     ----------
@@ -99,6 +105,10 @@ def project(
     wv : array_like (W, out), optional
         Only needed for the context.
     bq, bk, bv : array_like (out,), optional
+    q_norm, k_norm : array_like (D,) or (out,), optional
+        Weight of the RMS norm of each head's query and key, or of all heads' together.
+    norm_eps : float, optional
+        Added to the mean squares of both; 1e-6 unless given.
     key_source : array_like (S, W) or (B, S, W), optional
         What the keys are made from; ``x`` unless given (self-attention).
     value_source : array_like, optional
@@ -119,7 +129,7 @@ def project(
     Raises
     ------
     ShapeError
-        A weight does not fit its source, or a bias its weight.
+        A weight does not fit its source, or a bias or a norm its weight.
     DataError
         A number is not real, or ``x``, a weight or a bias is not finite.
     UsageError
@@ -127,7 +137,8 @@ def project(
 
     References
     ----------
-    Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2.
+    Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2; for the norms, Henry et al.
+    2020, "Query-Key Normalization for Transformers", with the RMS norm of `attncli.normalization`.
 
     Examples
     --------
@@ -167,6 +178,11 @@ def project(
         raise UsageError(f"x is projected by wq, wk and wv; {missing} is missing")
     query = made(embeddings, "wq", query_weight, bq)
     key = made(keys, "wk", key_weight, bk)
+    given["norm_eps"] = _epsilon(named, norm_eps, q_norm, k_norm)
+    given["q_norm"] = _norm(named, "q_norm", q_norm, query)
+    given["k_norm"] = _norm(named, "k_norm", k_norm, key)
+    query = _normed(query, given["q_norm"], given["norm_eps"])
+    key = _normed(key, given["k_norm"], given["norm_eps"])
     value = None if value_weight is None else made(values, "wv", value_weight, bv)
     given["key_source"] = None if key_source is None else keys.array
     given["value_source"] = None if value_source is None else values.array
@@ -292,6 +308,33 @@ def _bias(named: Names, name: str, value: object, weight: Array) -> Array | None
             f"found shape {shape_text(array.shape)}"
         )
     return array.reshape(-1)
+
+
+def _epsilon(named: Names, given: object, *norms: object) -> float | None:
+    if given is None:
+        return None
+    if all(norm is None for norm in norms):
+        raise UsageError(f"{named('norm_eps')} is for q_norm and k_norm, and both are missing")
+    return arguments.positive_number(named("norm_eps"), given)
+
+
+def _norm(named: Names, name: str, value: object, made: Array) -> Array | None:
+    if value is None:
+        return None
+    weight = arguments.finite_array(named(name), value)
+    width = made.shape[-1]
+    if not weight.size or weight.size != max(weight.shape, default=1) or width % weight.size:
+        raise ShapeError(
+            f"{named(name)}: expected a number for each component of a head, or of all heads "
+            f"({width}); found shape {shape_text(weight.shape)}"
+        )
+    return weight.reshape(-1)
+
+
+def _normed(rows: Array, weight: Array | None, epsilon: float | None) -> Array:
+    if weight is None:
+        return rows
+    return rms_norm(rows, weight, NORM_EPSILON if epsilon is None else epsilon)
 
 
 def _check_fit(source: _Source, weight: str, matrix: Array) -> None:

@@ -348,7 +348,7 @@ CASES = {
         "No such option: --no-without (Possible options: --score-weight, --without)",
         "attncli compute --help",
     ),
-    f"compute {QKV} --no-files": ("No such option: --no-files", "attncli compute --help"),
+    f"compute {QKV} --zz-zz": ("No such option: --zz-zz", "attncli compute --help"),
     f"compute {QKV} --nonpad_kv_seqlen 2": (
         "No such option: --nonpad_kv_seqlen",
         "here it is --kv-lengths, with --causal-align bottom-right",

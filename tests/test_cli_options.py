@@ -103,7 +103,7 @@ ELSEWHERE = {
 # What makes query, key and value of embeddings: below, or in the tests of projections.
 PROJECTED = {
     "--wq", "--wk", "--wv", "--wo", "--bq", "--bk", "--bv", "--bo", "--checkpoint", "--positions",
-    "--average-heads", "--torch-layout",
+    "--average-heads", "--torch-layout", "--q-norm", "--k-norm", "--norm-eps", "--config",
 }  # fmt: skip
 
 

@@ -471,6 +471,7 @@ class TestOfAQueryThatWasProjected:
             "position": None,
             "weight": self.WQ,
             "bias": self.BQ,
+            "norm": None,
         }
         assert as_dict(tutorial())["query"]["made"] is None
 

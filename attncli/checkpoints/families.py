@@ -91,8 +91,9 @@ def _layers(
     return Family(name, weights, biases, _linear(*outputs), habit=habit)
 
 
+_BY_CONFIG = "--config takes it from the model's config.json; or "
 _BY_ROPE = (
-    "--rope half does it as Transformers does, with --rope-base (rope_theta of config.json), "
+    f"{_BY_CONFIG}--rope half does it as Transformers does, with --rope-base (rope_theta there), "
 )
 _ROTARY = frozenset({"rope"})
 ROTATES = Habit(
@@ -104,7 +105,7 @@ ROTATES = Habit(
 _ROTATES_OR_SLOPES = Habit(
     "models whose layers are named like this rotate a part of query and key (GPT-NeoX, Pythia), or "
     "all of them (Falcon), or have ALiBi (BLOOM)",
-    "--rope half, for a part of them with --rope-frequencies; or --alibi",
+    f"{_BY_CONFIG}--rope half, for a part of them with --rope-frequencies; or --alibi",
     _ROTARY | {"alibi_slopes"},
 )
 _MODERN = Habit(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from attncli.checkpoints.families import FAMILIES, ROTATES, Habit
@@ -62,6 +62,9 @@ class Layer:
         What models whose layers are named so do besides.
     frequencies : str or None
         The member that holds the angles of a rotary embedding.
+    norms : mapping of str to str
+        ``q_norm`` and ``k_norm``, each with its member, where both are there. They are among
+        ``not_applied``, too: only the model's configuration says how they are meant.
     """
 
     prefix: str
@@ -73,6 +76,7 @@ class Layer:
     by_group: bool = False
     habit: Habit | None = None
     frequencies: str | None = None
+    norms: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_layers(names: Collection[str]) -> tuple[Layer, ...]:
@@ -128,7 +132,13 @@ def _layer(family: Family, start: str, known: set[str], ordered: list[str]) -> L
         family.by_group,
         ROTATES if frequencies else _habit(family, members),
         frequencies,
+        _norms(start, known),
     )
+
+
+def _norms(start: str, known: set[str]) -> dict[str, str]:
+    names = {name: f"{start}{name}.weight" for name in ("q_norm", "k_norm")}
+    return names if known.issuperset(names.values()) else {}
 
 
 def _habit(family: Family, members: Mapping[str, str]) -> Habit | None:

@@ -226,12 +226,38 @@ class ProblemOptions:
     bk: Annotated[str | None, _list(SELF, "Bias of the key.")] = None
     bv: Annotated[str | None, _list(SELF, "Bias of the value.")] = None
     bo: Annotated[str | None, _list(SELF, "Bias of the output.")] = None
+    q_norm: Annotated[
+        str | None,
+        _list(
+            SELF,
+            "Weight of the RMS norm of each head's query, or of all heads' together, before it is "
+            "rotated (Qwen 3, OLMo 2; of Gemma 3, 1 plus what it stores).",
+        ),
+    ] = None
+    k_norm: Annotated[str | None, _list(SELF, "Likewise for the key.")] = None
+    norm_eps: Annotated[
+        float | None,
+        Option(
+            metavar="X",
+            help="What these norms add to the mean squares. Default: 1e-6.",
+            rich_help_panel=SELF,
+        ),
+    ] = None
     checkpoint: Annotated[
         str | None,
         Option(
             metavar="FILE[#PREFIX]",
             help="Take all of these from a layer of an NPZ or safetensors checkpoint; attncli info "
             "lists its layers.",
+            rich_help_panel=SELF,
+        ),
+    ] = None
+    config: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="Take heads, scale, rotation and rules of that layer from the config.json that "
+            "Transformers keeps beside the checkpoint.",
             rich_help_panel=SELF,
         ),
     ] = None

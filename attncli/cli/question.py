@@ -134,6 +134,8 @@ def ask_or_read(
         advise_on_dtype(options.dtype, bfloat16=gathered.bfloat16)
     if isinstance(gathered, Finished):
         return gathered
+    if gathered.told is not None:
+        note(f"{options.config or 'config'} says {gathered.told or 'nothing'}", quiet=run.quiet)
     problem = posed(gathered)
     picked = _picked(problem, pick)
     unprojected = problem.output is not None and picked.output is None

@@ -19,9 +19,32 @@ if TYPE_CHECKING:
     from attncli.names import Score
     from attncli.problem import Rope
 
-__all__ = ["Explanation", "KeyStep", "OutputShare", "QueryMade", "Rest"]
+__all__ = ["Explanation", "KeyStep", "OutputShare", "QueryMade", "QueryNorm", "Rest"]
 
 Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class QueryNorm:
+    """How the query is normalised: q = p / rms · w, of p = x · W + b.
+
+    Attributes
+    ----------
+    projected : ndarray (D,)
+        p.
+    rms : float
+        √(mean of squares + ε) of p, or of those of all heads together.
+    epsilon : float
+    weight : ndarray (D,)
+    joint : bool
+        Whether it is one norm of all heads together.
+    """
+
+    projected: Array
+    rms: float
+    epsilon: float
+    weight: Array
+    joint: bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -37,12 +60,15 @@ class QueryMade:
     weight : ndarray (W, D)
         The columns of W_q that make this head.
     bias : ndarray (D,), or None
+    norm : QueryNorm or None
+        What is done to x · W + b.
     """
 
     given: Array
     position: Array | None
     weight: Array
     bias: Array | None
+    norm: QueryNorm | None
 
     @property
     def embedding(self) -> Array:

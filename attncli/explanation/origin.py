@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.explanation.data import QueryMade
+from attncli.explanation.data import QueryMade, QueryNorm
+from attncli.normalization import NORM_EPSILON
 from attncli.positions import sinusoidal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from attncli.problem import Problem
 
 __all__ = ["made_query"]
+
+Array = npt.NDArray[Any]
 
 
 def made_query(problem: Problem, *, batch: int, head: int, query: int) -> QueryMade | None:
@@ -43,4 +50,25 @@ def made_query(problem: Problem, *, batch: int, head: int, query: int) -> QueryM
         position=position,
         weight=widen(np.asarray(given["wq"])[:, columns], problem.dtype),
         bias=None if bias is None else widen(bias[columns], problem.dtype),
+        norm=_norm(given, own if position is None else own + position, columns),
+    )
+
+
+def _norm(given: Mapping[str, Any], embedding: Array, columns: slice) -> QueryNorm | None:
+    """Return how the query in some columns of all heads' is normalised."""
+    weight = given["q_norm"]
+    if weight is None:
+        return None
+    made = embedding.astype(np.float64) @ widen(given["wq"], np.float64)
+    if given["bq"] is not None:
+        made += widen(given["bq"], np.float64)
+    own = made[columns]
+    joint = len(weight) == len(made) > len(own)
+    epsilon = NORM_EPSILON if given["norm_eps"] is None else given["norm_eps"]
+    return QueryNorm(
+        projected=own.astype(embedding.dtype),
+        rms=math.sqrt(np.square(made if joint else own).mean() + epsilon),
+        epsilon=epsilon,
+        weight=widen(weight[columns] if joint else weight, embedding.dtype),
+        joint=joint,
     )

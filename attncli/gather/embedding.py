@@ -11,9 +11,11 @@ import numpy as np
 
 from attncli.arguments import choice, positive_int
 from attncli.array_likes import as_ndarray
-from attncli.checkpoints.layers import choose_layer, read_layer
+from attncli.checkpoints.layers import read_layer
+from attncli.dtypes import widen
+from attncli.elsewhere import option_of
 from attncli.errors import ShapeError, UsageError
-from attncli.gather.entries import PROJECTIONS
+from attncli.gather.entries import NORMS, PROJECTIONS
 from attncli.layout import LAYOUTS
 from attncli.projection import project
 from attncli.text import counted, first_few, printable
@@ -24,25 +26,61 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from attncli.checkpoints.config import LayerConfig
     from attncli.checkpoints.names import Layer
     from attncli.projection import Projected
 
-__all__ = ["add_layer", "project_arguments"]
+__all__ = ["add_config", "add_layer", "project_arguments"]
 
 Arguments = dict[str, object]
 _OWN = (*PROJECTIONS, "wo", "bo")
 _ROLES = {"query": "x", "key": "key_source", "value": "value_source"}
+# How scores depend on positions, beside rules: whoever gives one of these says all of it.
+_PLACES = ("rope", "rope_base", "rope_frequencies", "alibi_slopes")
 # What models take for the width of a head, for a hint.
 _HEAD_WIDTHS = (128, 64, 32)
+
+
+def add_config(arguments: Arguments, config: LayerConfig) -> str:
+    """Add what a configuration says of a checkpoint's layer, unless an option says it.
+
+    Parameters
+    ----------
+    arguments : dict
+        As in `attncli.gather.Gathered`; extended.
+    config : LayerConfig
+
+    Returns
+    -------
+    str
+        What was added, as options.
+    """
+    options = config.options
+    if any(name in arguments for name in _PLACES):
+        options = {name: value for name, value in options.items() if name not in _PLACES}
+    new = {name: value for name, value in options.items() if name not in arguments}
+    arguments |= new
+    told = " ".join(_as_option(name, value) for name, value in new.items())
+    return told if config.norm is None else f"{told}, and norms of query and key"
+
+
+def _as_option(name: str, value: object) -> str:
+    if value is True:
+        return "--alibi" if name == "alibi_slopes" else option_of(name)
+    if isinstance(value, tuple):
+        value = ",".join(map(str, value))
+    if isinstance(value, float):
+        value = int(value) if value.is_integer() else value
+    return f"{option_of(name)} {'…' if isinstance(value, (list, np.ndarray)) else value}"
 
 
 def add_layer(
     arguments: Arguments,
     sources: dict[str, str],
     file: str,
-    names: Collection[str],
+    layer: Layer,
     fetch: Callable[[str], npt.NDArray[Any]],
-    prefix: str | None,
+    config: LayerConfig | None = None,
 ) -> None:
     """Add the projections of a checkpoint's layer to the arguments.
 
@@ -52,17 +90,16 @@ def add_layer(
         As in `attncli.gather.Gathered`; extended.
     file : str
         How errors name the checkpoint.
-    names : collection of str
-        The names of its members.
+    layer : Layer
     fetch : callable
-        Takes a name and returns the array; called only for members of the chosen layer.
-    prefix : str or None
-        Which layer.
+        Takes a name and returns the array; called only for members of the layer.
+    config : LayerConfig, optional
+        Without it, norms of query and key are not applied, and rotary embeddings are warned of.
 
     Raises
     ------
     AttnError
-        There is no such layer, it does not say its heads, or weights are given twice.
+        The layer does not say its heads, or weights are given twice.
 
     Warns
     -----
@@ -72,7 +109,6 @@ def add_layer(
     given = [name for name in _OWN if name in arguments]
     if given:
         raise UsageError(f"{file} supplies the projections: leave out {', '.join(given)}")
-    layer = choose_layer(names, prefix, file)
     heads, kv_heads = _told_heads(arguments)
     try:
         arrays = read_layer(layer, fetch, heads, kv_heads)
@@ -82,16 +118,35 @@ def add_layer(
         # Sinks are an option of their own, and options win over files.
         arguments.setdefault(name, array)
         sources.setdefault(name, f"{file}#{printable(layer.members[name])}")
-    if layer.not_applied:
-        ignored = first_few([*map(printable, layer.not_applied)])
+    norms = _norms(layer, fetch, config)
+    for name, value in norms.items():
+        arguments.setdefault(name, value)
+    applied = layer.norms.values() if norms else ()
+    not_applied = [printable(name) for name in layer.not_applied if name not in applied]
+    if not_applied:
         warn(
-            f"{file}: the layer also holds {ignored}, which attncli does not apply: the result is "
-            "not the model's"
+            f"{file}: the layer also holds {first_few(not_applied)}, which attncli does not apply: "
+            "the result is not the model's"
         )
-    _warn_of_habit(layer, file, arguments)
+    if config is None:
+        _warn_of_habit(layer, file, arguments)
     _count_heads(arguments, arrays["wq"].shape[1], arrays["wk"].shape[1])
     if "heads" not in arguments and not layer.one_head:
         raise _heads_missing(file, arrays["wq"].shape[1])
+
+
+def _norms(
+    layer: Layer, fetch: Callable[[str], npt.NDArray[Any]], config: LayerConfig | None
+) -> Arguments:
+    """Return the norms of query and key, if a configuration says how they are meant."""
+    if config is None or config.norm is None or not layer.norms:
+        return {}
+    stored = {name: fetch(member) for name, member in layer.norms.items()}
+    # As in the model, the sum is one in its own precision, at least float32.
+    weights = {
+        name: widen(array, np.float32) + np.float32(config.norm) for name, array in stored.items()
+    }
+    return weights | {"norm_eps": config.epsilon}
 
 
 def _told_heads(arguments: Arguments) -> list[int | None]:
@@ -141,14 +196,14 @@ def project_arguments(
         Something is missing, is there twice, or does not fit.
     """
     given = {name: arguments.pop(name) for name in PROJECTIONS if name in arguments}
-    positions = arguments.pop("positions", None)
+    beside = {name: arguments.pop(name) for name in (*NORMS, "positions") if name in arguments}
     if "x" in arguments and "query" in arguments:
         raise UsageError(
             "x and query are both given: x is what the query is made from",
             hint="--without x leaves it out of a problem file",
         )
     if not given:
-        _refuse_without_weights(arguments, positions)
+        _refuse_without_weights(arguments, beside)
         return None
     embeddings = _embeddings(arguments)
     missing = [name for name in ("x", "wq", "wk") if name not in embeddings | given]
@@ -157,7 +212,7 @@ def project_arguments(
     turned = _turned(arguments.get("layout"))
     names = sources | {own: sources[name] for name, own in _ROLES.items() if name in sources}
     batch_first = {name: turned(array) for name, array in embeddings.items()}
-    options: dict[str, Any] = batch_first | given | {"positions": positions}
+    options: dict[str, Any] = batch_first | given | beside
     precision = _precision(arguments)
     made = project(**options, precision=precision, sources=names, threads=threads)
     arguments |= {"query": turned(made.query), "key": turned(made.key)}
@@ -166,6 +221,7 @@ def project_arguments(
     sources |= _made_from(names)
     _count_heads(arguments, made.query.shape[-1], made.key.shape[-1])
     _refuse_unequal_widths(arguments, made)
+    _refuse_norms_across_heads(arguments, made, sources)
     return made
 
 
@@ -202,15 +258,17 @@ def _batch_second(array: Any) -> Any:
     return given.swapaxes(0, 1) if given.ndim == 3 else given
 
 
-def _refuse_without_weights(arguments: Arguments, positions: object) -> None:
+def _refuse_without_weights(arguments: Arguments, beside: Collection[str]) -> None:
     if "x" in arguments:
         raise UsageError(
             "x is made into query, key and value by wq, wk and wv, which are missing",
             hint="give --wq, --wk and --wv, or --checkpoint; or give query, key and value",
         )
-    if positions is not None:
+    for name in beside:
         raise UsageError(
-            "positions are added to embeddings, but there are none",
+            "positions are added to embeddings, but there are none"
+            if name == "positions"
+            else f"{name} is for query and key that are projected, but there are no projections",
             hint="give --wq, --wk and --wv, or --checkpoint",
         )
 
@@ -256,6 +314,25 @@ def _refuse_unequal_widths(arguments: Arguments, made: Projected) -> None:
         )
 
 
+def _refuse_norms_across_heads(
+    arguments: Arguments, made: Projected, sources: dict[str, str]
+) -> None:
+    """Refuse norms that are neither of one head nor of all of them together."""
+    heads = arguments.get("heads")
+    counts = {"q_norm": heads, "k_norm": arguments.get("kv_heads", heads)}
+    for name, packed in (("q_norm", made.query), ("k_norm", made.key)):
+        weight, count = made.arguments[name], counts[name]
+        if weight is None or not (count is None or isinstance(count, int)):
+            continue
+        width = packed.shape[-1]
+        if len(weight) not in (width, width // (count or 1)):
+            raise ShapeError(
+                f"{sources.get(name, name)}: expected {width // (count or 1)} numbers, the width "
+                f"of a head, or {width}, of all heads; found {len(weight)}",
+                hint=None if count else "give heads (--heads)",
+            )
+
+
 def _heads_missing(file: str, width: int) -> UsageError:
     likely = [
         f"{counted(width // each, 'head')} of width {each}"
@@ -265,6 +342,6 @@ def _heads_missing(file: str, width: int) -> UsageError:
     return UsageError(
         f"{file}: its shapes do not say how many heads share the width {width}: give heads "
         "(--heads)",
-        hint="see num_attention_heads, n_head or nhead in the model's configuration"
-        + (f"; {' or '.join(likely)} would fit" if likely else ""),
+        hint="--config takes them from the model's config.json; there, see num_attention_heads, "
+        "n_head or nhead" + (f"; {' or '.join(likely)} would fit" if likely else ""),
     )

@@ -20,6 +20,8 @@ __all__ = [
     "KNOWN",
     "LABELS",
     "MATRICES",
+    "MODELS",
+    "NORMS",
     "OF_FILES",
     "PROJECTIONS",
     "RESULTS",
@@ -43,6 +45,8 @@ SHORT = {
     "value_states": "value",
 }
 PROJECTIONS = ("wq", "wk", "wv", "bq", "bk", "bv")
+# What is done to query and key when they are projected.
+NORMS = ("q_norm", "k_norm", "norm_eps")
 _EMBEDDED = ("x", "wq", "wk", "wv", "wo")
 MATRICES = (
     *("query", "key", "value", "mask", "bias", "key_padding_mask", "score_weight"),
@@ -52,14 +56,19 @@ MATRICES = (
 _LISTS = (
     *("kv_lengths", "query_lengths", "query_offset", "alibi_slopes", "sinks", "score_vector"),
     *("rope_frequencies", "segment_ids", "kv_segment_ids"),
-    *("bq", "bk", "bv", "bo"),
+    *("bq", "bk", "bv", "bo", "q_norm", "k_norm"),
 )
 OF_FILES = (*MATRICES, *_LISTS, "window")
 # Options that are words.
 WORDS = ("mask_means", "causal_align", "rope", "score", "layout", "precision", "positions")
 # Options that are one word, number or truth value.
-SINGLE = (*WORDS, "plain", "scale", "causal", "softcap", "rope_base", "heads", "kv_heads")
-KNOWN = (*OF_FILES, *SINGLE, *LABELS, "checkpoint")
+SINGLE = (
+    *(*WORDS, "plain", "scale", "causal", "softcap", "rope_base", "heads", "kv_heads"),
+    "norm_eps",
+)
+# Files that are no arrays.
+MODELS = ("checkpoint", "config")
+KNOWN = (*OF_FILES, *SINGLE, *LABELS, *MODELS)
 ROWS_ARE = {
     "x": ("query_labels", "key_labels"),
     "query": ("query_labels",),

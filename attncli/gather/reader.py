@@ -16,6 +16,8 @@ from attncli.gather.entries import (
     KNOWN,
     LABELS,
     MATRICES,
+    MODELS,
+    NORMS,
     OF_FILES,
     PROJECTIONS,
     RESULTS,
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from attncli.checkpoints.config import LayerConfig
+    from attncli.checkpoints.names import Layer
     from attncli.elsewhere import Here
     from attncli.projection import Projected
 
@@ -75,6 +79,8 @@ class Gathered:
         Whether any array among them is of this dtype.
     projected : Projected or None
         What query, key and value were made from, where they were.
+    told : str or None
+        What a configuration says of a layer, as options.
     """
 
     arguments: dict[str, object] = field(default_factory=dict)
@@ -82,6 +88,7 @@ class Gathered:
     inputs: list[str] = field(default_factory=list)
     bfloat16: bool = False
     projected: Projected | None = None
+    told: str | None = None
 
 
 class Reader:
@@ -184,7 +191,7 @@ class Reader:
             self.gathered.arguments[name] = self._labels(value, folder)
         elif name == "plain":
             self._take_plain(value, source)
-        elif name == "checkpoint":
+        elif name in MODELS:
             self.gathered.arguments[name] = _inside(folder, _file_name(name, value))
         elif isinstance(value, LoadedArray):
             self.take_array(name, value)
@@ -241,22 +248,29 @@ class Reader:
     def embed(self, threads: int | None) -> None:
         """Read the layer of a checkpoint, and make query, key and value from embeddings."""
         arguments = self.gathered.arguments
-        if not any(name in arguments for name in ("x", "checkpoint", "positions", *PROJECTIONS)):
+        if not any(name in arguments for name in ("x", *MODELS, "positions", *PROJECTIONS, *NORMS)):
             (own, file), (known, other) = self._features["key"], self._features["query"]
             advise_on_order(file, own, other, known)
             return
         # Most problems have none of it: they start without these modules.
         from attncli.gather.embedding import project_arguments  # noqa: PLC0415
 
-        checkpoint = arguments.pop("checkpoint", None)
+        checkpoint, config = (arguments.pop(name, None) for name in MODELS)
         if checkpoint is not None:
-            self._take_layer(str(checkpoint))
+            self._take_layer(str(checkpoint), None if config is None else str(config))
+        elif config is not None:
+            raise UsageError(
+                f"config: {printable(str(config))} says how the layers of a checkpoint attend, but "
+                "there is none",
+                hint="give --checkpoint model.safetensors#PREFIX",
+            )
         gathered = self.gathered
         gathered.projected = project_arguments(
             gathered.arguments, gathered.sources, threads=threads
         )
 
-    def _take_layer(self, checkpoint: str) -> None:
+    def _take_layer(self, checkpoint: str, config: str | None) -> None:
+        from attncli.checkpoints.layers import choose_layer  # noqa: PLC0415
         from attncli.gather.embedding import add_layer  # noqa: PLC0415
 
         file, prefix = split_member(checkpoint)
@@ -274,9 +288,23 @@ class Reader:
                 return self.values(entry)
             raise InputError(f"{contents.name}#{printable(name)}: expected an array of numbers")
 
+        layer = choose_layer(members, prefix, contents.name)
+        attends = None if config is None else self._layer_config(config, layer)
         add_layer(
-            self.gathered.arguments, self.gathered.sources, contents.name, members, fetch, prefix
+            *(self.gathered.arguments, self.gathered.sources, contents.name, layer, fetch, attends)
         )
+
+    def _layer_config(self, config: str, layer: Layer) -> LayerConfig:
+        """Read how a layer attends, and note it where no option says it."""
+        from attncli.checkpoints.config import layer_config  # noqa: PLC0415
+        from attncli.gather.embedding import add_config  # noqa: PLC0415
+        from attncli.loading.settings import read_settings  # noqa: PLC0415
+
+        self._note_input(config)
+        settings = read_settings(config, "the config.json of a model")
+        attends = layer_config(settings, layer.prefix, printable(config))
+        self.gathered.told = add_config(self.gathered.arguments, attends)
+        return attends
 
     def forget_labels(self) -> None:
         """Pass over the labels of a problem file: tokens that are given take their place."""

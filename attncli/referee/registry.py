@@ -18,7 +18,7 @@ from attncli.referee.catalogue.heads import HEADS
 from attncli.referee.catalogue.hiding import HIDING, TOGETHER
 from attncli.referee.catalogue.inputs import INPUTS
 from attncli.referee.catalogue.mask import MASKS
-from attncli.referee.catalogue.norms import EMBEDDING_NORMS, OUTPUT_NORMS
+from attncli.referee.catalogue.norms import EMBEDDING_NORMS, OUTPUT_NORMS, QUERY_KEY_NORMS
 from attncli.referee.catalogue.online import ONLINE
 from attncli.referee.catalogue.other_weights import OTHER_WEIGHTS
 from attncli.referee.catalogue.output_projection import OUTPUT
@@ -86,6 +86,7 @@ __all__ = ["CONVENTIONS", "FITTED", "SHOWN", "Fitting"]
 # What happens to fully masked rows is decided when every rule is known.
 CONVENTIONS = (
     *EMBEDDING_NORMS,
+    *QUERY_KEY_NORMS,
     *EMBEDDINGS,
     *POSITIONS,
     *STORED_PROJECTIONS,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from attncli.referee.convention import Apply
     from attncli.referee.recipe import Recipe
 
-__all__ = ["EMBEDDING_NORMS", "OUTPUT_NORMS"]
+__all__ = ["EMBEDDING_NORMS", "OUTPUT_NORMS", "QUERY_KEY_NORMS"]
 
 Array = npt.NDArray[Any]
 # Of PyTorch's LayerNorm and Llama 3, of Qwen and Gemma, of BERT.
@@ -86,6 +86,46 @@ def _unit_length(rows: Array) -> Array:
     return rows / np.where(lengths == 0, 1, lengths)
 
 
+def _norms(given: Given) -> Given | None:
+    """Return the weights of the norms of query and key, if there are any."""
+    return {name: given[name] for name in ("q_norm", "k_norm") if name in given} or None
+
+
+def _without_norms(*names: str) -> Apply:
+    """Make an `apply` that leaves norms out, of those that there are."""
+
+    def change(given: Given) -> Given | None:
+        there = [name for name in names if name in given]
+        if len(there) < len(names):
+            return None
+        rest = {name: value for name, value in given.items() if name not in there}
+        if _norms(rest) is None:
+            rest.pop("norm_eps", None)
+        return rest
+
+    return made_again(change)
+
+
+def _weighted(weight: Callable[[Array], Array]) -> Apply:
+    """Make an `apply` that normalises query and key with other weights."""
+
+    def change(given: Given) -> Given | None:
+        norms = _norms(given)
+        return None if norms is None else {**given, **{n: weight(w) for n, w in norms.items()}}
+
+    return made_again(change)
+
+
+def _of_all_heads(given: Given) -> Given | None:
+    norms = _norms(given)
+    if norms is None:
+        return None
+    counts = {name: given[f"w{name[0]}"].shape[1] // len(norms[name]) for name in norms}
+    if max(counts.values()) == 1:
+        return None
+    return {**given, **{name: np.tile(norms[name], count) for name, count in counts.items()}}
+
+
 EMBEDDING_NORMS = (
     *(
         of_embeddings(
@@ -132,4 +172,44 @@ OUTPUT_NORMS = tuple(
         ("output", "output", False),
         ("output_and_embeddings", "sum of output and embeddings", True),
     )
+)
+
+QUERY_KEY_NORMS = (
+    *(
+        of_embeddings(
+            name,
+            topics.QUERY_KEY_NORM,
+            f"{words} not normalised behind the projection",
+            "divide each head's vectors by the root of their mean square, times the norm's weight",
+            _without_norms(*norms),
+        )
+        for name, words, norms in (
+            ("norms_missing", "queries and keys are", ("q_norm", "k_norm")),
+            ("query_norm_missing", "queries are", ("q_norm",)),
+            ("key_norm_missing", "keys are", ("k_norm",)),
+        )
+    ),
+    *(
+        of_embeddings(
+            name,
+            topics.QUERY_KEY_NORM,
+            f"the norms of query and key multiply with {words}",
+            "take the weight as the model means it: Gemma adds 1 to what it stores, others do not",
+            _weighted(weight),
+        )
+        for name, words, weight in (
+            ("norm_weights_missing", "no weight", np.ones_like),
+            ("norm_weights_plus_1", "their weight plus 1", lambda weight: weight + 1),
+            ("norm_weights_minus_1", "their weight less 1", lambda weight: weight - 1),
+        )
+    ),
+    of_embeddings(
+        "norms_of_all_heads",
+        topics.QUERY_KEY_NORM,
+        "query and key are normalised over all heads together",
+        "normalise each head by itself",
+        made_again(_of_all_heads),
+        shows="heads whose vectors are of different lengths",
+        needs=frozenset({"heads"}),
+    ),
 )

@@ -12,6 +12,7 @@ from attncli.view.explanation.numbers import (
     CONTEXT_COLUMNS,
     MADE_COLUMNS,
     context_sum,
+    made_query,
     made_sum,
     output_sum,
     score_names,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from attncli.explanation.data import Explanation, KeyStep, OutputShare, QueryMade
+    from attncli.explanation.data import Explanation, KeyStep, OutputShare, QueryMade, QueryNorm
     from attncli.view.explanation.numbers import Sum
 
 __all__ = [
@@ -76,7 +77,11 @@ def made_rule(explanation: Explanation, made: QueryMade) -> str:
     bias = "" if made.bias is None else " + bq"
     placed = "" if made.position is None else " with its position added"
     others = "keys" if explanation.context is None else "keys and values"
-    return f"q = x · wq{bias}, where x is the embedding of the query{placed}; likewise {others}"
+    where = f"where x is the embedding of the query{placed}; likewise {others}"
+    if made.norm is None:
+        return f"q = x · wq{bias}, {where}"
+    joint = ", of all heads together" if made.norm.joint else ""
+    return f"q = p / rms · q_norm, p = x · wq{bias}, rms being √(mean of p² + ε){joint}; {where}"
 
 
 def made_lines(explanation: Explanation, notation: Notation, room: int) -> Iterator[Line]:
@@ -96,8 +101,23 @@ def made_lines(explanation: Explanation, notation: Notation, room: int) -> Itera
     sums = _products_added(told, None, tags, notation, room)
     for column, pieces in zip(columns, sums, strict=True):
         bias = [] if made.bias is None else [notation.plus(float(made.bias[column]))]
-        result = notation.number(float(explanation.given[column]))
-        yield Line(f"q[{column}]", (*pieces, *bias, f"= {result}"))
+        result = notation.number(float(made_query(explanation, made)[column]))
+        name = "q" if made.norm is None else "p"
+        yield Line(f"{name}[{column}]", (*pieces, *bias, f"= {result}"))
+    if made.norm is not None:
+        yield from _norm_lines(explanation, made.norm, notation, room)
+
+
+def _norm_lines(
+    explanation: Explanation, norm: QueryNorm, notation: Notation, room: int
+) -> Iterator[Line]:
+    yield Line("p", vector_pieces(notation, norm.projected, room))
+    rms = notation.number(norm.rms)
+    of_all = "all heads" if norm.joint else "p"
+    yield Line("rms", (f"√(mean of squares of {of_all} + {norm.epsilon:g})", f"= {rms}"))
+    first, weight = (notation.factor(float(one[0])) for one in (norm.projected, norm.weight))
+    whole = notation.number(float(explanation.given[0]))
+    yield Line("q[0]", (f"{first} / {rms} · {weight}", f"= {whole}"))
 
 
 def _products_added(

@@ -12,7 +12,14 @@ from attncli.names import SCHEMA
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from attncli.explanation.data import Explanation, KeyStep, OutputShare, QueryMade, Rest
+    from attncli.explanation.data import (
+        Explanation,
+        KeyStep,
+        OutputShare,
+        QueryMade,
+        QueryNorm,
+        Rest,
+    )
     from attncli.problem import Rope
 
 __all__ = ["as_dict"]
@@ -104,6 +111,17 @@ def _made(made: QueryMade, exact: _Exact) -> dict[str, object]:
         "position": exact.row(made.position),
         "weight": [exact.row(row) for row in made.weight],
         "bias": exact.row(made.bias),
+        "norm": None if made.norm is None else _norm(made.norm, exact),
+    }
+
+
+def _norm(norm: QueryNorm, exact: _Exact) -> dict[str, object]:
+    return {
+        "projected": exact.row(norm.projected),
+        "rms": norm.rms,
+        "epsilon": norm.epsilon,
+        "weight": exact.row(norm.weight),
+        "joint": norm.joint,
     }
 
 

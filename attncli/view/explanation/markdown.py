@@ -12,6 +12,7 @@ from attncli.view.explanation.numbers import (
     CONTEXT_COLUMNS,
     MADE_COLUMNS,
     context_sum,
+    made_query,
     made_sum,
     output_sum,
     score_names,
@@ -25,7 +26,7 @@ from attncli.view.notation import Notation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from attncli.explanation.data import Explanation, KeyStep, QueryMade
+    from attncli.explanation.data import Explanation, KeyStep, QueryMade, QueryNorm
     from attncli.view.explanation.numbers import Sum
 
 __all__ = ["as_markdown"]
@@ -106,13 +107,27 @@ def _made_blocks(explanation: Explanation, made: QueryMade, latex: Latex) -> Ite
         whole = f"{latex.vector(made.given)} + {latex.vector(made.position)} = {whole}"
     yield _block(f"x = {whole}")
     bias = "" if made.bias is None else " + b_q"
-    yield _block(f"q = x \\, W_q{bias}")
-    for column, total in enumerate(explanation.given[:MADE_COLUMNS].tolist()):
+    name = "q" if made.norm is None else "p"
+    yield _block(f"{name} = x \\, W_q{bias}")
+    for column, total in enumerate(made_query(explanation, made)[:MADE_COLUMNS].tolist()):
         told = made_sum(made, column)
         added = "" if made.bias is None else f" {latex.plus(float(made.bias[column]))}"
         terms = _terms(told, latex)
         whole = latex.total(terms, told.sizes, tags=_indices("x", terms))
-        yield _block(f"q_{{{column}}} = {whole}{added} = {latex.number(total)}")
+        yield _block(f"{name}_{{{column}}} = {whole}{added} = {latex.number(total)}")
+    if made.norm is not None:
+        yield from _norm_blocks(explanation, made.norm, latex)
+
+
+def _norm_blocks(explanation: Explanation, norm: QueryNorm, latex: Latex) -> Iterator[str]:
+    yield "Then it is normalised" + (", all heads together:" if norm.joint else ":")
+    yield _block(f"p = {latex.vector(norm.projected)}")
+    rms = latex.number(norm.rms)
+    mean = rf"\frac{{1}}{{{'HD' if norm.joint else len(norm.projected)}}} \sum_i p_i^2"
+    yield _block(rf"\text{{rms}} = \sqrt{{{mean} + {latex.number(norm.epsilon)}}} = {rms}")
+    first, weight = (latex.factor(float(one[0])) for one in (norm.projected, norm.weight))
+    whole = latex.number(float(explanation.given[0]))
+    yield _block(rf"q_0 = \frac{{{first}}}{{{rms}}} \cdot {weight} = {whole}")
 
 
 def _terms(told: Sum, latex: Latex) -> list[str]:

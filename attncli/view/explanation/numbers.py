@@ -8,6 +8,9 @@ from attncli.view.explanation.sums import Rest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
+
+    import numpy.typing as npt
 
     from attncli.explanation.data import Explanation, KeyStep, OutputShare, QueryMade
 
@@ -16,6 +19,7 @@ __all__ = [
     "MADE_COLUMNS",
     "Sum",
     "context_sum",
+    "made_query",
     "made_sum",
     "output_sum",
     "score_names",
@@ -45,6 +49,11 @@ class Sum(NamedTuple):
     pairs: Sequence[tuple[float, float]]
     sizes: Sequence[float]
     rest: Rest | None = None
+
+
+def made_query(explanation: Explanation, made: QueryMade) -> npt.NDArray[Any]:
+    """Return what the projection gives, (D,): the query, or what is normalised then."""
+    return explanation.given if made.norm is None else made.norm.projected
 
 
 def made_sum(made: QueryMade, column: int) -> Sum:

@@ -1,0 +1,308 @@
+"""How a layer attends, by the ``config.json`` that Transformers keeps beside its weights."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from attncli.arguments import flag, not_negative, positive_int, positive_number, shown
+from attncli.checkpoints.models import MODELS
+from attncli.checkpoints.rope_scaling import scaled_frequencies
+from attncli.errors import UsageError
+from attncli.positions import BASE, alibi_slopes
+from attncli.text import first_few, quoted
+from attncli.warning import warn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from attncli.checkpoints.models import Model
+
+__all__ = ["LayerConfig", "layer_config"]
+
+Options = dict[str, Any]
+
+# More than any model has, of heads, of components, of tokens that a window spans.
+_MOST = 2**24
+_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
+_WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
+_NUMBER = re.compile(r"(?:^|[./])(?:layers?|blocks?|h)[./](\d+)(?:[./]|$)")
+_CROSS = re.compile(r"cross|encoder_attn", re.IGNORECASE)
+_VISION = re.compile(r"vision|visual|image", re.IGNORECASE)
+# What changes attention where it is set, and attncli does not do.
+_NOT_APPLIED = {
+    **dict.fromkeys(("clip_qkv", "qk_ln", "prefix_lm"), (None, False)),
+    "position_embedding_type": (None, "absolute", "rope", "rotary"),
+}
+_SLIDING = "sliding_attention"
+
+
+class LayerConfig(NamedTuple):
+    """How a layer attends.
+
+    Attributes
+    ----------
+    options : dict
+        Arguments of `attncli.pose`.
+    norm : float or None
+        Where query and key are normalised, what is added to the stored weights of the norms.
+    epsilon : float or None
+        Of these norms.
+    """
+
+    options: Options
+    norm: float | None
+    epsilon: float | None
+
+
+def layer_config(config: Mapping[str, Any], prefix: str, file: str) -> LayerConfig:
+    """Return how a layer attends in its model.
+
+    Parameters
+    ----------
+    config : mapping
+        As its JSON has it.
+    prefix : str
+        Of the layer's members; its number is the layer's.
+    file : str
+        How errors name the configuration.
+
+    Returns
+    -------
+    LayerConfig
+
+    Raises
+    ------
+    UsageError
+        The type of the model is unknown, or an entry is not what it should be.
+
+    Warns
+    -----
+    AttnWarning
+        The model does something that attncli does not apply.
+    """
+    own = _part(config, prefix)
+    kind = own.get("model_type")
+    model = MODELS.get(kind) if isinstance(kind, str) else None
+    if model is None:
+        raise _unknown(kind, file)
+    settings = _Settings(own, model, prefix, file)
+    for name, plain in _NOT_APPLIED.items():
+        if settings.value(name) not in plain:
+            warn(
+                f"{file}: {name} is set, which attncli does not apply: the result is not the "
+                "model's"
+            )
+    options = {"heads": settings.heads, "kv_heads": settings.kv_heads}
+    options |= settings.scores()
+    if not _CROSS.search(prefix):
+        options |= settings.rules()
+    given = {name: value for name, value in options.items() if value is not None}
+    return LayerConfig(given, model.norm, settings.number("rms_norm_eps"))
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """The entries of a configuration, under the names that models have for them."""
+
+    config: Mapping[str, Any]
+    model: Model
+    prefix: str
+    file: str
+
+    def value(self, *names: str) -> Any:
+        """Return the first of some entries that is there, perhaps in the part on attention."""
+        inner = self.config.get("attn_config")
+        for entries in (self.config, inner if isinstance(inner, dict) else {}):
+            for name in names:
+                if entries.get(name) is not None:
+                    return entries[name]
+        return None
+
+    def count(self, *names: str) -> int | None:
+        value = self.value(*names)
+        if value is None:
+            return None
+        name = f"{self.file}: {names[0]}"
+        count = positive_int(name, value)
+        if count > _MOST:
+            raise UsageError(f"{name}: expected at most {_MOST}; found {shown(value)}")
+        return count
+
+    def number(self, *names: str) -> float | None:
+        value = self.value(*names)
+        return None if value is None else positive_number(f"{self.file}: {names[0]}", value)
+
+    def says(self, name: str, *, otherwise: bool) -> bool:
+        value = self.value(name)
+        return otherwise if value is None else flag(f"{self.file}: {name}", value)
+
+    @property
+    def heads(self) -> int | None:
+        if self.model.causal is None:
+            return self.count(f"{'de' if self.decodes else 'en'}coder_attention_heads")
+        return self.count(*_HEADS)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether the layer is one of a decoder."""
+        return "decoder" in self.prefix.lower()
+
+    @property
+    def kv_heads(self) -> int | None:
+        if self.says("multi_query", otherwise=False):
+            newer = self.says("new_decoder_architecture", otherwise=False)
+            return self.count("num_kv_heads") if newer else 1
+        if self.value("new_decoder_architecture") is False:
+            return None
+        return self.count("num_key_value_heads", "num_kv_heads")
+
+    @property
+    def width(self) -> int:
+        """Of a head."""
+        width, heads, all_of = self.count("head_dim"), self.heads, self.count(*_WIDTHS)
+        if width is None and (heads is None or all_of is None):
+            raise UsageError(
+                f"{self.file}: expected head_dim, or {_WIDTHS[0]} and {_HEADS[0]}; found neither"
+            )
+        return width or max(1, (all_of or 0) // (heads or 1))
+
+    @property
+    def number_of_layer(self) -> int:
+        found = _NUMBER.findall(self.prefix)
+        if not found:
+            raise UsageError(
+                f"{self.file}: layers of this model differ, and {quoted(self.prefix)} does not say "
+                "which one it is",
+                hint="name it as in model.safetensors#model.layers.3.self_attn",
+            )
+        return int(found[-1])
+
+    @property
+    def slides(self) -> bool:
+        """Whether the layer sees only keys that are near, if the model has such layers."""
+        kinds = self.value("layer_types", "attention_layers")
+        if isinstance(kinds, list):
+            return self._of_layer(kinds) in (_SLIDING, "local")
+        if self.value("use_sliding_window") is not None:
+            first = self.value("max_window_layers") or 0
+            first = not_negative(f"{self.file}: max_window_layers", first)
+            return self.says("use_sliding_window", otherwise=True) and self.number_of_layer >= first
+        if (every := self.count("global_attn_every_n_layers")) is not None:
+            return self.number_of_layer % every != 0
+        every = self.count("sliding_window_pattern") or self.model.every
+        return every == 0 or (every is not None and (self.number_of_layer + 1) % every != 0)
+
+    def _of_layer(self, entries: list[Any]) -> Any:
+        number = self.number_of_layer
+        if number >= len(entries):
+            raise UsageError(f"{self.file}: has {len(entries)} layers; found layer {number}")
+        return entries[number]
+
+    def scores(self) -> Options:
+        """Return scale and softcap."""
+        scale, squared = (
+            self.number("attention_multiplier", "softmax_scale"),
+            self.number("query_pre_attn_scalar"),
+        )
+        if squared is not None:
+            scale = squared**-0.5
+        if scale is None:
+            scale = self.model.scale
+        if not self.says("scale_attn_weights", otherwise=True):
+            scale = 1.0
+        if self.says("scale_attn_by_inverse_layer_idx", otherwise=False):
+            scale = (scale or self.width**-0.5) / (self.number_of_layer + 1)
+        return {"scale": scale, "softcap": self.number("attn_logit_softcapping")}
+
+    def rules(self) -> Options:
+        """Return what depends on positions: who sees whom, and rotation or ALiBi."""
+        causal = self.decodes if self.model.causal is None else self.model.causal
+        causal = causal or self.says("is_decoder", otherwise=False)
+        causal = causal and not self.says("use_bidirectional_attention", otherwise=False)
+        options: Options = {"causal": True} if causal else {}
+        reaches = ("sliding_window", "window_size", "local_attention")
+        slides = self.value(*reaches) is not None and self.slides
+        if slides:
+            reach = self.count(*reaches) or 1
+            options["window"] = (reach - 1, 0) if causal else (reach // 2, reach // 2)
+        if self.says("alibi", otherwise=self.model.alibi):
+            return options | {"alibi_slopes": self._slopes()}
+        if self.model.rotates is None or (self.model.only_sliding and not slides):
+            return options
+        if self._skips_rotation():
+            return options
+        return options | self._rotation(slides=slides)
+
+    def _slopes(self) -> list[float] | bool:
+        if self.config.get("model_type") == "falcon":  # as eager attention has it
+            return [2 * slope / self.width**0.5 for slope in alibi_slopes(self.heads or 1)]
+        return True
+
+    def _skips_rotation(self) -> bool:
+        rotated = self.value("no_rope_layers")
+        return isinstance(rotated, list) and not self._of_layer(rotated)
+
+    def _rotation(self, *, slides: bool) -> Options:
+        parameters = self._rope_parameters(slides=slides)
+        local, everywhere = ("rope_local_base_freq", "local_rope_theta"), ("global_rope_theta",)
+        bases = (*(local if slides else everywhere), "rope_theta", "rotary_emb_base")
+        base = parameters.get("rope_theta") or self.value(*bases) or BASE
+        base = positive_number(f"{self.file}: rope_theta", base)
+        share = parameters.get("partial_rotary_factor")
+        if share is None:
+            share = self.value("partial_rotary_factor", "rotary_pct") or 1.0
+        share = positive_number(f"{self.file}: partial_rotary_factor", share)
+        rotated = self.count("rotary_dim") or int(self.width * min(share, 1.0))
+        if rotated % 2 or not 0 < rotated <= self.width:
+            raise UsageError(
+                f"{self.file}: expected an even number of a head's {self.width} components to be "
+                f"rotated; found {rotated}"
+            )
+        trained = self.value("original_max_position_embeddings", "max_position_embeddings")
+        frequencies, factor = scaled_frequencies(rotated, base, parameters, trained, self.file)
+        options: Options = {"rope": self.model.rotates}
+        if factor != 1:
+            own = self.scores()["scale"]
+            options["scale"] = (self.width**-0.5 if own is None else own) * factor**2
+        if rotated == self.width and not parameters.keys() & {"rope_type", "type"}:
+            return options | {"rope_base": base}
+        return options | {"rope_frequencies": frequencies}
+
+    def _rope_parameters(self, *, slides: bool) -> Mapping[str, Any]:
+        """Return the parameters of the layer, without what says that they are the plain ones."""
+        given = self.value("rope_parameters", "rope_scaling") or {}
+        kind = _SLIDING if slides else "full_attention"
+        if isinstance(given, dict) and isinstance(given.get(kind), dict):
+            given = given[kind]
+        elif slides and self.value("rope_local_base_freq") is not None:
+            given = {}
+        if not isinstance(given, dict):
+            raise UsageError(
+                f"{self.file}: rope_parameters: expected a mapping; found {shown(given)}"
+            )
+        return {
+            name: value
+            for name, value in given.items()
+            if value is not None and (name, value) != ("rope_type", "default")
+        }
+
+
+def _part(config: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
+    """Return the part of a configuration that is about a layer: of text, or of pictures."""
+    inner = config.get("vision_config" if _VISION.search(prefix) else "text_config")
+    return inner if isinstance(inner, dict) else config
+
+
+def _unknown(kind: object, file: str) -> UsageError:
+    if not isinstance(kind, str):
+        return UsageError(
+            f"{file}: expected the config.json of a model, with model_type; found none",
+            hint="Transformers keeps it beside the model's weights",
+        )
+    return UsageError(
+        f"{file}: attncli does not know how models of type {quoted(kind)} attend",
+        hint="leave out --config, and give its options one by one: --heads, --causal, --rope, …; "
+        f"known are {first_few([*MODELS], len(MODELS))}",
+    )

@@ -1,0 +1,388 @@
+"""Layers attend as their models do, by the configuration that Transformers keeps beside them."""
+
+import json
+import math
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nearness import assert_near
+
+import attncli
+from attncli import AttnError, AttnWarning
+from attncli.checkpoints.config import layer_config
+from attncli.checkpoints.models import MODELS
+from attncli.checkpoints.rope_scaling import scaled_frequencies
+from attncli.loading.settings import read_settings
+
+RECORDED = Path(__file__).parent / "data" / "transformers"
+NAMES = sorted(path.stem for path in RECORDED.glob("*.npz"))
+# Their modules give more, or less, than the output of the attention.
+NOT_THE_OUTPUT = {"bloom", "albert", "bert", "bert-decoder", "roberta", "xlm-roberta", "camembert"}
+NOT_THE_OUTPUT |= {"electra"}
+
+
+def recorded(name):
+    """Return what is recorded of a model, its configuration, and the names of its layers."""
+    with np.load(RECORDED / f"{name}.npz") as file:
+        entries = dict(file)
+    config = json.loads(entries.pop("config").tobytes())
+    return entries, config, sorted({key.split("|")[0] for key in entries if "|" in key})
+
+
+@pytest.fixture
+def config_of(tmp_path):
+    """Write a configuration, and return its file."""
+
+    def write(config):
+        file = tmp_path / "config.json"
+        file.write_text(config if isinstance(config, str) else json.dumps(config))
+        return str(file)
+
+    return write
+
+
+def checkpoint_of(name, layers, layer):
+    # ViT stores its layers under other names than its modules have.
+    return f"{RECORDED / name}.npz" + (f"#{layer}" if len(layers) > 1 else "")
+
+
+def test_every_type_of_model_is_recorded():
+    assert {recorded(name)[1]["model_type"] for name in NAMES} == set(MODELS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_layers_attend_as_in_transformers(name, config_of, recwarn):
+    entries, config, layers = recorded(name)
+    file = config_of(config)
+    for layer in layers:
+        checkpoint = checkpoint_of(name, layers, layer)
+        problem = attncli.load(x=entries[f"{layer}|x"], checkpoint=checkpoint, config=file)
+        answer = attncli.solve(problem)
+        assert_near(answer.weights, entries[f"{layer}|weights"], rtol=1e-4, atol=2e-6)
+        if name not in NOT_THE_OUTPUT:
+            assert_near(answer.context, entries[f"{layer}|context"], rtol=1e-4, atol=1e-5)
+    assert not recwarn.list
+
+
+class TestOlderConfigurations:
+    """Before version 5, Transformers wrote other names and left out what followed from others."""
+
+    def older(self, config):
+        config = {name: value for name, value in config.items() if name != "layer_types"}
+        own = dict(config.pop("rope_parameters", ()))
+        if not own:
+            return config
+        if "full_attention" in own:
+            bases = {kind: part["rope_theta"] for kind, part in own.items()}
+            names = (
+                ("rope_theta", "rope_local_base_freq")
+                if config["model_type"] == "gemma3_text"
+                else ("global_rope_theta", "local_rope_theta")
+            )
+            return config | dict(
+                zip(names, (bases["full_attention"], bases["sliding_attention"]), strict=True)
+            )
+        config["rope_theta"] = own.pop("rope_theta")
+        if "partial_rotary_factor" in own:
+            config["partial_rotary_factor"] = own.pop("partial_rotary_factor")
+        if own["rope_type"] != "default":
+            config["rope_scaling"] = {**own, "type": own.pop("rope_type")}
+        return config
+
+    @pytest.mark.parametrize(
+        "name",
+        [name for name in NAMES if name not in {"exaone4", "gpt_neo", "olmo3"}],
+    )
+    def test_say_the_same(self, name):
+        _, config, layers = recorded(name)
+        for layer in layers:
+            now = layer_config(config, layer, "config.json")
+            before = layer_config(self.older(config), layer, "config.json")
+            assert now.options.keys() == before.options.keys()
+            for option, value in now.options.items():
+                np.testing.assert_array_equal(before.options[option], value, err_msg=option)
+
+    def test_of_gpt_neox(self):
+        config = {"model_type": "gpt_neox", "hidden_size": 64, "num_attention_heads": 4}
+        config |= {"rotary_pct": 0.25, "rotary_emb_base": 100}
+        assert layer_config(config, "layers.0", "c").options == {
+            "heads": 4,
+            "causal": True,
+            "rope": "half",
+            "rope_frequencies": pytest.approx([1.0, 0.1]),
+        }
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        # From the model cards of Mistral 7B, Gemma 2 9B, Qwen2 7B and Falcon 40B.
+        (
+            {
+                "model_type": "mistral",
+                "hidden_size": 4096,
+                "num_attention_heads": 32,
+                "num_key_value_heads": 8,
+                "rope_theta": 10000.0,
+                "sliding_window": 4096,
+            },
+            {"heads": 32, "kv_heads": 8, "window": (4095, 0), "rope_base": 10000.0},
+        ),
+        (
+            {
+                "model_type": "gemma2",
+                "head_dim": 256,
+                "num_attention_heads": 16,
+                "num_key_value_heads": 8,
+                "query_pre_attn_scalar": 256,
+                "attn_logit_softcapping": 50.0,
+                "sliding_window": 4096,
+                "rope_theta": 10000.0,
+            },
+            {
+                "heads": 16,
+                "kv_heads": 8,
+                "scale": 1 / 16,
+                "softcap": 50.0,
+                "rope_base": 10000.0,
+            },
+        ),
+        (
+            {
+                "model_type": "qwen2",
+                "hidden_size": 3584,
+                "num_attention_heads": 28,
+                "num_key_value_heads": 4,
+                "rope_theta": 1000000.0,
+                "sliding_window": 131072,
+                "use_sliding_window": False,
+                "max_window_layers": 28,
+            },
+            {"heads": 28, "kv_heads": 4, "rope_base": 1000000.0},
+        ),
+        (
+            {
+                "model_type": "falcon",
+                "hidden_size": 8192,
+                "num_attention_heads": 128,
+                "num_kv_heads": 8,
+                "new_decoder_architecture": True,
+                "multi_query": True,
+                "alibi": False,
+            },
+            {"heads": 128, "kv_heads": 8, "rope_base": 10000.0},
+        ),
+    ],
+    ids=lambda given: given.get("model_type", "") if isinstance(given, dict) else "",
+)
+def test_published_configurations(config, options):
+    found = layer_config(config, "model.layers.3.self_attn", "config.json").options
+    assert found == options | {"causal": True, "rope": "half"}
+
+
+def test_parts_on_text_and_pictures_have_their_own_entries():
+    text = {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2}
+    picture = {"model_type": "siglip_vision_model", "num_attention_heads": 3}
+    config = {"model_type": "llava", "text_config": text, "vision_config": picture}
+    assert layer_config(config, "language_model.layers.0", "c").options["heads"] == 2
+    assert layer_config(config, "vision_tower.layers.0", "c").options == {"heads": 3}
+
+
+def test_cross_attention_sees_all_keys():
+    config = {"model_type": "bart", "decoder_attention_heads": 2, "encoder_attention_heads": 4}
+    assert layer_config(config, "decoder.layers.0.encoder_attn", "c").options == {"heads": 2}
+    assert layer_config(config, "decoder.layers.0.self_attn", "c").options["causal"]
+
+
+class TestFrequencies:
+    """Against loops over the pairs, as the papers and published code have them."""
+
+    WIDTH, BASE, TRAINED = 16, 10000.0, 64
+
+    def plain(self):
+        return [self.BASE ** (-2 * p / self.WIDTH) for p in range(self.WIDTH // 2)]
+
+    def test_of_llama_3(self):
+        parameters = {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": self.TRAINED,
+        }
+        expected = []
+        for frequency in self.plain():
+            wavelength = 2 * math.pi / frequency
+            if wavelength < self.TRAINED / 4:
+                expected.append(frequency)
+            elif wavelength > self.TRAINED:
+                expected.append(frequency / 8)
+            else:
+                smooth = (self.TRAINED / wavelength - 1) / (4 - 1)
+                expected.append((1 - smooth) * frequency / 8 + smooth * frequency)
+        found, factor = scaled_frequencies(self.WIDTH, self.BASE, parameters, None, "c")
+        assert_near(found, np.array(expected), rtol=1e-12)
+        assert factor == 1
+
+    def test_of_yarn(self):
+        expected = []
+        ends = [
+            self.WIDTH * math.log(self.TRAINED / (turns * 2 * math.pi)) / (2 * math.log(self.BASE))
+            for turns in (32, 1)
+        ]
+        low, high = max(math.floor(ends[0]), 0), min(math.ceil(ends[1]), self.WIDTH - 1)
+        for p, frequency in enumerate(self.plain()):
+            slow = min(max((p - low) / (high - low), 0), 1)
+            expected.append(frequency / 4 * slow + frequency * (1 - slow))
+        parameters = {"rope_type": "yarn", "factor": 4.0}
+        found, factor = scaled_frequencies(self.WIDTH, self.BASE, parameters, self.TRAINED, "c")
+        assert_near(found, np.array(expected), rtol=1e-12)
+        assert factor == pytest.approx(0.1 * math.log(4) + 1)
+
+    @pytest.mark.parametrize(
+        ("more", "expected"),
+        [
+            ({"attention_factor": 1.5}, 1.5),
+            (
+                {"mscale": 1.0, "mscale_all_dim": 0.5},
+                (0.1 * math.log(4) + 1) / (0.05 * math.log(4) + 1),
+            ),
+            ({"factor": 1.0}, 1.0),
+        ],
+    )
+    def test_what_yarn_multiplies_query_and_key_with(self, more, expected):
+        parameters = {"rope_type": "yarn", "factor": 4.0, **more}
+        _, factor = scaled_frequencies(self.WIDTH, self.BASE, parameters, self.TRAINED, "c")
+        assert factor == pytest.approx(expected)
+
+
+LLAMA = {"model_type": "llama", "hidden_size": 16, "num_attention_heads": 4}
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("[1]", "expected the config.json of a model; found something else"),
+        ("{", "this is not JSON"),
+        ({}, "with model_type; found none"),
+        ({"model_type": "t5"}, "does not know how models of type 't5' attend"),
+        ({"model_type": 3}, "with model_type; found none"),
+        (LLAMA | {"num_attention_heads": "4"}, "num_attention_heads: expected a whole number"),
+        (LLAMA | {"num_attention_heads": None}, "expected head_dim, or hidden_size"),
+        (LLAMA | {"rope_theta": -1}, "rope_theta: expected a number above 0"),
+        (LLAMA | {"rope_scaling": [1]}, "rope_parameters: expected a mapping"),
+        (LLAMA | {"rope_scaling": {"type": "longrope"}}, "does not know the rotary embedding"),
+        (LLAMA | {"rope_scaling": {"type": "linear"}}, "factor: expected a finite number"),
+        (
+            LLAMA | {"sliding_window": 3, "layer_types": ["sliding_attention"]},
+            "has 1 layers; found layer 1",
+        ),
+    ],
+)
+def test_what_is_no_configuration_is_said(config, words, config_of):
+    file = config_of(config)
+    with pytest.raises(AttnError, match=words) as error:
+        layer_config(
+            read_settings(file, "the config.json of a model"), "model.layers.1.self_attn", file
+        )
+    assert file in str(error.value)
+
+
+NUMBERS = st.one_of(
+    st.none(), st.booleans(), st.text(max_size=3), st.lists(st.integers(), max_size=2)
+) | st.sampled_from([0, 1, 2, 3, -1, 10**30, 0.5, 1e308, float("nan"), {}, {"rope_type": "yarn"}])
+READ = (
+    *("head_dim", "hidden_size", "num_attention_heads", "num_key_value_heads", "multi_query"),
+    *("rope_theta", "rope_scaling", "partial_rotary_factor", "rotary_dim", "sliding_window"),
+    *("use_sliding_window", "max_window_layers", "layer_types", "no_rope_layers", "attn_config"),
+    *("sliding_window_pattern", "attn_logit_softcapping", "query_pre_attn_scalar", "alibi"),
+    *("is_decoder", "scale_attn_by_inverse_layer_idx", "rms_norm_eps", "text_config"),
+)
+SCALED = ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
+SCALED += ("beta_fast", "beta_slow", "truncate", "mscale", "mscale_all_dim", "attention_factor")
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    kind=st.sampled_from(sorted(MODELS)),
+    entries=st.dictionaries(st.sampled_from(READ), NUMBERS, max_size=4),
+    scaled=st.dictionaries(st.sampled_from(SCALED), NUMBERS, max_size=4),
+    scaling=st.sampled_from(["default", "linear", "llama3", "yarn", "dynamic", 3]),
+)
+@pytest.mark.filterwarnings("ignore::attncli.AttnWarning")
+def test_any_entries_give_options_or_an_error(kind, entries, scaled, scaling):
+    config = LLAMA | {"model_type": kind, "factor": 2.0, "max_position_embeddings": 8}
+    config["rope_parameters"] = {"rope_type": scaling, "rope_theta": 10.0, "factor": 2.0, **scaled}
+    with suppress(AttnError):
+        options = layer_config(config | entries, "layers.1.attn", "config.json").options
+        assert all(value is not None for value in options.values())
+
+
+def test_layers_that_differ_need_their_number():
+    config = LLAMA | {"model_type": "gemma2", "sliding_window": 3}
+    with pytest.raises(AttnError, match="'attn' does not say which one it is"):
+        layer_config(config, "attn", "config.json")
+
+
+@pytest.mark.parametrize("name", ["clip_qkv", "qk_ln", "position_embedding_type"])
+def test_what_is_not_applied_is_warned_of(name):
+    config = {"model_type": "mpt", "n_heads": 4, "attn_config": {name: "relative_key"}}
+    with pytest.warns(AttnWarning, match=f"{name} is set, which attncli does not apply"):
+        layer_config(config, "blocks.0", "config.json")
+
+
+class TestBesideOptions:
+    """What an option says is not taken from the configuration."""
+
+    def problem(self, name, config_of, **options):
+        entries, config, layers = recorded(name)
+        return attncli.load(
+            x=entries[f"{layers[0]}|x"],
+            checkpoint=checkpoint_of(name, layers, layers[0]),
+            config=config_of(config),
+            **options,
+        )
+
+    def test_numbers_and_rules(self, config_of):
+        problem = self.problem(
+            "gemma2", config_of, scale=1, softcap=9, window="none", heads=2, kv_heads=1
+        )
+        assert (problem.scale, problem.softcap) == (1, 9)
+        assert problem.visible.window == (None, None)
+        assert problem.shape[1] == 2
+        assert problem.visible.causal
+
+    @pytest.mark.parametrize(
+        "options", [{"rope_base": 7.0, "rope": "half"}, {"alibi_slopes": True}]
+    )
+    def test_positions_are_of_one_kind(self, options, config_of):
+        problem = self.problem("llama-yarn", config_of, **options)
+        assert (problem.alibi_slopes is None) == ("rope" in options)
+        assert problem.rope is None or (problem.rope.base, problem.rope.frequencies) == (7.0, None)
+
+    def test_the_norms_weights(self, config_of):
+        ones = self.problem("qwen3", config_of, q_norm=np.ones(16), k_norm=np.ones(16))
+        own = self.problem("qwen3", config_of)
+        assert (ones.query != own.query).any()
+        lengths = np.square(ones.query).mean(axis=-1)
+        assert_near(lengths, np.ones_like(lengths), rtol=1e-3)
+
+
+def test_without_a_checkpoint_it_says_nothing(config_of):
+    with pytest.raises(AttnError, match="how the layers of a checkpoint attend, but there is none"):
+        attncli.load(x=np.eye(4), wq=np.eye(4), wk=np.eye(4), config=config_of(LLAMA))
+
+
+def test_without_it_norms_are_not_applied():
+    entries, _, layers = recorded("qwen3")
+    with pytest.warns(AttnWarning, match="q_norm.weight, which attncli does not apply"):
+        attncli.load(
+            x=entries[f"{layers[0]}|x"],
+            checkpoint=f"{RECORDED / 'qwen3'}.npz",
+            heads=4,
+            rope="half",
+        )

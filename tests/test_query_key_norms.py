@@ -1,0 +1,224 @@
+"""Norms of query and key behind their projection, as Qwen 3, Gemma 3 and OLMo 2 have them."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from linear_oracle import linear
+from nearness import assert_near
+from oracle import attention_oracle
+from referee_numpy import named
+
+from attncli import AttnError, DataError, ShapeError, UsageError, explain, load, pose, project
+from attncli.normalization import rms_norm
+from attncli.referee import check
+
+HEADS, GROUPS, WIDTH, TOKENS = 4, 2, 6, 7
+
+
+def drawn(*seed_and_shape):
+    seed, *shape = seed_and_shape
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def normed(rows, weight, epsilon=1e-6):
+    """Return vectors of length len(weight), side by side in rows, normalised in plain loops."""
+    width, found = len(weight), []
+    for row in rows.reshape(-1, rows.shape[-1]).tolist():
+        made = []
+        for start in range(0, len(row), width):
+            own = row[start : start + width]
+            rms = math.sqrt(math.fsum(x * x for x in own) / width + epsilon)
+            made += [x / rms * w for x, w in zip(own, weight.tolist(), strict=True)]
+        found.append(made)
+    return np.array(found).reshape(rows.shape)
+
+
+X = drawn(1, TOKENS, 8)
+WEIGHTS = {
+    "wq": drawn(2, 8, HEADS * WIDTH),
+    "wk": drawn(3, 8, GROUPS * WIDTH),
+    "wv": drawn(4, 8, GROUPS * WIDTH),
+}
+EACH = {"q_norm": 1 + drawn(5, WIDTH) / 4, "k_norm": 1 + drawn(6, WIDTH) / 4}
+ALL = {"q_norm": 1 + drawn(7, HEADS * WIDTH) / 4, "k_norm": 1 + drawn(8, GROUPS * WIDTH) / 4}
+
+
+@pytest.mark.parametrize("norms", [EACH, ALL], ids=["of each head", "of all heads"])
+@pytest.mark.parametrize("epsilon", [None, 0.1])
+def test_query_and_key_are_normalised(norms, epsilon):
+    made = project(X, **WEIGHTS, **norms, norm_eps=epsilon)
+    own = 1e-6 if epsilon is None else epsilon
+    for name, of in (("q", made.query), ("k", made.key)):
+        expected = normed(linear(X, WEIGHTS[f"w{name}"]), norms[f"{name}_norm"], own)
+        assert_near(of, expected, rtol=1e-13, atol=1e-14)
+    assert_near(made.value, linear(X, WEIGHTS["wv"]), rtol=1e-13, atol=1e-13)
+
+
+def test_one_of_them_alone():
+    made = project(X, **WEIGHTS, k_norm=EACH["k_norm"])
+    assert_near(made.query, linear(X, WEIGHTS["wq"]), rtol=1e-13, atol=1e-13)
+    assert_near(made.key, normed(linear(X, WEIGHTS["wk"]), EACH["k_norm"]), rtol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e18, 3e37])
+def test_vectors_of_any_size(dtype, size):
+    rows = (drawn(9, 3, 8) * size).astype(dtype)
+    weight = drawn(10, 4).astype(dtype)
+    found = rms_norm(rows, weight, 1e-6)
+    assert found.dtype == rows.dtype
+    expected = normed(rows.astype(float), weight.astype(float))
+    assert_near(found, expected, rtol=8 * float(np.finfo(dtype).eps), atol=1e-37)
+
+
+def test_padding_stays_padding():
+    keys = drawn(11, TOKENS, 8)
+    keys[-1] = np.nan
+    made = project(X, **WEIGHTS, **EACH, key_source=keys)
+    assert np.isnan(made.key[-1]).all()
+    assert np.isfinite(made.key[:-1]).all()
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "norms"),
+    [
+        (
+            ShapeError,
+            r"q_norm: expected a number for each component .* \(24\)",
+            {"q_norm": [1] * 5},
+        ),
+        (ShapeError, "k_norm: expected a number", {"k_norm": np.ones((2, 3))}),
+        (ShapeError, "q_norm: expected a number", {"q_norm": []}),
+        (DataError, "q_norm: expected finite numbers", {"q_norm": [np.nan] * WIDTH}),
+        (UsageError, "norm_eps is for q_norm and k_norm", {"norm_eps": 1e-5}),
+        (UsageError, "norm_eps: expected a number above 0", {**EACH, "norm_eps": 0}),
+    ],
+)
+def test_errors_say_what_and_where(error, words, norms):
+    with pytest.raises(error, match=words):
+        project(X, **WEIGHTS, **norms)
+
+
+def test_a_norm_is_of_a_head_or_of_all():
+    two = {"q_norm": np.ones(2 * WIDTH), "k_norm": np.ones(WIDTH)}
+    with pytest.raises(ShapeError, match=r"q_norm: expected 6 numbers, .* or 24, of all heads"):
+        load(x=X, **WEIGHTS, **two, heads=HEADS)
+    with pytest.raises(ShapeError, match="give heads"):
+        load(x=X, **(WEIGHTS | {"wk": WEIGHTS["wq"], "wv": WEIGHTS["wq"]}), **two)
+
+
+def test_norms_are_of_what_is_projected():
+    with pytest.raises(UsageError, match="q_norm is for query and key that are projected"):
+        load(query=X, key=X, q_norm=np.ones(8))
+
+
+@pytest.fixture
+def files(folder):
+    np.save("x.npy", X)
+    for name, array in (WEIGHTS | EACH).items():
+        np.save(f"{name}.npy", array)
+    return [word for name in WEIGHTS for word in (f"--{name}", f"{name}.npy")]
+
+
+def test_on_the_command_line(files, attncli):
+    ran = attncli(
+        *("compute", "x.npy", *files, "--heads", str(HEADS), "--format", "json"),
+        *("--q-norm", "q_norm.npy", "--k-norm", "k_norm.npy", "--norm-eps", "0.01", "--rope=half"),
+    )
+    query, key, value = (linear(X, WEIGHTS[f"w{name}"]) for name in "qkv")
+    query, key = (normed(rows, EACH[n], 0.01) for rows, n in ((query, "q_norm"), (key, "k_norm")))
+    expected = attention_oracle(query, key, value, heads=HEADS, kv_heads=GROUPS, rope="half")
+    assert_near(np.array(ran.good().json["weights"]), expected["weights"], rtol=1e-12, atol=1e-14)
+
+
+def test_in_a_problem_file(files, folder, attncli):
+    numbers = ", ".join(map(repr, EACH["q_norm"].tolist()))
+    text = "x: x.npy\nwq: wq.npy\nwk: wk.npy\nwv: wv.npy\nheads: 4\n"
+    (folder / "p.yaml").write_text(f"{text}q_norm: [{numbers}]\nk_norm: k_norm.npy\n")
+    query = load("p.yaml").query
+    assert_near(
+        query[0].transpose(1, 0, 2).reshape(TOKENS, -1),
+        normed(linear(X, WEIGHTS["wq"]), EACH["q_norm"]),
+        rtol=1e-12,
+        atol=1e-14,
+    )
+
+
+MISTAKES = {
+    "norms_missing": lambda q, k: (q, k),
+    "query_norm_missing": lambda q, k: (q, normed(k, EACH["k_norm"])),
+    "key_norm_missing": lambda q, k: (normed(q, EACH["q_norm"]), k),
+    "norm_weights_missing": lambda q, k: [normed(rows, np.ones(WIDTH)) for rows in (q, k)],
+    "norm_weights_plus_1": lambda q, k: (
+        normed(q, EACH["q_norm"] + 1),
+        normed(k, EACH["k_norm"] + 1),
+    ),
+    "norm_weights_minus_1": lambda q, k: (
+        normed(q, EACH["q_norm"] - 1),
+        normed(k, EACH["k_norm"] - 1),
+    ),
+    "norms_of_all_heads": lambda q, k: (
+        normed(q, np.tile(EACH["q_norm"], HEADS)),
+        normed(k, np.tile(EACH["k_norm"], GROUPS)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("tokens", [TOKENS, 200])
+def test_mistakes_with_them_are_named(name, tokens):
+    x = drawn(12, tokens, 8)
+    query, key, value = (x @ WEIGHTS[f"w{letter}"] for letter in "qkv")
+    made = project(x, **WEIGHTS, **EACH)
+    problem = pose(made.query, made.key, made.value, heads=HEADS, kv_heads=GROUPS)
+    right = attended(normed(query, EACH["q_norm"]), normed(key, EACH["k_norm"]), value)
+    assert check(right, problem, projected=made).passed
+    wrong = attended(*MISTAKES[name](query, key), value)
+    assert named(check(wrong, problem, projected=made, time_limit=100)) == {name}
+
+
+def attended(query, key, value):
+    """Return the contexts of all heads, side by side, without attncli."""
+    heads = []
+    for head in range(HEADS):
+        own = slice(head * WIDTH, (head + 1) * WIDTH)
+        group = head // (HEADS // GROUPS)
+        shared = slice(group * WIDTH, (group + 1) * WIDTH)
+        powers = np.exp(query[:, own] @ key[:, shared].T / math.sqrt(WIDTH))
+        heads.append(powers @ value[:, shared] / powers.sum(axis=1, keepdims=True))
+    return np.concatenate(heads, axis=1)
+
+
+@pytest.mark.parametrize("norms", [EACH, ALL], ids=["of each head", "of all heads"])
+def test_they_are_explained(norms, attncli, files):
+    problem = load(x=X, **WEIGHTS, **norms, heads=HEADS, norm_eps=0.01)
+    told = explain(problem, query=3, head=1)
+    norm = told.made.norm
+    projected = linear(X, WEIGHTS["wq"])[3]
+    own = projected[WIDTH : 2 * WIDTH]
+    joint = norms is ALL
+    assert norm.joint == joint
+    assert_near(norm.projected, own, rtol=1e-12)
+    squares = [x * x for x in (projected if joint else own).tolist()]
+    assert norm.rms == pytest.approx(math.sqrt(math.fsum(squares) / len(squares) + 0.01))
+    assert_near(norm.projected / norm.rms * norm.weight, told.given, rtol=1e-12)
+    text = str(told)
+    of_all = "all heads" if joint else "p"
+    assert f"√(mean of squares of {of_all} + 0.01)" in text
+    assert "q = p / rms · q_norm, p = x · wq" in text
+
+
+def test_the_explanation_in_json_and_markdown(files, attncli):
+    words = ["explain", "x.npy", *files, "--heads", "4", "--query", "3", "--q-norm", "q_norm.npy"]
+    own = json.loads(attncli(*words, "--format", "json").good().text)["query"]["made"]["norm"]
+    assert_near(np.array(own["weight"]), EACH["q_norm"], rtol=0)
+    text = attncli(*words, "--format", "markdown").good().text
+    assert r"\text{rms} = \sqrt{\frac{1}{6} \sum_i p_i^2" in text
+    assert r"p_{0} = " in text
+
+
+def test_every_command_warns_of_no_norm_without_weights(files, attncli):
+    with pytest.raises(AttnError, match="needs x, wq, wk and wv"):
+        load(x=X, wq=WEIGHTS["wq"], q_norm=EACH["q_norm"])
