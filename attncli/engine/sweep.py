@@ -166,9 +166,11 @@ class Sweep:
             tiles((span[0], first), width), tiles((last, span[1]), width)
         ):
             seeing = [number for number, reach in enumerate(reaches) if reach.meets(columns)]
-            panels = slice(seeing[0], seeing[-1] + 1) if seeing else slice(0, 0)
-            hidden = _runs(number for number in seeing if not reaches[number].covers(columns))
             if seeing:
+                # Of packed sequences, some panels in between may see none of these keys.
+                between = range(seeing[0], seeing[-1] + 1)
+                hidden = _runs(number for number in between if not reaches[number].covers(columns))
+                panels = slice(between.start, between.stop)
                 yield from self._over_tiles(panels, columns, list(hidden))
 
     def _over_tiles(self, panels: slice, span: Span, hidden: list[slice]) -> Iterator[Call]:
