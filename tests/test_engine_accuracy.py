@@ -3,6 +3,7 @@
 The truth is computed in float64 (float32 under test) or in extended precision (float64).
 """
 
+import math
 import warnings
 
 import numpy as np
@@ -399,6 +400,33 @@ def test_products_of_few_digits_are_as_exact_as_on_paper(dtype, unit, most, widt
     whole = random.integers(-most, most + 1, (3, 1, 600, width))
     query, key, value = (whole * unit).astype(dtype)
     assert_as_near_as_the_formula((query, key, value), dtype, outputs, scale=width**-0.5)
+
+
+@pytest.mark.parametrize("outputs", WAYS, ids="-".join)
+@pytest.mark.parametrize(
+    ("dtype", "of_query", "of_key", "scale"),
+    # The last two: high scores, which lose digits in other units.
+    [("float32", 8, 6000, 0.03), ("float64", 3, 3, 3.0), ("float64", 2, 4, 2.0)],
+)
+@pytest.mark.usefixtures("kernels")
+def test_exact_products_of_any_size(dtype, of_query, of_key, scale, outputs):
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        sizes = of_query, of_key, 8
+        whole = [random.integers(-n, n + 1, (1, 600, 16)).astype(dtype) for n in sizes]
+        assert_as_near_as_the_formula(whole, dtype, outputs, scale=scale)
+
+
+@pytest.mark.parametrize(("dtype", "low"), [("float32", -39), ("float32", -20), ("float64", -290)])
+@pytest.mark.parametrize("outputs", [("lse",), ("context", "lse"), ("weights", "lse")])
+@pytest.mark.usefixtures("kernels")
+def test_a_logarithm_near_0_of_scores_of_which_all_but_one_are_low(dtype, low, outputs):
+    query = np.ones((600, 1), dtype)
+    key = np.full((4096, 1), low, dtype)
+    key[-1] = 1e-3
+    answer = attention(query, key, np.ones_like(key), layout="sd", scale=1, outputs=outputs)
+    exact = math.log(math.fsum(math.exp(score) for score in key[:, 0].tolist()))
+    assert abs(answer.lse.astype(float) - exact).max() < float(np.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("outputs", WAYS, ids="-".join)

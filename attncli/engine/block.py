@@ -80,7 +80,7 @@ def _sum_up(operands: Operands, block: Block, span: Span, scratch: Scratch) -> t
             sums.flushed |= near != span
             needed = safeguards_needed(context, sums, rows, span, safeguards)
             if "lse" in block.results and loses_digits_of_lse(sums, rows):
-                needed = needed._replace(shifted=True)
+                needed = needed._replace(shifted=True, highest=True)
         except ProductsTooHighError:
             needed = safeguards._replace(scaled_first=True)
         except TooHighError:

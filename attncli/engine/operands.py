@@ -23,11 +23,10 @@ __all__ = ["Operands", "largest_length", "prepare", "rotated"]
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
-# Of the bits of a number, those that are 0 where it has at most half of the digits of its format:
-# products of two such numbers are exact.
-_LAST_BITS: dict[np.dtype[Any], tuple[type, int]] = {
-    np.dtype(np.float32): (np.uint32, 2**12 - 1),
-    np.dtype(np.float64): (np.uint64, 2**27 - 1),
+# The bits of a number as one whole number, of whose last bits so many are its binary digits.
+_STORED_DIGITS: dict[np.dtype[Any], tuple[type, int]] = {
+    np.dtype(np.float32): (np.uint32, 23),
+    np.dtype(np.float64): (np.uint64, 52),
 }
 # Rows and numbers of each that are looked at.
 _SAMPLED = 16, 64
@@ -92,13 +91,14 @@ class Operands:
 
     @property
     def have_few_digits(self) -> bool:
-        """Whether query and key look as if they had at most half of the digits of the dtype.
+        """Whether query and key look as if together they had at most the digits of the dtype.
 
         Products of whole numbers, of 16-bit floats and of quantized numbers are exact then.
         """
         if self._few_digits is None:
             dtype = self.problem.dtype
-            self._few_digits = all(_has_few_digits(each, dtype) for each in (self.query, self.key))
+            digits = sum(_digits(each, dtype) for each in (self.query, self.key))
+            self._few_digits = digits <= _STORED_DIGITS[dtype][1] + 1
         return self._few_digits
 
     @property
@@ -196,13 +196,16 @@ def _unit(rows: Array) -> Array:
     return rows / np.where(length == 0, 1, length)
 
 
-def _has_few_digits(array: Array, dtype: np.dtype[Any]) -> bool:
-    """Return whether some numbers of (B, H, L, D) have at most half of the digits of a dtype."""
+def _digits(array: Array, dtype: np.dtype[Any]) -> int:
+    """Return how many binary digits some numbers of (B, H, L, D) have, widened to a dtype."""
     rows, numbers = _SAMPLED
     some = array[0, 0, :: -(-array.shape[2] // rows), :numbers]
-    kind, last = _LAST_BITS[dtype]
+    kind, stored = _STORED_DIGITS[dtype]
     bits: Array = np.ascontiguousarray(widen(some, dtype)).view(kind)
-    return not (bits & last).any()
+    used = int(np.bitwise_or.reduce(bits, axis=None)) & (1 << stored) - 1
+    lowest = used & -used
+    # The first digit is 1, and not stored.
+    return 1 if not used else stored + 2 - lowest.bit_length()
 
 
 def largest_length(vectors: Array, dtype: np.dtype[Any]) -> float:

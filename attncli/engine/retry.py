@@ -34,9 +34,9 @@ Span = tuple[int, int]
 _SOUND = (1e-30, math.inf)
 # As small as a weight of one of a thousand keys.
 _NOT_FAR_BELOW = 2.0**-10
-# The logarithm of a sum so close to 1 has lost 6 bits, of one that is a single exponential
-# for nothing.
-_CLOSE_TO_ONE = 2.0**-6
+# A logarithm of a sum that is so small beside the shift, or beside 1, has lost 6 bits, of a sum
+# that is a single exponential for nothing.
+_SMALL = 2.0**-6
 
 
 def safeguards_needed(
@@ -90,13 +90,15 @@ def overflows(context: Array, sums: Sums, rows: Rows) -> bool:
 
 
 def loses_digits_of_lse(sums: Sums, rows: Rows) -> bool:
-    """Return whether a shift would give the logarithm of some sum more digits.
+    """Return whether the highest score for shift would give the logarithm of some sum more digits.
 
     A query that sees one key has its score for logarithm, and that may be close to 0.
     """
-    if rows.strategy.shift is Shift.APPLIED:
+    if rows.strategy.headroom == 0:
         return False
-    return bool(np.any(np.abs(sums.denominator - 1) < _CLOSE_TO_ONE))
+    shift = sums.shift[sums.denominator > 0] / sums.unit
+    logarithms = np.log(sums.denominator[sums.denominator > 0]) + shift
+    return bool(np.any(np.abs(logarithms) < _SMALL * np.maximum(1, np.abs(shift))))
 
 
 def _outweigh_flushed(sums: Sums, rows: Rows, span: Span) -> bool:

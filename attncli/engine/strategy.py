@@ -28,6 +28,8 @@ __all__ = ["ProductsTooHighError", "Safeguards", "Shift", "Strategy", "choose_st
 _FEW_QUERIES = 16
 # The mantissa of powers of two: a product with one of them is exact.
 _POWER_OF_TWO = 0.5
+# Scores, in nats, which in bits lose no digit that exponentials of theirs have.
+_LOW = 64.0
 _HALF_OF_RANGE = {
     np.dtype(kind): float(np.finfo(kind).max) / 2 for kind in (np.float32, np.float64)
 }
@@ -59,11 +61,14 @@ class Safeguards(NamedTuple):
         Keep exponentials that are negligible in the denominator.
     scaled_first : bool
         Multiply the query with the scale, not the products, which may exceed the range.
+    highest : bool
+        The shift is the highest score of each query, for lse with few digits to spare.
     """
 
     shifted: bool = False
     keep_tiny: bool = False
     scaled_first: bool = False
+    highest: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -84,6 +89,8 @@ class Strategy:
         Whether raw scores, or queries times the scale, may exceed the computing dtype.
     may_underflow : bool
         Whether, without a shift, scores may be so low that their exponentials are negligible.
+    headroom : float
+        By how much scores may exceed the shift, in nats.
     scaled_last : bool
         The products are multiplied with scale and unit, not the query: they may be exact.
     """
@@ -94,6 +101,7 @@ class Strategy:
     bound: float
     may_overflow: bool
     may_underflow: bool
+    headroom: float
     scaled_last: bool = False
 
 
@@ -113,8 +121,11 @@ def choose_strategy(
     else:
         shift = Shift.WATCHED
     # Shifted scores stay in nats because many are so low that exp2 yields subnormal numbers and
-    # takes ten times as long; score stages, because they are returned in nats.
-    if not (block.small or shift is Shift.APPLIED or keeps_stages):
+    # takes ten times as long; score stages, because they are returned in nats; and those that may
+    # be exact, unless they are low, because they are not exact in bits.
+    highest = min(extent, score_ceiling(problem.dtype))
+    exact = highest > _LOW and operands.have_few_digits
+    if not (block.small or shift is Shift.APPLIED or keeps_stages or exact):
         unit = quickest_unit(problem.dtype)
     return Strategy(
         shift=shift,
@@ -123,6 +134,7 @@ def choose_strategy(
         bound=bound,
         may_overflow=not (longest * unit < half and bound * unit < half),
         may_underflow=not extent <= -score_floor(problem.dtype),
+        headroom=0.0 if safeguards.highest else score_ceiling(problem.dtype),
         scaled_last=not safeguards.scaled_first
         and not half <= products < math.inf
         and _repays_scaling_last(operands, unit),

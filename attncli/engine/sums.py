@@ -57,6 +57,8 @@ class Sums:
     dtype : dtype
     unit : float
         Scores and shift are in 1/unit nats.
+    headroom : float
+        By how much scores may exceed the shift, in nats, before it is raised.
     layout : TileLayout
         The layout of tiles and context.
     context : ndarray (N, P, E, R), optional
@@ -90,6 +92,7 @@ class Sums:
         dtype: np.dtype[Any],
         *,
         unit: float,
+        headroom: float,
         layout: TileLayout,
         context: Array | None = None,
         value_factor: float = 1.0,
@@ -99,6 +102,7 @@ class Sums:
         self.sinks = sinks
         self.may_be_empty = may_be_empty
         self.unit = unit
+        self.headroom = headroom
         self.layout = layout
         self.value_factor = value_factor
         self.shift, self.denominator = np.zeros((2, *shape), dtype)
@@ -257,7 +261,7 @@ class Sums:
         top = row_max(tile)
         shift = self.shift[:, panels]
         seeing = self.denominator[:, panels] > 0
-        if not (all(self._have_shift[panels]) and self._is_low_enough(top - shift)):
+        if not (all(self._have_shift[panels]) and (top - shift).max() <= self.headroom):
             # The shift of a query that has seen no key is arbitrary, so it may also be lowered.
             raised = np.maximum(shift, top, out=top, where=seeing)
             self._have_shift[panels] = (raised.min(axis=(0, 2)) > -np.inf).tolist()
@@ -277,10 +281,6 @@ class Sums:
         # The denominator is NaN where a hidden exponential overflowed: inf · 0.
         if not self.denominator[:, panels].max() <= math.exp(score_ceiling(self.denominator.dtype)):
             raise TooHighError
-
-    def _is_low_enough(self, above: Array) -> bool:
-        """Return whether scores that are ``above`` the shift by so much can be summed up."""
-        return bool(above.max() <= score_ceiling(above.dtype))
 
     def _rescale(self, factor: Array, panels: slice) -> None:
         self.denominator[:, panels] *= factor
@@ -323,6 +323,7 @@ def merge(parts: Sequence[Sums]) -> Sums:
         highest.shape,
         highest.dtype,
         unit=1.0,
+        headroom=first.headroom,
         layout=first.layout,
         sinks=first.sinks,
         may_be_empty=first.may_be_empty,

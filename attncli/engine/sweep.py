@@ -89,6 +89,7 @@ class Sweep:
             (heads, self._count, panel),
             rows.query.dtype,
             unit=rows.strategy.unit,
+            headroom=rows.strategy.headroom,
             layout=rows.layout,
             context=context,
             value_factor=value_factor,
