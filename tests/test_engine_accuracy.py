@@ -4,6 +4,10 @@ The truth is computed in float64 (float32 under test) or in extended precision (
 """
 
 import math
+import os
+import subprocess
+import sys
+import textwrap
 import warnings
 
 import numpy as np
@@ -473,3 +477,35 @@ def test_such_products_of_keys_that_no_query_sees_are_scaled_first_too(rules, ou
     for name in {"raw", "capped"} & set(outputs):
         np.testing.assert_allclose(getattr(answer, name), right[name], rtol=1e-4, atol=1e33)
     assert answer.scores is None or np.isfinite(answer.scores).any()
+
+
+def test_sums_of_few_values_with_the_processor_s_own_kernels():
+    """Those of AVX-512 add up one key after the other where a result is narrow."""
+    code = """
+        import numpy as np
+        from attncli import attention
+        shares = []
+        for queries, keys, width in ((11, 16000, 16), (127, 1156, 4), (512, 513, 2)):
+            for seed in range(4):
+                random = np.random.default_rng(seed)
+                q, k, v = (random.random((n, w), "f") for n, w in
+                           ((queries, 64), (keys, 64), (keys, width)))
+                powers = np.exp(q.astype("d") @ k.T.astype("d") / 8)
+                exact = powers @ v / powers.sum(axis=1, keepdims=True)
+                powers = np.exp(q @ k.T / np.float32(8))
+                formula = powers @ v / powers.sum(axis=1, keepdims=True)
+                found = attention(q, k, v, layout="sd", outputs=("context",)).context
+                errors = [np.sqrt(np.mean(np.square(x - exact))) for x in (found, formula)]
+                shares.append(errors[0] / (errors[1] + np.finfo("f").eps))
+        print(max(shares))
+    """
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    environment.pop("OPENBLAS_CORETYPE", None)
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert float(ran.stdout) < 1.5

@@ -46,6 +46,8 @@ PANEL = 64
 _FOLD = 16
 # A product adds up one key after the other, and its rounding errors grow with their number.
 LONGEST_PRODUCT = 4096
+# Likewise where a result has so few rows or columns.
+_LONGEST_NARROW, _NARROW = 256, 16
 _MOST_ADDENDS = 128
 
 
@@ -182,13 +184,14 @@ def sum_in_chunks(
     tile : ndarray (N, P, keys, R)
     out : ndarray (N, P, E, R)
     chunk : int
-        Keys in one product; 0 for all, but of a long row no more than `LONGEST_PRODUCT`.
+        Keys in one product; 0 for as many as lose no digits.
     scratch : Scratch
         Holds the sums of the chunks.
     """
     keys = values.shape[-2]
-    if not chunk and keys >= 2 * LONGEST_PRODUCT:
-        chunk = LONGEST_PRODUCT
+    longest = _longest_product(out)
+    if not chunk and keys >= 2 * longest:
+        chunk = longest
     whole = keys // chunk * chunk if chunk else 0
     if not whole:
         yield product(values.swapaxes(-2, -1), tile, out)
@@ -203,6 +206,15 @@ def sum_in_chunks(
         room = scratch.buffer("rest of chunks", heads, panels, panel, width).swapaxes(2, 3)
         yield product(rest.swapaxes(-2, -1), tile[:, :, whole:], room)
         yield np.add, (out, room, out)
+
+
+def _longest_product(out: Array) -> int:
+    """Return how many keys a product that writes (N, P, E, R) may add up in sequence.
+
+    Of narrow matrices BLAS adds up one key after the other, otherwise in several sums.
+    """
+    width, panel = out.shape[2:]
+    return _LONGEST_NARROW if min(width, panel) <= _NARROW and panel > 1 else LONGEST_PRODUCT
 
 
 def add_up(parts: Array, out: Array) -> None:
