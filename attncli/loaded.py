@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["load"]
 
-_INPUTS = ("query", "key", "value", "x")
-
 
 def load(
     *files: str | os.PathLike[str],
@@ -77,8 +75,7 @@ def load(
         if options.get(name) is not None:
             raise UsageError(f"{name} is given twice: in the files and as {name}=")
     given = {name: _plain(value) for name, value in options.items()}
-    example = not names and all(options.get(name) is None for name in _INPUTS)
-    gathered = gather(names, given, without=without, dtype=dtype, example=example)
+    gathered = gather(names, given, without=without, dtype=dtype)
     if isinstance(gathered, Finished):
         raise UsageError(
             f"{gathered.name}: expected query, key and value; "

@@ -251,6 +251,12 @@ def bits(array: np.ndarray) -> np.ndarray:
     return (array.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.int16)
 
 
+def test_options_beside_the_example_are_read_as_bfloat16_too(folder: Path, attncli: Run) -> None:
+    np.save("b.npy", np.zeros((2, 3), "V2"))
+    words = ["compute", "--bias", "b.npy", "--dtype", "bfloat16", "-f", "json"]
+    np.testing.assert_allclose(weights(attncli(*words)), TUTORIAL["weights"])
+
+
 def test_the_bits_of_bfloat16_are_read_from_int16(folder: Path, attncli: Run) -> None:
     x = np.array([[1.0, -2.0], [0.5, 3.0]])  # exact in bfloat16
     np.save("x.npy", bits(x))

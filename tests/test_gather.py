@@ -228,7 +228,7 @@ def test_finished_weights_take_no_options(problem: Path) -> None:
 
 
 def test_the_example_and_a_stream(problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    example = gather((), example=True)
+    example = gather(())
     assert isinstance(example, Gathered)
     assert np.shape(example.arguments["value"]) == (3, 2)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1,2,3\n")))

@@ -118,18 +118,16 @@ def ask_or_read(
         files = ["-"]
     if not files:
         note("no files given: this is the built-in example", quiet=run.quiet)
-        gathered = gather((), given, without=options.without, example=True)
-    else:
-        gathered = gather(
-            files,
-            given,
-            without=options.without,
-            dtype=options.dtype,
-            kind=kind,
-            saved=saved,
-            more=more,
-            threads=run.threads,
-        )
+    gathered = gather(
+        files,
+        given,
+        without=options.without,
+        dtype=options.dtype,
+        kind=kind,
+        saved=saved,
+        more=more,
+        threads=run.threads,
+    )
     if not more:
         advise_on_dtype(options.dtype, bfloat16=gathered.bfloat16)
     if isinstance(gathered, Finished):

@@ -40,7 +40,6 @@ def gather(
     *,
     without: str | Iterable[str] | None = None,
     dtype: str | None = None,
-    example: bool = False,
     kind: Kind = "weights",
     saved: bool = False,
     more: Collection[str] = (),
@@ -52,7 +51,8 @@ def gather(
     ----------
     files : sequence of str
         One problem file, or Q K V, or Q K; with projections one embedding file X, or the
-        sources of cross-attention. A single array is finished.
+        sources of cross-attention. A single array is finished. None is the built-in example,
+        or the inputs among the options.
     options : mapping, optional
         Options of `attncli.pose` under their Python names; they win over the same
         option in a problem file. A str in place of an array names a file, or is a
@@ -61,8 +61,6 @@ def gather(
         Entries of the problem file that are left out: ``"causal,mask"`` or their names.
     dtype : str, optional
         ``"bfloat16"`` for NPY files of bare 2-byte elements.
-    example : bool
-        Take the built-in example instead of files.
     kind : {"weights", "scores"}
         What a single array is, and what counts in a document without query and key.
     saved : bool
@@ -86,7 +84,7 @@ def gather(
     if left and len(files) != 1:
         raise no_problem_file(f"found {len(files)} files" if files else "found none")
     reader = Reader(dtype)
-    if example:
+    if not files and all(options.get(name) is None for name in (*INPUTS, "x")):
         _refuse_projections(options)
         reader.gathered.arguments.update(EXAMPLE)
     elif len(files) == 1:

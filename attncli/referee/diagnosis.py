@@ -65,7 +65,7 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
         return Diagnosis(explanations=(nothing,), findings=findings, tried=1)
     single = computed_in_single(question)
     if single is None:
-        search, searched = _searched_by_part(search, narrow)
+        search, searched = _searched_by_part(search)
     else:  # two mistakes together are far less likely
         searched = search.run(pairs=False).or_else(single)
     nothing = nothing or rows_of_nan(question)
@@ -124,18 +124,18 @@ def _of_few_digits(question: Question) -> tuple[str, ...]:
     return (words,)
 
 
-def _searched_by_part(search: Search, question: Question) -> tuple[Search, Searched]:
+def _searched_by_part(search: Search) -> tuple[Search, Searched]:
     """Search for what explains all that is wrong, or else the part alone in which it is wrong.
 
     Single mistakes come first; what shows only which weights are 0, which much may explain, last.
     """
-    if not _in_a_part(question, search):
-        return search, _searched_by_output(search, question)
-    part = Search(question, search.deadline, by_part=True)
+    if not _in_a_part(search):
+        return search, _searched_by_output(search)
+    part = Search(search.question, search.deadline, by_part=True)
     found: dict[Search, Searched] = {}
 
     def explains(one: Search, *, pairs: bool) -> bool:
-        found[one] = _searched_by_output(one, question, pairs=pairs)
+        found[one] = _searched_by_output(one, pairs=pairs)
         return any(map(_is_whole, found[one].causes))
 
     steps = ((search, False), (part, False), (search, True))
@@ -151,9 +151,9 @@ def _is_whole(cause: Cause) -> bool:
     return not is_pattern(cause) and (not cause.fails_at or cause.right_there)
 
 
-def _searched_by_output(search: Search, question: Question, *, pairs: bool = True) -> Searched:
+def _searched_by_output(search: Search, *, pairs: bool = True) -> Searched:
     """Search for what explains all outputs together, or else for what explains each wrong one."""
-    together = _searched(search, question, pairs=pairs)
+    question, together = search.question, _searched(search, pairs=pairs)
     if together.causes or len(question.files) == 1:
         return together
     each = (_searched_alone(n, question, search.deadline, pairs=pairs) for n in _wrong(question))
@@ -163,7 +163,7 @@ def _searched_by_output(search: Search, question: Question, *, pairs: bool = Tru
 def _searched_alone(name: str, question: Question, deadline: float, *, pairs: bool) -> Searched:
     """Search for what explains one output, and does not spoil others that are right."""
     alone = question.about((name,))
-    found = _searched(Search(alone, deadline), alone, pairs=pairs)
+    found = _searched(Search(alone, deadline), pairs=pairs)
     return replace(found, causes=_not_refuted(question, found.causes))
 
 
@@ -174,11 +174,12 @@ def _may_be_padded(problem: Problem) -> bool:
     return any(rule is not None for rule in rules)
 
 
-def _in_a_part(question: Question, search: Search) -> bool:
+def _in_a_part(search: Search) -> bool:
     """Return whether others are right beside the wrong heads, batch entries or queries.
 
     Heads and batch entries of a large problem were tried by themselves.
     """
+    question = search.question
     wrong = [each for each in question.wrong.values() if each.any()]
     heads = [each.any(axis=(2, 3)) for each in wrong]
     if not search.cases.sliced and any(not each.all() for each in heads):
@@ -268,14 +269,14 @@ def _of_nothing(question: Question, findings: tuple[str, ...], deadline: float) 
     return Diagnosis(explanations=causes, findings=findings, tried=len(causes))
 
 
-def _searched(search: Search, question: Question, *, pairs: bool) -> Searched:
+def _searched(search: Search, *, pairs: bool) -> Searched:
     """Search in the format of the files, or else in float32 where they may be made in both."""
-    mixed = may_be_mixed(question)
+    mixed = may_be_mixed(search.question)
     exact = search.run(pairs=pairs and not mixed)
     if exact.causes or not mixed:
         return exact
-    rounder = Search(in_single(question), search.deadline).run(pairs=pairs)
-    causes = tuple(_in_which(search, question, one) for one in rounder.causes)
+    rounder = Search(in_single(search.question), search.deadline).run(pairs=pairs)
+    causes = tuple(_in_which(search, one) for one in rounder.causes)
     return exact + replace(rounder, causes=causes)
 
 
@@ -304,8 +305,8 @@ def _fits(explanation: Cause, question: Question, cases: Cases) -> bool:
     return all(recipe is not None and agrees(question, case, recipe) for case, recipe in recipes)
 
 
-def _in_which(exact: Search, question: Question, found: Cause) -> Cause:
+def _in_which(exact: Search, found: Cause) -> Cause:
     """Add to an explanation that only float32 is as exact, where it leaves such errors."""
-    if _fits(found, question, exact.cases):
+    if _fits(found, exact.question, exact.cases):
         return found
     return replace(found, conventions=(*found.conventions, SINGLE))

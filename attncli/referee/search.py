@@ -120,7 +120,7 @@ class Search:
         self.tried = 0
         self.complete = True
         self.cases = Cases(question, deadline, by_part=by_part)
-        self._question = question
+        self.question = question
         self._beneath = beneath
         self.deadline = deadline
         self._shapes_are_right = bool(question.comparable)
@@ -137,13 +137,13 @@ class Search:
     @cached_property
     def _are_whole(self) -> bool:
         """Whether all numbers of the files are whole ones."""
-        files = self._question.files.values()
+        files = self.question.files.values()
         return not any((np.modf(file[np.isfinite(file)])[0] != 0).any() for file in files)
 
     @cached_property
     def _only_nan(self) -> bool:
         """Whether NaN is all that is wrong, from which no number can be read."""
-        question = self._question
+        question = self.question
         return bool(question.comparable) and all(
             np.isnan(found[question.wrong[name]]).all()
             for name, found in question.comparable.items()
@@ -267,7 +267,7 @@ class Search:
 
     def _look_before_projection(self, fitting: Fitting, cases: Sequence[Case]) -> Convention | None:
         """Look at the heads that an output projection has joined."""
-        if not fitting.of_heads or self._question.problem.output is None:
+        if not fitting.of_heads or self.question.problem.output is None:
             return None
         apart = [self._unprojected(case) for case in cases]
         known = [case for case in apart if case is not None]
@@ -286,8 +286,8 @@ class Search:
     @cached_property
     def _concerned(self) -> list[Convention]:
         """The conventions that bear on the outputs."""
-        names = frozenset(self._question.files)
-        problem = self._question.problem
+        names = frozenset(self.question.files)
+        problem = self.question.problem
         return [
             convention
             for convention in CONVENTIONS
@@ -306,7 +306,7 @@ class Search:
     @property
     def too_large(self) -> tuple[str, ...]:
         """The conventions that need more of the problem at once than can be tried."""
-        problem, able = self._question.problem, {convention.name for convention in self._able}
+        problem, able = self.question.problem, {convention.name for convention in self._able}
         return tuple(
             c.name for c in self._concerned if c.name not in able and not c.topic.absent(problem)
         )
@@ -383,7 +383,7 @@ class Search:
         Within a tolerance that is given, another one may fit better.
         """
         fails_at, right_there = self._try_elsewhere(group)
-        earned = all(tolerance.earned for tolerance in self._question.tolerances.values())
+        earned = all(tolerance.earned for tolerance in self.question.tolerances.values())
         return earned and (not fails_at or right_there)
 
     def _is_evident(self, result: Fit, group: Group, bits: float) -> bool:
@@ -424,7 +424,7 @@ class Search:
         self.tried += 1
         if self._ruled_out(group):
             return None
-        found = fit(self._question, cases, ready)
+        found = fit(self.question, cases, ready)
         return found if found is not None and self._needed(group, cases, ready) else None
 
     def _ruled_out(self, group: Group) -> bool:
@@ -433,7 +433,7 @@ class Search:
         if probe is None or not probe.evaluable:
             return False
         recipe = self._follow(probe, group)
-        return recipe is not None and not may_explain(self._question, probe, recipe)
+        return recipe is not None and not may_explain(self.question, probe, recipe)
 
     def _needed(self, group: Group, cases: Sequence[Case], recipes: Sequence[Recipe]) -> bool:
         """Return whether rounded factors beside another mistake are more than just other noise.
@@ -452,7 +452,7 @@ class Search:
             return True
         made = ((case, self._follow(case, rest)) for case in cases)
         others = {case: recipe for case, recipe in made if recipe is not None}
-        if all(agrees(self._question, *item) for item in others.items()):
+        if all(agrees(self.question, *item) for item in others.items()):
             return False
         return leaves_less(cases, recipes, [*others.values()])
 
@@ -475,13 +475,13 @@ class Search:
         return group[1].apply(recipe)
 
     def _cause(self, result: Fit, group: Group) -> Cause:
-        problem = self._question.problem
+        problem = self.question.problem
         fails_at, right_there = self._try_elsewhere(group)
         options = () if right_there else (convention.option(problem) for convention in group)
         return Cause(
             conventions=group,
             options=together(options),
-            outputs=tuple(self._question.files),
+            outputs=tuple(self.question.files),
             error=result.error,
             fails_at=fails_at,
             right_there=right_there,
@@ -502,11 +502,11 @@ class Search:
             if time.monotonic() > self.deadline + _TO_LOOK_ELSEWHERE or not case.evaluable:
                 break
             recipe = follow(case, group)
-            if recipe is None or agrees(self._question, case, recipe):
+            if recipe is None or agrees(self.question, case, recipe):
                 continue
             first = first or case.place
             self.cases.include(case)
-            if not agrees(self._question, case, case.recipe):
+            if not agrees(self.question, case, case.recipe):
                 return case.place, False
         return first, bool(first)
 
