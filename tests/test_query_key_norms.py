@@ -8,11 +8,9 @@ import pytest
 from linear_oracle import linear
 from nearness import assert_near
 from oracle import attention_oracle
-from referee_numpy import named
 
-from attncli import AttnError, DataError, ShapeError, UsageError, explain, load, pose, project
+from attncli import AttnError, DataError, ShapeError, UsageError, explain, load, project
 from attncli.normalization import rms_norm
-from attncli.referee import check
 
 HEADS, GROUPS, WIDTH, TOKENS = 4, 2, 6, 7
 
@@ -144,51 +142,6 @@ def test_in_a_problem_file(files, folder, attncli):
         rtol=1e-12,
         atol=1e-14,
     )
-
-
-MISTAKES = {
-    "norms_missing": lambda q, k: (q, k),
-    "query_norm_missing": lambda q, k: (q, normed(k, EACH["k_norm"])),
-    "key_norm_missing": lambda q, k: (normed(q, EACH["q_norm"]), k),
-    "norm_weights_missing": lambda q, k: [normed(rows, np.ones(WIDTH)) for rows in (q, k)],
-    "norm_weights_plus_1": lambda q, k: (
-        normed(q, EACH["q_norm"] + 1),
-        normed(k, EACH["k_norm"] + 1),
-    ),
-    "norm_weights_minus_1": lambda q, k: (
-        normed(q, EACH["q_norm"] - 1),
-        normed(k, EACH["k_norm"] - 1),
-    ),
-    "norms_of_all_heads": lambda q, k: (
-        normed(q, np.tile(EACH["q_norm"], HEADS)),
-        normed(k, np.tile(EACH["k_norm"], GROUPS)),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-@pytest.mark.parametrize("tokens", [TOKENS, 200])
-def test_mistakes_with_them_are_named(name, tokens):
-    x = drawn(12, tokens, 8)
-    query, key, value = (x @ WEIGHTS[f"w{letter}"] for letter in "qkv")
-    made = project(x, **WEIGHTS, **EACH)
-    problem = pose(made.query, made.key, made.value, heads=HEADS, kv_heads=GROUPS)
-    right = attended(normed(query, EACH["q_norm"]), normed(key, EACH["k_norm"]), value)
-    assert check(right, problem, projected=made).passed
-    wrong = attended(*MISTAKES[name](query, key), value)
-    assert named(check(wrong, problem, projected=made, time_limit=100)) == {name}
-
-
-def attended(query, key, value):
-    """Return the contexts of all heads, side by side, without attncli."""
-    heads = []
-    for head in range(HEADS):
-        own = slice(head * WIDTH, (head + 1) * WIDTH)
-        group = head // (HEADS // GROUPS)
-        shared = slice(group * WIDTH, (group + 1) * WIDTH)
-        powers = np.exp(query[:, own] @ key[:, shared].T / math.sqrt(WIDTH))
-        heads.append(powers @ value[:, shared] / powers.sum(axis=1, keepdims=True))
-    return np.concatenate(heads, axis=1)
 
 
 @pytest.mark.parametrize("norms", [EACH, ALL], ids=["of each head", "of all heads"])

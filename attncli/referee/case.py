@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
     from attncli.problem import Problem
     from attncli.projection import Projected
+    from attncli.referee.comparison import Judged
     from attncli.referee.convention import Need
-    from attncli.referee.report import Place, Tolerance
-    from attncli.referee.rounding import Digits, Precision
+    from attncli.referee.report import Place
+    from attncli.referee.rounding import Precision
 
 __all__ = ["Case", "Cases", "Question", "is_evaluable"]
 
@@ -51,64 +52,47 @@ class Question:
     ----------
     problem : Problem
         In float64.
-    files, answers : mapping of str to ndarray of float64
-        In the axes of the user; a file may have another shape than the answer.
-    wrong : mapping of str to ndarray of bool
-        Which elements are outside the tolerance, (B, H, L, ·); only where the shape is right.
-    precisions : mapping of str to Precision
-    digits : mapping of str to Digits
-    tolerances : mapping of str to Tolerance
-        Those of the right answer; conventions earn their own unless the user gave one.
+    outputs : mapping of str to Judged
+        Conventions earn their own tolerances unless the user gave one.
     averaged : bool
         The weights are the mean of the heads.
     doubtful : sequence of Place
         Rows that look wrong; the plain formula is measured there, too.
-    stretched : frozenset of str
-        The outputs in which a stretch of queries is wrong by itself: each part of them is held
-        to what it earns by itself.
     """
 
     problem: Problem
-    files: Mapping[str, Array]
-    answers: Mapping[str, Array]
-    wrong: Mapping[str, npt.NDArray[np.bool_]]
-    precisions: Mapping[str, Precision]
-    digits: Mapping[str, Digits]
-    tolerances: Mapping[str, Tolerance]
+    outputs: Mapping[str, Judged]
     averaged: bool = False
     doubtful: Sequence[Place] = ()
-    stretched: frozenset[str] = frozenset()
+
+    @cached_property
+    def files(self) -> dict[str, Array]:
+        """The numbers of the files, in the axes of the user."""
+        return {name: output.file.values for name, output in self.outputs.items()}
+
+    @property
+    def precisions(self) -> dict[str, Precision]:
+        """The format of each file."""
+        return {name: output.file.precision for name, output in self.outputs.items()}
 
     @cached_property
     def shaped(self) -> dict[str, Array]:
         """The files whose shape is right, as (B, H, L, ·)."""
         return {
-            name: canonical(self.problem, name, file)
-            for name, file in self.files.items()
-            if file.shape == self.answers[name].shape
+            name: canonical(self.problem, name, output.file.values)
+            for name, output in self.outputs.items()
+            if output.errors is not None
         }
 
     @property
     def comparable(self) -> dict[str, Array]:
         """The same; none where a shape is wrong, as only whole files compare then."""
-        return self.shaped if len(self.shaped) == len(self.files) else {}
+        return self.shaped if len(self.shaped) == len(self.outputs) else {}
 
     def about(self, names: tuple[str, ...]) -> Question:
         """Return the same question about only some of the outputs."""
-
-        def kept(mapping: Mapping[str, Any]) -> dict[str, Any]:
-            return {name: item for name, item in mapping.items() if name in names}
-
-        return replace(
-            self,
-            files=kept(self.files),
-            answers=kept(self.answers),
-            wrong=kept(self.wrong),
-            precisions=kept(self.precisions),
-            digits=kept(self.digits),
-            tolerances=kept(self.tolerances),
-            averaged=self.averaged and "weights" in names,
-        )
+        outputs = {name: self.outputs[name] for name in self.outputs if name in names}
+        return replace(self, outputs=outputs, averaged=self.averaged and "weights" in names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,11 +276,11 @@ class Cases:
         recipe = self._prepared(
             recipe_of(_wide(problem), problem) if small else Recipe(problem, problem, {}, {})
         )
-        answers = self._question.answers
+        outputs = self._question.outputs
         right = (
             evaluate(recipe)
             if small
-            else {name: canonical(problem, name, array) for name, array in answers.items()}
+            else {name: canonical(problem, name, one.answer) for name, one in outputs.items()}
         )
         return [
             Case(
@@ -319,11 +303,11 @@ class Cases:
         pick = tuple(slice(None) if n is None else slice(n, n + 1) for n in (batch, head))
         index = (*pick, slice(None) if rows is None else slice(*rows))
         files = {name: array[index] for name, array in self._canonical.items()}
-        answers = self._question.answers
+        outputs = self._question.outputs
         right = (
             evaluate(recipe)
             if small
-            else {name: canonical(whole, name, answers[name])[index] for name in files}
+            else {name: canonical(whole, name, outputs[name].answer)[index] for name in files}
         )
         place = _words(whole, batch, head, rows)
         return Case(
@@ -338,7 +322,7 @@ class Cases:
         return replace(
             recipe,
             largest=self._limit,
-            resolution=max(t.absolute for t in self._question.tolerances.values()),
+            resolution=max(one.tolerance.absolute for one in self._question.outputs.values()),
             file_shapes=shapes,
             file_fill=_fill(files.get("scores")),
             memory=self._memory,
@@ -363,7 +347,11 @@ class Cases:
     @cached_property
     def _counts(self) -> npt.NDArray[np.intp]:
         """Return how many numbers of each row are wrong, (B, H, L)."""
-        counts: Any = sum(wrong.sum(axis=-1) for wrong in self._question.wrong.values())
+        counts: Any = sum(
+            one.wrong.sum(axis=-1)
+            for one in self._question.outputs.values()
+            if one.wrong is not None
+        )
         return np.asarray(counts)
 
     def _anchors(self) -> list[Row]:

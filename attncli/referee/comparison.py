@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.referee.report import Place
 
-__all__ = ["Compared", "File", "compare"]
+__all__ = ["Compared", "File", "Judged", "compare"]
 
 Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
 # Of float32, nine digits tell it from its neighbours; some print a few more.
 _FEW_DIGITS = 12
 
@@ -83,23 +84,43 @@ class File:
 
 
 @dataclass(frozen=True, eq=False)
+class Judged:
+    """One output: the file beside the answer.
+
+    Attributes
+    ----------
+    file : File
+    answer : ndarray of float64
+        In the axes of the user; the file may have another shape.
+    tolerance : Tolerance
+        What the right answer earns, or was given.
+    errors : Errors or None
+        Of (B, H, L, ·); None where the shape is another one.
+    """
+
+    file: File
+    answer: Array
+    tolerance: Tolerance
+    errors: Errors | None
+
+    @property
+    def wrong(self) -> Bools | None:
+        """Which elements are wrong, (B, H, L, ·); None where the shape is another one."""
+        return None if self.errors is None else self.errors.wrong
+
+
+@dataclass(frozen=True, eq=False)
 class Compared:
     """The files beside the answers.
 
     Attributes
     ----------
-    files : dict of str to File
-    tolerances : dict of str to Tolerance
-        What is earned, or was given.
+    outputs : dict of str to Judged
     verdicts : tuple of Verdict
-    errors : dict of str to Errors
-        Of those whose shape is right.
     """
 
-    files: Mapping[str, File]
-    tolerances: dict[str, Tolerance]
+    outputs: dict[str, Judged]
     verdicts: tuple[Verdict, ...]
-    errors: dict[str, Errors]
 
     @property
     def passed(self) -> bool:
@@ -133,19 +154,14 @@ def compare(
 
 def _looked_at_closely(problem: Problem, compared: Compared) -> Compared:
     """Compare in stretches, too, so that no mistake hides where the numbers are small."""
-    files = compared.files
-    errors = {
-        name: judged_in_stretches(problem, name, whole, files[name].precision, files[name].digits)
-        for name, whole in compared.errors.items()
-    }
-    wrong = {n for n, each in errors.items() if each.stretch is not None}
-    if not wrong:
-        return compared
-    verdicts = tuple(
-        _verdict(problem, files[old.name], errors[old.name], old.name) if old.name in wrong else old
-        for old in compared.verdicts
-    )
-    return replace(compared, errors=errors, verdicts=verdicts)
+    outputs = dict(compared.outputs)
+    for name, one in compared.outputs.items():
+        if one.errors is not None:
+            file = one.file
+            errors = judged_in_stretches(problem, name, one.errors, file.precision, file.digits)
+            if errors.stretch is not None:
+                outputs[name] = replace(one, errors=errors)
+    return compared if outputs == compared.outputs else _with_verdicts(problem, outputs)
 
 
 def _compare_within(
@@ -154,23 +170,26 @@ def _compare_within(
     answers: Mapping[str, Array],
     tolerances: dict[str, Tolerance],
 ) -> Compared:
-    errors: dict[str, Errors] = {}
-    verdicts = []
+    outputs = {}
     for name, file in files.items():
-        answer = answers[name]
-        if file.values.shape != answer.shape:
-            verdicts.append(_misshapen(problem, name, file, answer.shape))
-            continue
-        found = canonical(problem, name, file.values)
-        right = canonical(problem, name, answer)
-        errors[name] = Errors(distance(found, right), right, tolerances[name])
-        verdicts.append(_verdict(problem, file, errors[name], name))
-    return Compared(files, tolerances, tuple(verdicts), errors)
+        answer, errors = answers[name], None
+        if file.values.shape == answer.shape:
+            found, right = (canonical(problem, name, each) for each in (file.values, answer))
+            errors = Errors(distance(found, right), right, tolerances[name])
+        outputs[name] = Judged(file, answer, tolerances[name], errors)
+    return _with_verdicts(problem, outputs)
 
 
-def _verdict(problem: Problem, file: File, errors: Errors, name: str) -> Verdict:
+def _with_verdicts(problem: Problem, outputs: dict[str, Judged]) -> Compared:
+    return Compared(outputs, tuple(_verdict(problem, *item) for item in outputs.items()))
+
+
+def _verdict(problem: Problem, name: str, output: Judged) -> Verdict:
+    file = output.file
+    if output.errors is None:
+        return _misshapen(problem, name, file, output.answer.shape)
     found = canonical(problem, name, file.values)
-    return measure(problem, name, found, errors, file.precision.name, file.values.shape)
+    return measure(problem, name, found, output.errors, file.precision.name, file.values.shape)
 
 
 def _misshapen(problem: Problem, name: str, file: File, right: tuple[int, ...]) -> Verdict:

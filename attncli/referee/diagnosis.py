@@ -26,7 +26,7 @@ from attncli.referee.stored_wider import (
     may_be_mixed,
     narrowed,
 )
-from attncli.referee.verdict import Errors, canonical, distance
+from attncli.referee.verdict import Errors
 from attncli.text import counted
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
         On the clock of `time.monotonic`.
     """
     findings = locate(question)
-    if all(_says_nothing(found, question.answers[n]) for n, found in question.files.items()):
+    if all(_says_nothing(one.file.values, one.answer) for one in question.outputs.values()):
         return _of_nothing(question, findings, deadline)
     narrow = narrowed(question)
     stored = computed_in_half(question, narrow)
@@ -102,15 +102,10 @@ def _of_dropout(search: Search) -> tuple[str, ...]:
 
 def _of_few_digits(question: Question) -> tuple[str, ...]:
     """Return a sentence where errors are as small as rounding on the way makes them by hand."""
-    numbers = question.comparable
-    if not numbers or any(question.digits[name].absolute == 0 for name in question.files):
+    shown = min(one.file.digits.absolute for one in question.outputs.values())
+    if not question.comparable or shown == 0:
         return ()
-    largest = 0.0
-    for name, found in numbers.items():
-        answer = canonical(question.problem, name, question.answers[name])
-        with np.errstate(invalid="ignore"):
-            largest = max(largest, float(np.abs(found - answer).max()))
-    shown = min(question.digits[name].absolute for name in question.files)
+    largest = max(float(one.errors.error.max()) for one in question.outputs.values() if one.errors)
     if not shown < largest < np.inf:
         return ()
     # A few roundings of half a unit each, and what weights and values make of them.
@@ -180,7 +175,8 @@ def _in_a_part(search: Search) -> bool:
     Heads and batch entries of a large problem were tried by themselves.
     """
     question = search.question
-    wrong = [each for each in question.wrong.values() if each.any()]
+    places = [one.wrong for one in question.outputs.values()]
+    wrong = [each for each in places if each is not None and each.any()]
     heads = [each.any(axis=(2, 3)) for each in wrong]
     if not search.cases.sliced and any(not each.all() for each in heads):
         return True
@@ -235,11 +231,12 @@ def _few_rows(question: Question) -> bool:
     Where the largest scores of a row are nearly the same, to round one of them moves all of
     its numbers.
     """
-    for name, found in question.shaped.items():
-        right = canonical(question.problem, name, question.answers[name])
-        errors = Errors(distance(found, right), right, question.tolerances[name])
+    for output in question.outputs.values():
+        errors = output.errors
+        if errors is None:
+            continue
         largest = np.square(errors.error).sum(axis=-1).ravel().argsort()[:-_FEW_ROWS]
-        rows = errors.error.reshape(-1, errors.error.shape[-1]), right.reshape(-1, right.shape[-1])
+        rows = [each.reshape(-1, each.shape[-1]) for each in (errors.error, errors.answer)]
         rest = Errors(rows[0][largest], rows[1][largest], errors.tolerance)
         if len(largest) < _MANY_ROWS or not errors.outside.any() or not rest.passed:
             return False
@@ -248,8 +245,8 @@ def _few_rows(question: Question) -> bool:
 
 def _wrong(question: Question) -> list[str]:
     """Return the outputs in which a number or the shape is wrong."""
-    files, wrong = question.files, question.wrong
-    return [name for name in files if name not in wrong or wrong[name].any()]
+    places = {name: one.wrong for name, one in question.outputs.items()}
+    return [name for name, wrong in places.items() if wrong is None or wrong.any()]
 
 
 def _says_nothing(found: Array, answer: Array) -> bool:

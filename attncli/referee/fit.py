@@ -195,8 +195,10 @@ class _Attempt:
     @property
     def near(self) -> bool:
         """Whether no number is far off."""
-        tolerances = self.question.tolerances
-        return all(_near(self.case.files[n], made, tolerances[n]) for n, made in self.made.items())
+        outputs = self.question.outputs
+        return all(
+            _near(self.case.files[n], made, outputs[n].tolerance) for n, made in self.made.items()
+        )
 
     @property
     def tolerated(self) -> bool:
@@ -226,7 +228,7 @@ class _Attempt:
         """
         left, limit = self.left[name], self.left[name].tolerance.rms
         if self.before[name] is not None and limit is not None:
-            digits = self.question.digits[name]
+            digits = self.question.outputs[name].file.digits
             printed = digits.absolute + digits.relative * root_mean_square(left.answer)
             if left.rms > _OF_THE_LIMIT * limit + printed:
                 return False
@@ -237,13 +239,13 @@ class _Attempt:
 
         Unless the user gave tolerances.
         """
-        own = dict(self.question.tolerances)
+        outputs = self.question.outputs
+        own = {n: one.tolerance for n, one in outputs.items()}
         if not (self.case.evaluable and all(tolerance.earned for tolerance in own.values())):
             return own
         precisions = {n: self.recipe.products or p for n, p in self.question.precisions.items()}
         plain = plain_errors(self.recipe, precisions, self.outputs)
-        digits = self.question.digits
-        own = {n: earned(plain[n], p, digits[n]) for n, p in precisions.items()}
+        own = {n: earned(plain[n], p, outputs[n].file.digits) for n, p in precisions.items()}
         if not self.recipe.codes:
             return own
         return {n: _of_codes(tolerance, self.before[n]) for n, tolerance in own.items()}
@@ -258,7 +260,7 @@ class _Attempt:
         left = self.left[name]
         # Factors that are rounded leave the roundings of the weights, which nobody knows, and no
         # less than any computation does.
-        least = self.question.tolerances[name].rms or 0.0
+        least = self.question.outputs[name].tolerance.rms or 0.0
         rest = None if self.recipe.products is None else max(left.rms, least)
         return _bits(self.case, name, self.made[name], left.tolerance, rest)
 
@@ -346,11 +348,12 @@ def _before(question: Question, case: Case, name: str) -> Errors | None:
 
 def _tolerance_of_right(question: Question, case: Case, name: str) -> Tolerance:
     """Return what is tolerated beside the right answer, by the part itself where it earns that."""
-    if name not in question.stretched or not case.evaluable:
-        return question.tolerances[name]
-    precision = question.precisions[name]
-    plain = plain_errors(case.recipe, {name: precision}, case.right)[name]
-    return earned(plain, precision, question.digits[name])
+    output = question.outputs[name]
+    stretched = output.errors is not None and output.errors.stretch is not None
+    if not (stretched and case.evaluable):
+        return output.tolerance
+    plain = plain_errors(case.recipe, {name: output.file.precision}, case.right)[name]
+    return earned(plain, output.file.precision, output.file.digits)
 
 
 def _oddly_wrong(case: Case, name: str) -> bool:

@@ -260,19 +260,7 @@ class _Judged:
 
     def _question(self, compared: Compared) -> Question:
         """Return all that a diagnosis has to know."""
-        files = compared.files
-        return Question(
-            problem=self.problem,
-            files={n: f.values for n, f in files.items()},
-            answers=self.answers,
-            wrong={n: errors.wrong for n, errors in compared.errors.items()},
-            precisions={n: f.precision for n, f in files.items()},
-            digits={n: f.digits for n, f in files.items()},
-            tolerances=compared.tolerances,
-            averaged=self.averaged,
-            doubtful=compared.doubtful,
-            stretched=frozenset(n for n, each in compared.errors.items() if each.stretch),
-        )
+        return Question(self.problem, compared.outputs, self.averaged, compared.doubtful)
 
 
 def _in_float64(problem: Problem, projected: Projected | None, threads: int | None) -> Problem:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.referee.verdict import canonical
 from attncli.text import first_few, places, printable
 
 if TYPE_CHECKING:
@@ -39,9 +38,9 @@ def locate(question: Question) -> tuple[str, ...]:
     several = len(question.files) > 1
     seen = _sight(question.problem)
     sentences: list[str] = []
-    for name, wrong in question.wrong.items():
-        if wrong.any():
-            found = canonical(question.problem, name, question.files[name])
+    for name, found in question.shaped.items():
+        wrong = question.outputs[name].wrong
+        if wrong is not None and wrong.any():
             prefix = f"{name}: " if several else ""
             lines = _sentences(question.problem, name, wrong, found, seen)
             sentences += [prefix + line for line in lines]

@@ -145,7 +145,7 @@ class Search:
         """Whether NaN is all that is wrong, from which no number can be read."""
         question = self.question
         return bool(question.comparable) and all(
-            np.isnan(found[question.wrong[name]]).all()
+            np.isnan(found[question.outputs[name].wrong]).all()
             for name, found in question.comparable.items()
         )
 
@@ -383,7 +383,7 @@ class Search:
         Within a tolerance that is given, another one may fit better.
         """
         fails_at, right_there = self._try_elsewhere(group)
-        earned = all(tolerance.earned for tolerance in self.question.tolerances.values())
+        earned = all(one.tolerance.earned for one in self.question.outputs.values())
         return earned and (not fails_at or right_there)
 
     def _is_evident(self, result: Fit, group: Group, bits: float) -> bool:

@@ -38,7 +38,7 @@ _SAYS_NOTHING = 0.25
 def narrowed(question: Question) -> Question:
     """Return the question with the narrowest formats that hold every number of the files."""
     precisions = {n: narrowest(file, question.precisions[n]) for n, file in question.files.items()}
-    return question if precisions == dict(question.precisions) else _judged_in(question, precisions)
+    return question if precisions == question.precisions else _judged_in(question, precisions)
 
 
 def in_single(question: Question) -> Question:
@@ -49,11 +49,14 @@ def in_single(question: Question) -> Question:
 def _judged_in(question: Question, precisions: dict[str, Precision]) -> Question:
     """Return the question with other formats of the files, and what these earn."""
     plain = plain_errors_of(question.problem, precisions, question.doubtful)
-    tolerances = {
-        name: earned(plain[name], precisions[name], question.digits[name]) if old.earned else old
-        for name, old in question.tolerances.items()
-    }
-    return replace(question, precisions=precisions, tolerances=tolerances)
+    outputs = {}
+    for name, old in question.outputs.items():
+        file = replace(old.file, precision=precisions[name])
+        own = earned(plain[name], file.precision, file.digits)
+        outputs[name] = replace(
+            old, file=file, tolerance=own if old.tolerance.earned else old.tolerance
+        )
+    return replace(question, outputs=outputs)
 
 
 def _as_it_is(recipe: Recipe) -> Recipe:
@@ -98,12 +101,10 @@ def computed_in_single(question: Question) -> Cause | None:
     single = PRECISIONS["float32"]
     if any(precision.name != "float64" for precision in question.precisions.values()):
         return None
-    found = _stored_wider(
-        replace(question, precisions=dict.fromkeys(question.files, single)), SINGLE
-    )
+    found = _stored_wider(in_single(question), SINGLE)
     largest = max(
-        float(np.abs(answer[np.isfinite(answer)]).max(initial=0))
-        for answer in question.answers.values()
+        float(np.abs(one.answer[np.isfinite(one.answer)]).max(initial=0))
+        for one in question.outputs.values()
     )
     # An error in the last few digits of float64 has another cause.
     return None if found is None or found.error < _ALIKE * single.eps * largest else found
@@ -113,10 +114,10 @@ def _stored_wider(question: Question, convention: Convention) -> Cause | None:
     """Return the explanation that all files are right in the narrower format of their numbers."""
     plain = plain_errors_of(question.problem, question.precisions, question.doubtful)
     largest = 0.0
-    for name, found in question.files.items():
-        answer = question.answers[name]
-        tolerance = earned(plain[name], question.precisions[name], Digits())
-        if found.shape != answer.shape or not question.tolerances[name].earned:
+    for name, one in question.outputs.items():
+        found, answer = one.file.values, one.answer
+        tolerance = earned(plain[name], one.file.precision, Digits())
+        if one.errors is None or not one.tolerance.earned:
             return None
         errors = Errors(distance(found, answer), answer, tolerance)
         finite = answer[np.isfinite(answer)]
@@ -139,5 +140,5 @@ def may_be_mixed(question: Question) -> bool:
         given = [made.arguments[name] for name in ("x", "wq", "wk")]
     widths = [array.dtype.itemsize for array in given if array is not None]
     exact = all(precision.name == "float64" for precision in question.precisions.values())
-    earned_all = all(tolerance.earned for tolerance in question.tolerances.values())
+    earned_all = all(one.tolerance.earned for one in question.outputs.values())
     return exact and earned_all and max(widths) <= PRECISIONS["float32"].computing.itemsize

@@ -150,12 +150,13 @@ def _rows(question: Question, is_empty: Callable[[Array], Bools]) -> list[Bools]
     None if more than that is wrong.
     """
     shaped = question.shaped
-    wrong = {name: wrong for name, wrong in question.wrong.items() if wrong.any()}
-    if len(shaped) < len(question.files) or not wrong or not set(wrong) <= set(_OUTPUTS):
+    marked = {name: question.outputs[name].wrong for name in shaped}
+    wrong = {name: each for name, each in marked.items() if each is not None and each.any()}
+    if len(shaped) < len(question.outputs) or not wrong or not set(wrong) <= set(_OUTPUTS):
         return None
     found, widest = [], 0
     for name, places in wrong.items():
-        answer = canonical(question.problem, name, question.answers[name])
+        answer = canonical(question.problem, name, question.outputs[name].answer)
         empty = is_empty(shaped[name]).all(axis=-1) & (answer != 0).any(axis=-1)
         if (places & ~empty[..., None]).any():
             return None
@@ -166,7 +167,7 @@ def _rows(question: Question, is_empty: Callable[[Array], Bools]) -> list[Bools]
 
 
 def _cause(question: Question, told: Convention) -> Cause:
-    return Cause(conventions=(told,), outputs=tuple(question.files), error=0.0)
+    return Cause(conventions=(told,), outputs=tuple(question.outputs), error=0.0)
 
 
 def _not_again(_: Recipe) -> None:
