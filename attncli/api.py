@@ -12,6 +12,7 @@ import numpy as np
 
 from attncli import arguments
 from attncli.advice import advise, fully_masked_advice
+from attncli.calling import by_known_names, unchecked
 from attncli.engine import Progress, attend, result_shapes
 from attncli.errors import UsageError
 from attncli.names import OUTPUTS
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = ["attention", "solve"]
 
-_pose = arguments.unchecked(pose)
+_pose = unchecked(pose)
 
 
-@arguments.by_known_names
+@by_known_names
 def attention(
     query: npt.ArrayLike,
     key: npt.ArrayLike,
@@ -219,7 +220,7 @@ def attention(
     return _solve(problem, outputs, threads=threads)
 
 
-@arguments.by_known_names
+@by_known_names
 def solve(
     problem: Problem,
     outputs: str | Collection[str] | None = None,
@@ -278,7 +279,7 @@ def solve(
     return replace(answer, context=problem.projected(answer.context, threads=threads))
 
 
-_solve = arguments.unchecked(solve)
+_solve = unchecked(solve)
 
 
 def _check_room(

@@ -1,7 +1,7 @@
 """One argument at a time: is it the kind of thing it should be.
 
-Each function takes the argument's name, as an error should say it, and its value,
-and returns the value in the one form that the rest of the code knows.
+Most functions take the argument's name, as an error should say it, and its value, and return the
+value in the one form that the rest of the code knows; the others put names and values into words.
 """
 
 from __future__ import annotations
@@ -9,23 +9,20 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
 from numbers import Integral, Real
-from typing import Any, NoReturn, ParamSpec, TypeVar, get_args
+from typing import Any, NoReturn, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.array_likes import as_ndarray
 from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, parts, readable
-from attncli.elsewhere import ELSEWHERE, Here
-from attncli.errors import DataError, ShapeError, UnknownArgumentError, UsageError
+from attncli.errors import DataError, ShapeError, UsageError
 from attncli.names import PrecisionName
 from attncli.text import counted, did_you_mean
 
 __all__ = [
     "Names",
-    "by_known_names",
     "choice",
     "computing_dtype",
     "finite_array",
@@ -42,7 +39,6 @@ __all__ = [
     "shown",
     "thread_count",
     "truth_array",
-    "unchecked",
     "vector",
     "whole_array",
     "whole_numbers",
@@ -50,8 +46,6 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 _FLOATS = (np.float16, np.float32, np.float64)
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 # Positions are 64-bit integers, and sums of a few of these stay within them.
@@ -61,32 +55,6 @@ _LONGEST = 60
 
 # How errors name an argument: ``query``, or ``query (q.csv)`` where it has a file.
 Names = Callable[[str], str]
-_LSE, _WEIGHTS = (Here("outputs", f": '{name}' is one of them") for name in ("lse", "weights"))
-_RULE = Here("mask", ", causal or window: what the function lets see, as booleans or a rule")
-_MEAN = Here("", "the mean of the weights over their heads is weights.mean(axis=-3)")
-# What serves in Python for an argument of another library, or for an option of the command line.
-_OF_FUNCTIONS = {
-    **ELSEWHERE,
-    "need_weights": Here("outputs"),
-    "average_heads": _MEAN,
-    "average_attn_weights": _MEAN,
-    "tokens": Here("query_labels", " and key_labels, of pose"),
-    "threads": Here("", "attention, solve, explain, check and project take it"),
-    "outputs": Here("", "attention and solve take it"),
-    "return_lse": _LSE,
-    "return_softmax_lse": _LSE,
-    "return_weights": _WEIGHTS,
-    "return_attention_scores": Here("outputs", f"{_WEIGHTS.words}, as Keras calls them scores"),
-    "return_attn_probs": _WEIGHTS,
-    "score_mod": Here(
-        "bias", ", softcap or alibi_slopes: what the function adds or bends, as numbers"
-    ),
-    "block_mask": _RULE,
-    "mask_mod": _RULE,
-    "q": Here("query"),
-    "k": Here("key"),
-    "v": Here("value"),
-}
 
 
 def names_of(sources: Mapping[str, str] | None = None) -> Names:
@@ -96,52 +64,6 @@ def names_of(sources: Mapping[str, str] | None = None) -> Names:
     if not sources:
         return str  # the name itself, without a call of Python for each argument
     return lambda argument: f"{argument} ({sources[argument]})" if argument in sources else argument
-
-
-def by_known_names(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let a function say how it is called, where it is called otherwise."""
-
-    @wraps(function)
-    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            return function(*args, **kwargs)
-        except TypeError:
-            _refuse_call(function, args, kwargs)
-            raise
-
-    return checked
-
-
-def unchecked(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return a function without the look of `by_known_names`, for calls from inside."""
-    bare: Callable[_P, _R] = vars(function)["__wrapped__"]
-    return bare
-
-
-def _refuse_call(
-    function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
-) -> None:
-    """Raise where a function has not the arguments that it was called with."""
-    import inspect  # noqa: PLC0415 - only an error pays for it
-
-    name, signature = function.__name__, inspect.signature(function)
-    unknown = next((each for each in kwargs if each not in signature.parameters), None)
-    if unknown is not None:
-        raise UnknownArgumentError(
-            f"{name}() got an unexpected keyword argument {unknown!r}",
-            hint=_OF_FUNCTIONS[unknown.lower()].hint()
-            if unknown.lower() in _OF_FUNCTIONS
-            else did_you_mean(unknown, signature.parameters),
-        ) from None
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        by_place = [
-            each.name for each in signature.parameters.values() if each.kind != each.KEYWORD_ONLY
-        ]
-        raise UnknownArgumentError(
-            f"{name}(): {error}", hint=f"by place it takes {', '.join(by_place)}, all else by name"
-        ) from None
 
 
 def shape_text(shape: Sequence[int]) -> str:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from attncli import arguments
 from attncli.arguments import Names, names_of, shape_text
+from attncli.calling import by_known_names
 from attncli.dtypes import in_float64, readable, widen
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.finite import all_finite
@@ -72,7 +73,7 @@ class OutputProjection:
         return _linear(context, self.weight, self.bias, threads)
 
 
-@arguments.by_known_names
+@by_known_names
 def project(
     x: ArrayLike,
     *,

@@ -340,7 +340,7 @@ def test_a_cell_never_gets_less_than_a_pixel():
 
 def test_a_pooled_picture_keeps_the_numbers_of_tokens():
     picture = make_picture([make_panel(np.eye(1999))], row_start=1, column_start=1)
-    figure = draw(picture)
+    figure = draw(fit(picture))
     assert figure.axes[0].get_xlim() == (-0.5, 1998.5)
     ticks = figure.axes[0].get_xticks()
     labels = [int(t.get_text()) for t in figure.axes[0].get_xticklabels()]

@@ -20,7 +20,7 @@ from attncli.cli.options import (
     RunOptions,
 )
 from attncli.cli.progress import waiting
-from attncli.cli.question import Question, ask, refuse_average_of_one
+from attncli.cli.question import Asked, ask, refuse_average_of_one
 from attncli.cli.terminal import advice, console, note, print_document, say, shows_unicode
 from attncli.errors import ShapeError, UsageError
 from attncli.names import OUTPUTS, SQUARE
@@ -205,7 +205,7 @@ def _advise_on_orders(read: Mapping[str, LoadedArray], problem: Problem) -> None
 
 
 def _as_answered(
-    name: str, read: LoadedArray, question: Question, pick: PickOptions, average: AverageOptions
+    name: str, read: LoadedArray, question: Asked, pick: PickOptions, average: AverageOptions
 ) -> npt.NDArray[np.generic]:
     """Return an output in the axes of the answer, as far as its file is of that.
 

@@ -17,7 +17,7 @@ from attncli.cli.options import (
     ProblemOptions,
     RunOptions,
 )
-from attncli.cli.question import Question, ask_or_read, refuse_average_of_one
+from attncli.cli.question import Asked, ask_or_read, refuse_average_of_one
 from attncli.cli.saving import (
     Save,
     held,
@@ -86,7 +86,7 @@ def compute(
         asked = ask_or_read(options, pick, run)
         if output.format != "table":
             digits.tell_of_all(output.format, quiet=run.quiet)
-        if not isinstance(asked, Question):
+        if not isinstance(asked, Asked):
             from attncli.cli.finished import summarise
 
             summarise(asked, output, pick, average, run, decimals=digits.decimals)
@@ -136,7 +136,7 @@ class _Request(NamedTuple):
 
 
 def _request(
-    question: Question,
+    question: Asked,
     output: OutputOptions,
     pick: PickOptions,
     average: AverageOptions,

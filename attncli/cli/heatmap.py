@@ -18,7 +18,7 @@ from attncli.cli.drawing import (
 )
 from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import MOST_USED, AverageOptions, PickOptions, ProblemOptions, RunOptions
-from attncli.cli.question import Question, ask_or_read, refuse_average_of_one
+from attncli.cli.question import Asked, ask_or_read, refuse_average_of_one
 from attncli.cli.terminal import (
     advice,
     color_depth,
@@ -232,7 +232,7 @@ def _wish(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) -
 
 
 def _picture(
-    asked: Question | Finished,
+    asked: Asked | Finished,
     wish: Wish,
     dtype: str | None,
     drawing: PictureOptions,
@@ -243,7 +243,7 @@ def _picture(
 
     if drawing.minus is not None:
         return _difference(asked, _subtrahend(asked, drawing.minus, dtype), wish, pick, run)
-    if isinstance(asked, Question):
+    if isinstance(asked, Asked):
         from attncli.cli.progress import progress_bar
 
         with progress_bar(quiet=run.quiet) as progress:
@@ -263,7 +263,7 @@ def _refuse_beside_minus(drawing: PictureOptions, average: AverageOptions) -> No
         raise UsageError("--minus gives negative numbers, which have no logarithm: leave out --log")
 
 
-def _subtrahend(asked: Question | Finished, file: str, dtype: str | None) -> Finished:
+def _subtrahend(asked: Asked | Finished, file: str, dtype: str | None) -> Finished:
     from attncli.gather import Finished, advise_on_dtype, gather
 
     second = gather([file], dtype=dtype)
@@ -274,7 +274,7 @@ def _subtrahend(asked: Question | Finished, file: str, dtype: str | None) -> Fin
 
 
 def _difference(
-    asked: Question | Finished, second: Finished, wish: Wish, pick: PickOptions, run: RunOptions
+    asked: Asked | Finished, second: Finished, wish: Wish, pick: PickOptions, run: RunOptions
 ) -> Picture:
     import numpy as np
 
@@ -282,7 +282,7 @@ def _difference(
     from attncli.gather import Finished
     from attncli.view.pictures.differences import minus_picture
 
-    if not isinstance(asked, Question):
+    if not isinstance(asked, Asked):
         second = second._replace(batched=asked.batched)
         return minus_picture(asked, second, wish, batch=pick.batch, head=pick.head)
     problem = asked.problem

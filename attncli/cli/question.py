@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from attncli.gather.finished import Kind
     from attncli.problem import Problem
 
-__all__ = ["Question", "ask", "ask_or_read", "ask_whole", "finished_only", "refuse_average_of_one"]
+__all__ = ["Asked", "ask", "ask_or_read", "ask_whole", "finished_only", "refuse_average_of_one"]
 
 
-class Question(NamedTuple):
+class Asked(NamedTuple):
     """A problem, and the files that it was read from.
 
     Attributes
@@ -51,7 +51,7 @@ class Question(NamedTuple):
 
 def ask(
     options: ProblemOptions, pick: PickOptions, run: RunOptions, *, more: Sequence[str] = ()
-) -> Question:
+) -> Asked:
     """Return the problem that the options pose; `more` as for `ask_or_read`.
 
     Raises
@@ -60,7 +60,7 @@ def ask(
         The files hold finished weights: there is nothing to compute.
     """
     answer = ask_or_read(options, pick, run, more=more)
-    if not isinstance(answer, Question):
+    if not isinstance(answer, Asked):
         raise finished_only(answer)
     return answer
 
@@ -75,7 +75,7 @@ def finished_only(answer: Finished) -> UsageError:
     )
 
 
-def ask_whole(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> Question:
+def ask_whole(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> Asked:
     """Return the problem with all its batch entries and heads; the pick is only checked."""
     from attncli.cli.options import PickOptions
 
@@ -101,7 +101,7 @@ def ask_or_read(
     more: Sequence[str] = (),
     kind: Kind = "weights",
     saved: bool = False,
-) -> Question | Finished:
+) -> Asked | Finished:
     """Return the problem that the options pose, or the finished weights or scores that they name.
 
     Where `more` files will be read with --dtype, no advice on it is given yet; one of them may
@@ -138,7 +138,7 @@ def ask_or_read(
     picked = _picked(problem, pick)
     unprojected = problem.output is not None and picked.output is None
     whole = None if picked is problem else problem
-    return Question(picked, tuple(gathered.inputs), gathered.bfloat16, unprojected, whole)
+    return Asked(picked, tuple(gathered.inputs), gathered.bfloat16, unprojected, whole)
 
 
 def _picked(problem: Problem, pick: PickOptions) -> Problem:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli import arguments
 from attncli.arguments import positive_int, thread_count
+from attncli.calling import by_known_names
 from attncli.dtypes import dtype_name, widen
 from attncli.explanation.data import Explanation, KeyStep, OutputShare, Rest
 from attncli.explanation.origin import made_query
@@ -37,7 +37,7 @@ Floats = npt.NDArray[np.float64]
 _TILE = 4096
 
 
-@arguments.by_known_names
+@by_known_names
 def explain(
     problem: Problem,
     *,

@@ -37,7 +37,6 @@ from attncli.gather.lists import (
     label_member,
     number_list,
 )
-from attncli.gather.shapes import check_axes
 from attncli.labelled import advise_on_order
 from attncli.loading import is_stream, read, read_array, split_member, two_streams
 from attncli.loading.contents import LoadedArray, LoadedMapping
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Gathered", "Reader"]
 
+_MOST_AXES = 4
 # Beside query and key stand outputs of any name; only what is nearly an option is told.
 _ALIKE = 0.8
 # A checkpoint may have a hundred thousand; comparing a name takes 60 µs.
@@ -241,7 +241,7 @@ class Reader:
         InputError
             If no input has its shape.
         """
-        check_axes(array.values.shape, array.name)
+        _check_axes(array.values.shape, array.name)
         self.gathered.bfloat16 |= array.values.dtype == BFLOAT16
         return array.values
 
@@ -349,6 +349,17 @@ def _named_by(source: str | None) -> Iterator[None]:
         if source is not None:
             error.message = f"{source}: {error.message}"
         raise
+
+
+def _check_axes(shape: tuple[int, ...], name: str) -> None:
+    """Refuse an array that cannot be a vector, a matrix, or a batch of matrices."""
+    if not 1 <= len(shape) <= _MOST_AXES:
+        msg = f"{name}: expected 1 to {_MOST_AXES} axes; found {len(shape)} (shape {shape})"
+        longer = len(shape) - shape.count(1) <= _MOST_AXES < len(shape)
+        hint = "leave out axes of length 1: NumPy's squeeze does so" if longer else None
+        raise InputError(msg, hint=hint)
+    if 0 in shape:
+        raise InputError(f"{name} holds no numbers: its shape is {shape}")
 
 
 def _is_plain(source: str | None, value: object) -> bool:

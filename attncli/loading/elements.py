@@ -1,7 +1,8 @@
-"""Which stored elements are read, and how they become an array or a single value."""
+"""Which stored elements and shapes are read, and how they become an array or a single value."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +18,18 @@ from attncli.warning import warn
 if TYPE_CHECKING:
     from attncli.loading.npy_header import Header
 
-__all__ = ["checked_dtype", "entry_of", "finished", "words_of"]
+__all__ = [
+    "LARGEST",
+    "MOST_AXES",
+    "check_shape",
+    "checked_dtype",
+    "entry_of",
+    "in_native_order",
+    "words_of",
+]
 
+# A file can hold no more; and the product of a million sizes takes minutes.
+MOST_AXES, LARGEST = 64, 2**63 - 1
 _LAST_CHARACTER = 0x10FFFF
 _SURROGATES, _SURROGATE_COUNT = np.uint32(0xD800), 0x800
 _REFUSED = {
@@ -32,6 +43,26 @@ _REFUSED = {
     "[": "structures",
     "V": "raw bytes",
 }
+
+
+def check_shape(shape: tuple[int, ...], itemsize: int, name: str) -> None:
+    """Refuse a shape that a header may claim, but that NumPy has no array of.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    itemsize : int
+        The size of an element in bytes.
+    name : str
+        How the error names the array.
+
+    Raises
+    ------
+    InputError
+        If there are more than `MOST_AXES`, or the axes beside one of length zero are too long.
+    """
+    if len(shape) > MOST_AXES or math.prod(filter(None, shape)) * itemsize > LARGEST:
+        raise InputError(f"{name}: no array has the shape {shape}")
 
 
 def checked_dtype(header: Header, name: str, dtype: str | None) -> np.dtype[Any]:
@@ -64,7 +95,9 @@ def _unreadable(header: Header, name: str) -> InputError:
     )
 
 
-def finished(values: npt.NDArray[Any], name: str, dtype: str | None = None) -> npt.NDArray[Any]:
+def in_native_order(
+    values: npt.NDArray[Any], name: str, dtype: str | None = None
+) -> npt.NDArray[Any]:
     """Return the stored elements in native byte order, as bfloat16 where asked for.
 
     Raises

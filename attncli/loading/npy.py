@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncli.loading.contents import LoadedArray, Member
-from attncli.loading.elements import checked_dtype, finished
+from attncli.loading.elements import check_shape, checked_dtype, in_native_order
 from attncli.loading.npy_header import check_size, read_header
-from attncli.loading.shapes import check_shape
 
 if TYPE_CHECKING:
     from attncli.loading.source import Source
@@ -45,7 +44,7 @@ def read_npy(source: Source) -> LoadedArray:
     values = source.array(
         stored, header.shape, start=header.start, order="F" if header.fortran else "C"
     )
-    return LoadedArray(finished(values, source.name, source.dtype), source.name)
+    return LoadedArray(in_native_order(values, source.name, source.dtype), source.name)
 
 
 def describe_npy(source: Source) -> list[Member]:

@@ -13,11 +13,10 @@ import numpy.typing as npt
 
 from attncli.errors import AttnError, InputError
 from attncli.loading.contents import LoadedMapping, Member
-from attncli.loading.elements import checked_dtype, entry_of, finished, words_of
+from attncli.loading.elements import check_shape, checked_dtype, entry_of, in_native_order, words_of
 from attncli.loading.lazy import LazyEntries
 from attncli.loading.npy_header import Header, check_size, read_header
 from attncli.loading.registry import AS_CSV
-from attncli.loading.shapes import check_shape
 from attncli.loading.source import Source, refusals
 from attncli.text import printable, quoted
 
@@ -201,7 +200,7 @@ def _read_member(source: Source, archive: zipfile.ZipFile, name: str) -> object:
             values = _elements(stream, header, stored, full)
     if stored.kind == "U":
         return words_of(values, full)
-    return entry_of(finished(values, full, source.dtype), full)
+    return entry_of(in_native_order(values, full, source.dtype), full)
 
 
 def _elements(stream: Any, header: Header, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:

@@ -15,10 +15,9 @@ import numpy as np
 from attncli.dtypes import BFLOAT16, dtype_name
 from attncli.errors import InputError
 from attncli.loading.contents import LoadedMapping, Member
-from attncli.loading.elements import entry_of, finished
+from attncli.loading.elements import LARGEST, MOST_AXES, check_shape, entry_of, in_native_order
 from attncli.loading.json_text import bounded_json
 from attncli.loading.lazy import LazyEntries
-from attncli.loading.shapes import LARGEST, MOST_AXES, check_shape
 from attncli.loading.source import Source, refusals
 from attncli.loading.tree import Document
 from attncli.text import printable, quoted
@@ -100,7 +99,7 @@ def _read_tensor(source: Source, name: str, tensor: _Tensor) -> object:
         raise InputError(f"{full}: expected a dtype of {known}; found {quoted(tensor.dtype)}")
     check_shape(tensor.shape, stored.itemsize, full)
     values = source.array(stored, tensor.shape, start=tensor.start)
-    return entry_of(finished(values, full, source.dtype), full)
+    return entry_of(in_native_order(values, full, source.dtype), full)
 
 
 def _tensors(source: Source) -> dict[str, _Tensor]:

@@ -1,7 +1,7 @@
 """The door: arguments come in, a checked `Problem` goes out or one error.
 
-Every rule on how arguments must fit together is here, and nothing is checked again
-behind it.
+Every rule on how arguments must fit together is here. Where query, key and value are left unread
+(`attncli.attention`), the engine finds what is not finite; nothing else is checked behind it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 from attncli import arguments
 from attncli.arguments import names_of
+from attncli.calling import by_known_names
 from attncli.names import MaskMeans, Score
 from attncli.posing.inputs import advise_on_axes, inputs, output_projection
 from attncli.posing.padding import checked_numbers
@@ -40,7 +41,7 @@ __all__ = ["pose"]
 _MASK_MEANS, _SCORES = get_args(MaskMeans), get_args(Score)
 
 
-@arguments.by_known_names
+@by_known_names
 def pose(
     query: ArrayLike,
     key: ArrayLike,

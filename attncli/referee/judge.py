@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli import arguments
+from attncli.calling import by_known_names
 from attncli.dtypes import widen
 from attncli.engine import attend
 from attncli.errors import UsageError
@@ -55,7 +56,7 @@ _BENEATH = 0.5
 _FORM = re.compile(r"%\.\d{1,2}[ef]")
 
 
-@arguments.by_known_names
+@by_known_names
 def check(
     expected: Attention | Mapping[str, npt.ArrayLike] | npt.ArrayLike,
     problem: Problem,

@@ -33,13 +33,13 @@ __all__ = ["Search", "Searched", "is_pattern"]
 
 Array = npt.NDArray[Any]
 
-# Evidence against chance: the conventions tried are up to 2^9, the pairs up to 2^14, and at
-# most one file in a thousand may be given a false name.
+# Evidence against chance: about 2^9 conventions are tried, some 2^14 pairs, and about one file in a
+# thousand may be given a false name.
 _BITS_FOR_ONE = 19.0
 _BITS_FOR_TWO = 24.0
 # A fitted scale agrees with a few numbers whatever they are.
 _BITS_FOR_FITTED = 100.0
-# Beside the bits that say the number itself, which may be one of eight quantities.
+# Beside the bits that say the number itself, which may be one of a dozen quantities.
 _BITS_FOR_A_NUMBER = 21.0
 # For a mistake in files that pass: their roundings are larger than it need be, and may look like
 # one where few keys are seen.

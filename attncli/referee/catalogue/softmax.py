@@ -337,7 +337,8 @@ SOFTMAX = (
     ),
     _softmax(
         "softmax_not_normalised",
-        "the exponentials are not divided by their sum",
+        "the exponentials of the scores less the highest one of each row are used as weights, not "
+        "divided by their sum",
         _softmax_as(_undivided),
         fix="divide each row by its sum",
     ),

@@ -75,6 +75,7 @@ def draw(
     Parameters
     ----------
     picture : Picture
+        From `fit`, if it may have more cells than pixels.
     cmap : str, optional
         Name of a matplotlib colour map; Blues for weights and RdBu for signed values
         unless given.
@@ -83,7 +84,7 @@ def draw(
     digits : int
         Digits after the point in these numbers.
     dpi : float
-        Pixels per inch; cells smaller than a pixel are pooled.
+        Pixels per inch.
 
     Returns
     -------
@@ -98,7 +99,6 @@ def draw(
         message = f"a figure holds at most {MAX_PANELS} maps, found {len(picture.panels)}"
         raise UsageError(message, hint="choose some with --batch and --head")
     colors = colormap(cmap or ("RdBu" if picture.signed else "Blues"))
-    picture = fit(picture, dpi=dpi)
     with drawing_style():
         fonts = picture_families(picture)
         measure = text_measure(fonts)
