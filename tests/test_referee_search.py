@@ -3,6 +3,7 @@
 import math
 import re
 import time
+import tracemalloc
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
-from attncli import attention, pose
+from attncli import attention, pose, solve
 from attncli.referee import case, check, fit, search, topics
 from attncli.referee.evaluation import evaluate
 from attncli.referee.groups import best_of
@@ -542,3 +543,17 @@ def test_a_variant_gives_way_only_to_what_fits_about_as_well():
     wide = item(0.1, "wide", "other")
     assert best_of([item(1.0, "wide"), variant, wide], 0.0) == [wide]
     assert best_of([wide, variant, item(1.0, "wide")], 0.0) == [wide]
+
+
+def test_what_was_tried_is_not_kept():
+    """Of thousands of tries, most with arrays of their own."""
+    random = np.random.default_rng(0)
+    q, k, v = random.normal(size=(3, 1, 2048, 64)).astype("f4")
+    problem = pose(q, k, v, layout="hsd", causal=True)
+    wrong = solve(problem).context + random.normal(scale=0.01, size=v.shape)
+    tracemalloc.start()
+    report = check(wrong.astype("f4"), problem, time_limit=2)
+    largest = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert report.diagnosis.tried > 500
+    assert largest < 300e6

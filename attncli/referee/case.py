@@ -109,8 +109,9 @@ class Case:
     whole : bool
     evaluable : bool
         Small enough to be computed again for each convention.
-    products, errors : dict
-        Products, and the errors beside the right answer: shared by all recipes tried on it.
+    products : Products
+    errors : dict
+        Both shared by all recipes tried on it; the errors are those beside the right answer.
     place : str
         Which part of the problem it is; empty for all of it.
     deadline : float
@@ -122,7 +123,7 @@ class Case:
     right: Outputs
     whole: bool
     evaluable: bool = True
-    products: Products = field(default_factory=dict, repr=False)
+    products: Products = field(default_factory=Products, repr=False)
     errors: dict[str, Errors | None] = field(default_factory=dict, repr=False)
     place: str = ""
     deadline: float = math.inf
@@ -178,7 +179,7 @@ class Case:
             right=evaluate(own),
             whole=False,
             evaluable=True,
-            products={},
+            products=Products(),
             errors={},
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,21 +9,47 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.engine.operands import prepare
-from attncli.problem import Problem
 from attncli.referee.replacing import replace
 from attncli.referee.rounding import FLOAT64, Precision
 from attncli.referee.stages import CAPS, product_of, shared, step_function
 
 if TYPE_CHECKING:
+    from attncli.problem import Problem
     from attncli.projection import OutputProjection
     from attncli.referee.recipe import Outputs, Recipe
 
 __all__ = ["Products", "evaluate", "projected"]
 
 Array = npt.NDArray[Any]
-Products = dict[tuple[object, ...], tuple[Problem, Array]]
-# Products of one case that are kept, in numbers: 32 MB.
+# Of the products of one case that are kept, and their factors: 32 MB.
 _MOST_NUMBERS = 2**22
+
+
+class Products:
+    """Products in float64 of one case, for other recipes of the same factors.
+
+    As many are kept as are not large together.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[object, ...], tuple[Problem, Array]] = {}
+        self._numbers = 0
+
+    def of(self, problem: Problem) -> Array:
+        """Return Q Kᵀ, or another score function, unscaled."""
+        arrays = problem.query, problem.key, problem.score_weight, problem.score_vector
+        turn = problem.rope, problem.rope and problem.visible.offsets
+        key = (*map(id, arrays), problem.score, turn)
+        if key not in self._kept:
+            product = _product(problem, FLOAT64, fold=False)
+            value = 0 if problem.value is None else problem.value.size
+            self._numbers += product.size + problem.query.size + problem.key.size + value
+            if self._numbers > _MOST_NUMBERS:
+                self._kept.clear()
+                self._numbers = 0
+            # The problem is kept too: while its arrays live, no other array has their ids.
+            self._kept[key] = problem, product
+        return self._kept[key][1]
 
 
 def evaluate(
@@ -43,8 +68,8 @@ def evaluate(
     fold : bool
         Multiply the query with the scale instead of the product: the same in exact
         arithmetic, other roundings.
-    products : dict, optional
-        Products in float64 that other recipes of the same inputs left here.
+    products : Products, optional
+        Of the case that the recipe is tried on.
 
     Returns
     -------
@@ -73,7 +98,7 @@ def _stages(
     if products is None:
         scores = _product(problem, precision, fold=fold, one_by_one=recipe.one_by_one)
     else:
-        scores = _known_product(problem, products)
+        scores = products.of(problem)
     stages = {"scale": scores}
     for step in recipe.order[1:] if fold else recipe.order:
         scores = precision.score(step_function(step)(recipe, scores))
@@ -161,16 +186,3 @@ def _product(
     if fold:
         query = precision.score(query * precision.computing.type(problem.scale))
     return precision.score(product_of(query, key.swapaxes(-1, -2), one_by_one=one_by_one))
-
-
-def _known_product(problem: Problem, products: Products) -> Array:
-    """Return the product in float64, from the store where it is there."""
-    arrays = problem.query, problem.key, problem.score_weight, problem.score_vector
-    turn = problem.rope, problem.rope and problem.visible.offsets
-    key = (*map(id, arrays), problem.score, turn)
-    if key not in products:
-        if len(products) * math.prod(problem.shape) >= _MOST_NUMBERS:
-            products.clear()
-        # The problem is kept too: while its arrays live, no other array has their ids.
-        products[key] = problem, _product(problem, FLOAT64, fold=False)
-    return products[key][1]

@@ -125,7 +125,8 @@ class Search:
         self.deadline = deadline
         self._shapes_are_right = bool(question.comparable)
         self._short = any(precision.short for precision in question.precisions.values())
-        self._firsts: dict[tuple[Case, str], Recipe | None] = {}
+        self._first: Convention | None = None
+        self._followed: dict[Case, Recipe | None] = {}
         self._before_projection: dict[Case, Case | None] = {}
         _keep_memory()
 
@@ -463,16 +464,16 @@ class Search:
         return len(known) < len(cases) or leaves_less(cases, recipes, known)
 
     def _follow(self, case: Case, group: Group) -> Recipe | None:
-        """Do as `follow` does, and remember the recipe of the first convention of pairs."""
-        if group[0].topic.alone:
+        """Do as `follow` does, and remember the recipe of the first convention of pairs in turn."""
+        if len(group) == 1 or group[0].topic.alone:
             return follow(case, group)
-        place = case, group[0].name
-        if place not in self._firsts:
-            self._firsts[place] = group[0].apply(case.recipe)
-        recipe = self._firsts[place]
-        if recipe is None or len(group) == 1:
-            return recipe
-        return group[1].apply(recipe)
+        if self._first is not group[0]:
+            self._first = group[0]
+            self._followed.clear()
+        if case not in self._followed:
+            self._followed[case] = group[0].apply(case.recipe)
+        recipe = self._followed[case]
+        return None if recipe is None else group[1].apply(recipe)
 
     def _cause(self, result: Fit, group: Group) -> Cause:
         problem = self.question.problem

@@ -142,14 +142,21 @@ def _shared_ends(recipe: Recipe, name: str, array: Array, sharing: Sharing) -> E
     if all(part is None for axis, part in cut.items() if axis in sharing.axes):
         return _ends(array, sharing)
     whole = _known("whole factors", recipe, lambda: factors_of(recipe.whole))
-    low, high = _known(("ends", name, sharing), recipe, lambda: _ends(whole[name], sharing))
+    found = _known(("ends", name, sharing), recipe, lambda: _extremes(whole[name], sharing))
     shared = recipe.whole.shape[1] // getattr(recipe.whole, name).shape[1]
-    index = (
-        _one(batch, low.shape[0]),
-        _one(None if head is None else head // shared, low.shape[1]),
-        slice(*rows) if rows and low.shape[2] > 1 else slice(None),
+    low, high = (
+        _spread(
+            each[
+                _one(batch, each.shape[0]),
+                _one(None if head is None else head // shared, each.shape[1]),
+            ],
+            sharing,
+            whole[name].shape[sharing.along],
+        )
+        for each in found
     )
-    return low[index], high[index]
+    own = slice(*rows) if rows and low.shape[2] > 1 else slice(None)
+    return low[:, :, own], high[:, :, own]
 
 
 def _one(index: int | None, length: int) -> slice:
@@ -158,15 +165,28 @@ def _one(index: int | None, length: int) -> slice:
 
 def _ends(array: Array, sharing: Sharing) -> Ends:
     """Return least and largest of those that share a scale, broadcast to the array."""
+    length = array.shape[sharing.along]
+    low, high = (_spread(each, sharing, length) for each in _extremes(array, sharing))
+    return low, high
+
+
+def _extremes(array: Array, sharing: Sharing) -> Ends:
+    """Return least and largest of those that share a scale, once for each group."""
     return _reduced(np.minimum, array, sharing), _reduced(np.maximum, array, sharing)
 
 
 def _reduced(extreme: np.ufunc, array: Array, sharing: Sharing) -> Array:
     if not sharing.group:
         return np.asarray(extreme.reduce(array, axis=sharing.axes, keepdims=True))
-    length = array.shape[sharing.along]
-    starts = np.arange(0, length, sharing.group)
+    starts = np.arange(0, array.shape[sharing.along], sharing.group)
     others = tuple(axis for axis in sharing.axes if axis != sharing.along)
     groups = extreme.reduceat(array, starts, axis=sharing.along)
-    groups = extreme.reduce(groups, axis=others, keepdims=True)
+    return np.asarray(extreme.reduce(groups, axis=others, keepdims=True))
+
+
+def _spread(groups: Array, sharing: Sharing, length: int) -> Array:
+    """Return what was found for each group at all its places, along an axis of some length."""
+    if not sharing.group:
+        return groups
+    starts = np.arange(0, length, sharing.group)
     return np.repeat(groups, np.diff(starts, append=length), axis=sharing.along)
