@@ -233,6 +233,28 @@ def test_a_homework_of_two_decimals_is_said_to_look_so():
     assert "as small as those of rounding to 2 decimals on the way" in str(report)
     wrong = np.round(softmax(q @ k.T) @ v + 1, 2)
     assert "on the way, by hand" not in str(ask((q, k, v), wrong, "float64"))
+    slip = np.round(softmax(q @ k.T / 2) @ v, 2)
+    slip[2, 1] += 0.07
+    assert "on the way, by hand" not in str(ask((q, k, v), slip, "float64"))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_sinks_that_were_forgotten_are_no_rounding(seed):
+    q, k, v = draw(seed, *[(1, 4, 12, 16)] * 3)
+    weights = softmax(np.where(np.tri(12, dtype=bool), scores_of(q, k), -np.inf))
+    report = ask((q, k, v), weights @ v, causal=True, sinks=draw(seed + 9, (4,))[0])
+    assert named(report) == {"sinks_ignored"}
+
+
+@pytest.mark.parametrize("digits", [2, 3])
+def test_exponentials_that_were_rounded_beside_sinks(digits):
+    q, k, v = draw(4, *[(1, 4, 12, 16)] * 3, dtype="float64")
+    sinks = draw(5, (4,), dtype="float64")[0]
+    powers = np.round(np.exp(scores_of(q, k)), digits)
+    beside = np.round(np.exp(sinks), digits)[:, None, None]
+    wrong = powers / (powers.sum(-1, keepdims=True) + beside) @ v
+    report = ask((q, k, v), wrong, "float64", sinks=sinks)
+    assert named(report) == {f"exponentials_rounded_to_{digits}_decimals"}
 
 
 def test_a_large_negative_number_in_the_weights():

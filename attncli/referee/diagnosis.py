@@ -40,7 +40,9 @@ Array = npt.NDArray[Any]
 _NOTHING = Searched((), 0, complete=True)
 # Of so many rows one or two are few.
 _FEW_ROWS, _MANY_ROWS = 2, 16
-_ROUNDINGS = 10
+# Errors of rounding: at most so many half units of what was rounded, and a quarter of them at least
+# this share of the largest.
+_ROUNDINGS, _MOST, _ALIKE = 5, 0.75, 0.25
 
 
 def diagnose(question: Question, deadline: float) -> Diagnosis:
@@ -105,8 +107,12 @@ def _of_few_digits(question: Question) -> tuple[str, ...]:
     shown = min(one.file.digits.absolute for one in question.outputs.values())
     if not question.comparable or shown == 0:
         return ()
-    largest = max(float(one.errors.error.max()) for one in question.outputs.values() if one.errors)
-    if not shown < largest < np.inf:
+    errors = np.concatenate(
+        [one.errors.error.ravel() for one in question.outputs.values() if one.errors]
+    )
+    largest = float(errors.max())
+    # Rounding on the way is felt everywhere, and not by a few numbers alone.
+    if not shown < largest < np.inf or np.quantile(errors, _MOST) <= max(shown, _ALIKE * largest):
         return ()
     # A few roundings of half a unit each, and what weights and values make of them.
     decimals = math.floor(math.log10(_ROUNDINGS * 0.5 / largest))

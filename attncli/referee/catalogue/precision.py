@@ -12,7 +12,7 @@ from attncli.referee import topics
 from attncli.referee.catalogue.helpers import tops
 from attncli.referee.convention import Convention, then
 from attncli.referee.replacing import replace
-from attncli.referee.stages import softmax_over
+from attncli.referee.stages import over_heads, softmax_over
 from attncli.text import counted
 
 if TYPE_CHECKING:
@@ -71,8 +71,10 @@ def _rounded_scores(digits: int, recipe: Recipe) -> Recipe:
 def _rounded_exponentials(digits: int, recipe: Recipe) -> Recipe:
     """Round exp(score), of which no maximum is subtracted by hand."""
 
-    def softmax(_: Recipe, scores: Array) -> tuple[Array, Array]:
-        return _divided(np.round(np.exp(scores), digits))
+    def softmax(own: Recipe, scores: Array) -> tuple[Array, Array]:
+        sinks = own.problem.sinks
+        beside = None if sinks is None else np.round(np.exp(over_heads(sinks)), digits)
+        return _divided(np.round(np.exp(scores), digits), beside=beside)
 
     return replace(recipe, softmax=softmax)
 
@@ -91,9 +93,12 @@ def _rounded_steps(digits: int, recipe: Recipe) -> Recipe | None:
     return replace(recipe, softmax=softmax)
 
 
-def _divided(powers: Array, digits: int | None = None) -> tuple[Array, Array]:
+def _divided(
+    powers: Array, digits: int | None = None, beside: Array | None = None
+) -> tuple[Array, Array]:
     """Return powers divided by their sum, rounded if asked for, and its logarithm."""
     total = powers.sum(axis=-1, keepdims=True)
+    total = total if beside is None else total + beside
     total = total if digits is None else np.round(total, digits)
     with np.errstate(divide="ignore"):
         lse = np.log(total)[..., 0]
