@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attncli.dtypes import widen
 from attncli.referee.case import Cases
 from attncli.referee.evaluation import evaluate
 from attncli.referee.groups import follow, needs_of
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["told_apart_by"]
 
 _OUTPUTS = ("weights", "lse", "scores", "context")
+# What queries are multiplied with, so that other scores may tell explanations apart.
+_OTHER_SIZES = (8, 64)
 
 
 def told_apart_by(question: Question, cases: Cases, explanations: tuple[Cause, ...]) -> str:
@@ -42,7 +45,7 @@ def told_apart_by(question: Question, cases: Cases, explanations: tuple[Cause, .
     for name in _OUTPUTS:
         if name not in question.files and _all_differ(made, name, len(explanations)):
             return f"the {name} of this same problem would distinguish them"
-    for words, problem in _windowed_otherwise(question.problem):
+    for words, problem in _otherwise(question.problem):
         others = _made(Cases(replace(question, problem=problem)), explanations)
         if any(_all_differ(others, name, len(explanations)) for name in question.files):
             return f"the same inputs {words} would distinguish them"
@@ -64,14 +67,27 @@ def _all_differ(made: list[Outputs], name: str, count: int) -> bool:
     )
 
 
+def _otherwise(problem: Problem) -> Iterator[tuple[str, Problem]]:
+    """Yield problems that are as like the given one as may be, with what is another in words."""
+    yield from _windowed_otherwise(problem)
+    query = widen(problem.query, np.float64)
+    for times in _OTHER_SIZES:
+        yield f"with queries times {times}", replace(problem, query=times * query)
+    if problem.sinks is not None:
+        yield "with sinks of the other sign", replace(problem, sinks=-problem.sinks)
+
+
 def _windowed_otherwise(problem: Problem) -> Iterator[tuple[str, Problem]]:
-    """Yield the problem with larger windows, and without what may hide one side of its own."""
+    """Yield the problem with other windows, and without what may hide one side of its own."""
     visible = problem.visible
     if visible.window is None:
         return
     left, right = visible.window
     for window in dict.fromkeys(
-        ((_larger(left), right), (left, _larger(right)), (_larger(left), _larger(right)))
+        (
+            *((_larger(left), right), (left, _larger(right)), (_larger(left), _larger(right))),
+            *((_smaller(left), right), (left, _smaller(right)), (_smaller(left), _smaller(right))),
+        )
     ):
         if window == visible.window:
             continue
@@ -87,6 +103,10 @@ def _larger(side: int | None) -> int | None:
     return None if side is None else 2 * side + 1
 
 
+def _smaller(side: int | None) -> int | None:
+    return None if side is None else side // 2
+
+
 def _shown(explanations: tuple[Cause, ...]) -> str:
     """Return on which inputs the conventions show that not all explanations share."""
     groups = [set(explanation.conventions) for explanation in explanations]
@@ -94,5 +114,5 @@ def _shown(explanations: tuple[Cause, ...]) -> str:
     conventions = (c for e in explanations for c in e.conventions if c not in common)
     shows = {convention.name: convention.shows for convention in conventions}
     if len(set(shows.values())) < 2:
-        return ""
+        return "".join(f", with {where}" for where in dict.fromkeys(shows.values()))
     return ": " + "; ".join(f"{name} shows with {where}" for name, where in shows.items())
