@@ -146,6 +146,50 @@ def test_other_columns_of_numbers_are_data(text, named):
     assert found.column_labels == tuple(lines[0].split(","))
 
 
+@pytest.mark.parametrize("names", ["2019,2020", "0,5", "7.5,x", "1,2", "0,1"])
+def test_an_empty_corner_above_words_heads_columns_of_any_names(names):
+    text = f",{names}\nThe,0.5,1\ncat,0.25,2\n"
+    warned = names in ("2019,2020", "0,5")
+    told = pytest.warns(AttnWarning, match="is read as the names of the columns, since its first")
+    with told if warned else nullcontext():
+        found = table(text)
+    np.testing.assert_array_equal(found.values, [[0.5, 1], [0.25, 2]])
+    assert (found.row_labels, found.column_labels) == (("The", "cat"), tuple(names.split(",")))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("token_id,a\n0,0.5\n1,0.25\n2,1\n", True),
+        ("user,a\n100,0.5\n101,0.25\n102,1\n", True),
+        ("x,a\n100,0.5\n102,0.25\n103,1\n", False),
+        ("x,a\n0.5,0.5\n1.5,0.25\n2.5,1\n", False),
+        ("x,a\n1e300,0.5\n1e300,0.25\n1e300,1\n", False),
+    ],
+)
+def test_a_first_column_that_counts_may_be_labels(text, named):
+    told = pytest.warns(AttnWarning, match="is read as numbers. If it holds labels")
+    with told if named else nullcontext():
+        found = table(text)
+    assert found.values.shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("2019,2020,2021\n0.5,1,2\n", True),
+        ("2019,2020,2021\n5,1,2\n", False),  # whole numbers, as the first row
+        ("2019,2020,2023\n0.5,1,2\n", False),
+        ("2019,2020\n0.5,1\n", False),
+    ],
+)
+def test_a_first_row_that_counts_may_be_a_header(text, named):
+    told = pytest.warns(AttnWarning, match="the first row counts 2019 to 2021 as a header might")
+    with told if named else nullcontext():
+        found = table(text)
+    assert len(found.values) == 2
+
+
 @pytest.mark.parametrize(
     "text", ["1, 2, 3, 4\n5, 6, 7, 8\n", "1,2, 3.5,4\n5,6, 7,8\n", "1,2\n3,4\n"]
 )

@@ -26,6 +26,9 @@ from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
+
+    import numpy.typing as npt
 
     from attncli.loading.source import Source
 
@@ -45,6 +48,8 @@ _INDEX_NAMES = {"index", "idx", "id", "row", "unnamed: 0"}
 _CORNERS = {*_INDEX_NAMES, "token", "tokens", "word", "words", "label", "labels", "name"}
 _EMPTY_CORNER = "leave the first cell of the header empty"
 _ADD_HEADER = "if the first column holds labels, add a header row whose first cell is empty"
+# So many numbers that follow each other are hardly chance.
+_COUNT = 3
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 
 Row = tuple[int, list[str]]  # the line it ends on, and its cells
@@ -92,6 +97,8 @@ def read_delimited(source: Source) -> LoadedArray:
         _refuse_numbers_as_names(table, found, *head)
     if not headings.row:
         _advise_on_header(source.name, first[1], found, labelled=headings.column)
+    elif headings.certain:
+        _advise_on_numbers_above_words(found)
     if headings.row and not headings.column:
         found = _without_index(found)
     if not (headings.certain or headings.truths):
@@ -136,9 +143,12 @@ def _without_index(table: LoadedArray) -> LoadedArray:
     Warn of another whose name is one that stands above labels.
     """
     values, columns = table.values, table.column_labels
-    if not columns or len(columns) < 2 or columns[0].strip().lower() not in _CORNERS:
+    if not columns or len(columns) < 2:
         return table
-    start, named = int(values[0, 0] == 1), columns[0].strip().lower() in _INDEX_NAMES
+    above = columns[0].strip().lower()
+    if above not in _CORNERS and not _counts_on(values[:, 0]):
+        return table
+    start, named = int(values[0, 0] == 1), above in _INDEX_NAMES
     counts = np.array_equal(values[:, 0], np.arange(start, len(values) + start))
     if not named or not counts or len(values) < 2:
         warn(
@@ -152,6 +162,14 @@ def _without_index(table: LoadedArray) -> LoadedArray:
     )
     labels = tuple(str(number) for number in range(start, len(values) + start))
     return LoadedArray(values[:, 1:], table.name, labels, columns[1:])
+
+
+def _counts_on(numbers: npt.NDArray[Any]) -> bool:
+    """Return whether whole numbers count on from any first one, as a column of indices does."""
+    first = numbers[0]
+    if len(numbers) < _COUNT or not abs(first) < 2**31 or first != np.rint(first):
+        return False
+    return np.array_equal(numbers, np.arange(first, first + len(numbers)))
 
 
 def _at_once(table: _Table, headings: Headings, first: Row) -> LoadedArray | None:
@@ -170,6 +188,7 @@ def _advise_on_header(name: str, first: list[str], found: LoadedArray, *, labell
     """Warn of a first row 0, 1, 2, … as pandas heads columns without names."""
     cells = [cell.strip() for cell in first[int(labelled) :]]
     if len(cells) < 2 or cells != list(map(str, range(len(cells)))):
+        _advise_on_years(name, first, found)
         return
     if labelled:
         named = first[0].strip().lower() in _CORNERS
@@ -183,6 +202,29 @@ def _advise_on_header(name: str, first: list[str], found: LoadedArray, *, labell
         warn(
             f"{name}: the first row counts 0 to {len(cells) - 1} as a header might; it is read as "
             f"numbers. If it is a header, {mend}"
+        )
+
+
+def _advise_on_years(name: str, first: list[str], found: LoadedArray) -> None:
+    """Warn of a first row like 2019, 2020, 2021 above numbers that are not all whole."""
+    row, *others = found.values
+    whole = all(np.array_equal(other, np.rint(other)) for other in others[:_COUNT])
+    if others and not whole and _counts_on(row):
+        warn(
+            f"{name}: the first row counts {first[-len(row)].strip()} to {first[-1].strip()} as a "
+            "header might; it is read as numbers. If it is a header, leave its first cell empty, "
+            "or write the file without it (pandas: header=False)"
+        )
+
+
+def _advise_on_numbers_above_words(found: LoadedArray) -> None:
+    """Warn of names of columns that are numbers, and do not count, above names of rows."""
+    columns = found.column_labels or ()
+    counts = [[str(index + start) for index in range(len(columns))] for start in (0, 1)]
+    if all(map(is_numeric, columns)) and list(columns) not in counts:
+        warn(
+            f"{found.name}: the first row, {quoted(columns[0])}, … is read as the names of the "
+            "columns, since its first cell is empty. If it holds numbers, give it a name, too"
         )
 
 
@@ -373,8 +415,10 @@ def _first_hint(first: list[str]) -> str | None:
 
 
 def _count_alike(columns: list[str], rows: list[str]) -> bool:
-    """Whether columns that count from 1 stand over rows that do, or do not count so."""
+    """Whether columns that count from 1 stand over rows that do, or have words; or do not."""
     if columns[:1] != ["1"] or not all(map(is_numeric, columns)):
+        return True
+    if rows and not is_meant_as_numbers(rows[0]):
         return True
     return rows == [str(row) for row in range(1, len(rows) + 1)]
 

@@ -44,8 +44,8 @@ def find_headings(first: list[str], second: list[str] | None) -> Headings:
     """Tell names from numbers by the first two rows of a table.
 
     An empty corner is how spreadsheets and pandas write both kinds of names; then
-    the names may be numbers, but a first row of nothing but numbers must count
-    0, 1, 2, … as pandas does, or 1, 2, 3, … where the rows begin with 1 too, or it is a
+    the names may be numbers, but above rows without words a first row of nothing but numbers must
+    count 0, 1, 2, … as pandas does, or 1, 2, 3, … where the rows begin with 1 too, or it is a
     row of data with a hole in it. Without
     an empty corner names are the cells that are neither numbers nor true or false.
 
@@ -132,6 +132,8 @@ def _are_truths(cells: list[str]) -> bool:
 def _are_names(cells: list[str], below: str) -> bool:
     """Whether cells beside an empty corner are names; ``below`` is the cell under the corner."""
     if all(map(is_numeric, cells)):
+        if below.strip() and not is_meant_as_numbers(below):
+            return True
         start = 1 if cells[0] == below == "1" else 0
         return cells == [str(index) for index in range(start, start + len(cells))]
     return any(cell.strip() for cell in cells)
