@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -736,3 +737,39 @@ def test_an_output_may_be_called_fc_out():
     names = [f"attn.{name}.weight" for name in ("query", "key", "value", "fc_out")]
     (layer,) = find_layers(names)
     assert layer.members["wo"] == "attn.fc_out.weight"
+
+
+@pytest.mark.parametrize("tokens", [3, 4])
+def test_two_sources_need_no_values_where_these_are_made_from_others(tokens) -> None:
+    """Of a layer whose values come from a third source, the weights are told all the same."""
+    arrays = {
+        "q_proj_weight": drawn(1, 8, 8),
+        "k_proj_weight": drawn(2, 8, 5),
+        "v_proj_weight": drawn(3, 8, 7),
+        "out_proj.weight": drawn(4, 8, 8),
+    }
+    write(Path("m.safetensors"), arrays)
+    np.save("x.npy", drawn(5, tokens, 8))
+    np.save("memory.npy", drawn(6, 6, 5))
+    problem = load("x.npy", "memory.npy", checkpoint="m.safetensors", heads=2)
+    assert problem.value is None
+    assert problem.output is None
+    np.save("values.npy", drawn(7, 6, 7))
+    whole = load("x.npy", "memory.npy", "values.npy", checkpoint="m.safetensors", heads=2)
+    assert whole.value.shape == (1, 2, 6, 4)
+    np.testing.assert_array_equal(whole.key, problem.key)
+
+
+def test_head_counts_that_fit_query_and_key_are_offered() -> None:
+    arrays = {"q_proj.weight": drawn(1, 64, 8), "k_proj.weight": drawn(2, 16, 8)}
+    arrays |= {"v_proj.weight": drawn(3, 16, 8)}
+    write(Path("m.safetensors"), arrays)
+    np.save("x.npy", drawn(4, 3, 8))
+    with pytest.raises(UsageError, match="give heads") as caught:
+        load("x.npy", checkpoint="m.safetensors")
+    offered = [int(n) for n in re.findall(r"(\d+) heads? of width", caught.value.hint)]
+    assert offered == [4, 8]
+    for heads in offered:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AttnWarning)
+            assert load("x.npy", checkpoint="m.safetensors", heads=heads).shape[1] == heads

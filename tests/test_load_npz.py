@@ -189,9 +189,11 @@ def test_broken_and_hostile_archives_are_refused(file, case):
 
 @pytest.mark.parametrize("first", ["[Content_Types].xml", "mimetype"])
 def test_a_workbook_is_to_be_saved_as_csv(tmp_path, first):
-    (tmp_path / "q.xlsx").write_bytes(archive({first: b"text", "xl/workbook.xml": b"<workbook/>"}))
-    with pytest.raises(InputError, match=r"q.xlsx is a spreadsheet or another document") as caught:
-        read(str(tmp_path / "q.xlsx"))
+    members = {first: b"text", "xl/workbook.xml": b"<workbook/>"}
+    for order in (members, dict(reversed(members.items()))):
+        (tmp_path / "q.xlsx").write_bytes(archive(order))
+        with pytest.raises(InputError, match=r"q.xlsx is a spreadsheet or another") as caught:
+            read(str(tmp_path / "q.xlsx"))
     assert caught.value.hint == "save each sheet as CSV UTF-8, with decimal points"
 
 

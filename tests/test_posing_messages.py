@@ -54,7 +54,8 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "3 key/value heads evenly"), ("if the sequence comes before the heads, (B, L, H, D), give "
      "layout bshd (--layout)"), {"query": HEADS, "key": np.ones((2, 3, 5, 6))}),
     ("Shape", ("query has shape (2, 4, 5, 6) and key (2, 4, 3, 6): 5 query heads cannot share "
-     "3 key/value heads evenly"), None,
+     "3 key/value heads evenly"),
+     "layout bshd says which axis is that of the heads: is it another one (--layout)?",
      {"query": HEADS, "key": np.ones((2, 4, 3, 6)), "layout": "bshd"}),
     ("Shape", ("key has shape (2, 4, 5, 6) and value (2, 2, 5, 6): expected the same batch size "
      "and heads"), None, {"query": HEADS, "key": HEADS, "value": np.ones((2, 2, 5, 6))}),
@@ -294,8 +295,14 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Shape", f"{PACKED}; found 16 and 4",
      "if heads lie side by side: heads and kv_heads (--heads H --kv-heads G)", SHARED),
     ("Shape", f"{PACKED} of a head; found 4 and 1",
-     "if key and value have fewer heads than the query, say how many: kv_heads (--kv-heads)",
+     "if key and value have fewer heads than the query: kv_heads 1 (--kv-heads 1)",
      {**SHARED, "heads": 4}),
+    ("Shape", f"{PACKED} of a head; found 8 and 2",
+     "a head is at most as wide as all keys, 4: give 4 heads (--heads) or more",
+     {**SHARED, "heads": 2}),
+    ("Shape", f"{PACKED} of a head; found 8 and 4",
+     "a head is at most as wide as all keys, 4: give 4 heads (--heads) or more",
+     {**SHARED, "heads": 2, "kv_heads": 1}),
     # labels
     ("Shape", "key_labels: expected 2 labels, one for each key; found 1",
      "give labels as a,b,c or as the lines of a file", {"key_labels": ["a"]}),

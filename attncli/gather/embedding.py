@@ -5,6 +5,7 @@ What stands between the files (`attncli.gather.reader`) and the arguments of `at
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from attncli.text import counted, first_few, printable
 from attncli.warning import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     import numpy.typing as npt
 
@@ -34,11 +35,12 @@ __all__ = ["add_config", "add_layer", "project_arguments"]
 
 Arguments = dict[str, object]
 _OWN = (*PROJECTIONS, "wo", "bo")
+_OF_VALUE = ("wv", "bv", "wo", "bo")
 _ROLES = {"query": "x", "key": "key_source", "value": "value_source"}
 # How scores depend on positions, beside rules: whoever gives one of these says all of it.
 _PLACES = ("rope", "rope_base", "rope_frequencies", "alibi_slopes")
 # What models take for the width of a head, for a hint.
-_HEAD_WIDTHS = (128, 64, 32)
+_HEAD_WIDTHS, _LISTED = (128, 64, 32, 16, 8), 3
 
 
 def add_config(arguments: Arguments, config: LayerConfig) -> str:
@@ -114,6 +116,8 @@ def add_layer(
         arrays = read_layer(layer, fetch, heads, kv_heads)
     except (ShapeError, UsageError) as error:
         raise type(error)(f"{file}#{error.message}", hint=error.hint) from error
+    if _has_no_value(arguments, arrays):
+        arrays = {name: array for name, array in arrays.items() if name not in _OF_VALUE}
     for name, array in arrays.items():
         # Sinks are an option of their own, and options win over files.
         arguments.setdefault(name, array)
@@ -132,7 +136,7 @@ def add_layer(
         _warn_of_habit(layer, file, arguments)
     _count_heads(arguments, arrays["wq"].shape[1], arrays["wk"].shape[1])
     if "heads" not in arguments and not layer.one_head:
-        raise _heads_missing(file, arrays["wq"].shape[1])
+        raise _heads_missing(file, arrays["wq"].shape[1], arrays["wk"].shape[1])
 
 
 def _norms(
@@ -147,6 +151,14 @@ def _norms(
         name: widen(array, np.float32) + np.float32(config.norm) for name, array in stored.items()
     }
     return weights | {"norm_eps": config.epsilon}
+
+
+def _has_no_value(arguments: Arguments, arrays: Mapping[str, npt.NDArray[Any]]) -> bool:
+    """Return whether of two sources the second cannot be that of the values: none were given."""
+    if "key" not in arguments or "value" in arguments:
+        return False
+    source = as_ndarray("key", arguments["key"])
+    return source.ndim > 0 and arrays["wv"].shape[0] != source.shape[-1]
 
 
 def _told_heads(arguments: Arguments) -> list[int | None]:
@@ -333,12 +345,9 @@ def _refuse_norms_across_heads(
             )
 
 
-def _heads_missing(file: str, width: int) -> UsageError:
-    likely = [
-        f"{counted(width // each, 'head')} of width {each}"
-        for each in _HEAD_WIDTHS
-        if width % each == 0
-    ]
+def _heads_missing(file: str, width: int, key_width: int) -> UsageError:
+    fitting = [each for each in _HEAD_WIDTHS if math.gcd(width, key_width) % each == 0]
+    likely = [f"{counted(width // each, 'head')} of width {each}" for each in fitting[:_LISTED]]
     return UsageError(
         f"{file}: its shapes do not say how many heads share the width {width}: give heads "
         "(--heads)",

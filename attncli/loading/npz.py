@@ -33,7 +33,7 @@ _AS_NPY = (
     'numpy.save("x.npy", x.detach().float().numpy()); of a dict of tensors '
     'numpy.savez("x.npz", **{n: t.detach().float().numpy() for n, t in x.items()})'
 )
-# The first members of Excel's files, and of LibreOffice's.
+# Members of Excel's files, and of LibreOffice's.
 _SPREADSHEETS = {"[Content_Types].xml", "mimetype"}
 # ZIP keeps its directory at the end; one read asks for all of it.
 _DIRECTORY_LIMIT = 2 * 2**20
@@ -140,6 +140,9 @@ def _member_names(archive: zipfile.ZipFile, source: Source) -> list[str]:
         raise InputError(f"{source.name} holds no arrays")
     if len(infos) > _MAX_MEMBERS:
         raise _too_many(source)
+    if any(info.filename in _SPREADSHEETS for info in infos):
+        sheets = f"{source.name} is a spreadsheet or another document, which is not read"
+        raise InputError(sheets, hint=AS_CSV)
     for info in infos:
         _check_member(info, source)
     _check_sizes(infos, source)
@@ -174,9 +177,6 @@ def _check_member(info: zipfile.ZipInfo, source: Source) -> None:
         if info.filename.endswith(".pkl"):
             pickled = f"{source.name} is a PyTorch file, a pickle, and pickles are never read"
             raise InputError(pickled, hint=_AS_NPY)
-        if info.filename in _SPREADSHEETS:
-            sheets = f"{source.name} is a spreadsheet or another document, which is not read"
-            raise InputError(sheets, hint=AS_CSV)
         raise InputError(f"{what} is not an NPY array")
     if info.flag_bits & 1:
         raise InputError(f"{what} is encrypted")

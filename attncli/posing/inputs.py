@@ -130,7 +130,7 @@ def _check_shapes(
         raise ShapeError(
             f"{_shapes(named, arrays, 'query', 'key')}: expected the same width{of_a_head}; "
             f"found {width} and {key_width}",
-            hint=_packed_hint(arrays, packed=packed) or _width_hint(q, k, v),
+            hint=_packed_hint(arrays, heads if packed else None) or _width_hint(q, k, v),
         )
     if key_batch != batch and 1 not in (key_batch, batch):
         raise ShapeError(
@@ -142,7 +142,7 @@ def _check_shapes(
         raise ShapeError(
             f"{_shapes(named, arrays, 'query', 'key')}: {counted(heads, 'query head')} cannot "
             f"share {counted(key_heads, 'key/value head')} evenly",
-            hint=None if layout else _layout_hint(arrays["query"].ndim),
+            hint=_layout_hint(arrays["query"].ndim, layout),
         )
     if v is None:
         return
@@ -158,18 +158,31 @@ def _check_shapes(
         )
 
 
-def _packed_hint(arrays: Mapping[str, Array], *, packed: bool) -> str | None:
-    """Return how many heads keys and values may have, where these are narrower than queries."""
+def _packed_hint(arrays: Mapping[str, Array], heads: int | None) -> str | None:
+    """Return how many heads there may be, where keys and values are narrower than queries.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+    heads : int or None
+        How many query heads are said to lie side by side.
+    """
     query, key, value = (arrays.get(name) for name in INPUTS)
     if query is None or key is None or value is None or query.ndim == 4:
         return None
-    if key.shape != value.shape or query.shape[-1] % key.shape[-1]:
+    wide, narrow = query.shape[-1], key.shape[-1]
+    if key.shape != value.shape or wide % narrow:
         return None
-    if packed:
+    if heads is None:
+        return "if heads lie side by side: heads and kv_heads (--heads H --kv-heads G)"
+    groups, rest = divmod(narrow * heads, wide)
+    if groups and not rest and heads % groups == 0:
         return (
-            "if key and value have fewer heads than the query, say how many: kv_heads (--kv-heads)"
+            f"if key and value have fewer heads than the query: kv_heads {groups} "
+            f"(--kv-heads {groups})"
         )
-    return "if heads lie side by side: heads and kv_heads (--heads H --kv-heads G)"
+    most = f"a head is at most as wide as all keys, {narrow}"
+    return f"{most}: give {wide // narrow} heads (--heads) or more"
 
 
 def _width_hint(q: Array, k: Array, v: Array | None) -> str | None:
@@ -223,7 +236,11 @@ def _transposed(*places: int) -> str:
     return f"{name} looks transposed: expected one {name} per row, {shape}"
 
 
-def _layout_hint(ndim: int) -> str | None:
+def _layout_hint(ndim: int, layout: str | None = None) -> str | None:
+    if layout:
+        return (
+            f"layout {layout} says which axis is that of the heads: is it another one (--layout)?"
+        )
     if ndim == 4:
         return "if the sequence comes before the heads, (B, L, H, D), give layout bshd (--layout)"
     if ndim == 3:
