@@ -434,7 +434,12 @@ def test_llama_names_bring_the_advice_to_rotate(recwarn):
             {"plain": True},
         ),
         ("MPT", r"rotate.*\(ModernBERT\) or have ALiBi \(MPT\)", {"rope": "half"}),
-        ("Phi-3", "rotate query and key", {"rope": "half"}),
+        ("Phi-3", "rotate query and key and are causal", {"rope": "half"}),
+        (
+            "GPT-2",
+            "GPT-2, whose layers are named like this, is causal.*: --causal",
+            {"causal": True},
+        ),
     ],
 )
 def test_what_models_do_beside_their_projections_is_said(name, words, options, recwarn):
@@ -443,6 +448,19 @@ def test_what_models_do_beside_their_projections_is_said(name, words, options, r
     with pytest.warns(AttnWarning, match=words):
         load("x.npy", checkpoint="m.safetensors", heads=4)
     load("x.npy", checkpoint="m.safetensors", heads=4, **options)
+    assert not recwarn
+
+
+def test_a_bias_of_relative_positions_that_is_given_is_applied(recwarn):
+    parts, store, _ = FAMILIES["T5"]
+    prefix = next(name for name in store(parts) if name.endswith("q.weight")).removesuffix(
+        "q.weight"
+    )
+    more = {f"{prefix}relative_attention_bias.weight": drawn(9, 32, 4)}
+    write(Path("m.safetensors"), store(parts) | more)
+    with pytest.warns(AttnWarning, match="relative_attention_bias.weight, which attncli does not"):
+        load("x.npy", checkpoint="m.safetensors", heads=4, plain=True)
+    load("x.npy", checkpoint="m.safetensors", heads=4, plain=True, bias=np.zeros((5, 5)))
     assert not recwarn
 
 

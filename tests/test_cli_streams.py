@@ -110,6 +110,16 @@ def test_a_picture_whose_reader_goes_away_is_141(folder: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
+def test_a_picture_of_errors_is_drawn_though_the_reader_of_the_report_goes_away(
+    folder: Path,
+) -> None:
+    np.save("x.npy", np.eye(40))
+    np.save("o.npy", np.zeros((40, 40)))
+    words = ("check", "x.npy", "x.npy", "x.npy", "--expect", "o.npy", "--no-diagnose")
+    shell('"$@" --diff d.png | :', *words)
+    assert (folder / "d.png").stat().st_size > 0
+
+
 def test_help_whose_reader_goes_away_is_silent() -> None:
     done = shell('"$@" | head -0; true', "compute", "--help")
     assert done.stderr == b""

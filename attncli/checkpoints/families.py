@@ -98,20 +98,26 @@ _BY_ROPE = (
 _ROTARY = frozenset({"rope"})
 ROTATES = Habit(
     "most language models whose layers are named like this (Llama, Mistral, Qwen, Phi) rotate "
-    "query and key",
-    f"{_BY_ROPE}or --rope-frequencies for rope_scaling",
+    "query and key and are causal",
+    f"{_BY_ROPE}or --rope-frequencies for rope_scaling, and --causal",
     _ROTARY,
 )
 _ROTATES_OR_SLOPES = Habit(
     "models whose layers are named like this rotate a part of query and key (GPT-NeoX, Pythia), or "
-    "all of them (Falcon), or have ALiBi (BLOOM)",
-    f"{_BY_CONFIG}--rope half, for a part of them with --rope-frequencies; or --alibi",
+    "all of them (Falcon), or have ALiBi (BLOOM), and are causal",
+    f"{_BY_CONFIG}--rope half, for a part of them with --rope-frequencies, or --alibi; and "
+    "--causal",
     _ROTARY | {"alibi_slopes"},
 )
 _MODERN = Habit(
     "models whose layers are named like this rotate query and key (ModernBERT) or have ALiBi (MPT)",
     f"{_BY_ROPE}or --alibi",
     _ROTARY | {"alibi_slopes"},
+)
+_CAUSAL = Habit(
+    "GPT-2, whose layers are named like this, is causal",
+    "--causal, or --config with the model's config.json",
+    frozenset({"causal", "mask", "bias"}),
 )
 _UNSCALED = Habit(
     "T5, whose layers are named like this, does not scale, and adds a bias of relative positions",
@@ -144,7 +150,14 @@ FAMILIES = (
     # With kdim or vdim it has three weights, and still one bias.
     Family(_TORCH, _each("{}_proj_weight"), ("in_proj_bias",), _linear("out_proj")),
     Family("timm", ("qkv.weight",), ("qkv.bias",), _linear("proj")),
-    Family("GPT-2", ("c_attn.weight",), ("c_attn.bias",), _linear("c_proj"), stored="by shape"),
+    Family(
+        "GPT-2",
+        ("c_attn.weight",),
+        ("c_attn.bias",),
+        _linear("c_proj"),
+        stored="by shape",
+        habit=_CAUSAL,
+    ),
     Family(
         "ModernBERT", ("Wqkv.weight",), ("Wqkv.bias",), _linear("Wo", "out_proj"), habit=_MODERN
     ),

@@ -159,10 +159,12 @@ def check(
                 time_limit=judging.time_limit,
                 threads=run.threads,
             )
-    _tell(report, judging, run)
-    if target is not None:
-        asked = as_metadata(options, {"expect": judging.expect}, average)
-        _draw(report, question.problem, target, asked, run)
+    try:  # who reads the report may close it, and who asked for a picture gets it
+        if target is not None:
+            asked = as_metadata(options, {"expect": judging.expect}, average)
+            _draw(report, question.problem, target, asked, run)
+    finally:
+        _tell(report, judging, run)
     if not report.passed:
         raise typer.Exit(MISMATCH)
 

@@ -126,7 +126,13 @@ def add_layer(
     for name, value in norms.items():
         arguments.setdefault(name, value)
     applied = layer.norms.values() if norms else ()
-    not_applied = [printable(name) for name in layer.not_applied if name not in applied]
+    # A bias of relative positions is given as what it comes to.
+    stated = ("relative_attention_bias.weight",) if "bias" in arguments else ()
+    not_applied = [
+        printable(name)
+        for name in layer.not_applied
+        if name not in applied and not name.endswith(stated)
+    ]
     if not_applied:
         warn(
             f"{file}: the layer also holds {first_few(not_applied)}, which attncli does not apply: "
