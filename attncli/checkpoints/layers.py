@@ -32,6 +32,7 @@ _LIKE_PROJECTION = re.compile(
     r"|in_proj\w*|c_attn|to_(?:q|k|v|qkv))(?:$|[._/])",
     re.IGNORECASE,
 )
+_SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")
 # As if there were one head: three parts of one width.
 _THIRDS = (1, 1)
 # One matrix for query, key and value together.
@@ -267,7 +268,12 @@ def _choices(layers: Collection[Layer], file: str) -> str:
     return f"choose one: {', '.join(shown)}{more}"
 
 
-def _hint_for(like: list[str]) -> str:
+def _hint_for(like: list[str], file: str) -> str:
+    if _SHARD.search(file):
+        return (
+            "this is one file of several, and a layer may lie in two of them: name their index, "
+            "model.safetensors.index.json"
+        )
     if any(_JOINT.search(name) for name in like):
         return (
             "attncli does not know how this joint matrix is made: cut it into those of query, key "
@@ -285,5 +291,5 @@ def _unknown(names: Collection[str], file: str) -> InputError:
     return InputError(
         f"{file} holds no attention layer by names that attncli knows; "
         + (f"these look like projections: {shown}" if like else f"it holds {shown}"),
-        hint=_hint_for(like),
+        hint=_hint_for(like, file),
     )

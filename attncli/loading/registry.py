@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["AS_CSV", "format_of"]
 
 _HEAD = 4096
-# What lists the files of a checkpoint in several.
-_INDEX = (".safetensors.index.json", ".bin.index.json")
+# What lists the files of a checkpoint in several; the second, those of pickles.
+_INDEX, _INDEX_OF_PICKLES = ".safetensors.index.json", ".bin.index.json"
 _SAVED = 'save the array itself, in Python: numpy.save("q.npy", q)'
 _AS_ARRAYS = "save the arrays as NPZ or safetensors"
 AS_CSV = "save each sheet as CSV UTF-8, with decimal points"
@@ -129,6 +129,15 @@ FORMATS = (
 )
 
 
+INDEX = Format(
+    "index of safetensors",
+    (),
+    _begins_as_json,
+    late("attncli.loading.sharded", "read_index"),
+    late("attncli.loading.sharded", "describe_index"),
+)
+
+
 def format_of(source: Source) -> Format:
     """Tell the format by the content, and where that leaves a choice, by the name.
 
@@ -145,9 +154,12 @@ def format_of(source: Source) -> Format:
         if head.startswith(magic):
             raise InputError(f"{source.name} is a {kind} file, which is not read", hint=hint)
     if source.name.endswith(_INDEX):
+        return INDEX
+    if source.name.endswith(_INDEX_OF_PICKLES):
         raise InputError(
-            f"{source.name} says which file of a checkpoint holds what, and holds no weights",
-            hint="name the file that holds the layer: it stands in weight_map",
+            f"{source.name} says which pickle of a checkpoint holds what; pickles are never read",
+            hint="save the model as safetensors, in Python: "
+            'model.save_pretrained("folder", safe_serialization=True)',
         )
     head = head.removeprefix(BOM) or head
     named = next((one for one in FORMATS if source.suffix in one.suffixes), None)
