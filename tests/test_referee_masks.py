@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from oracle import attention_oracle
 from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, scaled, softmax
 
@@ -215,6 +216,32 @@ def test_causal_alignment_with_padding():
         kv_lengths=[5, 7],
     )
     assert named(report) == {"causal_bottom_right_of_padding"}
+
+
+@pytest.mark.parametrize("queries", [2, 6])
+@pytest.mark.parametrize("positions", ["rope", "alibi"])
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        # A kernel that takes a padded cache for full, or only its positions.
+        ("padding_counted_as_keys", {}),
+        ("positions_bottom_right_of_padding", {"kv_lengths": [9, 12]}),
+    ],
+)
+def test_positions_that_count_padded_keys(name, wrong, positions, queries):
+    q, k, v = draw(0, (2, 4, queries, 8), *[(2, 2, 16, 8)] * 2)
+    slopes = [0.5, 0.25, 0.125, 1.0]
+    moved = {"rope": "half"} if positions == "rope" else {"alibi_slopes": slopes}
+    found = attention_oracle(q, k, v, causal=True, query_offset=16 - queries, **moved, **wrong)
+    report = ask(
+        (q, k, v),
+        found["context"],
+        causal=True,
+        causal_align="bottom-right",
+        kv_lengths=[9, 12],
+        **moved,
+    )
+    assert named(report) == {name}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -9,8 +9,8 @@ import numpy as np
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import changed, dropped
-from attncli.referee.convention import Apply, Convention, with_rule, with_term
-from attncli.referee.options import aligned, also_causal, without_placed
+from attncli.referee.convention import Apply, Convention, with_rule, with_term, without
+from attncli.referee.options import aligned, also_causal, stands_in_corner, without_placed
 from attncli.referee.recipe import Recipe, band, recipe_of, vary
 
 if TYPE_CHECKING:
@@ -104,6 +104,14 @@ def _corner_of_all(recipe: Recipe) -> Offsets | None:
     _, _, queries, keys = recipe.whole.shape
     lengths = recipe.problem.visible.kv_lengths or (keys,)
     return (keys - queries,) if min(lengths) < keys else None
+
+
+def _with_padding(recipe: Recipe) -> Recipe | None:
+    """Let padded keys count, for what is seen and for where queries stand."""
+    moved = _all_at(_corner_of_all)(recipe)
+    return (
+        moved if moved is None or "kv_lengths" not in moved.rules else without(moved, "kv_lengths")
+    )
 
 
 def _far_corner(recipe: Recipe) -> Offsets | None:
@@ -225,6 +233,22 @@ CAUSAL = (
         "the causal mask is aligned with the last padded key, not with the last real one",
         _causal_at(_corner_of_all),
         fix="align with kv_length − L of each batch entry",
+    ),
+    _aligned(
+        "positions_bottom_right_of_padding",
+        "all positions are aligned with the last padded key, those of ALiBi or the rotary "
+        "embedding too",
+        _all_at(_corner_of_all),
+        fix="align with kv_length − L of each batch entry",
+    ),
+    _aligned(
+        "padding_counted_as_keys",
+        "padded keys count as real ones: they get weight, and all positions are aligned with the "
+        "last of them, those of ALiBi or the rotary embedding too",
+        _with_padding,
+        fix="hide the keys from kv_length on, and align with kv_length − L of each batch entry",
+        option=lambda problem: "leave --kv-lengths out" if stands_in_corner(problem) else "",
+        needs=frozenset({"rows"}),
     ),
     _causal(
         "diagonal_hidden",
