@@ -218,7 +218,7 @@ def test_causal_alignment_with_padding():
     assert named(report) == {"causal_bottom_right_of_padding"}
 
 
-@pytest.mark.parametrize("queries", [2, 6])
+@pytest.mark.parametrize("queries", [3, 6])
 @pytest.mark.parametrize("positions", ["rope", "alibi"])
 @pytest.mark.parametrize(
     ("name", "wrong"),
