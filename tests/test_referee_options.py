@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from referee_numpy import ask, draw, plain, softmax
 
+from attncli import pose
 from attncli.referee.options import together
 
 L = 6
@@ -179,9 +180,21 @@ def test_scales_where_one_was_given(given, scale, option):
 
 
 def test_two_options_that_contradict_each_other_are_none():
-    assert together(["--scale 1", "--scale 2"]) == ()
-    assert together(["--scale 1", "", "--scale 1"]) == ("--scale 1",)
-    assert together(["leave --mask out", "--scale 1"]) == ("leave --mask out", "--scale 1")
+    problem = pose([[1.0]], [[1.0]], [[1.0]])
+    assert together(["--scale 1", "--scale 2"], problem) == ()
+    assert together(["--scale 1", "", "--scale 1"], problem) == ("--scale 1",)
+    two = ("leave --mask out", "--scale 1")
+    assert together(two, problem) == two
+
+
+def test_what_places_the_queries_goes_with_the_last_rules_that_ask_for_it():
+    q, k, v = draw(1, *SHAPES)
+    given = {"causal": True, "rope": "half", "causal_align": "bottom-right"}
+    assert shown((q, k, v), plain(q, k, v), **given) == (
+        "leave --rope out",
+        "leave --causal out",
+        "leave --causal-align or --query-offset out",
+    )
 
 
 @pytest.mark.parametrize(

@@ -43,11 +43,17 @@ __all__ = [
 _MASKS = {"mask": "--mask", "key_padding_mask": "--key-padding-mask"}
 
 
-def together(options: Iterable[str]) -> tuple[str, ...]:
+def together(options: Iterable[str], problem: Problem) -> tuple[str, ...]:
     """Return each option once; none where two of them set the same one to different values."""
     once = tuple(dict.fromkeys(option for option in options if option))
     names = {next((w for w in option.split() if w.startswith("--")), option) for option in once}
-    return once if len(names) == len(once) else ()
+    if len(names) < len(once):
+        return ()
+    placed, left = _placed_by(problem), [o for o in once if o.startswith("leave ")]
+    # What says where queries stand is an error once no rule is left that depends on it.
+    if len(placed) > 1 and all(any(rule in words.split() for words in left) for rule in placed):
+        return (*once, *(f"leave {words} out" for words in _placement(problem)))
+    return once
 
 
 def _masks(problem: Problem) -> set[str]:
@@ -122,15 +128,20 @@ def without_placed(rule: str, also: str = "") -> Callable[[Problem], str]:
     def option(problem: Problem) -> str:
         names = [also or rule]
         if _placed_by(problem) == {rule}:
-            in_corner = _stands_at(problem, problem.visible.bottom_right)
-            if any(problem.visible.offsets):
-                # Both may have put the queries into the corner.
-                names.append("--causal-align or --query-offset" if in_corner else "--query-offset")
-            elif not in_corner:  # they stand at key 0 by default, or because it was asked for
-                names.append("--causal-align, where it is given,")
+            names += _placement(problem)
         return f"leave {' and '.join(names)} out"
 
     return option
+
+
+def _placement(problem: Problem) -> list[str]:
+    """Return the option that says where queries stand, if one does or may."""
+    in_corner = _stands_at(problem, problem.visible.bottom_right)
+    if any(problem.visible.offsets):
+        # Both may have put the queries into the corner.
+        return ["--causal-align or --query-offset" if in_corner else "--query-offset"]
+    # They stand at key 0 by default, or because it was asked for.
+    return [] if in_corner else ["--causal-align, where it is given,"]
 
 
 def without_alibi(problem: Problem) -> str:

@@ -481,7 +481,7 @@ class Search:
         options = () if right_there else (convention.option(problem) for convention in group)
         return Cause(
             conventions=group,
-            options=together(options),
+            options=together(options, problem),
             outputs=tuple(self.question.files),
             error=result.error,
             fails_at=fails_at,
