@@ -21,15 +21,20 @@ from attncli.loading.number import (
 )
 from attncli.text import quoted
 
-__all__ = ["DECIMAL_POINTS", "read_numbers", "read_truths"]
+__all__ = ["DECIMAL_POINTS", "SEPARATE", "read_numbers", "read_truths"]
 
 # 1,000 is a thousand to some and one to others.
 _THOUSANDS = r"[-+]?\d{1,3}(,\d{3})+"
 _BARS = r"[-+.\deE\s|]*\|[-+.\deE\s|]*"
 _SEMICOLONS = r"(?s).*\d;\s*[-+\d].*"
-_SEPARATE = "separate the columns with commas, semicolons or tabs"
+SEPARATE = "separate the columns with commas, semicolons or tabs"
 DECIMAL_POINTS = "write decimal points instead of decimal commas"
 _ONE_ZERO = "in a mask, write 1 for true and 0 for false, in every cell"
+
+_FILL = "fill the hole with a number, or leave out its row (pandas: fillna, dropna)"
+_HOLES = {"na", "n/a", "null", "none", "missing", "-", "?"}
+# Signs that stand for a minus in text that was set.
+_MINUS = str.maketrans(dict.fromkeys("−–—‐‑", "-"))
 
 Refusal = Callable[..., InputError]
 
@@ -79,8 +84,10 @@ def _number(cells: list[str], at: int, start: int, refusal: Refusal) -> float:
     if value is not None:
         return value
     if not cell.strip():
-        last = 0 < at == len(cells) - 1
-        hint = "if every line ends with a separator, delete it there" if last else None
+        ends = at > 0 and not any(map(str.strip, cells[at:]))
+        hint = "if every line ends with separators, delete them there" if ends else None
+        if at > 0 and not ends:
+            hint = _FILL
         if len(cells) > 1 and not any(map(str.strip, cells)):
             hint = "delete the rows whose cells are all empty"
         raise refusal("expected a number; found an empty cell", column=column, hint=hint)
@@ -101,6 +108,11 @@ def _is_quoted(cell: str) -> bool:
 # The first that is true of a cell.
 _HINTS: tuple[tuple[Callable[[str], object], str], ...] = (
     (
+        lambda cell: not is_numeric(cell) and is_numeric(cell.translate(_MINUS)),
+        "write the minus of the keyboard, -, not a longer sign",
+    ),
+    (lambda cell: cell.strip().lower() in _HOLES, _FILL),
+    (
         is_decorated,
         "write numbers in plain digits, as in -1234.5, without thousands separators",
     ),
@@ -109,8 +121,8 @@ _HINTS: tuple[tuple[Callable[[str], object], str], ...] = (
         "a spreadsheet had an error there: mend its formula, and save the table again",
     ),
     (is_foreign, "write numbers in plain digits, as in -1234.5, not 50% or 1/2"),
-    (is_spaced, f'{_SEPARATE}, not with spaces (np.savetxt: delimiter=",")'),
-    (re.compile(_BARS).fullmatch, f"{_SEPARATE}, not with |"),
+    (is_spaced, f'{SEPARATE}, not with spaces (np.savetxt: delimiter=",")'),
+    (re.compile(_BARS).fullmatch, f"{SEPARATE}, not with |"),
     (
         lambda cell: re.fullmatch(_THOUSANDS, cell.strip()),
         "write no thousands separators, and decimal points instead of decimal commas",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from attncli.errors import InputError
-from attncli.loading.cells import DECIMAL_POINTS, read_numbers, read_truths
+from attncli.loading.cells import DECIMAL_POINTS, SEPARATE, read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import Headings, find_headings, is_meant_as_numbers
 from attncli.loading.number import is_foreign, is_numeric, is_truth
@@ -395,10 +395,21 @@ def _refused_cell(
     if _line_ends(cells[column - 1]):
         hint = "is a quotation mark left open?"
     elif headed and column == 1 and hint is None:
-        hint = f"if the first column holds labels, {_EMPTY_CORNER}"
+        hint = _headed_hint(cells)
+    elif column == 2 and hint is None and cells[0].isdigit() and cells[1].strip().isalpha():
+        hint = "if the second column holds labels, leave out the first (pandas: set_index)"
     elif hint is not None and column == 1 and is_foreign(cells[0]):
         hint += f"; {_ADD_HEADER}"
     return table.refusal(what, line - ends, column, hint)
+
+
+def _headed_hint(cells: list[str]) -> str:
+    """Return what is probably wrong with a first cell that is no number, below other words."""
+    if len(cells) == 1 and any(map(is_numeric, cells[0].split())):
+        return f"{SEPARATE}, not with spaces"
+    if len(cells) > 2 and not any(map(is_meant_as_numbers, cells)):
+        return "if the first line is a title, delete it"
+    return f"if the first column holds labels, {_EMPTY_CORNER}"
 
 
 def _line_ends(cell: str) -> int:
