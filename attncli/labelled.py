@@ -73,9 +73,12 @@ def named_index(
     known = f" or one of the labels ({', '.join(map(quoted, labels[:8]))}" if labels else ""
     known += (", …)" if len(labels) > 8 else ")") if labels else ""
     indices = f"{'or ' if also and not labels else ''}an index from {-count} to {count - 1}"
+    several = "," in text and also
     raise UsageError(
         f"{name}: expected {also}{indices}{known}; found {quoted(text)}",
-        hint=did_you_mean(text, labels),
+        hint="rows and columns lie side by side: give the first and the last, as in a:b"
+        if several
+        else did_you_mean(text, labels),
     )
 
 

@@ -348,6 +348,15 @@ CASES = {
         "No such option: --no-without (Possible options: --score-weight, --without)",
         "attncli compute --help",
     ),
+    "heatmap sentence.yaml --rows The,cat": (
+        ("--rows: expected a:b, as in 0:64, an index from -2 to 1 or one of the labels ('The', "
+        "'cat'); found 'The,cat'"),
+        "rows and columns lie side by side: give the first and the last, as in a:b",
+    ),
+    f"heatmap {QKV} --format json": (
+        "No such option: --format",
+        "compute --format prints numbers; --out names a picture's format",
+    ),
     f"compute {QKV} --zz-zz": ("No such option: --zz-zz", "attncli compute --help"),
     f"compute {QKV} --nonpad_kv_seqlen 2": (
         "No such option: --nonpad_kv_seqlen",

@@ -131,7 +131,7 @@ def test_an_empty_pipe_is_an_error_not_the_example() -> None:
     assert (ran.code, ran.out) == (2, b"")
     assert ran.messages == [
         "error: standard input is empty",
-        "hint: pipe a problem or an array in, or name the files: Q K V",
+        "hint: nothing came through the pipe: pipe a file in, or name files",
     ]
 
 

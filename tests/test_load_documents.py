@@ -415,3 +415,12 @@ def test_a_document_that_is_too_long_is_not_read(document, kind, monkeypatch):
     assert document("[1" + " " * 900 + "]", f".{kind}").values.tolist() == [1]
     with pytest.raises(InputError, match="longer than 0 MiB"):
         document("[1" + " " * 1100 + "]", f".{kind}")
+
+
+def test_formulas_and_tables_of_pandas_get_a_hint(document):
+    with pytest.raises(InputError) as caught:
+        document("[[1, 1/2]]", ".yaml")
+    assert caught.value.hint == "write its value: 0.5"
+    with pytest.raises(InputError) as caught:
+        document('{"a": {"0": 1}}', ".json")
+    assert "to_json(orient=" in caught.value.hint

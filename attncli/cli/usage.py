@@ -42,6 +42,7 @@ _TRIED = {
     ),
     "--scores": (("--show", "--show scores prints the scores"), _DRAWN),
     "--show": (_DRAWN,),
+    "--format": (("--what", "compute --format prints numbers; --out names a picture's format"),),
     "--labels": (
         ("--tokens", "--tokens names queries and keys alike, --query-labels and --key-labels each"),
     ),

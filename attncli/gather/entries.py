@@ -142,6 +142,8 @@ def missing_input(missing: str, document: LoadedMapping) -> AttnError:
         hint = f"say which they are: {files}"
     elif "scores" in names:
         hint = "attncli heatmap --what scores draws finished scores"
+    elif "schema" in names:
+        hint = "compute --show weights -f json writes what heatmap draws"
     return _checkpoint(document) or InputError(
         f"{document.name}: expected query, key and value; {missing} is missing "
         f"(found {found or 'nothing'})",

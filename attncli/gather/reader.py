@@ -40,8 +40,9 @@ from attncli.gather.lists import (
 from attncli.labelled import advise_on_order
 from attncli.loading import is_stream, read, read_array, split_member, two_streams
 from attncli.loading.contents import LoadedArray, LoadedMapping
+from attncli.loading.headings import is_spaced
 from attncli.loading.source import is_file
-from attncli.text import printable
+from attncli.text import printable, quoted
 from attncli.warning import warn
 
 if TYPE_CHECKING:
@@ -208,6 +209,11 @@ class Reader:
             self._take_value(name, value, source)
 
     def _take_value(self, name: str, value: object, source: str | None) -> None:
+        if name in MATRICES and isinstance(value, list) and any(map(is_spaced, value)):
+            raise InputError(
+                f"{source or name}: expected numbers; found the text {quoted(value[0])}",
+                hint=f"separate the numbers by commas: [{', '.join(value[0].split())}]",
+            )
         self.gathered.arguments[name] = value
         # What stood in a file before must not be blamed for it.
         self.gathered.sources.pop(name, None)

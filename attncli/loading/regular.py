@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from attncli.formulas import number_hint
 from attncli.loading.number import TRUTHS, is_numeric
 from attncli.text import counted, quoted
 
@@ -83,7 +84,9 @@ def _hint(found: object) -> str | None:
         return "of a window, null or -1 is unbounded"
     if is_numeric(word):
         return "write numbers without quotation marks"
-    return "in a mask, write true or false, in every place" if word in TRUTHS else None
+    if word in TRUTHS:
+        return "in a mask, write true or false, in every place"
+    return number_hint(word)
 
 
 def _kind(item: object) -> str:

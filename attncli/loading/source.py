@@ -158,7 +158,9 @@ def open_source(path: str, stdin: BinaryIO | None = None) -> Source:
         with refusals(printable(path[:_LONGEST_PATH])):
             source = _file(path)
     if source.size == 0:
-        hint = "pipe a problem or an array in, or name the files: Q K V" if path == "-" else None
+        hint = (
+            "nothing came through the pipe: pipe a file in, or name files" if path == "-" else None
+        )
         raise InputError(f"{source.name} is empty", hint=hint)
     return source
 

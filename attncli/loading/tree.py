@@ -66,6 +66,12 @@ class Document(NamedTuple):
         msg = f"{self.source.name}: line {line}, column {column}: {what}"
         return InputError(msg, hint=hint)
 
+    def mapping_inside(self, offset: int) -> InputError:
+        """Return the error for a mapping where numbers should be."""
+        json = self.source.suffix == ".json"
+        hint = 'pandas: to_json(orient="values") writes rows of numbers' if json else None
+        return self.refusal(_MAPPING_INSIDE, offset, hint=hint)
+
     def too_deep(self, offset: int) -> InputError:
         """Return the error for lists beyond `MAX_DEPTH`."""
         return self.refusal(f"lists are nested deeper than {MAX_DEPTH} levels", offset)
@@ -153,7 +159,7 @@ def _entry(document: Document, events: Iterator[Event], *, labels: bool) -> obje
     if kind == "[":
         return _List(document, events, labels=labels).read(offset)
     if kind == "{":
-        raise document.refusal(_MAPPING_INSIDE, offset)
+        raise document.mapping_inside(offset)
     return _scalar(document, text, offset) if plain else text
 
 
@@ -173,7 +179,7 @@ class _List:
             if kind == "]":
                 break
             if kind == "{":
-                raise self._document.refusal(_MAPPING_INSIDE, at)
+                raise self._document.mapping_inside(at)
             if kind == "[":
                 items.append(self.read(at, depth + 1))
             else:
