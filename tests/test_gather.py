@@ -764,14 +764,13 @@ def test_what_can_be_left_out_begins_with_the_inputs(folder: Path) -> None:
     assert (caught.value.hint or "").startswith("it has query, key,")
 
 
-@pytest.mark.parametrize("text", ["q: [1 0 1]", "q: [1, 0 1]", "q:\n  - 1 0 1\n  - 0 1 1\n"])
+@pytest.mark.parametrize("text", ["q: [1 0 1]", "q:\n  - 1 0 1\n  - 0 1 1\n"])
 def test_numbers_with_spaces_between_are_no_words(text: str, folder: Path) -> None:
     (folder / "p.yaml").write_text(f"{text}\nk: [[1, 0, 1]]\n")
     with pytest.raises(InputError) as caught:
         gather(["p.yaml"])
-    if "[1," not in text:
-        assert caught.value.hint == "separate the numbers by commas: [1, 0, 1]"
-        assert "p.yaml#q: expected numbers; found the text '1 0 1'" in caught.value.message
+    assert caught.value.hint == "separate the numbers by commas: [1, 0, 1]"
+    assert "p.yaml#q: expected numbers; found the text '1 0 1'" in caught.value.message
 
 
 def test_context_alone_is_nothing_to_draw(folder: Path) -> None:

@@ -209,10 +209,11 @@ class Reader:
             self._take_value(name, value, source)
 
     def _take_value(self, name: str, value: object, source: str | None) -> None:
-        if name in MATRICES and isinstance(value, list) and any(map(is_spaced, value)):
+        first = value[0] if isinstance(value, list) and value else None
+        if name in MATRICES and isinstance(first, str) and is_spaced(first):
             raise InputError(
-                f"{source or name}: expected numbers; found the text {quoted(value[0])}",
-                hint=f"separate the numbers by commas: [{', '.join(value[0].split())}]",
+                f"{source or name}: expected numbers; found the text {quoted(first)}",
+                hint=f"separate the numbers by commas: [{', '.join(first.split())}]",
             )
         self.gathered.arguments[name] = value
         # What stood in a file before must not be blamed for it.
