@@ -22,6 +22,11 @@ _NOT_APPLIED = (
     *("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight"),
     *("bias_k", "bias_v", "relative_attention_bias."),
 )
+# Of models that normalise in front of attention; those behind it have other names.
+_NORMS_BEFORE = (
+    *("input_layernorm", "ln_1", "norm_1", "layernorm_before", "attn_norm", "layer_norm1"),
+    *("attention_norm", "ln_attn", "norm1"),
+)
 _ATTENTION = re.compile(r"(?:^|[./_])(?:\w*attn\d*|\w*attention|self)[./]$", re.IGNORECASE)
 # More than any layer has: a hostile file may nest thousands of layers in each other.
 _MOST_MEMBERS = 300
@@ -65,6 +70,8 @@ class Layer:
     norms : mapping of str to str
         ``q_norm`` and ``k_norm``, each with its member, where both are there. They are among
         ``not_applied``, too: only the model's configuration says how they are meant.
+    norm_before : str or None
+        The member that is the weight of the norm through which the layer's input went.
     """
 
     prefix: str
@@ -77,6 +84,7 @@ class Layer:
     habit: Habit | None = None
     frequencies: str | None = None
     norms: Mapping[str, str] = field(default_factory=dict)
+    norm_before: str | None = None
 
 
 def find_layers(names: Collection[str]) -> tuple[Layer, ...]:
@@ -133,12 +141,21 @@ def _layer(family: Family, start: str, known: set[str], ordered: list[str]) -> L
         ROTATES if frequencies else _habit(family, members),
         frequencies,
         _norms(start, known),
+        _norm_before(start, known),
     )
 
 
 def _norms(start: str, known: set[str]) -> dict[str, str]:
     names = {name: f"{start}{name}.weight" for name in ("q_norm", "k_norm")}
     return names if known.issuperset(names.values()) else {}
+
+
+def _norm_before(start: str, known: set[str]) -> str | None:
+    """Return the weight of the norm in front of a layer, which stands beside it or one level up."""
+    places = start.rstrip("./").split(".")
+    above = [".".join([*places[:depth], ""]) for depth in (-1, -2) if len(places) > -depth]
+    names = (f"{place}{name}.weight" for place in above for name in _NORMS_BEFORE)
+    return next((name for name in names if name in known), None)
 
 
 def _habit(family: Family, members: Mapping[str, str]) -> Habit | None:

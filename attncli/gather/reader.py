@@ -279,6 +279,7 @@ class Reader:
     def _take_layer(self, checkpoint: str, config: str | None) -> None:
         from attncli.checkpoints.layers import choose_layer  # noqa: PLC0415
         from attncli.gather.embedding import add_layer  # noqa: PLC0415
+        from attncli.gather.normed import advise_on_norm  # noqa: PLC0415
 
         file, prefix = split_member(checkpoint)
         contents = self.read(file)
@@ -297,6 +298,15 @@ class Reader:
 
         layer = choose_layer(members, prefix, contents.name)
         attends = None if config is None else self._layer_config(config, layer)
+        if layer.norm_before is not None and "x" in self.gathered.arguments:
+            advise_on_norm(
+                self.gathered.arguments["x"],
+                self.gathered.sources.get("x", "x"),
+                contents.name,
+                layer.norm_before,
+                fetch,
+                biased=layer.norm_before.removesuffix("weight") + "bias" in members,
+            )
         add_layer(
             *(self.gathered.arguments, self.gathered.sources, contents.name, layer, fetch, attends)
         )
