@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from process import Ran, long_but
-from referee_numpy import plain, softmax
+from referee_numpy import draw, plain, softmax
 
 import attncli
 from attncli.view.pictures.differences import difference_picture
@@ -639,3 +639,23 @@ def test_an_lse_of_one_key_is_a_column(folder: Path, attncli: Run) -> None:
     np.save("k.npy", np.ones((1, 1, 2)))
     attncli("compute", "q.npy", "k.npy", "--show", "lse", "--save", "lse.csv").good()
     attncli("check", "q.npy", "k.npy", "--expect", "lse=lse.csv").good()
+
+
+def test_a_mistake_that_16_bits_hide_fails_where_that_is_asked_for(
+    folder: Path, attncli: Run
+) -> None:
+    q, k, v = (array.astype("f2") for array in draw(0, *[(1, 2, 64, 32)] * 3))
+    right = plain(q, k, v).astype("f2")
+    sinks = "--sinks=-2,-2"
+    arrays = {"q": q, "k": k, "v": v, "right": right}
+    for name, array in arrays.items():
+        np.save(f"{name}.npy", array)
+    words = ("check", "q.npy", "k.npy", "v.npy", "--expect", "right.npy")
+    assert attncli(*words, "--strict").code == 0
+    hidden = attncli(*words, sinks)
+    assert hidden.code == 0
+    assert "sinks_ignored" in hidden.text
+    assert attncli(*words, sinks, "--strict").code == 1
+    both = attncli(*words, "--strict", "--no-diagnose")
+    assert both.code == 2
+    assert both.messages[1] == "hint: leave one of the two out"

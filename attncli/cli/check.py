@@ -62,6 +62,15 @@ class CheckOptions:
             rich_help_panel=MOST_USED,
         ),
     ] = True
+    strict: Annotated[
+        bool,
+        Option(
+            "--strict",
+            help="Exit with 1 also where the output passes, but a known mistake explains its "
+            "errors.",
+            rich_help_panel=MOST_USED,
+        ),
+    ] = False
     diff: Annotated[
         str | None,
         Option(
@@ -117,7 +126,8 @@ def check(
 
     The answer is computed in float64 and compared. The exit code is 0 if the output is right
     and 1 if it is wrong; then common mistakes are tried, to name the one that makes the
-    numbers agree.
+    numbers agree. They are tried as well on files of 16 bits that pass with larger errors
+    than need be; with --strict, a mistake that is found there makes the exit code 1.
 
     attncli check q.npy k.npy v.npy --expect out.npy
     """
@@ -129,6 +139,11 @@ def check(
     from attncli.save.files import refuse_inputs, refuse_unwritable
 
     refuse_average_of_one(pick, average)
+    if judging.strict and not judging.diagnose:
+        raise UsageError(
+            "--strict is about mistakes that --no-diagnose does not look for",
+            hint="leave one of the two out",
+        )
     files = _expected(judging.expect or [])
     target = None if judging.diff is None else figure_target("--diff", judging.diff)
     with advice(quiet=run.quiet):
@@ -165,8 +180,12 @@ def check(
             _draw(report, question.problem, target, asked, run)
     finally:
         _tell(report, judging, run)
-    if not report.passed:
+    if not report.passed or (judging.strict and _names_a_mistake(report)):
         raise typer.Exit(MISMATCH)
+
+
+def _names_a_mistake(report: CheckReport) -> bool:
+    return report.diagnosis is not None and bool(report.diagnosis.explanations)
 
 
 def _expected(words: list[str]) -> dict[str, str]:
