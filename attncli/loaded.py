@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from attncli.errors import UnknownArgumentError, UsageError
 from attncli.gather import Finished, advise_on_dtype, gather
 from attncli.gather.entries import KNOWN, nearest_name
-from attncli.gather.posed import posed
 from attncli.names import INPUTS
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def load(
             hint="embeddings need wq, wk and wv, or a checkpoint",
         )
     advise_on_dtype(dtype, bfloat16=gathered.bfloat16)
-    return posed(gathered)
+    return gathered.posed()
 
 
 def _name(file: object) -> str:

@@ -107,7 +107,7 @@ def test_no_layer_of_a_bert_has_a_norm_in_front():
     names = ["attention.self.query.weight", "attention.self.key.weight"]
     names += ["attention.self.value.weight", "attention.output.LayerNorm.weight"]
     (layer,) = find_layers([f"encoder.layer.0.{name}" for name in names])
-    assert layer.norm_before is None
+    assert not layer.norm_before
 
 
 def test_what_is_before_the_norm_is_told_by_every_command(folder, attncli):

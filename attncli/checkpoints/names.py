@@ -70,8 +70,9 @@ class Layer:
     norms : mapping of str to str
         ``q_norm`` and ``k_norm``, each with its member, where both are there. They are among
         ``not_applied``, too: only the model's configuration says how they are meant.
-    norm_before : str or None
-        The member that is the weight of the norm through which the layer's input went.
+    norm_before : mapping of str to str
+        ``weight`` and ``bias`` of the norm through which the layer's input went, each with its
+        member: those that there are.
     """
 
     prefix: str
@@ -84,7 +85,7 @@ class Layer:
     habit: Habit | None = None
     frequencies: str | None = None
     norms: Mapping[str, str] = field(default_factory=dict)
-    norm_before: str | None = None
+    norm_before: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_layers(names: Collection[str]) -> tuple[Layer, ...]:
@@ -150,12 +151,16 @@ def _norms(start: str, known: set[str]) -> dict[str, str]:
     return names if known.issuperset(names.values()) else {}
 
 
-def _norm_before(start: str, known: set[str]) -> str | None:
-    """Return the weight of the norm in front of a layer, which stands beside it or one level up."""
+def _norm_before(start: str, known: set[str]) -> dict[str, str]:
+    """Return the parts of the norm in front of a layer, beside it or one level up."""
     places = start.rstrip("./").split(".")
     above = [".".join([*places[:depth], ""]) for depth in (-1, -2) if len(places) > -depth]
-    names = (f"{place}{name}.weight" for place in above for name in _NORMS_BEFORE)
-    return next((name for name in names if name in known), None)
+    stems = (f"{place}{name}" for place in above for name in _NORMS_BEFORE)
+    stem = next((stem for stem in stems if f"{stem}.weight" in known), None)
+    if stem is None:
+        return {}
+    parts = {part: f"{stem}.{part}" for part in ("weight", "bias")}
+    return {part: name for part, name in parts.items() if name in known}
 
 
 def _habit(family: Family, members: Mapping[str, str]) -> Habit | None:

@@ -108,7 +108,6 @@ def ask_or_read(
     be standard input. `saved` is for `attncli.gather.gather`.
     """
     from attncli.gather import Finished, advise_on_dtype, gather
-    from attncli.gather.posed import posed
     from attncli.loading import refuse_two_streams
 
     given = options.given()
@@ -134,7 +133,7 @@ def ask_or_read(
         return gathered
     if gathered.told is not None:
         note(f"{options.config or 'config'} says {gathered.told or 'nothing'}", quiet=run.quiet)
-    problem = posed(gathered)
+    problem = gathered.posed()
     picked = _picked(problem, pick)
     unprojected = problem.output is not None and picked.output is None
     whole = None if picked is problem else problem

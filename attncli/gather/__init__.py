@@ -15,8 +15,9 @@ from attncli.gather.finished import (
     holds_result,
     is_finished,
 )
+from attncli.gather.gathered import Gathered
 from attncli.gather.leaving_out import entry_names, leave_out, no_problem_file
-from attncli.gather.reader import Gathered, Reader
+from attncli.gather.reader import Reader
 from attncli.loading import is_stream, refuse_two_streams, split_member
 from attncli.loading.contents import LoadedArray
 from attncli.loading.number import is_numeric, is_truth

@@ -5,214 +5,47 @@ What stands between the files (`attncli.gather.reader`) and the arguments of `at
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.arguments import choice, positive_int
+from attncli.arguments import choice
 from attncli.array_likes import as_ndarray
-from attncli.checkpoints.layers import read_layer
-from attncli.dtypes import widen
-from attncli.elsewhere import option_of
 from attncli.errors import ShapeError, UsageError
 from attncli.gather.entries import NORMS, PROJECTIONS
 from attncli.layout import LAYOUTS
 from attncli.projection import project
-from attncli.text import counted, first_few, printable
-from attncli.warning import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
-    import numpy.typing as npt
-
-    from attncli.checkpoints.config import LayerConfig
-    from attncli.checkpoints.names import Layer
+    from attncli.gather.gathered import Gathered
     from attncli.projection import Projected
 
-__all__ = ["add_config", "add_layer", "project_arguments"]
+__all__ = ["count_heads", "project_arguments"]
 
 Arguments = dict[str, object]
-_OWN = (*PROJECTIONS, "wo", "bo")
-_OF_VALUE = ("wv", "bv", "wo", "bo")
 _ROLES = {"query": "x", "key": "key_source", "value": "value_source"}
-# How scores depend on positions, beside rules: whoever gives one of these says all of it.
-_PLACES = ("rope", "rope_base", "rope_frequencies", "alibi_slopes")
-# What models take for the width of a head, for a hint.
-_HEAD_WIDTHS, _LISTED = (128, 64, 32, 16, 8), 3
 
 
-def add_config(arguments: Arguments, config: LayerConfig) -> str:
-    """Add what a configuration says of a checkpoint's layer, unless an option says it.
+def project_arguments(gathered: Gathered, *, threads: int | None) -> None:
+    """Replace embeddings and weights by the query, key and value that they make, if there are any.
 
     Parameters
     ----------
-    arguments : dict
-        As in `attncli.gather.Gathered`; extended.
-    config : LayerConfig
-
-    Returns
-    -------
-    str
-        What was added, as options.
-    """
-    options = config.options
-    if any(name in arguments for name in _PLACES):
-        options = {name: value for name, value in options.items() if name not in _PLACES}
-    new = {name: value for name, value in options.items() if name not in arguments}
-    arguments |= new
-    told = " ".join(_as_option(name, value) for name, value in new.items())
-    return told if config.norm is None else f"{told}, and norms of query and key"
-
-
-def _as_option(name: str, value: object) -> str:
-    if value is True:
-        return "--alibi" if name == "alibi_slopes" else option_of(name)
-    if isinstance(value, tuple):
-        value = ",".join(map(str, value))
-    if isinstance(value, float):
-        value = int(value) if value.is_integer() else value
-    return f"{option_of(name)} {'…' if isinstance(value, (list, np.ndarray)) else value}"
-
-
-def add_layer(
-    arguments: Arguments,
-    sources: dict[str, str],
-    file: str,
-    layer: Layer,
-    fetch: Callable[[str], npt.NDArray[Any]],
-    config: LayerConfig | None = None,
-) -> None:
-    """Add the projections of a checkpoint's layer to the arguments.
-
-    Parameters
-    ----------
-    arguments, sources : dict
-        As in `attncli.gather.Gathered`; extended.
-    file : str
-        How errors name the checkpoint.
-    layer : Layer
-    fetch : callable
-        Takes a name and returns the array; called only for members of the layer.
-    config : LayerConfig, optional
-        Without it, norms of query and key are not applied, and rotary embeddings are warned of.
-
-    Raises
-    ------
-    AttnError
-        The layer does not say its heads, or weights are given twice.
-
-    Warns
-    -----
-    AttnWarning
-        The layer does more than attncli applies.
-    """
-    given = [name for name in _OWN if name in arguments]
-    if given:
-        raise UsageError(f"{file} supplies the projections: leave out {', '.join(given)}")
-    heads, kv_heads = _told_heads(arguments)
-    try:
-        arrays = read_layer(layer, fetch, heads, kv_heads)
-    except (ShapeError, UsageError) as error:
-        raise type(error)(f"{file}#{error.message}", hint=error.hint) from error
-    if _has_no_value(arguments, arrays):
-        arrays = {name: array for name, array in arrays.items() if name not in _OF_VALUE}
-    for name, array in arrays.items():
-        # Sinks are an option of their own, and options win over files.
-        arguments.setdefault(name, array)
-        sources.setdefault(name, f"{file}#{printable(layer.members[name])}")
-    norms = _norms(layer, fetch, config)
-    for name, value in norms.items():
-        arguments.setdefault(name, value)
-    applied = layer.norms.values() if norms else ()
-    # A bias of relative positions is given as what it comes to.
-    stated = ("relative_attention_bias.weight",) if "bias" in arguments else ()
-    not_applied = [
-        printable(name)
-        for name in layer.not_applied
-        if name not in applied and not name.endswith(stated)
-    ]
-    if not_applied:
-        warn(
-            f"{file}: the layer also holds {first_few(not_applied)}, which attncli does not apply: "
-            "the result is not the model's"
-        )
-    if config is None:
-        _warn_of_habit(layer, file, arguments)
-    _count_heads(arguments, arrays["wq"].shape[1], arrays["wk"].shape[1])
-    if "heads" not in arguments and not layer.one_head:
-        raise _heads_missing(file, arrays["wq"].shape[1], arrays["wk"].shape[1])
-
-
-def _norms(
-    layer: Layer, fetch: Callable[[str], npt.NDArray[Any]], config: LayerConfig | None
-) -> Arguments:
-    """Return the norms of query and key, if a configuration says how they are meant."""
-    if config is None or config.norm is None or not layer.norms:
-        return {}
-    stored = {name: fetch(member) for name, member in layer.norms.items()}
-    # As in the model, the sum is one in its own precision, at least float32.
-    weights = {
-        name: widen(array, np.float32) + np.float32(config.norm) for name, array in stored.items()
-    }
-    return weights | {"norm_eps": config.epsilon}
-
-
-def _has_no_value(arguments: Arguments, arrays: Mapping[str, npt.NDArray[Any]]) -> bool:
-    """Return whether of two sources the second cannot be that of the values: none were given."""
-    if "key" not in arguments or "value" in arguments:
-        return False
-    source = as_ndarray("key", arguments["key"])
-    return source.ndim > 0 and arrays["wv"].shape[0] != source.shape[-1]
-
-
-def _told_heads(arguments: Arguments) -> list[int | None]:
-    """Return the head counts that are given."""
-    told = ((name, arguments.get(name)) for name in ("heads", "kv_heads"))
-    return [None if count is None else positive_int(name, count) for name, count in told]
-
-
-def _warn_of_habit(layer: Layer, file: str, arguments: Arguments) -> None:
-    """Warn of what models do whose layers are named so, unless an option shows that it is known."""
-    habit = layer.habit
-    if habit is None or habit.options & set(arguments):
-        return
-    if layer.frequencies:
-        name = f"{file}#{printable(layer.frequencies)}"
-        warn(
-            f"{file}: the layer holds the frequencies of a rotary embedding, {layer.frequencies}: "
-            f"--rope half --rope-frequencies {name} applies them"
-        )
-        return
-    warn(f"{file}: {habit.words}, and checkpoints do not say how: {habit.remedy}")
-
-
-def project_arguments(
-    arguments: Arguments, sources: dict[str, str], *, threads: int | None
-) -> Projected | None:
-    """Replace embeddings and weights by the query, key and value that they make.
-
-    Parameters
-    ----------
-    arguments : dict
-        ``x``, or ``query`` and ``key`` (and ``value``) as sources of cross-attention,
-        the weights, and options of `attncli.pose`; changed to arguments of `attncli.pose`.
-    sources : dict of str to str
-        The file of each; extended.
+    gathered : Gathered
+        Its arguments are ``x``, or ``query`` and ``key`` (and ``value``) as sources of
+        cross-attention, the weights, and options of `attncli.pose`; changed to arguments of
+        `attncli.pose`.
     threads : int or None
         For `attncli.project`.
-
-    Returns
-    -------
-    Projected or None
-        None where there are neither embeddings nor weights.
 
     Raises
     ------
     AttnError
         Something is missing, is there twice, or does not fit.
     """
+    arguments, sources = gathered.arguments, gathered.sources
     given = {name: arguments.pop(name) for name in PROJECTIONS if name in arguments}
     beside = {name: arguments.pop(name) for name in (*NORMS, "positions") if name in arguments}
     if "x" in arguments and "query" in arguments:
@@ -222,7 +55,7 @@ def project_arguments(
         )
     if not given:
         _refuse_without_weights(arguments, beside)
-        return None
+        return
     embeddings = _embeddings(arguments)
     missing = [name for name in ("x", "wq", "wk") if name not in embeddings | given]
     if missing:
@@ -237,10 +70,10 @@ def project_arguments(
     if made.value is not None:
         arguments["value"] = turned(made.value)
     sources |= _made_from(names)
-    _count_heads(arguments, made.query.shape[-1], made.key.shape[-1])
+    count_heads(arguments, made.query.shape[-1], made.key.shape[-1])
     _refuse_unequal_widths(arguments, made)
     _refuse_norms_across_heads(arguments, made, sources)
-    return made
+    gathered.projected = made
 
 
 def _precision(arguments: Arguments) -> Any:
@@ -305,7 +138,7 @@ def _made_from(names: dict[str, str]) -> dict[str, str]:
     return {name: f"projected from {source}" for name, source in made.items() if source}
 
 
-def _count_heads(arguments: Arguments, query_width: int, key_width: int) -> None:
+def count_heads(arguments: Arguments, query_width: int, key_width: int) -> None:
     """Add what follows of the head counts: query and key heads are equally wide."""
     heads, kv_heads = arguments.get("heads"), arguments.get("kv_heads")
     sinks = as_ndarray("sinks", arguments.get("sinks", ()))
@@ -349,14 +182,3 @@ def _refuse_norms_across_heads(
                 f"of a head, or {width}, of all heads; found {len(weight)}",
                 hint=None if count else "give heads (--heads)",
             )
-
-
-def _heads_missing(file: str, width: int, key_width: int) -> UsageError:
-    fitting = [each for each in _HEAD_WIDTHS if math.gcd(width, key_width) % each == 0]
-    likely = [f"{counted(width // each, 'head')} of width {each}" for each in fitting[:_LISTED]]
-    return UsageError(
-        f"{file}: its shapes do not say how many heads share the width {width}: give heads "
-        "(--heads)",
-        hint="--config takes them from the model's config.json; there, see num_attention_heads, "
-        "n_head or nhead" + (f"; {' or '.join(likely)} would fit" if likely else ""),
-    )

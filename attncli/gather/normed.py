@@ -13,7 +13,8 @@ from attncli.text import printable
 from attncli.warning import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from attncli.gather.gathered import Gathered
+    from attncli.gather.layer import StoredLayer
 
 __all__ = ["advise_on_norm"]
 
@@ -25,48 +26,35 @@ _ROWS = 64
 _NEAR = 0.1
 
 
-def advise_on_norm(
-    x: object, source: str, file: str, weight: str, fetch: Callable[[str], Array], *, biased: bool
-) -> None:
+def advise_on_norm(gathered: Gathered, stored: StoredLayer) -> None:
     """Warn of embeddings that cannot have come out of the norm in front of a layer.
-
-    Parameters
-    ----------
-    x : array_like (..., W)
-    source : str
-        How a warning names it.
-    file : str
-        The checkpoint.
-    weight : str
-        The member that holds the weight of the norm.
-    fetch : callable
-        Takes the name of a member and returns its array.
-    biased : bool
-        Whether the norm has a bias, the member beside its weight.
 
     Warns
     -----
     AttnWarning
     """
-    rows = as_ndarray("x", x)
-    gain = widen(fetch(weight), np.float64).ravel()
+    members = stored.layer.norm_before
+    if not members or "x" not in gathered.arguments:
+        return
+    rows = as_ndarray("x", gathered.arguments["x"])
+    parts = {part: widen(stored.fetch(name), np.float64).ravel() for part, name in members.items()}
+    gain, shift = parts["weight"], parts.get("bias", np.zeros(1))
     if rows.ndim not in (2, 3) or rows.shape[-1] != gain.size or not gain.all():
         return
-    some = widen(rows.reshape(-1, gain.size)[:_ROWS], np.float64)
-    shift = (
-        widen(fetch(weight.removesuffix("weight") + "bias"), np.float64).ravel() if biased else 0.0
-    )
+    some = widen(rows.reshape(-1, gain.size)[:_ROWS], np.float64) - shift
     # Gemma stores the weight less 1.
-    if any(_have_length_1((some - shift) / each) for each in (gain, 1 + gain) if each.all()):
+    if any(_have_length_1(some / each) for each in (gain, 1 + gain) if each.all()):
         return
-    name = printable(weight.removesuffix(".weight"))
+    name = printable(members["weight"].removesuffix(".weight"))
     warn(
-        f"{source} does not look like what {name} gives, the norm through which this layer's input "
-        f"goes in {file}: is it from before that norm? Then the weights are not the model's"
+        f"{gathered.sources.get('x', 'x')} does not look like what {name} gives, the norm through "
+        f"which this layer's input goes in {stored.file}: is it from before that norm? Then the "
+        "weights are not the model's"
     )
 
 
 def _have_length_1(rows: Array) -> bool:
+    """Return whether the root mean squares of most rows are 1."""
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.sqrt(np.square(rows).mean(axis=1))
     return bool(np.mean(np.abs(lengths - 1) < _NEAR) >= 1 / 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from attncli.arguments import flag
@@ -30,6 +29,7 @@ from attncli.gather.entries import (
     serves_for,
     unknown_entry,
 )
+from attncli.gather.gathered import Gathered
 from attncli.gather.lists import (
     check_labels,
     is_meant_as_file,
@@ -53,43 +53,14 @@ if TYPE_CHECKING:
     from attncli.checkpoints.config import LayerConfig
     from attncli.checkpoints.names import Layer
     from attncli.elsewhere import Here
-    from attncli.projection import Projected
 
-__all__ = ["Gathered", "Reader"]
+__all__ = ["Reader"]
 
 _MOST_AXES = 4
 # Beside query and key stand outputs of any name; only what is nearly an option is told.
 _ALIKE = 0.8
 # A checkpoint may have a hundred thousand; comparing a name takes 60 µs.
 _LOOKED_AT = 2000
-
-
-@dataclass(eq=False)
-class Gathered:
-    """What the files and options say, not yet checked against each other.
-
-    Attributes
-    ----------
-    arguments : dict
-        Keyword arguments of `attncli.pose`, query, key and value included.
-    sources : dict of str to str
-        The file of each argument that has one.
-    inputs : list of str
-        Every file that was read, without ``#NAME``.
-    bfloat16 : bool
-        Whether any array among them is of this dtype.
-    projected : Projected or None
-        What query, key and value were made from, where they were.
-    told : str or None
-        What a configuration says of a layer, as options.
-    """
-
-    arguments: dict[str, object] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-    inputs: list[str] = field(default_factory=list)
-    bfloat16: bool = False
-    projected: Projected | None = None
-    told: str | None = None
 
 
 class Reader:
@@ -271,15 +242,11 @@ class Reader:
                 "there is none",
                 hint="give --checkpoint model.safetensors#PREFIX",
             )
-        gathered = self.gathered
-        gathered.projected = project_arguments(
-            gathered.arguments, gathered.sources, threads=threads
-        )
+        project_arguments(self.gathered, threads=threads)
 
     def _take_layer(self, checkpoint: str, config: str | None) -> None:
         from attncli.checkpoints.layers import choose_layer  # noqa: PLC0415
-        from attncli.gather.embedding import add_layer  # noqa: PLC0415
-        from attncli.gather.normed import advise_on_norm  # noqa: PLC0415
+        from attncli.gather.layer import StoredLayer, add_layer  # noqa: PLC0415
 
         file, prefix = split_member(checkpoint)
         contents = self.read(file)
@@ -298,29 +265,18 @@ class Reader:
 
         layer = choose_layer(members, prefix, contents.name)
         attends = None if config is None else self._layer_config(config, layer)
-        if layer.norm_before is not None and "x" in self.gathered.arguments:
-            advise_on_norm(
-                self.gathered.arguments["x"],
-                self.gathered.sources.get("x", "x"),
-                contents.name,
-                layer.norm_before,
-                fetch,
-                biased=layer.norm_before.removesuffix("weight") + "bias" in members,
-            )
-        add_layer(
-            *(self.gathered.arguments, self.gathered.sources, contents.name, layer, fetch, attends)
-        )
+        add_layer(self.gathered, StoredLayer(contents.name, layer, fetch), attends)
 
     def _layer_config(self, config: str, layer: Layer) -> LayerConfig:
         """Read how a layer attends, and note it where no option says it."""
         from attncli.checkpoints.config import layer_config  # noqa: PLC0415
-        from attncli.gather.embedding import add_config  # noqa: PLC0415
+        from attncli.gather.layer import add_config  # noqa: PLC0415
         from attncli.loading.settings import read_settings  # noqa: PLC0415
 
         self._note_input(config)
         settings = read_settings(config, "the config.json of a model")
         attends = layer_config(settings, layer.prefix, printable(config))
-        self.gathered.told = add_config(self.gathered.arguments, attends)
+        add_config(self.gathered, attends)
         return attends
 
     def forget_labels(self) -> None:

@@ -1,0 +1,196 @@
+"""One layer of a checkpoint, and what its model's configuration says, become arguments."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from attncli.arguments import positive_int
+from attncli.array_likes import as_ndarray
+from attncli.checkpoints.layers import read_layer
+from attncli.dtypes import widen
+from attncli.elsewhere import option_of
+from attncli.errors import ShapeError, UsageError
+from attncli.gather.embedding import count_heads
+from attncli.gather.entries import PROJECTIONS
+from attncli.gather.normed import advise_on_norm
+from attncli.text import counted, first_few, printable
+from attncli.warning import warn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import numpy.typing as npt
+
+    from attncli.checkpoints.config import LayerConfig
+    from attncli.checkpoints.names import Layer
+    from attncli.gather.gathered import Gathered
+
+__all__ = ["StoredLayer", "add_config", "add_layer"]
+
+Arguments = dict[str, object]
+_OWN = (*PROJECTIONS, "wo", "bo")
+_OF_VALUE = ("wv", "bv", "wo", "bo")
+# How scores depend on positions, beside rules: whoever gives one of these says all of it.
+_PLACES = ("rope", "rope_base", "rope_frequencies", "alibi_slopes")
+# What models take for the width of a head, for a hint.
+_HEAD_WIDTHS, _LISTED = (128, 64, 32, 16, 8), 3
+
+
+class StoredLayer(NamedTuple):
+    """A layer in its file.
+
+    Attributes
+    ----------
+    file : str
+        How errors name the checkpoint.
+    layer : Layer
+    fetch : callable
+        Takes the name of a member and returns the array; called only for members of the layer, and
+        of the norm in front of it.
+    """
+
+    file: str
+    layer: Layer
+    fetch: Callable[[str], npt.NDArray[Any]]
+
+
+def add_config(gathered: Gathered, config: LayerConfig) -> None:
+    """Add what a configuration says of a checkpoint's layer, unless an option says it."""
+    arguments, options = gathered.arguments, config.options
+    if any(name in arguments for name in _PLACES):
+        options = {name: value for name, value in options.items() if name not in _PLACES}
+    new = {name: value for name, value in options.items() if name not in arguments}
+    arguments |= new
+    told = " ".join(_as_option(name, value) for name, value in new.items())
+    gathered.told = told if config.norm is None else f"{told}, and norms of query and key"
+
+
+def _as_option(name: str, value: object) -> str:
+    if value is True:
+        return "--alibi" if name == "alibi_slopes" else option_of(name)
+    if isinstance(value, tuple):
+        value = ",".join(map(str, value))
+    if isinstance(value, float):
+        value = int(value) if value.is_integer() else value
+    return f"{option_of(name)} {'…' if isinstance(value, (list, np.ndarray)) else value}"
+
+
+def add_layer(gathered: Gathered, stored: StoredLayer, config: LayerConfig | None) -> None:
+    """Add the projections of a checkpoint's layer to the arguments.
+
+    Parameters
+    ----------
+    gathered : Gathered
+    stored : StoredLayer
+    config : LayerConfig or None
+        Without it, norms of query and key are not applied, and what such models do besides is
+        warned of.
+
+    Raises
+    ------
+    AttnError
+        The layer does not say its heads, or weights are given twice.
+
+    Warns
+    -----
+    AttnWarning
+        The layer does more than attncli applies, or does not read such embeddings.
+    """
+    arguments, file, layer = gathered.arguments, stored.file, stored.layer
+    given = [name for name in _OWN if name in arguments]
+    if given:
+        raise UsageError(f"{file} supplies the projections: leave out {', '.join(given)}")
+    advise_on_norm(gathered, stored)
+    try:
+        arrays = read_layer(layer, stored.fetch, *_told_heads(arguments))
+    except (ShapeError, UsageError) as error:
+        raise type(error)(f"{file}#{error.message}", hint=error.hint) from error
+    if _has_no_value(arguments, arrays):
+        arrays = {name: array for name, array in arrays.items() if name not in _OF_VALUE}
+    for name, array in arrays.items():
+        # Sinks are an option of their own, and options win over files.
+        arguments.setdefault(name, array)
+        gathered.sources.setdefault(name, f"{file}#{printable(layer.members[name])}")
+    norms = _norms(stored, config)
+    for name, value in norms.items():
+        arguments.setdefault(name, value)
+    not_applied = [*_not_applied(layer, arguments, normed=bool(norms))]
+    if not_applied:
+        warn(
+            f"{file}: the layer also holds {first_few(not_applied)}, which attncli does not apply: "
+            "the result is not the model's"
+        )
+    if config is None:
+        _warn_of_habit(layer, file, arguments)
+    widths = arrays["wq"].shape[1], arrays["wk"].shape[1]
+    count_heads(arguments, *widths)
+    if "heads" not in arguments and not layer.one_head:
+        raise _heads_missing(file, *widths)
+
+
+def _norms(stored: StoredLayer, config: LayerConfig | None) -> Arguments:
+    """Return the norms of query and key, if a configuration says how they are meant."""
+    members = stored.layer.norms
+    if config is None or config.norm is None or not members:
+        return {}
+    weights = {name: stored.fetch(member) for name, member in members.items()}
+    # As in the model, the sum is one of float32, or of what is wider.
+    wide = {
+        name: array if array.dtype == np.float64 else widen(array, np.float32)
+        for name, array in weights.items()
+    }
+    added = {name: array + array.dtype.type(config.norm) for name, array in wide.items()}
+    return added | {"norm_eps": config.epsilon}
+
+
+def _not_applied(layer: Layer, arguments: Arguments, *, normed: bool) -> Iterator[str]:
+    """Yield what else a layer holds."""
+    applied = layer.norms.values() if normed else ()
+    # A bias of relative positions is given as what it comes to.
+    stated = ("relative_attention_bias.weight",) if "bias" in arguments else ()
+    for name in layer.not_applied:
+        if name not in applied and not name.endswith(stated):
+            yield printable(name)
+
+
+def _has_no_value(arguments: Arguments, arrays: Mapping[str, npt.NDArray[Any]]) -> bool:
+    """Return whether of two sources the second cannot be that of the values: none were given."""
+    if "key" not in arguments or "value" in arguments:
+        return False
+    source = as_ndarray("key", arguments["key"])
+    return source.ndim > 0 and arrays["wv"].shape[0] != source.shape[-1]
+
+
+def _told_heads(arguments: Arguments) -> list[int | None]:
+    """Return the head counts that are given."""
+    told = ((name, arguments.get(name)) for name in ("heads", "kv_heads"))
+    return [None if count is None else positive_int(name, count) for name, count in told]
+
+
+def _warn_of_habit(layer: Layer, file: str, arguments: Arguments) -> None:
+    """Warn of what models do whose layers are named so, unless an option shows that it is known."""
+    habit = layer.habit
+    if habit is None or habit.options & set(arguments):
+        return
+    if layer.frequencies:
+        name = f"{file}#{printable(layer.frequencies)}"
+        warn(
+            f"{file}: the layer holds the frequencies of a rotary embedding, {layer.frequencies}: "
+            f"--rope half --rope-frequencies {name} applies them"
+        )
+        return
+    warn(f"{file}: {habit.words}, and checkpoints do not say how: {habit.remedy}")
+
+
+def _heads_missing(file: str, width: int, key_width: int) -> UsageError:
+    fitting = [each for each in _HEAD_WIDTHS if math.gcd(width, key_width) % each == 0]
+    likely = [f"{counted(width // each, 'head')} of width {each}" for each in fitting[:_LISTED]]
+    return UsageError(
+        f"{file}: its shapes do not say how many heads share the width {width}: give heads "
+        "(--heads)",
+        hint="--config takes them from the model's config.json; there, see num_attention_heads, "
+        "n_head or nhead" + (f"; {' or '.join(likely)} would fit" if likely else ""),
+    )
