@@ -14,9 +14,11 @@ from nearness import assert_near
 import attncli
 from attncli import AttnError, AttnWarning
 from attncli.checkpoints.config import layer_config
+from attncli.checkpoints.defaults import DEFAULTS
 from attncli.checkpoints.models import MODELS
 from attncli.checkpoints.rope_scaling import scaled_frequencies
 from attncli.loading.settings import read_settings
+from attncli.problem import Rope
 
 RECORDED = Path(__file__).parent / "data" / "transformers"
 NAMES = sorted(path.stem for path in RECORDED.glob("*.npz"))
@@ -50,8 +52,8 @@ def checkpoint_of(name, layers, layer):
     return f"{RECORDED / name}.npz" + (f"#{layer}" if len(layers) > 1 else "")
 
 
-def test_every_type_of_model_is_recorded():
-    assert {recorded(name)[1]["model_type"] for name in NAMES} == set(MODELS)
+def test_every_type_of_model_is_recorded_and_has_defaults():
+    assert {recorded(name)[1]["model_type"] for name in NAMES} == set(MODELS) == set(DEFAULTS)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -78,11 +80,11 @@ class TestOlderConfigurations:
             return config
         if "full_attention" in own:
             bases = {kind: part["rope_theta"] for kind, part in own.items()}
-            names = (
-                ("rope_theta", "rope_local_base_freq")
-                if config["model_type"] == "gemma3_text"
-                else ("global_rope_theta", "local_rope_theta")
-            )
+            names = {
+                "gemma3_text": ("rope_theta", "rope_local_base_freq"),
+                "olmo3": ("rope_theta", "rope_theta"),
+                "modernbert": ("global_rope_theta", "local_rope_theta"),
+            }[config["model_type"]]
             return config | dict(
                 zip(names, (bases["full_attention"], bases["sliding_attention"]), strict=True)
             )
@@ -93,10 +95,7 @@ class TestOlderConfigurations:
             config["rope_scaling"] = {**own, "type": own.pop("rope_type")}
         return config
 
-    @pytest.mark.parametrize(
-        "name",
-        [name for name in NAMES if name not in {"exaone4", "gpt_neo", "olmo3"}],
-    )
+    @pytest.mark.parametrize("name", NAMES)
     def test_say_the_same(self, name):
         _, config, layers = recorded(name)
         for layer in layers:
@@ -184,6 +183,67 @@ def test_published_configurations(config, options):
     assert found == options | {"causal": True, "rope": "half"}
 
 
+# As google/gemma-3-12b-it has it.
+GEMMA = {
+    "model_type": "gemma3_text",
+    "hidden_size": 3840,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+    "sliding_window": 1024,
+}
+
+
+class TestWhatIsLeftOut:
+    """Parts of a configuration within another one have only what differs from the defaults."""
+
+    def options(self, config, layer):
+        return layer_config(config, f"model.layers.{layer}.self_attn", "config.json")
+
+    def test_of_gemma_3(self):
+        near, far = self.options(GEMMA, 0), self.options(GEMMA, 5)
+        assert near.width == far.width == 256
+        assert near.options["window"] == (1023, 0)
+        assert near.options["rope_base"] == 10000.0
+        assert "window" not in far.options
+        slow = far.options["rope_frequencies"]
+        assert_near(slow, 1e6 ** (-np.arange(0, 256, 2) / 256) / 8, rtol=1e-12)
+        assert near.options["scale"] == far.options["scale"] == 1 / 16
+
+    def test_of_the_first_llava(self):
+        found = self.options({"model_type": "llama", "vocab_size": 32064}, 0)
+        assert found.options["heads"] == 32
+        assert found.width == 128
+
+    def test_of_olmo_3_with_longer_texts(self):
+        config = {"model_type": "olmo3", "hidden_size": 64, "num_attention_heads": 4}
+        config |= {"rope_scaling": {"rope_type": "yarn", "factor": 8.0}}
+        config |= {"original_max_position_embeddings": 64, "sliding_window": 8}
+        near, far = (self.options(config, layer).options for layer in (0, 3))
+        assert near["rope_base"] == 500000.0
+        assert "scale" not in near
+        assert far["scale"] == pytest.approx((0.1 * math.log(8) + 1) ** 2 / 4)
+
+    @pytest.mark.parametrize(
+        ("window", "layer", "rotates"), [(4, 3, False), (4, 0, True), (None, 3, True)]
+    )
+    def test_of_exaone_without_windows(self, window, layer, rotates):
+        config = {"model_type": "exaone4", "num_attention_heads": 4, "hidden_size": 64}
+        found = self.options(config | {"sliding_window": window}, layer)
+        assert ("rope" in found.options) == rotates
+
+    def test_of_layers_by_turns(self):
+        smol = {"model_type": "smollm3"}
+        assert ["rope" in self.options(smol, n).options for n in range(5)] == [1, 1, 1, 0, 1]
+        neo = {"model_type": "gpt_neo"}
+        assert ["window" in self.options(neo, n).options for n in range(4)] == [0, 1, 0, 1]
+
+    def test_null_is_not_the_default(self):
+        config = {"model_type": "mistral", "sliding_window": None}
+        assert "window" not in self.options(config, 0).options
+        assert self.options({"model_type": "mistral"}, 0).options["window"] == (4095, 0)
+
+
 def test_parts_on_text_and_pictures_have_their_own_entries():
     text = {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2}
     picture = {"model_type": "siglip_vision_model", "num_attention_heads": 3}
@@ -260,19 +320,37 @@ class TestFrequencies:
         assert factor == pytest.approx(expected)
 
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
 LLAMA = {"model_type": "llama", "hidden_size": 16, "num_attention_heads": 4}
 
 
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ("[1]", "expected the config.json of a model; found something else"),
+        ("[1]", "expected the config.json of a model, a mapping in which each key stands once"),
         ("{", "this is not JSON"),
         ({}, "with model_type; found none"),
         ({"model_type": "t5"}, "does not know how models of type 't5' attend"),
         ({"model_type": 3}, "with model_type; found none"),
         (LLAMA | {"num_attention_heads": "4"}, "num_attention_heads: expected a whole number"),
         (LLAMA | {"num_attention_heads": None}, "expected head_dim, or hidden_size"),
+        (LLAMA | {"rope_theta": 0}, "rope_theta: expected a number above 0"),
+        ({"model_type": "gpt_bigcode", "multi_query": False}, "c_attn of each head lies by itself"),
+        (
+            {"model_type": "qwen3_moe", "use_sliding_window": True, "sliding_window": 3},
+            "which layers of qwen3_moe have a window does not follow",
+        ),
+        ({"model_type": "bart"}, "does not say whether the layer is one of the encoder or of the"),
+        (
+            {"model_type": "glm4", "rope_scaling": YARN},
+            "multiplies only the rotated part of query and key, by 1.13863",
+        ),
+        (LLAMA | {"rope_scaling": YARN | {"attention_factor": 1e200}}, "expected a number near 1"),
+        (
+            LLAMA | {"rope_scaling": YARN | {"mscale": 1e308, "mscale_all_dim": 1e-308}},
+            "attention_factor: expected a number near 1",
+        ),
+        ({"model_type": "gpt_neo", "attention_types": [3]}, "expected lists of kinds and times"),
         (LLAMA | {"rope_theta": -1}, "rope_theta: expected a number above 0"),
         (LLAMA | {"rope_scaling": [1]}, "rope_parameters: expected a mapping"),
         (LLAMA | {"rope_scaling": {"type": "longrope"}}, "does not know the rotary embedding"),
@@ -370,6 +448,69 @@ class TestBesideOptions:
         assert (ones.query != own.query).any()
         lengths = np.square(ones.query).mean(axis=-1)
         assert_near(lengths, np.ones_like(lengths), rtol=1e-3)
+
+    def test_a_base_goes_with_the_pairs_of_the_model(self, config_of):
+        problem = self.problem("cohere", config_of, rope_base=300.0)
+        assert problem.rope == Rope("interleaved", 300.0)
+        problem = self.problem("llama", config_of, rope_frequencies=[1.0])
+        assert problem.rope == Rope("half", frequencies=(1.0,))
+
+    def test_rotation_that_is_given_need_not_be_understood(self, config_of):
+        entries, config, layers = recorded("llama")
+        config["rope_parameters"] = {"rope_type": "longrope"}
+        options = {"checkpoint": checkpoint_of("llama", layers, layers[0]), "rope": "half"}
+        problem = attncli.load(
+            x=entries[f"{layers[0]}|x"], config=config_of(config), rope_frequencies=[1.0], **options
+        )
+        assert problem.rope.frequencies == (1.0,)
+
+
+def test_the_configuration_of_another_model_is_refused(config_of):
+    entries, config, layers = recorded("llama")
+    config["head_dim"] = 8
+    with pytest.raises(
+        AttnError, match=r"4 heads of width 8 make 32; the queries of .* are 16 wide"
+    ):
+        attncli.load(
+            x=entries[f"{layers[0]}|x"],
+            checkpoint=checkpoint_of("llama", layers, layers[0]),
+            config=config_of(config),
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "qwen3",
+            "--heads 4 --kv-heads 2 --causal --rope half --rope-base 10000, and norms of query and "
+            "key",
+        ),
+        ("bert", "--heads 4"),
+        ("mistral", "--heads 4 --kv-heads 2 --causal --window 2,0 --rope half --rope-base 10000"),
+        ("bloom", "--heads 4 --causal --alibi"),
+    ],
+)
+def test_a_note_says_what_was_taken(name, said, config_of, attncli, folder):
+    entries, config, layers = recorded(name)
+    np.save("x.npy", entries[f"{layers[0]}|x"])
+    words = ["--checkpoint", checkpoint_of(name, layers, layers[0]), "--config", config_of(config)]
+    ran = attncli("compute", "x.npy", *words, "--show", "weights").good()
+    assert ran.messages == [f"note: {config_of(config)} says {said}"]
+    assert attncli("compute", "x.npy", *words, "--show", "weights", "-q").good().err == b""
+
+
+def test_norms_that_are_given_are_not_said_to_be_missing(recwarn):
+    entries, _, layers = recorded("qwen3")
+    attncli.load(
+        x=entries[f"{layers[0]}|x"],
+        checkpoint=f"{RECORDED / 'qwen3'}.npz",
+        heads=4,
+        rope="half",
+        q_norm=np.ones(16),
+        k_norm=np.ones(16),
+    )
+    assert not [w for w in recwarn if "does not apply" in str(w.message)]
 
 
 def test_without_a_checkpoint_it_says_nothing(config_of):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attncli.arguments import flag, not_negative, positive_int, positive_number, shown
+from attncli.checkpoints.defaults import DEFAULTS
 from attncli.checkpoints.models import MODELS
 from attncli.checkpoints.rope_scaling import scaled_frequencies
 from attncli.errors import UsageError
@@ -23,17 +24,18 @@ __all__ = ["LayerConfig", "layer_config"]
 
 Options = dict[str, Any]
 
+_MOST_LAYERS = 1000
 # More than any model has, of heads, of components, of tokens that a window spans.
 _MOST = 2**24
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 _WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
-_NUMBER = re.compile(r"(?:^|[./])(?:layers?|blocks?|h)[./](\d+)(?:[./]|$)")
+_NUMBER = re.compile(r"(?:^|[./])(?:layers?|blocks?|h)[./](\d{1,9})(?:[./]|$)")
 _CROSS = re.compile(r"cross|encoder_attn", re.IGNORECASE)
 _VISION = re.compile(r"vision|visual|image", re.IGNORECASE)
 # What changes attention where it is set, and attncli does not do.
 _NOT_APPLIED = {
     **dict.fromkeys(("clip_qkv", "qk_ln", "prefix_lm"), (None, False)),
-    "position_embedding_type": (None, "absolute", "rope", "rotary"),
+    "position_embedding_type": (None, "absolute", "rope", "rope_gptj", "rotary"),
 }
 _SLIDING = "sliding_attention"
 
@@ -49,14 +51,19 @@ class LayerConfig(NamedTuple):
         Where query and key are normalised, what is added to the stored weights of the norms.
     epsilon : float or None
         Of these norms.
+    width : int or None
+        Of a head, to be compared with the layer's.
     """
 
     options: Options
     norm: float | None
     epsilon: float | None
+    width: int | None
 
 
-def layer_config(config: Mapping[str, Any], prefix: str, file: str) -> LayerConfig:
+def layer_config(
+    config: Mapping[str, Any], prefix: str, file: str, *, placed: bool = False
+) -> LayerConfig:
     """Return how a layer attends in its model.
 
     Parameters
@@ -67,6 +74,8 @@ def layer_config(config: Mapping[str, Any], prefix: str, file: str) -> LayerConf
         Of the layer's members; its number is the layer's.
     file : str
         How errors name the configuration.
+    placed : bool
+        Whether options say how scores depend on positions, so that the configuration need not.
 
     Returns
     -------
@@ -97,9 +106,9 @@ def layer_config(config: Mapping[str, Any], prefix: str, file: str) -> LayerConf
     options = {"heads": settings.heads, "kv_heads": settings.kv_heads}
     options |= settings.scores()
     if not _CROSS.search(prefix):
-        options |= settings.rules()
+        options |= settings.rules(placed=placed)
     given = {name: value for name, value in options.items() if value is not None}
-    return LayerConfig(given, model.norm, settings.number("rms_norm_eps"))
+    return LayerConfig(given, model.norm, settings.number("rms_norm_eps"), settings.width)
 
 
 @dataclass(frozen=True)
@@ -112,13 +121,20 @@ class _Settings:
     file: str
 
     def value(self, *names: str) -> Any:
-        """Return the first of some entries that is there, perhaps in the part on attention."""
+        """Return the first of some entries that is there, perhaps in the part on attention.
+
+        An entry of null is none; one that is not there is what Transformers takes for it.
+        """
         inner = self.config.get("attn_config")
-        for entries in (self.config, inner if isinstance(inner, dict) else {}):
+        parts = [self.config, inner if isinstance(inner, dict) else {}]
+        for entries in parts:
             for name in names:
                 if entries.get(name) is not None:
                     return entries[name]
-        return None
+        if any(name in entries for entries in parts for name in names):
+            return None
+        defaults = DEFAULTS[self.kind]
+        return next((defaults[name] for name in names if name in defaults), None)
 
     def count(self, *names: str) -> int | None:
         value = self.value(*names)
@@ -146,27 +162,49 @@ class _Settings:
 
     @property
     def decodes(self) -> bool:
-        """Whether the layer is one of a decoder."""
-        return "decoder" in self.prefix.lower()
+        """Whether the layer is one of a decoder, of a model that has an encoder, too."""
+        if "decoder" in self.prefix.lower():
+            return True
+        if "encoder" in self.prefix.lower():
+            return False
+        raise UsageError(
+            f"{self.file}: {quoted(self.prefix)} does not say whether the layer is one of the "
+            "encoder or of the decoder",
+            hint="name it as in model.safetensors#model.decoder.layers.3.self_attn",
+        )
 
     @property
     def kv_heads(self) -> int | None:
         if self.says("multi_query", otherwise=False):
             newer = self.says("new_decoder_architecture", otherwise=False)
             return self.count("num_kv_heads") if newer else 1
+        if self.kind == "gpt_bigcode":
+            raise UsageError(
+                f"{self.file}: without multi_query the c_attn of each head lies by itself, and "
+                "attncli does not cut it so",
+                hint="give the weights one by one, with --wq, --wk and --wv",
+            )
         if self.value("new_decoder_architecture") is False:
             return None
         return self.count("num_key_value_heads", "num_kv_heads")
 
     @property
-    def width(self) -> int:
+    def width(self) -> int | None:
         """Of a head."""
         width, heads, all_of = self.count("head_dim"), self.heads, self.count(*_WIDTHS)
-        if width is None and (heads is None or all_of is None):
-            raise UsageError(
-                f"{self.file}: expected head_dim, or {_WIDTHS[0]} and {_HEADS[0]}; found neither"
-            )
-        return width or max(1, (all_of or 0) // (heads or 1))
+        return width or (max(1, all_of // heads) if heads and all_of else None)
+
+    @property
+    def known_width(self) -> int:
+        """The same, where it is needed."""
+        if self.width is None:
+            raise UsageError(f"{self.file}: expected head_dim, or {_WIDTHS[0]} and {_HEADS[0]}")
+        return self.width
+
+    @property
+    def kind(self) -> str:
+        """The type of the model."""
+        return str(self.config["model_type"])
 
     @property
     def number_of_layer(self) -> int:
@@ -185,7 +223,16 @@ class _Settings:
         kinds = self.value("layer_types", "attention_layers")
         if isinstance(kinds, list):
             return self._of_layer(kinds) in (_SLIDING, "local")
+        types = self.value("attention_types")
+        if isinstance(types, list):
+            return bool(self._of_layer(_spread(types, self.file)) == "local")
         if self.value("use_sliding_window") is not None:
+            if self.says("use_sliding_window", otherwise=False) and "_moe" in self.kind:
+                raise UsageError(
+                    f"{self.file}: which layers of {self.kind} have a window does not follow from "
+                    "use_sliding_window",
+                    hint="leave out --config, and give its options one by one",
+                )
             first = self.value("max_window_layers") or 0
             first = not_negative(f"{self.file}: max_window_layers", first)
             return self.says("use_sliding_window", otherwise=True) and self.number_of_layer >= first
@@ -213,10 +260,10 @@ class _Settings:
         if not self.says("scale_attn_weights", otherwise=True):
             scale = 1.0
         if self.says("scale_attn_by_inverse_layer_idx", otherwise=False):
-            scale = (scale or self.width**-0.5) / (self.number_of_layer + 1)
+            scale = (scale or self.known_width**-0.5) / (self.number_of_layer + 1)
         return {"scale": scale, "softcap": self.number("attn_logit_softcapping")}
 
-    def rules(self) -> Options:
+    def rules(self, *, placed: bool) -> Options:
         """Return what depends on positions: who sees whom, and rotation or ALiBi."""
         causal = self.decodes if self.model.causal is None else self.model.causal
         causal = causal or self.says("is_decoder", otherwise=False)
@@ -227,48 +274,69 @@ class _Settings:
         if slides:
             reach = self.count(*reaches) or 1
             options["window"] = (reach - 1, 0) if causal else (reach // 2, reach // 2)
+        if placed:
+            return options
         if self.says("alibi", otherwise=self.model.alibi):
             return options | {"alibi_slopes": self._slopes()}
-        if self.model.rotates is None or (self.model.only_sliding and not slides):
-            return options
-        if self._skips_rotation():
-            return options
-        return options | self._rotation(slides=slides)
+        rotates = self.model.rotates is not None and self._rotates(slides=slides)
+        return options | (self._rotation(slides=slides) if rotates else {})
+
+    def _rotates(self, *, slides: bool) -> bool:
+        far = self.model.far_rotates
+        if not slides and far != "always":
+            return far == "without others" and self.value("sliding_window") is None
+        rotated, interval = self.value("no_rope_layers"), self.count("no_rope_layer_interval")
+        if isinstance(rotated, list):
+            return bool(self._of_layer(rotated))
+        return interval is None or (self.number_of_layer + 1) % interval != 0
 
     def _slopes(self) -> list[float] | bool:
-        if self.config.get("model_type") == "falcon":  # as eager attention has it
-            return [2 * slope / self.width**0.5 for slope in alibi_slopes(self.heads or 1)]
+        if self.kind == "falcon":  # as eager attention has it
+            return [2 * slope / self.known_width**0.5 for slope in alibi_slopes(self.heads or 1)]
         return True
 
-    def _skips_rotation(self) -> bool:
-        rotated = self.value("no_rope_layers")
-        return isinstance(rotated, list) and not self._of_layer(rotated)
-
     def _rotation(self, *, slides: bool) -> Options:
-        parameters = self._rope_parameters(slides=slides)
-        local, everywhere = ("rope_local_base_freq", "local_rope_theta"), ("global_rope_theta",)
-        bases = (*(local if slides else everywhere), "rope_theta", "rotary_emb_base")
-        base = parameters.get("rope_theta") or self.value(*bases) or BASE
-        base = positive_number(f"{self.file}: rope_theta", base)
+        parameters, width = self._rope_parameters(slides=slides), self.known_width
+        base = self._base(parameters, slides=slides)
         share = parameters.get("partial_rotary_factor")
         if share is None:
-            share = self.value("partial_rotary_factor", "rotary_pct") or 1.0
-        share = positive_number(f"{self.file}: partial_rotary_factor", share)
-        rotated = self.count("rotary_dim") or int(self.width * min(share, 1.0))
-        if rotated % 2 or not 0 < rotated <= self.width:
+            share = self.value("partial_rotary_factor", "rotary_pct")
+        share = positive_number(
+            f"{self.file}: partial_rotary_factor", 1.0 if share is None else share
+        )
+        rotated = self.count("rotary_dim") or int(width * min(share, 1.0))
+        if rotated % 2 or not 0 < rotated <= width:
             raise UsageError(
-                f"{self.file}: expected an even number of a head's {self.width} components to be "
+                f"{self.file}: expected an even number of a head's {width} components to be "
                 f"rotated; found {rotated}"
             )
         trained = self.value("original_max_position_embeddings", "max_position_embeddings")
         frequencies, factor = scaled_frequencies(rotated, base, parameters, trained, self.file)
         options: Options = {"rope": self.model.rotates}
         if factor != 1:
-            own = self.scores()["scale"]
-            options["scale"] = (self.width**-0.5 if own is None else own) * factor**2
-        if rotated == self.width and not parameters.keys() & {"rope_type", "type"}:
+            options |= self._sharpened(factor, whole=rotated == width)
+        if rotated == width and not parameters.keys() & {"rope_type", "type"}:
             return options | {"rope_base": base}
         return options | {"rope_frequencies": frequencies}
+
+    def _base(self, parameters: Mapping[str, Any], *, slides: bool) -> float:
+        base = parameters.get("rope_theta")
+        if base is None and slides:
+            base = self.value("rope_local_base_freq", "local_rope_theta")
+        if base is None:
+            base = self.value("global_rope_theta", "rope_theta", "rotary_emb_base")
+        return positive_number(f"{self.file}: rope_theta", BASE if base is None else base)
+
+    def _sharpened(self, factor: float, *, whole: bool) -> Options:
+        """Return the scale of queries and keys that are multiplied by a factor once rotated."""
+        if not whole:
+            raise UsageError(
+                f"{self.file}: its rotary embedding multiplies only the rotated part of query and "
+                f"key, by {factor:g}, which attncli does not do",
+                hint="leave out --config, and give its options one by one",
+            )
+        own = self.scores()["scale"]
+        return {"scale": (self.known_width**-0.5 if own is None else own) * factor**2}
 
     def _rope_parameters(self, *, slides: bool) -> Mapping[str, Any]:
         """Return the parameters of the layer, without what says that they are the plain ones."""
@@ -276,7 +344,7 @@ class _Settings:
         kind = _SLIDING if slides else "full_attention"
         if isinstance(given, dict) and isinstance(given.get(kind), dict):
             given = given[kind]
-        elif slides and self.value("rope_local_base_freq") is not None:
+        elif slides and self.model.near_unscaled:
             given = {}
         if not isinstance(given, dict):
             raise UsageError(
@@ -293,6 +361,16 @@ def _part(config: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
     """Return the part of a configuration that is about a layer: of text, or of pictures."""
     inner = config.get("vision_config" if _VISION.search(prefix) else "text_config")
     return inner if isinstance(inner, dict) else config
+
+
+def _spread(types: list[Any], file: str) -> list[Any]:
+    """Return the kind of each layer, of kinds that follow each other and how often they do."""
+    try:
+        return [
+            kind for kinds, times in types for kind in list(kinds) * min(int(times), _MOST_LAYERS)
+        ]
+    except (TypeError, ValueError):
+        raise UsageError(f"{file}: attention_types: expected lists of kinds and times") from None
 
 
 def _unknown(kind: object, file: str) -> UsageError:

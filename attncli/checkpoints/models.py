@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +26,10 @@ class Model(NamedTuple):
     every : int or None
         Where the configuration does not list it: all layers but every so-manieth have a window,
         all if 0, none if None.
-    only_sliding : bool
-        Layers without a window do not rotate.
+    far_rotates : {"always", "without others", "never"}
+        Whether layers without a window rotate; ``without others``: if none has one.
+    near_unscaled : bool
+        Layers with a window rotate as if no text were longer.
     scale : float or None
         Where it is not 1/√D.
     norm : float or None
@@ -39,7 +41,8 @@ class Model(NamedTuple):
     rotates: Pairing | None = None
     alibi: bool = False
     every: int | None = None
-    only_sliding: bool = False
+    far_rotates: Literal["always", "without others", "never"] = "always"
+    near_unscaled: bool = False
     scale: float | None = None
     norm: float | None = None
 
@@ -62,11 +65,11 @@ MODELS: Mapping[str, Model] = {
     **dict.fromkeys(("gemma2", "gpt_oss"), _SLIDING._replace(every=2)),
     **dict.fromkeys(("cohere", "glm", "glm4", "gptj", "ernie4_5", "helium"), _TURNED),
     **dict.fromkeys(("bloom", "mpt"), Model(alibi=True)),
-    "olmo3": _NORMED._replace(every=4),
-    "exaone4": _NORMED._replace(every=4, only_sliding=True),
-    "gemma3_text": Model(rotates="half", every=6, norm=1.0),
+    "olmo3": _NORMED._replace(every=4, near_unscaled=True),
+    "exaone4": _NORMED._replace(every=4, far_rotates="without others"),
+    "gemma3_text": Model(rotates="half", every=6, norm=1.0, near_unscaled=True),
     "modernbert": Model(causal=False, rotates="half"),
-    "cohere2": _TURNED._replace(every=4, only_sliding=True),
+    "cohere2": _TURNED._replace(every=4, far_rotates="never"),
     "gpt_neo": Model(scale=1.0),
     **dict.fromkeys(("bart", "mbart", "marian", "pegasus", "whisper"), Model(causal=None)),
 }

@@ -25,7 +25,7 @@ _NOT_APPLIED = (
 # Of models that normalise in front of attention; those behind it have other names.
 _NORMS_BEFORE = (
     *("input_layernorm", "ln_1", "norm_1", "layernorm_before", "attn_norm", "layer_norm1"),
-    *("attention_norm", "ln_attn", "norm1"),
+    *("attention_norm", "ln_attn"),
 )
 _ATTENTION = re.compile(r"(?:^|[./_])(?:\w*attn\d*|\w*attention|self)[./]$", re.IGNORECASE)
 # More than any layer has: a hostile file may nest thousands of layers in each other.

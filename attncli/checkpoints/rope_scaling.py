@@ -24,6 +24,7 @@ __all__ = ["scaled_frequencies"]
 # Turns over the trained length from which on YaRN leaves a pair as it is, and up to which it
 # slows it down like all.
 _FAST, _SLOW = 32.0, 1.0
+_MOST_FACTOR = 1e6
 
 
 def scaled_frequencies(
@@ -91,14 +92,22 @@ def scaled_frequencies(
     if base == 1:
         raise UsageError(f"{file}: rope_theta: expected a number above 1; found 1")
     ends = [
-        width * math.log(length / (2 * math.pi * turns)) / (2 * math.log(base))
+        width * (math.log(length / (2 * math.pi)) - math.log(turns)) / (2 * math.log(base))
         for turns in (number("beta_fast", _FAST), number("beta_slow", _SLOW))
     ]
     if flag(f"{file}: truncate", parameters.get("truncate", True)):
         ends = [math.floor(ends[0]), math.ceil(ends[1])]
-    first, last = max(ends[0], 0), min(ends[1], width - 1)
-    slowed = np.clip((np.arange(width // 2) - first) / max(last - first, 1e-3), 0, 1)
+    slowed = _slowed(width, ends)
     return _between(plain, factor, 1 - slowed), _sharpened(parameters, factor, file)
+
+
+def _slowed(width: int, ends: list[float]) -> npt.NDArray[np.float64]:
+    """Return by how much of YaRN's factor each pair is slowed down, between two pairs."""
+    first, last = max(ends[0], 0), min(ends[1], width - 1)
+    slowed: npt.NDArray[np.float64] = np.clip(
+        (np.arange(width // 2) - first) / max(last - first, 1e-3), 0, 1
+    )
+    return slowed
 
 
 def _between(
@@ -112,13 +121,20 @@ def _between(
 def _sharpened(parameters: Mapping[str, Any], factor: float, file: str) -> float:
     """Return what YaRN multiplies query and key with, so that longer texts blur nothing."""
     given = parameters.get("attention_factor")
+    factor_of = f"{file}: attention_factor"
     if given is not None:
-        return positive_number(f"{file}: attention_factor", given)
+        return _reasonable(factor_of, positive_number(factor_of, given))
 
     def growth(name: str | None) -> float:
         share = 1.0 if name is None else not_negative(f"{file}: {name}", parameters[name])
         return 0.1 * share * math.log(factor) + 1 if factor > 1 else 1.0
 
     if parameters.get("mscale") and parameters.get("mscale_all_dim"):
-        return growth("mscale") / growth("mscale_all_dim")
+        return _reasonable(factor_of, growth("mscale") / growth("mscale_all_dim"))
     return growth(None)
+
+
+def _reasonable(name: str, factor: float) -> float:
+    if not 1 / _MOST_FACTOR < factor < _MOST_FACTOR:
+        raise UsageError(f"{name}: expected a number near 1; found {factor:g}")
+    return factor

@@ -5,6 +5,7 @@ What stands between the files (`attncli.gather.reader`) and the arguments of `at
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -173,7 +174,7 @@ def _refuse_norms_across_heads(
     counts = {"q_norm": heads, "k_norm": arguments.get("kv_heads", heads)}
     for name, packed in (("q_norm", made.query), ("k_norm", made.key)):
         weight, count = made.arguments[name], counts[name]
-        if weight is None or not (count is None or isinstance(count, int)):
+        if weight is None or not (count is None or isinstance(count, Integral)):
             continue
         width = packed.shape[-1]
         if len(weight) not in (width, width // (count or 1)):

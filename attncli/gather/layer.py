@@ -20,7 +20,7 @@ from attncli.text import counted, first_few, printable
 from attncli.warning import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy.typing as npt
 
@@ -28,13 +28,15 @@ if TYPE_CHECKING:
     from attncli.checkpoints.names import Layer
     from attncli.gather.gathered import Gathered
 
-__all__ = ["StoredLayer", "add_config", "add_layer"]
+__all__ = ["StoredLayer", "add_config", "add_layer", "is_placed"]
 
 Arguments = dict[str, object]
 _OWN = (*PROJECTIONS, "wo", "bo")
 _OF_VALUE = ("wv", "bv", "wo", "bo")
-# How scores depend on positions, beside rules: whoever gives one of these says all of it.
-_PLACES = ("rope", "rope_base", "rope_frequencies", "alibi_slopes")
+# How scores depend on positions, beside rules: whoever gives one of these says all of it; and how
+# fast pairs turn, of which one says it.
+_PLACES = ("rope", "alibi_slopes")
+_SPEEDS = ("rope_base", "rope_frequencies")
 # What models take for the width of a head, for a hint.
 _HEAD_WIDTHS, _LISTED = (128, 64, 32, 16, 8), 3
 
@@ -57,15 +59,21 @@ class StoredLayer(NamedTuple):
     fetch: Callable[[str], npt.NDArray[Any]]
 
 
-def add_config(gathered: Gathered, config: LayerConfig) -> None:
+def is_placed(gathered: Gathered) -> bool:
+    """Return whether an option says how scores depend on positions, beside rules."""
+    return any(name in gathered.arguments for name in _PLACES)
+
+
+def add_config(gathered: Gathered, layer: Layer, config: LayerConfig) -> None:
     """Add what a configuration says of a checkpoint's layer, unless an option says it."""
-    arguments, options = gathered.arguments, config.options
-    if any(name in arguments for name in _PLACES):
-        options = {name: value for name, value in options.items() if name not in _PLACES}
-    new = {name: value for name, value in options.items() if name not in arguments}
+    arguments = gathered.arguments
+    said = {*arguments, *(_SPEEDS if any(name in arguments for name in _SPEEDS) else ())}
+    new = {name: value for name, value in config.options.items() if name not in said}
     arguments |= new
-    told = " ".join(_as_option(name, value) for name, value in new.items())
-    gathered.told = told if config.norm is None else f"{told}, and norms of query and key"
+    told = [" ".join(_as_option(name, value) for name, value in new.items())] if new else []
+    if config.norm is not None and layer.norms:
+        told.append("norms of query and key")
+    gathered.told = ", and ".join(told)
 
 
 def _as_option(name: str, value: object) -> str:
@@ -104,6 +112,21 @@ def add_layer(gathered: Gathered, stored: StoredLayer, config: LayerConfig | Non
     if given:
         raise UsageError(f"{file} supplies the projections: leave out {', '.join(given)}")
     advise_on_norm(gathered, stored)
+    widths = _add_projections(gathered, stored)
+    _add_norms(gathered, stored, config)
+    _warn_of_the_rest(layer, file, arguments)
+    if config is None:
+        _warn_of_habit(layer, file, arguments)
+    else:
+        _refuse_another_model(config, arguments, file, widths[0])
+    count_heads(arguments, *widths)
+    if "heads" not in arguments and not layer.one_head:
+        raise _heads_missing(file, *widths, configured=config is not None)
+
+
+def _add_projections(gathered: Gathered, stored: StoredLayer) -> tuple[int, int]:
+    """Add weights and biases, and return how wide queries and keys are that they make."""
+    arguments, file, layer = gathered.arguments, stored.file, stored.layer
     try:
         arrays = read_layer(layer, stored.fetch, *_told_heads(arguments))
     except (ShapeError, UsageError) as error:
@@ -114,46 +137,48 @@ def add_layer(gathered: Gathered, stored: StoredLayer, config: LayerConfig | Non
         # Sinks are an option of their own, and options win over files.
         arguments.setdefault(name, array)
         gathered.sources.setdefault(name, f"{file}#{printable(layer.members[name])}")
-    norms = _norms(stored, config)
-    for name, value in norms.items():
-        arguments.setdefault(name, value)
-    not_applied = [*_not_applied(layer, arguments, normed=bool(norms))]
-    if not_applied:
-        warn(
-            f"{file}: the layer also holds {first_few(not_applied)}, which attncli does not apply: "
-            "the result is not the model's"
-        )
-    if config is None:
-        _warn_of_habit(layer, file, arguments)
-    widths = arrays["wq"].shape[1], arrays["wk"].shape[1]
-    count_heads(arguments, *widths)
-    if "heads" not in arguments and not layer.one_head:
-        raise _heads_missing(file, *widths)
+    return arrays["wq"].shape[1], arrays["wk"].shape[1]
 
 
-def _norms(stored: StoredLayer, config: LayerConfig | None) -> Arguments:
-    """Return the norms of query and key, if a configuration says how they are meant."""
-    members = stored.layer.norms
+def _add_norms(gathered: Gathered, stored: StoredLayer, config: LayerConfig | None) -> None:
+    """Add the norms of query and key, if a configuration says how they are meant."""
+    arguments, members = gathered.arguments, stored.layer.norms
     if config is None or config.norm is None or not members:
-        return {}
-    weights = {name: stored.fetch(member) for name, member in members.items()}
-    # As in the model, the sum is one of float32, or of what is wider.
-    wide = {
-        name: array if array.dtype == np.float64 else widen(array, np.float32)
-        for name, array in weights.items()
-    }
-    added = {name: array + array.dtype.type(config.norm) for name, array in wide.items()}
-    return added | {"norm_eps": config.epsilon}
+        return
+    for name, member in members.items():
+        if name not in arguments:
+            array = stored.fetch(member)
+            # As in the model, the sum is one of float32, or of what is wider.
+            wide = array if array.dtype == np.float64 else widen(array, np.float32)
+            arguments[name] = wide + wide.dtype.type(config.norm)
+            gathered.sources[name] = f"{stored.file}#{printable(member)}"
+    arguments.setdefault("norm_eps", config.epsilon)
 
 
-def _not_applied(layer: Layer, arguments: Arguments, *, normed: bool) -> Iterator[str]:
-    """Yield what else a layer holds."""
-    applied = layer.norms.values() if normed else ()
+def _warn_of_the_rest(layer: Layer, file: str, arguments: Arguments) -> None:
+    """Warn of what else a layer holds."""
+    applied = [member for name, member in layer.norms.items() if name in arguments]
     # A bias of relative positions is given as what it comes to.
     stated = ("relative_attention_bias.weight",) if "bias" in arguments else ()
-    for name in layer.not_applied:
-        if name not in applied and not name.endswith(stated):
-            yield printable(name)
+    rest = [n for n in layer.not_applied if n not in applied and not n.endswith(stated)]
+    if rest:
+        warn(
+            f"{file}: the layer also holds {first_few([*map(printable, rest)])}, which attncli "
+            "does not apply: the result is not the model's"
+        )
+
+
+def _refuse_another_model(config: LayerConfig, arguments: Arguments, file: str, width: int) -> None:
+    """Refuse a configuration whose heads are not those of the layer."""
+    heads = config.options.get("heads")
+    if heads is None or config.width is None or arguments["heads"] != heads:
+        return
+    if heads * config.width != width:
+        raise UsageError(
+            f"config: {counted(heads, 'head')} of width {config.width} make "
+            f"{heads * config.width}; the queries of {file} are {width} wide",
+            hint="is it the configuration of another model, or of another part of it?",
+        )
 
 
 def _has_no_value(arguments: Arguments, arrays: Mapping[str, npt.NDArray[Any]]) -> bool:
@@ -185,12 +210,13 @@ def _warn_of_habit(layer: Layer, file: str, arguments: Arguments) -> None:
     warn(f"{file}: {habit.words}, and checkpoints do not say how: {habit.remedy}")
 
 
-def _heads_missing(file: str, width: int, key_width: int) -> UsageError:
+def _heads_missing(file: str, width: int, key_width: int, *, configured: bool) -> UsageError:
     fitting = [each for each in _HEAD_WIDTHS if math.gcd(width, key_width) % each == 0]
     likely = [f"{counted(width // each, 'head')} of width {each}" for each in fitting[:_LISTED]]
+    told = "" if configured else "--config takes them from the model's config.json; there, "
     return UsageError(
         f"{file}: its shapes do not say how many heads share the width {width}: give heads "
         "(--heads)",
-        hint="--config takes them from the model's config.json; there, see num_attention_heads, "
-        "n_head or nhead" + (f"; {' or '.join(likely)} would fit" if likely else ""),
+        hint=f"{told}see num_attention_heads, n_head or nhead"
+        + (f"; {' or '.join(likely)} would fit" if likely else ""),
     )

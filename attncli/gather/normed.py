@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.array_likes import as_ndarray
-from attncli.dtypes import widen
+from attncli.dtypes import BFLOAT16, widen
 from attncli.text import printable
 from attncli.warning import warn
 
@@ -39,7 +39,8 @@ def advise_on_norm(gathered: Gathered, stored: StoredLayer) -> None:
     rows = as_ndarray("x", gathered.arguments["x"])
     parts = {part: widen(stored.fetch(name), np.float64).ravel() for part, name in members.items()}
     gain, shift = parts["weight"], parts.get("bias", np.zeros(1))
-    if rows.ndim not in (2, 3) or rows.shape[-1] != gain.size or not gain.all():
+    real = rows.dtype.kind in "fiu" or rows.dtype == BFLOAT16
+    if not real or rows.ndim not in (2, 3) or rows.shape[-1] != gain.size or not gain.all():
         return
     some = widen(rows.reshape(-1, gain.size)[:_ROWS], np.float64) - shift
     # Gemma stores the weight less 1.

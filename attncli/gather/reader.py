@@ -270,13 +270,14 @@ class Reader:
     def _layer_config(self, config: str, layer: Layer) -> LayerConfig:
         """Read how a layer attends, and note it where no option says it."""
         from attncli.checkpoints.config import layer_config  # noqa: PLC0415
-        from attncli.gather.layer import add_config  # noqa: PLC0415
+        from attncli.gather.layer import add_config, is_placed  # noqa: PLC0415
         from attncli.loading.settings import read_settings  # noqa: PLC0415
 
         self._note_input(config)
         settings = read_settings(config, "the config.json of a model")
-        attends = layer_config(settings, layer.prefix, printable(config))
-        add_config(self.gathered, attends)
+        placed = is_placed(self.gathered)
+        attends = layer_config(settings, layer.prefix, printable(config), placed=placed)
+        add_config(self.gathered, layer, attends)
         return attends
 
     def forget_labels(self) -> None:

@@ -31,5 +31,5 @@ def read_settings(file: str, what: str) -> dict[str, Any]:
     source = open_source(file)
     found = bounded_json(Document(source, source.text(_LONGEST)))
     if not isinstance(found, dict):
-        raise InputError(f"{source.name}: expected {what}; found something else")
+        raise InputError(f"{source.name}: expected {what}, a mapping in which each key stands once")
     return found

@@ -76,7 +76,7 @@ def _places(source: Source) -> dict[str, str]:
             f"{source.name}: expected the index of a checkpoint, with weight_map; found none"
         )
     for name, file in places.items():
-        if not (isinstance(file, str) and file and Path(file).name == file):
+        if not isinstance(file, str) or Path(file).name != file or file in ("", "-", ".."):
             raise InputError(
                 f"{source.name}: expected the name of a file beside it for {printable(name)}; "
                 f"found {quoted(str(file))}"
