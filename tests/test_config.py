@@ -483,8 +483,10 @@ def test_the_configuration_of_another_model_is_refused(config_of):
     [
         (
             "qwen3",
-            "--heads 4 --kv-heads 2 --causal --rope half --rope-base 10000, and norms of query and "
-            "key",
+            (
+                "--heads 4 --kv-heads 2 --causal --rope half --rope-base 10000, and norms of query and "
+                "key"
+            ),
         ),
         ("bert", "--heads 4"),
         ("mistral", "--heads 4 --kv-heads 2 --causal --window 2,0 --rope half --rope-base 10000"),
