@@ -478,15 +478,15 @@ def test_the_configuration_of_another_model_is_refused(config_of):
         )
 
 
+NORMED = ", and norms of query and key"
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
         (
             "qwen3",
-            (
-                "--heads 4 --kv-heads 2 --causal --rope half --rope-base 10000, and norms of query and "
-                "key"
-            ),
+            "--heads 4 --kv-heads 2 --causal --rope half --rope-base 10000" + NORMED,
         ),
         ("bert", "--heads 4"),
         ("mistral", "--heads 4 --kv-heads 2 --causal --window 2,0 --rope half --rope-base 10000"),
