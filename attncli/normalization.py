@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 
-__all__ = ["NORM_EPSILON", "rms_norm"]
+__all__ = ["NORM_EPSILON", "rms_norm", "root_mean_square"]
 
 Array = npt.NDArray[Any]
 NORM_EPSILON = 1e-6
@@ -42,14 +42,30 @@ def rms_norm(rows: Array, weight: Array, epsilon: float) -> Array:
            [0.    , 2.8284]])
     """
     vectors = rows.reshape(*rows.shape[:-1], -1, len(weight))
-    # Powers of 2 round nothing, and with them no square exceeds the range.
-    power = np.frexp(np.abs(vectors).max(axis=-1))[1]
     # Rows that are not finite are padding.
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        normed = np.ldexp(vectors, -power[..., None])
-        squares = np.einsum("...n,...n->...", normed, normed).astype(np.float64)
-        root = np.sqrt(squares / len(weight) + np.ldexp(epsilon, -2 * power))
-        normed /= root.astype(rows.dtype)[..., None]
-        normed *= widen(weight, rows.dtype)
-    packed: Array = normed.reshape(rows.shape)
+        own, _, root = _in_own_size(vectors, epsilon)
+        own /= root.astype(rows.dtype)[..., None]
+        own *= widen(weight, rows.dtype)
+    packed: Array = own.reshape(rows.shape)
     return packed
+
+
+def root_mean_square(vector: Array, epsilon: float) -> float:
+    """Return √(mean of squares + ε) of a vector (n,)."""
+    with np.errstate(over="ignore"):
+        _, power, root = _in_own_size(vector.astype(np.float64), epsilon)
+        return float(np.ldexp(root, power))
+
+
+def _in_own_size(
+    vectors: Array, epsilon: float
+) -> tuple[Array, npt.NDArray[Any], npt.NDArray[np.float64]]:
+    """Return vectors (…, n) divided by powers of 2, these powers, and their root mean squares.
+
+    Powers of 2 round nothing, and with them no square exceeds the range.
+    """
+    power = np.frexp(np.abs(vectors).max(axis=-1))[1]
+    own = np.ldexp(vectors, -power[..., None])
+    squares = np.einsum("...n,...n->...", own, own).astype(np.float64)
+    return own, power, np.sqrt(squares / vectors.shape[-1] + np.ldexp(epsilon, -2 * power))

@@ -179,11 +179,14 @@ def project(
         raise UsageError(f"x is projected by wq, wk and wv; {missing} is missing")
     query = made(embeddings, "wq", query_weight, bq)
     key = made(keys, "wk", key_weight, bk)
-    given["norm_eps"] = _epsilon(named, norm_eps, q_norm, k_norm)
+    epsilon = given["norm_eps"] = _epsilon(named, norm_eps, q_norm, k_norm)
     given["q_norm"] = _norm(named, "q_norm", q_norm, query)
     given["k_norm"] = _norm(named, "k_norm", k_norm, key)
-    query = _normed(query, given["q_norm"], given["norm_eps"])
-    key = _normed(key, given["k_norm"], given["norm_eps"])
+    if epsilon is not None:
+        query, key = (
+            rows if weight is None else rms_norm(rows, weight, epsilon)
+            for rows, weight in ((query, given["q_norm"]), (key, given["k_norm"]))
+        )
     value = None if value_weight is None else made(values, "wv", value_weight, bv)
     given["key_source"] = None if key_source is None else keys.array
     given["value_source"] = None if value_source is None else values.array
@@ -312,11 +315,11 @@ def _bias(named: Names, name: str, value: object, weight: Array) -> Array | None
 
 
 def _epsilon(named: Names, given: object, *norms: object) -> float | None:
-    if given is None:
-        return None
     if all(norm is None for norm in norms):
+        if given is None:
+            return None
         raise UsageError(f"{named('norm_eps')} is for q_norm and k_norm, and both are missing")
-    return arguments.positive_number(named("norm_eps"), given)
+    return NORM_EPSILON if given is None else arguments.positive_number(named("norm_eps"), given)
 
 
 def _norm(named: Names, name: str, value: object, made: Array) -> Array | None:
@@ -330,12 +333,6 @@ def _norm(named: Names, name: str, value: object, made: Array) -> Array | None:
             f"({width}); found shape {shape_text(weight.shape)}"
         )
     return weight.reshape(-1)
-
-
-def _normed(rows: Array, weight: Array | None, epsilon: float | None) -> Array:
-    if weight is None:
-        return rows
-    return rms_norm(rows, weight, NORM_EPSILON if epsilon is None else epsilon)
 
 
 def _check_fit(source: _Source, weight: str, matrix: Array) -> None:

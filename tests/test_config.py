@@ -64,9 +64,10 @@ def test_layers_attend_as_in_transformers(name, config_of, recwarn):
         checkpoint = checkpoint_of(name, layers, layer)
         problem = attncli.load(x=entries[f"{layer}|x"], checkpoint=checkpoint, config=file)
         answer = attncli.solve(problem)
-        assert_near(answer.weights, entries[f"{layer}|weights"], rtol=1e-4, atol=2e-6)
-        if name not in NOT_THE_OUTPUT:
-            assert_near(answer.context, entries[f"{layer}|context"], rtol=1e-4, atol=1e-5)
+        outputs = ("weights",) if name in NOT_THE_OUTPUT else ("weights", "context")
+        for output in outputs:
+            recorded_one = entries[f"{layer}|{output}"]
+            assert_near(getattr(answer, output), recorded_one, rtol=1e-4, atol=1e-5)
     assert not recwarn.list
 
 
@@ -92,7 +93,8 @@ class TestOlderConfigurations:
         if "partial_rotary_factor" in own:
             config["partial_rotary_factor"] = own.pop("partial_rotary_factor")
         if own["rope_type"] != "default":
-            config["rope_scaling"] = {**own, "type": own.pop("rope_type")}
+            own["type"] = own.pop("rope_type")
+            config["rope_scaling"] = own
         return config
 
     @pytest.mark.parametrize("name", NAMES)

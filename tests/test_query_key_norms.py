@@ -172,6 +172,6 @@ def test_the_explanation_in_json_and_markdown(files, attncli):
     assert r"p_{0} = " in text
 
 
-def test_every_command_warns_of_no_norm_without_weights(files, attncli):
+def test_a_norm_needs_both_projections():
     with pytest.raises(AttnError, match="needs x, wq, wk and wv"):
         load(x=X, wq=WEIGHTS["wq"], q_norm=EACH["q_norm"])

@@ -60,7 +60,8 @@ def test_higher_scores_tell_a_missing_cap_from_a_clipped_one():
     report = ask((q, k, v), plain(q, k, v), softcap=30)
     assert named(report) == {"softcap_missing", "softcap_clipped"}
     found = re.fullmatch(
-        r"the same inputs with queries times (\d+) would distinguish them", report.diagnosis.apart
+        r"the same inputs with all queries multiplied by (\d+) would distinguish them",
+        report.diagnosis.apart,
     )
     scores = int(found[1]) * q @ k.swapaxes(-1, -2) / np.sqrt(8)
     assert (np.abs(scores) > 30).any()
@@ -72,7 +73,7 @@ def test_inputs_of_16_bits_are_changed_too():
     wrong = plain(*map(rounded, (q, k, v))).astype("f4")
     report = check(wrong, pose(*stored, softcap=30))
     assert named(report) == {"softcap_missing", "softcap_clipped"}
-    assert "with queries times" in report.diagnosis.apart
+    assert "with all queries multiplied by" in report.diagnosis.apart
 
 
 def test_other_sinks_tell_forgotten_ones_from_those_of_the_other_sign():

@@ -157,7 +157,8 @@ class _Settings:
     @property
     def heads(self) -> int | None:
         if self.model.causal is None:
-            return self.count(f"{'de' if self.decodes else 'en'}coder_attention_heads")
+            halves = ("encoder_attention_heads", "decoder_attention_heads")
+            return self.count(halves[self.decodes])
         return self.count(*_HEADS)
 
     @property

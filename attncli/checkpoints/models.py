@@ -24,8 +24,8 @@ class Model(NamedTuple):
     alibi : bool
         Whether scores have the penalties of ALiBi.
     every : int or None
-        Where the configuration does not list it: all layers but every so-manieth have a window,
-        all if 0, none if None.
+        Where the configuration does not list it: one layer of so many, the last, has no window; 0
+        if all have one, None if none has.
     far_rotates : {"always", "without others", "never"}
         Whether layers without a window rotate; ``without others``: if none has one.
     near_unscaled : bool

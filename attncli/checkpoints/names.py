@@ -22,7 +22,7 @@ _NOT_APPLIED = (
     *("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight"),
     *("bias_k", "bias_v", "relative_attention_bias."),
 )
-# Of models that normalise in front of attention; those behind it have other names.
+# Of models that normalise in front of attention. PyTorch's norm1 may stand behind it.
 _NORMS_BEFORE = (
     *("input_layernorm", "ln_1", "norm_1", "layernorm_before", "attn_norm", "layer_norm1"),
     *("attention_norm", "ln_attn"),

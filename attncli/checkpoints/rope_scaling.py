@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["scaled_frequencies"]
 
-# Turns over the trained length from which on YaRN leaves a pair as it is, and up to which it
-# slows it down like all.
+# A pair that turns at least so often within the trained length keeps its frequency; one that turns
+# at most so often is slowed down by the whole factor.
 _FAST, _SLOW = 32.0, 1.0
 _MOST_FACTOR = 1e6
 

@@ -122,7 +122,7 @@ def choose_strategy(
         shift = Shift.WATCHED
     # Shifted scores stay in nats because many are so low that exp2 yields subnormal numbers and
     # takes ten times as long; score stages, because they are returned in nats; and those that may
-    # be exact, unless they are low, because they are not exact in bits.
+    # be exact, unless they are low (as all are in float32), because they are not exact in bits.
     highest = min(extent, score_ceiling(problem.dtype))
     exact = highest > _LOW and operands.have_few_digits
     if not (block.small or shift is Shift.APPLIED or keeps_stages or exact):

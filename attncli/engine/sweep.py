@@ -144,8 +144,8 @@ class Sweep:
             tile = tile.swapaxes(2, 3)
         yield scratch.check_stopped, ()
         yield from score_calls(rows, columns, tile, scratch)
-        infinite = rows.has_infinite_scores(hides=rows.operands.problem.visible.hides)
-        yield self._exponential(rows, panels, tile, infinite=infinite)
+        # Weights keep what is tiny: nothing is raised.
+        yield self._exponential(rows, panels, tile, infinite=True)
         if rows.masks_after_exp and rows.operands.problem.visible.hides:
             yield from zero_calls(rows, columns, tile, scratch)
         yield from sums.settings(tile, self._values(columns), panels, scratch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.explanation.data import QueryMade, QueryNorm
-from attncli.normalization import NORM_EPSILON
+from attncli.normalization import root_mean_square
 from attncli.positions import sinusoidal
 
 if TYPE_CHECKING:
@@ -59,16 +58,16 @@ def _norm(given: Mapping[str, Any], embedding: Array, columns: slice) -> QueryNo
     weight = given["q_norm"]
     if weight is None:
         return None
-    made = embedding.astype(np.float64) @ widen(given["wq"], np.float64)
+    joint = len(weight) == np.asarray(given["wq"]).shape[1] > columns.stop - columns.start
+    all_of = slice(None) if joint else columns
+    made = embedding.astype(np.float64) @ widen(np.asarray(given["wq"])[:, all_of], np.float64)
     if given["bq"] is not None:
-        made += widen(given["bq"], np.float64)
-    own = made[columns]
-    joint = len(weight) == len(made) > len(own)
-    epsilon = NORM_EPSILON if given["norm_eps"] is None else given["norm_eps"]
+        made += widen(given["bq"][all_of], np.float64)
+    own = made[columns] if joint else made
     return QueryNorm(
         projected=own.astype(embedding.dtype),
-        rms=math.sqrt(np.square(made if joint else own).mean() + epsilon),
-        epsilon=epsilon,
+        rms=root_mean_square(made, given["norm_eps"]),
+        epsilon=given["norm_eps"],
         weight=widen(weight[columns] if joint else weight, embedding.dtype),
         joint=joint,
     )

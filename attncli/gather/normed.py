@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from attncli.array_likes import as_ndarray
 from attncli.dtypes import BFLOAT16, widen
+from attncli.errors import InputError
 from attncli.text import printable
 from attncli.warning import warn
 
@@ -37,14 +38,18 @@ def advise_on_norm(gathered: Gathered, stored: StoredLayer) -> None:
     if not members or "x" not in gathered.arguments:
         return
     rows = as_ndarray("x", gathered.arguments["x"])
-    parts = {part: widen(stored.fetch(name), np.float64).ravel() for part, name in members.items()}
-    gain, shift = parts["weight"], parts.get("bias", np.zeros(1))
     real = rows.dtype.kind in "fiu" or rows.dtype == BFLOAT16
-    if not real or rows.ndim not in (2, 3) or rows.shape[-1] != gain.size or not gain.all():
+    try:
+        parts = {part: stored.fetch(name).ravel() for part, name in members.items()}
+    except InputError:  # of a file that only this look would need
         return
+    if not real or rows.ndim not in (2, 3) or rows.shape[-1] != parts["weight"].size:
+        return
+    gain, shift = (widen(parts.get(part, np.zeros(1)), np.float64) for part in ("weight", "bias"))
     some = widen(rows.reshape(-1, gain.size)[:_ROWS], np.float64) - shift
-    # Gemma stores the weight less 1.
-    if any(_have_length_1(some / each) for each in (gain, 1 + gain) if each.all()):
+    # Gemma stores the weight less 1. A weight of 0 hides what went in.
+    may_be = [each for each in (gain, 1 + gain) if each.all()]
+    if not gain.all() or any(_have_rms_1(some / each) for each in may_be):
         return
     name = printable(members["weight"].removesuffix(".weight"))
     warn(
@@ -54,7 +59,7 @@ def advise_on_norm(gathered: Gathered, stored: StoredLayer) -> None:
     )
 
 
-def _have_length_1(rows: Array) -> bool:
+def _have_rms_1(rows: Array) -> bool:
     """Return whether the root mean squares of most rows are 1."""
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.sqrt(np.square(rows).mean(axis=1))

@@ -50,6 +50,8 @@ _EMPTY_CORNER = "leave the first cell of the header empty"
 _ADD_HEADER = "if the first column holds labels, add a header row whose first cell is empty"
 # So many numbers that follow each other are hardly chance.
 _COUNT = 3
+# Rows below the first that are looked at.
+_LOOKED_AT = 8
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 
 Row = tuple[int, list[str]]  # the line it ends on, and its cells
@@ -188,7 +190,7 @@ def _advise_on_header(name: str, first: list[str], found: LoadedArray, *, labell
     """Warn of a first row 0, 1, 2, … as pandas heads columns without names."""
     cells = [cell.strip() for cell in first[int(labelled) :]]
     if len(cells) < 2 or cells != list(map(str, range(len(cells)))):
-        _advise_on_years(name, first, found)
+        _advise_on_counting_row(name, first, found, labelled=labelled)
         return
     if labelled:
         named = first[0].strip().lower() in _CORNERS
@@ -205,16 +207,22 @@ def _advise_on_header(name: str, first: list[str], found: LoadedArray, *, labell
         )
 
 
-def _advise_on_years(name: str, first: list[str], found: LoadedArray) -> None:
+def _advise_on_counting_row(
+    name: str, first: list[str], found: LoadedArray, *, labelled: bool
+) -> None:
     """Warn of a first row like 2019, 2020, 2021 above numbers that are not all whole."""
-    row, *others = found.values
-    whole = all(np.array_equal(other, np.rint(other)) for other in others[:_COUNT])
-    if others and not whole and _counts_on(row):
-        warn(
-            f"{name}: the first row counts {first[-len(row)].strip()} to {first[-1].strip()} as a "
-            "header might; it is read as numbers. If it is a header, leave its first cell empty, "
-            "or write the file without it (pandas: header=False)"
-        )
+    below = found.values[1 : 1 + _LOOKED_AT]
+    if not len(below) or np.array_equal(below, np.rint(below)) or not _counts_on(found.values[0]):
+        return
+    mend = (
+        "leave its first cell empty (pandas: no index_label)"
+        if labelled
+        else "write the file without it (pandas: header=False)"
+    )
+    warn(
+        f"{name}: the first row counts {first[int(labelled)].strip()} to {first[-1].strip()} as a "
+        f"header might; it is read as numbers. If it is a header, {mend}"
+    )
 
 
 def _advise_on_numbers_above_words(found: LoadedArray) -> None:
@@ -224,7 +232,7 @@ def _advise_on_numbers_above_words(found: LoadedArray) -> None:
     if all(map(is_numeric, columns)) and list(columns) not in counts:
         warn(
             f"{found.name}: the first row, {quoted(columns[0])}, … is read as the names of the "
-            "columns, since its first cell is empty. If it holds numbers, give it a name, too"
+            "columns, since its first cell is empty. If it holds numbers, write its label there"
         )
 
 

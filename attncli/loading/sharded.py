@@ -60,7 +60,7 @@ def read_index(source: Source) -> LoadedMapping:
 
 
 def describe_index(source: Source) -> list[Member]:
-    """Return the shape and dtype of every tensor, from the headers of the files that are there."""
+    """Return the shape and dtype of every tensor, from the headers of its file."""
     places = _places(source)
     members: dict[str, Member] = {}
     for file in dict.fromkeys(places.values()):

@@ -72,7 +72,7 @@ def _otherwise(problem: Problem) -> Iterator[tuple[str, Problem]]:
     yield from _windowed_otherwise(problem)
     query = widen(problem.query, np.float64)
     for times in _OTHER_SIZES:
-        yield f"with queries times {times}", replace(problem, query=times * query)
+        yield f"with all queries multiplied by {times}", replace(problem, query=times * query)
     if problem.sinks is not None:
         yield "with sinks of the other sign", replace(problem, sinks=-problem.sinks)
 

@@ -42,7 +42,7 @@ _NOTHING = Searched((), 0, complete=True)
 _FEW_ROWS, _MANY_ROWS = 2, 16
 # Errors of rounding: at most so many half units of what was rounded, and a quarter of them at least
 # this share of the largest.
-_ROUNDINGS, _MOST, _ALIKE = 5, 0.75, 0.25
+_ROUNDINGS, _TYPICAL, _ALIKE = 5, 0.75, 0.25
 
 
 def diagnose(question: Question, deadline: float) -> Diagnosis:
@@ -112,7 +112,9 @@ def _of_few_digits(question: Question) -> tuple[str, ...]:
     )
     largest = float(errors.max())
     # Rounding on the way is felt everywhere, and not by a few numbers alone.
-    if not shown < largest < np.inf or np.quantile(errors, _MOST) <= max(shown, _ALIKE * largest):
+    if not shown < largest < np.inf or np.quantile(errors, _TYPICAL) <= max(
+        shown, _ALIKE * largest
+    ):
         return ()
     # A few roundings of half a unit each, and what weights and values make of them.
     decimals = math.floor(math.log10(_ROUNDINGS * 0.5 / largest))

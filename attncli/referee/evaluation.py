@@ -43,10 +43,11 @@ class Products:
         if key not in self._kept:
             product = _product(problem, FLOAT64, fold=False)
             value = 0 if problem.value is None else problem.value.size
-            self._numbers += product.size + problem.query.size + problem.key.size + value
-            if self._numbers > _MOST_NUMBERS:
+            own = product.size + problem.query.size + problem.key.size + value
+            if self._numbers + own > _MOST_NUMBERS:
                 self._kept.clear()
                 self._numbers = 0
+            self._numbers += own
             # The problem is kept too: while its arrays live, no other array has their ids.
             self._kept[key] = problem, product
         return self._kept[key][1]
