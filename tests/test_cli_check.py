@@ -659,3 +659,15 @@ def test_a_mistake_that_16_bits_hide_fails_where_that_is_asked_for(
     both = attncli(*words, "--strict", "--no-diagnose")
     assert both.code == 2
     assert both.messages[1] == "hint: leave one of the two out"
+
+
+def test_a_report_is_told_though_its_picture_cannot_be_drawn(
+    judged: Path, attncli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", "d.png")
+
+    monkeypatch.setattr("attncli.cli.check.write_figure", full)
+    ran = attncli("check", *QKV, "--expect", "unscaled.npy", "--no-diagnose", "--diff", "d.png")
+    assert ran.code == 2
+    assert "MISMATCH" in ran.text

@@ -230,7 +230,8 @@ def chosen(names, config):
     """Return one layer of each kind: those that follow each other differ, if any do."""
     kinds = config.get("layer_types") or config.get("attention_layers")
     skips = config.get("no_rope_layers")
-    labels = kinds or skips or [0, *[config.get("scale_attn_by_inverse_layer_idx", 0)] * 9]
+    by_layer = [0, *[config.get("scale_attn_by_inverse_layer_idx", 0)] * 99]
+    labels = list(zip(kinds or by_layer, skips or by_layer, by_layer, strict=False))
     if config.get("is_encoder_decoder"):
         return names
     first = dict(reversed(list(zip(labels, range(len(names)), strict=False))))
