@@ -27,6 +27,9 @@ NOT_THE_OUTPUT = {"bloom", "albert", "bert", "bert-decoder", "roberta", "xlm-rob
 NOT_THE_OUTPUT |= {"electra"}
 
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
+
+
 def recorded(name):
     """Return what is recorded of a model, its configuration, and the names of its layers."""
     with np.load(RECORDED / f"{name}.npz") as file:
@@ -246,6 +249,44 @@ class TestWhatIsLeftOut:
         assert self.options({"model_type": "mistral"}, 0).options["window"] == (4095, 0)
 
 
+@pytest.mark.parametrize(
+    ("config", "layer", "options"),
+    [
+        ({"model_type": "gemma3_text", "use_bidirectional_attention": True}, 5, {"causal": None}),
+        ({"model_type": "bert", "is_decoder": True}, 0, {"causal": True}),
+        (
+            {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 9},
+            27,
+            {"window": None},
+        ),
+        (
+            {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 9},
+            28,
+            {"window": (8, 0)},
+        ),
+        ({"model_type": "cohere2", "sliding_window_pattern": 2}, 1, {"window": None, "rope": None}),
+        ({"model_type": "cohere2", "sliding_window_pattern": 2}, 2, {"window": (4095, 0)}),
+        ({"model_type": "mpt", "attn_config": {"softmax_scale": 0.25}}, 0, {"scale": 0.25}),
+        ({"model_type": "modernbert", "local_attention": 9}, 1, {"window": (4, 4), "causal": None}),
+        ({"model_type": "modernbert"}, 3, {"window": None, "rope_base": 160000.0}),
+        (
+            {"model_type": "granite", "attention_multiplier": 0.5, "rope_scaling": YARN},
+            0,
+            {"scale": pytest.approx(0.5 * (0.1 * math.log(4) + 1) ** 2)},
+        ),
+        ({"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": True}, 3, {"scale": 1 / 32}),
+        (
+            {"model_type": "falcon", "num_attention_heads": 4},
+            0,
+            {"kv_heads": 1, "alibi_slopes": None},
+        ),
+    ],
+)
+def test_single_entries(config, layer, options):
+    found = layer_config(config, f"h.{layer}.attn", "config.json").options
+    assert {name: found.get(name) for name in options} == options
+
+
 def test_parts_on_text_and_pictures_have_their_own_entries():
     text = {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2}
     picture = {"model_type": "siglip_vision_model", "num_attention_heads": 3}
@@ -314,6 +355,7 @@ class TestFrequencies:
                 (0.1 * math.log(4) + 1) / (0.05 * math.log(4) + 1),
             ),
             ({"factor": 1.0}, 1.0),
+            ({"mscale": 0.7}, 0.1 * math.log(4) + 1),
         ],
     )
     def test_what_yarn_multiplies_query_and_key_with(self, more, expected):
@@ -322,7 +364,6 @@ class TestFrequencies:
         assert factor == pytest.approx(expected)
 
 
-YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
 LLAMA = {"model_type": "llama", "hidden_size": 16, "num_attention_heads": 4}
 
 
@@ -357,6 +398,15 @@ LLAMA = {"model_type": "llama", "hidden_size": 16, "num_attention_heads": 4}
         (LLAMA | {"rope_scaling": [1]}, "rope_parameters: expected a mapping"),
         (LLAMA | {"rope_scaling": {"type": "longrope"}}, "does not know the rotary embedding"),
         (LLAMA | {"rope_scaling": {"type": "linear"}}, "factor: expected a finite number"),
+        (LLAMA | {"rope_theta": 1, "rope_scaling": YARN}, "rope_theta: expected a number above 1"),
+        (
+            LLAMA
+            | {
+                "rope_scaling": YARN
+                | {"rope_type": "llama3", "low_freq_factor": 4, "high_freq_factor": 4}
+            },
+            "expected low_freq_factor below high_freq_factor; found 4 and 4",
+        ),
         (
             LLAMA | {"sliding_window": 3, "layer_types": ["sliding_attention"]},
             "has 1 layers; found layer 1",

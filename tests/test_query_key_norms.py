@@ -71,6 +71,17 @@ def test_vectors_of_any_size(dtype, size):
     assert_near(found, expected, rtol=8 * float(np.finfo(dtype).eps), atol=1e-37)
 
 
+def test_a_weight_of_another_precision_does_not_widen_the_result():
+    made = project(X.astype("f4"), **{n: w.astype("f4") for n, w in WEIGHTS.items()}, **EACH)
+    assert made.query.dtype == np.float32
+    assert_near(
+        made.query,
+        normed(linear(X, WEIGHTS["wq"]), EACH["q_norm"]),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
 def test_padding_stays_padding():
     keys = drawn(11, TOKENS, 8)
     keys[-1] = np.nan

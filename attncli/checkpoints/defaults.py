@@ -144,6 +144,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "rope_theta": 160000.0,
         "rope_local_base_freq": 10000.0,
         "local_attention": 128,
+        "global_attn_every_n_layers": 3,
     },
     "cohere2": {"num_attention_heads": 64, "hidden_size": 8192, "sliding_window": 4096},
     "gpt_neo": {
