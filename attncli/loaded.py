@@ -36,7 +36,8 @@ def load(
     dtype : {"bfloat16"}, optional
         How 2-byte elements of NPY files without a type of their own are read.
     without : str or iterable of str, optional
-        Entries of the problem file that are left out: ``"causal,mask"`` or their names.
+        Entries of the problem file, or of what the configuration says, that are left out:
+        ``"causal,mask"`` or their names.
     **options
         Options of the command line under their Python names (``causal=True``,
         ``checkpoint="model.safetensors#layer.0"``, ``tokens="a,b,c"``): arrays, or names of

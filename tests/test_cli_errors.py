@@ -331,11 +331,11 @@ CASES = {
     ),
     f"compute {QKV} --no-causal": (
         "No such option: --no-causal",
-        "leave --causal out; --without causal leaves out what a problem file holds",
+        "leave --causal out; --without causal leaves out what a problem file or --config says",
     ),
     f"compute {QKV} --no-alibi": (
         "No such option: --no-alibi",
-        "leave --alibi out; --without alibi_slopes leaves out what a problem file holds",
+        "leave --alibi out; --without alibi_slopes leaves out what a problem file or --config says",
     ),
     f"explain {QKV} --average_attn_weights": (
         "No such option: --average_attn_weights", "attncli explain --help",

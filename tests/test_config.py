@@ -517,6 +517,93 @@ class TestBesideOptions:
         assert problem.rope.frequencies == (1.0,)
 
 
+class TestWithout:
+    """What a configuration says may be left out, as entries of a problem file may."""
+
+    def files(self, name, config_of):
+        entries, config, layers = recorded(name)
+        np.save("x.npy", entries[f"{layers[0]}|x"])
+        return {
+            "checkpoint": checkpoint_of(name, layers, layers[0]),
+            "config": config_of(config),
+        }
+
+    def test_a_rule(self, config_of, folder):
+        files = self.files("mistral", config_of)
+        problem = attncli.load("x.npy", without="causal", **files)
+        assert not problem.visible.causal
+        assert problem.visible.window == (2, 0)
+        assert problem.rope == Rope("half", 10000.0)
+        assert attncli.load("x.npy", without="causal", causal=True, **files).visible.causal
+
+    def test_norms(self, config_of, folder):
+        files = self.files("qwen3", config_of)
+        left = ("q_norm", "k_norm", "rope", "rope_base")
+        with pytest.warns(AttnWarning, match=r"\.k_norm\.weight, \S+\.q_norm\.weight, which"):
+            problem = attncli.load("x.npy", without=left, **files)
+        entries = np.load(files["checkpoint"].split("#")[0])
+        weight = next(entries[name] for name in entries if name.endswith("q_proj.weight"))
+        projected = np.load("x.npy")[0] @ weight.T
+        assert_near(problem.query[0, 0], projected[:, : problem.query.shape[-1]], rtol=1e-5)
+
+    def test_one_norm_of_two(self, config_of, folder):
+        files = self.files("qwen3", config_of)
+        own = attncli.load("x.npy", **files)
+        with pytest.warns(AttnWarning, match=r"also holds \S+\.k_norm\.weight, which"):
+            problem = attncli.load("x.npy", without="k_norm", **files)
+        np.testing.assert_array_equal(problem.query, own.query)
+        assert (problem.key != own.key).any()
+
+    @pytest.mark.parametrize("inside", [True, False])
+    def test_what_a_problem_file_and_its_configuration_say(self, inside, config_of, folder):
+        files = self.files("mistral", config_of)
+        entries = {"x": "x.npy", "softcap": 5, "window": [1, 0]} | (files if inside else {})
+        (folder / "p.json").write_text(json.dumps(entries))
+        options = {} if inside else files
+        problem = attncli.load("p.json", without="softcap,window,causal", **options)
+        assert (problem.softcap, problem.visible.window) == (None, None)
+        assert not problem.visible.causal
+        with pytest.raises(AttnError, match="has no entry 'bias'"):
+            attncli.load("p.json", without="softcap,bias", **options)
+
+    def test_of_an_array(self, config_of, folder):
+        files = self.files("mistral", config_of)
+        problem = attncli.load(x=np.load("x.npy"), without="causal", **files)
+        assert not problem.visible.causal
+
+    def test_norms_that_the_model_does_not_apply(self, config_of, folder):
+        files = self.files("qwen3", config_of)
+        files["config"] = config_of(recorded("mistral")[1])
+        with pytest.raises(AttnError, match=r"config\.json has no entry 'q_norm'"):
+            attncli.load("x.npy", without="q_norm", **files)
+
+    def test_a_configuration_that_is_left_out_says_nothing(self, config_of, folder):
+        entries = {"x": "x.npy", "heads": 4} | self.files("mistral", config_of)
+        (folder / "p.json").write_text(json.dumps(entries))
+        with pytest.raises(AttnError, match=r"p\.json has no entry 'causal'"):
+            attncli.load("p.json", without="config,causal")
+
+    @pytest.mark.parametrize(
+        ("left", "words", "hint"),
+        [
+            ("softcap", "config.json has no entry 'softcap'", "it has heads, kv_heads, causal, "),
+            ("causl", "names of entries, as in causal,mask; found 'causl'", "causal"),
+            ("q_norm", "config.json has no entry 'q_norm'", "it has heads"),
+        ],
+    )
+    def test_what_it_does_not_say(self, left, words, hint, config_of, folder):
+        with pytest.raises(AttnError, match=words) as caught:
+            attncli.load("x.npy", without=left, **self.files("mistral", config_of))
+        assert hint in caught.value.hint
+
+    def test_the_note_is_of_what_is_left(self, config_of, folder, attncli):
+        files = self.files("mistral", config_of)
+        words = [word for name, file in files.items() for word in (f"--{name}", file)]
+        left = ["--without", "causal,rope,rope_base", "--show", "weights"]
+        ran = attncli("compute", "x.npy", *words, *left).good()
+        assert ran.messages == [f"note: {files['config']} says --heads 4 --kv-heads 2 --window 2,0"]
+
+
 def test_the_configuration_of_another_model_is_refused(config_of):
     entries, config, layers = recorded("llama")
     config["head_dim"] = 8

@@ -295,7 +295,8 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="NAMES",
-            help="Leave out entries of the problem file, as in causal,mask.",
+            help="Leave out entries of the problem file, or of what --config says, as in "
+            "causal,mask.",
             rich_help_panel=RULES,
         ),
     ] = None

@@ -118,7 +118,7 @@ def _known_as(option: str, options: Collection[str]) -> str | None:
     entry = "alibi_slopes" if name == "alibi" else _as_argument(name)
     if name == option or f"--{name}" not in options or entry not in KNOWN:
         return None
-    return f"leave --{name} out; --without {entry} leaves out what a problem file holds"
+    return f"leave --{name} out; --without {entry} leaves out what a problem file or --config says"
 
 
 def _as_argument(option: str) -> str:

@@ -16,7 +16,7 @@ from attncli.gather.finished import (
     is_finished,
 )
 from attncli.gather.gathered import Gathered
-from attncli.gather.leaving_out import entry_names, leave_out, no_problem_file
+from attncli.gather.leaving_out import entry_names, no_problem_file
 from attncli.gather.reader import Reader
 from attncli.loading import is_stream, refuse_two_streams, split_member
 from attncli.loading.contents import LoadedArray
@@ -59,7 +59,8 @@ def gather(
         option in a problem file. A str in place of an array names a file, or is a
         list such as ``"3,5"``.
     without : str or iterable of str, optional
-        Entries of the problem file that are left out: ``"causal,mask"`` or their names.
+        Entries of the problem file, or of what the configuration says, that are left out:
+        ``"causal,mask"`` or their names.
     dtype : str, optional
         ``"bfloat16"`` for NPY files of bare 2-byte elements.
     kind : {"weights", "scores"}
@@ -82,14 +83,15 @@ def gather(
     refuse_two_streams((*files, *options.values()))
     _refuse_strays(files)
     left = entry_names(without)
-    if left and len(files) != 1:
+    configured = options.get("config") is not None
+    if left and len(files) != 1 and not configured:
         raise no_problem_file(f"found {len(files)} files" if files else "found none")
-    reader = Reader(dtype)
+    reader = Reader(dtype, left)
     if not files and all(options.get(name) is None for name in (*INPUTS, "x")):
         _refuse_projections(options)
         reader.gathered.arguments.update(EXAMPLE)
     elif len(files) == 1:
-        finished = _take_file(reader, files[0], kind, options, left, saved=saved)
+        finished = _take_file(reader, files[0], kind, options, saved=saved)
         if finished is not None:
             return finished
     elif len(files) in (2, 3):
@@ -113,12 +115,11 @@ def _take_file(
     file: str,
     kind: Kind,
     options: Mapping[str, object],
-    left: frozenset[str],
     *,
     saved: bool,
 ) -> Finished | None:
     """Note what one file holds; return it where it is finished weights or scores."""
-    contents = leave_out(reader.read(file), left)
+    contents = reader.read_problem(file, configured=options.get("config") is not None)
     if isinstance(contents, LoadedArray) and _projections(options):
         reader.take_array("x", contents)
     elif isinstance(contents, LoadedArray):

@@ -1,8 +1,9 @@
-"""Entries of a problem file that are left out: the same problem without a rule."""
+"""Entries of a problem file or configuration that are left out: the same without a rule."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncli.errors import UsageError
@@ -12,9 +13,11 @@ from attncli.loading.lazy import LazyEntries
 from attncli.text import first_few, printable, quoted
 
 if TYPE_CHECKING:
+    from attncli.checkpoints.config import LayerConfig
+    from attncli.checkpoints.names import Layer
     from attncli.loading.contents import LoadedArray
 
-__all__ = ["entry_names", "leave_out", "no_problem_file"]
+__all__ = ["entry_names", "leave_out", "leave_out_of_config", "left_of", "no_problem_file"]
 
 _LISTED = 16
 
@@ -40,7 +43,7 @@ def entry_names(without: object) -> frozenset[str]:
 
 
 def leave_out(
-    contents: LoadedArray | LoadedMapping, left: frozenset[str]
+    contents: LoadedArray | LoadedMapping, left: frozenset[str], *, configured: bool = False
 ) -> LoadedArray | LoadedMapping:
     """Return what a file holds without some entries, whose values are not read.
 
@@ -49,6 +52,8 @@ def leave_out(
     contents : LoadedArray or LoadedMapping
     left : frozenset of str
         Long names of entries.
+    configured : bool
+        Whether a configuration is read, too, of which any of them may be.
 
     Raises
     ------
@@ -58,23 +63,52 @@ def leave_out(
     if not left:
         return contents
     if not isinstance(contents, LoadedMapping):
+        if configured:
+            return contents
         raise no_problem_file(f"{contents.name} is a single array")
     names = {name: full_name(name) for name in contents.entries}
-    missing = left - set(names.values())
-    if missing:
+    if not configured:
         # Rules first: beside them a file may hold a thousand outputs.
         held = sorted(names, key=lambda name: names[name] not in KNOWN)
-        missed = min(missing)
-        meant = None if missed in KNOWN else nearest_name(missed)
-        if meant is not None:
-            raise _no_entry(missed, meant)
-        raise UsageError(
-            f"without: {contents.name} has no entry {quoted(missed)}",
-            hint=f"it has {first_few([printable(name) for name in held], _LISTED)}",
-        )
+        _refuse_missing(left - set(names.values()), contents.name, held)
     kept = (name for name, full in names.items() if full not in left)
     entries = LazyEntries(kept, contents.entries.__getitem__)
     return LoadedMapping(entries, contents.name, contents.folder, contents.dump)
+
+
+def left_of(contents: LoadedArray | LoadedMapping, left: frozenset[str]) -> frozenset[str]:
+    """Return which of the names a file has no entry of."""
+    held = contents.entries if isinstance(contents, LoadedMapping) else ()
+    return left - {full_name(name) for name in held}
+
+
+def leave_out_of_config(
+    config: LayerConfig, layer: Layer, left: frozenset[str], unmet: frozenset[str], file: str
+) -> tuple[LayerConfig, Layer]:
+    """Return what a configuration says, and its layer, without some options and norms.
+
+    Parameters
+    ----------
+    config : LayerConfig
+    layer : Layer
+    left : frozenset of str
+        Names of options.
+    unmet : frozenset of str
+        Those of them that no problem file had.
+    file : str
+        How errors name the configuration.
+
+    Raises
+    ------
+    UsageError
+        It says nothing of one that no problem file had.
+    """
+    norms = {} if config.norm is None else layer.norms
+    held = [*config.options, *norms]
+    _refuse_missing(unmet - set(held), file, held)
+    kept = {name: value for name, value in config.options.items() if name not in left}
+    applied = {name: member for name, member in layer.norms.items() if name not in left}
+    return config._replace(options=kept), replace(layer, norms=applied)
 
 
 def no_problem_file(found: str) -> UsageError:
@@ -82,6 +116,19 @@ def no_problem_file(found: str) -> UsageError:
     return UsageError(
         f"without: expected a problem file, whose entries can be left out; {found}",
         hint="leave out the option itself",
+    )
+
+
+def _refuse_missing(missing: frozenset[str], file: str, held: list[str]) -> None:
+    if not missing:
+        return
+    missed = min(missing)
+    meant = None if missed in KNOWN else nearest_name(missed)
+    if meant is not None:
+        raise _no_entry(missed, meant)
+    raise UsageError(
+        f"without: {file} has no entry {quoted(missed)}",
+        hint=f"it has {first_few([printable(name) for name in held], _LISTED)}",
     )
 
 

@@ -30,6 +30,7 @@ from attncli.gather.entries import (
     unknown_entry,
 )
 from attncli.gather.gathered import Gathered
+from attncli.gather.leaving_out import leave_out, leave_out_of_config, left_of
 from attncli.gather.lists import (
     check_labels,
     is_meant_as_file,
@@ -66,9 +67,11 @@ _LOOKED_AT = 2000
 class Reader:
     """Reads files and notes what they say, and where each thing came from."""
 
-    def __init__(self, dtype: str | None) -> None:
+    def __init__(self, dtype: str | None, left: frozenset[str] = frozenset()) -> None:
         self.gathered = Gathered()
         self._dtype = dtype
+        # What is left out, and what of it no file had yet.
+        self._left = self._unmet = left
         # With the name of the file that they stand in.
         self._found_labels: dict[str, tuple[tuple[str, ...], str]] = {}
         self._strange: list[tuple[str, LoadedMapping]] = []
@@ -81,6 +84,14 @@ class Reader:
         """Return what a file holds."""
         self._note_input(file)
         return read(file, dtype=self._dtype)
+
+    def read_problem(self, file: str, *, configured: bool) -> LoadedArray | LoadedMapping:
+        """Return what a file holds, without what is left out of it."""
+        contents = self.read(file)
+        if isinstance(contents, LoadedMapping) and "config" not in self._left:
+            configured = configured or "config" in contents.entries
+        self._unmet = left_of(contents, self._left)
+        return leave_out(contents, self._left, configured=configured)
 
     def read_array(self, file: str) -> LoadedArray:
         """Return the one array of a file."""
@@ -264,11 +275,13 @@ class Reader:
             raise InputError(f"{contents.name}#{printable(name)}: expected an array of numbers")
 
         layer = choose_layer(members, prefix, contents.name)
-        attends = None if config is None else self._layer_config(config, layer)
+        attends = None
+        if config is not None:
+            attends, layer = self._layer_config(config, layer)
         add_layer(self.gathered, StoredLayer(contents.name, layer, fetch), attends)
 
-    def _layer_config(self, config: str, layer: Layer) -> LayerConfig:
-        """Read how a layer attends, and note it where no option says it."""
+    def _layer_config(self, config: str, layer: Layer) -> tuple[LayerConfig, Layer]:
+        """Read how a layer attends, and note it where no option says it or leaves it out."""
         from attncli.checkpoints.config import layer_config  # noqa: PLC0415
         from attncli.gather.layer import add_config, is_placed  # noqa: PLC0415
         from attncli.loading.settings import read_settings  # noqa: PLC0415
@@ -276,9 +289,11 @@ class Reader:
         self._note_input(config)
         settings = read_settings(config, "the config.json of a model")
         placed = is_placed(self.gathered)
-        attends = layer_config(settings, layer.prefix, printable(config), placed=placed)
+        name = printable(config)
+        attends = layer_config(settings, layer.prefix, name, placed=placed)
+        attends, layer = leave_out_of_config(attends, layer, self._left, self._unmet, name)
         add_config(self.gathered, layer, attends)
-        return attends
+        return attends, layer
 
     def forget_labels(self) -> None:
         """Pass over the labels of a problem file: tokens that are given take their place."""
