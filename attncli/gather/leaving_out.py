@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attncli.checkpoints.names import Layer
     from attncli.loading.contents import LoadedArray
 
-__all__ = ["entry_names", "leave_out", "leave_out_of_config", "left_of", "no_problem_file"]
+__all__ = ["entry_names", "leave_out", "leave_out_of_config", "no_problem_file"]
 
 _LISTED = 16
 
@@ -44,8 +44,10 @@ def entry_names(without: object) -> frozenset[str]:
 
 def leave_out(
     contents: LoadedArray | LoadedMapping, left: frozenset[str], *, configured: bool = False
-) -> LoadedArray | LoadedMapping:
-    """Return what a file holds without some entries, whose values are not read.
+) -> tuple[LoadedArray | LoadedMapping, frozenset[str]]:
+    """Return what a file holds without some entries, and the names that it has no entry of.
+
+    Values that are left out are not read.
 
     Parameters
     ----------
@@ -53,7 +55,7 @@ def leave_out(
     left : frozenset of str
         Long names of entries.
     configured : bool
-        Whether a configuration is read, too, of which any of them may be.
+        Whether a configuration is read, too, which may say what the file does not.
 
     Raises
     ------
@@ -61,25 +63,20 @@ def leave_out(
         It has no such entry, or is a single array.
     """
     if not left:
-        return contents
+        return contents, left
     if not isinstance(contents, LoadedMapping):
         if configured:
-            return contents
+            return contents, left
         raise no_problem_file(f"{contents.name} is a single array")
     names = {name: full_name(name) for name in contents.entries}
-    if not configured:
+    unmet = left - set(names.values())
+    if unmet and not (configured or "config" in names.keys() - left):
         # Rules first: beside them a file may hold a thousand outputs.
         held = sorted(names, key=lambda name: names[name] not in KNOWN)
-        _refuse_missing(left - set(names.values()), contents.name, held)
+        raise _missing(unmet, contents.name, held)
     kept = (name for name, full in names.items() if full not in left)
     entries = LazyEntries(kept, contents.entries.__getitem__)
-    return LoadedMapping(entries, contents.name, contents.folder, contents.dump)
-
-
-def left_of(contents: LoadedArray | LoadedMapping, left: frozenset[str]) -> frozenset[str]:
-    """Return which of the names a file has no entry of."""
-    held = contents.entries if isinstance(contents, LoadedMapping) else ()
-    return left - {full_name(name) for name in held}
+    return LoadedMapping(entries, contents.name, contents.folder, contents.dump), unmet
 
 
 def leave_out_of_config(
@@ -103,9 +100,9 @@ def leave_out_of_config(
     UsageError
         It says nothing of one that no problem file had.
     """
-    norms = {} if config.norm is None else layer.norms
-    held = [*config.options, *norms]
-    _refuse_missing(unmet - set(held), file, held)
+    held = [*config.options, *({} if config.norm is None else layer.norms)]
+    if unmet.difference(held):
+        raise _missing(unmet.difference(held), file, held)
     kept = {name: value for name, value in config.options.items() if name not in left}
     applied = {name: member for name, member in layer.norms.items() if name not in left}
     return config._replace(options=kept), replace(layer, norms=applied)
@@ -119,14 +116,12 @@ def no_problem_file(found: str) -> UsageError:
     )
 
 
-def _refuse_missing(missing: frozenset[str], file: str, held: list[str]) -> None:
-    if not missing:
-        return
-    missed = min(missing)
+def _missing(names: frozenset[str], file: str, held: list[str]) -> UsageError:
+    missed = min(names)
     meant = None if missed in KNOWN else nearest_name(missed)
     if meant is not None:
-        raise _no_entry(missed, meant)
-    raise UsageError(
+        return _no_entry(missed, meant)
+    return UsageError(
         f"without: {file} has no entry {quoted(missed)}",
         hint=f"it has {first_few([printable(name) for name in held], _LISTED)}",
     )

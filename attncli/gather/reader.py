@@ -30,7 +30,7 @@ from attncli.gather.entries import (
     unknown_entry,
 )
 from attncli.gather.gathered import Gathered
-from attncli.gather.leaving_out import leave_out, leave_out_of_config, left_of
+from attncli.gather.leaving_out import leave_out, leave_out_of_config
 from attncli.gather.lists import (
     check_labels,
     is_meant_as_file,
@@ -87,11 +87,8 @@ class Reader:
 
     def read_problem(self, file: str, *, configured: bool) -> LoadedArray | LoadedMapping:
         """Return what a file holds, without what is left out of it."""
-        contents = self.read(file)
-        if isinstance(contents, LoadedMapping) and "config" not in self._left:
-            configured = configured or "config" in contents.entries
-        self._unmet = left_of(contents, self._left)
-        return leave_out(contents, self._left, configured=configured)
+        contents, self._unmet = leave_out(self.read(file), self._left, configured=configured)
+        return contents
 
     def read_array(self, file: str) -> LoadedArray:
         """Return the one array of a file."""
