@@ -596,6 +596,13 @@ class TestWithout:
             attncli.load("x.npy", without=left, **self.files("mistral", config_of))
         assert hint in caught.value.hint
 
+    @pytest.mark.parametrize(("left", "kept"), [("k_norm", "query"), ("q_norm", "key")])
+    def test_the_note_is_of_the_norm_that_is_left(self, left, kept, config_of, folder, attncli):
+        files = self.files("qwen3", config_of)
+        words = [word for name, file in files.items() for word in (f"--{name}", file)]
+        ran = attncli("compute", "x.npy", *words, "--without", left).good()
+        assert ran.messages[0].endswith(f", and norm of {kept}")
+
     def test_the_note_is_of_what_is_left(self, config_of, folder, attncli):
         files = self.files("mistral", config_of)
         words = [word for name, file in files.items() for word in (f"--{name}", file)]

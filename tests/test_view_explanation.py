@@ -438,6 +438,20 @@ class TestOfAQueryThatWasProjected:
         # sin 0 and cos 0 are added.
         assert "   x = (2, -1) + (0, 1)\n     = (2, 0)\n" in placed
 
+    @pytest.mark.parametrize(
+        ("norms", "with_values", "alone"),
+        [
+            ("qk", "keys with k_norm, and values without a norm", "keys with k_norm"),
+            ("q", "keys and values, without a norm", "keys, without a norm"),
+            ("k", "values, and keys with a norm, k_norm", "keys, with a norm, k_norm"),
+        ],
+    )
+    def test_what_else_has_a_norm(self, norms, with_values, alone):
+        ones = {f"{letter}_norm": [1.0] * 3 for letter in norms}
+        assert f"; likewise {with_values}\n" in as_text(self.way(**ones))
+        bare = load(x=self.X, wq=self.WQ, wk=self.WQ, **ones)
+        assert f"; likewise {alone}\n" in as_text(explain(bare, query=0))
+
     def test_as_formulas(self):
         text = as_markdown(self.way())
         assert r"x = \left(2, -1\right)" in text

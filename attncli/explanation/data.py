@@ -62,6 +62,8 @@ class QueryMade:
     bias : ndarray (D,), or None
     norm : QueryNorm or None
         What is done to x · W + b.
+    keys_normed : bool
+        Whether keys are normalised, too; values never are.
     """
 
     given: Array
@@ -69,6 +71,7 @@ class QueryMade:
     weight: Array
     bias: Array | None
     norm: QueryNorm | None
+    keys_normed: bool
 
     @property
     def embedding(self) -> Array:

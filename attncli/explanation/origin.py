@@ -50,6 +50,7 @@ def made_query(problem: Problem, *, batch: int, head: int, query: int) -> QueryM
         weight=widen(np.asarray(given["wq"])[:, columns], problem.dtype),
         bias=None if bias is None else widen(bias[columns], problem.dtype),
         norm=_norm(given, own if position is None else own + position, columns),
+        keys_normed=given["k_norm"] is not None,
     )
 
 

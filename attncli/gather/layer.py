@@ -37,6 +37,7 @@ _OF_VALUE = ("wv", "bv", "wo", "bo")
 # fast pairs turn, of which one says it.
 _PLACES = ("rope", "alibi_slopes")
 _SPEEDS = ("rope_base", "rope_frequencies")
+_NORMED = {"q_norm": "query", "k_norm": "key"}
 # What models take for the width of a head, for a hint.
 _HEAD_WIDTHS, _LISTED = (128, 64, 32, 16, 8), 3
 
@@ -72,7 +73,8 @@ def add_config(gathered: Gathered, layer: Layer, config: LayerConfig) -> None:
     arguments |= new
     told = [" ".join(_as_option(name, value) for name, value in new.items())] if new else []
     if config.norm is not None and layer.norms:
-        told.append("norms of query and key")
+        normed = [what for name, what in _NORMED.items() if name in layer.norms]
+        told.append(f"{'norms' if len(normed) > 1 else 'norm'} of {' and '.join(normed)}")
     gathered.told = ", and ".join(told)
 
 

@@ -76,12 +76,22 @@ def made_rule(explanation: Explanation, made: QueryMade) -> str:
     """Return how the query is made, in letters."""
     bias = "" if made.bias is None else " + bq"
     placed = "" if made.position is None else " with its position added"
-    others = "keys" if explanation.context is None else "keys and values"
+    others = _made_likewise(made, values=explanation.context is not None)
     where = f"where x is the embedding of the query{placed}; likewise {others}"
     if made.norm is None:
         return f"q = x · wq{bias}, {where}"
     joint = ", of all heads together" if made.norm.joint else ""
     return f"q = p / rms · q_norm, p = x · wq{bias}, rms being √(mean of p² + ε){joint}; {where}"
+
+
+def _made_likewise(made: QueryMade, *, values: bool) -> str:
+    """Return what else is made so, and which of it has a norm."""
+    if made.norm is not None and made.keys_normed:
+        return "keys with k_norm, and values without a norm" if values else "keys with k_norm"
+    if made.keys_normed:
+        return "values, and keys with a norm, k_norm" if values else "keys, with a norm, k_norm"
+    others = "keys and values" if values else "keys"
+    return others if made.norm is None else f"{others}, without a norm"
 
 
 def made_lines(explanation: Explanation, notation: Notation, room: int) -> Iterator[Line]:
