@@ -3,15 +3,63 @@
 from __future__ import annotations
 
 import operator
-from typing import SupportsIndex
+from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
 
 from attncli.errors import UsageError
-from attncli.text import number_words
+from attncli.text import first_few, number_words, quoted, whole_number
 
-__all__ = ["index_of"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["EVERYTHING", "Picked", "index_of", "indices_in", "indices_of", "range_of"]
 
 
-def index_of(name: str, value: SupportsIndex, count: int, *, from_end: bool = True) -> int:
+class Picked(NamedTuple):
+    """Which batch entries and heads are picked of all: one, several in an order, or all.
+
+    One leaves no axis, as an index of NumPy does.
+
+    Attributes
+    ----------
+    batch, head : int, tuple of int, or None
+    """
+
+    batch: int | tuple[int, ...] | None = None
+    head: int | tuple[int, ...] | None = None
+
+    def place(self, batch: int | None, head: int | None) -> tuple[int | None, int | None]:
+        """Return which of all a place is that is counted among those picked."""
+        return _among(self.batch, batch), _among(self.head, head)
+
+    @property
+    def alone(self) -> dict[str, int | None]:
+        """The number of the batch entry and of the head, where it is the only one picked."""
+        return {name: _only(indices) for name, indices in self._asdict().items()}
+
+    @property
+    def mean(self) -> str:
+        """How a title calls the mean of the heads."""
+        heads = self.head if isinstance(self.head, tuple) else ()
+        few = first_few([*map(str, heads)])
+        return f"mean of heads {few}" if heads else "mean of the heads"
+
+
+EVERYTHING = Picked()
+
+
+def _only(picked: int | tuple[int, ...] | None) -> int | None:
+    if isinstance(picked, tuple):
+        return picked[0] if len(picked) == 1 else None
+    return picked
+
+
+def _among(picked: int | tuple[int, ...] | None, index: int | None) -> int | None:
+    if isinstance(picked, int):
+        return picked
+    return index if picked is None or index is None else picked[index]
+
+
+def index_of(name: str, value: SupportsIndex, count: int) -> int:
     """Return an index from 0 to ``count - 1``.
 
     Parameters
@@ -21,8 +69,6 @@ def index_of(name: str, value: SupportsIndex, count: int, *, from_end: bool = Tr
     value : int
         A negative one counts from the end.
     count : int
-    from_end : bool
-        Whether negative ones are allowed.
 
     Raises
     ------
@@ -35,9 +81,78 @@ def index_of(name: str, value: SupportsIndex, count: int, *, from_end: bool = Tr
         index = operator.index(value)
     except TypeError:
         raise UsageError(f"{name}: expected a whole number; found {value!r}") from None
-    least = -count if from_end else 0
-    if not least <= index < count:
+    if not -count <= index < count:
         raise UsageError(
-            f"{name}: expected an index from {least} to {count - 1}; found {number_words(index)}"
+            f"{name}: expected an index from {-count} to {count - 1}; found {number_words(index)}"
         )
     return index % count
+
+
+def indices_of(name: str, values: Iterable[SupportsIndex], count: int) -> tuple[int, ...]:
+    """Return several indices from 0 to ``count - 1``, in their order.
+
+    Raises
+    ------
+    UsageError
+        There are none, or one is given twice or is as `index_of` does not allow it.
+    """
+    indices = tuple(index_of(name, value, count) for value in values)
+    if not indices:
+        raise UsageError(f"{name}: expected one or more indices; found none")
+    if len(set(indices)) < len(indices):
+        twice = next(index for at, index in enumerate(indices) if index in indices[:at])
+        raise UsageError(f"{name}: expected each index once; found {twice} twice")
+    return indices
+
+
+def range_of(option: str, ends: tuple[int | None, int | None], count: int) -> tuple[int, int]:
+    """Return the start and stop of a range, as a slice of Python has it.
+
+    Raises
+    ------
+    UsageError
+        An end is beyond the indices, or there is none between them.
+    """
+    for end, most in zip(ends, (count - 1, count), strict=True):
+        if end is not None and not -count <= end <= most:
+            side = "beyond the end" if end > most else "before the beginning"
+            raise UsageError(
+                f"{option}: expected a range within 0:{count}; found {number_words(end)}, {side}"
+            )
+    start, stop, _ = slice(*ends).indices(count)
+    if start >= stop:
+        raise UsageError(f"{option}: expected a range within 0:{count}; found an empty one")
+    return start, stop
+
+
+def indices_in(option: str, words: str, count: int) -> int | tuple[int, ...]:
+    """Read an index, or several of them and ranges, with commas: ``3``, ``-1``, ``0,3``, ``4:8``.
+
+    Raises
+    ------
+    UsageError
+        It is none, or names what is not there.
+    """
+    parts = [part.strip() for part in words.split(",")]
+    if len(parts) == 1 and ":" not in words:
+        return index_of(option, _whole(option, words, parts[0]), count)
+    indices: list[int] = []
+    for part in parts:
+        if ":" in part:
+            first, _, last = part.partition(":")
+            ends = [
+                _whole(option, words, end.strip()) if end.strip() else None for end in (first, last)
+            ]
+            indices += range(*range_of(option, (ends[0], ends[1]), count))
+        else:
+            indices.append(index_of(option, _whole(option, words, part), count))
+    return indices_of(option, indices, count)
+
+
+def _whole(option: str, words: str, part: str) -> int:
+    number = whole_number(part)
+    if number is None:
+        raise UsageError(
+            f"{option}: expected an index, several (0,3) or a range (4:8); found {quoted(words)}"
+        )
+    return number

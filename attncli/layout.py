@@ -112,7 +112,7 @@ class Layout(NamedTuple):
         return context.transpose(_BACK[self.axes]) if self.axes in _TURNED else context
 
     def without(self, axis: str) -> Layout:
-        """Return the layout after one batch entry (``"b"``) or one head (``"h"``) was picked."""
+        """Return the layout without an axis, ``"b"`` or ``"h"``; the same if there is no letter."""
         return Layout(self.axes.replace(axis, ""), self.packed and axis != "h")
 
     def place(self, batch: int | None, head: int | None) -> tuple[int | None, int | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -18,7 +19,7 @@ from attncli.arguments import shown
 from attncli.dtypes import in_float64, widen
 from attncli.errors import DataError, UsageError
 from attncli.finite import all_finite
-from attncli.indices import index_of
+from attncli.indices import index_of, indices_of
 from attncli.names import HIDING_RULES, INPUTS
 from attncli.positions import BASE, rope_frequencies
 
@@ -247,36 +248,45 @@ class Problem:
     def select(
         self,
         *,
-        batch: int | None = None,
-        head: int | None = None,
+        batch: int | Sequence[int] | None = None,
+        head: int | Sequence[int] | None = None,
         rows: tuple[int, int] | None = None,
     ) -> Problem:
-        """Return the problem of one batch entry, one head, or some queries.
+        """Return the problem of some batch entries, heads or queries.
 
-        Its results equal those of the whole problem, without the batch or head axis that was
-        selected from.
+        Its results equal those of the whole problem; an axis of which one index was selected is
+        no axis of theirs.
 
         Parameters
         ----------
-        batch, head : int, optional
-            Negative ones count from the end.
+        batch, head : int or sequence of int, optional
+            One, or several in their order. Negative ones count from the end.
         rows : (start, stop), optional
             Queries to keep.
 
         Raises
         ------
         UsageError
-            There is no such batch entry, head or query.
+            There is no such batch entry, head or query, or one is given twice.
         """
         problem = self.read()
         batches, heads, queries, _ = self.shape
         if batch is not None:
-            problem = _one_batch(problem, index_of("batch", batch, batches))
+            problem = _some_batches(problem, *_indices("batch", batch, batches))
         if head is not None:
-            problem = _one_head(problem, index_of("head", head, heads))
+            problem = _some_heads(problem, *_indices("head", head, heads))
         if rows is None:
             return problem
         return _some_rows(problem, *_range_of(rows, queries))
+
+
+def _indices(name: str, chosen: int | Sequence[int], count: int) -> tuple[tuple[int, ...], str]:
+    """Return the indices chosen of an axis, and the letter of the axis if it goes with them."""
+    if isinstance(chosen, np.ndarray):
+        chosen = chosen.tolist()
+    if isinstance(chosen, Sequence) and not isinstance(chosen, str):
+        return indices_of(name, chosen, count), ""
+    return (index_of(name, chosen, count),), name[0]
 
 
 def _range_of(rows: tuple[int, int], queries: int) -> tuple[int, int]:
@@ -292,42 +302,50 @@ def _range_of(rows: tuple[int, int], queries: int) -> tuple[int, int]:
     return start, stop
 
 
-def _one_batch(problem: Problem, batch: int) -> Problem:
+def _some_batches(problem: Problem, batches: tuple[int, ...], gone: str) -> Problem:
     visible = problem.visible
     return replace(
         problem,
-        layout=problem.layout.without("b"),
+        layout=problem.layout.without(gone),
         made_from=None,
-        query=_pick(problem.query, 0, batch),
-        key=_pick(problem.key, 0, batch),
-        value=_pick(problem.value, 0, batch),
-        bias=_pick(problem.bias, 0, batch),
+        query=_pick(problem.query, 0, batches),
+        key=_pick(problem.key, 0, batches),
+        value=_pick(problem.value, 0, batches),
+        bias=_pick(problem.bias, 0, batches),
         visible=visible._replace(
-            offsets=_pick_one(visible.offsets, batch),
-            mask=_pick(visible.mask, 0, batch),
-            key_padding_mask=_pick(visible.key_padding_mask, 0, batch),
-            kv_lengths=_pick_one(visible.kv_lengths, batch),
-            query_lengths=_pick_one(visible.query_lengths, batch),
-            segment_ids=visible.segment_ids and visible.segment_ids.entry(batch),
+            offsets=_pick_some(visible.offsets, batches),
+            mask=_pick(visible.mask, 0, batches),
+            key_padding_mask=_pick(visible.key_padding_mask, 0, batches),
+            kv_lengths=_pick_some(visible.kv_lengths, batches),
+            query_lengths=_pick_some(visible.query_lengths, batches),
+            segment_ids=visible.segment_ids and visible.segment_ids.entries(batches),
         ),
     )
 
 
-def _one_head(problem: Problem, head: int) -> Problem:
-    group = head // (problem.query.shape[1] // problem.key.shape[1])
+def _some_heads(problem: Problem, heads: tuple[int, ...], gone: str) -> Problem:
+    groups = _groups(heads, problem.query.shape[1] // problem.key.shape[1])
     return replace(
         problem,
-        layout=problem.layout.without("h"),
+        layout=problem.layout.without(gone),
         made_from=None,
         output=None,
-        query=_pick(problem.query, 1, head),
-        key=_pick(problem.key, 1, group),
-        value=_pick(problem.value, 1, group),
-        bias=_pick(problem.bias, 1, head),
-        alibi_slopes=_pick(problem.alibi_slopes, 0, head),
-        sinks=_pick(problem.sinks, 0, head),
-        visible=problem.visible._replace(mask=_pick(problem.visible.mask, 1, head)),
+        query=_pick(problem.query, 1, heads),
+        key=_pick(problem.key, 1, groups),
+        value=_pick(problem.value, 1, groups),
+        bias=_pick(problem.bias, 1, heads),
+        alibi_slopes=_pick(problem.alibi_slopes, 0, heads),
+        sinks=_pick(problem.sinks, 0, heads),
+        visible=problem.visible._replace(mask=_pick(problem.visible.mask, 1, heads)),
     )
+
+
+def _groups(heads: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """Return the heads of key and value of some query heads, one for all that share it alike."""
+    groups = tuple(head // size for head in heads)
+    own = tuple(dict.fromkeys(groups))
+    shared = tuple(np.repeat(own, len(groups) // len(own)).tolist())
+    return own if groups == shared else groups
 
 
 def _some_rows(problem: Problem, start: int, stop: int) -> Problem:
@@ -352,22 +370,33 @@ def _some_rows(problem: Problem, start: int, stop: int) -> Problem:
 
 
 @overload
-def _pick(array: Array, axis: int, index: int) -> Array: ...
+def _pick(array: Array, axis: int, indices: tuple[int, ...]) -> Array: ...
 @overload
-def _pick(array: Array | None, axis: int, index: int) -> Array | None: ...
-def _pick(array: Array | None, axis: int, index: int) -> Array | None:
-    """Keep one index of an axis; an axis of length 1 stands for every index."""
+def _pick(array: Array | None, axis: int, indices: tuple[int, ...]) -> Array | None: ...
+def _pick(array: Array | None, axis: int, indices: tuple[int, ...]) -> Array | None:
+    """Keep some indices of an axis; an axis of length 1 stands for every index."""
     if array is None or array.shape[axis] == 1:
         return array
-    return array[(slice(None),) * axis + (slice(index, index + 1),)]
+    return array[(slice(None),) * axis + (_as_slice(indices),)]
+
+
+def _as_slice(indices: tuple[int, ...]) -> slice | list[int]:
+    """Return indices that follow each other as a slice, which takes a view."""
+    first = indices[0]
+    together = indices == tuple(range(first, first + len(indices)))
+    return slice(first, first + len(indices)) if together else [*indices]
 
 
 @overload
-def _pick_one(values: tuple[int, ...], index: int) -> tuple[int, ...]: ...
+def _pick_some(values: tuple[int, ...], indices: tuple[int, ...]) -> tuple[int, ...]: ...
 @overload
-def _pick_one(values: tuple[int, ...] | None, index: int) -> tuple[int, ...] | None: ...
-def _pick_one(values: tuple[int, ...] | None, index: int) -> tuple[int, ...] | None:
-    return values if values is None or len(values) == 1 else (values[index],)
+def _pick_some(
+    values: tuple[int, ...] | None, indices: tuple[int, ...]
+) -> tuple[int, ...] | None: ...
+def _pick_some(values: tuple[int, ...] | None, indices: tuple[int, ...]) -> tuple[int, ...] | None:
+    if values is None or len(values) == 1:
+        return values
+    return tuple(values[index] for index in indices)
 
 
 def _slice_rows(array: Array | None, start: int, stop: int) -> Array | None:

@@ -8,10 +8,13 @@ token, as is done here.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["Segments"]
 
@@ -43,9 +46,9 @@ class Segments:
             _alike(*self._of(batch)) for batch in range(len(self))
         )
 
-    def entry(self, batch: int) -> Segments:
-        """Return those of one batch entry."""
-        queries, keys = (ids if len(ids) == 1 else ids[batch : batch + 1] for ids in self._both)
+    def entries(self, batches: Sequence[int]) -> Segments:
+        """Return those of some batch entries."""
+        queries, keys = (ids if len(ids) == 1 else ids[[*batches]] for ids in self._both)
         return Segments(queries, keys)
 
     def rows(self, start: int, stop: int) -> Segments:

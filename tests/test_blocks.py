@@ -11,7 +11,8 @@ from attncli import pose
 from attncli.view.blocks.axes import columns
 from attncli.view.blocks.drawing import draw_blocks
 from attncli.view.color import HIDDEN, blues, diverging
-from attncli.view.pictures.maps import Wish, problem_picture
+from attncli.view.pictures.frame import Wish
+from attncli.view.pictures.maps import problem_picture
 from attncli.view.pictures.panel import make_panel, split
 from attncli.view.pictures.picture import make_picture
 

@@ -204,11 +204,12 @@ def test_the_panels_of_a_difference_are_heads_in_any_layout(folder: Path, attncl
     np.save("c.npy", random.normal(size=(2, 4, 2, 3)))
     np.save("l.npy", random.normal(size=(2, 2, 4)))
     files = ["q.npy", "k.npy", "v.npy", "--layout", "bshd", "--no-diagnose"]
-    for expect in ("c.npy", "lse=l.npy"):
+    for expect, title in {"c.npy": "batch 1, head 1", "lse=l.npy": "batch 1"}.items():
         attncli("check", *files, "--expect", expect, "--diff", "d.svg")
         picture = (folder / "d.svg").read_text()
-        assert "batch 1, head 1" in picture
+        assert title in picture
         assert "head 2" not in picture
+        assert ("Heads" in picture) is (expect == "lse=l.npy")
     for name in "qkvc":
         np.save(f"{name}.npy", random.normal(size=(2, 4, 3)))
     attncli("check", *files[:3], "--no-diagnose", "--expect", "c.npy", "--diff", "d.svg")
@@ -579,7 +580,7 @@ def test_an_lse_of_a_single_head_is_judged(
 def test_a_single_head_is_not_their_average(heads: np.ndarray, attncli: Run) -> None:
     ran = attncli(*HEADS, "--average-heads", "--expect", "weights=w.npy")
     assert ran.code == 2
-    assert ran.messages[0].startswith("error: --average-heads averages all heads, and --head 2")
+    assert ran.messages[0].startswith("error: --average-heads averages the heads, and --head 2")
 
 
 def test_the_context_of_a_single_head_is_the_one_before_the_output_projection(

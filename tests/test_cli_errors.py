@@ -223,7 +223,7 @@ CASES = {
         )
         for kind, several in {
             "a number": ("--scale 1_0", "--scale ٢", "--softcap 1_0"),
-            "a whole number": ("--max-rows 1_0", "--heads ٢", "--head ٠", "--threads 1_0"),
+            "a whole number": ("--max-rows 1_0", "--heads ٢", "--threads 1_0"),
         }.items()
         for words in several
     },
@@ -239,7 +239,26 @@ CASES = {
         "--precision: expected one of float32, float64; found 'half'",
         "inputs of 16 bits are read as they are, and computed with in float32",
     ),
-    f"compute {QKV} --head 0,1": ("--head: expected a whole number; found '0,1'", "give one"),
+    "explain heads.npy heads.npy --head 0,1": (
+        "--head: expected a whole number; found '0,1'",
+        "give one",
+    ),
+    **{
+        f"compute heads.npy heads.npy --head {words}": (f"--head: expected {message}", None)
+        for words, message in {
+            "x": "an index, several (0,3) or a range (4:8); found 'x'",
+            "0;1": "an index, several (0,3) or a range (4:8); found '0;1'",
+            "1.0": "an index, several (0,3) or a range (4:8); found '1.0'",
+            "٠": "an index, several (0,3) or a range (4:8); found '٠'",
+            "0,": "an index, several (0,3) or a range (4:8); found '0,'",
+            "0:1:2": "an index, several (0,3) or a range (4:8); found '0:1:2'",
+            "0,-3": "each index once; found 0 twice",
+            "0:2,1": "each index once; found 1 twice",
+            "0,3": "an index from -3 to 2; found 3",
+            "1:4": "a range within 0:3; found 4, beyond the end",
+            "2:1": "a range within 0:3; found an empty one",
+        }.items()
+    },
     f"compute {QKV} --scale 1/8": (
         "--scale: expected a number; found '1/8'",
         "write its value: 0.125",
@@ -289,17 +308,17 @@ CASES = {
         "",
     ),
     f"compute {QKV} --head 0": ("--head 0: the inputs have no such axis", "see --layout"),
-    "compute heads.npy heads.npy --head 3": ("--head: expected an index from 0 to 2; found 3", ""),
-    "compute heads.npy heads.npy --batch -1": (
-        "--batch: expected an index from 0 to 1; found -1",
+    "compute heads.npy heads.npy --head 3": ("--head: expected an index from -3 to 2; found 3", ""),
+    "compute heads.npy heads.npy --batch -3": (
+        "--batch: expected an index from -2 to 1; found -3",
         "",
     ),
     f"explain {QKV} --query -3": (
         "query: expected an index from -2 to 1; found '-3'",
         "",
     ),
-    "explain heads.npy heads.npy --head -1": (
-        "--head: expected an index from 0 to 2; found -1",
+    "explain heads.npy heads.npy --head -4": (
+        "--head: expected an index from -3 to 2; found -4",
         "",
     ),
     f"compute {QKV} --tokens a,b": (
@@ -390,11 +409,11 @@ CASES = {
         "name one",
     ),
     "compute heads.npy heads.npy --average-heads --head 1": (
-        "--average-heads averages all heads, and --head 1 picks one",
+        "--average-heads averages the heads, and --head 1 picks one",
         "leave one of the two out",
     ),
     "heatmap heads.npy heads.npy --average-heads --head 1": (
-        "--average-heads averages all heads, and --head 1 picks one",
+        "--average-heads averages the heads, and --head 1 picks one",
         "leave one of the two out",
     ),
     "compute none.json k.csv": ("none.json: expected one array; found nothing", None),

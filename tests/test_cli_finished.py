@@ -99,7 +99,7 @@ def test_files_are_written(problem: Path, attncli: Run) -> None:
         (("--save", "stats=x.json"), "w.npy: expected query, key and value"),
         (("--show", "stats", "--save", "a.json", "--save", "b.npz"), "stats"),
         (("--show", "stats,top", "-f", "csv"), "csv holds one array; found stats and top"),
-        (("--show", "top", "--head", "3"), "--head: expected an index from 0 to 2; found 3"),
+        (("--show", "top", "--head", "3"), "--head: expected an index from -3 to 2; found 3"),
     ],
 )
 def test_what_cannot_be_asked_of_them(

@@ -17,7 +17,7 @@ from terminal import drained
 from attncli import pose
 from attncli.cli import progress
 from attncli.summaries import row_blocks
-from attncli.view.pictures import maps
+from attncli.view.pictures import frame, maps
 
 # The program with another patience: the work of a test is short.
 PROGRAM = """
@@ -107,7 +107,7 @@ def test_so_does_a_heatmap(files, heads, monkeypatch):
     asked = []
     monkeypatch.setattr(row_blocks, "_CELLS", 700)
     x = np.ones((every, 10, 70))
-    wish = maps.Wish(average="--average-heads" in heads)
+    wish = frame.Wish(average="--average-heads" in heads)
     maps.problem_picture(
         pose(x, x, layout="hsd"), wish, threads=1, progress=lambda *done: asked.append(done)
     )

@@ -257,7 +257,8 @@ def test_averaged_rows_of_a_table_that_is_cropped(matrices, attncli, monkeypatch
 
 
 def test_averaged_weights_in_pictures(matrices):
-    from attncli.view.pictures.maps import Wish, finished_picture, problem_picture
+    from attncli.view.pictures.frame import Wish
+    from attncli.view.pictures.maps import finished_picture, problem_picture
 
     problem = load("x.csv", **{f"w{c}": f"w{c}.csv" for c in LETTERS}, heads=2)
     whole = expected(matrices, bias=False, heads=2)["weights"]
@@ -273,8 +274,8 @@ def test_averaged_weights_in_pictures(matrices):
     ("arguments", "words"),
     [
         (["heatmap", *AVERAGED, "--what", "scores"], "scores are not averaged"),
-        (["compute", *AVERAGED, "--head", "0"], "averages all heads, and --head 0 picks one"),
-        (["heatmap", *AVERAGED, "--head", "0"], "averages all heads, and --head 0 picks one"),
+        (["compute", *AVERAGED, "--head", "0"], "averages the heads, and --head 0 picks one"),
+        (["heatmap", *AVERAGED, "--head", "0"], "averages the heads, and --head 0 picks one"),
         (["compute", "x.csv", *WEIGHTS[:2]], "wk is missing"),
         (["compute", "x.csv", *WEIGHTS[:4], "--bv", "bv.csv"], "wv is missing"),
         (["compute", *WEIGHTS, "--quiet"], "no file of embeddings"),

@@ -15,10 +15,10 @@ from attncli.cli.options import (
     JUDGING,
     MOST_USED,
     AverageOptions,
-    PickOptions,
     ProblemOptions,
     RunOptions,
 )
+from attncli.cli.picking import PickOneOptions
 from attncli.cli.progress import waiting
 from attncli.cli.question import Asked, ask, refuse_average_of_one
 from attncli.cli.terminal import advice, console, note, print_document, say, shows_unicode
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from attncli.layout import Layout
     from attncli.loading.contents import LoadedArray
     from attncli.problem import Problem
     from attncli.referee.report import CheckReport
@@ -118,7 +117,7 @@ def add_to(app: typer.Typer) -> None:
 def check(
     options: ProblemOptions,
     judging: CheckOptions,
-    pick: PickOptions,
+    pick: PickOneOptions,
     average: AverageOptions,
     run: RunOptions,
 ) -> None:
@@ -157,7 +156,7 @@ def check(
             question.warn_unprojected()
         _advise_on_orders(read, question.problem)
         expected = {
-            n: real_array(f"{n} ({files[n]})", _as_answered(n, each, question, pick, average))
+            n: real_array(f"{n} ({files[n]})", _as_answered(n, each, question, average))
             for n, each in read.items()
         }
         bfloat16 = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
@@ -226,7 +225,7 @@ def _advise_on_orders(read: Mapping[str, LoadedArray], problem: Problem) -> None
 
 
 def _as_answered(
-    name: str, read: LoadedArray, question: Asked, pick: PickOptions, average: AverageOptions
+    name: str, read: LoadedArray, question: Asked, average: AverageOptions
 ) -> npt.NDArray[np.generic]:
     """Return an output in the axes of the answer, as far as its file is of that.
 
@@ -238,7 +237,7 @@ def _as_answered(
     if whole is not None:
         every = _shapes(whole, average)[name]
         if every != right and _long(every) == _long(values.shape) != _long(right):
-            values = _picked(name, values.reshape(every), whole, pick, question.problem.layout)
+            values = _picked(name, values.reshape(every), whole, question)
     # Of an lse, a table may make a column.
     table = read.is_table and (name != "lse" or 1 not in values.shape)
     alike = (table or whole is not None) and _long(right) == _long(values.shape)
@@ -254,7 +253,7 @@ def _shapes(problem: Problem, average: AverageOptions) -> dict[str, tuple[int, .
 
 
 def _picked(
-    name: str, values: npt.NDArray[np.generic], whole: Problem, pick: PickOptions, layout: Layout
+    name: str, values: npt.NDArray[np.generic], whole: Problem, question: Asked
 ) -> npt.NDArray[np.generic]:
     """Return one batch entry or head of an output of the whole problem, in a layout of its own."""
     from attncli.referee.verdict import canonical
@@ -262,10 +261,10 @@ def _picked(
     every = canonical(whole, name, values)
     index = tuple(
         slice(None) if one is None or count == 1 else slice(one, one + 1)
-        for one, count in zip((pick.batch, pick.head), every.shape, strict=False)
+        for one, count in zip(question.picked.place(None, None), every.shape, strict=False)
     )
     part = every[index]
-    return layout.join(part) if name == "context" else part
+    return question.problem.layout.join(part) if name == "context" else part
 
 
 def _long(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -13,10 +13,10 @@ from attncli.cli.options import (
     AverageOptions,
     DigitsOptions,
     OutputOptions,
-    PickOptions,
     ProblemOptions,
     RunOptions,
 )
+from attncli.cli.picking import PickOptions
 from attncli.cli.question import Asked, ask_or_read, refuse_average_of_one
 from attncli.cli.saving import (
     Save,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     import typer
     from rich.console import RenderableType
 
+    from attncli.indices import Picked
     from attncli.problem import Problem
     from attncli.result import Attention
     from attncli.save.formats import Results
@@ -91,7 +92,7 @@ def compute(
 
             summarise(asked, output, pick, average, run, decimals=digits.decimals)
             return
-        request = _request(asked, output, pick, average, run)
+        request = _request(asked, output, average, run)
         answer = _solve_and_save(request)
     if output.format == "table":
         _print_tables(request, answer, digits.decimals)
@@ -112,7 +113,8 @@ class _Request(NamedTuple):
     averaged : bool
         The weights are the mean of the heads.
     output : OutputOptions
-    pick : PickOptions
+    picked : Picked
+        Which of all batch entries and heads the problem has.
     run : RunOptions
     """
 
@@ -122,7 +124,7 @@ class _Request(NamedTuple):
     summaries: Summaries
     averaged: bool
     output: OutputOptions
-    pick: PickOptions
+    picked: Picked
     run: RunOptions
 
     @property
@@ -136,11 +138,7 @@ class _Request(NamedTuple):
 
 
 def _request(
-    question: Asked,
-    output: OutputOptions,
-    pick: PickOptions,
-    average: AverageOptions,
-    run: RunOptions,
+    question: Asked, output: OutputOptions, average: AverageOptions, run: RunOptions
 ) -> _Request:
     """Check what is asked of a problem."""
     from attncli.summaries.row_blocks import Computed
@@ -152,9 +150,9 @@ def _request(
     saves = saves_of(texts, names, question.inputs, chosen=chosen)
     for text, save in zip(texts, saves, strict=True):
         _tell_of_another_name(text, save, run)
-    summaries = Summaries(Computed(problem, run.threads), output.top_keys, pick, run)
-    averaged = average.average_heads
-    request = _Request(problem, names, saves, summaries, averaged, output, pick, run)
+    picked, averaged = question.picked, average.average_heads
+    summaries = Summaries(Computed(problem, run.threads), output.top_keys, picked, run)
+    request = _Request(problem, names, saves, summaries, averaged, output, picked, run)
     if averaged:
         refuse_averaged_summaries(request.asked)
         _refuse_unshown_average(request.asked)
@@ -238,8 +236,7 @@ def _parts(request: _Request, answer: Attention, limits: Limits) -> Iterator[Ren
 
     names = request.names
     inputs = [name for name in names if name in INPUTS]
-    picked = request.pick.batch, request.pick.head
-    yield from input_parts(request.problem, inputs, limits, picked)
+    yield from input_parts(request.problem, inputs, limits, request.picked)
     yield from _array_parts(request, answer, limits)
     for name in names:
         if name in SUMMARIES:
@@ -250,11 +247,10 @@ def _array_parts(request: _Request, answer: Attention, limits: Limits) -> Iterat
     """Yield the tables of the outputs; the mean of the heads is one of its own, in its place."""
     from attncli.view.answer import answer_parts, average_parts
 
-    problem, pick, threads = request.problem, request.pick, request.run.threads
+    problem, picked, threads = request.problem, request.picked, request.run.threads
     names = [name for name in request.names if name in OUTPUTS]
     for averaged, group in groupby(names, lambda name: request.averaged and name == "weights"):
         if averaged:
-            yield from average_parts(problem, answer.weights, limits, pick.batch, threads=threads)
+            yield from average_parts(problem, answer.weights, limits, picked, threads=threads)
         else:
-            picked = pick.batch, pick.head
             yield from answer_parts(problem, answer, [*group], limits, picked, threads=threads)

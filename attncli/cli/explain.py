@@ -13,10 +13,10 @@ from attncli.cli.options import (
     MOST_USED,
     SHOWN,
     DigitsOptions,
-    PickOptions,
     ProblemOptions,
     RunOptions,
 )
+from attncli.cli.picking import PickOneOptions
 from attncli.cli.question import ask_whole
 from attncli.cli.terminal import (
     advice,
@@ -88,7 +88,7 @@ def explain(
     options: ProblemOptions,
     telling: ExplainOptions,
     digits: DigitsOptions,
-    pick: PickOptions,
+    pick: PickOneOptions,
     run: RunOptions,
 ) -> None:
     """Explain one query, with every number on its way.
@@ -103,12 +103,13 @@ def explain(
     from attncli.explanation.explaining import query_index
 
     with advice(quiet=run.quiet):
-        problem = ask_whole(options, pick, run).problem
+        question = ask_whole(options, pick, run)
+        problem, (batch, head) = question.problem, question.picked.place(0, 0)
         explanation = explained(
             problem,
             query=query_index(problem, telling.query),
-            batch=pick.batch or 0,
-            head=pick.head or 0,
+            batch=batch or 0,
+            head=head or 0,
             keys=telling.told_keys(problem.shape[3]),
             threads=run.threads,
         )

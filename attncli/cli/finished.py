@@ -21,7 +21,8 @@ from attncli.names import SUMMARIES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.cli.options import AverageOptions, OutputOptions, PickOptions, RunOptions
+    from attncli.cli.options import AverageOptions, OutputOptions, RunOptions
+    from attncli.cli.picking import PickOptions
     from attncli.gather import Finished
     from attncli.save.formats import Results
 
@@ -83,12 +84,12 @@ def _summaries(
     from attncli.summaries.row_blocks import Given
     from attncli.view.pictures.finished import finished_weights, hidden_cells
 
-    picked = {"b": pick.batch, "h": pick.head}
-    axes = "".join(axis for axis in finished.axes if picked[axis] is None)
-    array = finished_weights(finished, pick.batch, pick.head)
+    picked = pick.among(finished.counts, "bh")
+    gone = [axis for axis, one in zip("bh", picked, strict=True) if isinstance(one, int)]
+    axes = "".join(axis for axis in finished.axes if axis not in gone)
     labels = finished.query_labels, finished.key_labels
-    weights = Given(array, axes, labels, hidden_cells(finished, pick.batch, pick.head))
-    return Summaries(weights, output.top_keys, pick, run)
+    array, hidden = finished_weights(finished, picked), hidden_cells(finished, picked)
+    return Summaries(Given(array, axes, labels, hidden), output.top_keys, picked, run)
 
 
 def _results(finished: Finished, summaries: Summaries, names: Sequence[str]) -> Results:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
@@ -17,7 +17,8 @@ from attncli.cli.drawing import (
     write_figure,
 )
 from attncli.cli.groups import GroupedCommand, grouped
-from attncli.cli.options import MOST_USED, AverageOptions, PickOptions, ProblemOptions, RunOptions
+from attncli.cli.options import MOST_USED, AverageOptions, ProblemOptions, RunOptions
+from attncli.cli.picking import PickOptions
 from attncli.cli.question import Asked, ask_or_read, refuse_average_of_one
 from attncli.cli.terminal import (
     advice,
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     import typer
 
     from attncli.gather import Finished
-    from attncli.view.pictures.maps import Wish
+    from attncli.indices import Picked
+    from attncli.view.pictures.frame import Wish
     from attncli.view.pictures.picture import Picture
 
 __all__ = ["add_to"]
@@ -182,7 +184,7 @@ def heatmap(
     outputs = [drawing.out] if drawing.out else []
     subtracted = [split_member(drawing.minus)[0]] if drawing.minus else []
     refuse_average_of_one(pick, average)
-    wish = _wish(drawing, pick, average)
+    wish = _wish(drawing, average)
     if drawing.minus is not None:
         _refuse_beside_minus(drawing, average)
     target = None if drawing.out is None else figure_target("--out", drawing.out)
@@ -195,7 +197,10 @@ def heatmap(
         more = [] if drawing.minus is None else [drawing.minus]
         asked = ask_or_read(options, pick, run, more=more, kind=drawing.what, saved=True)
         refuse_inputs(outputs, [*asked.inputs, *subtracted])
-        picture = _picture(asked, wish, options.dtype, drawing, pick, run)
+        picked = asked.picked if isinstance(asked, Asked) else pick.among(asked.counts, "bh")
+        title = _title(drawing, picked, average) if wish.title is None else wish.title
+        wish = replace(wish, picked=picked, title=title)
+        picture = _picture(asked, wish, options.dtype, drawing, run)
     if target is None:
         _show(picture, drawing, run)
     else:
@@ -211,9 +216,9 @@ def _refuse_for_files_alone(drawing: PictureOptions) -> None:
             raise UsageError(f"{option} is only for files: give --out")
 
 
-def _wish(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) -> Wish:
-    """Return what the options ask of the picture."""
-    from attncli.view.pictures.maps import Wish
+def _wish(drawing: PictureOptions, average: AverageOptions) -> Wish:
+    """Return what the options ask of the picture, whatever is drawn."""
+    from attncli.view.pictures.frame import Wish
 
     if drawing.title is not None and len(drawing.title) > _LONGEST_TITLE:
         raise UsageError(
@@ -223,7 +228,7 @@ def _wish(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) -
         what=drawing.what,
         rows=drawing.rows,
         columns=drawing.cols,
-        title=_title(drawing, pick, average) if drawing.title is None else drawing.title,
+        title=drawing.title,
         vmax=_vmax(drawing.vmax),
         log=drawing.log,
         average=average.average_heads,
@@ -236,19 +241,18 @@ def _picture(
     wish: Wish,
     dtype: str | None,
     drawing: PictureOptions,
-    pick: PickOptions,
     run: RunOptions,
 ) -> Picture:
     from attncli.view.pictures.maps import finished_picture, problem_picture
 
     if drawing.minus is not None:
-        return _difference(asked, _subtrahend(asked, drawing.minus, dtype), wish, pick, run)
+        return _difference(asked, _subtrahend(asked, drawing.minus, dtype), wish, run)
     if isinstance(asked, Asked):
         from attncli.cli.progress import progress_bar
 
         with progress_bar(quiet=run.quiet) as progress:
             return problem_picture(asked.problem, wish, threads=run.threads, progress=progress)
-    return finished_picture(asked, wish, batch=pick.batch, head=pick.head)
+    return finished_picture(asked, wish)
 
 
 def _refuse_beside_minus(drawing: PictureOptions, average: AverageOptions) -> None:
@@ -273,9 +277,7 @@ def _subtrahend(asked: Asked | Finished, file: str, dtype: str | None) -> Finish
     return second
 
 
-def _difference(
-    asked: Asked | Finished, second: Finished, wish: Wish, pick: PickOptions, run: RunOptions
-) -> Picture:
+def _difference(asked: Asked | Finished, second: Finished, wish: Wish, run: RunOptions) -> Picture:
     import numpy as np
 
     from attncli.api import solve
@@ -284,7 +286,7 @@ def _difference(
 
     if not isinstance(asked, Asked):
         second = second._replace(batched=asked.batched)
-        return minus_picture(asked, second, wish, batch=pick.batch, head=pick.head)
+        return minus_picture(asked, second, wish)
     problem = asked.problem
     answer = solve(problem, ("weights", "scores"), threads=run.threads)
     first = Finished(
@@ -295,16 +297,16 @@ def _difference(
         key_labels=problem.key_labels,
         batched=problem.layout.weight_axes == "b",
     )
-    headless = "h" not in problem.layout.weight_axes and pick.head is None
+    headless = "h" not in problem.layout.weight_axes and wish.picked.head is None
     second = second._replace(batched=headless)
-    return minus_picture(first, second, wish, batch=pick.batch, head=pick.head, picked=True)
+    return minus_picture(first, second, wish, computed=True)
 
 
-def _title(drawing: PictureOptions, pick: PickOptions, average: AverageOptions) -> str | None:
+def _title(drawing: PictureOptions, picked: Picked, average: AverageOptions) -> str | None:
     """Return the title of one head, their mean, or a batch entry; a picture of all has its own."""
-    words = places({"batch": pick.batch, "head": pick.head})
+    words = places(picked.alone)
     if average.average_heads:
-        words.append("mean of the heads")
+        words.append(picked.mean)
     if drawing.minus is not None:
         words.append(f"difference from {drawing.minus}")
     return f"Attention {drawing.what}: {', '.join(words)}" if words else None

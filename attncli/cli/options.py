@@ -27,7 +27,6 @@ __all__ = [
     "Color",
     "DigitsOptions",
     "OutputOptions",
-    "PickOptions",
     "ProblemOptions",
     "Quiet",
     "RunOptions",
@@ -343,20 +342,6 @@ class ProblemOptions:
             for name, value in values.items()
             if value is not None and value is not False
         }
-
-
-@dataclass(eq=False, repr=False)
-class PickOptions:
-    """One batch entry, one head."""
-
-    batch: Annotated[
-        int | None,
-        Option(metavar="B", help="Only one batch entry, counted from 0.", rich_help_panel=SHOWN),
-    ] = None
-    head: Annotated[
-        int | None,
-        Option(metavar="H", help="Only one head, counted from 0.", rich_help_panel=SHOWN),
-    ] = None
 
 
 @dataclass(eq=False, repr=False)

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.cli.terminal import note, piped_in
 from attncli.errors import UsageError
-from attncli.indices import index_of
+from attncli.indices import EVERYTHING, Picked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.cli.options import AverageOptions, PickOptions, ProblemOptions, RunOptions
+    from attncli.cli.options import AverageOptions, ProblemOptions, RunOptions
+    from attncli.cli.picking import PickOneOptions, PickOptions
     from attncli.gather import Finished
     from attncli.gather.finished import Kind
     from attncli.problem import Problem
@@ -31,7 +32,9 @@ class Asked(NamedTuple):
     unprojected : bool
         Whether an output projection was left out with the other heads.
     whole : Problem or None
-        With all batch entries and heads, where one was picked.
+        With all batch entries and heads, where some were picked.
+    picked : Picked
+        Which of them the problem has.
     """
 
     problem: Problem
@@ -39,6 +42,7 @@ class Asked(NamedTuple):
     bfloat16: bool = False
     unprojected: bool = False
     whole: Problem | None = None
+    picked: Picked = EVERYTHING
 
     def warn_unprojected(self) -> None:
         """Warn where the context is one before the output projection."""
@@ -50,7 +54,11 @@ class Asked(NamedTuple):
 
 
 def ask(
-    options: ProblemOptions, pick: PickOptions, run: RunOptions, *, more: Sequence[str] = ()
+    options: ProblemOptions,
+    pick: PickOptions | PickOneOptions,
+    run: RunOptions,
+    *,
+    more: Sequence[str] = (),
 ) -> Asked:
     """Return the problem that the options pose; `more` as for `ask_or_read`.
 
@@ -75,27 +83,26 @@ def finished_only(answer: Finished) -> UsageError:
     )
 
 
-def ask_whole(options: ProblemOptions, pick: PickOptions, run: RunOptions) -> Asked:
-    """Return the problem with all its batch entries and heads; the pick is only checked."""
-    from attncli.cli.options import PickOptions
+def ask_whole(options: ProblemOptions, pick: PickOneOptions, run: RunOptions) -> Asked:
+    """Return the problem with all its batch entries and heads, and what is picked of them."""
+    from attncli.cli.picking import PickOneOptions
 
-    question = ask(options, PickOptions(), run)
-    _picked(question.problem, pick)
-    return question
+    question = ask(options, PickOneOptions(), run)
+    return question._replace(picked=_among(question.problem, pick))
 
 
-def refuse_average_of_one(pick: PickOptions, average: AverageOptions) -> None:
+def refuse_average_of_one(pick: PickOptions | PickOneOptions, average: AverageOptions) -> None:
     """Refuse to average the heads where one of them was picked."""
-    if average.average_heads and pick.head is not None:
+    if average.average_heads and pick.head is not None and not {*",:"} & {*str(pick.head)}:
         raise UsageError(
-            f"--average-heads averages all heads, and --head {pick.head} picks one",
+            f"--average-heads averages the heads, and --head {pick.head} picks one",
             hint="leave one of the two out",
         )
 
 
 def ask_or_read(
     options: ProblemOptions,
-    pick: PickOptions,
+    pick: PickOptions | PickOneOptions,
     run: RunOptions,
     *,
     more: Sequence[str] = (),
@@ -134,27 +141,15 @@ def ask_or_read(
     if gathered.told is not None:
         note(f"{options.config or 'config'} says {gathered.told or 'nothing'}", quiet=run.quiet)
     problem = gathered.posed()
-    picked = _picked(problem, pick)
-    unprojected = problem.output is not None and picked.output is None
-    whole = None if picked is problem else problem
-    return Asked(picked, tuple(gathered.inputs), gathered.bfloat16, unprojected, whole)
+    picked = _among(problem, pick)
+    part = problem
+    if picked != EVERYTHING:
+        part = problem.select(**picked._asdict())
+    unprojected = problem.output is not None and part.output is None
+    whole = None if part is problem else problem
+    inputs = tuple(gathered.inputs)
+    return Asked(part, inputs, gathered.bfloat16, unprojected, whole, picked)
 
 
-def _picked(problem: Problem, pick: PickOptions) -> Problem:
-    batch, heads = problem.shape[:2]
-    axes = problem.layout.weight_axes
-    _check_pick("--batch", pick.batch, batch, exists="b" in axes)
-    _check_pick("--head", pick.head, heads, exists="h" in axes)
-    if (pick.batch, pick.head) == (None, None):
-        return problem
-    return problem.select(batch=pick.batch, head=pick.head)
-
-
-def _check_pick(option: str, index: int | None, count: int, *, exists: bool) -> None:
-    if index is None:
-        return
-    if not exists:
-        raise UsageError(
-            f"{option} {index}: the inputs have no such axis", hint="see --layout and --heads"
-        )
-    index_of(option, index, count, from_end=False)
+def _among(problem: Problem, pick: PickOptions | PickOneOptions) -> Picked:
+    return pick.among(problem.shape[:2], problem.layout.weight_axes)

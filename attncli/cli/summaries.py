@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from attncli.cli.options import PickOptions, RunOptions
+    from attncli.cli.options import RunOptions
+    from attncli.indices import Picked
     from attncli.summaries.row_blocks import Weights
     from attncli.summaries.stats import HeadStats
     from attncli.summaries.strongest import TopKeys
@@ -33,13 +34,13 @@ class Summaries:
     weights : Weights
     count : int
         How many keys of a query ``top`` lists.
-    pick : PickOptions
-        Which part of more weights these are.
+    picked : Picked
+        Which of all batch entries and heads these are.
     run : RunOptions
     """
 
-    def __init__(self, weights: Weights, count: int, pick: PickOptions, run: RunOptions) -> None:
-        self._weights, self._count, self._pick, self._run = weights, count, pick, run
+    def __init__(self, weights: Weights, count: int, picked: Picked, run: RunOptions) -> None:
+        self._weights, self._count, self._picked, self._run = weights, count, picked, run
 
     def among(self, names: Iterable[str]) -> dict[str, object]:
         """Return those among some names of outputs, as plain data."""
@@ -84,9 +85,9 @@ class Summaries:
         return map(self._named, top(self._weights, self._count, rows=rows))
 
     def _named(self, part: _Part) -> _Part:
-        """Say which batch entry and head it is, where one was picked of several."""
-        batch = self._pick.batch if part.batch is None else part.batch
-        return replace(part, batch=batch, head=self._pick.head if part.head is None else part.head)
+        """Say which batch entry and head of all it is."""
+        batch, head = self._picked.place(part.batch, part.head)
+        return replace(part, batch=batch, head=head)
 
     def _stats_parts(self, limits: Limits) -> Iterator[Text]:
         from attncli.view.stats import stats_parts

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from rich.text import Text
 
 from attncli.engine import attend
+from attncli.indices import EVERYTHING, Picked
 from attncli.layout import Layout
 from attncli.names import SQUARE
 from attncli.summaries.averaging import average_weights
@@ -44,7 +45,7 @@ def answer_parts(
     answer: Attention,
     names: Sequence[str],
     limits: Limits,
-    picked: tuple[int | None, int | None] = (None, None),
+    picked: Picked = EVERYTHING,
     *,
     threads: int | None,
 ) -> Iterator[RenderableType]:
@@ -59,7 +60,7 @@ def answer_parts(
     names : sequence of str
         The outputs to show, in this order.
     limits : Limits
-    picked : (batch, head)
+    picked : Picked
         What was chosen of a larger problem, for the titles.
     threads : int or None
     """
@@ -68,7 +69,7 @@ def answer_parts(
     for place in places[: limits.heads]:
         shown = _per_head(problem, answer, per_head, place, limits, threads)
         for name in per_head:
-            title = _titled(problem, name, shown[name], _Place(*_first(place, picked)).title(name))
+            title = _titled(problem, name, shown[name], _Place(*picked.place(*place)).title(name))
             sheet = _sheet(problem, name, shown[name], title)
             if name == "weights":
                 sheet = _marked(sheet, problem, place)
@@ -85,7 +86,7 @@ def average_parts(
     problem: Problem,
     weights: Array | None,
     limits: Limits,
-    batch: int | None = None,
+    picked: Picked = EVERYTHING,
     *,
     threads: int | None,
 ) -> Iterator[RenderableType]:
@@ -97,7 +98,7 @@ def average_parts(
     weights : ndarray (L, S) or (B, L, S), or None
         The mean, if it was computed whole; otherwise its rows are computed here.
     limits : Limits
-    batch : int or None
+    picked : Picked
         What was chosen of a larger problem, for the titles.
     threads : int or None
     """
@@ -109,8 +110,9 @@ def average_parts(
             values = average_weights(part, threads=threads)[0]
         else:
             values = weights if place.batch is None else weights[place.batch]
-        title = _Place(*_first(place, (batch, None))).title("weights")
-        title = _titled(problem, "weights", values, f"{title} · mean of the heads")
+        batch, _ = picked.place(*place)
+        title = f"{_Place(batch, None).title('weights')} · {picked.mean}"
+        title = _titled(problem, "weights", values, title)
         sheet = _sheet(problem, "weights", values, title)
         yield from sheet_parts(_marked(sheet, problem, place, average=True), limits)
     yield from _more(places, limits)
@@ -120,7 +122,7 @@ def input_parts(
     problem: Problem,
     names: Sequence[str],
     limits: Limits,
-    picked: tuple[int | None, int | None] = (None, None),
+    picked: Picked = EVERYTHING,
 ) -> Iterator[RenderableType]:
     """Yield the tables of query, key and value, batch entry by batch entry and head by head.
 
@@ -130,7 +132,7 @@ def input_parts(
     names : sequence of str
         Those to show, in this order.
     limits : Limits
-    picked : (batch, head)
+    picked : Picked
         What was chosen of a larger problem, for the titles.
     """
     for name in names:
@@ -159,7 +161,7 @@ def _in_user_axes(
     name: str,
     array: Array,
     limits: Limits,
-    picked: tuple[int | None, int | None],
+    picked: Picked,
     *,
     counted: bool = True,
 ) -> Iterator[RenderableType]:
@@ -172,7 +174,7 @@ def _in_user_axes(
     places = _places(axes, (whole.shape[0], whole.shape[1]))
     for place in places[: limits.heads]:
         values = whole[place.batch or 0, place.head or 0]
-        title = _Place(*_first(place, picked)).title(name)
+        title = _Place(*picked.place(*place)).title(name)
         yield from sheet_parts(_sheet(problem, name, values, title), limits)
     if counted:
         yield from _more(places, limits)
@@ -182,16 +184,9 @@ def _more(places: list[_Place], limits: Limits) -> Iterator[RenderableType]:
     if len(places) > limits.heads:
         words = (
             f"… {len(places) - limits.heads} more of {len(places)} heads and batch entries "
-            "(--head and --batch choose one; --save and --format have all)\n"
+            "(--head and --batch choose some; --save and --format have all)\n"
         )
         yield Text(limits.known(words), style="dim italic")
-
-
-def _first(place: _Place, picked: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
-    return (
-        picked[0] if place.batch is None else place.batch,
-        picked[1] if place.head is None else place.head,
-    )
 
 
 def _places(axes: str, counts: tuple[int, int]) -> list[_Place]:

@@ -49,7 +49,7 @@ def with_segments(
 ) -> Recipe:
     """Return the recipe, perhaps of a part, with the sequences of the whole problem."""
     entry, _, rows = recipe.part
-    own = whole if entry is None else whole.entry(entry)
+    own = whole if entry is None else whole.entries([entry])
     own = own if rows is None else own.rows(*rows)
     return with_rule(recipe, "segment_ids", seen(own)[:, None])
 

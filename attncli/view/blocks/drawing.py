@@ -256,7 +256,7 @@ def _beside(name: str, parts: list[Line], spare: int = 0) -> Line:
 
 def _heading(picture: Picture, width: int | None, painter: Painter) -> list[Line]:
     title = [painter.known(line) for line in (picture.title or "").splitlines()]
-    texts = [*title, f"queries down, {picture.columns_are.lower()} across"]
+    texts = [*title, f"{picture.rows_are.lower()} down, {picture.columns_are.lower()} across"]
     if width is not None:
         texts = [cut(text, width, painter) for text in texts]
     return [[plain(text)] for text in texts]
@@ -266,7 +266,7 @@ def _more(count: int, width: int, painter: Painter) -> list[Line]:
     """Return the line that says how many maps are not drawn."""
     if not count:
         return []
-    words = f"… {count:,} more maps: --head or --batch for one, --out for a picture of all"
+    words = f"… {count:,} more maps: --head or --batch for some, --out for a picture of all"
     lines = wrapped(painter.known(words).split(" "), width, columns)
     return [[plain(line)] for line in lines]
 
@@ -275,8 +275,8 @@ def _notes(
     picture: Picture, queries: Sequence[str] | None, form: Form, width: int, painter: Painter
 ) -> list[Line]:
     """Return what the reader must know about cells and labels."""
-    given = picture.crop_note, picture.note, picture.sink_note, picture.scale_advice
-    notes = [note for note in given if note]
+    own = picture.crop_note, picture.note, picture.sink_note, picture.equal_note
+    notes = [note for note in (*own, picture.scale_advice) if note]
     labelled = picture.query_labels is not None, picture.key_labels is not None
     if any(labels and block > 1 for labels, block in zip(labelled, picture.block, strict=True)):
         notes.append("labels are left out where a cell stands for several (--rows, --cols)")

@@ -174,7 +174,7 @@ def _query_axis(picture: Picture, height: float, measure: Measure, *, least: int
     room = min(floor(height / pitch), ceil(picture.rows / least))
     named = ticks(picture.rows, labels, room, start=picture.row_start)
     widest = max(measure(text, LABEL_SIZE)[0] for text in named.texts)
-    return Axis(named, False, widest + TICK_LENGTH + 0.06, _name("Queries", named, labels))  # noqa: FBT003
+    return Axis(named, False, widest + TICK_LENGTH + 0.06, _name(picture.rows_are, named, labels))  # noqa: FBT003
 
 
 def _step_of_both(picture: Picture, keys: Ticks) -> int:

@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from attncli.arguments import shape_text
 from attncli.errors import ShapeError
+from attncli.indices import EVERYTHING, Picked, index_of
 from attncli.labelled import advise_on_order
 from attncli.view.pictures.finished import finished_weights, hidden_cells
-from attncli.view.pictures.maps import Wish, chosen, grouped
+from attncli.view.pictures.frame import Wish, chosen, grouped, heads_are_rows, heads_as_rows
 from attncli.view.pictures.panel import split
 from attncli.view.pictures.picture import Picture, make_picture
 
@@ -29,9 +30,7 @@ def minus_picture(
     second: Finished,
     wish: Wish,
     *,
-    batch: int | None = None,
-    head: int | None = None,
-    picked: bool = False,
+    computed: bool = False,
 ) -> Picture:
     """Return the picture of first − second, symmetric around 0.
 
@@ -39,18 +38,19 @@ def minus_picture(
     ----------
     first, second : Finished
     wish : Wish
-    batch, head : int, optional
-        One batch entry or head of both; a second that holds only one is taken to be this one.
-    picked : bool
-        The first holds only the chosen ones already.
+        A second that holds only as many batch entries or heads as are picked is taken to be
+        these.
+    computed : bool
+        The first holds only what is picked already.
 
     Raises
     ------
     ShapeError
         The two have different shapes.
     """
-    minuend = finished_weights(first, *((None, None) if picked else (batch, head)))
-    subtrahend = finished_weights(second, *_among_several(second, batch, head))
+    of_first = EVERYTHING if computed else wish.picked
+    minuend = finished_weights(first, of_first)
+    subtrahend = finished_weights(second, _of_second(second, wish.picked))
     if minuend.shape != subtrahend.shape:
         raise ShapeError(
             f"{first.name} and {second.name} have the shapes {_shape(minuend)} and "
@@ -60,7 +60,7 @@ def minus_picture(
     advise_on_order(second.name, second.key_labels, first.name, first.key_labels)
     title = "Attention weights: difference" if wish.title is None else wish.title
     difference = np.subtract(minuend, subtrahend)
-    hidden = hidden_cells(first, *((None, None) if picked else (batch, head)))
+    hidden = hidden_cells(first, of_first)
     if hidden is not None:
         hidden = hidden & (difference == 0)  # a weight where there should be none is seen
     labels = first.query_labels, first.key_labels
@@ -72,12 +72,22 @@ def _shape(maps: Array) -> str:
     return shape_text((*(n for n in maps.shape[:2] if n > 1), *maps.shape[2:]))
 
 
-def _among_several(
-    finished: Finished, batch: int | None, head: int | None
-) -> tuple[int | None, int | None]:
-    """Return only the choices for which there is an axis."""
-    batches, heads = finished.counts
-    return batch if batches > 1 else None, head if heads > 1 else None
+def _of_second(second: Finished, picked: Picked) -> Picked:
+    """Return what is to be picked where a file may hold that alone."""
+    batch, head = (
+        _unless_alone(option, indices, count)
+        for option, indices, count in zip(("--batch", "--head"), picked, second.counts, strict=True)
+    )
+    return Picked(batch, head)
+
+
+def _unless_alone(
+    option: str, indices: int | tuple[int, ...] | None, count: int
+) -> int | tuple[int, ...] | None:
+    several = indices if isinstance(indices, tuple) else () if indices is None else (indices,)
+    if len(several) == count:
+        return None
+    return None if indices is None else tuple(index_of(option, index, count) for index in several)
 
 
 def difference_picture(
@@ -131,22 +141,28 @@ def _difference_of(
     columns_are: str = "Keys",
     hidden: Bools | None = None,
 ) -> Picture:
-    rows, columns = chosen(wish, difference.shape[2:], (query_labels, key_labels))
+    counts, whole = difference.shape[:2], difference.shape[2:]
+    rows, columns = chosen(wish, whole, (query_labels, key_labels))
     window = (..., slice(*rows), slice(*columns))
     shown, vmax = _with_an_end(difference[window], wish.vmax)
     masked = None if hidden is None else hidden[window]
+    labels = query_labels and query_labels[slice(*rows)]
+    of_rows: dict[str, Any] = {"row_start": rows[0], "query_labels": labels, "whole": whole}
+    if heads_are_rows(rows, counts):
+        shown = shown.swapaxes(1, 2)
+        masked = None if masked is None else masked.swapaxes(1, 2)
+        of_rows = heads_as_rows(wish, counts[1], rows[0], whole, labels)
+        counts = (counts[0], 1)
     return make_picture(
-        split(shown, masked, names=("batch", "head")),
+        split(shown, masked, names=("batch", "head"), place=wish.picked.place),
         what="difference",
-        query_labels=query_labels and query_labels[slice(*rows)],
         key_labels=key_labels and key_labels[slice(*columns)],
-        row_start=rows[0],
         column_start=columns[0],
-        whole=difference.shape[2:],
         title=title,
         vmax=vmax,
         columns_are=columns_are,
-        group=grouped(*difference.shape[:2]),
+        group=grouped(*counts),
+        **of_rows,
     )
 
 

@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from attncli.dtypes import BFLOAT16, widen
 from attncli.errors import DataError, ShapeError
-from attncli.indices import index_of
 from attncli.view.pictures.scale import are_weights, least_weight
 from attncli.warning import warn
 
 if TYPE_CHECKING:
     from attncli.gather import Finished
+    from attncli.indices import Picked
 
 __all__ = ["finished_scores", "finished_weights", "hidden_cells"]
 
@@ -23,18 +23,16 @@ Array = npt.NDArray[Any]
 _MOST_OF_A_ROW = 1.05
 
 
-def hidden_cells(
-    finished: Finished, batch: int | None, head: int | None
-) -> npt.NDArray[np.bool_] | None:
+def hidden_cells(finished: Finished, picked: Picked) -> npt.NDArray[np.bool_] | None:
     """Return which finished cells are hidden, (B, H, L, S), where that is known."""
     if finished.hidden is None:
         return None
-    return _picked(finished.hidden, finished.counts, batch, head)
+    return _of_those(finished.hidden, finished.counts, picked)
 
 
-def finished_weights(finished: Finished, batch: int | None, head: int | None) -> Array:
+def finished_weights(finished: Finished, picked: Picked) -> Array:
     """Return finished weights as (B, H, L, S)."""
-    weights = _four_axes(finished, "weights", batch, head)
+    weights = _four_axes(finished, "weights", picked)
     if weights.size and not are_weights(float(np.min(weights)), float(np.max(weights))):
         finite = np.isfinite(weights)
         most = float(np.max(weights, where=finite, initial=0.0))
@@ -52,18 +50,16 @@ def finished_weights(finished: Finished, batch: int | None, head: int | None) ->
     return weights
 
 
-def finished_scores(finished: Finished, batch: int | None, head: int | None) -> Array:
+def finished_scores(finished: Finished, picked: Picked) -> Array:
     """Return finished scores as (B, H, L, S)."""
-    scores = _four_axes(finished, "scores", batch, head)
+    scores = _four_axes(finished, "scores", picked)
     wrong = ~(scores < np.inf)
     if wrong.any():
         _refuse(finished, scores, wrong, "finished scores, finite numbers or −inf")
     return scores
 
 
-def _four_axes(
-    finished: Finished, what: Literal["weights", "scores"], batch: int | None, head: int | None
-) -> Array:
+def _four_axes(finished: Finished, what: Literal["weights", "scores"], picked: Picked) -> Array:
     values = finished.values
     if values.dtype == BFLOAT16:
         values = widen(values, np.float32)
@@ -73,15 +69,15 @@ def _four_axes(
         values = values.astype(np.float64)
     if not 2 <= values.ndim <= 4:
         raise ShapeError(f"{finished.name}: expected {what} (…, queries, keys) of 2 to 4 axes")
-    return _picked(values, finished.counts, batch, head)
+    return _of_those(values, finished.counts, picked)
 
 
-def _picked(array: Array, counts: tuple[int, int], batch: int | None, head: int | None) -> Array:
-    """Return an array (…, L, S) as (B, H, L, S), with one batch entry and head where asked for."""
+def _of_those(array: Array, counts: tuple[int, int], picked: Picked) -> Array:
+    """Return an array (…, L, S) as (B, H, L, S), with the batch entries and heads picked."""
     array = array.reshape(*counts, *array.shape[-2:])
-    for axis, option, index in ((0, "--batch", batch), (1, "--head", head)):
-        if index is not None:
-            array = array.take([index_of(option, index, array.shape[axis], from_end=False)], axis)
+    for axis, indices in enumerate(picked):
+        if indices is not None:
+            array = array.take([indices] if isinstance(indices, int) else indices, axis)
     return array
 
 

@@ -13,7 +13,7 @@ from attncli.errors import DataError, ShapeError
 from attncli.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["Panel", "What", "make_panel", "split"]
 
@@ -93,7 +93,11 @@ def _refuse_nonfinite(values: FloatArray) -> None:
 
 
 def split(
-    values: npt.NDArray[Any], hidden: npt.ArrayLike | None = None, *, names: Sequence[str] = ()
+    values: npt.NDArray[Any],
+    hidden: npt.ArrayLike | None = None,
+    *,
+    names: Sequence[str] = (),
+    place: Callable[..., Sequence[int | None]] | None = None,
 ) -> tuple[Panel, ...]:
     """Cut an array (…, L, S) into one panel for each leading index.
 
@@ -104,6 +108,8 @@ def split(
     names : sequence of str
         Name of each leading axis: ``("batch", "head")``. Titles leave out an axis of
         length 1.
+    place : callable, optional
+        From a leading index to the numbers in its title, where they are others.
 
     Raises
     ------
@@ -116,16 +122,20 @@ def split(
     masks = None if hidden is None else np.broadcast_to(np.asarray(hidden), values.shape)
     return tuple(
         make_panel(
-            values[index], None if masks is None else masks[index], _index_title(index, lead, names)
+            values[index],
+            None if masks is None else masks[index],
+            _index_title(place(*index) if place else index, lead, names),
         )
         for index in np.ndindex(*lead)
     )
 
 
-def _index_title(index: tuple[int, ...], lead: tuple[int, ...], names: Sequence[str]) -> str | None:
+def _index_title(
+    numbers: Sequence[int | None], lead: tuple[int, ...], names: Sequence[str]
+) -> str | None:
     parts = [
-        f"{name} {place}"
-        for name, place, length in zip(names, index, lead, strict=True)
+        f"{name} {number}"
+        for name, number, length in zip(names, numbers, lead, strict=True)
         if length > 1
     ]
     return ", ".join(parts) or None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from attncli.view.pictures.panel import Panel, What
 
-__all__ = ["Picture", "make_picture", "rescaled"]
+__all__ = ["Picture", "crop_words", "make_picture", "rescaled"]
 
 # Below this many units of the last digit, numbers are shown with significant digits.
 _FEW_UNITS = 5
@@ -54,8 +54,10 @@ class Picture:
         Ends of the colour scale.
     log : bool
         The scale is logarithmic.
-    columns_are : str
-        Name of the horizontal axis.
+    rows_are, columns_are : str
+        Names of the vertical and the horizontal axis.
+    query : str or None
+        The only query, where rows are heads.
     group : int or None
         So many panels that follow each other are the heads of one batch entry.
     free : bool
@@ -78,7 +80,9 @@ class Picture:
     vmin: float
     vmax: float
     log: bool
+    rows_are: str = "Queries"
     columns_are: str = "Keys"
+    query: str | None = None
     group: int | None = None
     free: bool = False
     sinks: bool = False
@@ -138,17 +142,17 @@ class Picture:
     def crop_note(self) -> str | None:
         """Which part of the map is shown, as its rows need not add up to 1; None for all of it."""
         across = self.columns_are.lower()
-        shown = (
-            ("query", "queries", self.row_start, self.rows, self.whole[0], self.query_labels),
-            (across[:-1], across, self.column_start, self.columns, self.whole[1], self.key_labels),
+        rows, columns = (
+            (start, start + count)
+            for start, count in ((self.row_start, self.rows), (self.column_start, self.columns))
         )
-        parts = [
-            f"{one} {start}{f', {labels[0]}' if labels else ''} (one of {whole})"
-            if count == 1
-            else f"{many} {start} to {start + count - 1} of {whole}"
-            for one, many, start, count, whole, labels in shown
-            if count < whole
-        ]
+        parts = [self.query] if self.query else []
+        if self.rows < self.whole[0]:
+            words = "query", self.rows_are.lower()
+            parts.append(crop_words(*words, rows, self.whole[0], self.query_labels))
+        if self.columns < self.whole[1]:
+            words = across[:-1], across
+            parts.append(crop_words(*words, columns, self.whole[1], self.key_labels))
         return ", ".join(parts) or None
 
     @property
@@ -179,13 +183,30 @@ class Picture:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the reader must know about the cells, in a sentence each."""
-        notes = self.crop_note, self.note, self.sink_note, self.scale_note
+        notes = self.crop_note, self.note, self.sink_note, self.equal_note, self.scale_note
         return tuple(note for note in notes if note)
+
+    @property
+    def equal_note(self) -> str | None:
+        """That there is no difference; None if there is one, or none is drawn."""
+        if self.what != "difference" or any(panel.values.any() for panel in self.panels):
+            return None
+        return "no difference: all of these numbers are equal"
 
     @property
     def sink_note(self) -> str | None:
         """Why rows do not add up to 1; None if they do."""
         return SINK_NOTE if self.sinks and self.what == "weights" else None
+
+
+def crop_words(
+    one: str, several: str, span: tuple[int, int], whole: int, labels: Sequence[str] | None
+) -> str:
+    """Return which of so many rows or columns are shown, from the first to the one behind them."""
+    start, stop = span
+    if stop - start == 1:
+        return f"{one} {start}{f', {labels[0]}' if labels else ''} (one of {whole})"
+    return f"{several} {start} to {stop - 1} of {whole}"
 
 
 def make_picture(
@@ -202,7 +223,9 @@ def make_picture(
     shape: tuple[int, int] | None = None,
     whole: tuple[int, int] | None = None,
     block: tuple[int, int] = (1, 1),
+    rows_are: str = "Queries",
     columns_are: str = "Keys",
+    query: str | None = None,
     group: int | None = None,
     sinks: bool = False,
 ) -> Picture:
@@ -229,8 +252,10 @@ def make_picture(
         Queries and keys that there are; those shown unless given.
     block : (int, int)
         Queries and keys that one cell stands for, as in `Pooler.block`.
-    columns_are : str
-        Name of the horizontal axis.
+    rows_are, columns_are : str
+        Names of the vertical and the horizontal axis.
+    query : str, optional
+        The only query, where rows are heads.
     group : int, optional
         So many panels that follow each other are the heads of one batch entry.
     sinks : bool
@@ -259,13 +284,15 @@ def make_picture(
         row_start=row_start,
         column_start=column_start,
         whole=whole or (rows, columns),
-        query_labels=_checked_labels(query_labels, rows, "query labels", "queries"),
+        query_labels=_checked_labels(query_labels, rows, "query labels", rows_are.lower()),
         key_labels=_checked_labels(key_labels, columns, "key labels", "keys"),
         title=None if title is None else "\n".join(map(printable, title.splitlines())),
         vmin=vmin,
         vmax=top,
         log=log,
+        rows_are=rows_are,
         columns_are=columns_are,
+        query=query,
         group=group,
         free=vmax == "auto" and what != "difference" and not log,
         sinks=sinks,

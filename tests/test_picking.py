@@ -1,0 +1,260 @@
+"""Some batch entries and heads of a problem: by index, several in an order, and ranges."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from oracle import attention_oracle
+from process import Ran
+
+import attncli
+from attncli.errors import UsageError
+from attncli.indices import indices_in
+
+Run = Callable[..., Ran]
+BATCH, HEADS, GROUPS = 3, 8, 2
+
+
+def arrays() -> dict[str, Any]:
+    """Every option that differs by batch entry or head."""
+    random = np.random.default_rng(0)
+    shape = BATCH, HEADS, 5, 6
+    return {
+        "query": random.normal(size=(BATCH, HEADS, 5, 4)),
+        "key": random.normal(size=(BATCH, GROUPS, 6, 4)),
+        "value": random.normal(size=(BATCH, GROUPS, 6, 3)),
+        "causal": True,
+        "query_offset": [1, 0, 2],
+        "kv_lengths": [6, 4, 5],
+        "query_lengths": [5, 3, 4],
+        "bias": random.normal(size=shape),
+        "mask": random.random(shape) > 0.2,
+        "key_padding_mask": random.random((BATCH, 6)) > 0.1,
+        "alibi_slopes": random.random(HEADS),
+        "sinks": random.normal(size=HEADS),
+    }
+
+
+@pytest.mark.filterwarnings("ignore::attncli.AttnWarning")
+@pytest.mark.parametrize("batch", [None, 0, -1, [0, 2], [2, 0], range(1, 3), np.array([1])])
+@pytest.mark.parametrize(
+    "head", [None, 3, -1, [0, 1, 2, 3], [0, 4], [0, 1, 4, 5], [5, 0, 1], [7], range(2, 6), (-1, 0)]
+)
+def test_a_part_has_the_results_that_the_whole_has_there(batch: Any, head: Any) -> None:
+    given = arrays()
+    whole = attention_oracle(**given)
+    names = ("weights", "context", "lse", "scores")
+    part = attncli.solve(attncli.pose(**given).select(batch=batch, head=head), names)
+    for name in names:
+        expected = whole[name]
+        if head is not None:
+            expected = np.take(expected, head if np.ndim(head) == 0 else [*head], axis=1)
+        if batch is not None:
+            expected = np.take(expected, batch if np.ndim(batch) == 0 else [*batch], axis=0)
+        np.testing.assert_allclose(getattr(part, name), expected, atol=1e-13)
+
+
+def test_packed_sequences_are_those_of_the_entries_picked() -> None:
+    x = np.random.default_rng(1).normal(size=(3, 4, 2))
+    ids = [[0, 0, 1, 1], [0, 1, 1, 1], [0, 0, 0, 1]]
+    whole = attncli.pose(x, x, x, segment_ids=ids)
+    for batch in ([2, 0], [1], [0, 2]):
+        expected = attncli.solve(
+            attncli.pose(x[batch], x[batch], segment_ids=np.take(ids, batch, 0))
+        )
+        part = attncli.solve(whole.select(batch=batch))
+        np.testing.assert_array_equal(part.weights, expected.weights)
+
+
+@pytest.mark.parametrize(
+    ("heads", "groups"),
+    [([0, 1, 2, 3], 1), ([0, 4], 2), ([0, 1, 4, 5], 2), ([0, 1, 4], 3), ([4, 5, 0], 3), ([7], 1)],
+)
+def test_heads_that_share_keys_alike_still_do(heads: list[int], groups: int) -> None:
+    part = attncli.pose(**arrays()).select(head=heads)
+    assert part.key.shape == (BATCH, groups, 6, 4)
+    assert part.value.shape == (BATCH, groups, 6, 3)
+
+
+def test_heads_that_follow_each_other_are_not_copied() -> None:
+    x = np.zeros((1, 6, 4, 2))
+    problem = attncli.pose(x, x, x)
+    assert np.shares_memory(problem.select(head=range(1, 4)).query, x)
+    assert not np.shares_memory(problem.select(head=[1, 3]).query, x)
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ([], "head: expected one or more indices; found none"),
+        ([0, 2], "head: expected an index from -2 to 1; found 2"),
+        ([1, -1], "head: expected each index once; found 1 twice"),
+        ([0.5], "head: expected a whole number; found 0.5"),
+        ("01", "head: expected a whole number; found '01'"),
+    ],
+)
+def test_what_cannot_be_picked(head: Any, message: str) -> None:
+    x = np.zeros((1, 2, 3, 4))
+    with pytest.raises(UsageError, match=re.escape(message)):
+        attncli.pose(x, x).select(head=head)
+
+
+@pytest.mark.parametrize(
+    ("words", "indices"),
+    [
+        ("3", 3),
+        ("-1", 11),
+        (" 3 ", 3),
+        ("0,3", (0, 3)),
+        ("3, 0", (3, 0)),
+        ("4:8", (4, 5, 6, 7)),
+        ("4:5", (4,)),
+        (":2", (0, 1)),
+        ("10:", (10, 11)),
+        ("-2:", (10, 11)),
+        (":", tuple(range(12))),
+        ("0,4:6,-1", (0, 4, 5, 11)),
+    ],
+)
+def test_how_they_are_written(words: str, indices: int | tuple[int, ...]) -> None:
+    assert indices_in("--head", words, 12) == indices
+
+
+@pytest.fixture
+def files(folder: Path) -> np.ndarray:
+    """Queries of 2 batch entries and 4 heads, keys of 2 groups; their weights, too."""
+    random = np.random.default_rng(3)
+    q, k = random.normal(size=(2, 4, 3, 5)), random.normal(size=(2, 2, 3, 5))
+    np.save("q.npy", q)
+    np.save("k.npy", k)
+    weights = attention_oracle(q, k, k)["weights"]
+    np.save("w.npy", weights)
+    return weights
+
+
+def test_tables_name_the_heads_as_the_problem_does(files: np.ndarray, attncli: Run) -> None:
+    picked = ("--batch", "-1", "--head", "3,1")
+    text = attncli("compute", "q.npy", "k.npy", *picked, "--show", "weights,query").good().text
+    titles = [line for line in text.splitlines() if "·" in line]
+    assert titles == [
+        f"{name} · batch 1 · head {head}" for name in ("query", "weights") for head in (3, 1)
+    ]
+    assert f"{files[1, 3, 0, 0]:.4f}" in text
+
+
+def test_machine_formats_hold_them_in_their_order(files: np.ndarray, attncli: Run) -> None:
+    words = ("--batch", "0:2", "--head", "3,1", "-f", "json", "--show", "weights,stats")
+    answer = attncli("compute", "q.npy", "k.npy", *words).good().json
+    np.testing.assert_allclose(answer["weights"], files[:, [3, 1]], atol=1e-12)
+    named = [(part["batch"], part["head"]) for part in answer["stats"]]
+    assert named == [(0, 3), (0, 1), (1, 3), (1, 1)]
+
+
+def test_finished_weights_are_picked_alike(files: np.ndarray, attncli: Run) -> None:
+    words = ("--head", "1,3", "--show", "stats", "-f", "json")
+    of_weights = attncli("compute", "w.npy", *words).good().json["stats"]
+    of_problem = attncli("compute", "q.npy", "k.npy", *words).good().json["stats"]
+    assert [part["head"] for part in of_weights] == [1, 3, 1, 3]
+    for one, other in zip(of_weights, of_problem, strict=True):
+        assert one["entropy"] == pytest.approx(other["entropy"], abs=1e-12)
+    assert attncli("heatmap", "w.npy", *words[:2]).good().text == (
+        attncli("heatmap", "q.npy", "k.npy", *words[:2]).good().text
+    )
+
+
+def test_the_mean_of_some_heads(files: np.ndarray, attncli: Run) -> None:
+    words = ("compute", "q.npy", "k.npy", "--average-heads", "--head", "0,2", "--show", "weights")
+    text = attncli(*words, "--digits", "6").good().text
+    assert "weights · batch 1 · mean of heads 0, 2" in text
+    mean = files[:, [0, 2]].mean(axis=1)
+    assert f"{mean[1, 2, 1]:.6f}" in text
+    np.testing.assert_allclose(attncli(*words, "-f", "json").good().json["weights"], mean)
+    drawn = attncli("heatmap", *words[1:6], "--batch", "1").good().text
+    assert drawn.startswith("Attention weights: batch 1, mean of heads 0, 2\n")
+
+
+def test_panels_name_the_heads_as_the_problem_does(files: np.ndarray, attncli: Run) -> None:
+    picked = ("--batch", "1", "--head", "3,1")
+    for problem in (("q.npy", "k.npy"), ("w.npy",)):
+        text = attncli("heatmap", *problem, *picked).good().text
+        assert text.startswith("Attention weights: batch 1\n")
+        assert re.findall(r"head \d", text) == ["head 3", "head 1"]
+        difference = attncli("heatmap", *problem, *picked, "--minus", "w.npy").good().text
+        assert re.findall(r"head \d", difference) == ["head 3", "head 1"]
+        one = attncli("heatmap", *problem, "--batch", "1", "--head", "-1").good().text
+        assert one.startswith("Attention weights: batch 1, head 3\n")
+
+
+def test_what_is_subtracted_may_hold_just_the_heads_picked(files: np.ndarray, attncli: Run) -> None:
+    np.save("some.npy", files[:, [3, 1]])
+    words = ("heatmap", "w.npy", "--minus", "some.npy", "--batch", "1")
+    assert "no difference: all" in attncli(*words, "--head", "3,1").good().text
+    assert "no difference" not in attncli(*words, "--head", "1,3").good().text
+    np.save("three.npy", files[:, :3])
+    ran = attncli("heatmap", "w.npy", "--head", "3,1", "--minus", "three.npy")
+    assert ran.code == 2
+    assert ran.messages == ["error: --head: expected an index from -3 to 2; found 3"]
+
+
+def test_without_a_projection_of_all_heads(files: np.ndarray, attncli: Run) -> None:
+    x = np.random.default_rng(5).normal(size=(3, 6))
+    np.save("x.npy", x)
+    for name in ("wq", "wk", "wv", "wo"):
+        np.save(f"{name}.npy", np.random.default_rng(len(name)).normal(size=(6, 6)))
+    weights = [f"--{name}={name}.npy" for name in ("wq", "wk", "wv", "wo")]
+    words = ("compute", "x.npy", *weights, "--heads", "3", "--head", "0,2", "-f", "json")
+    ran = attncli(*words).good()
+    assert np.shape(ran.json["context"]) == (3, 4)  # packed, as the query
+    assert "before the projection" in ran.messages[0]
+
+
+@pytest.mark.parametrize("problem", [("q.npy", "k.npy"), ("w.npy",)])
+def test_one_query_of_several_heads_is_one_map(
+    problem: tuple[str, ...], files: np.ndarray, attncli: Run
+) -> None:
+    words = ("heatmap", *problem, "--rows", "2", "--digits", "3")
+    text = attncli(*words).good().text
+    assert text.startswith("heads down, keys across\n")
+    assert "batch 0" in text
+    assert "batch 1" in text
+    assert "query 2 (one of 3)" in text
+    assert "head " not in text
+    some = attncli(*words, "--batch", "1", "--head", "3,0").good().text.splitlines()
+    assert some[:2] == ["Attention weights: batch 1", "heads down, keys across"]
+    rows = {line.split()[0]: re.findall(r"\d\.\d{3}", line) for line in some[3:5]}
+    assert rows == {str(head): [f"{weight:.3f}" for weight in files[1, head, 2]] for head in (3, 0)}
+
+
+def test_so_is_its_difference(files: np.ndarray, attncli: Run) -> None:
+    moved = files.copy()
+    moved[1, 2, 1] += [0.25, -0.25, 0]
+    np.save("moved.npy", moved)
+    words = ("--rows", "1", "--batch", "1", "--minus", "w.npy", "--annotate")
+    text = attncli("heatmap", "moved.npy", *words).good().text
+    assert "heads down, keys across" in text
+    assert "query 1 (one of 3)" in text
+    (row,) = (line for line in text.splitlines() if line.startswith("2 "))
+    assert "0.25" in row
+    Path("d.svg").unlink(missing_ok=True)
+    attncli("heatmap", "moved.npy", *words[:-1], "--out", "d.svg").good()
+    assert "Heads" in Path("d.svg").read_text()
+
+
+def test_the_heads_of_a_decoding_step_are_one_map(folder: Path, attncli: Run) -> None:
+    x = np.random.default_rng(7).normal(size=(5, 1, 4))
+    np.save("q.npy", x)
+    np.save("k.npy", np.repeat(x, 6, axis=1) + np.arange(6)[:, None])
+    words = ("heatmap", "q.npy", "k.npy", "--layout", "hsd")
+    text = attncli(*words).good().text
+    assert text.startswith("heads down, keys across\n")
+    assert "query" not in text
+    named = attncli(*words, "--query-labels", "it").good().text
+    assert "query 0, it (one of 1)" in named
+    # Of all heads' mean, or of one head, the row is the query.
+    assert "queries down" in attncli(*words, "--average-heads").good().text
+    assert "queries down" in attncli(*words, "--head", "2").good().text
