@@ -543,11 +543,25 @@ def test_a_first_row_that_counts_is_data_and_told(text):
     assert found.values[0].tolist() == list(range(len(found.values[0])))
 
 
-@pytest.mark.parametrize("text", ["token,0,1\nI,1,0\nyou,0,1\n", "I,0,1,2\nyou,1,0,1\n"])
+@pytest.mark.parametrize("text", ["I,0,1,2\nyou,1,0,1\n", "token,0,1,2\n"])
 def test_a_labelled_row_that_counts_is_data_and_told(text):
-    with pytest.warns(AttnWarning, match="the first row counts 0 to .* no index_label"):
+    lone = text.count("\n") == 1  # nothing stands below it
+    told = pytest.warns(AttnWarning, match="the first row counts 0 to .* no index_label")
+    with nullcontext() if lone else told:
         found = table(text)
     assert found.row_labels == tuple(line.split(",")[0] for line in text.split())
+
+
+@pytest.mark.parametrize("corner", ["token", "Word", "index", " label "])
+def test_a_row_that_counts_behind_the_name_of_labels_is_a_header(corner):
+    found = table(f"{corner},0,1\nI,1,0\nyou,0,1\n")  # pandas: index_label
+    assert (found.row_labels, found.column_labels) == (("I", "you"), ("0", "1"))
+    assert found.values.tolist() == [[1, 0], [0, 1]]
+
+
+def test_other_numbers_behind_it_are_not():
+    found = table("token,1,2\nI,1,0\n")
+    assert (found.row_labels, found.column_labels) == (("token", "I"), None)
 
 
 def test_two_numbers_of_a_token_may_be_0_and_1():

@@ -11,15 +11,27 @@ import copy
 import functools
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
 import typer.core
 
+from attncli.cli.options import RUN
+from attncli.errors import UsageError
+
 __all__ = ["GroupedCommand", "ReaderGoneError", "grouped"]
 
 
+# What serves where an option is given twice.
+_ONCE = {
+    "--mask": "combine them in one file, or give padding with --key-padding-mask: a key is seen if "
+    "every rule allows it",
+    "--bias": "add them up in one file",
+    "--head": "give several heads with commas: --head 0,3",
+    "--batch": "give several batch entries with commas: --batch 0,3",
+}
 _NUMBERS = {"float", "int", "integer"}  # as versions of Typer call them
 
 
@@ -85,6 +97,19 @@ class GroupedCommand(typer.core.TyperCommand):
             if parameter.type.name.partition(" ")[0] in _NUMBERS:
                 parameter.type = _strict(parameter.type)
 
+    def make_parser(self, ctx: Any) -> Any:
+        """Return a parser that refuses options given twice, of which one would be lost."""
+        parser = super().make_parser(ctx)
+        parse = parser.parse_args
+
+        def parse_args(args: list[str]) -> Any:
+            values, left, order = parse(args)
+            _refuse_repeated(order)
+            return values, left, order
+
+        parser.parse_args = parse_args  # type: ignore[method-assign]
+        return parser
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options, heading by heading."""
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -96,6 +121,16 @@ class GroupedCommand(typer.core.TyperCommand):
         for heading, records in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
+
+
+def _refuse_repeated(order: list[Any]) -> None:
+    """Refuse an option that came twice; of how the program runs, the last one serves."""
+    counts = Counter(option.name for option in order)
+    for option in order:
+        single = option.param_type_name == "option" and not (option.multiple or option.is_flag)
+        if single and counts[option.name] > 1 and option.rich_help_panel != RUN:
+            name = max(option.opts, key=len)
+            raise UsageError(f"{name} is given twice", hint=_ONCE.get(name))
 
 
 def _strict(kind: Any) -> Any:

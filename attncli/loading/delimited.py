@@ -16,7 +16,13 @@ import numpy as np
 from attncli.errors import InputError
 from attncli.loading.cells import DECIMAL_POINTS, SEPARATE, read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
-from attncli.loading.headings import Headings, find_headings, is_meant_as_numbers
+from attncli.loading.headings import (
+    CORNERS,
+    INDEX_NAMES,
+    Headings,
+    find_headings,
+    is_meant_as_numbers,
+)
 from attncli.loading.number import is_foreign, is_numeric, is_truth
 from attncli.loading.plain import plain_blocks, plain_table
 from attncli.loading.printed import printed_alike
@@ -43,9 +49,6 @@ _MOST_NUMBERS, _MOST_ROWS = 12_000_000, 500_000
 # More than this is read block by block, so that a mistake is found on the way.
 _LONG = 4 * 2**20
 _AS_NPY = "save it as an NPY file"
-_INDEX_NAMES = {"index", "idx", "id", "row", "unnamed: 0"}
-# What stands above row labels that have a name.
-_CORNERS = {*_INDEX_NAMES, "token", "tokens", "word", "words", "label", "labels", "name"}
 _EMPTY_CORNER = "leave the first cell of the header empty"
 _ADD_HEADER = "if the first column holds labels, add a header row whose first cell is empty"
 # So many numbers that follow each other are hardly chance.
@@ -148,9 +151,9 @@ def _without_index(table: LoadedArray) -> LoadedArray:
     if not columns or len(columns) < 2:
         return table
     above = columns[0].strip().lower()
-    if above not in _CORNERS and not _counts_on(values[:, 0]):
+    if above not in CORNERS and not _counts_on(values[:, 0]):
         return table
-    start, named = int(values[0, 0] == 1), above in _INDEX_NAMES
+    start, named = int(values[0, 0] == 1), above in INDEX_NAMES
     counts = np.array_equal(values[:, 0], np.arange(start, len(values) + start))
     if not named or not counts or len(values) < 2:
         warn(
@@ -193,8 +196,7 @@ def _advise_on_header(name: str, first: list[str], found: LoadedArray, *, labell
         _advise_on_counting_row(name, first, found, labelled=labelled)
         return
     if labelled:
-        named = first[0].strip().lower() in _CORNERS
-        may_be_data, mend = not named, "leave its first cell empty (pandas: no index_label)"
+        may_be_data, mend = True, "leave its first cell empty (pandas: no index_label)"
     else:
         # A mask of two columns may begin with 0, 1; no mask holds a 2.
         may_be_data = bool(np.isin(found.values[1:], (0, 1)).all())
@@ -239,7 +241,7 @@ def _advise_on_numbers_above_words(found: LoadedArray) -> None:
 def _advise_on_names(found: LoadedArray, corner: str) -> None:
     """Warn of names that may all be numbers in another notation, if nothing says they are names."""
     rows, columns = found.row_labels or (), found.column_labels or ()
-    headed = corner.strip().lower() in _CORNERS
+    headed = corner.strip().lower() in CORNERS
     for which, names, sure in (("column", rows, headed), ("row", columns, False)):
         if names and all(map(is_foreign, names)) and not sure and rows != columns:
             warn(

@@ -13,10 +13,20 @@ from attncli.loading.number import (
     is_truth,
 )
 
-__all__ = ["Headings", "find_headings", "is_meant_as_numbers", "is_spaced"]
+__all__ = [
+    "CORNERS",
+    "INDEX_NAMES",
+    "Headings",
+    "find_headings",
+    "is_meant_as_numbers",
+    "is_spaced",
+]
 
 # What pandas makes of an empty corner that it reads, and writes again.
 _UNNAMED = "Unnamed: 0"
+INDEX_NAMES = {"index", "idx", "id", "row", _UNNAMED.lower()}
+# What stands above row labels that have a name.
+CORNERS = {*INDEX_NAMES, "token", "tokens", "word", "words", "label", "labels", "name"}
 
 
 class Headings(NamedTuple):
@@ -47,7 +57,8 @@ def find_headings(first: list[str], second: list[str] | None) -> Headings:
     the names may be numbers, but above rows without words a first row of nothing but numbers must
     count 0, 1, 2, … as pandas does, or 1, 2, 3, … where the rows begin with 1 too, or it is a
     row of data with a hole in it. Without
-    an empty corner names are the cells that are neither numbers nor true or false.
+    an empty corner names are the cells that are neither numbers nor true or false, and 0, 1, 2, …
+    behind a word that stands above labels (pandas' ``index_label``).
 
     Parameters
     ----------
@@ -75,6 +86,8 @@ def _names(first: list[str], second: list[str] | None) -> Headings:
     if wide and _is_corner(first):
         named = _are_names(first[1:], second[0] if second else "")
         return Headings(row=named, column=named, certain=named)
+    if wide and second is not None and _are_counted(first) and _is_labelled(second):
+        return Headings(row=True, column=True, certain=True)
     if _are_truths(first):
         return Headings(row=False, column=False)
     if _are_truths(first[1:]) and _are_truths((second or first)[1:]):
@@ -88,6 +101,12 @@ def _is_corner(first: list[str]) -> bool:
     """Return whether a first row begins with an empty corner, or one that pandas gave a name."""
     corner = first[0].strip()
     return not corner or (corner == _UNNAMED and any(map(is_numeric, first[1:])))
+
+
+def _are_counted(first: list[str]) -> bool:
+    """Return whether 0, 1, 2, … stand behind a word that stands above labels."""
+    counts = [str(index) for index in range(len(first) - 1)]
+    return first[0].strip().lower() in CORNERS and [cell.strip() for cell in first[1:]] == counts
 
 
 def is_spaced(cell: str) -> bool:
