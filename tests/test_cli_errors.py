@@ -382,6 +382,37 @@ CASES = {
         "here it is --kv-lengths, with --causal-align bottom-right",
     ),
     f"compute {QKV} --no-scale": ("No such option: --no-scale", "--plain computes with scale 1"),
+    f"compute {QKV} --mask m.csv --mask m.csv": (
+        "--mask is given twice", "combine them in one file, or give padding with",
+    ),
+    f"compute {QKV} --scale 1 --scale 2": ("--scale is given twice", None),
+    "heatmap heads.npy heads.npy --head 0 --head=2": (
+        "--head is given twice", "give several heads with commas: --head 0,3",
+    ),
+    "heatmap heads.npy heads.npy -o a.png --out b.png": ("--out is given twice", None),
+    f"compute {QKV} --heads 0,3": (
+        "--heads: expected a whole number; found '0,3'",
+        "--heads says how many there are; --head picks some of them",
+    ),
+    f"compute {QKV} --Mask m.csv": (
+        "No such option: --Mask", "options are written in small letters: --mask",
+    ),
+    f"compute {QKV} --show entropy": (
+        ("--show: expected names of weights, context, scores, raw, capped, lse, stats, top, query, "
+        "key, value; found 'entropy'"),
+        "did you mean stats, which holds the entropy?",
+    ),
+    f"explain {QKV} sat": (
+        "expected one problem file, or the files Q K V; found 4, and 'sat' is no file",
+        "the query that explain follows stands behind --query",
+    ),
+    "heatmap q.csv k.csv w.png": ("w.png does not exist", "behind --out: --out w.png"),
+    "heatmap q.csv k.csv --minus sentence.yaml": (
+        "--minus: expected finished weights; sentence.yaml holds a problem",
+        "attncli compute sentence.yaml --show weights --save weights.npy makes them",
+    ),
+    "plot q.csv": ("No such command 'plot'", "here it is heatmap"),
+    "help": ("No such command 'help'", "here it is --help"),
     f"check {QKV} --tol 1": ("No such option: --tol", "--atol and --rtol say what passes"),
     f"compute {QKV} --causal --causal-align lower_right": (
         "--causal-align: expected one of top-left, bottom-right; found 'lower_right'",
@@ -683,6 +714,16 @@ DRAWN = "--what scores draws the scores; compute --show prints numbers"
         ("info", "--labels", "attncli info --help shows"),
         ("explain", "--show", "attncli explain --help shows"),
         ("compute", "--Attn-Mask", "here it is --mask, or --bias"),
+        ("compute", "--weights", "--show weights prints them"),
+        ("heatmap", "--weights", "weights are drawn unless"),
+        ("heatmap", "--softmax", "the softmax is always taken; --what scores"),
+        ("explain", "--round", "--digits sets"),
+        ("explain", "--row", "--query names the query"),
+        ("heatmap", "--row", "--rows draws one query, or some; attncli explain --query"),
+        ("compute", "--row", "attncli explain --query follows one query"),
+        ("check", "--temperature", "--scale gives 1/√D divided by"),
+        ("heatmap", "--figsize", "the size follows the number of cells; --dpi"),
+        ("compute", "--value", "files have no option in front: attncli compute Q K V"),
     ],
 )
 def test_options_that_users_try_are_answered_with_what_serves(
@@ -711,3 +752,30 @@ def test_corners_have_other_names_elsewhere(
 
 def test_a_word_that_is_no_file_needs_no_command(tutorial: Path, attncli: Run) -> None:
     assert attncli("frobnicate").messages[1:] == ["hint: attncli --help shows what there is"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--color never --color never",
+        "--threads 1 --threads 2",
+        "--causal --causal",
+        "--show weights --show context",
+        "--save a.npy --save b.npy",
+    ],
+)
+def test_what_may_be_given_twice(words: str, tutorial: Path, attncli: Run) -> None:
+    attncli("compute", "q.csv", "k.csv", "v.csv", *words.split()).good()
+
+
+def test_finished_weights_are_no_queries_and_keys(folder: Path, attncli: Run) -> None:
+    weights = np.array([[0.25, 0.75], [1.0, 0.0]])
+    np.save("w.npy", weights)
+    np.save("u.npy", weights.T[:, ::-1] / weights.T.sum(axis=1, keepdims=True))
+    (message,) = attncli("heatmap", "w.npy", "u.npy").good().messages
+    assert "w.npy and u.npy look like finished weights" in message
+    assert "attncli heatmap w.npy --minus u.npy compares them" in message
+    np.save("eye.npy", np.eye(2))
+    np.save("q.npy", weights - 0.5)
+    for files in (("eye.npy", "eye.npy"), ("w.npy", "q.npy"), ("w.npy", "u.npy", "w.npy")):
+        assert attncli("heatmap", *files).good().messages == []

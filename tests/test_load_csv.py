@@ -559,6 +559,15 @@ def test_a_row_that_counts_behind_the_name_of_labels_is_a_header(corner):
     assert found.values.tolist() == [[1, 0], [0, 1]]
 
 
+def test_a_title_above_a_table_is_told():
+    with pytest.raises(InputError, match="line 2, column 2: expected 1 cell") as caught:
+        table("Queries\n,a,b\nx,1,2\n")
+    assert caught.value.hint == "if the first line is a title, delete it"
+    with pytest.raises(InputError, match="line 2, column 2: expected 1 cell") as caught:
+        table("7\n1,2\n")
+    assert caught.value.hint is None
+
+
 def test_other_numbers_behind_it_are_not():
     found = table("token,1,2\nI,1,0\n")
     assert (found.row_labels, found.column_labels) == (("token", "I"), None)

@@ -272,7 +272,10 @@ def _subtrahend(asked: Asked | Finished, file: str, dtype: str | None) -> Finish
 
     second = gather([file], dtype=dtype)
     if not isinstance(second, Finished):
-        raise UsageError(f"--minus: expected finished weights; {file} holds a problem")
+        raise UsageError(
+            f"--minus: expected finished weights; {file} holds a problem",
+            hint=f"attncli compute {file} --show weights --save weights.npy makes them",
+        )
     advise_on_dtype(dtype, bfloat16=asked.bfloat16 or second.bfloat16)
     return second
 

@@ -32,6 +32,8 @@ _ALSO_CALLED = {
     "out": "context",
     "output": "context",
     "attention": "weights",
+    "softmax": "weights",
+    "entropy": "stats, which holds the entropy",
     "attn": "weights",
     "probs": "weights",
     "logits": "scores",

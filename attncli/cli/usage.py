@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from attncli.cli.tried import COMMANDS, OPTIONS
 from attncli.elsewhere import ELSEWHERE, option_of
 from attncli.errors import UsageError
 from attncli.formulas import number_hint
@@ -27,30 +28,6 @@ _TO_FILES_HINT = (
     "compute writes numbers into files with --save, heatmap a picture with --out; the text of any "
     "command goes into a file with > FILE; what check judges is given with --expect"
 )
-_PLAIN = ("--plain", "--plain computes with scale 1")
-_TOLERANCE = ("--atol", "--atol and --rtol say what passes")
-_DRAWN = ("--what", "--what scores draws the scores; compute --show prints numbers")
-_UNCOLOURED = ("--color", "--color never prints no colours")
-# Options that users try, and by the options that a command has, what serves.
-_TRIED = {
-    "--no-scale": (_PLAIN,),
-    "--unscaled": (_PLAIN,),
-    "--no-scaling": (_PLAIN,),
-    "--json": (
-        ("--format", "--format json prints JSON"),
-        ("--out", "compute --format json prints JSON"),
-    ),
-    "--scores": (("--show", "--show scores prints the scores"), _DRAWN),
-    "--show": (_DRAWN,),
-    "--format": (("--what", "compute --format prints numbers; --out names a picture's format"),),
-    "--labels": (
-        ("--tokens", "--tokens names queries and keys alike, --query-labels and --key-labels each"),
-    ),
-    "--no-color": (_UNCOLOURED,),
-    "--no-colour": (_UNCOLOURED,),
-    "--tol": (_TOLERANCE,),
-    "--tolerance": (_TOLERANCE,),
-}
 _DASHES = {
     "No such option: -#": "a member of standard input is given behind --: -- '-#name'",
     "No such option: -": "a file whose name begins with - is given as ./-name",
@@ -59,7 +36,7 @@ _VALUE = re.compile(
     r"Invalid value for '(?P<option>[^']+)'(?: / '[^']+')*: (?P<what>.+)", re.DOTALL
 )
 _UNKNOWN = re.compile(r"No such option: (--\S+)")
-_NO_COMMAND = re.compile(r"No such command '(?P<word>.+)'", re.DOTALL)
+_NO_COMMAND = re.compile(r"No such command '(?P<word>[^']+)'.*", re.DOTALL)
 _FOUND = r"(?P<quote>['\"])(?P<found>.*)(?P=quote)"
 _CHOICE = re.compile(_FOUND + r" is not one of (?P<known>'.+')", re.DOTALL)
 _KIND = re.compile(_FOUND + r" is not a valid (?P<kind>int|integer|float)(?: range)?", re.DOTALL)
@@ -84,6 +61,9 @@ def usage_error(message: str, command: str | None, options: Collection[str]) -> 
     file = _NO_COMMAND.fullmatch(words)
     if file is not None and is_file(file["word"]):
         return UsageError(words, hint="give a command before the files: attncli compute FILES")
+    command_meant = None if file is None else COMMANDS.get(file["word"].lower())
+    if file is not None and command_meant is not None:
+        return UsageError(f"No such command '{file['word']}'", hint=f"here it is {command_meant}")
     unknown = _unknown_option(words, options)
     if unknown is not None:
         return unknown
@@ -91,6 +71,8 @@ def usage_error(message: str, command: str | None, options: Collection[str]) -> 
     if value is None:
         return UsageError(words, hint=hint)
     expected, better = _expected(value["what"])
+    if value["option"] == "--heads" and "," in expected:
+        better = "--heads says how many there are; --head picks some of them"
     return UsageError(f"{value['option']}: {expected}", hint=better or hint)
 
 
@@ -108,9 +90,11 @@ def _unknown_option(words: str, options: Collection[str]) -> UsageError | None:
 
 def _known_as(option: str, options: Collection[str]) -> str | None:
     """Return what serves in the place of an option that there is not."""
-    for needed, words in _TRIED.get(option, ()):
+    for needed, words in OPTIONS.get(option, ()):
         if needed in options:
             return words
+    if option.lower() in options:
+        return f"options are written in small letters: {option.lower()}"
     here = ELSEWHERE.get(_as_argument(option).lower())
     if here is not None and (not here.name or option_of(here.name) in options):
         return here.hint(as_options=True)

@@ -14,6 +14,7 @@ from attncli.gather.finished import (
     finished_document,
     holds_result,
     is_finished,
+    looks_finished,
 )
 from attncli.gather.gathered import Gathered
 from attncli.gather.leaving_out import entry_names, no_problem_file
@@ -32,7 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["Finished", "Gathered", "advise_on_dtype", "gather"]
 
 _COMMAS = "a list behind an option has commas and no spaces (--show weights,context)"
-_VALUES = f"{_COMMAS}; a switch such as --causal has no value"
+_VALUES = (
+    f"{_COMMAS}; a switch such as --causal has no value; the query that explain follows stands "
+    "behind --query"
+)
+_PICTURES = (".png", ".svg", ".pdf")
 
 
 def gather(
@@ -95,8 +100,10 @@ def gather(
         if finished is not None:
             return finished
     elif len(files) in (2, 3):
-        for name, file in zip(INPUTS, files, strict=False):
-            reader.take_array(name, reader.read_array(file))
+        arrays = [reader.read_array(file) for file in files]
+        for name, array in zip(INPUTS, arrays, strict=False):
+            reader.take_array(name, array)
+        _advise_on_weights(arrays)
     elif files:
         raise _too_many(files)
     if options.get("tokens") is not None:
@@ -158,6 +165,16 @@ def advise_on_dtype(dtype: str | None, *, bfloat16: bool) -> None:
         )
 
 
+def _advise_on_weights(arrays: Sequence[LoadedArray]) -> None:
+    """Warn where query and key, given alone, are two outputs to be compared."""
+    if len(arrays) == 2 and all(looks_finished(array.values) for array in arrays):
+        first, second = (array.name for array in arrays)
+        warn(
+            f"{first} and {second} look like finished weights, whose rows add up to 1, and are "
+            f"read as query and key; attncli heatmap {first} --minus {second} compares them"
+        )
+
+
 def _projections(options: Mapping[str, object]) -> list[str]:
     """Return the options that make query, key and value out of embeddings."""
     names = (*PROJECTIONS, "checkpoint")
@@ -200,6 +217,11 @@ def _refuse_strays(files: Sequence[str]) -> None:
     for file in files:
         if is_stream(file) or is_file(file):
             continue
+        if file.lower().endswith(_PICTURES):
+            raise UsageError(
+                f"{file} does not exist",
+                hint=f"heatmap draws into the file behind --out: --out {file}",
+            )
         if file in OUTPUTS:
             raise UsageError(f"{file} is no file, but an output", hint=_COMMAS)
         if is_numeric(file) or is_truth(file):

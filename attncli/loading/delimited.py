@@ -49,6 +49,7 @@ _MOST_NUMBERS, _MOST_ROWS = 12_000_000, 500_000
 # More than this is read block by block, so that a mistake is found on the way.
 _LONG = 4 * 2**20
 _AS_NPY = "save it as an NPY file"
+_A_TITLE = "if the first line is a title, delete it"
 _EMPTY_CORNER = "leave the first cell of the header empty"
 _ADD_HEADER = "if the first column holds labels, add a header row whose first cell is empty"
 # So many numbers that follow each other are hardly chance.
@@ -370,7 +371,8 @@ def _careful(table: _Table, headings: Headings, head: Row) -> LoadedArray:
         if len(cells) != len(first):
             expected = counted(len(first), "cell")
             what = f"expected {expected}, as in the first row; found {len(cells)}"
-            raise table.refusal(what, line, min(len(cells), len(first)) + 1, _first_hint(first))
+            hint = _first_hint(first) or (_A_TITLE if _is_title(first) else None)
+            raise table.refusal(what, line, min(len(cells), len(first)) + 1, hint)
         if headings.column:
             _check_label(table, headings, first_line, body.labels, (line, cells))
             body.labels.append(cells[0])
@@ -418,8 +420,13 @@ def _headed_hint(cells: list[str]) -> str:
     if len(cells) == 1 and any(map(is_numeric, cells[0].split())):
         return f"{SEPARATE}, not with spaces"
     if len(cells) > 2 and not any(map(is_meant_as_numbers, cells)):
-        return "if the first line is a title, delete it"
+        return _A_TITLE
     return f"if the first column holds labels, {_EMPTY_CORNER}"
+
+
+def _is_title(first: list[str]) -> bool:
+    """Whether a first line is but a word, above rows of several cells."""
+    return len(first) == 1 and bool(first[0].strip()) and not is_meant_as_numbers(first[0])
 
 
 def _line_ends(cell: str) -> int:

@@ -89,6 +89,8 @@ def _unreadable(header: Header, name: str) -> InputError:
     hint = None
     if descr.endswith("V2"):
         hint = "if these are bfloat16, give --dtype bfloat16"
+    elif kind == "O":
+        hint = "np.savez writes the arrays of a dictionary: np.savez('problem.npz', **arrays)"
     return InputError(
         f"{name}: expected real numbers; found {what} (dtype {word}, shape {header.shape})",
         hint=hint,
