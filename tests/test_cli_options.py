@@ -98,7 +98,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 ELSEWHERE = {
     "--show", "--format", "--save", "--batch", "--head", "--digits", "--max-rows", "--max-cols",
     "--tokens", "--query-labels", "--key-labels", "--quiet", "--color", "--dtype", "--layout",
-    "--heads", "--kv-heads", "--help", "--top", "--without",
+    "--heads", "--kv-heads", "--help", "--top", "--without", "--with-labels",
 }  # fmt: skip
 # What makes query, key and value of embeddings: below, or in the tests of projections.
 PROJECTED = {

@@ -16,6 +16,7 @@ from oracle import attention_oracle
 from process import Ran, run
 
 from attncli.cli import saving
+from attncli.loading import read_array
 
 Run = Callable[..., Ran]
 Q, K = [[1.0, 0, 1], [0, 1, 1]], [[1.0, 0, 1], [1, 1, 0], [0, 1, 1]]
@@ -404,3 +405,32 @@ def test_only_npy_files_are_computed_where_they_are_saved(
     attncli(*words[:4], "--batch", "0", "--head", "0", "--save", "weights=w.csv").good()
     weights = np.loadtxt("w.csv", delimiter=",")
     np.testing.assert_allclose(weights.sum(axis=1), np.ones(5), rtol=1e-12)
+
+
+def test_a_spreadsheet_may_have_the_labels(folder: Path, attncli: Run) -> None:
+    tokens = ("the, cat", '"sat"', "1990")
+    Path("tokens.txt").write_text("\n".join(tokens))
+    x = np.random.default_rng(0).normal(size=(3, 2))
+    np.save("x.npy", x)
+    problem = ("compute", "x.npy", "x.npy", "x.npy", "--tokens", "tokens.txt")
+    ran = attncli(*problem, "--with-labels", "--save", "weights=w.tsv", "-f", "csv").good()
+    Path("c.csv").write_bytes(ran.out)
+    for name, columns in {"w.tsv": tokens, "c.csv": ("0", "1")}.items():
+        array = read_array(name)
+        assert (array.row_labels, array.column_labels) == (tokens, columns)
+    exact = attncli(*problem, "-f", "json").good().json
+    np.testing.assert_array_equal(read_array("w.tsv").values, exact["weights"])
+    np.testing.assert_array_equal(read_array("c.csv").values, exact["context"])
+    drawn = attncli("heatmap", "w.tsv").good().text
+    assert "the, cat" in drawn
+    assert attncli(*problem, "-f", "csv").good().out.count(b",") == 3
+
+
+@pytest.mark.parametrize("words", [(), ("-f", "json"), ("--save", "w.npy")])
+def test_labels_are_for_tables_of_numbers(
+    words: tuple[str, ...], tutorial: Path, attncli: Run
+) -> None:
+    ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--with-labels", *words)
+    assert ran.code == 2
+    assert ran.messages[0].startswith("error: --with-labels is for CSV and TSV")
+    assert not Path("w.npy").exists()

@@ -475,3 +475,47 @@ def test_the_first_number_of_a_row_is_a_number_to_any_reader_of_yaml(first):
     read = yaml.safe_load(out.getvalue())["raw"]
     assert {type(number) for row in read for number in row} == {float}
     np.testing.assert_array_equal(read, [[first, 1], [1, first]])
+
+
+@given(
+    st.sampled_from(DTYPES).flatmap(matrices),
+    st.data(),
+    st.sampled_from([("csv", ","), ("tsv", "\t")]),
+)
+def test_a_table_with_labels_has_them_above_and_in_front(matrix, data, kind):
+    count, width = matrix.shape
+    rows, columns = (
+        tuple(data.draw(st.lists(LABELS.map(repr), min_size=size, max_size=size)))
+        for size in (count, width)
+    )
+    stream = io.BytesIO()
+    write(stream, Results({"weights": matrix}, rows, columns, labelled=True), kind[0])
+    text = io.StringIO(stream.getvalue().decode("utf-8"), newline="")
+    head, *body = csv.reader(text, delimiter=kind[1])
+    assert head == ["", *columns]
+    assert tuple(row[0] for row in body) == rows
+    np.testing.assert_array_equal(np.array(body)[:, 1:].astype(matrix.dtype), matrix)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "head", "first"),
+    [
+        ("weights", (2, 3), ["", "x", "y", "z"], ["a", "b"]),
+        ("context", (2, 3), ["", "0", "1", "2"], ["a", "b"]),
+        ("lse", (2,), ["", "lse"], ["a", "b"]),
+        ("query", (2, 1), ["", "0"], ["a", "b"]),
+        ("key", (3, 2), ["", "0", "1"], ["x", "y", "z"]),
+        ("value", (3, 2), ["", "0", "1"], ["x", "y", "z"]),
+    ],
+)
+def test_each_output_has_the_labels_of_its_axes(name, shape, head, first):
+    stream = io.BytesIO()
+    labels = ("a", "b"), ("x", "y", "z")
+    write(stream, Results({name: np.zeros(shape)}, *labels, labelled=True), "csv")
+    rows = list(csv.reader(io.StringIO(stream.getvalue().decode())))
+    assert rows[0] == head
+    assert [row[0] for row in rows[1:]] == first
+    stream = io.BytesIO()
+    write(stream, Results({name: np.zeros(shape)}, labelled=True), "csv")
+    rows = list(csv.reader(io.StringIO(stream.getvalue().decode())))
+    assert [row[0] for row in rows[1:]] == [str(index) for index in range(shape[0])]

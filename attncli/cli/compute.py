@@ -32,6 +32,7 @@ from attncli.cli.showing import (
     names_shown,
     refuse_averaged_summaries,
     refuse_binary,
+    refuse_unused_labels,
     refuse_unused_top,
     write_stdout,
 )
@@ -134,7 +135,8 @@ class _Request(NamedTuple):
 
     def results(self, names: Sequence[str], answer: Attention) -> Results:
         """Return some of it as files and machine formats take it."""
-        return results(names, self.problem, answer, self.summaries.among(names))
+        summaries, labelled = self.summaries.among(names), self.output.with_labels
+        return results(names, self.problem, answer, summaries, labelled=labelled)
 
 
 def _request(
@@ -157,6 +159,7 @@ def _request(
         refuse_averaged_summaries(request.asked)
         _refuse_unshown_average(request.asked)
     refuse_unused_top(output, request.asked)
+    refuse_unused_labels(output, [save.format for save in saves])
     if "context" in request.asked:
         question.warn_unprojected()
     if output.format != "table":

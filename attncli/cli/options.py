@@ -388,6 +388,15 @@ class OutputOptions:
             rich_help_panel=MOST_USED,
         ),
     ] = None
+    with_labels: Annotated[
+        bool,
+        Option(
+            "--with-labels",
+            help="Write the names of queries and keys into CSV and TSV, too: above and in front of "
+            "the numbers.",
+            rich_help_panel=SHOWN,
+        ),
+    ] = False
     top: Annotated[
         int | None,
         Option(

@@ -144,6 +144,8 @@ def results(
     problem: Problem,
     answer: Attention,
     summaries: Mapping[str, object],
+    *,
+    labelled: bool,
 ) -> Results:
     """Return the outputs of these names, as files and machine formats take them."""
     from attncli.save.formats import Results
@@ -154,7 +156,8 @@ def results(
     # Of three axes the first is taken for the heads, unless a file says otherwise.
     batched = problem.layout.weight_axes == "b" and any(name in SQUARE for name in arrays)
     layout = problem.layout.axes if batched else None
-    return Results(arrays, problem.query_labels, problem.key_labels, extra, layout)
+    labels = problem.query_labels, problem.key_labels
+    return Results(arrays, *labels, extra, layout, labelled)
 
 
 def write_save(save: Save, outputs: Results) -> None:

@@ -10,7 +10,7 @@ from attncli.names import SHOWABLE, SUMMARIES
 from attncli.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from attncli.cli.options import OutputOptions, RunOptions
     from attncli.save.formats import Results
@@ -21,6 +21,7 @@ __all__ = [
     "names_shown",
     "refuse_averaged_summaries",
     "refuse_binary",
+    "refuse_unused_labels",
     "refuse_unused_top",
     "write_stdout",
 ]
@@ -73,6 +74,15 @@ def refuse_unused_top(output: OutputOptions, asked: set[str]) -> None:
     """Refuse a number of strongest keys where nobody asks for these."""
     if output.top is not None and "top" not in asked:
         raise UsageError("--top says how many keys --show top lists: add top to --show")
+
+
+def refuse_unused_labels(output: OutputOptions, saved: Iterable[str]) -> None:
+    """Refuse to write labels where nothing is written that is without them."""
+    if output.with_labels and not {"csv", "tsv"}.intersection((output.format, *saved)):
+        raise UsageError(
+            "--with-labels is for CSV and TSV; JSON, YAML and NPZ hold the labels anyway",
+            hint="add --format csv, or --save weights=FILE.csv",
+        )
 
 
 def write_stdout(kind: str, outputs: Results) -> None:

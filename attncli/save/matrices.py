@@ -1,4 +1,4 @@
-"""One matrix as CSV or TSV, a row a line, numbers only; or one list of figures."""
+"""One matrix as CSV or TSV, a row a line, perhaps with its labels; or one list of figures."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from attncli.errors import OutputError
 from attncli.save.numbers import number_lines
-from attncli.save.records import write_records
+from attncli.save.records import line_of, write_records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from typing import BinaryIO
 
     import numpy.typing as npt
@@ -48,12 +49,25 @@ def _write(stream: BinaryIO, results: Results, kind: str, separator: str) -> Non
     if records is not None:
         write_records(stream, records, separator)
         return
-    lines = number_lines(_matrix(results, kind), separator)
-    stream.writelines(f"{line}\n".encode("ascii") for line in lines)
+    name, matrix = _matrix(results, kind)
+    lines = number_lines(matrix, separator)
+    if results.labelled:
+        names = results.names_of(name, (matrix.shape[0], matrix.shape[1]))
+        lines = _labelled(lines, *names, separator)
+    stream.writelines(f"{line}\n".encode("utf-8", "backslashreplace") for line in lines)
 
 
-def _matrix(results: Results, kind: str) -> npt.NDArray[Any]:
-    """Return the array without leading axes of length 1, a vector as one column."""
+def _labelled(
+    lines: Iterator[str], rows: Sequence[str], columns: Sequence[str], separator: str
+) -> Iterator[str]:
+    """Yield a header whose first cell is empty, and each line behind its label."""
+    yield line_of(["", *columns], separator)
+    for label, line in zip(rows, lines, strict=True):
+        yield f"{line_of([label], separator)}{separator}{line}"
+
+
+def _matrix(results: Results, kind: str) -> tuple[str, npt.NDArray[Any]]:
+    """Return the array without leading axes of length 1, a vector as one column, and its name."""
     name, array = results.one_array(kind)
     # lse has one axis less by nature: (1, L) is one head's column, not a row.
     natural = 1 if name == "lse" else 2
@@ -64,4 +78,4 @@ def _matrix(results: Results, kind: str) -> npt.NDArray[Any]:
             f"{kind} holds a matrix, but {name} has shape {array.shape}",
             hint="choose one matrix with --batch and --head, or use .npy or .json",
         )
-    return array[:, None] if array.ndim == 1 else array
+    return name, array[:, None] if array.ndim == 1 else array

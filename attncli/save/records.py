@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import BinaryIO
 
-__all__ = ["write_records"]
+__all__ = ["line_of", "write_records"]
 
 
 def write_records(
@@ -31,11 +31,11 @@ def write_records(
     names = dict.fromkeys(name for row in rows for name in row)
     told = [name for name in names if any(row.get(name) is not None for row in rows)]
     lines: list[list[Any]] = [told, *([row.get(name) for name in told] for row in rows)]
-    texts = (f"{_text(line, separator)}\n" for line in lines)
+    texts = (f"{line_of(line, separator)}\n" for line in lines)
     stream.writelines(text.encode("utf-8", "backslashreplace") for text in texts)
 
 
-def _text(cells: Sequence[Any], separator: str) -> str:
+def line_of(cells: Sequence[Any], separator: str) -> str:
     """Return a line without its end, whose two signs are those that the csv module quotes."""
     end = "\r\n"
     text = io.StringIO(newline="")

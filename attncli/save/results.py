@@ -6,9 +6,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attncli.errors import OutputError
+from attncli.names import SQUARE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -29,6 +30,8 @@ class Results(NamedTuple):
         booleans, None, arrays, and lists and mappings of these.
     layout : str or None
         The option that says that three axes of weights begin with the batch, if they do.
+    labelled : bool
+        Tables name their rows and columns.
     """
 
     arrays: Mapping[str, npt.NDArray[Any]]
@@ -36,6 +39,20 @@ class Results(NamedTuple):
     key_labels: tuple[str, ...] | None = None
     extra: Mapping[str, object] = MappingProxyType({})
     layout: str | None = None
+    labelled: bool = False
+
+    def names_of(self, name: str, shape: tuple[int, int]) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the names of the rows and columns of an array, its indices where it has none.
+
+        Parameters
+        ----------
+        name : str
+            A key of `arrays`.
+        shape : (int, int)
+        """
+        rows = self.key_labels if name in ("key", "value") else self.query_labels
+        columns = self.key_labels if name in SQUARE else (name,) if name == "lse" else None
+        return rows or [*map(str, range(shape[0]))], columns or [*map(str, range(shape[1]))]
 
     def only_arrays(self, kind: str) -> Mapping[str, npt.NDArray[Any]]:
         """Return the arrays, for a format that can hold nothing but arrays.
