@@ -251,7 +251,9 @@ def test_figures_go_into_csv_and_tsv(tutorial: Path, attncli: Run) -> None:
 def test_packed_contexts_that_are_left_out_are_told(folder: Path, attncli: Run) -> None:
     np.save("x.npy", np.ones((20, 3, 8)))
     line = ["compute", "x.npy", "x.npy", "x.npy", "--heads", "2", "--show", "context"]
-    assert "… 4 more of 20 heads and batch entries" in attncli(*line).good().text
+    assert "… 4 more of 20 batch entries (--batch chooses some;" in attncli(*line).good().text
+    more = attncli(*line[:4], "--layout", "sbd", "--heads", "2").good().text
+    assert "more of" not in more  # (L, B): 3 batch entries of 2 heads
     np.save("x.npy", np.ones((3, 3, 8)))
     assert "more of" not in attncli(*line).good().text
 
@@ -333,7 +335,11 @@ def test_the_mean_of_the_heads_of_one_entry_says_which(folder: Path, attncli: Ru
 def test_heads_that_are_left_out_are_told_once(folder: Path, attncli: Run) -> None:
     np.save("q.npy", np.ones((20, 2, 4)))
     text = attncli("compute", "q.npy", "q.npy", "q.npy", "--heads", "2").good().text
-    assert text.count("heads and batch entries") == 1
+    assert (
+        text.count("… 24 more of 40 heads and batch entries (--head and --batch choose some;") == 1
+    )
+    text = attncli("compute", "q.npy", "q.npy", "--layout", "hsd").good().text
+    assert text.count("… 4 more of 20 heads (--head chooses some;") == 1
 
 
 def test_json_names_a_layout_only_of_what_has_queries_and_keys(folder: Path, attncli: Run) -> None:

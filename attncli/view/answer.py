@@ -182,9 +182,16 @@ def _in_user_axes(
 
 def _more(places: list[_Place], limits: Limits) -> Iterator[RenderableType]:
     if len(places) > limits.heads:
+        kinds = {
+            ("heads", "--head"): len({place.head for place in places}),
+            ("batch entries", "--batch"): len({place.batch for place in places}),
+        }
+        several = [kind for kind, count in kinds.items() if count > 1]
+        named, options = (" and ".join(words) for words in zip(*several, strict=True))
         words = (
-            f"… {len(places) - limits.heads} more of {len(places)} heads and batch entries "
-            "(--head and --batch choose some; --save and --format have all)\n"
+            f"… {len(places) - limits.heads} more of {len(places)} {named} "
+            f"({options} {'choose' if len(several) > 1 else 'chooses'} some; --save and --format "
+            "have all)\n"
         )
         yield Text(limits.known(words), style="dim italic")
 
