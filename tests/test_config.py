@@ -16,7 +16,7 @@ from attncli import AttnError, AttnWarning
 from attncli.checkpoints.config import layer_config
 from attncli.checkpoints.defaults import DEFAULTS
 from attncli.checkpoints.models import MODELS
-from attncli.checkpoints.rope_scaling import scaled_frequencies
+from attncli.checkpoints.rope_scaling import Rotary, scaled_frequencies
 from attncli.loading.settings import read_settings
 from attncli.problem import Rope
 
@@ -96,7 +96,8 @@ class TestOlderConfigurations:
         if "partial_rotary_factor" in own:
             config["partial_rotary_factor"] = own.pop("partial_rotary_factor")
         if own["rope_type"] != "default":
-            own["type"] = own.pop("rope_type")
+            kind = own.pop("rope_type")
+            own["type"] = "su" if kind == "longrope" else kind  # as Phi 3 had it at first
             config["rope_scaling"] = own
         return config
 
@@ -104,8 +105,8 @@ class TestOlderConfigurations:
     def test_say_the_same(self, name):
         _, config, layers = recorded(name)
         for layer in layers:
-            now = layer_config(config, layer, "config.json")
-            before = layer_config(self.older(config), layer, "config.json")
+            now = layer_config(config, layer, "config.json", tokens=9)
+            before = layer_config(self.older(config), layer, "config.json", tokens=9)
             assert now.options.keys() == before.options.keys()
             for option, value in now.options.items():
                 np.testing.assert_array_equal(before.options[option], value, err_msg=option)
@@ -306,6 +307,11 @@ class TestFrequencies:
 
     WIDTH, BASE, TRAINED = 16, 10000.0, 64
 
+    def scaled(self, trained=None, reach=None, tokens=None, **parameters):
+        return scaled_frequencies(
+            Rotary(self.WIDTH, self.BASE, parameters, trained, reach, tokens, "c")
+        )
+
     def plain(self):
         return [self.BASE ** (-2 * p / self.WIDTH) for p in range(self.WIDTH // 2)]
 
@@ -327,7 +333,7 @@ class TestFrequencies:
             else:
                 smooth = (self.TRAINED / wavelength - 1) / (4 - 1)
                 expected.append((1 - smooth) * frequency / 8 + smooth * frequency)
-        found, factor = scaled_frequencies(self.WIDTH, self.BASE, parameters, None, "c")
+        found, factor = self.scaled(**parameters)
         assert_near(found, np.array(expected), rtol=1e-12)
         assert factor == 1
 
@@ -342,7 +348,7 @@ class TestFrequencies:
             slow = min(max((p - low) / (high - low), 0), 1)
             expected.append(frequency / 4 * slow + frequency * (1 - slow))
         parameters = {"rope_type": "yarn", "factor": 4.0}
-        found, factor = scaled_frequencies(self.WIDTH, self.BASE, parameters, self.TRAINED, "c")
+        found, factor = self.scaled(self.TRAINED, **parameters)
         assert_near(found, np.array(expected), rtol=1e-12)
         assert factor == pytest.approx(0.1 * math.log(4) + 1)
 
@@ -360,11 +366,36 @@ class TestFrequencies:
     )
     def test_what_yarn_multiplies_query_and_key_with(self, more, expected):
         parameters = {"rope_type": "yarn", "factor": 4.0, **more}
-        _, factor = scaled_frequencies(self.WIDTH, self.BASE, parameters, self.TRAINED, "c")
+        _, factor = self.scaled(self.TRAINED, **parameters)
         assert factor == pytest.approx(expected)
+
+    @pytest.mark.parametrize(("tokens", "times"), [(1, 1), (64, 1), (65, 65 / 64), (128, 2)])
+    def test_of_dynamic_bases(self, tokens, times):
+        base = self.BASE * (3 * times - 2) ** (self.WIDTH / (self.WIDTH - 2))
+        expected = [base ** (-2 * p / self.WIDTH) for p in range(self.WIDTH // 2)]
+        found, factor = self.scaled(reach=64, tokens=tokens, rope_type="dynamic", factor=3.0)
+        assert_near(found, np.array(expected), rtol=1e-12)
+        assert factor == 1
+
+    @pytest.mark.parametrize(("tokens", "long"), [(1, False), (64, False), (65, True)])
+    def test_of_longrope(self, tokens, long):
+        short_factor = [1 + p / 8 for p in range(self.WIDTH // 2)]
+        long_factor = [2 + p for p in range(self.WIDTH // 2)]
+        slowed = long_factor if long else short_factor
+        expected = [one / by for one, by in zip(self.plain(), slowed, strict=True)]
+        given = {"rope_type": "longrope", "long_factor": long_factor, "short_factor": short_factor}
+        found, factor = self.scaled(self.TRAINED, 256, tokens, **given)
+        assert_near(found, np.array(expected), rtol=1e-12)
+        assert factor == pytest.approx(math.sqrt(1 + math.log(4) / math.log(64)))
+        told = self.scaled(self.TRAINED, 256, tokens, **given, attention_factor=1.25)[1]
+        assert told == 1.25
+        assert self.scaled(self.TRAINED, 32, tokens, **given)[1] == 1
+        by_factor = self.scaled(self.TRAINED, 256, tokens, **given, factor=8.0)[1]
+        assert by_factor == pytest.approx(math.sqrt(1 + math.log(8) / math.log(64)))
 
 
 LLAMA = {"model_type": "llama", "hidden_size": 16, "num_attention_heads": 4}
+LONG = {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 8}
 
 
 @pytest.mark.parametrize(
@@ -396,7 +427,21 @@ LLAMA = {"model_type": "llama", "hidden_size": 16, "num_attention_heads": 4}
         ({"model_type": "gpt_neo", "attention_types": [3]}, "expected lists of kinds and times"),
         (LLAMA | {"rope_theta": -1}, "rope_theta: expected a number above 0"),
         (LLAMA | {"rope_scaling": [1]}, "rope_parameters: expected a mapping"),
-        (LLAMA | {"rope_scaling": {"type": "longrope"}}, "does not know the rotary embedding"),
+        (LLAMA | {"rope_scaling": {"type": "ntk"}}, "does not know the rotary embedding 'ntk'"),
+        (LLAMA | {"rope_scaling": {"type": ["yarn"]}}, "does not know the rotary embedding"),
+        (LLAMA | {"rope_scaling": LONG}, "short_factor: expected 2 numbers; found None"),
+        (
+            LLAMA | {"rope_scaling": LONG | {"short_factor": [1.0]}},
+            "short_factor: expected 2 numbers; found 1",
+        ),
+        (
+            LLAMA | {"rope_scaling": LONG | {"short_factor": [1.0, "a"]}},
+            "short_factor: expected a finite number",
+        ),
+        (
+            LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+            "max_position_embeddings: expected a whole number",
+        ),
         (LLAMA | {"rope_scaling": {"type": "linear"}}, "factor: expected a finite number"),
         (LLAMA | {"rope_theta": 1, "rope_scaling": YARN}, "rope_theta: expected a number above 1"),
         (
@@ -417,7 +462,10 @@ def test_what_is_no_configuration_is_said(config, words, config_of):
     file = config_of(config)
     with pytest.raises(AttnError, match=words) as error:
         layer_config(
-            read_settings(file, "the config.json of a model"), "model.layers.1.self_attn", file
+            read_settings(file, "the config.json of a model"),
+            "model.layers.1.self_attn",
+            file,
+            tokens=3,
         )
     assert file in str(error.value)
 
@@ -434,6 +482,7 @@ READ = (
 )
 SCALED = ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
 SCALED += ("beta_fast", "beta_slow", "truncate", "mscale", "mscale_all_dim", "attention_factor")
+SCALED += ("short_factor", "long_factor")
 
 
 @settings(max_examples=300, deadline=None)
@@ -441,14 +490,14 @@ SCALED += ("beta_fast", "beta_slow", "truncate", "mscale", "mscale_all_dim", "at
     kind=st.sampled_from(sorted(MODELS)),
     entries=st.dictionaries(st.sampled_from(READ), NUMBERS, max_size=4),
     scaled=st.dictionaries(st.sampled_from(SCALED), NUMBERS, max_size=4),
-    scaling=st.sampled_from(["default", "linear", "llama3", "yarn", "dynamic", 3]),
+    scaling=st.sampled_from(["default", "linear", "llama3", "yarn", "dynamic", "longrope", 3]),
 )
 @pytest.mark.filterwarnings("ignore::attncli.AttnWarning")
 def test_any_entries_give_options_or_an_error(kind, entries, scaled, scaling):
     config = LLAMA | {"model_type": kind, "factor": 2.0, "max_position_embeddings": 8}
     config["rope_parameters"] = {"rope_type": scaling, "rope_theta": 10.0, "factor": 2.0, **scaled}
     with suppress(AttnError):
-        options = layer_config(config | entries, "layers.1.attn", "config.json").options
+        options = layer_config(config | entries, "layers.1.attn", "config.json", tokens=9).options
         assert all(value is not None for value in options.values())
 
 
@@ -509,7 +558,7 @@ class TestBesideOptions:
 
     def test_rotation_that_is_given_need_not_be_understood(self, config_of):
         entries, config, layers = recorded("llama")
-        config["rope_parameters"] = {"rope_type": "longrope"}
+        config["rope_parameters"] = {"rope_type": "longest"}
         options = {"checkpoint": checkpoint_of("llama", layers, layers[0]), "rope": "half"}
         problem = attncli.load(
             x=entries[f"{layers[0]}|x"], config=config_of(config), rope_frequencies=[1.0], **options
@@ -675,3 +724,16 @@ def test_without_it_norms_are_not_applied():
             heads=4,
             rope="half",
         )
+
+
+def test_frequencies_that_depend_on_the_length_are_those_of_the_tokens(config_of):
+    entries, config, layers = recorded("phi3-long")
+    x, file = entries[f"{layers[0]}|x"], config_of(config)
+    stored = {"checkpoint": checkpoint_of("phi3-long", layers, layers[0]), "config": file}
+    long, short = (attncli.load(x=x[:, :count], **stored).rope.frequencies for count in (9, 8))
+    np.testing.assert_allclose(np.divide(short, long), [1.5, 6 / 1.25])
+    # Where (L, B, W) is given, L counts; and of three sources, the keys'.
+    turned = attncli.load(x=x.swapaxes(0, 1), layout="sbd", **stored)
+    assert turned.rope.frequencies == long
+    crossed = attncli.load(query=x[:, :2], key=x, value=x, causal_align="bottom-right", **stored)
+    assert crossed.rope.frequencies == long

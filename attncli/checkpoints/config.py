@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attncli.arguments import flag, not_negative, positive_int, positive_number, shown
 from attncli.checkpoints.defaults import DEFAULTS
 from attncli.checkpoints.models import MODELS
-from attncli.checkpoints.rope_scaling import scaled_frequencies
+from attncli.checkpoints.rope_scaling import Rotary, scaled_frequencies
 from attncli.errors import UsageError
 from attncli.positions import BASE, alibi_slopes
 from attncli.text import first_few, quoted
@@ -62,7 +62,12 @@ class LayerConfig(NamedTuple):
 
 
 def layer_config(
-    config: Mapping[str, Any], prefix: str, file: str, *, placed: bool = False
+    config: Mapping[str, Any],
+    prefix: str,
+    file: str,
+    *,
+    tokens: int | None = None,
+    placed: bool = False,
 ) -> LayerConfig:
     """Return how a layer attends in its model.
 
@@ -74,6 +79,8 @@ def layer_config(
         Of the layer's members; its number is the layer's.
     file : str
         How errors name the configuration.
+    tokens : int, optional
+        How many there are, on which the rotary embeddings of some models depend.
     placed : bool
         Whether options say how scores depend on positions, so that the configuration need not.
 
@@ -96,7 +103,7 @@ def layer_config(
     model = MODELS.get(kind) if isinstance(kind, str) else None
     if model is None:
         raise _unknown(kind, file)
-    settings = _Settings(own, model, prefix, file)
+    settings = _Settings(own, model, prefix, file, tokens)
     for name, plain in _NOT_APPLIED.items():
         if settings.value(name) not in plain:
             warn(
@@ -119,6 +126,7 @@ class _Settings:
     model: Model
     prefix: str
     file: str
+    tokens: int | None
 
     def value(self, *names: str) -> Any:
         """Return the first of some entries that is there, perhaps in the part on attention.
@@ -311,8 +319,11 @@ class _Settings:
                 f"{self.file}: expected an even number of a head's {width} components to be "
                 f"rotated; found {rotated}"
             )
-        trained = self.value("original_max_position_embeddings", "max_position_embeddings")
-        frequencies, factor = scaled_frequencies(rotated, base, parameters, trained, self.file)
+        reach = self.value("max_position_embeddings")
+        trained = self.value("original_max_position_embeddings") or reach
+        frequencies, factor = scaled_frequencies(
+            Rotary(rotated, base, parameters, trained, reach, self.tokens, self.file)
+        )
         options: Options = {"rope": self.model.rotates}
         if factor != 1:
             options |= self._sharpened(factor, whole=rotated == width)

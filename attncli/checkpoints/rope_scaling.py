@@ -6,11 +6,11 @@ As Transformers has them, under ``rope_type``.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from attncli.arguments import flag, not_negative, positive_number, shown
+from attncli.arguments import flag, not_negative, positive_int, positive_number, shown
 from attncli.errors import UsageError
 from attncli.positions import rope_frequencies
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["scaled_frequencies"]
+__all__ = ["Rotary", "scaled_frequencies"]
+
+Frequencies: TypeAlias = "npt.NDArray[np.float64]"
 
 # A pair that turns at least so often within the trained length keeps its frequency; one that turns
 # at most so often is slowed down by the whole factor.
@@ -27,22 +29,69 @@ _FAST, _SLOW = 32.0, 1.0
 _MOST_FACTOR = 1e6
 
 
-def scaled_frequencies(
-    width: int, base: float, parameters: Mapping[str, Any], trained: object, file: str
-) -> tuple[npt.NDArray[np.float64], float]:
-    """Return the frequency of each pair of components, and what query and key are multiplied by.
+class Rotary(NamedTuple):
+    """What is known of a model's rotary embedding.
 
-    Parameters
+    Attributes
     ----------
     width : int
         How many components are rotated.
     base : float
     parameters : mapping
         ``rope_type`` (or ``type``) and its numbers, as the configuration has them.
-    trained : int or None
-        The length of texts that the model was trained with, where the parameters have none.
+    trained, reach : object
+        The length of texts that the model was trained with, where the parameters have none, and of
+        the longest that it is for, as the configuration has them; None where it does not.
+    tokens : int or None
+        The length of this text.
     file : str
         How errors name the configuration.
+    """
+
+    width: int
+    base: float
+    parameters: Mapping[str, Any]
+    trained: object
+    reach: object
+    tokens: int | None
+    file: str
+
+    @property
+    def plain(self) -> Frequencies:
+        """The frequencies without scaling."""
+        return rope_frequencies(self.width, self.base)
+
+    def number(self, name: str, otherwise: object = None) -> float:
+        """Return a positive number among the parameters."""
+        value = self.parameters.get(name)
+        return positive_number(f"{self.file}: {name}", otherwise if value is None else value)
+
+    @property
+    def original(self) -> float:
+        """The length of texts that the model was trained with."""
+        return self.number("original_max_position_embeddings", self.trained)
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest text that the model is for."""
+        return positive_int(f"{self.file}: max_position_embeddings", self.reach)
+
+    @property
+    def length(self) -> int:
+        """The number of tokens, where frequencies depend on it."""
+        if self.tokens is None:
+            raise UsageError(
+                f"{self.file}: its rotary embedding depends on the number of tokens; found none"
+            )
+        return self.tokens
+
+
+def scaled_frequencies(rotary: Rotary) -> tuple[Frequencies, float]:
+    """Return the frequency of each pair of components, and what query and key are multiplied by.
+
+    Parameters
+    ----------
+    rotary : Rotary
 
     Returns
     -------
@@ -51,70 +100,117 @@ def scaled_frequencies(
     Raises
     ------
     UsageError
-        The kind is none of ``default``, ``linear``, ``llama3`` and ``yarn``, or a number of it is
-        missing or wrong.
+        The kind is unknown, or a number of it is missing or wrong.
 
     References
     ----------
     Chen et al. 2023, "Extending Context Window of Large Language Models via Positional
     Interpolation" (linear); Peng et al. 2023, "YaRN: Efficient Context Window Extension of Large
-    Language Models", sections 3.2 and 3.4; Llama 3.1's published code (llama3).
+    Language Models", sections 3.2 and 3.4, and 3.3 (dynamic); Ding et al. 2024, "LongRoPE:
+    Extending LLM Context Window Beyond 2 Million Tokens", section 3; Llama 3.1's published code
+    (llama3).
     """
-    kind = parameters.get("rope_type") or parameters.get("type") or "default"
-    if kind not in ("default", "linear", "llama3", "yarn"):
+    kind = rotary.parameters.get("rope_type") or rotary.parameters.get("type") or "default"
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise UsageError(
-            f"{file}: attncli does not know the rotary embedding {shown(kind)}, or it depends on "
-            "the length",
+            f"{rotary.file}: attncli does not know the rotary embedding {shown(kind)}",
             hint="give what the model's rotary module has as inv_freq, with --rope and "
             "--rope-frequencies",
         )
+    return _KINDS[kind](rotary)
 
-    def number(name: str, otherwise: object = None) -> float:
-        value = parameters.get(name)
-        return positive_number(f"{file}: {name}", otherwise if value is None else value)
 
-    plain = rope_frequencies(width, base)
-    if kind == "default":
-        return plain, 1.0
-    factor = number("factor")
-    if kind == "linear":
-        return plain / factor, 1.0
-    length = number("original_max_position_embeddings", trained)
-    if kind == "llama3":
-        low, high = number("low_freq_factor"), number("high_freq_factor")
-        if low >= high:
-            raise UsageError(
-                f"{file}: expected low_freq_factor below high_freq_factor; found {low:g} and "
-                f"{high:g}"
-            )
-        turns = length * plain / (2 * math.pi)
-        return _between(plain, factor, np.clip((turns - low) / (high - low), 0, 1)), 1.0
-    if base == 1:
-        raise UsageError(f"{file}: rope_theta: expected a number above 1; found 1")
+def _default(rotary: Rotary) -> tuple[Frequencies, float]:
+    return rotary.plain, 1.0
+
+
+def _linear(rotary: Rotary) -> tuple[Frequencies, float]:
+    return rotary.plain / rotary.number("factor"), 1.0
+
+
+def _dynamic(rotary: Rotary) -> tuple[Frequencies, float]:
+    """Enlarge the base for texts that are longer than the model is for."""
+    factor = _reasonable(f"{rotary.file}: factor", rotary.number("factor"))
+    larger = factor * max(rotary.length / rotary.longest, 1) - (factor - 1)
+    if rotary.width < 4:  # a single pair turns by the same angle with any base
+        return rotary.plain, 1.0
+    base = rotary.base * larger ** (rotary.width / (rotary.width - 2))
+    if not math.isfinite(base):
+        raise UsageError(
+            f"{rotary.file}: rope_theta: expected a smaller one; found {rotary.base:g}"
+        )
+    return rope_frequencies(rotary.width, base), 1.0
+
+
+def _llama3(rotary: Rotary) -> tuple[Frequencies, float]:
+    factor, low, high = (
+        rotary.number(name) for name in ("factor", "low_freq_factor", "high_freq_factor")
+    )
+    if low >= high:
+        raise UsageError(
+            f"{rotary.file}: expected low_freq_factor below high_freq_factor; found {low:g} and "
+            f"{high:g}"
+        )
+    turns = rotary.original * rotary.plain / (2 * math.pi)
+    return _between(rotary.plain, factor, np.clip((turns - low) / (high - low), 0, 1)), 1.0
+
+
+def _longrope(rotary: Rotary) -> tuple[Frequencies, float]:
+    """Slow each pair down by a factor of its own, other ones in longer texts."""
+    original = rotary.original
+    name = "long_factor" if rotary.length > original else "short_factor"
+    factors = rotary.parameters.get(name)
+    pairs = rotary.width // 2
+    if not isinstance(factors, list) or len(factors) != pairs:
+        found = len(factors) if isinstance(factors, list) else shown(factors)
+        raise UsageError(f"{rotary.file}: {name}: expected {pairs} numbers; found {found}")
+    each = [positive_number(f"{rotary.file}: {name}", factor) for factor in factors]
+    given = rotary.parameters.get("attention_factor")
+    if given is not None:
+        sharpened = rotary.number("attention_factor")
+        return rotary.plain / each, _reasonable(f"{rotary.file}: attention_factor", sharpened)
+    has_factor = rotary.parameters.get("factor") is not None
+    longer = rotary.number("factor") if has_factor else rotary.longest / original
+    if longer <= 1 or original <= 1:
+        return rotary.plain / each, 1.0
+    return rotary.plain / each, math.sqrt(1 + math.log(longer) / math.log(original))
+
+
+def _yarn(rotary: Rotary) -> tuple[Frequencies, float]:
+    factor, length, width = rotary.number("factor"), rotary.original, rotary.width
+    if rotary.base == 1:
+        raise UsageError(f"{rotary.file}: rope_theta: expected a number above 1; found 1")
     ends = [
-        width * (math.log(length / (2 * math.pi)) - math.log(turns)) / (2 * math.log(base))
-        for turns in (number("beta_fast", _FAST), number("beta_slow", _SLOW))
+        width * (math.log(length / (2 * math.pi)) - math.log(turns)) / (2 * math.log(rotary.base))
+        for turns in (rotary.number("beta_fast", _FAST), rotary.number("beta_slow", _SLOW))
     ]
-    if flag(f"{file}: truncate", parameters.get("truncate", True)):
+    if flag(f"{rotary.file}: truncate", rotary.parameters.get("truncate", True)):
         ends = [math.floor(ends[0]), math.ceil(ends[1])]
-    slowed = _slowed(width, ends)
-    return _between(plain, factor, 1 - slowed), _sharpened(parameters, factor, file)
+    sharpened = _sharpened(rotary.parameters, factor, rotary.file)
+    return _between(rotary.plain, factor, 1 - _slowed(width, ends)), sharpened
 
 
-def _slowed(width: int, ends: list[float]) -> npt.NDArray[np.float64]:
+_KINDS = {
+    "default": _default,
+    "dynamic": _dynamic,
+    "linear": _linear,
+    "llama3": _llama3,
+    "longrope": _longrope,
+    "su": _longrope,
+    "yarn": _yarn,
+}
+
+
+def _slowed(width: int, ends: list[float]) -> Frequencies:
     """Return by how much of YaRN's factor each pair is slowed down, between two pairs."""
     first, last = max(ends[0], 0), min(ends[1], width - 1)
-    slowed: npt.NDArray[np.float64] = np.clip(
-        (np.arange(width // 2) - first) / max(last - first, 1e-3), 0, 1
-    )
+    slowed: Frequencies = np.clip((np.arange(width // 2) - first) / max(last - first, 1e-3), 0, 1)
     return slowed
 
 
-def _between(
-    plain: npt.NDArray[np.float64], factor: float, kept: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
+def _between(plain: Frequencies, factor: float, kept: Frequencies) -> Frequencies:
     """Return frequencies between those of a longer text and the plain ones."""
-    mixed: npt.NDArray[np.float64] = plain / factor * (1 - kept) + plain * kept
+    mixed: Frequencies = plain / factor * (1 - kept) + plain * kept
     return mixed
 
 

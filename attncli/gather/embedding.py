@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from attncli.gather.gathered import Gathered
     from attncli.projection import Projected
 
-__all__ = ["count_heads", "project_arguments"]
+__all__ = ["count_heads", "count_tokens", "project_arguments"]
 
 Arguments = dict[str, object]
 _ROLES = {"query": "x", "key": "key_source", "value": "value_source"}
@@ -137,6 +137,17 @@ def _made_from(names: dict[str, str]) -> dict[str, str]:
     key = names.get("key_source", query)
     made = {"query": query, "key": key, "value": names.get("value_source", key)}
     return {name: f"projected from {source}" for name, source in made.items() if source}
+
+
+def count_tokens(arguments: Arguments) -> int | None:
+    """Return how many tokens the keys are made of; None where there are no embeddings."""
+    source = arguments.get("key", arguments.get("x"))
+    if source is None:
+        return None
+    given = as_ndarray("x", source)
+    if given.ndim < 2:
+        return None
+    return int(given.shape[0 if arguments.get("layout") == "sbd" else -2])
 
 
 def count_heads(arguments: Arguments, query_width: int, key_width: int) -> None:

@@ -50,6 +50,14 @@ def rope(kind, **more):
 
 
 TRAINED = {"original_max_position_embeddings": 8, "factor": 4.0}
+LONGROPE = {
+    "rope_parameters": {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": [1.0, 1.25],
+        "long_factor": [1.5, 6.0],
+    }
+}
 # The class of the configuration without its last word, and what is given to it.
 MODELS = {
     "llama": ("Llama", GROUPED),
@@ -59,6 +67,7 @@ MODELS = {
         WIDE | rope("llama3", low_freq_factor=1.0, high_freq_factor=4.0, **TRAINED),
     ),
     "llama-yarn": ("Llama", WIDE | rope("yarn", **TRAINED)),
+    "llama-dynamic": ("Llama", WIDE | {"max_position_embeddings": 6} | rope("dynamic", factor=3.0)),
     "mistral": ("Mistral", GROUPED | NEAR),
     "mixtral": ("Mixtral", GROUPED | NEAR | {"num_local_experts": 2}),
     "qwen2": (
@@ -70,6 +79,8 @@ MODELS = {
     "qwen3_moe": ("Qwen3Moe", WIDE | EXPERTS),
     "phi": ("Phi", TEXT | {"partial_rotary_factor": 0.5}),
     "phi3": ("Phi3", GROUPED | NEAR),
+    "phi3-long": ("Phi3", GROUPED | LONGROPE | {"original_max_position_embeddings": 8}),
+    "phi3-short": ("Phi3", GROUPED | LONGROPE | {"original_max_position_embeddings": 16}),
     "gemma": ("Gemma", WIDE),
     "gemma2": (
         "Gemma2",
