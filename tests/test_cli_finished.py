@@ -89,8 +89,18 @@ def test_files_are_written(problem: Path, attncli: Run) -> None:
     ("words", "message"),
     [
         ((), "w.npy: expected query, key and value"),
-        (("--show", "weights"), "w.npy: expected query, key and value"),
-        (("--show", "stats", "--save", "weights=o.npy"), "w.npy: expected query, key and value"),
+        (("--show", "weights,context"), "w.npy: expected query, key and value"),
+        (("--show", "stats", "--save", "lse=o.npy"), "w.npy: expected query, key and value"),
+        (
+            ("--show", "weights", "-f", "csv"),
+            "CSV holds a matrix, but weights has shape (2, 3, 5, 5)",
+        ),
+        (("--show", "weights,stats", "-f", "npz"), "NPZ holds only arrays; found stats"),
+        (("--show", "weights", "--with-labels"), "--with-labels is for CSV and TSV"),
+        (
+            ("--show", "weights", "--average-heads", "--head", "1"),
+            "--average-heads averages the heads, and --head 1 picks one",
+        ),
         (("--show", "stats", "--average-heads"), "stats is computed for each head"),
         (("--show", "stats", "--top", "2"), "--top says how many keys"),
         (("--show", "top", "--save", "top=w.npy"), "the output w.npy is the same file"),
@@ -174,3 +184,44 @@ def test_what_a_program_dumped_names_no_file(problem: Path, attncli: Run) -> Non
     ran = attncli("compute", "w.npz", "--show", "stats")
     assert (ran.code, ran.out) == (2, b"")
     assert "w.npz" in ran.messages[0]
+
+
+def test_they_are_shown_as_they_are(problem: Path, attncli: Run) -> None:
+    weights = np.load("w.npy")
+    words = ("compute", "w.npy", "--show", "weights", "--tokens", "a,b,c,d,e")
+    text = attncli(*words, "--batch", "1", "--head", "2,0", "--digits", "6").good().text
+    titles = [line for line in text.splitlines() if line.startswith("weights")]
+    assert titles == ["weights · batch 1 · head 2", "weights · batch 1 · head 0"]
+    assert f"{weights[1, 0, 4, 2]:.6f}" in text
+    assert text.splitlines()[1].split() == ["a", "b", "c", "d", "e"]
+    whole = attncli(*words, "-f", "json").good().json
+    np.testing.assert_array_equal(whole["weights"], weights)
+    assert whole["key_labels"] == ["a", "b", "c", "d", "e"]
+    one = attncli(*words, "--batch", "0", "--head", "-1", "-f", "csv", "--with-labels").good().out
+    head, first, *_ = one.decode().splitlines()
+    assert (head, first) == (",a,b,c,d,e", f"a,{','.join(map(str, weights[0, 2, 0].tolist()))}")
+    np.save("batched.npy", weights[:, 0])
+    batched = ("compute", "batched.npy", "--layout", "bsd", "--show", "weights")
+    assert "weights · batch 1\n" in attncli(*batched).good().text
+    assert attncli(*batched, "-f", "json").good().json["layout"] == "bsd"
+
+
+def test_so_is_the_mean_of_their_heads(problem: Path, attncli: Run) -> None:
+    weights = np.load("w.npy")
+    words = ("compute", "w.npy", "--show", "weights", "--average-heads")
+    assert "weights · batch 1 · mean of the heads\n" in attncli(*words).good().text
+    mean = attncli(*words, "-f", "json").good().json["weights"]
+    np.testing.assert_allclose(mean, weights.mean(axis=1), atol=1e-15)
+    some = attncli(*words, "--head", "0,2", "-f", "json").good().json["weights"]
+    np.testing.assert_allclose(some, weights[:, [0, 2]].mean(axis=1), atol=1e-15)
+    np.save("one.npy", weights[0, 0])
+    ran = attncli("compute", "one.npy", "--show", "weights", "--average-heads")
+    assert "there is no head axis to average" in ran.messages[0]
+
+
+def test_a_table_of_them_is_cut_as_one_of_computed_ones(problem: Path, attncli: Run) -> None:
+    cut = ("--show", "weights", "--max-rows", "2", "--max-cols", "3")
+    of_weights = attncli("compute", "w.npy", *cut).good().text
+    of_problem = attncli("compute", "q.npy", "k.npy", "--causal", *cut).good().text
+    assert of_weights == of_problem
+    assert "… 3 more queries and 2 more keys" in of_weights

@@ -89,9 +89,9 @@ def compute(
         if output.format != "table":
             digits.tell_of_all(output.format, quiet=run.quiet)
         if not isinstance(asked, Asked):
-            from attncli.cli.finished import summarise
+            from attncli.cli.finished import show_finished
 
-            summarise(asked, output, pick, average, run, decimals=digits.decimals)
+            show_finished(asked, output, pick, average, run, decimals=digits.decimals)
             return
         request = _request(asked, output, average, run)
         answer = _solve_and_save(request)

@@ -1,8 +1,8 @@
-"""``attncli compute`` of finished weights, which only shows what they come to."""
+"""``attncli compute`` of finished weights, which shows them, or what they come to."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attncli.cli.question import finished_only
 from attncli.cli.saving import held, saves_of, write_save
@@ -11,6 +11,7 @@ from attncli.cli.showing import (
     names_shown,
     refuse_averaged_summaries,
     refuse_binary,
+    refuse_unused_labels,
     refuse_unused_top,
     write_stdout,
 )
@@ -19,17 +20,23 @@ from attncli.cli.terminal import console
 from attncli.names import SUMMARIES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+    from rich.console import RenderableType
 
     from attncli.cli.options import AverageOptions, OutputOptions, RunOptions
     from attncli.cli.picking import PickOptions
     from attncli.gather import Finished
+    from attncli.indices import Picked
     from attncli.save.formats import Results
+    from attncli.summaries.row_blocks import Given
+    from attncli.view.tables import Limits
 
-__all__ = ["summarise"]
+__all__ = ["show_finished"]
 
 
-def summarise(
+def show_finished(
     finished: Finished,
     output: OutputOptions,
     pick: PickOptions,
@@ -38,7 +45,7 @@ def summarise(
     *,
     decimals: int,
 ) -> None:
-    """Print and save ``stats`` and ``top`` of finished weights.
+    """Print and save finished weights, and ``stats`` and ``top`` of them.
 
     Raises
     ------
@@ -50,37 +57,86 @@ def summarise(
         raise finished_only(finished)
     saves = saves_of(output.save or (), names, finished.inputs, chosen=True)
     asked = {*names, *(name for save in saves for name in save.names)}
-    if not asked <= {*SUMMARIES}:
+    if not asked <= {"weights", *SUMMARIES}:
         raise finished_only(finished)
     if average.average_heads:
         refuse_averaged_summaries(asked)
     refuse_unused_top(output, asked)
+    refuse_unused_labels(output, [save.format for save in saves])
+    part = _part(finished, output, pick, average, run)
     for save in saves:
-        _refuse_unheld(save.names, save.format)
+        part.refuse_unheld(save.names, save.format)
     if output.format != "table":
         refuse_binary(output.format)
-        _refuse_unheld(held(names, output.format, chosen=True), output.format)
-    summaries = _summaries(finished, output, pick, run)
+        names = held(names, output.format, chosen=True)
+        part.refuse_unheld(names, output.format)
     for save in saves:
-        write_save(save, _results(finished, summaries, save.names))
+        write_save(save, part.results(save.names))
     if output.format != "table":
-        write_stdout(output.format, _results(finished, summaries, names))
+        write_stdout(output.format, part.results(names))
         return
     screen, limits = console(run.color), limits_of(output, run, decimals)
     for name in names:
-        for part in summaries.parts(name, limits):
-            screen.print(part, crop=False)
+        for piece in part.tables(name, limits):
+            screen.print(piece, crop=False)
 
 
-def _refuse_unheld(names: Sequence[str], kind: str) -> None:
-    from attncli.save.formats import FORMATS, Results
+class _Part(NamedTuple):
+    """What is shown of finished weights.
 
-    FORMATS[kind].hold(Results({}, extra={name: [] for name in names}))
+    Attributes
+    ----------
+    weights : Given
+    picked : Picked
+    summaries : Summaries
+    mean : bool
+        The weights are the mean of the heads.
+    labelled : bool
+        Tables in files have labels.
+    """
+
+    weights: Given
+    picked: Picked
+    summaries: Summaries
+    mean: bool
+    labelled: bool
+
+    def refuse_unheld(self, names: Sequence[str], kind: str) -> None:
+        """Refuse a format that cannot hold some outputs, before they are computed."""
+        from attncli.save.formats import FORMATS, Results
+
+        arrays = self._arrays(names)
+        FORMATS[kind].hold(Results(arrays, extra={n: [] for n in names if n not in arrays}))
+
+    def results(self, names: Sequence[str]) -> Results:
+        """Return some outputs as files and machine formats take them."""
+        from attncli.save.formats import Results
+
+        layout = "bsd" if self.weights.axes == "b" and "weights" in names else None
+        summaries = self.summaries.among(names)
+        labels = self.weights.labels
+        return Results(self._arrays(names), *labels, summaries, layout, self.labelled)
+
+    def tables(self, name: str, limits: Limits) -> Iterator[RenderableType]:
+        """Yield the tables of one output."""
+        from attncli.view.answer import finished_parts
+
+        if name != "weights":
+            return self.summaries.parts(name, limits)
+        return finished_parts(self.weights, limits, self.picked, mean=self.mean)
+
+    def _arrays(self, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+        return {"weights": self.weights.in_user_axes} if "weights" in names else {}
 
 
-def _summaries(
-    finished: Finished, output: OutputOptions, pick: PickOptions, run: RunOptions
-) -> Summaries:
+def _part(
+    finished: Finished,
+    output: OutputOptions,
+    pick: PickOptions,
+    average: AverageOptions,
+    run: RunOptions,
+) -> _Part:
+    from attncli.summaries.averaging import refuse_without_heads
     from attncli.summaries.row_blocks import Given
     from attncli.view.pictures.finished import finished_weights, hidden_cells
 
@@ -89,11 +145,10 @@ def _summaries(
     axes = "".join(axis for axis in finished.axes if axis not in gone)
     labels = finished.query_labels, finished.key_labels
     array, hidden = finished_weights(finished, picked), hidden_cells(finished, picked)
-    return Summaries(Given(array, axes, labels, hidden), output.top_keys, picked, run)
-
-
-def _results(finished: Finished, summaries: Summaries, names: Sequence[str]) -> Results:
-    from attncli.save.formats import Results
-
-    labels = finished.query_labels, finished.key_labels
-    return Results({}, *labels, summaries.among(names))
+    weights = Given(array, axes, labels, hidden)
+    mean = average.average_heads
+    if mean:
+        refuse_without_heads(axes)
+        weights = weights.averaged()
+    summaries = Summaries(weights, output.top_keys, picked, run)
+    return _Part(weights, picked, summaries, mean, output.with_labels)

@@ -21,6 +21,7 @@ from attncli.names import (
 __all__ = [
     "JUDGING",
     "MOST_USED",
+    "RUN",
     "SHOWN",
     "AverageOptions",
     "Bfloat16",

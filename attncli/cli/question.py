@@ -79,7 +79,7 @@ def finished_only(answer: Finished) -> UsageError:
         f"{answer.name}: expected query, key and value; found a single array (finished weights?)",
         hint="give three files, or one problem file; embeddings are given three times, or with "
         "--wq, --wk and --wv, or --checkpoint; of finished weights, heatmap draws a picture and "
-        "compute --show stats,top tells what they come to",
+        "compute --show weights,stats,top shows them and what they come to",
     )
 
 

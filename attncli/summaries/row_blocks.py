@@ -153,6 +153,25 @@ class Given:
         batch, heads, queries, keys = self.array.shape
         return batch, heads, queries, keys
 
+    @property
+    def in_user_axes(self) -> npt.NDArray[Any]:
+        """The weights in the axes that the user gave."""
+        batch, heads, *rest = self.shape
+        lead = [
+            count for axis, count in zip("bh", (batch, heads), strict=True) if axis in self.axes
+        ]
+        return self.array.reshape(*lead, *rest)
+
+    def averaged(self) -> Given:
+        """Return the mean of the heads, where a key is hidden if every head hides it."""
+        hidden = (
+            None
+            if self.hidden is None
+            else np.logical_and.reduce(self.hidden, axis=1, keepdims=True)
+        )
+        mean = self.array.mean(axis=1, keepdims=True)
+        return Given(mean, self.axes.replace("h", ""), self.labels, hidden)
+
     def place(self, batch: int, head: int) -> tuple[int | None, int | None]:
         """Return batch entry and head as a user knows them."""
         return batch if "b" in self.axes else None, head if "h" in self.axes else None

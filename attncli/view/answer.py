@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
     from attncli.problem import Problem
     from attncli.result import Attention
+    from attncli.summaries.row_blocks import Given
 
-__all__ = ["answer_parts", "average_parts", "input_parts"]
+__all__ = ["answer_parts", "average_parts", "finished_parts", "input_parts"]
 
 Array = npt.NDArray[Any]
 
@@ -115,6 +116,42 @@ def average_parts(
         title = _titled(problem, "weights", values, title)
         sheet = _sheet(problem, "weights", values, title)
         yield from sheet_parts(_marked(sheet, problem, place, average=True), limits)
+    yield from _more(places, limits)
+
+
+def finished_parts(
+    weights: Given, limits: Limits, picked: Picked = EVERYTHING, *, mean: bool
+) -> Iterator[RenderableType]:
+    """Yield the tables of finished weights, batch entry by batch entry and head by head.
+
+    Parameters
+    ----------
+    weights : Given
+    limits : Limits
+    picked : Picked
+        What was chosen of more weights, for the titles.
+    mean : bool
+        They are the mean of the heads.
+    """
+    places = _places(weights.axes, weights.shape[:2])
+    for place in places[: limits.heads]:
+        index = place.batch or 0, place.head or 0
+        batch, head = picked.place(*place)
+        title = _Place(batch, None if mean else head).title("weights")
+        yield from sheet_parts(
+            Sheet(
+                title=f"{title} · {picked.mean}" if mean else title,
+                values=weights.array[index],
+                row_count=weights.shape[2],
+                row_labels=weights.labels[0],
+                column_labels=weights.labels[1],
+                rows_are="queries",
+                columns_are="keys",
+                shaded=True,
+                hidden=None if weights.hidden is None else weights.hidden[index],
+            ),
+            limits,
+        )
     yield from _more(places, limits)
 
 
