@@ -269,7 +269,12 @@ class Cases:
         yield from (self._slice(*part) for part in parts if part not in tried)
 
     def _wrong_parts(self, needs: frozenset[Need]) -> dict[Part, None]:
-        return dict.fromkeys(self._part(needs, row) for row in (*self._anchors(), *self._rows))
+        """Return the parts around rows that are wrong; NaN alone would say little."""
+        parts = dict.fromkeys(self._part(needs, row) for row in (*self._anchors(), *self._rows))
+        numbers = self._wrong_numbers
+        if numbers.any() and not any(numbers[_index(part)].any() for part in parts):
+            parts[self._part(needs, _row(numbers, int(np.argmax(numbers))))] = None
+        return parts
 
     def _whole(self) -> list[Case]:
         problem = self._question.problem
@@ -301,8 +306,7 @@ class Cases:
         recipe = recipe_of(_wide(part), whole) if small else Recipe(part, whole, {}, {})
         start = 0 if rows is None else rows[0]
         recipe = self._prepared(replace(recipe, start=start, part=(batch, head, rows)))
-        pick = tuple(slice(None) if n is None else slice(n, n + 1) for n in (batch, head))
-        index = (*pick, slice(None) if rows is None else slice(*rows))
+        index = _index((batch, head, rows))
         files = {name: array[index] for name, array in self._canonical.items()}
         outputs = self._question.outputs
         right = (
@@ -335,11 +339,9 @@ class Cases:
         batch, head, rows = case.recipe.part
         counts = self._counts
         there = np.zeros(counts.shape, np.bool_)
-        there[
-            slice(None) if batch is None else batch,
-            slice(None) if head is None else min(head, counts.shape[1] - 1),
-            slice(None) if rows is None else slice(*rows),
-        ] = True
+        there[_index((batch, head if head is None else min(head, counts.shape[1] - 1), rows))] = (
+            True
+        )
         row = _row(counts, int(np.argmax(np.where(there, counts, -1))))
         if row not in self._rows:
             self._rows.append(row)
@@ -352,6 +354,16 @@ class Cases:
             one.wrong.sum(axis=-1)
             for one in self._question.outputs.values()
             if one.wrong is not None
+        )
+        return np.asarray(counts)
+
+    @cached_property
+    def _wrong_numbers(self) -> npt.NDArray[np.intp]:
+        """Return how many finite numbers of each row are wrong, (B, H, L)."""
+        outputs = self._question.outputs
+        counts: Any = sum(
+            (outputs[name].wrong & np.isfinite(file)).sum(axis=-1)
+            for name, file in self._canonical.items()
         )
         return np.asarray(counts)
 
@@ -389,6 +401,13 @@ class Cases:
 def is_evaluable(problem: Problem) -> bool:
     """Return whether a problem is small enough to be computed again for a convention."""
     return math.prod(problem.shape) <= _MOST_CELLS
+
+
+def _index(part: Part) -> tuple[slice, ...]:
+    """Return the index of a part of what is (B, H, L, ·)."""
+    batch, head, rows = part
+    pick = (slice(None) if n is None else slice(n, n + 1) for n in (batch, head))
+    return (*pick, slice(None) if rows is None else slice(*rows))
 
 
 def _row(counts: npt.NDArray[np.intp], flat: int) -> Row:

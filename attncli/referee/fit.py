@@ -83,20 +83,29 @@ def fit(question: Question, cases: Sequence[Case], recipes: Sequence[Recipe]) ->
 
 
 def leaves_less(cases: Sequence[Case], ones: Sequence[Recipe], others: Sequence[Recipe]) -> bool:
-    """Return whether recipes leave far less error than others do, in all outputs together."""
-    return _left(cases, ones) <= _MOST_LEFT_OF_FACTORS * _left(cases, others)
+    """Return whether recipes leave far less error than others do, in all outputs together.
+
+    A number where the file has none, or the other way round, is more of it than any difference.
+    """
+    strange, left = _left(cases, ones)
+    others_strange, others_left = _left(cases, others)
+    if strange != others_strange:
+        return strange < others_strange
+    return left <= _MOST_LEFT_OF_FACTORS * others_left
 
 
-def _left(cases: Sequence[Case], recipes: Sequence[Recipe]) -> float:
-    total = 0.0
+def _left(cases: Sequence[Case], recipes: Sequence[Recipe]) -> tuple[int, float]:
+    """Return how many numbers are finite in one of file and recipe, and the errors of the rest."""
+    strange, total = 0, 0.0
     for case, recipe in zip(cases, recipes, strict=True):
         outputs = _outputs(case, recipe)
         for name, found in case.files.items():
             made = case.shaped(recipe, outputs, name)
             if made.shape == found.shape:
+                strange += int(np.count_nonzero(np.isfinite(found) != np.isfinite(made)))
                 known, numbers = finite_in_both(found, made)
                 total += root_mean_square(known - numbers)
-    return total
+    return strange, total
 
 
 def agrees(question: Question, case: Case, recipe: Recipe) -> bool:

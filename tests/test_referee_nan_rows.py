@@ -1,0 +1,55 @@
+"""Mistakes beside which queries that see no key are NaN, as softmax makes them of only −inf."""
+
+import numpy as np
+import pytest
+from referee_numpy import ask, draw, named, scaled, softmax
+
+
+def with_nan(q, k, v, keep, scale=None):
+    """Return softmax(QKᵀ/√D, −inf where not kept) V, whose rows that keep nothing are NaN."""
+    scores = scaled(q, k) * (1 if scale is None else scale * q.shape[-1] ** 0.5)
+    return softmax(np.where(keep, scores, -np.inf)) @ v.astype("f8")
+
+
+def inputs(dtype, batch, heads, queries, keys=None):
+    shapes = (batch, heads, queries, 16), *[(batch, heads, keys or queries, 16)] * 2
+    return [array.astype(dtype) for array in draw(3, *shapes)]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize(("heads", "queries"), [(1, 16), (2, 40), (8, 100)])
+def test_the_diagonal_hidden(dtype, heads, queries):
+    q, k, v = inputs(dtype, 1, heads, queries)
+    report = ask(
+        (q, k, v), with_nan(q, k, v, np.tri(queries, k=-1, dtype=bool)), dtype, causal=True
+    )
+    assert named(report) == {"diagonal_hidden+blind_rows_nan"}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_the_other_corner(dtype):
+    q, k, v = inputs(dtype, 1, 8, 100, 60)
+    keep = np.tri(100, 60, k=-40, dtype=bool)
+    options = {"causal": True, "causal_align": "top-left"}
+    report = ask((q, k, v), with_nan(q, k, v, keep), dtype, **options)
+    assert named(report) == {"causal_bottom_right+blind_rows_nan"}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("lengths", [(96, 60, 30), (30, 60, 96)])
+def test_padding_of_the_other_polarity(dtype, lengths):
+    """An entry without padding sees nothing then, and says nothing: others have to."""
+    q, k, v = inputs(dtype, 3, 8, 96)
+    real = np.arange(96) < np.array(lengths)[:, None]
+    wrong = with_nan(q, k, v, ~real[:, None, None])
+    report = ask((q, k, v), wrong, dtype, key_padding_mask=real)
+    assert named(report) == {"key_padding_mask_inverted+blind_rows_nan"}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_no_scale_beside_an_entry_without_keys(dtype):
+    q, k, v = inputs(dtype, 3, 8, 96)
+    seen = np.arange(96) < np.array([0, 60, 96])[:, None]
+    wrong = with_nan(q, k, v, seen[:, None, None], scale=1)
+    report = ask((q, k, v), wrong, dtype, kv_lengths=[0, 60, 96])
+    assert named(report) == {"unscaled+blind_rows_nan"}
