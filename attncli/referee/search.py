@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -47,6 +48,8 @@ _BITS_BENEATH = 60.0
 # In 16 bits, an explanation that leaves errors of this share of the tolerance, as root mean square,
 # leaves more than the rounding of a file: something near it may be true, which leaves so much less.
 _CLEAR, _CLEARER = 0.02, 0.5
+# Share of the time that is left, in which common mistakes are tried before numbers are looked at.
+_SOON = 0.3
 # Seconds behind the deadline in which what was found is still tried elsewhere.
 _TO_LOOK_ELSEWHERE = 0.5
 # Errors of this share are no worse than none, in 16 bits and in wider formats.
@@ -190,8 +193,6 @@ class Search:
 
     def _explained(self, *, pairs: bool) -> Iterator[Found]:
         """Yield the groups of each kind that explain anything, and how well each does."""
-        if not self._quick:  # before the slow ones, for all of which the time may not suffice
-            _ = self._fitted
         one = self._quick + self._slow
         if one and all(map(is_of_kernels, one)):  # a window looks like a part that is lost
             one = one + [item for item in self._fitted if item[1][0].topic is topics.WINDOW]
@@ -215,7 +216,16 @@ class Search:
 
     @cached_property
     def _slow(self) -> Found:
-        return self._explain(self._singles.slow, _BITS_FOR_ONE)
+        """What explains them of the others, those that cost least first.
+
+        In the middle of a long search, numbers are looked at first: the time may not suffice.
+        """
+        groups = iter(self._singles.slow)
+        now = time.monotonic()
+        soon = self._explain(groups, _BITS_FOR_ONE, until=now + _SOON * (self.deadline - now))
+        if not (self._quick or soon):
+            _ = self._fitted
+        return soon + self._explain(groups, _BITS_FOR_ONE)
 
     @cached_property
     def _late(self) -> Found:
@@ -350,8 +360,11 @@ class Search:
             return 0
         return sum(case.cells for case in self.cases.of(needs_of(group)))
 
-    def _explain(self, groups: Iterable[Group], bits: float) -> Found:
-        """Return the groups that explain the files, and how well, until the time is over."""
+    def _explain(self, groups: Iterable[Group], bits: float, *, until: float = math.inf) -> Found:
+        """Return the groups that explain the files, and how well, until the time is over.
+
+        An iterator can be gone on with, where the time to stop is before the deadline.
+        """
         found: Found = []
         for group in groups:
             if time.monotonic() > self.deadline:
@@ -360,6 +373,8 @@ class Search:
             result = self._try(group)
             if result is not None and self._is_evident(result, group, bits):
                 found.append((result, group))
+            if time.monotonic() > until:
+                break
         return found
 
     def _explain_by_two(self, pairs: Iterable[Group]) -> Found:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from attncli.referee.fitted.quantities import Quantity
     from attncli.referee.recipe import Recipe
 
-__all__ = ["another", "distance_of", "fewest_digits"]
+__all__ = ["another", "distance_between", "distance_of", "fewest_digits"]
 
 Array = npt.NDArray[Any]
 # The error falls to the right number on a straight line from either side: so far as float64 goes.
@@ -204,10 +204,15 @@ def distance_of(case: Case, recipe: Recipe) -> float:
     outputs = evaluate(recipe, products=case.products)
     total = 0.0
     for name, file in case.files.items():
-        found, made = finite_in_both(file, case.shaped(recipe, outputs, name))
-        size = root_mean_square(found) or 1.0
-        total += root_mean_square(found - made) / size if found.size else math.inf
+        total += distance_between(file, case.shaped(recipe, outputs, name))
     return total
+
+
+def distance_between(file: Array, array: Array) -> float:
+    """Return how far an array lies from the numbers of a file, relative to their own size."""
+    found, made = finite_in_both(file, array)
+    size = root_mean_square(found) or 1.0
+    return root_mean_square(found - made) / size if found.size else math.inf
 
 
 def _errors_of(case: Case, recipe: Recipe) -> Array:

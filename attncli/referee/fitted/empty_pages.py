@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import emptied
 from attncli.referee.catalogue.online import ONLINE_SIZES
 from attncli.referee.convention import Convention
-from attncli.referee.fitted.another_number import distance_of
+from attncli.referee.evaluation import evaluate
+from attncli.referee.fitted.another_number import distance_between, distance_of
+from attncli.referee.stages import shared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from attncli.referee.case import Case
 
@@ -22,8 +28,11 @@ __all__ = ["empty_pages"]
 _MOST_KEYS = 4096
 # Pages of fewer keys are tried where there are not more of them than this.
 _USUAL, _MOST_PAGES = 16, 128
+# Of sums over the keys, in memory: 64 MB.
+_MOST_TERMS = 2**22
 _KINDS = (("key", "value"), ("key",), ("value",))
 
+Array = npt.NDArray[Any]
 Names = tuple[str, ...]
 Page = tuple[int, int]
 
@@ -62,28 +71,79 @@ def empty_pages(case: Case) -> Convention | None:
 def _nearest(case: Case, keys: int) -> tuple[Names, Page] | None:
     """Return the page of zeros with which a case comes nearest to its files, if one is nearer."""
     least, best = distance_of(case, case.recipe), None
+    made_with = _contexts_of(case) if [*case.files] == ["context"] else None
+
+    def distance(names: Names, page: Page) -> float:
+        if made_with is not None:
+            return distance_between(case.files["context"], made_with(names, page))
+        return distance_of(case, emptied(case.recipe, names, slice(*page)))
+
     for names in _KINDS:
-        found = _nearest_of(case, names, keys)
+        found = _nearest_of(partial(distance, names), keys, case.deadline)
         if found is None:
             return None
-        distance, page = found
-        if distance < least:
-            least, best = distance, (names, page)
+        near, page = found
+        if near < least:
+            least, best = near, (names, page)
     return best
 
 
-def _nearest_of(case: Case, names: Names, keys: int) -> tuple[float, Page] | None:
+def _contexts_of(case: Case) -> Callable[[Names, Page], Array] | None:
+    """Return what makes the contexts of any page of zeros; None where more than sums is needed.
+
+    Weights and contexts of keys that follow each other are differences of sums up to each.
+    """
+    recipe, value = case.recipe, case.recipe.problem.value
+    if value is None or recipe.problem.output is not None:
+        return None
+    if case.cells * value.shape[3] > _MOST_TERMS:
+        return None
+    none = emptied(recipe, ("key",), slice(None))
+    right, zeros = (evaluate(one, products=case.products) for one in (recipe, none))
+    lse = right["lse"]
+    with np.errstate(invalid="ignore", over="ignore"):
+        others = np.where(np.isfinite(lse), np.exp(zeros["scores"] - lse), 0)
+    each = shared(recipe.problem, value)[:, :, None]
+    sums = [
+        (_up_to_each(weights), _up_to_each(weights[..., None] * each))
+        for weights in (right["weights"], others)
+    ]
+
+    def made_with(names: Names, page: Page) -> Array:
+        (seen, mixed), (seen_0, mixed_0) = (
+            (total[:, :, :, page[1]] - total[:, :, :, page[0]] for total in pair) for pair in sums
+        )
+        total, context = np.ones_like(seen), right["context"] - mixed
+        if "key" in names:
+            total = total - seen + seen_0
+        if "value" not in names:
+            context = context + mixed_0
+        with np.errstate(invalid="ignore", divide="ignore"):
+            context = context / total[..., None]
+        return np.asarray(
+            context if not case.whole else recipe.shape(recipe.problem, "context", context)
+        )
+
+    return made_with
+
+
+def _up_to_each(terms: Array) -> Array:
+    """Return the sums of the terms of the keys before each, and of all (B, H, L, S + 1, …)."""
+    sums = np.zeros((*terms.shape[:3], terms.shape[3] + 1, *terms.shape[4:]))
+    np.cumsum(terms, axis=3, out=sums[:, :, :, 1:])
+    return sums
+
+
+def _nearest_of(
+    distance: Callable[[Page], float], keys: int, deadline: float
+) -> tuple[float, Page] | None:
     """Return how near the best page of zeros in some inputs comes, and where it is.
 
     None where there is no time to find it.
     """
-
-    def distance(page: Page) -> float:
-        return distance_of(case, emptied(case.recipe, names, slice(*page)))
-
     least, best = math.inf, (0, keys)
     for page in _pages(keys):
-        if time.monotonic() > case.deadline:
+        if time.monotonic() > deadline:
             return None
         least, best = min((least, best), (distance(page), page))
     step = 1 << keys.bit_length()
