@@ -37,6 +37,7 @@ __all__ = [
     "refuse_first",
     "shape_text",
     "shown",
+    "stored_numbers",
     "thread_count",
     "truth_array",
     "vector",
@@ -73,15 +74,19 @@ def shape_text(shape: Sequence[int]) -> str:
 
 def real_array(name: str, value: object) -> Array:
     """Return an array of float16, bfloat16, float32 or float64; integers become float64."""
+    array = stored_numbers(name, value)
+    if array.dtype.kind in "iu":
+        return array.astype(np.float64)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def stored_numbers(name: str, value: object) -> Array:
+    """Return an array of the same dtypes or of integers, in any byte order, without a copy."""
     array = value if type(value) is np.ndarray else as_ndarray(name, value)
-    if array.dtype.type in _FLOATS:
-        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-    if array.dtype == BFLOAT16:
+    if array.dtype.type in _FLOATS or array.dtype == BFLOAT16 or array.dtype.kind in "iu":
         return array
     if array.dtype.name == "bfloat16":  # ml_dtypes, JAX
         return as_bfloat16(array)
-    if array.dtype.kind in "iu":
-        return array.astype(np.float64)
     raise DataError(
         f"{name}: expected real numbers (float16, bfloat16, float32, float64 or integers); "
         f"found {_kind(array)}"

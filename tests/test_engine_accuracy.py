@@ -421,6 +421,20 @@ def test_exact_products_of_any_size(dtype, of_query, of_key, scale, outputs):
         assert_as_near_as_the_formula(whole, dtype, outputs, scale=scale)
 
 
+@pytest.mark.parametrize("outputs", WAYS, ids="-".join)
+@pytest.mark.parametrize(
+    ("dtype", "high", "low"), [("float64", 51, 47), ("float64", 13, 7), ("float32", 37, 33)]
+)
+@pytest.mark.usefixtures("kernels")
+def test_exact_scores_that_are_not_high(dtype, high, low, outputs):
+    """In bits, they would be rounded by as many units as they have bits."""
+    query = np.ones((2, 512, 1), dtype)
+    key = np.full((2, 512, 1), low, dtype)
+    key[:, ::128] = high
+    value = np.random.default_rng(0).random((2, 512, 3)).astype(dtype)
+    assert_as_near_as_the_formula((query, key, value), dtype, outputs)
+
+
 @pytest.mark.parametrize(("dtype", "low"), [("float32", -39), ("float32", -20), ("float64", -290)])
 @pytest.mark.parametrize("outputs", [("lse",), ("context", "lse"), ("weights", "lse")])
 @pytest.mark.usefixtures("kernels")
@@ -485,11 +499,14 @@ def test_sums_of_few_values_with_the_processor_s_own_kernels():
         import numpy as np
         from attncli import attention
         shares = []
-        for queries, keys, width in ((11, 16000, 16), (127, 1156, 4), (512, 513, 2)):
+        for queries, keys, width in (
+            (11, 16000, 16), (127, 1156, 4), (512, 513, 2), (300, 511, 4), (300, 300, 2)
+        ):
             for seed in range(4):
                 random = np.random.default_rng(seed)
                 q, k, v = (random.random((n, w), "f") for n, w in
                            ((queries, 64), (keys, 64), (keys, width)))
+                v = 1 + v / np.float32(5)
                 powers = np.exp(q.astype("d") @ k.T.astype("d") / 8)
                 exact = powers @ v / powers.sum(axis=1, keepdims=True)
                 powers = np.exp(q @ k.T / np.float32(8))

@@ -59,6 +59,16 @@ def test_context_and_lse_hold_no_row_of_keys_for_every_query():
     assert max(after) < 20, dict(zip(rules, after, strict=True))
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f2", ">f4", "i1", "[('bfloat16', '<u2')]"])
+def test_a_bias_of_any_numbers_is_read_tile_by_tile(dtype):
+    # As float32 it would take 100 MB more, as float64 200.
+    setup = f"q = normal(1, 5000, 8); bias = np.zeros((5000, 5000), np.dtype({dtype!r}))"
+    if dtype.startswith("["):
+        setup = setup.replace(f"np.dtype({dtype!r})", f"np.dtype({dtype})")
+    work = "attention(q, q, q, layout='hsd', outputs=('context',), threads=2, bias=bias)"
+    assert grown(setup + "; bias[...] = bias", work)[0] < 20
+
+
 @pytest.mark.parametrize(("dtype", "seen", "means"), [("f4", 1, "keep"), ("?", 0, "drop")])
 def test_a_mask_of_numbers_or_of_what_is_dropped_is_read_tile_by_tile(dtype, seen, means):
     # As booleans it would take 25 MB more.

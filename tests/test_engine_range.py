@@ -52,6 +52,42 @@ def test_small_contexts_beside_those_of_hidden_values_that_overflow(length, size
     assert answer.context[half:].max() > 1e37
 
 
+@pytest.mark.parametrize(("queries", "keys"), [(512, 4096), (20, 65_536), (1, IN_PARTS)])
+@pytest.mark.parametrize("top", [98, 104, 110, 120])
+def test_large_values_whose_scores_are_high_until_a_higher_one_comes(queries, keys, top):
+    """The highest score rises by more than float32 has powers of e for, the sums' own do not."""
+    query, key = np.ones((queries, 1), "f4"), np.zeros((keys, 1), "f4")
+    key[keys // 3 : keys // 2] = 39
+    key[-512:] = top
+    value = np.zeros((keys, 2), "f4")
+    value[:, 1] = 1
+    value[keys // 3 : keys // 2, 0] = 1e30
+    answer = attention(query, key, value, layout="sd", scale=1, outputs=("context",))
+    near(answer.context, plain(query[:1], key, value).repeat(queries, 0), rtol=2e-5, atol=1e-36)
+
+
+@pytest.mark.parametrize("rules", [{}, {"causal": True}, {"bias": np.zeros((1, 1))}])
+def test_a_large_value_that_alone_is_not_0_under_a_low_score(rules):
+    query, key = np.ones((300, 1), "f4"), np.zeros((300, 1), "f4")
+    key[:100], key[101:] = 69, -300
+    value = np.zeros((300, 2), "f4")
+    value[:, 1] = 1e20
+    value[100, 0] = 3e38
+    answer = attention(query, key, value, layout="sd", scale=1, outputs=("context",), **rules)
+    near(answer.context[-1], plain(query[-1:], key, value)[0], rtol=1e-5)
+
+
+def test_a_large_value_that_alone_is_not_0_far_away():
+    zeros, value = np.zeros((1, 4096, 1), "f4"), np.zeros((1, 4096, 2), "f4")
+    value[..., 1] = 1e12
+    value[0, 1976, 0] = 1e30
+    answer = attention(zeros, zeros, value, layout="hsd", alibi_slopes=[1.0], outputs=("context",))
+    rows = np.arange(2040, 2052)
+    penalties = -np.abs(rows[:, None] - np.arange(4096.0))
+    exact = np.exp(penalties) @ value[0].astype(float) / np.exp(penalties).sum(1, keepdims=True)
+    near(answer.context[0, rows], exact, rtol=1e-5)
+
+
 @pytest.mark.parametrize("outputs", [("context",), ("context", "lse")], ids="-".join)
 @pytest.mark.parametrize("size", [30.0, 240.0])
 def test_small_numbers_of_a_column_among_hot_scores(size, outputs):

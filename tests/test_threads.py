@@ -882,3 +882,23 @@ def test_the_keys_of_a_single_block_are_cut_for_several_threads():
     assert len(spans) == 4
     assert [first for first, _ in spans] == [0, *(last for _, last in spans[:-1])]
     assert spans[-1][1] == 70_000
+
+
+@pytest.mark.parametrize("outputs", [("context",), ("weights", "lse", "context")], ids="-".join)
+def test_a_head_whose_products_leave_the_range_does_not_round_those_of_others(outputs):
+    """Before they are scaled: other heads of the same part were scaled first, too."""
+    random = np.random.default_rng(0)
+    query, key = random.standard_normal((2, 1, 16, 1, 64), np.float32)
+    query, key = query * np.float32(1e5), np.repeat(key, 4096, axis=2)
+    key += random.standard_normal(key.shape, np.float32)
+    query[0, 0] *= np.float32(1e14)
+    key[0, 0] *= np.float32(1e19)
+    answers = [
+        attention(query, key, key, scale=1e-6, threads=threads, outputs=outputs)
+        for threads in (1, 2, 4)
+    ]
+    for name in outputs:
+        one, *others = (getattr(answer, name) for answer in answers)
+        assert np.isfinite(one).all()
+        for other in others:
+            np.testing.assert_array_equal(one, other)

@@ -29,15 +29,21 @@ def scaled_product(
     """Return scale · query keyᵀ, (B, G, R, S), and whether all of it is finite.
 
     The scale comes last, as on paper, so that products of whole numbers are exact; but first where
-    products might leave the range that it keeps scores in.
+    products leave the range that it keeps scores in: in those heads alone, so that others are
+    rounded in the same way whichever are computed together.
     """
     transposed = key.swapaxes(2, 3)
-    if abs(scale) <= 1:
-        scores = query @ transposed
-        np.multiply(scores, scale, out=scores)
-        if all_finite(scores, one_blas_thread=one_blas_thread):
-            return scores, True
-    scores = np.multiply(query, scale, dtype=query.dtype) @ transposed
+    if abs(scale) > 1:
+        scores = np.multiply(query, scale, dtype=query.dtype) @ transposed
+        return scores, all_finite(scores, one_blas_thread=one_blas_thread)
+    scores = query @ transposed
+    np.multiply(scores, scale, out=scores)
+    if all_finite(scores, one_blas_thread=one_blas_thread):
+        return scores, True
+    beyond = ~np.isfinite(scores).all(axis=(2, 3))
+    every = np.broadcast_to(transposed, (*scores.shape[:2], *transposed.shape[2:]))
+    scaled = np.multiply(query[beyond], scale, dtype=query.dtype)
+    scores[beyond] = scaled @ every[beyond]
     return scores, all_finite(scores, one_blas_thread=one_blas_thread)
 
 

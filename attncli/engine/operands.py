@@ -54,6 +54,7 @@ class Operands:
     query: Array
     key: Array
     _few_digits: bool | None = None
+    _exact_products: bool | None = None
     _longest_keys: dict[tuple[int, int, int], float] = field(default_factory=dict)
     _largest_values: dict[tuple[int, int, int], float] = field(default_factory=dict)
 
@@ -100,6 +101,16 @@ class Operands:
             digits = sum(_digits(each, dtype) for each in (self.query, self.key))
             self._few_digits = digits <= _STORED_DIGITS[dtype][1] + 1
         return self._few_digits
+
+    @property
+    def have_exact_products(self) -> bool:
+        """Whether sums of their products look exact, too: whole numbers that are not too large."""
+        if self._exact_products is None:
+            dtype = self.problem.dtype
+            digits = sum(_digits_of_all(each, dtype) for each in (self.query, self.key))
+            digits += math.ceil(math.log2(self.query.shape[3]))
+            self._exact_products = digits <= _STORED_DIGITS[dtype][1] + 1
+        return self._exact_products
 
     @property
     def _value(self) -> Array:
@@ -196,12 +207,32 @@ def _unit(rows: Array) -> Array:
     return rows / np.where(length == 0, 1, length)
 
 
-def _digits(array: Array, dtype: np.dtype[Any]) -> int:
-    """Return how many binary digits some numbers of (B, H, L, D) have, widened to a dtype."""
+def _some(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return some numbers of (B, H, L, D), widened to a dtype."""
     rows, numbers = _SAMPLED
     some = array[0, 0, :: -(-array.shape[2] // rows), :numbers]
+    return np.ascontiguousarray(widen(some, dtype))
+
+
+def _digits_of_all(array: Array, dtype: np.dtype[Any]) -> int:
+    """Return how many binary digits lie between the first of some numbers and the last of any."""
+    some = _some(array, dtype)
+    some = some[some != 0]
+    if not some.size:
+        return 0
     kind, stored = _STORED_DIGITS[dtype]
-    bits: Array = np.ascontiguousarray(widen(some, dtype)).view(kind)
+    bits = some.view(kind) | kind(1 << stored)  # the first digit, which is not stored
+    lowest = np.frexp((bits & (~bits + kind(1))).astype(dtype))[1]
+    exponents = np.frexp(some)[1]
+    # The last stored digit of a number lies so far below its first one.
+    last = exponents - stored + lowest - 2
+    return int(exponents.max() - last.min())
+
+
+def _digits(array: Array, dtype: np.dtype[Any]) -> int:
+    """Return how many binary digits some numbers of (B, H, L, D) have, widened to a dtype."""
+    kind, stored = _STORED_DIGITS[dtype]
+    bits: Array = _some(array, dtype).view(kind)
     used = int(np.bitwise_or.reduce(bits, axis=None)) & (1 << stored) - 1
     lowest = used & -used
     # The first digit is 1, and not stored.

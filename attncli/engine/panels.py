@@ -47,7 +47,7 @@ _FOLD = 16
 # A product adds up one key after the other, and its rounding errors grow with their number.
 LONGEST_PRODUCT = 4096
 # Likewise where a result has so few rows or columns.
-_LONGEST_NARROW, _NARROW = 256, 16
+_LONGEST_NARROW, _NARROW = 128, 16
 _MOST_ADDENDS = 128
 
 
@@ -190,7 +190,7 @@ def sum_in_chunks(
     """
     keys = values.shape[-2]
     longest = _longest_product(out)
-    if not chunk and keys >= 2 * longest:
+    if not chunk and keys > longest:
         chunk = longest
     whole = keys // chunk * chunk if chunk else 0
     if not whole:

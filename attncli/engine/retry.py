@@ -169,6 +169,13 @@ def _misses_values(context: Array, sums: Sums, rows: Rows) -> bool:
     of_queries = sizes.max(axis=2, initial=0)[sums.denominator > 0]
     if not missed <= of_queries.min(initial=math.inf):
         return True
-    sizes[sizes == 0] = math.inf  # more often a value of 0 than one that was flushed
+    zero = (sizes == 0) & (sums.denominator > 0)[:, :, None]
+    sizes[sizes == 0] = math.inf
     missed_by_column = flushed * rows.operands.largest_by_column(rows.batch, rows.heads)
-    return not (missed_by_column <= sizes.min(axis=(0, 1, 3))).all()
+    if not (missed_by_column <= sizes.min(axis=(0, 1, 3))).all():
+        return True
+    # A 0 is more often made of values of 0 than of ones that were flushed, which count by
+    # themselves, beside numbers of the size of others.
+    least = min(1.0, float(sizes.min(initial=math.inf)))
+    counting = missed_by_column > least
+    return bool(counting.any() and zero.any(axis=(0, 1, 3))[counting].any())

@@ -28,8 +28,9 @@ __all__ = ["ProductsTooHighError", "Safeguards", "Shift", "Strategy", "choose_st
 _FEW_QUERIES = 16
 # The mantissa of powers of two: a product with one of them is exact.
 _POWER_OF_TWO = 0.5
-# Scores, in nats, which in bits lose no digit that exponentials of theirs have.
-_LOW = 64.0
+# Scores, in nats, which in bits lose no digit that exponentials of theirs have: of scores that are
+# exact in nats, and of others.
+_LOW_OF_EXACT, _LOW = 4.0, 64.0
 _HALF_OF_RANGE = {
     np.dtype(kind): float(np.finfo(kind).max) / 2 for kind in (np.float32, np.float64)
 }
@@ -124,7 +125,7 @@ def choose_strategy(
     # takes ten times as long; score stages, because they are returned in nats; and those that may
     # be exact, unless they are low (as all are in float32), because they are not exact in bits.
     highest = min(extent, score_ceiling(problem.dtype))
-    exact = highest > _LOW and operands.have_few_digits
+    exact = _are_exact_in_nats(operands, highest)
     if not (block.small or shift is Shift.APPLIED or keeps_stages or exact):
         unit = quickest_unit(problem.dtype)
     return Strategy(
@@ -139,6 +140,16 @@ def choose_strategy(
         and not half <= products < math.inf
         and _repays_scaling_last(operands, unit),
     )
+
+
+def _are_exact_in_nats(operands: Operands, highest: float) -> bool:
+    """Return whether scores look as if they were exact, and would not be in bits."""
+    if highest <= _LOW_OF_EXACT:
+        return False
+    if highest > _LOW:
+        return operands.have_few_digits
+    exact = abs(math.frexp(operands.problem.scale)[0]) == _POWER_OF_TWO
+    return exact and operands.problem.is_product and operands.have_exact_products
 
 
 def _repays_scaling_last(operands: Operands, unit: float) -> bool:

@@ -39,6 +39,8 @@ _PIECE = 128
 # What values are multiplied by where their weighted sum exceeds the range: times it, sums of any
 # number of the largest values are finite, whatever the shift.
 REDUCTION = {np.dtype(np.float32): 2.0**-100, np.dtype(np.float64): 2.0**-500}
+# Logarithms of factors that are far above the smallest number.
+_SMALLEST_FACTOR = {np.dtype(np.float32): -80.0, np.dtype(np.float64): -700.0}
 _LEAST_SUM = {np.dtype(np.float32): 1e-12, np.dtype(np.float64): 1e-250}
 
 
@@ -267,7 +269,8 @@ class Sums:
             self._have_shift[panels] = (raised.min(axis=(0, 2)) > -np.inf).tolist()
             raised[raised == -np.inf] = 0
             if not first:
-                self._rescale(np.where(seeing, np.exp(shift - raised), 1), panels)
+                for factor in _exponentials(np.where(seeing, shift - raised, 0)):
+                    self._rescale(factor, panels)
             shift[...] = raised
         np.subtract(tile, shift[:, :, None], out=tile)
 
@@ -329,9 +332,9 @@ def merge(parts: Sequence[Sums]) -> Sums:
         may_be_empty=first.may_be_empty,
     )
     whole.shift = highest
-    shares = [np.exp(shift - highest) for shift in shifts]
-    for part, share in zip(parts, shares, strict=True):
-        whole.denominator = whole.denominator + share * part.denominator
+    shares = [_exponentials(shift - highest) for shift in shifts]
+    for part, factors in zip(parts, shares, strict=True):
+        whole.denominator = whole.denominator + math.prod(factors, start=part.denominator)
     contexts = [part.context for part in parts if part.context is not None]
     if contexts:
         whole.context = _weighted_sum(contexts, shares)
@@ -340,14 +343,28 @@ def merge(parts: Sequence[Sums]) -> Sums:
     return whole
 
 
-def _weighted_sum(contexts: Sequence[Array], shares: Sequence[Array]) -> Array:
+def _weighted_sum(contexts: Sequence[Array], shares: Sequence[Sequence[Array]]) -> Array:
     """Return the sum of contexts (N, P, E, R), times the shares (N, P, R) of their parts."""
     total = np.zeros_like(contexts[0])
-    for context, share in zip(contexts, shares, strict=True):
+    for context, factors in zip(contexts, shares, strict=True):
         addend = context.copy()
-        _scale(addend, share)
+        for factor in factors:
+            _scale(addend, factor)
         total += addend
     return total
+
+
+def _exponentials(logarithms: Array) -> list[Array]:
+    """Return factors whose product is exp of numbers up to 0: one, or two where it is too small.
+
+    What is multiplied with it may be so large that the product is not small.
+    """
+    least = _SMALLEST_FACTOR[logarithms.dtype]
+    if logarithms.min(initial=0, where=logarithms > -np.inf) >= least:
+        return [np.exp(logarithms)]
+    first = np.maximum(logarithms, least)
+    with np.errstate(invalid="ignore"):
+        return [np.exp(first), np.exp(logarithms - first)]
 
 
 def _scale(context: Array, factor: Array) -> bool:

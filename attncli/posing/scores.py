@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, NoReturn, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -155,29 +155,44 @@ def bias_of(
             f"{named('bias')}: expected numbers, which are added to the scores; found booleans",
             hint="what says which keys are seen are a mask (--mask)",
         )
-    array = arguments.real_array(named("bias"), given)
-    wide = readable(array)
-    # A maximum is NaN where any element is, so one look at the extremes is enough.
-    highest = np.max(wide) if wide.size else 0.0
-    if not highest < np.inf:
-        arguments.refuse_first(
-            named("bias"), wide, np.isnan(wide) | (wide == np.inf), "finite numbers or −inf"
-        )
-    most = _most(dtype)
-    if float(highest) > most:
-        arguments.refuse_first(named("bias"), wide, wide > most, _up_to(most, dtype))
-    if wide.dtype.itemsize > dtype.itemsize:
-        least = np.finfo(dtype).min
-        if any(bool(((part < least) & (part > -np.inf)).any()) for part in parts(wide)):
-            expected = f"−inf, or numbers that {dtype.name}, the computing dtype, can hold"
-            lost = np.isfinite(wide) & (wide < least)
-            arguments.refuse_first(named("bias"), wide, lost, expected)
-    if highest == 1 and looks_like_mask(wide):
+    array = arguments.stored_numbers(named("bias"), given)
+    highest = _checked_bias(named("bias"), array, dtype)
+    if highest == 1 and looks_like_mask(readable(array)):
         warn(
             f"{named('bias')} holds only 0 and 1, which are added to the scores and hide no key: "
             "what says which keys are seen is a mask (--mask)"
         )
-    return to_weights(named("bias"), wide, form, shape)
+    return to_weights(named("bias"), array, form, shape)
+
+
+def _checked_bias(name: str, bias: Array, dtype: np.dtype[Any]) -> float:
+    """Refuse what a bias may not hold, a part at a time, and return the highest of its numbers.
+
+    It may be as large as the weights, so it stays as it is stored.
+    """
+    most, least = _most(dtype), float(np.finfo(dtype).min)
+    highest = -np.inf
+    for part in parts(bias) if bias.size else ():
+        wide = readable(part)
+        own = float(np.max(wide))
+        highest = max(highest, own)
+        if not own <= most:  # a maximum is NaN where any element is
+            _refuse_bias(name, readable(bias), dtype)
+        if wide.dtype.itemsize > dtype.itemsize and bool(((wide < least) & (wide > -np.inf)).any()):
+            _refuse_bias(name, readable(bias), dtype)
+    return highest
+
+
+def _refuse_bias(name: str, bias: Array, dtype: np.dtype[Any]) -> NoReturn:
+    """Say which number of a bias is the first that it may not hold."""
+    most, least = _most(dtype), float(np.finfo(dtype).min)
+    odd = np.isnan(bias) | (bias == np.inf)
+    if odd.any():
+        arguments.refuse_first(name, bias, odd, "finite numbers or −inf")
+    if (bias > most).any():
+        arguments.refuse_first(name, bias, bias > most, _up_to(most, dtype))
+    expected = f"−inf, or numbers that {dtype.name}, the computing dtype, can hold"
+    arguments.refuse_first(name, bias, np.isfinite(bias) & (bias < least), expected)
 
 
 def slopes_of(named: Names, slopes: object, heads: int) -> Array | None:

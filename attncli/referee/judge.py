@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from attncli import arguments
 from attncli.calling import by_known_names
-from attncli.dtypes import widen
+from attncli.dtypes import readable, widen
 from attncli.engine import attend
 from attncli.errors import UsageError
 from attncli.names import OUTPUTS
@@ -268,7 +268,12 @@ def _in_float64(problem: Problem, projected: Projected | None, threads: int | No
     """Return the problem to be solved in float64, with what its inputs were projected from."""
     made = _exactly_made(problem, threads)
     # Conventions take the mask for booleans that are true where a query may attend.
-    exact = replace(made, dtype=np.dtype(np.float64), visible=made.visible.with_whole_mask())
+    exact = replace(
+        made,
+        dtype=np.dtype(np.float64),
+        bias=None if made.bias is None else readable(made.bias),
+        visible=made.visible.with_whole_mask(),
+    )
     return exact if projected is None else replace(exact, made_from=projected)
 
 
