@@ -100,3 +100,22 @@ def test_a_quiet_head_in_decoding_of_16_bits(shape, factor):
     report = ask((q, k, v), right, "float16", diagnose=False)
     assert not report.passed
     assert report.verdicts[0].stretch.head == shape[1] - 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_head_of_a_decoding_step_is_judged_by_itself(seed):
+    """What a head that attends sharply earns would hide that others lose the newest key."""
+    random = np.random.default_rng(seed)
+    shapes = (1, 8, 1, 64), (1, 8, 300, 64), (1, 8, 300, 64)
+    q, k, v = (random.normal(size=shape) for shape in shapes)
+    q *= np.array([6, 6, 6, 1, 1.5, 6, 6, 6]).reshape(1, 8, 1, 1)
+    q, k, v = (array.astype("f2") for array in (q, k, v))
+    right, stale = plain(q, k, v), plain(q, k[:, :, :-1], v[:, :, :-1])
+    # What is right is right in each head, and a mistake that one shows is not hidden by others.
+    for output in (right, stale):
+        heads = [
+            ask([x[:, h : h + 1] for x in (q, k, v)], output[:, h : h + 1], "f2", diagnose=False)
+            for h in range(8)
+        ]
+        whole = ask((q, k, v), output, "float16", diagnose=False)
+        assert whole.passed is all(head.passed for head in heads) is (output is right)

@@ -218,7 +218,7 @@ def look_beneath(question: Question, deadline: float) -> Diagnosis | None:
     Diagnosis or None
         None where nothing explains them: then they are rounding errors.
     """
-    if _few_rows(question):
+    if question.problem.shape[2] >= _MANY_ROWS and _few_rows(question):
         return None
     search = Search(question, deadline, beneath=True)
     searched = search.run(pairs=False)

@@ -3,7 +3,8 @@
 One tolerance for all of an output is made by its largest numbers. Where others are far smaller (of
 late queries with many keys, of a head whose values are small), a mistake there hides in it. So a
 head is cut into stretches of queries, and those whose error is a larger share of their numbers
-than everywhere else earn a limit of their own, from what the plain formula makes there.
+than everywhere else earn a limit of their own, from what the plain formula makes there. In 16 bits,
+heads of a few queries do so each: what one of them earns says little of the others.
 """
 
 from __future__ import annotations
@@ -20,13 +21,10 @@ from attncli.referee.evaluation import evaluate
 from attncli.referee.plain_errors import plain_errors
 from attncli.referee.recipe import recipe_of
 from attncli.referee.report import Stretch
-from attncli.referee.score_rounding import effects_of_rounding
 from attncli.referee.tolerance import earned
-from attncli.referee.verdict import root_mean_square
 
 if TYPE_CHECKING:
     from attncli.problem import Problem
-    from attncli.referee.recipe import Outputs, Recipe
     from attncli.referee.rounding import Digits, Precision
     from attncli.referee.verdict import Errors
 
@@ -37,11 +35,11 @@ Array = npt.NDArray[Any]
 _ROWS = 64
 _CELLS = 2**21
 # Where the largest scores of a row are nearly the same, to round one of them to 16 bits moves all
-# of its numbers. So many rows do not count then; of fewer than these, each may move as far as all
-# roundings together can move it.
+# of its numbers. So many rows do not count then, but where there are fewer than these.
 _UNCOUNTED, _FEWEST_ROWS = 2, 16
-# Of so many heads the most doubtful stretch is measured.
-_MEASURED = 4
+# Of so many heads the most doubtful stretch is measured; of few queries, of as many as have so many
+# scores.
+_MEASURED, _MEASURED_CELLS = 4, 2**20
 _FAR_LARGER = 2.0
 # Of what is tolerated of the whole: beside numbers that are 0 any error would be large.
 _LEAST = 0.01
@@ -70,14 +68,13 @@ def judged_in_stretches(
     rows = _rows_a_stretch(problem, joined=joined)
     few = precision.short and rows < _FEWEST_ROWS
     sizes = _Sizes.of(errors, rows, _UNCOUNTED if precision.short and not few else 0)
-    for place in sizes.doubtful():
+    each = max(_MEASURED, _MEASURED_CELLS // (rows * problem.shape[3])) if few else 0
+    for place in sizes.worst(each) if each else sizes.doubtful():
         recipe = recipe_of(_part(problem, place, joined=joined), problem)
         exact = evaluate(recipe)
         plain = plain_errors(recipe, {name: precision}, exact)[name]
         tolerance = earned(plain, precision, digits)
         most = max(tolerance.rms or 0.0, _LEAST * errors.tolerance.rms)
-        if few and not precision.fused:
-            most = max(most, _moved_by_rounding(recipe, exact, name, precision))
         if sizes.rms(place) > most:
             batch, head = problem.layout.place(place.batch, None if joined else place.head)
             stretch = Stretch(
@@ -89,12 +86,6 @@ def judged_in_stretches(
             )
             return replace(errors, stretch=stretch, limits=sizes.limits(place, most))
     return errors
-
-
-def _moved_by_rounding(recipe: Recipe, exact: Outputs, name: str, precision: Precision) -> float:
-    """Return how far the rounding of every score to 16 bits may move an output, at most."""
-    moved = effects_of_rounding(recipe, exact, (name,), precision.eps).get(name)
-    return 0.0 if moved is None else root_mean_square(moved[np.isfinite(moved)])
 
 
 class _Place(NamedTuple):
@@ -147,14 +138,20 @@ class _Sizes:
         Where they are a far larger share of them than all errors are of all numbers.
         """
         with np.errstate(all="ignore"):
+            usual = _FAR_LARGER**2 * self.errors.sum() / self.answers.sum()
+        return self.worst(_MEASURED, above=usual)
+
+    def worst(self, count: int, *, above: float = 0.0) -> list[_Place]:
+        """Return the stretch of each of some heads with the largest errors for its numbers."""
+        with np.errstate(all="ignore"):
             least = _LEAST**2 * self.answers.sum() / max(1, self.counts.sum()) * self.counts
             shares = self.errors / np.maximum(self.answers, least)
-            shares[~(shares > _FAR_LARGER**2 * self.errors.sum() / self.answers.sum())] = 0
+            shares[~(shares > above)] = 0
         numbers, largest = shares.argmax(axis=-1), shares.max(axis=-1)
         worst = [np.unravel_index(i, largest.shape) for i in np.argsort(-largest, axis=None)]
         return [
             self._place(int(batch), int(head), int(numbers[batch, head]))
-            for batch, head in worst[:_MEASURED]
+            for batch, head in worst[:count]
             if largest[batch, head] > 0
         ]
 

@@ -236,7 +236,8 @@ def _stored(fmt: str) -> Iterator[Convention]:
             topic=topics.STORED_EXPONENTIALS,
             meaning=f"exp(score − largest score{so_far}) is rounded to {fmt} before it meets the "
             "values, and all else is float32",
-            fix="multiply the exponentials with the values in float32",
+            fix="multiply the exponentials with the values in float32, or judge by --rtol and "
+            "--atol, where tensor cores take no others",
             shows="almost any input",
             apply=partial(_with_rounded_exponentials, rounding, block),
         )
