@@ -65,9 +65,12 @@ def test_a_group_of_heads_reads_another_head_of_the_keys():
     q, k, v = draw(0, SHAPE, (3, 2, 10, 8), (3, 2, 10, 8))
     read = [1, 0, 0, 1]
     convention = only(ask((q, k, v), plain(q, k[:, read], v[:, read])))
-    assert "head 0 reads the keys and values of head 1; head 3 reads" not in convention.meaning
-    assert "head 0 reads the keys and values of head 1; head 2" in convention.meaning
-    assert convention.meaning.endswith("(counted in heads of the keys)")
+    assert (
+        "query head 0 reads the keys and values of key head 1; query head 2" in convention.meaning
+    )
+    assert "query head 3" not in convention.meaning
+    assert "query head 2 reads the keys and values of key head 0" in convention.meaning
+    assert convention.meaning.endswith("(to query head h belongs key head h // 2)")
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from referee_numpy import SEEDS, ask, draw, named, plain, scaled, softmax
+from referee_numpy import SEEDS, as_bfloat16, ask, draw, named, plain, scaled, softmax
 
 L = 6
 I, J = np.indices((L, L))
@@ -411,3 +411,18 @@ def test_sinks_that_are_scaled(seed):
     ) / np.sqrt(8)
     wrong = softmax(scores)[..., :-1] @ v
     assert named(ask((q, k, v), wrong, sinks=SINKS.ravel())) == {"sinks_scaled"}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_bias_of_positions_that_needs_more_digits_than_it_has(dtype):
+    """As in BLOOM: + slope · j, which a softmax does not tell from − slope · (i − j)."""
+    keys = 700 if dtype == "bfloat16" else 4200
+    q, k, v = draw(0, (1, 8, 40, 16), *[(1, 8, keys, 16)] * 2)
+    slopes = 2.0 ** -np.arange(1, 9)
+    exact = slopes[:, None] * np.arange(keys)
+    term = as_bfloat16(exact) if dtype == "bfloat16" else exact.astype("f2").astype("f8")
+    seen = np.arange(keys) <= np.arange(40)[:, None] + keys - 40
+    scores = np.where(seen, scaled(q, k) + term[:, None], -np.inf)
+    rules = {"causal": True, "causal_align": "bottom-right", "alibi_slopes": True}
+    report = ask((q, k, v), softmax(scores) @ v, **rules)
+    assert named(report) == {f"alibi_positional_in_{dtype}"}

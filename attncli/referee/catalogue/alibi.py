@@ -13,6 +13,7 @@ from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention, moved, with_term
 from attncli.referee.options import stated, without_alibi
 from attncli.referee.recipe import Recipe, distance
+from attncli.referee.rounding import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,12 +46,15 @@ def _unasked(recipe: Recipe) -> Recipe | None:
     return with_term(recipe, "alibi", term)
 
 
-def _keys_only(recipe: Recipe) -> Recipe | None:
+def _keys_only(recipe: Recipe, rounding: Callable[[Array], Array] | None = None) -> Recipe | None:
     slopes = recipe.problem.alibi_slopes
     if slopes is None:
         return None
     term = slopes[:, None, None] * np.arange(recipe.problem.shape[3])
-    return with_term(recipe, "alibi", term)
+    if rounding is None:
+        return with_term(recipe, "alibi", term)
+    rounded = rounding(term)
+    return None if np.array_equal(rounded, term) else with_term(recipe, "alibi", rounded)
 
 
 def _slopes(of: Callable[[Array, int], Array]) -> Apply:
@@ -105,6 +109,17 @@ ALIBI = (
         "ALiBi is positional: + slope · j, of only the key",
         _keys_only,
         shows="queries that see later keys; under a causal mask only scores and lse",
+    ),
+    *(
+        _alibi(
+            f"alibi_positional_in_{fmt}",
+            f"ALiBi is + slope · j, of only the key, and rounded to {fmt}, as far keys need more "
+            "digits than it has",
+            partial(_keys_only, rounding=PRECISIONS[fmt].rounded),
+            fix="subtract slope · |i + offset − j|, or add slope · j in float32",
+            shows="more keys than the format has whole numbers",
+        )
+        for fmt in ("bfloat16", "float16")
     ),
     _alibi(
         "alibi_added",

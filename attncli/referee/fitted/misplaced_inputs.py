@@ -107,14 +107,17 @@ def _misplaced(case: Case, name: str, source: _Source) -> Convention | None:
         best = np.where(nearer, apart, best)
         for mine, other in zip(places, tried, strict=True):
             np.copyto(mine, other, where=nearer)
-    words = told(places.pairs(own), f"reads the {source.name} of")
+    sharing = problem.shape[1] // groups if groups > 1 else 1
+    pairs = places.pairs(own)
+    if sharing > 1:
+        pairs = ((f"query {one}", f"key {other}") for one, other in pairs)
+    words = told(pairs, f"reads the {source.name} of")
     if not words or (best > case.recipe.resolution).any():
         return None
-    shared_by_heads = 1 < groups < problem.shape[1]
     return Convention(
         "inputs_misplaced",
         f"heads or batch entries read what belongs to others: {words}"
-        + (" (counted in heads of the keys)" if shared_by_heads else ""),
+        + (f" (to query head h belongs key head h // {sharing})" if sharing > 1 else ""),
         lambda recipe: source.read(recipe, places),
         topic=topics.HEADS,
         fix=f"let each head of each batch entry read its own {source.name}",
