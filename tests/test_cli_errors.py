@@ -48,6 +48,7 @@ def wrong(tutorial: Path) -> Path:
         (tutorial / name).write_text(text)
     (tutorial / "folder").mkdir()
     np.save("heads.npy", np.ones((2, 3, 4, 5)))
+    np.save("lines.npy", np.ones((3, 4, 5)))
     np.save("five.npy", np.ones((1, 1, 1, 2, 3)))
     np.save("scalar.npy", np.float32(1))
     np.savez("none.npz", q=np.ones((0, 3)))
@@ -308,6 +309,9 @@ CASES = {
         "",
     ),
     f"compute {QKV} --head 0": ("--head 0: the inputs have no such axis", "see --layout"),
+    "compute lines.npy lines.npy --layout hsd --batch 0": (
+        "--batch 0: the inputs have no such axis", "see --layout",
+    ),
     "compute heads.npy heads.npy --head 3": ("--head: expected an index from -3 to 2; found 3", ""),
     "compute heads.npy heads.npy --batch -3": (
         "--batch: expected an index from -2 to 1; found -3",

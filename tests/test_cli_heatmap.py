@@ -585,3 +585,12 @@ def test_a_difference_marks_what_both_hide_and_nothing_else(folder, attncli):
     assert rows[0].count("·") > 0
     assert "−0.50" in rows[0]
     assert "hidden" in text
+
+
+def test_what_is_subtracted_is_not_written_over(heads: np.ndarray, attncli: Run) -> None:
+    before = Path("w.npy").read_bytes()
+    Path("w.png").write_bytes(before)
+    ran = attncli("heatmap", "x.npy", "x.npy", "--minus", "w.png", "--out", "w.png")
+    assert ran.code == 2
+    assert "the output w.png is the same file as the input w.png" in ran.messages[0]
+    assert Path("w.png").read_bytes() == before

@@ -418,3 +418,11 @@ def test_a_mask_in_a_file_called_causal_is_read(tutorial: Path, attncli: Run) ->
         [True, False, False],
         [True] * 2 + [False],
     ]
+
+
+def test_one_array_of_bfloat16_is_enough_for_its_option(folder: Path, attncli: Run) -> None:
+    ones = np.full((2, 3), 0x3F80, np.uint16)
+    np.save("q.npy", ones)
+    Path("k.csv").write_text("1,0,1\n0,1,1\n")
+    for files in (("q.npy", "k.csv"), ("k.csv", "q.npy")):
+        assert attncli("compute", *files, "--dtype", "bfloat16").good().messages == []

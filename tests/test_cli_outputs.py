@@ -15,7 +15,7 @@ import yaml
 from oracle import attention_oracle
 from process import Ran, run
 
-from attncli.cli import saving
+from attncli.cli import compute, saving
 from attncli.loading import read_array
 
 Run = Callable[..., Ran]
@@ -440,3 +440,30 @@ def test_labels_are_for_tables_of_numbers(
     assert ran.code == 2
     assert ran.messages[0].startswith("error: --with-labels is for CSV and TSV")
     assert not Path("w.npy").exists()
+
+
+def test_the_mean_of_the_heads_of_each_entry_in_a_large_problem(
+    heads: np.ndarray, attncli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables get the rows they show computed alone there."""
+    monkeypatch.setattr(compute, "_WHOLE_CELLS", 1)
+    text = attncli("compute", "q.npy", "q.npy", "--average-heads", "--digits", "6").good().text
+    means = attention_oracle(heads, heads, heads)["weights"].mean(axis=1)
+    for batch in (0, 1):
+        table = text.split(f"weights · batch {batch} · mean of the heads\n")[1]
+        assert table.splitlines()[2].split()[1:] == [f"{weight:.6f}" for weight in means[batch, 0]]
+
+
+def test_the_mean_of_the_heads_fits_a_table_of_one_head(heads: np.ndarray, attncli: Run) -> None:
+    words = ("compute", "q.npy", "q.npy", "--batch", "0", "--average-heads", "--show", "weights")
+    rows = read_csv(attncli(*words, "-f", "csv").good().out)
+    mean = attention_oracle(heads, heads, heads)["weights"].mean(axis=1)
+    np.testing.assert_allclose(rows, mean[0], rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["weights", "3", "true", "w.png"])
+def test_files_may_be_called_as_what_belongs_to_options(
+    name: str, folder: Path, attncli: Run
+) -> None:
+    Path(name).write_text("1,2\n3,4\n")
+    attncli("compute", name, name, name).good()

@@ -555,6 +555,8 @@ class TestBesideOptions:
         assert problem.rope == Rope("interleaved", 300.0)
         problem = self.problem("llama", config_of, rope_frequencies=[1.0])
         assert problem.rope == Rope("half", frequencies=(1.0,))
+        problem = self.problem("llama-linear", config_of, rope_base=300.0)
+        assert problem.rope == Rope("half", 300.0)
 
     def test_rotation_that_is_given_need_not_be_understood(self, config_of):
         entries, config, layers = recorded("llama")

@@ -56,6 +56,15 @@ class TestEqualsTheFormula:
     def test_for_queries_that_fill_no_whole_panels(self, queries, outputs):
         assert_is_the_formula(*inputs(2, queries, 700, 16), outputs)
 
+    @pytest.mark.parametrize(
+        ("heads", "groups", "queries"), [(10, 2, 110), (10, 2, 170), (6, 1, 90)]
+    )
+    def test_for_heads_whose_stacks_do_not_fill_the_groups(self, heads, groups, queries, outputs):
+        assert_is_the_formula(*inputs(heads, queries, queries, 16, groups=groups, batch=2), outputs)
+
+    def test_for_long_rows_of_few_queries(self, outputs):
+        assert_is_the_formula(*inputs(1, 64, 70_000, 4), outputs)
+
     @pytest.mark.parametrize(("width", "value_width"), [(3, 1), (64, 100), (100, 64), (300, 300)])
     def test_for_vectors_of_any_width(self, width, value_width, outputs):
         assert_is_the_formula(*inputs(2, 300, 333, width, value_width=value_width), outputs)
