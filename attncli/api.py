@@ -17,6 +17,7 @@ from attncli.engine import Progress, attend, result_shapes
 from attncli.errors import UsageError
 from attncli.names import OUTPUTS
 from attncli.posing import pose
+from attncli.positions import BASE
 from attncli.problem import posed_problem
 from attncli.text import did_you_mean
 from attncli.warning import warn
@@ -58,7 +59,7 @@ def attention(
     alibi_slopes: bool | npt.ArrayLike | None = None,
     sinks: npt.ArrayLike | None = None,
     rope: Pairing | None = None,
-    rope_base: float = 10000.0,
+    rope_base: float = BASE,
     rope_frequencies: npt.ArrayLike | None = None,
     score: Score = "dot",
     score_weight: npt.ArrayLike | None = None,
@@ -107,7 +108,8 @@ def attention(
     key_padding_mask : array_like of bool (B, S) or (S,), optional
         True where the key is a real one.
     kv_lengths, query_lengths : int or array_like (B,), optional
-        How many keys and queries are real. Padded queries come back as zeros.
+        How many keys and queries are real. Padded queries come back as zeros, of weights and
+        context; they see no key.
     causal : bool
         Query i sees key j only if j ≤ i + offset.
     causal_align : {"top-left", "bottom-right"}, optional
@@ -123,6 +125,7 @@ def attention(
         query sees only keys of its own. Without ``kv_segment_ids``, keys have the numbers of the
         queries.
     softcap : float, optional
+        Scores are squeezed into ±softcap by softcap · tanh(raw / softcap), before bias and rules.
     alibi_slopes : True or array_like (H,), optional
         True takes the slopes of the paper.
     sinks : array_like (H,), optional
@@ -141,7 +144,8 @@ def attention(
     score_vector : array_like (D,), optional
         v of ``"additive"``; ones unless given.
     heads, kv_heads : int, optional
-        Split the width of 2-D or 3-D inputs into so many heads.
+        Split the width of 2-D or 3-D inputs into so many heads; there are as many of key and value
+        as of the query unless given.
     layout : {"sd", "bsd", "hsd", "sbd", "shd", "bhsd", "bshd", "sbhd"}, optional
         The axes, s being the sequence; ``"bsd"`` and ``"bhsd"`` unless given.
     precision : {"float32", "float64"}, optional
@@ -252,11 +256,11 @@ def solve(
     Raises
     ------
     UsageError
-        An output is unknown, or context is asked for without a value; or an array of
-        ``into`` is not as above.
+        An output is unknown, or context is asked for without a value; an array of ``into`` is not
+        as above; or ``problem``, ``threads`` or ``progress`` is not what it should be.
     DataError
-        A score exceeds the range of the computing dtype; or query, key or value, where
-        the problem was posed unread, is not finite.
+        A score, or the context after its projection, exceeds the range of the computing dtype; or
+        query, key or value, where the problem was posed unread, is not finite.
 
     Warns
     -----

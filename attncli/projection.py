@@ -132,9 +132,11 @@ def project(
     ShapeError
         A weight does not fit its source, or a bias or a norm its weight.
     DataError
-        A number is not real, or ``x``, a weight or a bias is not finite.
+        A number is not real, ``x``, a weight or a bias is not finite, or a product is beyond the
+        range of the computing dtype.
     UsageError
-        ``positions`` or ``precision`` is unknown, or a bias has no weight.
+        ``positions`` or ``precision`` is unknown, ``wq`` or ``wk`` missing, a bias has no weight,
+        ``norm_eps`` no norm, or ``threads`` is no whole number of at least 1.
 
     References
     ----------

@@ -13,7 +13,7 @@ __all__ = ["Attention"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Attention:
-    """The outputs that were asked for; the others are None.
+    """The outputs that were asked for, in the computing dtype; the others are None.
 
     Attributes
     ----------
@@ -22,12 +22,13 @@ class Attention:
     capped : ndarray (…, L, S)
         raw after the softcap; equal to raw if there is none.
     scores : ndarray (…, L, S)
-        capped + bias + ALiBi, and −inf where the query does not see the key: logits.
+        capped + bias − slope · |i + offset − j|, and −inf where the query does not see the key:
+        logits.
     weights : ndarray (…, L, S)
         Softmax of the scores over the keys. Rows sum to 1, to less with sinks, and to 0 if the
         query sees no key.
     context : ndarray (…, L, E)
-        weights · V, in the layout of the query.
+        weights · V, in the layout of the query; behind an output projection (…, L, out).
     lse : ndarray (…, L)
         Natural logarithm of the softmax's denominator, in nats.
     """

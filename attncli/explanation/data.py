@@ -281,6 +281,11 @@ class Explanation:
         return angles
 
     @property
+    def own_vector(self) -> Array | None:
+        """V of the additive score where it is not all ones, which stand in its place unsaid."""
+        return None if self.vector is None or (self.vector == 1).all() else self.vector
+
+    @property
     def partner(self) -> int:
         """Which component is paired with component 0."""
         if self.rope is None or self.rope.pairing != "half":

@@ -62,17 +62,27 @@ def explain(
     batch, head : int
         Negative indices count from the end, as in NumPy; a query that is an int does so too.
     keys : int, optional
-        List at most this many keys, the strongest first, and sum up the others;
+        List at most this many keys, the strongest first, and sum up the others; at least 1.
         None lists all.
     threads : int, optional
         As in `attncli.attention`.
 
+    Returns
+    -------
+    Explanation
+
     Raises
     ------
     UsageError
-        An index is out of range, or no query has this label.
+        An index is out of range, no query has this label, ``keys`` or ``threads`` is no whole
+        number of at least 1, or ``problem`` is none.
     DataError
-        The scores exceed the range of the computing dtype.
+        The scores, or a projected context, exceed the range of the computing dtype.
+
+    Warns
+    -----
+    AttnWarning
+        A text is the index of one query and the label of another.
 
     Examples
     --------

@@ -27,6 +27,7 @@ from attncli.posing.scores import (
     slopes_of,
     softcap_of,
 )
+from attncli.positions import BASE
 from attncli.problem import Problem
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def pose(
     alibi_slopes: bool | ArrayLike | None = None,
     sinks: ArrayLike | None = None,
     rope: Pairing | None = None,
-    rope_base: float = 10000.0,
+    rope_base: float = BASE,
     rope_frequencies: ArrayLike | None = None,
     score: Score = "dot",
     score_weight: ArrayLike | None = None,

@@ -107,13 +107,13 @@ def check(
     Returns
     -------
     CheckReport
-        ``print(report)`` says it in words.
+        ``print(report)`` says it in words. An output of the wrong shape is a mismatch.
 
     Raises
     ------
     UsageError
-        An output is unknown, there is none, or the context needs a value; or there are no
-        weights, or no heads, to average.
+        An output is unknown, there is none, or the context needs a value; there are no weights, or
+        no heads, to average; or another argument is not as above.
     DataError
         An output holds something that is no real number.
 

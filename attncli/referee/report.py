@@ -261,9 +261,7 @@ class CheckReport:
         ShapeError
             The file has another shape than the answer.
         """
-        if name not in self._files:
-            raise UsageError(f"no difference of {name}: checked were {', '.join(self._files)}")
-        found, answer = self._files[name], self._answers[name]
+        found, answer = self._both(name)
         if found.shape != answer.shape:
             raise ShapeError(
                 f"{name}: the file has shape {shape_text(found.shape)} and the answer "
@@ -272,9 +270,21 @@ class CheckReport:
         with np.errstate(invalid="ignore"):
             return np.where(found == answer, 0.0, found - answer)
 
+    def _both(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return what the file and the answer hold of an output."""
+        if name not in self._files:
+            raise UsageError(f"no difference of {name}: checked were {', '.join(self._files)}")
+        return self._files[name], self._answers[name]
+
     def hidden(self, name: str) -> npt.NDArray[np.bool_]:
-        """Return which elements file and answer both hide: weights of 0, scores of −inf."""
-        found, answer = self._files[name], self._answers[name]
+        """Return which elements file and answer both hide: weights of 0, scores of −inf.
+
+        Raises
+        ------
+        UsageError
+            The output was not checked.
+        """
+        found, answer = self._both(name)
         if name == "weights":
             return np.asarray((found == 0) & (answer == 0))
         return np.asarray(np.isneginf(found) & np.isneginf(answer))

@@ -21,8 +21,9 @@ class Results(NamedTuple):
 
     Attributes
     ----------
-    arrays : mapping of str to ndarray of float16, float32 or float64
-        In the order in which they are written: weights, context, scores, raw, capped, lse.
+    arrays : mapping of str to ndarray of float32 or float64
+        In the order in which they are written: query, key, value, weights, context, scores, raw,
+        capped, lse.
     query_labels, key_labels : tuple of str or None
         Names of the queries and of the keys.
     extra : mapping of str to object

@@ -160,12 +160,8 @@ def query_lines(explanation: Explanation, notation: Notation, room: int) -> Iter
     yield from _turned_lines(explanation, notation, room)
     if explanation.kind == "general":
         yield Line("q W", vector_pieces(notation, explanation.compared, room))
-    if (
-        explanation.kind == "additive"
-        and explanation.vector is not None
-        and not (explanation.vector == 1).all()
-    ):
-        yield Line("v", vector_pieces(notation, explanation.vector, room))
+    if explanation.own_vector is not None:
+        yield Line("v", vector_pieces(notation, explanation.own_vector, room))
     if explanation.kind == "cosine":
         yield Line("‖q‖", (notation.number(explanation.norm),))
 

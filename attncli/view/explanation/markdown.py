@@ -71,8 +71,8 @@ def _opening(explanation: Explanation, latex: Latex) -> Iterator[str]:
     yield from _turned_blocks(explanation, latex)
     if explanation.kind == "general":
         yield _block(f"{_q(explanation)} W = {latex.vector(explanation.compared)}")
-    if explanation.kind == "additive" and explanation.vector is not None:
-        yield _block(f"v = {latex.vector(explanation.vector)}")
+    if explanation.own_vector is not None:
+        yield _block(f"v = {latex.vector(explanation.own_vector)}")
 
 
 def _turned_blocks(explanation: Explanation, latex: Latex) -> Iterator[str]:
