@@ -16,7 +16,7 @@ from referee_numpy import SEEDS, ask, draw, named, plain, softmax
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 from attncli import attention, pose, solve
-from attncli.referee import case, check, fit, search, topics
+from attncli.referee import candidates, case, cases, check, fit, search, topics
 from attncli.referee.evaluation import evaluate
 from attncli.referee.groups import best_of
 from attncli.referee.registry import CONVENTIONS
@@ -89,7 +89,7 @@ LARGE = (2, 4, 200, 16)
 @pytest.fixture
 def small_slices(monkeypatch):
     """Cut into slices, and call too large, what has a sixteenth of the scores."""
-    monkeypatch.setattr(case, "_SMALL_CELLS", 2**11)
+    monkeypatch.setattr(cases, "_SMALL_CELLS", 2**11)
     monkeypatch.setattr(case, "_MOST_CELLS", 2**17)
 
 
@@ -259,7 +259,7 @@ def test_what_a_small_part_rules_out_is_not_computed_as_a_whole(monkeypatch):
 
 def test_other_shapes_are_explained_where_the_shape_is_another_alone(monkeypatch):
     reshaping = tuple(convention for convention in CONVENTIONS if convention.reshapes)
-    monkeypatch.setattr(search, "CONVENTIONS", reshaping)
+    monkeypatch.setattr(candidates, "CONVENTIONS", reshaping)
     monkeypatch.setattr(search, "FITTED", ())
     monkeypatch.setattr(search, "SHOWN", ())
     q, k, v = draw(0)
@@ -488,7 +488,7 @@ def test_nothing_is_prepared_before_the_first_mistake_is_tried(monkeypatch):
 
     by_name = {convention.name: convention for convention in CONVENTIONS}
     slow = noted(by_name["softmax_base_2"], {"batch", "heads", "rows"})
-    monkeypatch.setattr(search, "CONVENTIONS", (slow, noted(by_name["unscaled"], ())))
+    monkeypatch.setattr(candidates, "CONVENTIONS", (slow, noted(by_name["unscaled"], ())))
     q, k, v = draw(0, *[(2, 4, 100, 8)] * 3)
     assert named(ask((q, k, v), plain(q, k, v, scale=1))) == {"unscaled"}
     assert applied[0] == "unscaled"

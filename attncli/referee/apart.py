@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.dtypes import widen
-from attncli.referee.case import Cases
+from attncli.referee.cases import Cases
 from attncli.referee.evaluation import evaluate
 from attncli.referee.groups import follow, needs_of
 from attncli.referee.options import windowed
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from attncli.problem import Problem
-    from attncli.referee.case import Question
+    from attncli.referee.question import Question
     from attncli.referee.recipe import Outputs
     from attncli.referee.report import Cause
 

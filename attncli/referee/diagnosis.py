@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee.apart import told_apart_by
-from attncli.referee.case import Cases
+from attncli.referee.cases import Cases
 from attncli.referee.fit import agrees
 from attncli.referee.fitted.unwritten import rows_of_nan, rows_of_nothing
 from attncli.referee.groups import follow, needs_of
@@ -31,8 +31,8 @@ from attncli.text import counted
 
 if TYPE_CHECKING:
     from attncli.problem import Problem
-    from attncli.referee.case import Question
     from attncli.referee.convention import Need
+    from attncli.referee.question import Question
 
 __all__ = ["diagnose", "look_beneath"]
 

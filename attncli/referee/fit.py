@@ -17,7 +17,8 @@ from attncli.referee.verdict import Errors, finite_in_both, root_mean_square
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from attncli.referee.case import Case, Question
+    from attncli.referee.case import Case
+    from attncli.referee.question import Question
     from attncli.referee.recipe import Outputs, Recipe
     from attncli.referee.report import Tolerance
 

@@ -21,10 +21,10 @@ from attncli.errors import UsageError
 from attncli.names import OUTPUTS
 from attncli.problem import posed_problem
 from attncli.projection import Projected, as_heads, project
-from attncli.referee.case import Question
 from attncli.referee.comparison import Compared, File, compare
 from attncli.referee.diagnosis import diagnose as find_out
 from attncli.referee.diagnosis import look_beneath
+from attncli.referee.question import Question
 from attncli.referee.report import CheckReport, Tolerance
 from attncli.referee.rounding import PRECISIONS, printed_digits
 from attncli.referee.swamped import (

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from attncli.problem import Problem
-    from attncli.referee.case import Question
+    from attncli.referee.question import Question
 
 __all__ = ["locate"]
 

@@ -6,18 +6,20 @@ import math
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.referee import topics
-from attncli.referee.case import Case, Cases, Question, is_evaluable
-from attncli.referee.fit import agrees, fit, free_numbers, leaves_less, may_explain, most_bits
-from attncli.referee.groups import best_of, follow, is_of_kernels, may_come_together, needs_of
+from attncli.referee.candidates import Candidates
+from attncli.referee.case import Case, is_evaluable
+from attncli.referee.cases import Cases
+from attncli.referee.evidence import BITS_FOR_FITTED, BITS_FOR_ONE, BITS_FOR_TWO, Evidence
+from attncli.referee.fit import agrees, fit, may_explain
+from attncli.referee.groups import best_of, follow, is_of_kernels, needs_of
 from attncli.referee.options import together
-from attncli.referee.registry import CONVENTIONS, FITTED, SHOWN
+from attncli.referee.registry import FITTED, SHOWN
 from attncli.referee.report import Cause
 from attncli.referee.unprojected import unprojected
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from attncli.referee.convention import Convention
     from attncli.referee.fit import Fit
     from attncli.referee.groups import Found, Group
+    from attncli.referee.question import Question
     from attncli.referee.recipe import Recipe
     from attncli.referee.registry import Fitting
 
@@ -34,17 +37,6 @@ __all__ = ["Search", "Searched", "is_pattern"]
 
 Array = npt.NDArray[Any]
 
-# Evidence against chance: about 2^9 conventions are tried, some 2^14 pairs, and about one file in a
-# thousand may be given a false name.
-_BITS_FOR_ONE = 19.0
-_BITS_FOR_TWO = 24.0
-# A fitted scale agrees with a few numbers whatever they are.
-_BITS_FOR_FITTED = 100.0
-# Beside the bits that say the number itself, which may be one of a dozen quantities.
-_BITS_FOR_A_NUMBER = 21.0
-# For a mistake in files that pass: their roundings are larger than it need be, and may look like
-# one where few keys are seen.
-_BITS_BENEATH = 60.0
 # In 16 bits, an explanation that leaves errors of this share of the tolerance, as root mean square,
 # leaves more than the rounding of a file: something near it may be true, which leaves so much less.
 _CLEAR, _CLEARER = 0.02, 0.5
@@ -124,9 +116,9 @@ class Search:
         self.complete = True
         self.cases = Cases(question, deadline, by_part=by_part)
         self.question = question
-        self._beneath = beneath
+        self._candidates = Candidates(question, self.cases)
+        self._evidence = Evidence(question, self.cases, self._follow, beneath=beneath)
         self.deadline = deadline
-        self._shapes_are_right = bool(question.comparable)
         self._short = any(precision.short for precision in question.precisions.values())
         self._first: Convention | None = None
         self._followed: dict[Case, Recipe | None] = {}
@@ -134,15 +126,14 @@ class Search:
         _keep_memory()
 
     @property
+    def too_large(self) -> tuple[str, ...]:
+        """The conventions that need more of the problem at once than can be tried."""
+        return self._candidates.too_large
+
+    @property
     def scope(self) -> Literal["all", "slices"]:
         """What is tried on: ``all``, or ``slices`` of a large problem."""
         return "slices" if self.cases.sliced else "all"
-
-    @cached_property
-    def _are_whole(self) -> bool:
-        """Whether all numbers of the files are whole ones."""
-        files = self.question.files.values()
-        return not any((np.modf(file[np.isfinite(file)])[0] != 0).any() for file in files)
 
     @cached_property
     def _only_nan(self) -> bool:
@@ -205,14 +196,13 @@ class Search:
         yield self._late
         shown = [] if self._fitted else self._shown
         like_a_scale = bool(self._fitted) and not (one or self._late)
-        tried = self._pairs(like_a_scale=like_a_scale) if pairs else []
-        yield self._explain_by_two(tried)
+        yield self._explain_by_two(self._pairs(like_a_scale=like_a_scale) if pairs else [])
         yield self._fitted or shown
 
     @cached_property
     def _quick(self) -> Found:
         """What explains the files of the single mistakes that cost least."""
-        return self._explain(self._singles.quick, _BITS_FOR_ONE)
+        return self._explain(self._candidates.singles.quick, BITS_FOR_ONE)
 
     @cached_property
     def _slow(self) -> Found:
@@ -220,16 +210,16 @@ class Search:
 
         In the middle of a long search, numbers are looked at first: the time may not suffice.
         """
-        groups = iter(self._singles.slow)
+        groups = iter(self._candidates.singles.slow)
         now = time.monotonic()
-        soon = self._explain(groups, _BITS_FOR_ONE, until=now + _SOON * (self.deadline - now))
+        soon = self._explain(groups, BITS_FOR_ONE, until=now + _SOON * (self.deadline - now))
         if not (self._quick or soon):
             _ = self._fitted
-        return soon + self._explain(groups, _BITS_FOR_ONE)
+        return soon + self._explain(groups, BITS_FOR_ONE)
 
     @cached_property
     def _late(self) -> Found:
-        return self._explain(self._singles.late, _BITS_FOR_ONE)
+        return self._explain(self._candidates.singles.late, BITS_FOR_ONE)
 
     @cached_property
     def _fitted(self) -> Found:
@@ -240,16 +230,6 @@ class Search:
     def _shown(self) -> Found:
         """What zeros and masks say that the weights of the files show."""
         return self._read_by(SHOWN)
-
-    @cached_property
-    def _singles(self) -> _Singles:
-        """All single mistakes, each kind with those first that cost least."""
-        groups: list[Group] = sorted(((one,) for one in self._able), key=self._cost)
-        late = [group for group in groups if group[0].topic.last]
-        others = [group for group in groups if not group[0].topic.last]
-        least = self._cost(others[0]) if others else 0
-        quick = [group for group in others if self._cost(group) <= least]
-        return _Singles(quick, others[len(quick) :], late)
 
     def _clearer(self, found: Found) -> Found:
         """Return what is read off the numbers and leaves far less than what was found, if any."""
@@ -274,7 +254,7 @@ class Search:
                 break
             cases = self.cases.of(fitting.needs)
             made.append(fitting.look(cases) or self._look_before_projection(fitting, cases))
-        return self._explain([(one,) for one in made if one is not None], _BITS_FOR_FITTED)
+        return self._explain([(one,) for one in made if one is not None], BITS_FOR_FITTED)
 
     def _look_before_projection(self, fitting: Fitting, cases: Sequence[Case]) -> Convention | None:
         """Look at the heads that an output projection has joined."""
@@ -294,34 +274,6 @@ class Search:
             self._before_projection[case] = unprojected(case)
         return self._before_projection[case]
 
-    @cached_property
-    def _concerned(self) -> list[Convention]:
-        """The conventions that bear on the outputs."""
-        names = frozenset(self.question.files)
-        problem = self.question.problem
-        return [
-            convention
-            for convention in CONVENTIONS
-            if convention.topic.shows_in(names)
-            and not (convention.projects and problem.made_from is None)
-            and not (convention.reshapes and self._shapes_are_right)
-            and not (convention.whole and not self._are_whole)
-        ]
-
-    @cached_property
-    def _able(self) -> list[Convention]:
-        """Those of them that can be tried on the problem."""
-        able = {c.name: c for c in self._concerned if self._can((c,), self.cases.of(c.needs))}
-        return list(able.values())
-
-    @property
-    def too_large(self) -> tuple[str, ...]:
-        """The conventions that need more of the problem at once than can be tried."""
-        problem, able = self.question.problem, {convention.name for convention in self._able}
-        return tuple(
-            c.name for c in self._concerned if c.name not in able and not c.topic.absent(problem)
-        )
-
     def _makes_sense(self, convention: Convention) -> bool:
         """Return whether a convention applies to the problem; False when the time is over."""
         if time.monotonic() > self.deadline:
@@ -329,36 +281,8 @@ class Search:
             return False
         return self._follow(self.cases.of(convention.needs)[0], (convention,)) is not None
 
-    @staticmethod
-    def _can(group: Group, cases: Sequence[Case]) -> bool:
-        """Return whether a group can be tried on cases of that size."""
-        ready = all(one.late for one in group) or all(case.evaluable for case in cases)
-        projects = any(one.projects for one in group)
-        return ready and not (projects and not all(case.projectable for case in cases))
-
     def _pairs(self, *, like_a_scale: bool) -> list[Group]:
-        """Return the pairs that are tried, those that cost least first.
-
-        Parameters
-        ----------
-        like_a_scale : bool
-            Only those that may come to one other scale, which was found already.
-        """
-        if not any(case.has_numbers for case in self.cases.of(frozenset())):
-            return []  # many pairs make nothing but NaN
-        able = [c for c in self._able if not c.topic.alone and self._makes_sense(c)]
-        pairs = [
-            pair
-            for pair in combinations(able, 2)
-            if may_come_together(*pair)
-            and (not like_a_scale or all(c.topic.like_a_scale for c in pair))
-        ]
-        return sorted(pairs, key=self._cost)
-
-    def _cost(self, group: Group) -> int:
-        if not self.cases.sliced:
-            return 0
-        return sum(case.cells for case in self.cases.of(needs_of(group)))
+        return self._candidates.pairs(self._makes_sense, like_a_scale=like_a_scale)
 
     def _explain(self, groups: Iterable[Group], bits: float, *, until: float = math.inf) -> Found:
         """Return the groups that explain the files, and how well, until the time is over.
@@ -371,7 +295,7 @@ class Search:
                 self.complete = False
                 break
             result = self._try(group)
-            if result is not None and self._is_evident(result, group, bits):
+            if result is not None and self._evidence.is_evident(result, group, bits):
                 found.append((result, group))
             if time.monotonic() > until:
                 break
@@ -387,7 +311,7 @@ class Search:
         for pair in pairs:
             if halves and halves.isdisjoint(pair):
                 continue
-            explained = self._explain([pair], _BITS_FOR_TWO)
+            explained = self._explain([pair], BITS_FOR_TWO)
             found += explained
             if explained and not halves and self._leaves_only_rounding(pair):
                 halves = set(pair)
@@ -402,36 +326,9 @@ class Search:
         earned = all(one.tolerance.earned for one in self.question.outputs.values())
         return earned and (not fails_at or right_there)
 
-    def _is_evident(self, result: Fit, group: Group, bits: float) -> bool:
-        """Return whether the evidence is enough, or few numbers agree with one of few digits.
-
-        Of a part of a problem, no more counts than what its queries see can show.
-        """
-        if self._beneath:
-            return result.bits * self._free_share(group) >= _BITS_BENEATH
-        # Of thousands of mistakes, one makes the few numbers that are free to differ.
-        many = any(convention.topic.last for convention in group)
-        if result.bits >= bits and not (self.cases.by_part or many):
-            return True
-        recipes = ((case, self._follow(case, group)) for case in self.cases.of(needs_of(group)))
-        most = sum(most_bits(case, recipe) for case, recipe in recipes if recipe is not None)
-        shown, choice = min(result.bits, most), group[0].choice
-        if shown >= bits:
-            return True
-        return choice is not None and shown >= _BITS_FOR_A_NUMBER + choice
-
-    def _free_share(self, group: Group) -> float:
-        """Return which share of the numbers of the files can differ by themselves."""
-        free = size = 0.0
-        for case in self.cases.of(needs_of(group)):
-            recipe = self._follow(case, group)
-            free += 0 if recipe is None else free_numbers(case, recipe)
-            size += sum(file.size for file in case.files.values())
-        return min(1.0, free / size)
-
     def _try(self, group: Group) -> Fit | None:
         cases = self.cases.of(needs_of(group))
-        if not self._can(group, cases):
+        if not self._candidates.can(group, cases):
             return None
         recipes = [self._follow(case, group) for case in cases]
         ready = [recipe for recipe in recipes if recipe is not None]
@@ -441,7 +338,8 @@ class Search:
         if self._ruled_out(group):
             return None
         found = fit(self.question, cases, ready)
-        return found if found is not None and self._needed(group, cases, ready) else None
+        whole = found is not None and self._evidence.needs_all(group, cases, ready)
+        return found if whole else None
 
     def _ruled_out(self, group: Group) -> bool:
         """Return whether a small part shows already that the group does not fit."""
@@ -450,33 +348,6 @@ class Search:
             return False
         recipe = self._follow(probe, group)
         return recipe is not None and not may_explain(self.question, probe, recipe)
-
-    def _needed(self, group: Group, cases: Sequence[Case], recipes: Sequence[Recipe]) -> bool:
-        """Return whether rounded factors beside another mistake are more than just other noise.
-
-        They are not where the other mistake explains the numbers by itself. In 16 bits no mistake
-        is, beside another one, that only makes other roundings.
-        """
-        if (
-            len(group) > 1
-            and self._short
-            and not all(self._leaves_less((one,), cases, recipes) for one in group)
-        ):
-            return False
-        rest = tuple(convention for convention in group if not convention.topic.only_rounds)
-        if not rest or len(rest) == len(group):
-            return True
-        made = ((case, self._follow(case, rest)) for case in cases)
-        others = {case: recipe for case, recipe in made if recipe is not None}
-        if all(agrees(self.question, *item) for item in others.items()):
-            return False
-        return leaves_less(cases, recipes, [*others.values()])
-
-    def _leaves_less(self, part: Group, cases: Sequence[Case], recipes: Sequence[Recipe]) -> bool:
-        """Return whether recipes leave far less than one of their mistakes does by itself."""
-        alone = [follow(case, part) for case in cases]
-        known = [recipe for recipe in alone if recipe is not None]
-        return len(known) < len(cases) or leaves_less(cases, recipes, known)
 
     def _follow(self, case: Case, group: Group) -> Recipe | None:
         """Do as `follow` does, and remember the recipe of the first convention of pairs in turn."""
@@ -525,14 +396,6 @@ class Search:
             if not agrees(self.question, case, case.recipe):
                 return case.place, False
         return first, bool(first)
-
-
-class _Singles(NamedTuple):
-    """Single mistakes, by when they are tried."""
-
-    quick: list[Group]
-    slow: list[Group]
-    late: list[Group]
 
 
 def _outgrows(case: Case, recipe: Recipe) -> bool:

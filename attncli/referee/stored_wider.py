@@ -17,7 +17,7 @@ from attncli.referee.tolerance import earned
 from attncli.referee.verdict import Errors, distance
 
 if TYPE_CHECKING:
-    from attncli.referee.case import Question
+    from attncli.referee.question import Question
     from attncli.referee.recipe import Recipe
 
 __all__ = [

@@ -19,7 +19,8 @@ from attncli.text import counted, first_few
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from attncli.referee.case import Case, Question
+    from attncli.referee.case import Case
+    from attncli.referee.question import Question
     from attncli.referee.recipe import Outputs, Recipe
 
 __all__ = ["rows_of_nan", "rows_of_nothing", "unwritten"]
