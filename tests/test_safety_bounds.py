@@ -15,7 +15,7 @@ import pytest
 from process import Ran, long_but, measured
 
 from attncli.errors import InputError
-from attncli.loading import delimited, json_rows, read
+from attncli.loading import delimited, json_rows, read, table
 from attncli.loading.cells import read_numbers
 
 Run = Callable[..., Ran]
@@ -139,11 +139,11 @@ def test_lines_longer_than_a_block_need_no_care(
 def test_cells_that_become_many_are_counted_on_the_way(
     body: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delimited, "_MOST_NUMBERS", 60_000)
+    monkeypatch.setattr(table, "_MOST_NUMBERS", 60_000)
     monkeypatch.setattr(delimited, "_LONG", 100_000)
     # The first lines let expect 900 cells.
     long = f"{body[0]},{'0' * 2**13}1\n"
-    start = long * (delimited._BLOCK // len(long) + 1)
+    start = long * (table._BLOCK // len(long) + 1)
     Path("x.csv").write_text(start + body * 20_000)
     assert read("x.csv").values.shape[0] > 20_000
     Path("x.csv").write_text(start + body * 64_000)

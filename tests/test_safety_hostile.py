@@ -16,7 +16,7 @@ from process import Ran, long_but, measured
 
 from attncli.errors import AttnError
 from attncli.loading import delimited as attncli_delimited
-from attncli.loading import json_rows, read
+from attncli.loading import json_rows, plain, read
 
 Run = Callable[..., Ran]
 relaxed = settings(
@@ -116,7 +116,8 @@ def test_csv_in_blocks_is_csv_line_by_line(
     found = []
     for size in (0, 6, 20, 2**20):
         with monkeypatch.context() as patch:
-            patch.setattr(attncli_delimited, "_BLOCK", size)
+            patch.setattr(attncli_delimited, "_LONG", size)
+            patch.setattr(plain, "_BLOCK", size)
             found.append(outcome(path))
     assert found == found[:1] * 4
 
