@@ -280,7 +280,7 @@ def test_averaged_weights_in_pictures(matrices):
         (["compute", "x.csv", *WEIGHTS[:4], "--bv", "bv.csv"], "wv is missing"),
         (["compute", *WEIGHTS, "--quiet"], "no file of embeddings"),
         (
-            ["compute", "x.csv", *WEIGHTS, "--wq", "wo.csv"],
+            ["compute", "x.csv", "--wq", "wo.csv", *WEIGHTS[2:]],
             "has shape (5, 4) and wq (wo.csv) (6, 3)",
         ),
         (["compute", "x.csv", *WEIGHTS, "--layout", "hsd"], "layout 'hsd' does not fit embeddings"),
