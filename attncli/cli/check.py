@@ -20,17 +20,14 @@ from attncli.cli.options import (
 )
 from attncli.cli.picking import PickOneOptions
 from attncli.cli.progress import waiting
-from attncli.cli.question import Asked, ask, refuse_average_of_one
+from attncli.cli.question import ask, refuse_average_of_one
 from attncli.cli.terminal import advice, console, note, print_document, say, shows_unicode
 from attncli.errors import ShapeError, UsageError
-from attncli.names import OUTPUTS, SQUARE
+from attncli.names import OUTPUTS
 from attncli.text import did_you_mean, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import numpy as np
-    import numpy.typing as npt
 
     from attncli.loading.contents import LoadedArray
     from attncli.problem import Problem
@@ -135,6 +132,7 @@ def check(
     from attncli.gather import advise_on_dtype
     from attncli.loading import read_array, split_member
     from attncli.referee import check as judged
+    from attncli.referee.answer_axes import AnswerAxes
     from attncli.save.files import refuse_inputs, refuse_unwritable
 
     refuse_average_of_one(pick, average)
@@ -155,8 +153,14 @@ def check(
         if "context" in read:
             question.warn_unprojected()
         _advise_on_orders(read, question.problem)
+        axes = AnswerAxes(
+            question.problem,
+            question.whole or question.problem,
+            question.picked,
+            averaged=average.average_heads,
+        )
         expected = {
-            n: real_array(f"{n} ({files[n]})", _as_answered(n, each, question, average))
+            n: real_array(f"{n} ({files[n]})", axes.of(n, each.values, is_table=each.is_table))
             for n, each in read.items()
         }
         bfloat16 = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
@@ -222,53 +226,6 @@ def _advise_on_orders(read: Mapping[str, LoadedArray], problem: Problem) -> None
         advise_on_order(file.name, file.row_labels, "the problem", problem.query_labels)
         if name not in ("context", "lse"):
             advise_on_order(file.name, file.column_labels, "the problem", problem.key_labels)
-
-
-def _as_answered(
-    name: str, read: LoadedArray, question: Asked, average: AverageOptions
-) -> npt.NDArray[np.generic]:
-    """Return an output in the axes of the answer, as far as its file is of that.
-
-    A table has no room for axes of length 1, a program may keep those from which it picked, and a
-    file of the whole problem holds what is picked of it.
-    """
-    values, whole = read.values, question.whole
-    right = _shapes(question.problem, average)[name]
-    if whole is not None:
-        every = _shapes(whole, average)[name]
-        if every != right and _long(every) == _long(values.shape) != _long(right):
-            values = _picked(name, values.reshape(every), whole, question)
-    # Of an lse, a table may make a column.
-    table = read.is_table and (name != "lse" or 1 not in values.shape)
-    alike = (table or whole is not None) and _long(right) == _long(values.shape)
-    return values.reshape(right) if alike else values
-
-
-def _shapes(problem: Problem, average: AverageOptions) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each output."""
-    shapes = problem.output_shapes
-    squares = shapes.get("mean weights" if average.average_heads else "weights", ())
-    context = shapes.get("context", ())
-    return dict.fromkeys(SQUARE, squares) | {"context": context, "lse": shapes["lse"]}
-
-
-def _picked(
-    name: str, values: npt.NDArray[np.generic], whole: Problem, question: Asked
-) -> npt.NDArray[np.generic]:
-    """Return one batch entry or head of an output of the whole problem, in a layout of its own."""
-    from attncli.referee.verdict import canonical
-
-    every = canonical(whole, name, values)
-    index = tuple(
-        slice(None) if one is None or count == 1 else slice(one, one + 1)
-        for one, count in zip(question.picked.place(None, None), every.shape, strict=False)
-    )
-    part = every[index]
-    return question.problem.layout.join(part) if name == "context" else part
-
-
-def _long(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(size for size in shape if size > 1)
 
 
 def _waited_for(judging: CheckOptions) -> str:
