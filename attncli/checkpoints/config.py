@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attncli.arguments import flag, not_negative, positive_int, positive_number, shown
-from attncli.checkpoints.defaults import DEFAULTS
+from attncli.arguments import not_negative
+from attncli.checkpoints.entries import Entries
 from attncli.checkpoints.models import MODELS
-from attncli.checkpoints.rope_scaling import Rotary, scaled_frequencies
+from attncli.checkpoints.rotation import SLIDING, Rotation
 from attncli.errors import UsageError
-from attncli.positions import BASE, alibi_slopes
+from attncli.positions import alibi_slopes
 from attncli.text import first_few, quoted
 from attncli.warning import warn
 
@@ -25,11 +25,8 @@ __all__ = ["LayerConfig", "layer_config"]
 Options = dict[str, Any]
 
 _MOST_LAYERS = 1000
-# More than any model has, of heads, of components, of tokens that a window spans.
-_MOST = 2**24
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 _WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
-_NUMBER = re.compile(r"(?:^|[./])(?:layers?|blocks?|h)[./](\d{1,9})(?:[./]|$)")
 _CROSS = re.compile(r"cross|encoder_attn", re.IGNORECASE)
 _VISION = re.compile(r"vision|visual|image", re.IGNORECASE)
 # What changes attention where it is set, and attncli does not do.
@@ -37,7 +34,6 @@ _NOT_APPLIED = {
     **dict.fromkeys(("clip_qkv", "qk_ln", "prefix_lm"), (None, False)),
     "position_embedding_type": (None, "absolute", "rope", "rope_gptj", "rotary"),
 }
-_SLIDING = "sliding_attention"
 
 
 class LayerConfig(NamedTuple):
@@ -103,7 +99,7 @@ def layer_config(
     model = MODELS.get(kind) if isinstance(kind, str) else None
     if model is None:
         raise _unknown(kind, file)
-    settings = _Settings(own, model, prefix, file, tokens)
+    settings = _Settings(own, prefix, file, model, tokens)
     for name, plain in _NOT_APPLIED.items():
         if settings.value(name) not in plain:
             warn(
@@ -119,48 +115,11 @@ def layer_config(
 
 
 @dataclass(frozen=True)
-class _Settings:
-    """The entries of a configuration, under the names that models have for them."""
+class _Settings(Entries):
+    """What a configuration says of a layer of a model that is known."""
 
-    config: Mapping[str, Any]
     model: Model
-    prefix: str
-    file: str
     tokens: int | None
-
-    def value(self, *names: str) -> Any:
-        """Return the first of some entries that is there, perhaps in the part on attention.
-
-        An entry of null is none; one that is not there is what Transformers takes for it.
-        """
-        inner = self.config.get("attn_config")
-        parts = [self.config, inner if isinstance(inner, dict) else {}]
-        for entries in parts:
-            for name in names:
-                if entries.get(name) is not None:
-                    return entries[name]
-        if any(name in entries for entries in parts for name in names):
-            return None
-        defaults = DEFAULTS[self.kind]
-        return next((defaults[name] for name in names if name in defaults), None)
-
-    def count(self, *names: str) -> int | None:
-        value = self.value(*names)
-        if value is None:
-            return None
-        name = f"{self.file}: {names[0]}"
-        count = positive_int(name, value)
-        if count > _MOST:
-            raise UsageError(f"{name}: expected at most {_MOST}; found {shown(value)}")
-        return count
-
-    def number(self, *names: str) -> float | None:
-        value = self.value(*names)
-        return None if value is None else positive_number(f"{self.file}: {names[0]}", value)
-
-    def says(self, name: str, *, otherwise: bool) -> bool:
-        value = self.value(name)
-        return otherwise if value is None else flag(f"{self.file}: {name}", value)
 
     @property
     def heads(self) -> int | None:
@@ -211,30 +170,14 @@ class _Settings:
         return self.width
 
     @property
-    def kind(self) -> str:
-        """The type of the model."""
-        return str(self.config["model_type"])
-
-    @property
-    def number_of_layer(self) -> int:
-        found = _NUMBER.findall(self.prefix)
-        if not found:
-            raise UsageError(
-                f"{self.file}: layers of this model differ, and {quoted(self.prefix)} does not say "
-                "which one it is",
-                hint="name it as in model.safetensors#model.layers.3.self_attn",
-            )
-        return int(found[-1])
-
-    @property
     def slides(self) -> bool:
         """Whether the layer sees only keys that are near, if the model has such layers."""
         kinds = self.value("layer_types", "attention_layers")
         if isinstance(kinds, list):
-            return self._of_layer(kinds) in (_SLIDING, "local")
+            return self.of_layer(kinds) in (SLIDING, "local")
         types = self.value("attention_types")
         if isinstance(types, list):
-            return bool(self._of_layer(_spread(types, self.file)) == "local")
+            return bool(self.of_layer(_spread(types, self.file)) == "local")
         if self.value("use_sliding_window") is not None:
             if self.says("use_sliding_window", otherwise=False) and "_moe" in self.kind:
                 raise UsageError(
@@ -249,12 +192,6 @@ class _Settings:
             return self.number_of_layer % every != 0
         every = self.count("sliding_window_pattern") or self.model.every
         return every == 0 or (every is not None and (self.number_of_layer + 1) % every != 0)
-
-    def _of_layer(self, entries: list[Any]) -> Any:
-        number = self.number_of_layer
-        if number >= len(entries):
-            raise UsageError(f"{self.file}: has {len(entries)} layers; found layer {number}")
-        return entries[number]
 
     def scores(self) -> Options:
         """Return scale and softcap."""
@@ -287,86 +224,17 @@ class _Settings:
             return options
         if self.says("alibi", otherwise=self.model.alibi):
             return options | {"alibi_slopes": self._slopes()}
-        rotates = self.model.rotates is not None and self._rotates(slides=slides)
-        return options | (self._rotation(slides=slides) if rotates else {})
-
-    def _rotates(self, *, slides: bool) -> bool:
-        far = self.model.far_rotates
-        if not slides and far != "always":
-            return far == "without others" and self.value("sliding_window") is None
-        rotated, interval = self.value("no_rope_layers"), self.count("no_rope_layer_interval")
-        if isinstance(rotated, list):
-            return bool(self._of_layer(rotated))
-        return interval is None or (self.number_of_layer + 1) % interval != 0
+        rotation = Rotation(self, self.model, slides)
+        if self.model.rotates is None or not rotation.is_applied:
+            return options
+        own = self.scores()["scale"]
+        scale = self.known_width**-0.5 if own is None else own
+        return options | rotation.options(self.known_width, scale, self.tokens)
 
     def _slopes(self) -> list[float] | bool:
         if self.kind == "falcon":  # as eager attention has it
             return [2 * slope / self.known_width**0.5 for slope in alibi_slopes(self.heads or 1)]
         return True
-
-    def _rotation(self, *, slides: bool) -> Options:
-        parameters, width = self._rope_parameters(slides=slides), self.known_width
-        base = self._base(parameters, slides=slides)
-        share = parameters.get("partial_rotary_factor")
-        if share is None:
-            share = self.value("partial_rotary_factor", "rotary_pct")
-        share = positive_number(
-            f"{self.file}: partial_rotary_factor", 1.0 if share is None else share
-        )
-        rotated = self.count("rotary_dim") or int(width * min(share, 1.0))
-        if rotated % 2 or not 0 < rotated <= width:
-            raise UsageError(
-                f"{self.file}: expected an even number of a head's {width} components to be "
-                f"rotated; found {rotated}"
-            )
-        reach = self.value("max_position_embeddings")
-        trained = self.value("original_max_position_embeddings") or reach
-        frequencies, factor = scaled_frequencies(
-            Rotary(rotated, base, parameters, trained, reach, self.tokens, self.file)
-        )
-        options: Options = {"rope": self.model.rotates}
-        if factor != 1:
-            options |= self._sharpened(factor, whole=rotated == width)
-        if rotated == width and not parameters.keys() & {"rope_type", "type"}:
-            return options | {"rope_base": base}
-        return options | {"rope_frequencies": frequencies}
-
-    def _base(self, parameters: Mapping[str, Any], *, slides: bool) -> float:
-        base = parameters.get("rope_theta")
-        if base is None and slides:
-            base = self.value("rope_local_base_freq", "local_rope_theta")
-        if base is None:
-            base = self.value("global_rope_theta", "rope_theta", "rotary_emb_base")
-        return positive_number(f"{self.file}: rope_theta", BASE if base is None else base)
-
-    def _sharpened(self, factor: float, *, whole: bool) -> Options:
-        """Return the scale of queries and keys that are multiplied by a factor once rotated."""
-        if not whole:
-            raise UsageError(
-                f"{self.file}: its rotary embedding multiplies only the rotated part of query and "
-                f"key, by {factor:g}, which attncli does not do",
-                hint="leave out --config, and give its options one by one",
-            )
-        own = self.scores()["scale"]
-        return {"scale": (self.known_width**-0.5 if own is None else own) * factor**2}
-
-    def _rope_parameters(self, *, slides: bool) -> Mapping[str, Any]:
-        """Return the parameters of the layer, without what says that they are the plain ones."""
-        given = self.value("rope_parameters", "rope_scaling") or {}
-        kind = _SLIDING if slides else "full_attention"
-        if isinstance(given, dict) and isinstance(given.get(kind), dict):
-            given = given[kind]
-        elif slides and self.model.near_unscaled:
-            given = {}
-        if not isinstance(given, dict):
-            raise UsageError(
-                f"{self.file}: rope_parameters: expected a mapping; found {shown(given)}"
-            )
-        return {
-            name: value
-            for name, value in given.items()
-            if value is not None and (name, value) != ("rope_type", "default")
-        }
 
 
 def _part(config: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
