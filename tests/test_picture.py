@@ -75,27 +75,22 @@ def test_pooling_keeps_the_strongest_of_each_block(map_, down, across, signed):
 
 @settings(max_examples=30, deadline=None)
 @given(maps(), sizes, sizes, st.booleans(), st.data())
-def test_tiles_in_any_order_pool_to_the_same(map_, down, across, signed, data):
+def test_rows_in_any_order_pool_to_the_same(map_, down, across, signed, data):
     values, hidden = map_
     pooler = Pooler(values.shape, (down, across), signed=signed)
-    size = data.draw(st.tuples(sizes, sizes))
-    tiles = [
-        (i, j)
-        for i in range(0, values.shape[0], size[0])
-        for j in range(0, values.shape[1], size[1])
-    ]
-    for i, j in data.draw(st.permutations(tiles)):
-        part = slice(i, i + size[0]), slice(j, j + size[1])
-        pooler.add(values[part], hidden[part], row=i, column=j)
+    size = data.draw(sizes)
+    for i in data.draw(st.permutations(range(0, values.shape[0], size))):
+        pooler.add(values[i : i + size], hidden[i : i + size], row=i)
     whole = Pooler(values.shape, (down, across), signed=signed)
     whole.add(np.where(hidden, -np.inf, values))
     assert (pooler.panel().values == whole.panel().values).all()
     assert (pooler.panel().hidden == whole.panel().hidden).all()
 
 
-def test_a_tile_outside_the_map_or_with_nan_is_refused():
-    with pytest.raises(ShapeError, match="outside the map"):
-        Pooler((4, 4), (2, 2)).add(np.zeros((2, 2)), row=3)
+def test_rows_outside_the_map_or_with_nan_are_refused():
+    for shape, row in (((2, 4), 3), ((2, 3), 0), ((1, 4), -1), ((5, 4), 0)):
+        with pytest.raises(ShapeError, match="outside the map"):
+            Pooler((4, 4), (2, 2)).add(np.zeros(shape), row=row)
     for bad in (np.nan, np.inf):
         with pytest.raises(DataError, match="finite"):
             Pooler((4, 4), (2, 2)).add(np.array([[0, bad, 1, 1]]))

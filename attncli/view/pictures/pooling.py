@@ -22,7 +22,7 @@ FloatArray = npt.NDArray[np.floating[Any]]
 
 
 class Pooler:
-    """Pool a map that arrives in tiles, in any order, and is never held whole.
+    """Pool a map that arrives some rows at a time, in any order, and is never held whole.
 
     A cell shows the largest weight of its block: a mean would hide the one strong
     key among hundreds that attention is about. If values have both signs, it shows
@@ -64,36 +64,39 @@ class Pooler:
         hidden: npt.NDArray[np.bool_] | None = None,
         *,
         row: int = 0,
-        column: int = 0,
     ) -> None:
-        """Take in one tile.
+        """Take in some rows.
 
         Parameters
         ----------
-        values : ndarray, (l, s), real
+        values : ndarray, (l, S), real
             Weights or scores; −inf means hidden.
-        hidden : ndarray of bool, (l, s), optional
-        row, column : int
-            Where the tile begins in the whole map.
+        hidden : ndarray of bool, (l, S), optional
+        row : int
+            Which row of the whole map is the first of these.
 
         Raises
         ------
         ShapeError
-            The tile does not lie within the map.
+            They do not lie within the map.
         DataError
             A visible value is nan or inf.
         """
-        self._check_place(values, row, column)
+        self._check_place(values, row)
+        starts = (
+            _block_starts(row, len(values), self.block[0]),
+            _block_starts(0, self.shape[1], self.block[1]),
+        )
         seen = values if hidden is None else np.where(hidden, -np.inf, values)
-        top = _reduce(np.maximum, seen, self._starts(values.shape, row, column))
-        # A maximum keeps nan and inf, so checking the small result checks the whole tile.
+        top = _reduce(np.maximum, seen, starts)
+        # A maximum keeps nan and inf, so checking the small result checks all rows.
         if not (top < np.inf).all():
             raise DataError(f"a picture needs finite numbers, found {float(np.max(top))}")
-        part = self._part(top, row, column)
+        first = row // self.block[0]
+        part = slice(first, first + len(top))
         np.maximum(self._most[part], top, out=self._most[part])
         if self._least is not None:
-            low = np.where(np.isneginf(seen), np.inf, seen)
-            bottom = _reduce(np.minimum, low, self._starts(values.shape, row, column))
+            bottom = _reduce(np.minimum, np.where(np.isneginf(seen), np.inf, seen), starts)
             np.minimum(self._least[part], bottom, out=self._least[part])
 
     def panel(self, title: str | None = None) -> Panel:
@@ -106,29 +109,12 @@ class Pooler:
             np.where(hidden, 0.0, values), hidden, None if title is None else printable(title)
         )
 
-    def _check_place(self, values: npt.NDArray[Any], row: int, column: int) -> None:
-        end = (row + values.shape[0], column + values.shape[1])
-        if row < 0 or column < 0 or end[0] > self.shape[0] or end[1] > self.shape[1]:
-            message = (
-                f"a tile of shape {values.shape} at row {row}, column {column}"
-                f" lies outside the map of shape {self.shape}"
+    def _check_place(self, values: npt.NDArray[Any], row: int) -> None:
+        if not 0 <= row <= self.shape[0] - len(values) or values.shape[1] != self.shape[1]:
+            raise ShapeError(
+                f"rows of shape {values.shape} from {row} on lie outside the map of shape "
+                f"{self.shape}"
             )
-            raise ShapeError(message)
-
-    def _starts(self, shape: tuple[int, ...], row: int, column: int) -> tuple[list[int], list[int]]:
-        """Return where each block begins, counted within the tile."""
-        return (
-            _block_starts(row, shape[0], self.block[0]),
-            _block_starts(column, shape[1], self.block[1]),
-        )
-
-    def _part(self, cells: FloatArray, row: int, column: int) -> tuple[slice, slice]:
-        """Return the cells that a tile touches."""
-        first = (row // self.block[0], column // self.block[1])
-        return (
-            slice(first[0], first[0] + cells.shape[0]),
-            slice(first[1], first[1] + cells.shape[1]),
-        )
 
 
 def block_size(shape: tuple[int, int], limit: tuple[int, int]) -> tuple[int, int]:
@@ -141,6 +127,7 @@ def _ceil_div(count: int, size: int) -> int:
 
 
 def _block_starts(place: int, count: int, size: int) -> list[int]:
+    """Return where each block begins among so many rows or columns from a place on."""
     return [0, *range(size - place % size, count, size)]
 
 
