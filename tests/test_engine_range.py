@@ -66,6 +66,33 @@ def test_large_values_whose_scores_are_high_until_a_higher_one_comes(queries, ke
     near(answer.context, plain(query[:1], key, value).repeat(queries, 0), rtol=2e-5, atol=1e-36)
 
 
+@pytest.mark.parametrize("rules", [{}, {"bias": np.zeros((1, 1))}, {"sinks": [-50.0]}])
+@pytest.mark.parametrize(("queries", "keys"), [(600, 8192), (20, 70_000), (5, 40_000)])
+@pytest.mark.parametrize(
+    ("dtype", "high", "top", "size"),
+    [
+        *[("float32", 39, 119.5, 1e30), ("float32", 39, 119.5, 1e20)],
+        *[("float64", 290, 970, 1e300), ("float64", 290, 970, 1e200)],
+    ],
+)
+def test_sums_that_overflow_before_a_higher_score_comes(
+    dtype, high, top, size, queries, keys, rules
+):
+    """Exponentials that are negligible beside it count, times such values."""
+    first, behind = keys * 3 // 8, keys // 2 - 97
+    query, key, value = (np.ones((n, w), dtype) for n, w in ((queries, 1), (keys, 1), (keys, 2)))
+    key[:] = 0
+    key[first:behind], key[behind : behind + 256] = high, top
+    value[:, 0] = 0
+    value[first:behind, 0] = size
+    answer = attention(
+        query[None], key[None], value[None], layout="hsd", scale=1, outputs=("context",), **rules
+    )
+    scores = key[:, 0].astype(np.longdouble) - top
+    weights = np.exp(scores) / np.exp(scores).sum()
+    near(answer.context[0, :, 0], float(weights @ value[:, 0].astype(np.longdouble)), rtol=1e-3)
+
+
 @pytest.mark.parametrize("rules", [{}, {"causal": True}, {"bias": np.zeros((1, 1))}])
 def test_a_large_value_that_alone_is_not_0_under_a_low_score(rules):
     query, key = np.ones((300, 1), "f4"), np.zeros((300, 1), "f4")

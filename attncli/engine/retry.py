@@ -119,8 +119,12 @@ def _needed_by_context(
     if _SOUND[0] < square < _SOUND[1]:
         lost = _loses_small_values(context, sums, rows)
         return safeguards._replace(shifted=True) if lost else safeguards
-    if rows.strategy.shift is Shift.APPLIED:  # an overflow is `overflows`' matter
-        return safeguards
+    if rows.strategy.shift is Shift.APPLIED:
+        # Sums under the highest shift overflow for the largest values alone, which is `overflows`'
+        # matter; under a lower one, what they have lost beside exponentials would not come back.
+        if safeguards.highest or all_finite(context):
+            return safeguards
+        return safeguards._replace(shifted=True, highest=True, keep_tiny=True)
     if not square <= _SOUND[0]:
         return safeguards._replace(shifted=True)
     # Fully masked rows and values of 0 are legitimate reasons for a context of 0.
