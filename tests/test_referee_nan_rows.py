@@ -53,3 +53,25 @@ def test_no_scale_beside_an_entry_without_keys(dtype):
     wrong = with_nan(q, k, v, seen[:, None, None], scale=1)
     report = ask((q, k, v), wrong, dtype, kv_lengths=[0, 60, 96])
     assert named(report) == {"unscaled+blind_rows_nan"}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("place", [np.s_[0, 0, 2], np.s_[:, 3], np.s_[:, 0], np.s_[..., -1, :]])
+@pytest.mark.parametrize("queries", [6, 300])
+def test_rows_that_are_nan_for_a_reason_of_their_own(dtype, place, queries):
+    """The mistake in all others is told, and the rows beside it."""
+    q, k, v = inputs(dtype, 1, 8, queries)
+    wrong = with_nan(q, k, v, keep=True, scale=1)
+    wrong[place] = np.nan
+    report = ask((q, k, v), wrong, dtype)
+    assert named(report) == {"unscaled+rows_of_nan"}
+    rows = np.isnan(wrong[..., 0]).sum()
+    words = f"{rows} of {8 * queries:,} rows {'is' if rows == 1 else 'are'} NaN"
+    assert words in str(report)
+
+
+def test_single_numbers_that_are_nan_are_no_rows():
+    q, k, v = inputs("float32", 1, 2, 6)
+    wrong = with_nan(q, k, v, keep=True, scale=1)
+    wrong[0, 0, 2, 3] = np.nan
+    assert "rows_of_nan" not in str(named(ask((q, k, v), wrong)))

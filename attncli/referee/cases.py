@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from attncli.referee.verdict import canonical
 from attncli.text import places
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from attncli.problem import Problem
     from attncli.projection import Projected
@@ -115,7 +115,8 @@ class Cases:
         places = (np.unravel_index(row, shape) for row in flat)
         spread = [(int(b), int(h), int(i)) for b, h, i in places]
         tried = {self._part(needs, row) for row in self._anchors()}
-        parts = dict.fromkeys(self._part(needs, row) for row in (*self._rows, *spread))
+        rows = (*self._rows, *self._odd_row(), *spread)
+        parts = dict.fromkeys(self._part(needs, row) for row in rows)
         yield from (self._slice(*part) for part in parts if part not in tried)
 
     def _wrong_parts(self, needs: frozenset[Need]) -> dict[Part, None]:
@@ -173,6 +174,8 @@ class Cases:
         files = self._question.files
         if self._question.averaged:
             recipe = replace(recipe, shape=present_average, finish=(_averaged,))
+        if rows := self._question.nan_rows:
+            recipe = replace(recipe, behind=(partial(_with_nan, rows),))
         shapes = {name: array.shape for name, array in files.items()}
         return replace(
             recipe,
@@ -206,6 +209,11 @@ class Cases:
             if one.wrong is not None
         )
         return np.asarray(counts)
+
+    def _odd_row(self) -> list[Row]:
+        """Return the first row all of whose wrong elements are NaN or infinite, if there is one."""
+        odd = (self._counts > 0) & (self._wrong_numbers == 0)
+        return [_row(odd, int(np.argmax(odd)))] if odd.any() else []
 
     @cached_property
     def _wrong_numbers(self) -> npt.NDArray[np.intp]:
@@ -255,7 +263,7 @@ def _index(part: Part) -> tuple[slice, ...]:
     return (*pick, slice(None) if rows is None else slice(*rows))
 
 
-def _row(counts: npt.NDArray[np.intp], flat: int) -> Row:
+def _row(counts: npt.NDArray[Any], flat: int) -> Row:
     batch, head, query = np.unravel_index(flat, counts.shape)
     return int(batch), int(head), int(query)
 
@@ -274,6 +282,18 @@ def _words(
     start, stop = rows or (0, problem.shape[2])
     words = f"queries {start} to {stop - 1}" if stop - start > 1 else f"query {start}"
     return ", ".join([*places(where), words])
+
+
+def _with_nan(
+    rows: Mapping[str, npt.NDArray[np.bool_]], recipe: Recipe, outputs: Outputs
+) -> Outputs:
+    """Return outputs with rows of NaN, wherever a mistake leaves their shape."""
+    changed = dict(outputs)
+    for name, whole in rows.items():
+        own = whole[_index(recipe.part)]
+        if name in outputs and outputs[name].shape[:3] == own.shape:
+            changed[name] = np.where(own[..., None], np.nan, outputs[name])
+    return changed
 
 
 def _averaged(_: Recipe, outputs: Outputs) -> Outputs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from attncli.referee.fitted.unwritten import rows_of_nan, rows_of_nothing
 from attncli.referee.groups import follow, needs_of
 from attncli.referee.like_dropout import like_dropout
 from attncli.referee.locate import locate
+from attncli.referee.nan_rows import beside_nan_rows, without_nan_rows
 from attncli.referee.report import Cause, Diagnosis
 from attncli.referee.search import Search, Searched, is_pattern
 from attncli.referee.stored_wider import (
@@ -38,6 +40,8 @@ __all__ = ["diagnose", "look_beneath"]
 
 Array = npt.NDArray[Any]
 _NOTHING = Searched((), 0, complete=True)
+# Share of the time in which all is to be explained, where rows of NaN may be told by themselves.
+_OF_ALL = 0.6
 # Of so many rows one or two are few.
 _FEW_ROWS, _MANY_ROWS = 2, 16
 # Errors of rounding: at most so many half units of what was rounded, and a quarter of them at least
@@ -61,7 +65,9 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
     stored = computed_in_half(question, narrow)
     if stored is not None:
         return Diagnosis(explanations=(stored,), findings=findings, tried=1)
-    search = Search(narrow, deadline)
+    rest = without_nan_rows(narrow)
+    now = time.monotonic()
+    search = Search(narrow, deadline if rest is None else now + _OF_ALL * (deadline - now))
     nothing = rows_of_nothing(question)
     if nothing is not None and search.cases.sliced and not _may_be_padded(question.problem):
         return Diagnosis(explanations=(nothing,), findings=findings, tried=1)
@@ -73,6 +79,11 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
     nothing = nothing or rows_of_nan(question)
     if nothing is not None and all(cause.fails_at for cause in searched.causes):
         searched = replace(searched, causes=(nothing,))
+    elif rest is not None and all(cause.fails_at for cause in searched.causes):
+        part, found = _searched_by_part(Search(rest, deadline))
+        if found.causes:
+            causes = tuple(beside_nan_rows(cause, narrow) for cause in found.causes)
+            search, searched = part, replace(found, causes=causes)
     return Diagnosis(
         explanations=searched.causes,
         apart=told_apart_by(question, search.cases, searched.causes),

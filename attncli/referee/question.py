@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,8 @@ from attncli.referee.verdict import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import numpy as np
 
     from attncli.problem import Problem
     from attncli.referee.comparison import Judged
@@ -37,12 +39,15 @@ class Question:
         The weights are the mean of the heads.
     doubtful : sequence of Place
         Rows that look wrong; the plain formula is measured there, too.
+    nan_rows : mapping of str to ndarray of bool (B, H, L)
+        Of outputs, rows that are NaN for a reason of their own: whatever is tried is NaN there.
     """
 
     problem: Problem
     outputs: Mapping[str, Judged]
     averaged: bool = False
     doubtful: Sequence[Place] = ()
+    nan_rows: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     @cached_property
     def files(self) -> dict[str, Array]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from attncli.referee.question import Question
     from attncli.referee.recipe import Outputs, Recipe
 
-__all__ = ["rows_of_nan", "rows_of_nothing", "unwritten"]
+__all__ = ["nan_rows_told", "rows_of_nan", "rows_of_nothing", "unwritten"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -128,16 +128,21 @@ def rows_of_nan(question: Question) -> Cause | None:
     found = _rows(question, np.isnan)
     if found is None:
         return None
-    told = Convention(
+    return _cause(question, nan_rows_told(*_counts(found), alone=True))
+
+
+def nan_rows_told(count: int, of: int, *, alone: bool = False) -> Convention:
+    """Return the convention that so many rows are NaN, perhaps beside another mistake."""
+    words = f"{_so_many(count, of, 'row')} NaN"
+    return Convention(
         "rows_of_nan",
-        f"{_so_many(*_counts(found), 'row')} NaN, and the others are right",
+        f"{words}, and the others are right" if alone else words,
         _not_again,
         topic=topics.UNWRITTEN,
         fix="look for what these rows divide or take: 0 by 0, a difference of infinities, memory "
         "that nothing was written to",
         shows="these rows",
     )
-    return _cause(question, told)
 
 
 def _counts(rows: Sequence[Bools]) -> tuple[int, int]:
