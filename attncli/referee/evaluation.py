@@ -122,7 +122,7 @@ def _outputs(recipe: Recipe, precision: Precision, stages: dict[str, Array]) -> 
         "lse": precision.rounded(lse[..., None]),
     }
     if problem.value is not None:
-        value = shared(problem, precision.rounded(widen(problem.value, precision.computing)))
+        value = precision.rounded(widen(problem.value, precision.computing))
         outputs["context"] = precision.rounded(_mixed(recipe, weights, value))
     return outputs
 
@@ -138,9 +138,9 @@ def _after_projection(recipe: Recipe, precision: Precision, outputs: Outputs) ->
 
 def _mixed(recipe: Recipe, weights: Array, value: Array) -> Array:
     """Return the sum of the values, each times its weight."""
-    if recipe.one_by_one and recipe.mix is np.matmul:
-        return product_of(weights, value, one_by_one=True)
-    return recipe.mix(weights, value)
+    if recipe.mix is np.matmul:
+        return product_of(weights, value, one_by_one=recipe.one_by_one)
+    return recipe.mix(weights, shared(recipe.problem, value))
 
 
 def projected(
@@ -180,8 +180,9 @@ def _product(
     rounded = replace(problem, dtype=precision.computing, query=query, key=key)
     operands = prepare(rounded, angles=precision.computing)
     query = precision.rounded(operands.query)
-    key = shared(problem, precision.rounded(operands.key))
+    key = precision.rounded(operands.key)
     if not problem.is_product:
+        key = shared(problem, key)
         vector = widen(np.asarray(problem.score_vector), precision.computing)
         return precision.score(np.tanh(query[..., None, :] + key[..., None, :, :]) @ vector)
     if fold:

@@ -132,7 +132,16 @@ def total_of(terms: Array, axis: int, *, one_by_one: bool = False) -> Array:
 
 
 def product_of(left: Array, right: Array, *, one_by_one: bool = False) -> Array:
-    """Return left · right (…, L, N) · (…, N, M); as BLAS sums, or in turn."""
+    """Return left · right (B, H, L, N) · (B or 1, G, N, M), (B, H, L, M); as BLAS sums, or in turn.
+
+    Heads that share a right one are its rows together: nothing is repeated.
+    """
+    times = left.shape[1] // right.shape[1]
+    if times > 1:
+        batch, heads, rows, terms = left.shape
+        stacked = left.reshape(batch, heads // times, times * rows, terms)
+        made = product_of(stacked, right, one_by_one=one_by_one)
+        return made.reshape(batch, heads, rows, right.shape[-1])
     if not one_by_one:
         return np.asarray(left @ right)
     shape = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
