@@ -394,6 +394,7 @@ CASES = {
         "--head is given twice", "give several heads with commas: --head 0,3",
     ),
     "heatmap heads.npy heads.npy -o a.png --out b.png": ("--out is given twice", None),
+    "explain heads.npy heads.npy --head 0 --head 2": ("--head is given twice", None),
     f"compute {QKV} --heads 0,3": (
         "--heads: expected a whole number; found '0,3'",
         "--heads says how many there are; --head picks some of them",
@@ -525,7 +526,7 @@ CASES = {
     "heatmap q.csv k.csv --dpi 150": ("--dpi is only for files: give --out", ""),
     "heatmap heads.npy heads.npy --annotate": (
         "--annotate: the cells here have no room for numbers",
-        "choose one head with --head, a part with --rows and --cols, or give --out",
+        "choose one map with --head or --batch, a part with --rows and --cols, or give --out",
     ),
     "compute q.csv k.csv v.csv --top 3": (
         "--top says how many keys --show top lists: add top to --show",

@@ -568,6 +568,12 @@ def test_a_title_above_a_table_is_told():
     assert caught.value.hint is None
 
 
+def test_indices_below_the_name_of_labels_are_labels():
+    found = table("token,0,1\n0,0.5,2\n1,3,4\n")
+    assert (found.row_labels, found.column_labels) == (("0", "1"), ("0", "1"))
+    assert found.values.tolist() == [[0.5, 2], [3, 4]]
+
+
 def test_other_numbers_behind_it_are_not():
     found = table("token,1,2\nI,1,0\n")
     assert (found.row_labels, found.column_labels) == (("token", "I"), None)

@@ -195,6 +195,9 @@ def test_what_is_subtracted_may_hold_just_the_heads_picked(files: np.ndarray, at
     words = ("heatmap", "w.npy", "--minus", "some.npy", "--batch", "1")
     assert "no difference: all" in attncli(*words, "--head", "3,1").good().text
     assert "no difference" not in attncli(*words, "--head", "1,3").good().text
+    np.save("rounded.npy", files.astype("f4") * np.float32(1 + 1e-7))
+    near = attncli("heatmap", "w.npy", "--minus", "rounded.npy", "--batch", "1").good().text
+    assert "no difference but of rounding" in near
     np.save("three.npy", files[:, :3])
     ran = attncli("heatmap", "w.npy", "--head", "3,1", "--minus", "three.npy")
     assert ran.code == 2

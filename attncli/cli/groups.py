@@ -130,7 +130,9 @@ def _refuse_repeated(order: list[Any]) -> None:
         single = option.param_type_name == "option" and not (option.multiple or option.is_flag)
         if single and counts[option.name] > 1 and option.rich_help_panel != RUN:
             name = max(option.opts, key=len)
-            raise UsageError(f"{name} is given twice", hint=_ONCE.get(name))
+            # explain and check take one head.
+            several = option.type.name.partition(" ")[0] not in _NUMBERS
+            raise UsageError(f"{name} is given twice", hint=_ONCE.get(name) if several else None)
 
 
 def _strict(kind: Any) -> Any:

@@ -86,7 +86,7 @@ def _names(first: list[str], second: list[str] | None) -> Headings:
     if wide and _is_corner(first):
         named = _are_names(first[1:], second[0] if second else "")
         return Headings(row=named, column=named, certain=named)
-    if wide and second is not None and _are_counted(first) and _is_labelled(second):
+    if second is not None and _are_counted(first) and _begins_labels(second):
         return Headings(row=True, column=True, certain=True)
     if _are_truths(first):
         return Headings(row=False, column=False)
@@ -106,7 +106,13 @@ def _is_corner(first: list[str]) -> bool:
 def _are_counted(first: list[str]) -> bool:
     """Return whether 0, 1, 2, … stand behind a word that stands above labels."""
     counts = [str(index) for index in range(len(first) - 1)]
-    return first[0].strip().lower() in CORNERS and [cell.strip() for cell in first[1:]] == counts
+    named = len(first) > 1 and first[0].strip().lower() in CORNERS
+    return named and [cell.strip() for cell in first[1:]] == counts
+
+
+def _begins_labels(row: list[str]) -> bool:
+    """Return whether a row begins with a word, or with the first index."""
+    return _is_labelled(row) or row[0].strip() == "0"
 
 
 def is_spaced(cell: str) -> bool:

@@ -135,7 +135,8 @@ class _Page(NamedTuple):
         if self.annotate and form.digits is None:
             raise UsageError(
                 "--annotate: the cells here have no room for numbers",
-                hint="choose one head with --head, a part with --rows and --cols, or give --out",
+                hint="choose one map with --head or --batch, a part with --rows and --cols, or "
+                "give --out",
             )
         rows = limit * 2 if form.halves else limit
         picture = coarsen(picture, (rows, max(1, room // form.width)))

@@ -23,6 +23,8 @@ __all__ = ["difference_picture", "minus_picture"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
+# So many units of a weight of 1 are roundings of two right computations.
+_UNITS = 4
 
 
 def minus_picture(
@@ -64,7 +66,8 @@ def minus_picture(
     if hidden is not None:
         hidden = hidden & (difference == 0)  # a weight where there should be none is seen
     labels = first.query_labels, first.key_labels
-    return _difference_of(difference, wish, title, *labels, hidden=hidden)
+    rounding = _UNITS * max(float(np.finfo(each.dtype).eps) for each in (minuend, subtrahend))
+    return _difference_of(difference, wish, title, *labels, hidden=hidden, rounding=rounding)
 
 
 def _shape(maps: Array) -> str:
@@ -140,6 +143,7 @@ def _difference_of(
     key_labels: tuple[str, ...] | None = None,
     columns_are: str = "Keys",
     hidden: Bools | None = None,
+    rounding: float = 0.0,
 ) -> Picture:
     counts, whole = difference.shape[:2], difference.shape[2:]
     rows, columns = chosen(wish, whole, (query_labels, key_labels))
@@ -162,6 +166,7 @@ def _difference_of(
         vmax=vmax,
         columns_are=columns_are,
         group=grouped(*counts),
+        rounding=rounding,
         **of_rows,
     )
 

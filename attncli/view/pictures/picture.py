@@ -64,6 +64,8 @@ class Picture:
         No end of the scale is given: it follows the cells.
     sinks : bool
         Weights of a row add up to less than 1, because a sink takes the rest.
+    rounding : float
+        Differences up to this are ones of rounding.
     """
 
     panels: tuple[Panel, ...]
@@ -86,6 +88,7 @@ class Picture:
     group: int | None = None
     free: bool = False
     sinks: bool = False
+    rounding: float = 0.0
 
     @property
     def cells(self) -> tuple[int, int]:
@@ -189,9 +192,12 @@ class Picture:
     @property
     def equal_note(self) -> str | None:
         """That there is no difference; None if there is one, or none is drawn."""
-        if self.what != "difference" or any(panel.values.any() for panel in self.panels):
+        if self.what != "difference":
             return None
-        return "no difference: all of these numbers are equal"
+        largest = max(float(np.abs(panel.values).max()) for panel in self.panels)
+        if largest == 0:
+            return "no difference: all of these numbers are equal"
+        return "no difference but of rounding" if largest <= self.rounding else None
 
     @property
     def sink_note(self) -> str | None:
@@ -228,6 +234,7 @@ def make_picture(
     query: str | None = None,
     group: int | None = None,
     sinks: bool = False,
+    rounding: float = 0.0,
 ) -> Picture:
     """Put panels on one colour scale.
 
@@ -260,6 +267,8 @@ def make_picture(
         So many panels that follow each other are the heads of one batch entry.
     sinks : bool
         Weights of a row add up to less than 1, because a sink takes the rest.
+    rounding : float
+        Differences up to this are ones of rounding.
 
     Raises
     ------
@@ -296,6 +305,7 @@ def make_picture(
         group=group,
         free=vmax == "auto" and what != "difference" and not log,
         sinks=sinks,
+        rounding=rounding,
     )
 
 
