@@ -254,8 +254,8 @@ class Problem:
     ) -> Problem:
         """Return the problem of some batch entries, heads or queries.
 
-        Its results equal those of the whole problem; an axis of which one index was selected is
-        no axis of theirs.
+        Its results are those of the whole problem, but for rounding; an axis of which one index was
+        selected is no axis of theirs.
 
         Parameters
         ----------

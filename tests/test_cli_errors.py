@@ -416,6 +416,11 @@ CASES = {
         "--minus: expected finished weights; sentence.yaml holds a problem",
         "attncli compute sentence.yaml --show weights --save weights.npy makes them",
     ),
+    "explain sentence.yaml cat": (
+        "'cat' is no file, and sentence.yaml holds a problem by itself",
+        "the query that explain follows stands behind --query",
+    ),
+    "heatmap sentence.yaml a.png": ("a.png does not exist", "behind --out: --out a.png"),
     "plot q.csv": ("No such command 'plot'", "here it is heatmap"),
     "help": ("No such command 'help'", "here it is --help"),
     f"check {QKV} --tol 1": ("No such option: --tol", "--atol and --rtol say what passes"),

@@ -33,10 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["Finished", "Gathered", "advise_on_dtype", "gather"]
 
 _COMMAS = "a list behind an option has commas and no spaces (--show weights,context)"
-_VALUES = (
-    f"{_COMMAS}; a switch such as --causal has no value; the query that explain follows stands "
-    "behind --query"
-)
+_QUERY = "the query that explain follows stands behind --query"
+_VALUES = f"{_COMMAS}; a switch such as --causal has no value; {_QUERY}"
+_PROBLEMS = (".yaml", ".yml", ".json", ".npz", ".safetensors")
 _PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -215,7 +214,7 @@ def _too_many(files: Sequence[str]) -> UsageError:
 def _refuse_strays(files: Sequence[str]) -> None:
     """Refuse words that are no files, but belong to an option: a list with spaces, a value."""
     for file in files:
-        if is_stream(file) or is_file(file):
+        if is_stream(file) or is_file(split_member(file)[0]):
             continue
         if file.lower().endswith(_PICTURES):
             raise UsageError(
@@ -227,3 +226,8 @@ def _refuse_strays(files: Sequence[str]) -> None:
         if is_numeric(file) or is_truth(file):
             kind = "a number" if is_numeric(file) else "a truth value"
             raise UsageError(f"{quoted(file)} is no file, but {kind}", hint=_VALUES)
+        if file != files[0] and files[0].lower().endswith(_PROBLEMS) and is_file(files[0]):
+            raise UsageError(
+                f"{quoted(file)} is no file, and {files[0]} holds a problem by itself",
+                hint=f"{_QUERY}; a text with spaces stands in quotation marks",
+            )
