@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import ask, draw, named, scaled, softmax
 
 
@@ -57,7 +58,7 @@ def test_no_scale_beside_an_entry_without_keys(dtype):
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("place", [np.s_[0, 0, 2], np.s_[:, 3], np.s_[:, 0], np.s_[..., -1, :]])
-@pytest.mark.parametrize("queries", [6, 300])
+@pytest.mark.parametrize("queries", long_but([6, 300], 6))
 def test_rows_that_are_nan_for_a_reason_of_their_own(dtype, place, queries):
     """The mistake in all others is told, and the rows beside it."""
     q, k, v = inputs(dtype, 1, 8, queries)
@@ -68,6 +69,13 @@ def test_rows_that_are_nan_for_a_reason_of_their_own(dtype, place, queries):
     rows = np.isnan(wrong[..., 0]).sum()
     words = f"{rows} of {8 * queries:,} rows {'is' if rows == 1 else 'are'} NaN"
     assert words in str(report)
+
+
+def test_a_head_of_nan_in_a_problem_that_is_tried_in_slices():
+    q, k, v = inputs("float32", 1, 8, 300)
+    wrong = with_nan(q, k, v, keep=True, scale=1)
+    wrong[:, 3] = np.nan
+    assert named(ask((q, k, v), wrong)) == {"unscaled+rows_of_nan"}
 
 
 def test_single_numbers_that_are_nan_are_no_rows():
