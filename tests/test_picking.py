@@ -233,6 +233,18 @@ def test_one_query_of_several_heads_is_one_map(
     assert rows == {str(head): [f"{weight:.3f}" for weight in files[1, head, 2]] for head in (3, 0)}
 
 
+def test_all_heads_that_are_picked_are_named(folder: Path, attncli: Run) -> None:
+    """They follow no order that would tell those between two labels."""
+    random = np.random.default_rng(0)
+    np.save("q.npy", random.normal(size=(40, 1, 4)))
+    np.save("k.npy", random.normal(size=(40, 300, 4)))
+    words = ("heatmap", "q.npy", "k.npy", "--layout", "hsd", "--head", "1,2,30,7,9,11,39,0")
+    attncli(*words, "--out", "w.svg").good()
+    text = Path("w.svg").read_text()
+    assert "labels" not in text.partition("Heads")[2][:60]
+    assert all(f"<!-- {head} -->" in text or f">{head}<" in text for head in (2, 7, 11))
+
+
 def test_so_is_its_difference(files: np.ndarray, attncli: Run) -> None:
     moved = files.copy()
     moved[1, 2, 1] += [0.25, -0.25, 0]

@@ -38,6 +38,7 @@ TITLE_ROOM, NOTE_ROOM = 0.24, 0.2
 # Lines of numbers closer than this touch, and some are left out.
 _NUMBER_PITCH, _NUMBER_GAP = 0.22, 0.08
 _LONGEST_LABEL = 24
+_MOST_NAMED = 64
 _MARGIN = 0.12
 _NAME = 0.2
 _GAP = 0.2
@@ -119,7 +120,7 @@ def lay_out(picture: Picture, measure: Measure, *, stretch: float = 1.0) -> Figu
     labelled = max(len(picture.query_labels or ()), len(picture.key_labels or ()))
     group = picture.group
     size = panel_size(picture.rows, picture.columns, panels=count, group=group, labelled=labelled)
-    panel = (size[0] * stretch, size[1] * stretch)
+    panel = (size[0] * stretch, max(size[1] * stretch, _least_height(picture)))
     columns = grid_columns(count, picture.columns / picture.rows, group)
     keys = _key_axis(picture, panel[0], measure)
     queries = _query_axis(picture, panel[1], measure, least=_step_of_both(picture, keys.ticks))
@@ -152,6 +153,12 @@ def lay_out(picture: Picture, measure: Measure, *, stretch: float = 1.0) -> Figu
         title=title,
         notes=notes,
     )
+
+
+def _least_height(picture: Picture) -> float:
+    """Return the height in which all heads that are picked, in an order of their own, are named."""
+    names = picture.query_labels if picture.rows_are == "Heads" else None
+    return LABEL_PITCH * len(names) if names and len(names) <= _MOST_NAMED else 0.0
 
 
 def _key_axis(picture: Picture, width: float, measure: Measure) -> Axis:
