@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, NamedTuple, SupportsIndex, TypeAlias
 
 from attncli.errors import UsageError
 from attncli.text import first_few, number_words, quoted, whole_number
@@ -11,21 +11,22 @@ from attncli.text import first_few, number_words, quoted, whole_number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["EVERYTHING", "Picked", "index_of", "indices_in", "indices_of", "range_of"]
+__all__ = ["EVERYTHING", "Indices", "Picked", "index_of", "indices_in", "indices_of", "range_of"]
+
+# One leaves no axis, as an index of NumPy does; several keep it, in their order.
+Indices: TypeAlias = int | tuple[int, ...]
 
 
 class Picked(NamedTuple):
     """Which batch entries and heads are picked of all: one, several in an order, or all.
-
-    One leaves no axis, as an index of NumPy does.
 
     Attributes
     ----------
     batch, head : int, tuple of int, or None
     """
 
-    batch: int | tuple[int, ...] | None = None
-    head: int | tuple[int, ...] | None = None
+    batch: Indices | None = None
+    head: Indices | None = None
 
     def place(self, batch: int | None, head: int | None) -> tuple[int | None, int | None]:
         """Return which of all a place is that is counted among those picked."""
@@ -47,13 +48,13 @@ class Picked(NamedTuple):
 EVERYTHING = Picked()
 
 
-def _only(picked: int | tuple[int, ...] | None) -> int | None:
+def _only(picked: Indices | None) -> int | None:
     if isinstance(picked, tuple):
         return picked[0] if len(picked) == 1 else None
     return picked
 
 
-def _among(picked: int | tuple[int, ...] | None, index: int | None) -> int | None:
+def _among(picked: Indices | None, index: int | None) -> int | None:
     if isinstance(picked, int):
         return picked
     return index if picked is None or index is None else picked[index]
@@ -125,7 +126,7 @@ def range_of(option: str, ends: tuple[int | None, int | None], count: int) -> tu
     return start, stop
 
 
-def indices_in(option: str, words: str, count: int) -> int | tuple[int, ...]:
+def indices_in(option: str, words: str, count: int) -> Indices:
     """Read an index, or several of them and ranges, with commas: ``3``, ``-1``, ``0,3``, ``4:8``.
 
     Raises

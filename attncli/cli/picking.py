@@ -7,13 +7,33 @@ from typer import Option
 
 from attncli.cli.options import SHOWN
 from attncli.errors import UsageError
-from attncli.indices import Picked, index_of, indices_in
+from attncli.indices import Indices, Picked, index_of, indices_in
 
 __all__ = ["PickOneOptions", "PickOptions"]
 
 
+class _Pick:
+    """What both have in common: how the words are read."""
+
+    batch: str | int | None
+    head: str | int | None
+
+    def among(self, counts: tuple[int, int], axes: str) -> Picked:
+        """Return what is picked of so many batch entries and heads.
+
+        Raises
+        ------
+        UsageError
+            There is no such axis, by its letter, or no such index.
+        """
+        return Picked(
+            _picked("--batch", self.batch, counts[0], exists="b" in axes),
+            _picked("--head", self.head, counts[1], exists="h" in axes),
+        )
+
+
 @dataclass(eq=False, repr=False)
-class PickOptions:
+class PickOptions(_Pick):
     """Some batch entries, some heads."""
 
     batch: Annotated[
@@ -30,19 +50,9 @@ class PickOptions:
         Option(metavar="H", help="Only these heads, in the same way.", rich_help_panel=SHOWN),
     ] = None
 
-    def among(self, counts: tuple[int, int], axes: str) -> Picked:
-        """Return what is picked of so many batch entries and heads.
-
-        Raises
-        ------
-        UsageError
-            There is no such axis, by its letter, or no such index.
-        """
-        return _among(self.batch, self.head, counts, axes)
-
 
 @dataclass(eq=False, repr=False)
-class PickOneOptions:
+class PickOneOptions(_Pick):
     """One batch entry, one head."""
 
     batch: Annotated[
@@ -62,23 +72,8 @@ class PickOneOptions:
         ),
     ] = None
 
-    def among(self, counts: tuple[int, int], axes: str) -> Picked:
-        """Return the same as `PickOptions.among`."""
-        return _among(self.batch, self.head, counts, axes)
 
-
-def _among(
-    batch: str | int | None, head: str | int | None, counts: tuple[int, int], axes: str
-) -> Picked:
-    return Picked(
-        _picked("--batch", batch, counts[0], exists="b" in axes),
-        _picked("--head", head, counts[1], exists="h" in axes),
-    )
-
-
-def _picked(
-    option: str, words: str | int | None, count: int, *, exists: bool
-) -> int | tuple[int, ...] | None:
+def _picked(option: str, words: str | int | None, count: int, *, exists: bool) -> Indices | None:
     if words is None:
         return None
     if not exists:

@@ -82,7 +82,7 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
     elif rest is not None and all(cause.fails_at for cause in searched.causes):
         part, found = _searched_by_part(Search(rest, deadline))
         if found.causes:
-            causes = tuple(beside_nan_rows(cause, narrow) for cause in found.causes)
+            causes = tuple(beside_nan_rows(cause, rest) for cause in found.causes)
             search, searched = part, replace(found, causes=causes)
     return Diagnosis(
         explanations=searched.causes,

@@ -41,9 +41,9 @@ def without_nan_rows(question: Question) -> Question | None:
     return replace(question, outputs=outputs, nan_rows=rows) if wrong else None
 
 
-def beside_nan_rows(cause: Cause, question: Question) -> Cause:
-    """Return a cause of what is left without them, with the rows told, too."""
-    rows = _nan_rows(question) or {}
+def beside_nan_rows(cause: Cause, rest: Question) -> Cause:
+    """Return a cause of what is left without them, as `without_nan_rows` has it, with them told."""
+    rows = rest.nan_rows
     counts = sum(int(np.count_nonzero(each)) for each in rows.values())
     told = nan_rows_told(counts, sum(each.size for each in rows.values()))
     return replace(cause, conventions=(*cause.conventions, told))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from attncli.arguments import shape_text
 from attncli.errors import ShapeError
-from attncli.indices import EVERYTHING, Picked, index_of
+from attncli.indices import EVERYTHING, Indices, Picked, index_of
 from attncli.labelled import advise_on_order
 from attncli.view.pictures.finished import finished_weights, hidden_cells
 from attncli.view.pictures.frame import Wish, chosen, grouped, heads_are_rows, heads_as_rows
@@ -84,9 +84,7 @@ def _of_second(second: Finished, picked: Picked) -> Picked:
     return Picked(batch, head)
 
 
-def _unless_alone(
-    option: str, indices: int | tuple[int, ...] | None, count: int
-) -> int | tuple[int, ...] | None:
+def _unless_alone(option: str, indices: Indices | None, count: int) -> Indices | None:
     several = indices if isinstance(indices, tuple) else () if indices is None else (indices,)
     if len(several) == count:
         return None
