@@ -68,8 +68,6 @@ def load(
            [0.2119, 0.2119, 0.5761]])
     """
     _refuse_unknown(options)
-    if options.get("plain") and options.get("scale") is not None:
-        raise UsageError("both plain and scale are given", hint="plain is scale 1")
     names = [_name(file) for file in files]
     for name in INPUTS[: len(names)] if len(names) > 1 else ():
         if options.get(name) is not None:
@@ -77,11 +75,7 @@ def load(
     given = {name: _plain(value) for name, value in options.items()}
     gathered = gather(names, given, without=without, dtype=dtype)
     if isinstance(gathered, Finished):
-        raise UsageError(
-            f"{gathered.name}: expected query, key and value; "
-            "found a single array (finished weights?)",
-            hint="embeddings need wq, wk and wv, or a checkpoint",
-        )
+        raise gathered.refusal("embeddings need wq, wk and wv, or a checkpoint")
     advise_on_dtype(dtype, bfloat16=gathered.bfloat16)
     return gathered.posed()
 

@@ -131,7 +131,7 @@ CASES = {
     f"compute {QKV} --mask causal": ("mask: expected a file; found 'causal'", "give --causal"),
     f"compute {QKV} --scale 0,5": (
         "--scale: expected a number; found '0,5'",
-        "write a decimal point instead of a decimal comma",
+        "write decimal points instead of decimal commas",
     ),
     f"explain {QKV} --query 0 -f latex": (
         "--format: expected one of text, markdown, json; found 'latex'",
@@ -228,7 +228,7 @@ CASES = {
         }.items()
         for words in several
     },
-    f"compute {QKV} --scale 1e400": ("--scale: 1e400 is beyond the range of float64", None),
+    f"compute {QKV} --scale 1e400": ("--scale: '1e400' is beyond the range of float64", None),
     f"compute {QKV} --max-rows 1.5": ("--max-rows: expected a whole number; found '1.5'", None),
     f"compute {QKV} --max-rows -4": ("--max-rows: expected a number of at least 0; found -4", None),
     "heatmap --dpi 5": ("--dpi: expected a number from 10 to 2400; found 5", None),
@@ -276,12 +276,15 @@ CASES = {
     f"compute {QKV} --scale nan": ("scale: expected a finite number; found nan", ""),
     f"compute {QKV} --softcap 0": ("softcap: expected a number above 0; found 0", ""),
     f"compute {QKV} --heads 0": ("heads: expected a whole number of at least 1; found 0", ""),
-    f"compute {QKV} --plain --scale 2": ("--plain is scale 1: leave out --scale", ""),
+    f"compute {QKV} --plain --scale 2": (
+        "both plain and scale are given",
+        "plain is scale 1",
+    ),
     f"compute {QKV} --alibi --alibi-slopes 1": (
         "--alibi takes the slopes of the paper: leave out --alibi-slopes",
         "",
     ),
-    f"compute {QKV} --sinks 1e400": ("sinks: 1e400 is beyond the range of float64", ""),
+    f"compute {QKV} --sinks 1e400": ("sinks: '1e400' is beyond the range of float64", ""),
     f"compute {QKV} --sinks one": (
         "sinks: expected numbers, as in 3 or 3,5, or a file; found 'one'",
         "",
@@ -507,6 +510,7 @@ CASES = {
         "--rows: expected a:b, as in 0:64, or an index from -2 to 1; found 'x'",
         "",
     ),
+    "heatmap q.csv k.csv --vmax 1e400": ("--vmax: '1e400' is beyond the range of float64", ""),
     "heatmap q.csv k.csv --vmax x": ("--vmax: expected auto or a number; found 'x'", ""),
     "heatmap q.csv k.csv --cmap Blues": ("--cmap is only for files: give --out", ""),
     "heatmap q.csv k.csv --out= --cmap Blues": (

@@ -97,7 +97,7 @@ def test_what_is_neither_list_nor_file_is_an_error_that_names_the_option(
 def test_numbers_beyond_float64_are_an_error_that_names_the_option(problem: Path) -> None:
     with pytest.raises(UsageError) as caught:
         gather(["q.npy", "k.npy"], {"window": "1e400"})
-    assert caught.value.message == "window: 1e400 is beyond the range of float64"
+    assert caught.value.message == "window: '1e400' is beyond the range of float64"
 
 
 def test_label_files_hold_one_label_a_line(problem: Path) -> None:

@@ -146,8 +146,8 @@ def _strict(kind: Any) -> Any:
         if isinstance(value, str):
             try:
                 known = parse_number(value) is not None or not is_numeric(value)
-            except NumberOverflowError:
-                strict.fail(f"{value} is beyond the range of float64", param, ctx)
+            except NumberOverflowError as error:
+                strict.fail(str(error), param, ctx)
             if not known:
                 strict.fail(f"{value!r} is not a valid {kind.name}.", param, ctx)
         return of_python(value, param, ctx)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -318,16 +317,22 @@ def _title(drawing: PictureOptions, picked: Picked, average: AverageOptions) -> 
 def _vmax(text: str) -> float | Literal["auto"]:
     if text == "auto":
         return "auto"
-    from attncli.cli.usage import DECIMAL_COMMA
-    from attncli.loading.number import NumberOverflowError, has_decimal_comma, parse_number
+    from attncli.loading.number import (
+        DECIMAL_POINTS,
+        NumberOverflowError,
+        has_decimal_comma,
+        parse_number,
+    )
 
-    with suppress(NumberOverflowError):
+    try:
         number = parse_number(text)
-        if number is not None:
-            return number
+    except NumberOverflowError as error:
+        raise UsageError(f"--vmax: {error}") from None
+    if number is not None:
+        return number
     raise UsageError(
         f"--vmax: expected auto or a number; found {quoted(text)}",
-        hint=DECIMAL_COMMA if has_decimal_comma(text) else None,
+        hint=DECIMAL_POINTS if has_decimal_comma(text) else None,
     )
 
 

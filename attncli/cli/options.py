@@ -335,8 +335,6 @@ class ProblemOptions:
             if values["alibi_slopes"] is not None:
                 raise UsageError("--alibi takes the slopes of the paper: leave out --alibi-slopes")
             values["alibi_slopes"] = True
-        if self.plain and self.scale is not None:
-            raise UsageError("--plain is scale 1: leave out --scale")
         # By identity: 0 equals False, and a scale of 0 was given.
         return {
             name: value

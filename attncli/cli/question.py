@@ -75,9 +75,8 @@ def ask(
 
 def finished_only(answer: Finished) -> UsageError:
     """Return the error for finished weights where a problem is needed."""
-    return UsageError(
-        f"{answer.name}: expected query, key and value; found a single array (finished weights?)",
-        hint="give three files, or one problem file; embeddings are given three times, or with "
+    return answer.refusal(
+        "give three files, or one problem file; embeddings are given three times, or with "
         "--wq, --wk and --wv, or --checkpoint; of finished weights, heatmap draws a picture and "
         "compute --show weights,stats,top shows them and what they come to",
     )
@@ -115,15 +114,13 @@ def ask_or_read(
     be standard input. `saved` is for `attncli.gather.gather`.
     """
     from attncli.gather import Finished, advise_on_dtype, gather
-    from attncli.loading import refuse_two_streams
+    from attncli.loading import is_stream
 
     given = options.given()
     files = options.files or []
-    streams = refuse_two_streams((*files, *given.values(), *more))
-    if not files and piped_in() and not streams:
+    named = any(map(is_stream, (*given.values(), *more)))
+    if not files and piped_in() and not named:
         files = ["-"]
-    if not files:
-        note("no files given: this is the built-in example", quiet=run.quiet)
     gathered = gather(
         files,
         given,
@@ -134,6 +131,8 @@ def ask_or_read(
         more=more,
         threads=run.threads,
     )
+    if not files:
+        note("no files given: this is the built-in example", quiet=run.quiet)
     if not more:
         advise_on_dtype(options.dtype, bfloat16=gathered.bfloat16)
     if isinstance(gathered, Finished):

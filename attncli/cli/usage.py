@@ -10,16 +10,15 @@ from attncli.elsewhere import ELSEWHERE, option_of
 from attncli.errors import UsageError
 from attncli.formulas import number_hint
 from attncli.gather.entries import KNOWN
-from attncli.loading.number import has_decimal_comma, is_numeric
+from attncli.loading.number import DECIMAL_POINTS, has_decimal_comma, is_numeric
 from attncli.loading.source import is_file
 from attncli.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["DECIMAL_COMMA", "usage_error"]
+__all__ = ["usage_error"]
 
-DECIMAL_COMMA = "write a decimal point instead of a decimal comma"
 _LATEX = {"latex", "tex", "md"}
 _HALF = {"float16", "bfloat16", "half", "fp16", "bf16"}
 # What compute and heatmap have, and what a user may try.
@@ -132,7 +131,7 @@ def _number_hint(found: str, kind: str, **_: str) -> str | None:
     if kind != "float":
         return "give one of them" if "," in found else None
     if has_decimal_comma(found):
-        return DECIMAL_COMMA
+        return DECIMAL_POINTS
     return number_hint(found)
 
 

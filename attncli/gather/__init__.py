@@ -18,7 +18,7 @@ from attncli.gather.finished import (
 )
 from attncli.gather.gathered import Gathered
 from attncli.gather.leaving_out import entry_names, no_problem_file
-from attncli.gather.reader import Reader
+from attncli.gather.reader import Reader, refuse_plain_scaled
 from attncli.loading import is_stream, refuse_two_streams, split_member
 from attncli.loading.contents import LoadedArray
 from attncli.loading.number import is_numeric, is_truth
@@ -84,7 +84,8 @@ def gather(
         A wrong number of files, or an unknown option in a problem file.
     """
     options = options or {}
-    refuse_two_streams((*files, *options.values()))
+    refuse_two_streams((*files, *options.values(), *more))
+    refuse_plain_scaled(options)
     _refuse_strays(files)
     left = entry_names(without)
     configured = options.get("config") is not None

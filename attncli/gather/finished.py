@@ -79,6 +79,11 @@ class Finished(NamedTuple):
         sizes = dict(zip(self.axes, self.values.shape, strict=False))
         return sizes.get("b", 1), sizes.get("h", 1)
 
+    def refusal(self, hint: str) -> UsageError:
+        """Return the error for finished weights where a problem is needed."""
+        what = "expected query, key and value; found a single array (finished weights?)"
+        return UsageError(f"{self.name}: {what}", hint=hint)
+
 
 def is_finished(document: LoadedMapping, kind: Kind) -> bool:
     """Return whether a document holds such an output, and nothing to compute it from."""

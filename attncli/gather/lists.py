@@ -96,7 +96,7 @@ def number_list(name: str, text: str) -> list[float] | None:
     try:
         numbers = [_number(part.strip()) for part in text.split(",")]
     except NumberOverflowError as error:
-        raise UsageError(f"{name}: {error} is beyond the range of float64") from None
+        raise UsageError(f"{name}: {error}") from None
     known = [number for number in numbers if number is not None]
     if len(known) == len(numbers):
         return known

@@ -47,7 +47,7 @@ from attncli.text import printable, quoted
 from attncli.warning import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from attncli.checkpoints.names import Layer
     from attncli.elsewhere import Here
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "refuse_plain_scaled"]
 
 _MOST_AXES = 4
 # Beside query and key stand outputs of any name; only what is nearly an option is told.
@@ -112,35 +112,23 @@ class Reader:
                 f"{document.name}: its weights are ignored, and computed again without the rules "
                 "that they were computed with, which the file does not hold"
             )
+        refuse_plain_scaled(document.entries, document.name)
         taken: dict[str, str] = {}
         strange = []
-        for name in document.entries:
+        for name in document.entries:  # what is not used is not read
             full = full_name(name)
             if full in RESULTS:
                 continue
             if full not in KNOWN:
                 strange.append(name)
                 continue
-            value = document.entries[name]
-            scaled = full == "plain" and document.entries.get("scale") is not None
-            if scaled and _is_plain(document.name, value):
-                raise InputError(
-                    f"{document.name}: both plain and scale are given", hint="plain is scale 1"
-                )
             if full in taken:
                 raise InputError(f"{document.name}: both {taken[full]} and {name} are given")
             taken[full] = name
-            if document.dump and isinstance(value, str) and full not in WORDS:
-                # What a program dumped names no files.
-                raise InputError(
-                    f"{document.name}#{printable(name)}: expected real numbers; found text"
-                )
-            if document.dump and full in SINGLE and not _is_single(value):
-                raise InputError(
-                    f"{document.name}#{printable(name)}: expected a single value; found an array",
-                    hint=f"--without {printable(name)} leaves it out",
-                )
-            self.take(full, value, document.folder, f"{document.name}#{printable(name)}")
+            if document.dump:
+                _refuse_dumped(document, name, full)
+            source = f"{document.name}#{printable(name)}"
+            self.take(full, document.entries[name], document.folder, source)
         self._check_complete(document, strange)
 
     def _check_complete(self, document: LoadedMapping, strange: list[str]) -> None:
@@ -348,6 +336,28 @@ def _check_axes(shape: tuple[int, ...], name: str) -> None:
         raise InputError(msg, hint=hint)
     if 0 in shape:
         raise InputError(f"{name} holds no numbers: its shape is {shape}")
+
+
+def refuse_plain_scaled(entries: Mapping[str, object], file: str | None = None) -> None:
+    """Refuse a plain product beside a scale, in a file or among the options."""
+    plain = entries.get("plain")
+    if plain is None or entries.get("scale") is None or not _is_plain(file, plain):
+        return
+    what, hint = "both plain and scale are given", "plain is scale 1"
+    raise UsageError(what, hint=hint) if file is None else InputError(f"{file}: {what}", hint=hint)
+
+
+def _refuse_dumped(document: LoadedMapping, name: str, full: str) -> None:
+    """Refuse an entry of a dump that is not of the kind that an option takes."""
+    value, where = document.entries[name], f"{document.name}#{printable(name)}"
+    if isinstance(value, str) and full not in WORDS:
+        # What a program dumped names no files.
+        raise InputError(f"{where}: expected real numbers; found text")
+    if full in SINGLE and not _is_single(value):
+        raise InputError(
+            f"{where}: expected a single value; found an array",
+            hint=f"--without {printable(name)} leaves it out",
+        )
 
 
 def _is_plain(source: str | None, value: object) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from attncli.errors import InputError
 from attncli.loading.headings import is_spaced
 from attncli.loading.number import (
+    DECIMAL_POINTS,
     TRUTHS,
     NumberOverflowError,
     has_decimal_comma,
@@ -21,14 +22,13 @@ from attncli.loading.number import (
 )
 from attncli.text import quoted
 
-__all__ = ["DECIMAL_POINTS", "SEPARATE", "read_numbers", "read_truths"]
+__all__ = ["SEPARATE", "read_numbers", "read_truths"]
 
 # 1,000 is a thousand to some and one to others.
 _THOUSANDS = r"[-+]?\d{1,3}(,\d{3})+"
 _BARS = r"[-+.\deE\s|]*\|[-+.\deE\s|]*"
 _SEMICOLONS = r"(?s).*\d;\s*[-+\d].*"
 SEPARATE = "separate the columns with commas, semicolons or tabs"
-DECIMAL_POINTS = "write decimal points instead of decimal commas"
 _ONE_ZERO = "in a mask, write 1 for true and 0 for false, in every cell"
 
 _FILL = "fill the hole with a number, or leave out its row (pandas: fillna, dropna)"
@@ -78,9 +78,8 @@ def _number(cells: list[str], at: int, start: int, refusal: Refusal) -> float:
     cell, column = cells[at], start + at + 1
     try:
         value = parse_number(cell)
-    except NumberOverflowError:
-        what = f"{quoted(cell)} is beyond the range of float64"
-        raise refusal(what, column=column) from None
+    except NumberOverflowError as error:
+        raise refusal(str(error), column=column) from None
     if value is not None:
         return value
     if not cell.strip():

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.errors import InputError
-from attncli.loading.cells import DECIMAL_POINTS, SEPARATE, read_numbers, read_truths
+from attncli.loading.cells import SEPARATE, read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import Headings, find_headings, is_meant_as_numbers
-from attncli.loading.number import is_foreign, is_numeric, is_truth
+from attncli.loading.number import DECIMAL_POINTS, is_foreign, is_numeric, is_truth
 from attncli.loading.plain import plain_blocks, plain_table
 from attncli.loading.printed import printed_alike
 from attncli.loading.separator import column_of_pairs, find_separator

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import re
 
+from attncli.text import quoted
+
 __all__ = [
+    "DECIMAL_POINTS",
     "TRUTHS",
     "NumberOverflowError",
     "has_decimal_comma",
@@ -17,6 +20,8 @@ __all__ = [
     "parse_number",
 ]
 
+# A hint.
+DECIMAL_POINTS = "write decimal points instead of decimal commas"
 # Words that may mean true or false, lower case.
 TRUTHS = {"true", "false", "t", "f", "yes", "no", "y", "n", "on", "off"}
 _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+(?:[eE][-+]?\d+)?\s*"
@@ -42,6 +47,9 @@ _ERROR = (
 
 class NumberOverflowError(Exception):
     """A number written in digits that no float64 can hold, such as 1e400."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"{quoted(text.strip())} is beyond the range of float64")
 
 
 def parse_number(text: str) -> float | None:

@@ -201,8 +201,8 @@ def _scalar(document: Document, text: str, offset: int) -> object:
         return _WORDS[text]
     try:
         number = parse_number(text)
-    except NumberOverflowError:
-        raise document.refusal(f"{quoted(text)} is beyond the range of float64", offset) from None
+    except NumberOverflowError as error:
+        raise document.refusal(str(error), offset) from None
     if number is not None:
         whole = whole_number(text)
         return number if whole is None else whole
