@@ -5,6 +5,8 @@ import pytest
 from process import long_but
 from referee_numpy import ask, draw, named, plain, softmax
 
+from attncli import DataError
+
 SHAPE = (2, 3, 16, 32)
 BIAS = np.zeros((16, 16))
 BIAS[12:] = -1e9
@@ -58,6 +60,26 @@ def test_packed_heads_and_projected_contexts_have_such_queries_too():
     assert WORDS in str(report)
     moved = np.roll(context, 1, axis=1)
     assert not ask(packed, moved, bias=BIAS, heads=3, diagnose=False).passed
+
+
+def test_where_no_query_can_be_judged_nothing_passes():
+    q, k, v = draw(0, *[SHAPE] * 3)
+    everywhere = np.full((16, 16), -1e9)
+    with pytest.raises(DataError, match=r"context: no query can be judged: the bias of all"):
+        ask((q, k, v), np.full(SHAPE, np.nan), bias=everywhere)
+    raw = q.astype("f8") @ k.astype("f8").swapaxes(-1, -2) / 32**0.5
+    report = ask((q, k, v), {"raw": raw}, bias=everywhere)
+    assert report.passed
+    assert "not judged" not in str(report)
+    report = ask((q, k, v), {"raw": raw + 1}, bias=everywhere, diagnose=False)
+    assert not report.passed
+
+
+def test_numbers_that_are_not_judged_do_not_count_as_equal():
+    q, k, _ = draw(0, *[SHAPE] * 3)
+    zeros = np.zeros(SHAPE)
+    report = ask((q, k, zeros), zeros, bias=BIAS)
+    assert "every number that is judged equals the answer" in str(report)
 
 
 def test_a_bias_in_16_bits_that_hides_all_is_no_number():

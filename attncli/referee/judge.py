@@ -115,7 +115,8 @@ def check(
         An output is unknown, there is none, or the context needs a value; there are no weights, or
         no heads, to average; or another argument is not as above.
     DataError
-        An output holds something that is no real number.
+        An output holds something that is no real number; or the bias leaves no query that could
+        be judged.
 
     Examples
     --------

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
+from attncli.errors import DataError
 from attncli.referee.recipe import LEAST_SEEN
 from attncli.referee.verdict import canonical
 from attncli.text import counted
@@ -39,6 +40,7 @@ Bools = npt.NDArray[np.bool_]
 # Scores that cannot be closer than this carry no information.
 _TOO_FAR = 0.5
 _ROWS_AT_A_TIME = 256
+_WHY = "the bias of all their keys is so large that the scores lose all digits"
 # What is made before the bias is added.
 _BEFORE = ("raw", "capped")
 
@@ -54,9 +56,21 @@ def swamped_queries(problem: Problem, files: Mapping[str, File]) -> Bools | None
     Returns
     -------
     ndarray of bool (B or 1, H or 1, L or 1), or None where there is none
+
+    Raises
+    ------
+    DataError
+        They are all queries, so that nothing is left to judge.
     """
-    eps = max(file.precision.eps for file in files.values())
-    return _below(problem, -_TOO_FAR / eps)
+    behind = [file.precision.eps for name, file in files.items() if name not in _BEFORE]
+    swamped = _below(problem, -_TOO_FAR / max(behind)) if behind else None
+    if swamped is not None and swamped.all():
+        names = " and ".join(name for name in files if name not in _BEFORE)
+        raise DataError(
+            f"{names}: no query can be judged: {_WHY}",
+            hint="hide keys with −inf instead, or set a tolerance of your own (--rtol, --atol)",
+        )
+    return swamped
 
 
 def masked_queries(problem: Problem) -> Bools | None:
@@ -127,10 +141,7 @@ def told(problem: Problem, swamped: Bools) -> str:
     """Return the sentence that says how many queries are not judged, and why."""
     some, of = _counts(problem, swamped)
     are = "is" if some == 1 else "are"
-    return (
-        f"{some} of {of} {are} not judged: the bias of all their "
-        "keys is so large that the scores lose all digits; hide keys with −inf instead"
-    )
+    return f"{some} of {of} {are} not judged: {_WHY}; hide keys with −inf instead"
 
 
 def told_apart(problem: Problem, masked: Bools) -> str:

@@ -41,7 +41,7 @@ _ROUNDED = ("computed_in_half", "computed_in_float32")
 def report_lines(report: CheckReport) -> Iterator[str]:
     """Yield the whole report."""
     for verdict in report.verdicts:
-        yield from verdict_lines(verdict)
+        yield from verdict_lines(verdict, report)
     if report.unjudged:
         yield report.unjudged
     diagnosis = report.told_diagnosis
@@ -56,7 +56,7 @@ def _worst_row(report: CheckReport) -> Place | None:
     return next(rows, None)
 
 
-def verdict_lines(verdict: Verdict) -> Iterator[str]:
+def verdict_lines(verdict: Verdict, report: CheckReport) -> Iterator[str]:
     """Yield what was measured for one output: a headline, then indented lines."""
     yield f"{verdict.name}: {verdict.word} ({verdict.format}, shape {shape_text(verdict.shape)})"
     if verdict.tolerance is None:
@@ -69,7 +69,8 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
             f"{'is' if verdict.nonfinite == 1 else 'are'} NaN or infinite and should not be"
         )
     if verdict.largest is None:
-        yield "  every number equals the answer"
+        judged = " that is judged" if report.unjudged else ""
+        yield f"  every number{judged} equals the answer"
     else:
         where = place_text(verdict.largest, verdict.name)
         yield f"  largest error {_number(verdict.largest)} at {where}"

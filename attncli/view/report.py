@@ -100,7 +100,7 @@ def renderables(report: CheckReport, *, unicode: bool = True) -> Iterable[Render
 
     blank = True
     for verdict in report.verdicts:
-        headline, *lines = shown(verdict_lines(verdict))
+        headline, *lines = shown(verdict_lines(verdict, report))
         yield Text(headline, style="bold green" if verdict.passed else "bold red")
         yield from map(_indented, lines)
         blank = bool(verdict.worst_rows)
