@@ -15,7 +15,7 @@ from attncli.names import SQUARE
 from attncli.summaries.averaging import average_weights
 from attncli.text import places
 from attncli.view.sinks import SINK_NOTE, sinks_take
-from attncli.view.tables import Limits, Sheet, sheet_parts
+from attncli.view.tables import Limits, Sheet, on_one_scale, sheet_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,14 +67,17 @@ def answer_parts(
     """
     per_head = [name for name in names if not (name == "context" and problem.layout.packed)]
     places = _places(problem.layout.weight_axes, problem.shape[:2])
-    for place in places[: limits.heads]:
-        shown = _per_head(problem, answer, per_head, place, limits, threads)
-        for name in per_head:
-            title = _titled(problem, name, shown[name], _Place(*picked.place(*place)).title(name))
-            sheet = _sheet(problem, name, shown[name], title)
-            if name == "weights":
-                sheet = _marked(sheet, problem, place)
-            yield from sheet_parts(sheet, limits)
+
+    def sheets() -> Iterator[Sheet]:
+        for place in places[: limits.heads]:
+            shown = _per_head(problem, answer, per_head, place, limits, threads)
+            for name in per_head:
+                title = _Place(*picked.place(*place)).title(name)
+                title = _titled(problem, name, shown[name], title)
+                sheet = _sheet(problem, name, shown[name], title)
+                yield _marked(sheet, problem, place) if name == "weights" else sheet
+
+    yield from _tables(sheets(), limits)
     if per_head:
         yield from _more(places, limits)
     if len(per_head) < len(names) and answer.context is not None:
@@ -105,17 +108,20 @@ def average_parts(
     """
     rows = problem.shape[2] if limits.rows is None else min(limits.rows, problem.shape[2])
     places = _places(problem.layout.weight_axes.replace("h", ""), problem.shape[:2])
-    for place in places[: limits.heads]:
-        if weights is None:
-            part = problem.select(batch=place.batch, rows=(0, rows))
-            values = average_weights(part, threads=threads)[0]
-        else:
-            values = weights if place.batch is None else weights[place.batch]
-        batch, _ = picked.place(*place)
-        title = f"{_Place(batch, None).title('weights')} · {picked.mean}"
-        title = _titled(problem, "weights", values, title)
-        sheet = _sheet(problem, "weights", values, title)
-        yield from sheet_parts(_marked(sheet, problem, place, average=True), limits)
+
+    def sheets() -> Iterator[Sheet]:
+        for place in places[: limits.heads]:
+            if weights is None:
+                part = problem.select(batch=place.batch, rows=(0, rows))
+                values = average_weights(part, threads=threads)[0]
+            else:
+                values = weights if place.batch is None else weights[place.batch]
+            batch, _ = picked.place(*place)
+            title = f"{_Place(batch, None).title('weights')} · {picked.mean}"
+            title = _titled(problem, "weights", values, title)
+            yield _marked(_sheet(problem, "weights", values, title), problem, place, average=True)
+
+    yield from _tables(sheets(), limits)
     yield from _more(places, limits)
 
 
@@ -134,12 +140,13 @@ def finished_parts(
         They are the mean of the heads.
     """
     places = _places(weights.axes, weights.shape[:2])
-    for place in places[: limits.heads]:
-        index = place.batch or 0, place.head or 0
-        batch, head = picked.place(*place)
-        title = _Place(batch, None if mean else head).title("weights")
-        yield from sheet_parts(
-            Sheet(
+
+    def sheets() -> Iterator[Sheet]:
+        for place in places[: limits.heads]:
+            index = place.batch or 0, place.head or 0
+            batch, head = picked.place(*place)
+            title = _Place(batch, None if mean else head).title("weights")
+            yield Sheet(
                 title=f"{title} · {picked.mean}" if mean else title,
                 values=weights.array[index],
                 row_count=weights.shape[2],
@@ -149,9 +156,9 @@ def finished_parts(
                 columns_are="keys",
                 shaded=True,
                 hidden=None if weights.hidden is None else weights.hidden[index],
-            ),
-            limits,
-        )
+            )
+
+    yield from _tables(sheets(), limits)
     yield from _more(places, limits)
 
 
@@ -174,6 +181,12 @@ def input_parts(
     """
     for name in names:
         yield from _in_user_axes(problem, name, problem.input(name), limits, picked)
+
+
+def _tables(sheets: Iterator[Sheet], limits: Limits) -> Iterator[RenderableType]:
+    """Yield the tables, in whose colours the same weight is the same blue."""
+    for sheet in on_one_scale(sheets, limits):
+        yield from sheet_parts(sheet, limits)
 
 
 def _marked(sheet: Sheet, problem: Problem, place: _Place, *, average: bool = False) -> Sheet:

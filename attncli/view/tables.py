@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from attncli.view.shading import Depth
 
-__all__ = ["Limits", "Sheet", "sheet_parts"]
+__all__ = ["Limits", "Sheet", "on_one_scale", "sheet_parts"]
 
 _LABEL_WIDTH, _LEAST_LABEL = 24, 4
 _HEADING_WIDTH = 12
@@ -82,9 +82,11 @@ class Sheet(NamedTuple):
     rows_are, columns_are : str
         ``queries``, ``keys``, ``columns``: for the line that says what was left out.
     shaded : bool
-        Larger numbers are darker blue, the largest that is shown darkest: for weights.
+        Larger numbers are darker blue: for weights.
     hidden : ndarray of bool (rows shown, columns), or None
         Which keys are hidden: grey where numbers are shaded.
+    darkest : float or None
+        The number that is darkest; None is the largest that is shown.
     """
 
     title: str
@@ -96,15 +98,41 @@ class Sheet(NamedTuple):
     columns_are: str
     shaded: bool = False
     hidden: npt.NDArray[np.bool_] | None = None
+    darkest: float | None = None
+
+
+def on_one_scale(sheets: Iterator[Sheet], limits: Limits) -> Iterator[Sheet]:
+    """Yield sheets with the same darkest number: the largest that any shaded one of them shows.
+
+    They are all made before the first one is yielded, unless there are no colours.
+    """
+    if limits.depth == "none":
+        yield from sheets
+        return
+    held = list(sheets)
+    largest = max((_largest(sheet, limits) for sheet in held if sheet.shaded), default=0.0)
+    for sheet in held:
+        yield sheet._replace(darkest=largest)
+
+
+def _most_shown(sheet: Sheet, limits: Limits) -> tuple[int, int]:
+    """Return how many rows and columns are shown at most."""
+    rows, count = sheet.values.shape
+    rows = min(rows, limits.rows or rows)
+    count = min(count, limits.columns or count)
+    return rows, count if limits.stacked else min(count, limits.width or count)
+
+
+def _largest(sheet: Sheet, limits: Limits) -> float:
+    """Return the largest number that is shown; 0 where none is positive."""
+    rows, count = _most_shown(sheet, limits)
+    shown = sheet.values[:rows, :count]
+    return float(np.max(shown, initial=0.0, where=np.isfinite(shown)))
 
 
 def sheet_parts(sheet: Sheet, limits: Limits) -> Iterator[RenderableType]:
     """Yield the title, the table, and a line that says what was left out."""
-    rows, count = sheet.values.shape
-    rows = min(rows, limits.rows or rows)
-    count = min(count, limits.columns or count)
-    if not limits.stacked:
-        count = min(count, limits.width or count)
+    rows, count = _most_shown(sheet, limits)
     texts = _cell_texts(sheet.values[:rows, :count], limits.digits)
     names, headings = _names_and_headings(sheet, texts, count, limits)
     groups = _groups(names, headings, texts, limits.width)
@@ -112,7 +140,8 @@ def sheet_parts(sheet: Sheet, limits: Limits) -> Iterator[RenderableType]:
         del groups[1:]
     yield Text(limits.known(sheet.title), style="bold")
     plain = limits.depth == "none" or rows * groups[-1][1] > _MANY_CELLS
-    shades = [] if plain else _shades(sheet, rows, count, limits.depth)
+    darkest = _largest(sheet, limits) if sheet.darkest is None else sheet.darkest
+    shades = [] if plain else _shades(sheet, rows, count, darkest, limits.depth)
     for number, (first, last) in enumerate(groups):
         if number:
             yield Text("")
@@ -126,8 +155,9 @@ def sheet_parts(sheet: Sheet, limits: Limits) -> Iterator[RenderableType]:
             columns = _columns(headings[first:last], part, styles)
             yield from table_lines([_column_of(names), *columns], unicode=limits.unicode)
     shown = slice(rows), slice(groups[-1][1])
-    if not plain and sheet.hidden is not None and sheet.hidden[shown].any():
-        yield Text("grey: hidden", style="dim italic")
+    legend = [] if plain else _legend(sheet, shown, darkest, limits)
+    if legend:
+        yield Text(limits.known(" · ".join(legend)), style="dim italic")
     left_out = _left_out(sheet, rows, groups[-1][1])
     if left_out:
         yield Text(limits.known(left_out), style="dim italic")
@@ -200,12 +230,22 @@ def _column_of(names: list[str]) -> Column:
     return Column("", [Text(name, style="bold") for name in names])
 
 
-def _shades(sheet: Sheet, rows: int, count: int, depth: Depth) -> list[list[Any]]:
+def _legend(sheet: Sheet, shown: tuple[slice, slice], darkest: float, limits: Limits) -> list[str]:
+    """Return what the colours of a table mean."""
+    legend = []
+    if sheet.shaded and darkest:
+        ((number,),) = _cell_texts(np.array([[darkest]]), limits.digits)
+        legend.append(f"darkest blue: {number}")
+    if sheet.hidden is not None and sheet.hidden[shown].any():
+        legend.append("grey: hidden")
+    return legend
+
+
+def _shades(sheet: Sheet, rows: int, count: int, darkest: float, depth: Depth) -> list[list[Any]]:
     """Return the style of each cell."""
     if not sheet.shaded:
         return [[""] * count] * rows
-    values = sheet.values[:rows, :count]
-    largest = float(np.max(values, initial=0.0, where=np.isfinite(values))) or 1.0
+    values, largest = sheet.values[:rows, :count], darkest or 1.0
     styles = [[shade(number / largest, depth) for number in row] for row in values.tolist()]
     if sheet.hidden is not None:
         for row, column in np.argwhere(sheet.hidden[:rows, :count]).tolist():
