@@ -159,7 +159,7 @@ def test_the_tutorial_by_hand():
             2,
             5,
             "causal",
-            "key 5 comes after position 1 (query 2 − offset 1)",
+            "key 5 comes after position 1 (query 2 + offset -1)",
         ),
         (
             {"window": (1, 1), "query_offset": 0},

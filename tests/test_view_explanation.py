@@ -99,7 +99,7 @@ def formulas(text):
             joined.append(line)
     for line in joined:
         name = NAMED.match(line)
-        sides = line.split(" = ")[1:]
+        sides = [side for side in line.split(" = ")[1:] if "ln Σ" not in side]
         if name and not re.search(r"\bq\b|score|hidden", sides[0]):
             yield name[1], sides
 
@@ -325,10 +325,26 @@ def test_the_dictionary_holds_exact_numbers_and_none_for_minus_infinity():
 # --- Markdown and LaTeX ----------------------------------------------------------------------
 
 
+def unbroken(markdown):
+    """Return formulas that stand on several lines as if each stood on one."""
+    for ends, instead in (
+        (" \\cr\n&\\quad {}", " "),
+        (" \\cr\n&= ", " = "),
+        (" &= ", " = "),
+        ("\\begin{aligned}\n", ""),
+        ("\n\\end{aligned}", ""),
+    ):
+        markdown = markdown.replace(ends, instead)
+    return markdown
+
+
 def test_markdown_holds_the_formulas_in_latex():
     markdown = as_markdown(tutorial(query_labels=["cat", "dog"], key_labels=["a_b", "c", "c"]))
+    assert r"\mathrm{sum} = 1 \cdot 1 + 0 \cdot 0 + 1 \cdot 1 = 2" in markdown
     score = r"\mathrm{score}(\text{cat} \to \text{a}\_\text{b}) = "
-    assert score + r"\frac{1 \cdot 1 + 0 \cdot 0 + 1 \cdot 1}{\sqrt{3}} = 1.1547" in markdown
+    assert score + r"\frac{2}{\sqrt{3}} = 1.1547" in markdown
+    assert "$1.1547$ is the largest, and subtracting it" in markdown
+    assert r"\mathrm{lse} = \ln \sum e^{\mathrm{score}} = 1.1547 + \ln 2.1228 = 1.9074" in markdown
     assert r"\text{c}_{2}" in markdown
     assert r"| 0 a\_b | 1.1547 | 0.0000 | 1.0000 | 0.4711 |" in markdown
     rule = r"\mathrm{weight} = \frac{e^{\mathrm{score} - 1.1547}}{\mathrm{denominator}}"
@@ -426,7 +442,7 @@ class TestOfAQueryThatWasProjected:
     def test_its_numbers_are_put_in(self):
         text = as_text(self.way())
         for line in (
-            "q = x · wq + bq, where x is the embedding of the query; likewise keys and values",
+            "q = x · wq + bq; x is the embedding of the query; likewise keys and values",
             "   x = (2, -1)",
             "q[0] = 2·0.5 + (-1)·3 + 10 = 8",
             "q[1] = 2·1 + (-1)·(-2) + 20 = 24",
@@ -436,14 +452,14 @@ class TestOfAQueryThatWasProjected:
         placed = as_text(self.way(positions="sinusoidal"))
         assert "the embedding of the query with its position added;" in placed
         # sin 0 and cos 0 are added.
-        assert "   x = (2, -1) + (0, 1)\n     = (2, 0)\n" in placed
+        assert "x = (2, -1) + (0, 1)\nposition = (sin 0, cos 0)\n       x = (2, 0)\n" in placed
 
     @pytest.mark.parametrize(
         ("norms", "with_values", "alone"),
         [
-            ("qk", "keys with k_norm, and values without a norm", "keys with k_norm"),
+            ("qk", "keys with k_norm; values have no norm", "keys with k_norm"),
             ("q", "keys and values, without a norm", "keys, without a norm"),
-            ("k", "values, and keys with a norm, k_norm", "keys, with a norm, k_norm"),
+            ("k", "values, and keys, which have a norm, k_norm", "keys, which have a norm, k_norm"),
         ],
     )
     def test_what_else_has_a_norm(self, norms, with_values, alone):
@@ -457,7 +473,8 @@ class TestOfAQueryThatWasProjected:
         assert r"x = \left(2, -1\right)" in text
         placed = as_markdown(self.way(positions="sinusoidal"))
         added = r"\left(2, -1\right) + \left(0, 1\right) = \left(2, 0\right)"
-        assert f"x = {added}" in placed
+        assert f"x = {added}" in unbroken(placed)
+        assert r"\mathrm{position} = \left(\sin 0, \cos 0\right)" in placed
         assert r"q = x \, W_q + b_q" in text
         sums = r"q_{1} = 2 \cdot 1 + \left(-1\right) \cdot \left(-2\right) + 20 = 24"
         assert sums in text
@@ -466,7 +483,7 @@ class TestOfAQueryThatWasProjected:
         random = np.random.default_rng(2)
         key = random.normal(size=(12, 20))
         way = explain(pose(random.normal(size=(1, 20)), key, key, sinks=[3.0]), query=0)
-        text = as_markdown(way)
+        text = unbroken(as_markdown(way))
         for step in way.steps:
             strongest = int(np.argmax(np.abs(step.products)))
             number = Latex().factor(step.key[strongest])
@@ -484,6 +501,7 @@ class TestOfAQueryThatWasProjected:
             "given": self.X[0],
             "position": None,
             "weight": self.WQ,
+            "columns": None,
             "bias": self.BQ,
             "norm": None,
         }
@@ -529,7 +547,9 @@ def test_the_rotation_of_the_first_pair_is_worked_out():
     way = explain(pose(query, key, rope="half"), query=2)
     text, markdown = as_text(way), as_markdown(way)
     first = 1.5 * math.cos(2) - -0.5 * math.sin(2)
-    assert "angles = (2, 0.02) radians, position 2 times 10000^(−2p/4) of pair p" in text
+    rule = "radians: 2 · 10000^(−2p/4) for pair p = 0, 1, …; pair 0 is components 0 and 2"
+    assert f"angles = (2, 0.02) {rule}" in text
+    assert "Pair 0 is components 0 and 2:" in markdown
     assert f"rotated[0] = 1.5·cos 2 − (-0.5)·sin 2 = {first:.4f}" in text
     assert "\\theta = \\left(2, 0.02\\right)" in markdown
     assert f"\\sin 2 = {first:.4f}" in markdown
@@ -544,7 +564,7 @@ def test_the_rotation_of_the_first_pair_is_worked_out():
     ]
     rounded = ", ".join(f"{number:.4f}".rstrip("0") for number in turned)
     assert f"k1 = (1, 1, 1, 1) rotated ({rounded})" in text
-    assert rf"\tilde k_{{1}} = \left({rounded}\right)" in markdown
+    assert rf"\tilde k_{{1}} = \left({rounded}\right)" in unbroken(markdown)
     assert as_dict(way)["keys"][1]["given"] == [1, 1, 1, 1]
     assert as_dict(way)["keys"][1]["vector"] == pytest.approx(turned)
 
@@ -553,7 +573,8 @@ def test_alibi_is_in_the_rule_of_markdown():
     problem = pose(*[np.eye(3)] * 3, alibi_slopes=True)
     text = as_markdown(explain(problem, query=1))
     # One head has the slope 2^-8.
-    assert r"- 0.0039 \, \lvert i + \mathrm{offset} - j \rvert" in text
+    assert r"- 0.0039 \cdot \mathrm{distance}" in text
+    assert r"- 0.0039 \cdot \lvert 1 - 0 \rvert" in text
 
 
 def test_a_product_that_is_only_capped_is_raw():
@@ -641,7 +662,7 @@ def latex_value(formula):
 @pytest.mark.parametrize("heads", [1, 2])
 def test_the_output_of_a_layer_and_each_score_in_markdown(kind, heads):
     way, scores, output = layer(kind, heads)
-    text = as_markdown(way, digits=9)
+    text = unbroken(as_markdown(way, digits=9))
     word = "output" if heads == 1 else "share"
     name = r"\mathrm{{" + word + "}}_{{{}}}"
     for (formula, result), right in zip(numbers_of(text, name, range(3)), output, strict=True):
@@ -651,6 +672,67 @@ def test_the_output_of_a_layer_and_each_score_in_markdown(kind, heads):
     for (formula, *_, result), right in zip(numbers_of(text, name, range(3)), scores, strict=True):
         assert float(result) == pytest.approx(right, rel=1e-7)
         assert latex_value(formula) == pytest.approx(right, rel=1e-6)
+    sums = re.findall(r"\\mathrm\{sum\} = (.*) = (.*)", text)
+    assert len(sums) == (3 if way.scale != 1 or kind == "cosine" else 0)
+    for step, (formula, result) in zip(way.steps, sums, strict=False):
+        assert float(result) == pytest.approx(step.dot, rel=1e-7)
+        assert latex_value(formula) == pytest.approx(step.dot, rel=1e-6)
+
+
+def test_long_sums_in_markdown_stand_on_several_lines():
+    """A page has room for about four products beside the name of the result."""
+    text = as_markdown(everything())
+    lines = [line for line in text.splitlines() if r" \cdot " in line and "|" not in line]
+    assert max(line.count(r" \cdot ") for line in lines) <= 8  # four, each perhaps times 10^n
+    assert text.count(r"\begin{aligned}") == text.count(r"\end{aligned}") > 10
+    blocks = re.findall(r"\$\$\n(.*?)\n\$\$", text, re.DOTALL)
+    assert "\\\\" not in "".join(blocks)
+
+
+def test_the_heads_of_a_layer_are_counted_from_0_everywhere():
+    x = np.eye(4)
+    problem = load(x=x, wq=x, wk=x, wv=x, wo=x, heads=2)
+    way = explain(problem, query=1, head=1)
+    markdown = as_markdown(way)
+    assert r"\sum_{h=0}^{1} \mathrm{context}^{(h)} \, W_o^{(h)}" in markdown
+    assert r"this head, $\mathrm{context}^{(1)} \, W_o^{(1)}$:" in markdown
+    assert "Columns 2 to 3 of the projection are head 1's:" in markdown
+    assert "q = columns 2 to 3 of x · wq, those of head 1; x is the embedding" in as_text(way)
+    assert as_dict(way)["query"]["made"]["columns"] == [2, 3]
+    alone = load(x=x, wq=x[:, :2], wk=x[:, :2], wv=x[:, :2], heads=2)
+    assert "q = column 1 of x · wq, those of head 1" in as_text(explain(alone, query=0, head=1))
+
+
+def test_softmax_is_named_and_what_is_subtracted_explained():
+    text = as_text(tutorial())
+    assert "softmax: weight = exp(score − 1.1547) / denominator\n" in text
+    assert "1.1547 is the largest score: subtracting it keeps exp within range" in text
+    assert "lse = ln Σ exp(score) = 1.1547 + ln 2.1228 = 1.9074" in text
+    equal = as_text(tutorial(scale=0))
+    assert "all scores are equal, and so are all weights" in equal
+    assert "exp(0 − 0) + exp(0 − 0)" in equal
+    assert "all scores are equal, and so are all weights." in as_markdown(tutorial(scale=0))
+    sunk = explain(pose([[1.0]], [[1.0]], sinks=[3.0]), query=0)
+    assert "largest of scores and sink" in as_text(sunk)
+    blind = as_text(explain(pose(QUERY, KEY, VALUE, mask=[False] * 3), query=0))
+    assert "lse = ln 0 = −inf" in blind
+    assert "softmax" not in blind
+
+
+def test_numbers_are_said_to_be_rounded():
+    assert "shown with 4 decimals (--digits), computed with all" in as_text(tutorial())
+    assert "shown with 1 decimal (--digits)" in as_text(tutorial(), digits=1)
+    assert "shown with" not in as_text(tutorial(), digits=17)
+
+
+def test_a_wide_position_tells_its_first_components():
+    x = np.ones((3, 6))
+    way = explain(load(x=x, wq=x.T, wk=x.T, positions="sinusoidal"), query=2)
+    waves = "(sin 2, cos 2, sin(2 / 10000^(2/6)), cos(2 / 10000^(2/6)), …)"
+    assert f"position = {waves}" in as_text(way)
+    expected = [math.sin(2), math.cos(2), math.sin(2 / 10000 ** (2 / 6))]
+    assert way.made.position[:3] == pytest.approx(expected)
+    assert r"\sin \frac{2}{10000^{2/6}}, \cos \frac{2}{10000^{2/6}}, \ldots" in as_markdown(way)
 
 
 def test_the_sum_of_the_weights_counts_the_sink():

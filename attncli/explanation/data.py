@@ -59,6 +59,8 @@ class QueryMade:
         The encoding that is added to it.
     weight : ndarray (W, D)
         The columns of W_q that make this head.
+    columns : (first, last), or None
+        Which these are, of more than one head.
     bias : ndarray (D,), or None
     norm : QueryNorm or None
         What is done to x · W + b.
@@ -69,6 +71,7 @@ class QueryMade:
     given: Array
     position: Array | None
     weight: Array
+    columns: tuple[int, int] | None
     bias: Array | None
     norm: QueryNorm | None
     keys_normed: bool

@@ -43,11 +43,12 @@ def made_query(problem: Problem, *, batch: int, head: int, query: int) -> QueryM
         position = sinusoidal(1, len(own), first=query)[0].astype(problem.dtype)
     width = problem.query.shape[3]
     columns = slice(head * width, (head + 1) * width)
-    bias = given["bq"]
+    weight, bias = np.asarray(given["wq"]), given["bq"]
     return QueryMade(
         given=own,
         position=position,
-        weight=widen(np.asarray(given["wq"])[:, columns], problem.dtype),
+        weight=widen(weight[:, columns], problem.dtype),
+        columns=(columns.start, columns.stop - 1) if weight.shape[1] > width else None,
         bias=None if bias is None else widen(bias[columns], problem.dtype),
         norm=_norm(given, own if position is None else own + position, columns),
         keys_normed=given["k_norm"] is not None,

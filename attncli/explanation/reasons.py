@@ -94,7 +94,7 @@ def _position(visible: Visibility, query: int) -> str:
     offset = position - query
     if not offset:
         return f"position {position}"
-    return f"position {position} (query {query} {'+' if offset > 0 else '−'} offset {abs(offset)})"
+    return f"position {position} (query {query} + offset {offset})"
 
 
 def _by_length(visible: Visibility, _query: int, key: int) -> str:

@@ -1,7 +1,7 @@
 r"""Numbers, names and sums as LaTeX, and words as Markdown.
 
 Formulas keep to what LaTeX, MathJax and KaTeX all know, and hold nothing that
-Markdown readers take for their own: no ``\\``, no ``*``, no tag.
+Markdown readers take for their own: no ``\\``, no ``*``, no tag. Lines end with ``\cr``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Latex", "math_name", "math_text", "words"]
+__all__ = ["Latex", "aligned", "equation", "math_name", "math_text", "words"]
 
 _MOST_TERMS = 8
+# Terms of a sum that a page has room for, beside a short name on the left and a long one.
+_TERMS_A_LINE, _FEWER_TERMS, _SHORT_NAME = 4, 3, 24
 _LABEL_WIDTH = 24
 # Outside \text these read the same to every renderer; inside, no two agree.
 _MATH = {
@@ -115,8 +117,8 @@ class Latex:
         rest: Rest | None = None,
         *,
         tags: Sequence[str | None],
-    ) -> str:
-        """Return a sum: all its terms while they are few, otherwise the largest and the rest.
+    ) -> list[str]:
+        """Return a sum in pieces: all its terms while they are few, else the largest and the rest.
 
         If terms are left out, the others carry their tags; one without a tag explains itself.
         """
@@ -125,12 +127,32 @@ class Latex:
             chosen, left = largest(np.array(sizes), [1] * len(terms), _MOST_TERMS)
             terms = [_tagged(terms[i], tags[i]) for i in chosen]
         count = (left.count if left else 0) + (rest.count if rest else 0)
-        text = " + ".join(terms)
+        pieces = [f"+ {term}" if number else term for number, term in enumerate(terms)]
         if not count:
-            return text or "0"
+            return pieces or ["0"]
         over = self.plus((left.total if left else 0.0) + (rest.total if rest else 0.0))
         note = rf"\underbrace{{{over[2:]}}}_{{\text{{{count} more}}}}"
-        return f"{text} {over[0]} {note}" if text else f"{'' if over[0] == '+' else '-'}{note}"
+        return [
+            *pieces,
+            f"{over[0]} {note}" if pieces else f"{'' if over[0] == '+' else '-'}{note}",
+        ]
+
+
+def equation(left: str, pieces: Sequence[str], *results: str) -> str:
+    """Return left = pieces = results, on several lines where there are many pieces."""
+    most = _TERMS_A_LINE if len(left) <= _SHORT_NAME else _FEWER_TERMS
+    if len(pieces) <= most:
+        return " = ".join([left, " ".join(pieces), *results])
+    parts = (pieces[start : start + most] for start in range(0, len(pieces), most))
+    first, *others = map(" ".join, parts)
+    lines = [f"{left} &= {first}", *(rf"&\quad {{}}{line}" for line in others)]
+    return aligned([*lines, *(f"&= {result}" for result in results)])
+
+
+def aligned(lines: Sequence[str]) -> str:
+    """Return lines below each other, aligned where ``&`` stands."""
+    text = " \\cr\n".join(lines)
+    return f"\\begin{{aligned}}\n{text}\n\\end{{aligned}}"
 
 
 def _tagged(term: str, tag: str | None) -> str:

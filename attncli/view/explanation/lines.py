@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attncli.positions import BASE
 from attncli.view.explanation.numbers import (
     CONTEXT_COLUMNS,
     MADE_COLUMNS,
+    all_equal,
     context_sum,
     made_query,
     made_sum,
@@ -18,6 +20,7 @@ from attncli.view.explanation.numbers import (
     score_names,
     seen_steps,
     strongest,
+    wave_columns,
     whole_output,
 )
 from attncli.view.explanation.sums import Rest, sum_pieces, sums_pieces
@@ -50,6 +53,7 @@ __all__ = [
     "rule_text",
     "score_lines",
     "softmax_lines",
+    "softmax_rule",
 ]
 
 
@@ -74,24 +78,39 @@ class Line:
 
 def made_rule(explanation: Explanation, made: QueryMade) -> str:
     """Return how the query is made, in letters."""
-    bias = "" if made.bias is None else " + bq"
+    name = "q" if made.norm is None else "p"
+    projected = "x · wq" + ("" if made.bias is None else " + bq")
+    if made.columns is not None:
+        first, last = made.columns
+        part = f"column {first}" if first == last else f"columns {first} to {last}"
+        projected = f"{part} of {projected}, those of head {explanation.head or 0}"
     placed = "" if made.position is None else " with its position added"
-    others = _made_likewise(made, values=explanation.context is not None)
-    where = f"where x is the embedding of the query{placed}; likewise {others}"
-    if made.norm is None:
-        return f"q = x · wq{bias}, {where}"
-    joint = ", of all heads together" if made.norm.joint else ""
-    return f"q = p / rms · q_norm, p = x · wq{bias}, rms being √(mean of p² + ε){joint}; {where}"
+    parts = [f"{name} = {projected}; x is the embedding of the query{placed}"]
+    if made.norm is not None:
+        joint = ", of all heads together" if made.norm.joint else ""
+        parts.append(f"q = p / rms · q_norm, rms = √(mean of p² + ε){joint}")
+    parts.append(_made_likewise(made, values=explanation.context is not None))
+    return "; ".join(parts)
 
 
 def _made_likewise(made: QueryMade, *, values: bool) -> str:
     """Return what else is made so, and which of it has a norm."""
     if made.norm is not None and made.keys_normed:
-        return "keys with k_norm, and values without a norm" if values else "keys with k_norm"
+        return "likewise keys with k_norm" + ("; values have no norm" if values else "")
     if made.keys_normed:
-        return "values, and keys with a norm, k_norm" if values else "keys, with a norm, k_norm"
-    others = "keys and values" if values else "keys"
+        return f"likewise {'values, and ' if values else ''}keys, which have a norm, k_norm"
+    others = "likewise keys and values" if values else "likewise keys"
     return others if made.norm is None else f"{others}, without a norm"
+
+
+def _waves(query: int, width: int) -> str:
+    """Return the first components of a sinusoidal position as formulas."""
+    powers = (
+        (column, f"({query} / {BASE:g}^({column}/{width}))") for column in wave_columns(width)
+    )
+    angles = [power if column else f" {query}" for column, power in powers]
+    waves = [f"{wave}{angle}" for angle in angles for wave in ("sin", "cos")][:width]
+    return ", ".join(waves + ["…"] * (len(waves) < width))
 
 
 def made_lines(explanation: Explanation, notation: Notation, room: int) -> Iterator[Line]:
@@ -103,7 +122,7 @@ def made_lines(explanation: Explanation, notation: Notation, room: int) -> Itera
     if made.position is not None:
         first, *others = vector_pieces(notation, made.position, room)
         yield Line(name, (*vector_pieces(notation, made.given, room), f"+ {first}", *others))
-        name = ""
+        yield Line("position", (f"({_waves(explanation.query, len(made.position))})",))
     yield Line(name, vector_pieces(notation, made.embedding, room))
     columns = range(min(len(explanation.given), MADE_COLUMNS))
     told = [made_sum(made, column) for column in columns]
@@ -172,7 +191,8 @@ def _turned_lines(explanation: Explanation, notation: Notation, room: int) -> It
         return
     base, width = notation.number(explanation.rope.base), len(explanation.given)
     frequency = f"{base}^(−2p/{width})" if explanation.rope.frequencies is None else "the frequency"
-    rule = f"radians, position {explanation.position} times {frequency} of pair p"
+    pair = f"pair 0 is components 0 and {explanation.partner}"
+    rule = f"radians: {explanation.position} · {frequency} for pair p = 0, 1, …; {pair}"
     yield Line("angles", (*vector_pieces(notation, explanation.angles, room), rule))
     first, second = float(explanation.given[0]), float(explanation.given[explanation.partner])
     angle = notation.factor(float(explanation.angles[0]))
@@ -295,15 +315,15 @@ def softmax_lines(explanation: Explanation, notation: Notation, room: int) -> It
     """Yield the denominator, the strongest weight and lse with the numbers put in."""
     number = notation.number
     if not explanation.denominator:
+        yield Line("lse", ("ln 0", "= −inf"))
         return
     seen, tags = seen_steps(explanation), _seen_names(explanation)
     sizes = [step.exponential for step in seen]
-    terms = [f"exp({number(step.score)} {notation.plus(-explanation.shift)})" for step in seen]
+    less = less_shift(explanation, notation)
+    terms = [f"exp({number(step.score)} {less})" for step in seen]
     if explanation.sink is not None:
         sizes.append(explanation.sink_exponential)
-        terms.append(
-            f"exp({number(explanation.sink)} {notation.plus(-explanation.shift)}) for the sink"
-        )
+        terms.append(f"exp({number(explanation.sink)} {less}) for the sink")
         tags.append("sink")
     left = (
         None
@@ -318,7 +338,32 @@ def softmax_lines(explanation: Explanation, notation: Notation, room: int) -> It
         name = tags[seen.index(most)]
         yield Line(f"weight({name})", (shown, f"= {number(most.weight)}"))
     logarithm = f"{number(explanation.shift)} + ln {number(explanation.denominator)}"
-    yield Line("lse", (logarithm, f"= {number(explanation.lse)}"))
+    yield Line("lse", ("ln Σ exp(score)", f"= {logarithm}", f"= {number(explanation.lse)}"))
+
+
+def softmax_rule(explanation: Explanation, notation: Notation) -> Iterator[str]:
+    """Yield how the weights follow from the scores, in words and letters."""
+    sink = explanation.sink
+    if explanation.fully_masked:
+        takes = "" if sink is None else "; the sink takes all the attention"
+        yield f"this query sees no key, so every weight is 0{takes}"
+        return
+    counts = "" if sink is None else "; the sink counts in the denominator only"
+    less = less_shift(explanation, notation)
+    yield f"softmax: weight = exp(score {less}) / denominator{counts}"
+    if all_equal(explanation):
+        yield "all scores are equal, and so are all weights"
+        return
+    largest = "largest score" if sink is None else "largest of scores and sink"
+    yield (
+        f"{notation.number(explanation.shift)} is the {largest}: subtracting it keeps exp within "
+        "range and changes no weight"
+    )
+
+
+def less_shift(explanation: Explanation, notation: Notation) -> str:
+    """Return the shift as it is subtracted from a score."""
+    return notation.plus(-explanation.shift) if explanation.shift else "− 0"
 
 
 def _seen_names(explanation: Explanation) -> list[str]:

@@ -110,6 +110,7 @@ def _made(made: QueryMade, exact: _Exact) -> dict[str, object]:
         "given": exact.row(made.given),
         "position": exact.row(made.position),
         "weight": [exact.row(row) for row in made.weight],
+        "columns": None if made.columns is None else list(made.columns),
         "bias": exact.row(made.bias),
         "norm": None if made.norm is None else _norm(made.norm, exact),
     }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from attncli.positions import BASE
 from attncli.text import counted, places
-from attncli.view.explanation.latex import Latex, math_name, words
+from attncli.view.explanation.latex import Latex, aligned, equation, math_name, words
 from attncli.view.explanation.lines import rest_name
 from attncli.view.explanation.numbers import (
     CONTEXT_COLUMNS,
     MADE_COLUMNS,
+    all_equal,
     context_sum,
     made_query,
     made_sum,
@@ -18,6 +20,7 @@ from attncli.view.explanation.numbers import (
     score_names,
     seen_steps,
     strongest,
+    wave_columns,
     whole_output,
 )
 from attncli.view.explanation.sums import Rest
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
     from attncli.view.explanation.numbers import Sum
 
 __all__ = ["as_markdown"]
+
+# Terms that a page has room for in the numerator of a fraction.
+_IN_FRACTION = 2
 
 
 def as_markdown(explanation: Explanation, *, digits: int = 4) -> str:
@@ -64,7 +70,9 @@ def _opening(explanation: Explanation, latex: Latex) -> Iterator[str]:
         "key/value head": explanation.kv_head,
     }
     count = counted(explanation.keys, "key")
-    yield ", ".join([*places(where), count, f"computed in {explanation.dtype}"]).capitalize() + "."
+    decimals = counted(latex.digits, "decimal")
+    how = f"computed in {explanation.dtype}, shown with {decimals}"
+    yield ", ".join([*places(where), count, how]).capitalize() + "."
     if explanation.made is not None:
         yield from _made_blocks(explanation, explanation.made, latex)
     yield _block(f"q = {latex.vector(explanation.given)}")
@@ -79,8 +87,9 @@ def _turned_blocks(explanation: Explanation, latex: Latex) -> Iterator[str]:
     if explanation.rope is None or explanation.rotated is None or explanation.angles is None:
         return
     yield (
-        f"Rotary embedding turns each pair of its components by an angle that grows with its "
-        f"position, {explanation.position}, and each key by its own:"
+        "Rotary embedding turns each pair of components of the query by an angle that grows with "
+        f"its position, here {explanation.position}, and those of a key with the position of the "
+        f"key. Pair 0 is components 0 and {explanation.partner}:"
     )
     base, width = latex.number(explanation.rope.base), len(explanation.given)
     given = explanation.rope.frequencies is not None
@@ -103,20 +112,38 @@ def _made_blocks(explanation: Explanation, made: QueryMade, latex: Latex) -> Ite
         + (":" if made.position is None else ", with its position added:")
     )
     whole = latex.vector(made.embedding)
-    if made.position is not None:
-        whole = f"{latex.vector(made.given)} + {latex.vector(made.position)} = {whole}"
-    yield _block(f"x = {whole}")
-    bias = "" if made.bias is None else " + b_q"
+    if made.position is None:
+        yield _block(f"x = {whole}")
+    else:
+        added = f"x &= {latex.vector(made.given)}", rf"&\quad {{}}+ {latex.vector(made.position)}"
+        yield _block(aligned([*added, f"&= {whole}"]))
+        waves = _waves(explanation.query, len(made.position))
+        yield _block(rf"\mathrm{{position}} = \left({waves}\right)")
+    projected = r"x \, W_q" + ("" if made.bias is None else " + b_q")
     name = "q" if made.norm is None else "p"
-    yield _block(f"{name} = x \\, W_q{bias}")
+    if made.columns is not None:
+        first, last = made.columns
+        part = f"Column {first}" if first == last else f"Columns {first} to {last}"
+        yield f"{part} of the projection are head {explanation.head or 0}'s:"
+    yield _block(f"{name} = {projected}")
     for column, total in enumerate(made_query(explanation, made)[:MADE_COLUMNS].tolist()):
         told = made_sum(made, column)
-        added = "" if made.bias is None else f" {latex.plus(float(made.bias[column]))}"
+        bias = [] if made.bias is None else [latex.plus(float(made.bias[column]))]
         terms = _terms(told, latex)
-        whole = latex.total(terms, told.sizes, tags=_indices("x", terms))
-        yield _block(f"{name}_{{{column}}} = {whole}{added} = {latex.number(total)}")
+        pieces = latex.total(terms, told.sizes, tags=_indices("x", terms))
+        yield _block(equation(f"{name}_{{{column}}}", [*pieces, *bias], latex.number(total)))
     if made.norm is not None:
         yield from _norm_blocks(explanation, made.norm, latex)
+
+
+def _waves(query: int, width: int) -> str:
+    """Return the first components of a sinusoidal position."""
+    angles = [
+        rf"\frac{{{query}}}{{{BASE:g}^{{{column}/{width}}}}}" if column else f"{query}"
+        for column in wave_columns(width)
+    ]
+    waves = [rf"\{wave} {angle}" for angle in angles for wave in ("sin", "cos")][:width]
+    return ", ".join(waves + [r"\ldots"] * (len(waves) < width))
 
 
 def _norm_blocks(explanation: Explanation, norm: QueryNorm, latex: Latex) -> Iterator[str]:
@@ -161,7 +188,7 @@ def _rule(explanation: Explanation, latex: Latex) -> str:
         rule = rf"{cap} \tanh\left(\frac{{1}}{{{cap}}} {rule}\right)"
     rule += r" + \mathrm{bias}" if explanation.has_bias else ""
     if explanation.slope is not None:
-        rule += rf" - {latex.number(explanation.slope)} \, \lvert i + \mathrm{{offset}} - j \rvert"
+        rule += rf" - {latex.factor(explanation.slope)} \cdot \mathrm{{distance}}"
     return rule
 
 
@@ -204,10 +231,9 @@ def _seen_key(explanation: Explanation, step: KeyStep, arrow: str, latex: Latex)
     if explanation.rope is not None:
         name = _key_name(explanation, step)
         key = name if step.label is None else f"k_{{{name}}}"
-        turned = rf"\tilde {key} = {latex.vector(step.key)}"
-        yield rf"{key} = {latex.vector(step.given)}, \quad {turned}"
-    raw = _scaled(explanation, _products(explanation, step, latex), latex)
-    yield rf"\mathrm{{{first}}}{arrow} = {raw} = {number(step.raw)}"
+        turned = rf"\tilde {key} &= {latex.vector(step.key)}"
+        yield aligned([f"{key} &= {latex.vector(step.given)}", turned])
+    yield from _raw(explanation, step, rf"\mathrm{{{first}}}{arrow}", latex)
     if explanation.softcap is not None:
         cap = number(explanation.softcap)
         inner = rf"\tanh\left(\frac{{{number(step.raw)}}}{{{cap}}}\right)"
@@ -225,7 +251,30 @@ def _added(explanation: Explanation, step: KeyStep, latex: Latex) -> list[str]:
     return added
 
 
-def _products(explanation: Explanation, step: KeyStep, latex: Latex) -> str:
+def _raw(explanation: Explanation, step: KeyStep, name: str, latex: Latex) -> Iterator[str]:
+    """Yield how the products become the first score, whose name is given."""
+    pieces, raw = _products(explanation, step, latex), latex.number(step.raw)
+    if explanation.scale == 1 and explanation.kind != "cosine":
+        yield equation(name, pieces, raw)
+        return
+    total = latex.number(step.dot)
+    scaled = _scaled(explanation, _of_unit_length(explanation, step, total, latex), latex)
+    if len(pieces) > _IN_FRACTION:
+        yield equation(r"\mathrm{sum}", pieces, total)
+        yield f"{name} = {scaled} = {raw}"
+    else:
+        inner = _of_unit_length(explanation, step, " ".join(pieces), latex)
+        yield f"{name} = {_scaled(explanation, inner, latex)} = {scaled} = {raw}"
+
+
+def _of_unit_length(explanation: Explanation, step: KeyStep, total: str, latex: Latex) -> str:
+    """Return a product divided by the lengths of query and key where the score is their cosine."""
+    if explanation.kind != "cosine":
+        return total
+    return rf"\frac{{{total}}}{{{latex.number(explanation.norm)} \cdot {latex.number(step.norm)}}}"
+
+
+def _products(explanation: Explanation, step: KeyStep, latex: Latex) -> list[str]:
     pairs = list(zip(explanation.compared.tolist(), step.key.tolist(), strict=True))
     if explanation.kind == "additive":
         vector = [] if explanation.vector is None else explanation.vector.tolist()
@@ -235,22 +284,26 @@ def _products(explanation: Explanation, step: KeyStep, latex: Latex) -> str:
         ]
     else:
         terms = [rf"{latex.factor(q)} \cdot {latex.factor(k)}" for q, k in pairs]
-    total = latex.total(terms, step.products.tolist(), tags=_indices("d", terms))
-    if explanation.kind != "cosine":
-        return total
-    return rf"\frac{{{total}}}{{{latex.number(explanation.norm)} \cdot {latex.number(step.norm)}}}"
+    return latex.total(terms, step.products.tolist(), tags=_indices("d", terms))
 
 
 def _weight_blocks(explanation: Explanation, latex: Latex) -> Iterator[str]:
     if explanation.fully_masked:
         yield "This query sees no key: every weight is 0."
     if explanation.denominator:
-        power = rf"e^{{\mathrm{{score}} {latex.plus(-explanation.shift)}}}"
+        yield "They are the softmax of the scores: " + (
+            "all scores are equal, and so are all weights."
+            if all_equal(explanation)
+            else f"${latex.number(explanation.shift)}$ is the largest, and subtracting it keeps "
+            "the exponentials within range and changes no weight."
+        )
+        power = rf"e^{{\mathrm{{score}} {_less_shift(explanation, latex)}}}"
         yield _block(rf"\mathrm{{weight}} = \frac{{{power}}}{{\mathrm{{denominator}}}}")
         yield _block(_denominator(explanation, latex))
         yield from map(_block, _strongest_weight(explanation, latex))
         lse = rf"{latex.number(explanation.shift)} + \ln {latex.number(explanation.denominator)}"
-        yield _block(rf"\mathrm{{lse}} = {lse} = {latex.number(explanation.lse)}")
+        summed = rf"\ln \sum e^{{\mathrm{{score}}}} = {lse}"
+        yield _block(rf"\mathrm{{lse}} = {summed} = {latex.number(explanation.lse)}")
     yield "\n".join(_table(explanation, Notation(latex.digits)))
 
 
@@ -268,15 +321,19 @@ def _strongest_weight(explanation: Explanation, latex: Latex) -> Iterator[str]:
 def _denominator(explanation: Explanation, latex: Latex) -> str:
     seen = seen_steps(explanation)
     tags: list[str | None] = [_key_name(explanation, step) for step in seen]
-    shift = latex.plus(-explanation.shift)
+    shift = _less_shift(explanation, latex)
     terms = [rf"e^{{{latex.number(step.score)} {shift}}}" for step in seen]
     sizes = [step.exponential for step in seen]
     if explanation.sink is not None:
         mark = rf"\underbrace{{e^{{{latex.number(explanation.sink)} {shift}}}}}_{{\text{{sink}}}}"
         terms, sizes, tags = [*terms, mark], [*sizes, explanation.sink_exponential], [*tags, None]
     rest = explanation.rest and Rest(explanation.rest.seen, explanation.rest.exponential)
-    total = latex.total(terms, sizes, rest or None, tags=tags)
-    return rf"\mathrm{{denominator}} = {total} = {latex.number(explanation.denominator)}"
+    pieces = latex.total(terms, sizes, rest or None, tags=tags)
+    return equation(r"\mathrm{denominator}", pieces, latex.number(explanation.denominator))
+
+
+def _less_shift(explanation: Explanation, latex: Latex) -> str:
+    return latex.plus(-explanation.shift) if explanation.shift else "- 0"
 
 
 def _table(explanation: Explanation, notation: Notation) -> Iterator[str]:
@@ -314,8 +371,12 @@ def _context_blocks(explanation: Explanation, latex: Latex) -> Iterator[str]:
     for column, total in enumerate(explanation.context[:CONTEXT_COLUMNS].tolist()):
         told = context_sum(explanation, column)
         terms = _terms(told, latex)
-        whole = f"{latex.total(terms, told.sizes, told.rest, tags=tags)} = " if terms else ""
-        yield _block(rf"\mathrm{{context}}_{{{column}}} = {whole}{latex.number(total)}")
+        name = rf"\mathrm{{context}}_{{{column}}}"
+        if terms:
+            pieces = latex.total(terms, told.sizes, told.rest, tags=tags)
+            yield _block(equation(name, pieces, latex.number(total)))
+        else:
+            yield _block(f"{name} = {latex.number(total)}")
     yield from _more_columns(len(explanation.context), CONTEXT_COLUMNS)
 
 
@@ -330,18 +391,20 @@ def _output_blocks(explanation: Explanation, latex: Latex) -> Iterator[str]:
         return
     yield "## Output"
     bias = "" if output.bias is None else " + b_o"
+    head = explanation.head or 0
     if output.heads == 1:
         yield _block(rf"\mathrm{{output}} = \mathrm{{context}} \, W_o{bias}")
     else:
-        sum_of_all = rf"\sum_{{h=1}}^{{{output.heads}}} \mathrm{{context}}_h \, W_o^{{(h)}}{bias}"
+        share, own = (rf"\mathrm{{context}}^{{({h})}} \, W_o^{{({h})}}" for h in ("h", head))
+        sum_of_all = rf"\sum_{{h=0}}^{{{output.heads - 1}}} {share}{bias}"
         yield _block(rf"\mathrm{{output}} = {sum_of_all}")
-        yield "The share of this head:"
+        yield f"The share of this head, ${own}$:"
     name = "output" if output.heads == 1 else "share"
     for column in range(min(len(output.share), MADE_COLUMNS)):
         told = output_sum(explanation, output, column)
         terms = _terms(told, latex)
-        whole = latex.total(terms, told.sizes, tags=_indices("c", terms))
+        pieces = latex.total(terms, told.sizes, tags=_indices("c", terms))
         added, total = whole_output(output, column)
-        plus = "" if added is None else f" {latex.plus(added)}"
-        yield _block(rf"\mathrm{{{name}}}_{{{column}}} = {whole}{plus} = {latex.number(total)}")
+        pieces += [] if added is None else [latex.plus(added)]
+        yield _block(equation(rf"\mathrm{{{name}}}_{{{column}}}", pieces, latex.number(total)))
     yield from _more_columns(len(output.share), MADE_COLUMNS)

@@ -18,6 +18,7 @@ __all__ = [
     "CONTEXT_COLUMNS",
     "MADE_COLUMNS",
     "Sum",
+    "all_equal",
     "context_sum",
     "made_query",
     "made_sum",
@@ -25,9 +26,12 @@ __all__ = [
     "score_names",
     "seen_steps",
     "strongest",
+    "wave_columns",
     "whole_output",
 ]
 
+# Of an encoding of the position: the formulas of the others are alike.
+_WAVE_COLUMNS = 4
 # Only the first columns of wide values are shown, and fewer of projections: their sums are long.
 CONTEXT_COLUMNS = 8
 MADE_COLUMNS = 4
@@ -54,6 +58,11 @@ class Sum(NamedTuple):
 def made_query(explanation: Explanation, made: QueryMade) -> npt.NDArray[Any]:
     """Return what the projection gives, (D,): the query, or what is normalised then."""
     return explanation.given if made.norm is None else made.norm.projected
+
+
+def wave_columns(width: int) -> range:
+    """Return the columns of the first sines of an encoding of the position."""
+    return range(0, min(width, _WAVE_COLUMNS), 2)
 
 
 def made_sum(made: QueryMade, column: int) -> Sum:
@@ -97,6 +106,13 @@ def seen_steps(explanation: Explanation) -> list[KeyStep]:
 def strongest(explanation: Explanation) -> KeyStep | None:
     """Return the key with the largest weight; None if there is only a sink."""
     return max(seen_steps(explanation), key=lambda step: step.weight, default=None)
+
+
+def all_equal(explanation: Explanation) -> bool:
+    """Return whether the scores of several keys are all the same, and there is no sink."""
+    scores = {step.score for step in seen_steps(explanation)}
+    listed = explanation.rest is None or not explanation.rest.seen
+    return listed and explanation.sink is None and len(scores) == 1 < len(seen_steps(explanation))
 
 
 def score_names(explanation: Explanation) -> tuple[str, str]:

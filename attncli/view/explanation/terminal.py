@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, Group
 from rich.text import Text
 
-from attncli.text import counted, places
+from attncli.text import counted, places, printable
 from attncli.view.explanation.lines import (
     Line,
     context_lines,
@@ -22,6 +22,7 @@ from attncli.view.explanation.lines import (
     rule_text,
     score_lines,
     softmax_lines,
+    softmax_rule,
 )
 from attncli.view.explanation.numbers import CONTEXT_COLUMNS, MADE_COLUMNS
 from attncli.view.explanation.table import weight_table
@@ -43,6 +44,9 @@ _EQUALS = " = "
 # A product of a sum that is cut.
 _COMPONENT = re.compile(r" \(d\d+\)$")
 _OF_COMPONENTS = "of each sum the largest products, with their component: (d0) is of q[0] and k[0]"
+_LABEL_WIDTH = 24
+# As many as a float64 has.
+_EXACT_DIGITS = 17
 # Without an edge: long enough for the formulas of a usual head.
 _NO_EDGE = 200
 
@@ -95,27 +99,35 @@ def _parts(
     yield from _title(explanation, notation, width)
     if explanation.made is not None:
         yield Text("")
-        yield from _heading("Query", made_rule(explanation, explanation.made), notation, width)
+        yield from _heading(
+            "Query", made_rule(explanation, explanation.made), notation=notation, width=width
+        )
     room = _room(["rotated[0]"], width)
     lines = [*made_lines(explanation, notation, room), *query_lines(explanation, notation, room)]
     yield from _formulas(lines, notation, width)
     yield Text("")
-    yield from _heading("Scores", rule_text(explanation, notation), notation, width)
+    yield from _heading("Scores", rule_text(explanation, notation), notation=notation, width=width)
     yield from _scores(explanation, notation, width)
     yield Text("")
-    yield from _heading("Weights", _softmax_rule(explanation, notation), notation, width)
+    yield from _heading(
+        "Weights", *softmax_rule(explanation, notation), notation=notation, width=width
+    )
     yield from weight_table(explanation, notation, width, depth)
     room = _room(["denominator"], width)
     yield from _formulas(softmax_lines(explanation, notation, room), notation, width)
     if explanation.context is not None:
         yield Text("")
-        yield from _heading("Context", "the values, each times its weight", notation, width)
+        yield from _heading(
+            "Context", "the values, each times its weight", notation=notation, width=width
+        )
         room = _room(["context[0]"], width)
         yield from _formulas(context_lines(explanation, notation, room), notation, width)
         yield from _more_columns(len(explanation.context), CONTEXT_COLUMNS, notation, width)
     if explanation.output is not None:
         yield Text("")
-        yield from _heading("Output", output_rule(explanation.output), notation, width)
+        yield from _heading(
+            "Output", output_rule(explanation.output), notation=notation, width=width
+        )
         room = _room(["output[0]"], width)
         yield from _formulas(output_lines(explanation, notation, room), notation, width)
         yield from _more_columns(len(explanation.output.share), MADE_COLUMNS, notation, width)
@@ -124,7 +136,7 @@ def _parts(
 def _title(explanation: Explanation, notation: Notation, width: int) -> Iterator[Text]:
     name = f"query {explanation.query}"
     if explanation.query_label is not None:
-        name += f" “{name_of('q', explanation.query, explanation.query_label)}”"
+        name += f" “{shorten(printable(explanation.query_label), _LABEL_WIDTH)}”"
     where = {
         "batch": explanation.batch,
         "head": explanation.head,
@@ -134,6 +146,9 @@ def _title(explanation: Explanation, notation: Notation, width: int) -> Iterator
     text = " · ".join([f"How {name} attends", *places(where), count, explanation.dtype])
     for line in wrapped(notation.known(text).split(" "), width):
         yield Text(line, style="bold")
+    if notation.digits < _EXACT_DIGITS:
+        decimals = counted(notation.digits, "decimal")
+        yield from _note(f"shown with {decimals} (--digits), computed with all", notation, width)
 
 
 def _scores(explanation: Explanation, notation: Notation, width: int) -> Iterator[Text]:
@@ -163,24 +178,16 @@ def _rest_words(explanation: Explanation) -> str:
     return "… " + " and ".join(parts)
 
 
-def _softmax_rule(explanation: Explanation, notation: Notation) -> str:
-    if explanation.fully_masked:
-        sink = "" if explanation.sink is None else "; the sink takes all the attention"
-        return f"this query sees no key, so every weight is 0{sink}"
-    shift = notation.plus(-explanation.shift)
-    sink = "" if explanation.sink is None else "; the sink counts in the denominator only"
-    return f"weight = exp(score {shift}) / denominator{sink}"
-
-
 def _more_columns(count: int, told: int, notation: Notation, width: int) -> Iterator[Text]:
     if count > told:
         words = f"… {counted(count - told, 'more column')} (--format json has all)"
         yield from _note(words, notation, width)
 
 
-def _heading(title: str, rule: str, notation: Notation, width: int) -> Iterator[Text]:
+def _heading(title: str, *rules: str, notation: Notation, width: int) -> Iterator[Text]:
     yield Text(title, style="bold")
-    yield from _note(rule, notation, width)
+    for rule in rules:
+        yield from _note(rule, notation, width)
 
 
 def _note(words: str, notation: Notation, width: int) -> Iterator[Text]:
