@@ -15,6 +15,7 @@ __all__ = [
     "first_few",
     "in_ascii",
     "json_text",
+    "label_text",
     "number_words",
     "places",
     "printable",
@@ -76,6 +77,17 @@ def printable(text: str) -> str:
     a\x1b[31m.csv
     """
     return text if text.isprintable() else re.sub(_UNSAFE, _escape, text)
+
+
+def label_text(label: str) -> str:
+    """Return a label as it is shown: printable, and with a sign for spaces where it has no other.
+
+    Examples
+    --------
+    >>> label_text("the cat"), label_text("  "), label_text("")
+    ('the cat', '␣␣', '')
+    """
+    return printable(label) if label.strip(" ") else "␣" * len(label)
 
 
 def in_ascii(text: str, signs: Mapping[str, str]) -> str:

@@ -135,3 +135,17 @@ def test_long_labels_that_differ_in_the_middle_are_told_apart() -> None:
 def test_two_labels_of_which_one_begins_the_other_stay_different() -> None:
     shown = shorten_all(["aaaaaaaaaaaaaaaabbbb", "aaaaaaaaaaaaaaaabbbbb"], 10)
     assert len(set(shown)) == 2
+
+
+def test_a_label_of_spaces_is_seen_wherever_labels_are(folder, attncli):
+    """A space alone is a token of many models, and would be a row without a name."""
+    (folder / "words.txt").write_text("The\n \ncat\n")
+    (folder / "p.yaml").write_text("q: [[1], [2], [3]]\nk: [[1], [2], [3]]\n")
+    asked = ("p.yaml", "--tokens", "words.txt")
+    assert "\n  ␣  " in attncli("compute", *asked, "--show", "weights").good().text
+    assert "\n1 ␣ " in attncli("compute", *asked, "--show", "top").good().text
+    assert "\n  ␣ " in attncli("heatmap", *asked).good().text
+    told = attncli("explain", *asked, "--query", "1").good().text
+    assert "How query 1 “␣” attends" in told
+    assert "(␣ → cat)" in told
+    assert "\n1 ␣ " in told

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attncli.text import printable
+from attncli.text import label_text
 from attncli.view.labels import shorten, text_width
 from attncli.view.signs import FORMULA_SIGNS, known
 
@@ -158,9 +158,7 @@ def name_of(kind: str, index: int, label: str | None) -> str:
     >>> name_of("k", 3, None), name_of("k", 3, "mat")
     ('k3', 'mat')
     """
-    if label is None or not label.strip():
-        return f"{kind}{index}"
-    return shorten(printable(label), _LABEL_WIDTH)
+    return shorten(label_text(label), _LABEL_WIDTH) if label else f"{kind}{index}"
 
 
 def names_of(steps: Sequence[KeyStep]) -> list[str]:

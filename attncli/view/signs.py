@@ -13,7 +13,7 @@ __all__ = ["FORMULA_SIGNS", "known"]
 
 _SIGNS = {
     " · ": ", ", "…": "...", "−": "-", "×": "x", "≤": "<=", "≥": ">=", "→": "->", "—": "-",
-    "“": '"', "”": '"',
+    "“": '"', "”": '"', "␣": "_",
 }  # fmt: skip
 # A dot multiplies here, so it must not be read as the one between two words.
 FORMULA_SIGNS = {

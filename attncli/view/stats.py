@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from attncli.text import printable
+from attncli.text import label_text
 from attncli.view.columns import GAP, Column, stacked
 from attncli.view.labels import shorten, text_width
 from attncli.view.notation import Notation
@@ -149,7 +149,7 @@ def _figures(numbers: Sequence[float | None], notation: Notation) -> list[Text]:
 
 
 def _name(kind: str, index: int, label: str | None, room: int, notation: Notation) -> Text:
-    text = f"{index}" if label is None else f"{index} {notation.known(printable(label))}"
+    text = f"{index}" if label is None else f"{index} {notation.known(label_text(label))}"
     return Text(shorten(text, max(room, len(kind)), ellipsis=notation.known("…")))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.text import Text
 
-from attncli.text import printable
+from attncli.text import label_text
 from attncli.view.columns import GAP, Column, table_lines
 from attncli.view.labels import shorten_all, text_width
 from attncli.view.shading import hidden_shade, shade
@@ -182,7 +182,7 @@ def _names_and_headings(
 def _labels(labels: Sequence[str] | None, count: int, longest: int, limits: Limits) -> list[str]:
     if labels is None:
         return [str(index) for index in range(count)]
-    names = [limits.known(printable(label)) for label in labels[:count]]
+    names = [limits.known(label_text(label)) for label in labels[:count]]
     return shorten_all(names, longest, ellipsis=limits.known("…"))
 
 

@@ -164,7 +164,7 @@ def _rows(explanation: Explanation) -> Iterator[_Row]:
 
 def _key_row(explanation: Explanation, step: KeyStep) -> _Row:
     name = name_of("k", step.index, step.label)
-    if step.label is not None and step.label.strip():
+    if step.label:
         name = f"{step.index} {name}"
     several = (
         explanation.softcap is not None or explanation.has_bias or explanation.slope is not None

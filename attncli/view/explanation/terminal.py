@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, Group
 from rich.text import Text
 
-from attncli.text import counted, places, printable
+from attncli.text import counted, places
 from attncli.view.explanation.lines import (
     Line,
     context_lines,
@@ -44,7 +44,6 @@ _EQUALS = " = "
 # A product of a sum that is cut.
 _COMPONENT = re.compile(r" \(d\d+\)$")
 _OF_COMPONENTS = "of each sum the largest products, with their component: (d0) is of q[0] and k[0]"
-_LABEL_WIDTH = 24
 # As many as a float64 has.
 _EXACT_DIGITS = 17
 # Without an edge: long enough for the formulas of a usual head.
@@ -135,8 +134,8 @@ def _parts(
 
 def _title(explanation: Explanation, notation: Notation, width: int) -> Iterator[Text]:
     name = f"query {explanation.query}"
-    if explanation.query_label is not None:
-        name += f" “{shorten(printable(explanation.query_label), _LABEL_WIDTH)}”"
+    if explanation.query_label:
+        name += f" “{name_of('q', explanation.query, explanation.query_label)}”"
     where = {
         "batch": explanation.batch,
         "head": explanation.head,

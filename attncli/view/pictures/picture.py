@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from attncli.errors import ShapeError
-from attncli.text import printable
+from attncli.text import label_text, printable
 from attncli.view.pictures.scale import cell_texts, limits, number_text
 from attncli.view.sinks import SINK_NOTE
 
@@ -332,4 +332,4 @@ def _checked_labels(
         return None
     if len(labels) != count:
         raise ShapeError(f"{name}: expected {count}, one for each of the {of}; found {len(labels)}")
-    return tuple(printable(label) for label in labels)
+    return tuple(label_text(label) for label in labels)
