@@ -139,7 +139,8 @@ def test_the_null_device_as_stdin_gives_the_example_with_a_note() -> None:
     ran = run("compute", "-f", "json")
     np.testing.assert_allclose(weights(ran), TUTORIAL["weights"], rtol=1e-14)
     assert ran.messages == [EXAMPLE_NOTE]
-    assert run("compute", "-f", "json", "--quiet").err == b""
+    # A script whose variables are not set has to know, whatever it silences.
+    assert run("compute", "-f", "json", "--quiet").messages == [EXAMPLE_NOTE]
 
 
 def test_a_pipe_is_left_alone_where_files_are_named(tutorial: Path) -> None:

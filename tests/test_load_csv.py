@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import warnings
 from contextlib import nullcontext
 
 import numpy as np
@@ -635,3 +636,96 @@ def test_a_first_cell_that_begins_as_a_number_is_one(cell):
     with pytest.raises(InputError) as caught:
         table(f"{cell},1\n2,3\n")
     assert f"line 1, column 1: expected a number; found '{cell}'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "–1,–2\n3,0\n",
+        "-∞,-∞\n0,0\n",
+        "NA,NA\n0,1\n",
+        "null,null\n1,2\n",
+        "-,-\n0,1\n",
+        "#####,####\n1,2\n",
+        '"1,234,567","2,345,678"\n500,600\n',
+        '"1,234,567",0.1\n"2,345,678",0.2\n',
+        "1.234.567;2\n2.345.678;3\n",
+        '"1,23,456",2\n"2,34,567",3\n',
+        '"1"2,3\n4,5\n',
+    ],
+)
+def test_a_first_row_or_column_of_badly_written_numbers_is_no_header(text):
+    """What is left would be broadcast: one row of a bias to every query."""
+    with pytest.raises(InputError, match=r"line 1, column"):
+        table(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '="1",="2"\n3,4\n',
+        "“1”,“2”\n3,4\n",
+        "1.5-,2.5-\n3,4\n",
+        "0x10,0x20\n1,2\n",
+        "1.5 m,2.5 m\n1,2\n",
+        "<0.01,<0.01\n1,2\n",
+        "\ufeff\ufeff1\n2\n3\n",
+        '"$1,234.50",2\n"$2,234.50",3\n',
+        "V1,V2\nNA,2\nNA,3\n",
+        "0.5 dB,1\n0.7 dB,2\n",
+    ],
+)
+def test_names_that_look_like_numbers_of_another_notation_are_told(text):
+    with pytest.warns(AttnWarning, match="is read as labels. If it holds numbers"):
+        table(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2nd,3rd\n1,2\n",
+        "3D,4D\n1,2\n",
+        ",-,NA\nthe,1,2\n",
+        "token,d0\nNA,1\n-,2\n",
+        "the,1\n-,2\n",
+        "2-gram of words,1\n3-gram of words,2\n",
+    ],
+)
+def test_usual_names_are_names(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = table(text)
+    assert found.row_labels or found.column_labels
+
+
+def test_a_token_that_is_a_quotation_mark_swallows_no_rows():
+    text = 'the,1,2\n",3,4\nhi,5,6\n",7,8\nend,9,10\n'
+    with pytest.raises(InputError, match=r"line 2, column 1: expected a label") as caught:
+        table(text)
+    assert 'written four times: """"' in str(caught.value)
+    # Separators and line ends by themselves are tokens.
+    assert table('",",1\n",\n",2\n"a\nb",3\n').row_labels == (",", ",\n", "a\nb")
+    assert table('the,1,2\n"""",3,4\n').row_labels == ("the", '"')
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_an_index_without_a_header_is_told(start):
+    rows = [f"{at + start},{at / 2 + 0.25},7.5" for at in range(4)]
+    with pytest.warns(
+        AttnWarning, match=f"first column counts {start}, {start + 1}, … as an index"
+    ):
+        assert table("\n".join(rows)).values.shape == (4, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        whole = [f"{at + start},{at * 2},7" for at in range(4)]
+        assert table("\n".join(whole)).values.shape == (4, 3)
+
+
+def test_numbers_name_rows_and_columns_where_they_are_the_same():
+    """Weights between tokens that are known by their ids."""
+    found = table(",101,2023\n101,0.5,0.5\n2023,0.2,0.8\n")
+    assert found.row_labels == found.column_labels == ("101", "2023")
+    for text in (",101,2023\n5,0.5,0.5\n2023,0.2,0.8\n", ",101,2023\n101,0.5,0.5\n7,0.2,0.8\n"):
+        with pytest.raises(InputError, match="empty cell") as caught:
+            table(text)
+        assert "or be the same of rows and columns" in str(caught.value)

@@ -132,7 +132,8 @@ def ask_or_read(
         threads=run.threads,
     )
     if not files:
-        note("no files given: this is the built-in example", quiet=run.quiet)
+        # Whoever did not mean it, an unset variable of a shell, has to know.
+        note("no files given: this is the built-in example", quiet=False)
     if not more:
         advise_on_dtype(options.dtype, bfloat16=gathered.bfloat16)
     if isinstance(gathered, Finished):

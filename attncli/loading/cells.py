@@ -10,31 +10,31 @@ from attncli.errors import InputError
 from attncli.loading.headings import is_spaced
 from attncli.loading.number import (
     DECIMAL_POINTS,
+    MINUS,
     TRUTHS,
     NumberOverflowError,
     has_decimal_comma,
     is_decorated,
     is_error,
     is_foreign,
+    is_hole,
     is_numeric,
     is_truth,
     parse_number,
 )
 from attncli.text import quoted
 
-__all__ = ["SEPARATE", "read_numbers", "read_truths"]
+__all__ = ["NUMBERED", "SEPARATE", "read_numbers", "read_truths"]
 
 # 1,000 is a thousand to some and one to others.
 _THOUSANDS = r"[-+]?\d{1,3}(,\d{3})+"
 _BARS = r"[-+.\deE\s|]*\|[-+.\deE\s|]*"
 _SEMICOLONS = r"(?s).*\d;\s*[-+\d].*"
 SEPARATE = "separate the columns with commas, semicolons or tabs"
+NUMBERED = "labels that are numbers must count 0, 1, 2, …, or be the same of rows and columns"
 _ONE_ZERO = "in a mask, write 1 for true and 0 for false, in every cell"
 
 _FILL = "fill the hole with a number, or leave out its row (pandas: fillna, dropna)"
-_HOLES = {"na", "n/a", "null", "none", "missing", "-", "?"}
-# Signs that stand for a minus in text that was set.
-_MINUS = str.maketrans(dict.fromkeys("−–—‐‑", "-"))
 
 Refusal = Callable[..., InputError]
 
@@ -87,6 +87,8 @@ def _number(cells: list[str], at: int, start: int, refusal: Refusal) -> float:
         hint = "if every line ends with separators, delete them there" if ends else None
         if at > 0 and not ends:
             hint = _FILL
+        if at == start == 0 and len(cells) > 1 and all(map(is_numeric, cells[1:])):
+            hint = f"if the first row and column hold labels: {NUMBERED}"
         if len(cells) > 1 and not any(map(str.strip, cells)):
             hint = "delete the rows whose cells are all empty"
         raise refusal("expected a number; found an empty cell", column=column, hint=hint)
@@ -107,10 +109,11 @@ def _is_quoted(cell: str) -> bool:
 # The first that is true of a cell.
 _HINTS: tuple[tuple[Callable[[str], object], str], ...] = (
     (
-        lambda cell: not is_numeric(cell) and is_numeric(cell.translate(_MINUS)),
+        lambda cell: not is_numeric(cell) and is_numeric(cell.translate(MINUS)),
         "write the minus of the keyboard, -, not a longer sign",
     ),
-    (lambda cell: cell.strip().lower() in _HOLES, _FILL),
+    (is_hole, _FILL),
+    (lambda cell: "∞" in cell, "write infinity as inf, and -inf"),
     (
         is_decorated,
         "write numbers in plain digits, as in -1234.5, without thousands separators",

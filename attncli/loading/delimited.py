@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.errors import InputError
-from attncli.loading.cells import SEPARATE, read_numbers, read_truths
+from attncli.loading.cells import NUMBERED, SEPARATE, read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import Headings, find_headings, is_meant_as_numbers
 from attncli.loading.number import DECIMAL_POINTS, is_foreign, is_numeric, is_truth
@@ -21,6 +21,7 @@ from attncli.loading.table import Body, Table, after, has_lone_returns, line_end
 from attncli.loading.table_doubts import (
     EMPTY_CORNER,
     advise_on_header,
+    advise_on_index,
     advise_on_names,
     advise_on_numbers_above_words,
     without_index,
@@ -80,10 +81,12 @@ def read_delimited(source: Source) -> LoadedArray:
     found = _at_once(table, headings, first)
     if found is None:
         found = _careful(table, headings, first)
+        _refuse_swallowed(table, found)
     if first is not head[0]:
         _refuse_numbers_as_names(table, found, *head)
     if not headings.row:
         advise_on_header(source.name, first[1], found, labelled=headings.column)
+        advise_on_index(found)
     elif headings.certain:
         advise_on_numbers_above_words(found)
     if headings.row and not headings.column:
@@ -124,6 +127,21 @@ def _refuse_numbers_as_names(table: Table, found: LoadedArray, first: Row, secon
         raise table.refusal(what, second[0], len(first[1]) + 1)
 
 
+def _refuse_swallowed(table: Table, found: LoadedArray) -> None:
+    """Refuse a label that holds whole rows: a token that is a quotation mark began it."""
+    for label in (*(found.row_labels or ()), *(found.column_labels or ())):
+        if line_ends(label) and any(_is_row(line, table, found) for line in label.splitlines()):
+            line = table.data.count(b"\n", 0, max(0, table.data.find(label.encode()))) + 1
+            hint = "is a quotation mark left open? One that is a label is written four times: "
+            raise table.refusal(f"expected a label; found {quoted(label)}", line, 1, hint + '"' * 4)
+
+
+def _is_row(line: str, table: Table, found: LoadedArray) -> bool:
+    """Return whether a line of a label is a row of the table, or the end of one."""
+    _, *numbers = line.split(table.delimiter)
+    return len(numbers) == found.values.shape[1] and all(map(is_numeric, numbers))
+
+
 def _at_once(table: Table, headings: Headings, first: Row) -> LoadedArray | None:
     """Read a short table of nothing but numbers; None where it is another."""
     line, cells = first
@@ -162,7 +180,7 @@ def _careful(table: Table, headings: Headings, head: Row) -> LoadedArray:
         body.refuse_many()
     if headings.certain and not _count_alike(first[start:], body.labels):
         what = "expected a number; found an empty cell"
-        raise table.refusal(what, first_line, 1, "labels that are numbers must count 0, 1, 2, …")
+        raise table.refusal(what, first_line, 1, NUMBERED)
     if not body.numbers:
         raise table.refusal(f"expected numbers; found only {quoted(first[0])}", first_line, 1)
     width = len(first) - start
@@ -220,12 +238,13 @@ def _first_hint(first: list[str]) -> str | None:
 
 
 def _count_alike(columns: list[str], rows: list[str]) -> bool:
-    """Whether columns that count from 1 stand over rows that do, or have words; or do not."""
-    if columns[:1] != ["1"] or not all(map(is_numeric, columns)):
+    """Whether columns that are numbers count as the rows do, are the same, or stand over words."""
+    if not all(map(is_numeric, columns)) or columns == [str(at) for at in range(len(columns))]:
         return True
-    if rows and not is_meant_as_numbers(rows[0]):
+    if columns == rows or (rows and not is_meant_as_numbers(rows[0])):
         return True
-    return rows == [str(row) for row in range(1, len(rows) + 1)]
+    counts = [str(at) for at in range(1, max(len(rows), len(columns)) + 1)]
+    return rows == counts[: len(rows)] and columns == counts[: len(columns)]
 
 
 def _skim(table: Table, body: Body, headings: Headings, start: int, width: int) -> Iterator[Row]:

@@ -9,6 +9,7 @@ from attncli.loading.number import (
     is_decorated,
     is_error,
     is_foreign,
+    is_hole,
     is_numeric,
     is_truth,
 )
@@ -26,7 +27,10 @@ __all__ = [
 _UNNAMED = "Unnamed: 0"
 INDEX_NAMES = {"index", "idx", "id", "row", _UNNAMED.lower()}
 # What stands above row labels that have a name.
-CORNERS = {*INDEX_NAMES, "token", "tokens", "word", "words", "label", "labels", "name"}
+CORNERS = {
+    *INDEX_NAMES, "token", "tokens", "word", "words", "label", "labels", "name", "#", "no", "no.",
+    "nr", "nr.", "rownames", "...1", "token_id", "token_ids", "tokenid", "input_ids",
+}  # fmt: skip
 
 
 class Headings(NamedTuple):
@@ -55,8 +59,8 @@ def find_headings(first: list[str], second: list[str] | None) -> Headings:
 
     An empty corner is how spreadsheets and pandas write both kinds of names; then
     the names may be numbers, but above rows without words a first row of nothing but numbers must
-    count 0, 1, 2, … as pandas does, or 1, 2, 3, … where the rows begin with 1 too, or it is a
-    row of data with a hole in it. Without
+    count 0, 1, 2, … as pandas does, or begin as the rows do, or it is a row of data with a hole in
+    it. Without
     an empty corner names are the cells that are neither numbers nor true or false, and 0, 1, 2, …
     behind a word that stands above labels (pandas' ``index_label``).
 
@@ -134,7 +138,7 @@ def _are_headings(first: list[str], second: list[str]) -> bool:
 
     Nothing in it is a number; 50% and #N/A are names beside words, and 50% above 0.5.
     """
-    if any(map(_is_attempt, first)) or all(map(is_error, first)):
+    if any(map(_is_attempt, first)) or all(is_error(cell) or is_hole(cell) for cell in first):
         return False
     strange = all(is_foreign(cell) or is_error(cell) for cell in first)
     return not (strange and any(map(is_foreign, second)))
@@ -159,6 +163,5 @@ def _are_names(cells: list[str], below: str) -> bool:
     if all(map(is_numeric, cells)):
         if below.strip() and not is_meant_as_numbers(below):
             return True
-        start = 1 if cells[0] == below == "1" else 0
-        return cells == [str(index) for index in range(start, start + len(cells))]
+        return cells[0] == below or cells == [str(index) for index in range(len(cells))]
     return any(cell.strip() for cell in cells)

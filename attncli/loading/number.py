@@ -9,12 +9,15 @@ from attncli.text import quoted
 
 __all__ = [
     "DECIMAL_POINTS",
+    "MINUS",
     "TRUTHS",
     "NumberOverflowError",
+    "begins_as_number",
     "has_decimal_comma",
     "is_decorated",
     "is_error",
     "is_foreign",
+    "is_hole",
     "is_numeric",
     "is_truth",
     "parse_number",
@@ -25,13 +28,16 @@ DECIMAL_POINTS = "write decimal points instead of decimal commas"
 # Words that may mean true or false, lower case.
 TRUTHS = {"true", "false", "t", "f", "yes", "no", "y", "n", "on", "off"}
 _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+(?:[eE][-+]?\d+)?\s*"
-# 1,234.5 and 1 234, with any space between, and 1.234,5; and the minus sign of typography.
+# 1,234.5 and 1 234, with any space between, and 1.234,5; 1,234,567 and 1,23,456, as in India.
 _THOUSANDS = (
-    r"\s*[-+\u2212]?\d{1,3}(?:(?:(?:,\d{3})+(?=\.)|(?:[\u00a0\u2009\u202f' ]\d{3})+)(?:\.\d*)?"
-    r"|(?:[.\u00a0\u2009\u202f' ]\d{3})+,\d+)\s*"
+    r"\s*[-+]?\d{1,3}(?:(?:(?:,\d{3})+(?=\.)|(?:[\u00a0\u2009\u202f' ]\d{3})+)(?:\.\d*)?"
+    r"|(?:[.\u00a0\u2009\u202f' ]\d{3})+,\d+|(?:,\d{2,3})+,\d{3}(?:\.\d*)?|(?:\.\d{3}){2,})\s*"
 )
-_MINUS = "\u2212"
-_PLAIN = r"[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?"
+# Signs that stand for a minus in text that was set.
+MINUS = str.maketrans(dict.fromkeys("\u2212\u2013\u2014\u2012\u2010\u2011", "-"))
+_INFINITY = "\u221e"
+_GROUPED = r"\d{1,3}(?:[,.' ]\d{2,3})+(?:[.,]\d+)?"
+_PLAIN = rf"[-+]?(?:{_GROUPED}|\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?"
 _CURRENCY = "(?:[A-Z]{0,2}\\$|[\u20ac\u00a3\u00a5\u20b9])"
 # 50%, €1, 1/2, (1.5) as accountants write -1.5, 1.0D+00 and 1.5f.
 _FOREIGN = (
@@ -43,6 +49,21 @@ _ERROR = (
     "#[\u00a1\u00bf]?(?:DIV/0|REF|VALUE|NAME|NUM|NULL|SPILL|CALC|WERT|BEZUG|ZAHL|VALEUR|NOM|NOMBRE"
     r"|VALOR)[!?]|#N/[AD]|#NV|#GETTING_DATA|Err:\d+"
 )
+
+
+# What stands for a number that is missing.
+HOLES = {"na", "n/a", "<na>", "nan", "null", "none", "nil", "missing", "-", "--", "?", "."}
+# A sheet's column that is too narrow.
+_NARROW = re.compile("#{2,}")
+# ="1", '1, “1”, <0.01, ~3 and $5, after any character that is not seen.
+_BEFORE = (
+    "=<>\u2264\u2265\u2248~\"'\u2018\u2019\u201c\u201d( "
+    "\u200b\u200e\u200f\u2060\ufeff$\u20ac\u00a3\u00a5"
+)
+_BEGUN = re.compile(r"[-+]?(?P<digits>\d+(?P<point>[.,]\d*)?|[.,]\d+)(?P<rest>.*)")
+_PLAIN_GROUPED = re.compile(rf"[-+]?{_GROUPED}\W*$")
+# Letters of a unit, or of nothing that is a word.
+_UNIT = 3
 
 
 class NumberOverflowError(Exception):
@@ -104,16 +125,52 @@ def has_decimal_comma(text: str) -> bool:
 
 
 def is_decorated(text: str) -> bool:
-    """Whether a word is a number with separators of thousands or the minus sign of typography.
+    """Whether a word is a number with separators of thousands, or signs of typography.
 
     Examples
     --------
     >>> is_decorated("1,234.5"), is_decorated("\u22120.5"), is_decorated("1,234")
     (True, True, False)
     """
-    if re.fullmatch(_THOUSANDS, text) is not None:
+    plain = text.translate(MINUS).strip()
+    if re.fullmatch(_THOUSANDS, plain) is not None or plain.lstrip("-+") == _INFINITY:
         return True
-    return _MINUS in text and is_numeric(text.replace(_MINUS, "-"))
+    return plain != text.strip() and is_numeric(plain)
+
+
+def is_hole(text: str) -> bool:
+    """Whether a word stands for a number that is missing, as well as for itself.
+
+    Examples
+    --------
+    >>> is_hole("NA"), is_hole("#####"), is_hole("none of them")
+    (True, True, False)
+    """
+    bare = text.strip().lower()
+    return bare in HOLES or _NARROW.fullmatch(bare) is not None
+
+
+def begins_as_number(text: str) -> bool:
+    """Whether a word begins as a number, and goes on as hardly any name does.
+
+    Examples
+    --------
+    >>> begins_as_number('="1"'), begins_as_number("1.5 dB"), begins_as_number("0x1F")
+    (True, True, True)
+    >>> begins_as_number("2nd"), begins_as_number("3D"), begins_as_number("2-gram of words")
+    (False, False, False)
+    """
+    bare = text.lstrip(_BEFORE).translate(MINUS)
+    found = _BEGUN.fullmatch(bare.strip())
+    if found is None:
+        return False
+    rest = found["rest"]
+    if found["digits"] == "0" and rest[:1] in ("x", "b", "o"):
+        return True
+    if _PLAIN_GROUPED.match(bare):
+        return True
+    letters = sum(map(str.isalpha, rest))
+    return letters <= _UNIT and (found["point"] is not None or not rest[:1].isalnum())
 
 
 def is_foreign(text: str) -> bool:

@@ -25,6 +25,15 @@ _AS_ARRAYS = "save the arrays as NPZ or safetensors"
 AS_CSV = "save each sheet as CSV UTF-8, with decimal points"
 _FOREIGN = {
     b"\x1f\x8b": ("gzip", "unpack it with gunzip"),
+    b"\xfd7zXZ": ("xz", "unpack it with unxz"),
+    b"BZh": ("bzip2", "unpack it with bunzip2"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "unpack it with unzstd"),
+    b"7z\xbc\xaf": ("7z", "unpack it"),
+    b"version https://git-lfs": ("Git LFS pointer", "git lfs pull fetches what it stands for"),
+    b"GGUF": ("GGUF", _AS_ARRAYS),
+    b"ARROW1": ("Arrow", _AS_ARRAYS),
+    b"SQLite format 3": ("SQLite", _AS_ARRAYS),
+    b"\xff\xd8\xff": ("JPEG", None),
     b"\x89HDF": ("HDF5", _AS_ARRAYS),
     b"MATLAB ": ("MATLAB", _AS_ARRAYS),
     b"PAR1": ("Parquet", _AS_ARRAYS),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from attncli.errors import InputError
+from attncli.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,17 +54,30 @@ class Table(NamedTuple):
     def rows(self, errors: str = "strict") -> Iterator[Row]:
         """Yield the rows that are not blank."""
         lines = io.TextIOWrapper(io.BytesIO(self.data), "utf-8", errors, newline="")
-        reader = csv.reader(lines, delimiter=self.delimiter)
+        # Strict, or "1"2 would be 12.
+        reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
+        read = 0
         try:
             for cells in reader:
+                read = reader.line_num
                 if reader.line_num > _MOST_ROWS:
                     raise self._too_many(self.before + reader.line_num)
                 if len(cells) > 1 or (cells and cells[0].strip()):
                     yield self.before + reader.line_num, cells
         except csv.Error as error:
-            at = self._longest_cell(reader.line_num)
-            line = self.before + reader.line_num
-            raise self.refusal(str(error), line, at, "is a quotation mark left open?") from error
+            line, at, what = self._broken(read, reader.line_num, str(error))
+            hint = "is a quotation mark left open?"
+            raise self.refusal(what, self.before + line, at, hint) from error
+
+    def _broken(self, read: int, line: int, error: str) -> tuple[int, int, str]:
+        """Return line, column and what is wrong with a row, behind lines that could be read."""
+        if "end of data" not in error:
+            return line, self._longest_cell(line), error
+        # The quotation that the end of the file closes began in the row behind the last good one.
+        rest = self.data.split(b"\n", read)[-1].decode(errors="replace")
+        cells = next(csv.reader(io.StringIO(rest, newline=""), delimiter=self.delimiter), [""])
+        begun = read + 1 + sum(map(line_ends, cells[:-1]))
+        return begun, len(cells), f"expected a number; found {quoted(cells[-1])}"
 
     def _longest_cell(self, line: int) -> int:
         """Return which cell of a line goes on for too long, or 1 where it began before."""

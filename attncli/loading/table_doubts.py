@@ -8,7 +8,7 @@ import numpy as np
 
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import CORNERS, INDEX_NAMES
-from attncli.loading.number import is_foreign, is_numeric
+from attncli.loading.number import begins_as_number, is_foreign, is_hole, is_numeric
 from attncli.text import quoted
 from attncli.warning import warn
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EMPTY_CORNER",
     "advise_on_header",
+    "advise_on_index",
     "advise_on_names",
     "advise_on_numbers_above_words",
     "without_index",
@@ -103,9 +104,24 @@ def _advise_on_counting_row(
     )
 
 
+def advise_on_index(found: LoadedArray) -> None:
+    """Warn of a first column 0, 1, 2, … or 1, 2, 3, … beside numbers that are not all whole."""
+    if found.row_labels or found.values.shape[1] < 2 or found.values.dtype == np.bool_:
+        return
+    first, others = found.values[:, 0], found.values[:_LOOKED_AT, 1:]
+    if first[0] in (0, 1) and _counts_on(first) and not np.array_equal(others, np.rint(others)):
+        warn(
+            f"{found.name}: the first column counts {first[0]:g}, {first[1]:g}, … as an index "
+            "might; it is read as numbers. If it is an index, write the file without it (pandas: "
+            "index=False), or with a header whose first cell is empty"
+        )
+
+
 def advise_on_numbers_above_words(found: LoadedArray) -> None:
-    """Warn of names of columns that are numbers, and do not count, above names of rows."""
+    """Warn of names of columns that are numbers, and do not count, above other names of rows."""
     columns = found.column_labels or ()
+    if columns == found.row_labels:
+        return
     counts = [[str(index + start) for index in range(len(columns))] for start in (0, 1)]
     if all(map(is_numeric, columns)) and list(columns) not in counts:
         warn(
@@ -118,9 +134,16 @@ def advise_on_names(found: LoadedArray, corner: str) -> None:
     """Warn of names that may all be numbers in another notation, if nothing says they are names."""
     rows, columns = found.row_labels or (), found.column_labels or ()
     headed = corner.strip().lower() in CORNERS
-    for which, names, sure in (("column", rows, headed), ("row", columns, False)):
-        if names and all(map(is_foreign, names)) and not sure and rows != columns:
+    for which, names, others, sure in (
+        ("column", rows, columns, headed),
+        ("row", columns, rows, False),
+    ):
+        if names and all(map(_may_be_number, names)) and not sure and names != others:
             warn(
                 f"{found.name}: the first {which}, {quoted(names[0])}, … is read as labels. If it "
                 "holds numbers, write them in plain digits"
             )
+
+
+def _may_be_number(name: str) -> bool:
+    return is_foreign(name) or is_hole(name) or begins_as_number(name)
