@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 __all__ = [
     "BASE",
     "alibi_slopes",
-    "pair_lengths",
     "rope_frequencies",
     "rotate",
     "rotation_angles",
     "sinusoidal",
+    "turned",
 ]
 
 # The base of the frequencies in both papers.
@@ -163,14 +163,19 @@ def rotate(
     ----------
     Su et al. 2021, "RoFormer", equation 34.
     """
-    angle = rotation_angles(positions, frequencies, dtype=angles)
-    cosine, sine = np.cos(angle).astype(rows.dtype), np.sin(angle).astype(rows.dtype)
-    first, second = _pairs(len(frequencies), pairing)
-    turned = np.empty_like(rows)
-    turned[..., first] = rows[..., first] * cosine - rows[..., second] * sine
-    turned[..., second] = rows[..., second] * cosine + rows[..., first] * sine
-    turned[..., 2 * len(frequencies) :] = rows[..., 2 * len(frequencies) :]
-    return turned
+    return turned(rows, rotation_angles(positions, frequencies, dtype=angles), pairing)
+
+
+def turned(rows: npt.NDArray[Any], angles: npt.NDArray[Any], pairing: Pairing) -> npt.NDArray[Any]:
+    """Return rows (..., S, D) whose pairs are turned by angles (..., S, n), as `rotate` says."""
+    cosine, sine = np.cos(angles).astype(rows.dtype), np.sin(angles).astype(rows.dtype)
+    count = angles.shape[-1]
+    first, second = _pairs(count, pairing)
+    made = np.empty_like(rows)
+    made[..., first] = rows[..., first] * cosine - rows[..., second] * sine
+    made[..., second] = rows[..., second] * cosine + rows[..., first] * sine
+    made[..., 2 * count :] = rows[..., 2 * count :]
+    return made
 
 
 def rotation_angles(
@@ -194,24 +199,6 @@ def rotation_angles(
     """
     angles: npt.NDArray[Any] = np.multiply.outer(positions.astype(dtype), frequencies.astype(dtype))
     return angles
-
-
-def pair_lengths(rows: npt.NDArray[Any], count: int, pairing: Pairing) -> npt.NDArray[Any]:
-    """Return the lengths of the pairs that are rotated, which no rotation changes.
-
-    Parameters
-    ----------
-    rows : ndarray (..., S, D), floating
-    count : int
-        How many pairs are rotated, n.
-    pairing : {"half", "interleaved"}
-
-    Returns
-    -------
-    ndarray (..., S, n)
-    """
-    first, second = _pairs(count, pairing)
-    return np.asarray(np.hypot(rows[..., first], rows[..., second]))
 
 
 def _pairs(count: int, pairing: Pairing) -> tuple[slice, slice]:

@@ -240,3 +240,26 @@ def test_a_part_that_turns_as_fast_as_the_whole(seed):
     assert ask((q, k, v), plain(turned(q, fast), turned(k, fast), v), **options).passed
     report = ask((q, k, v), plain(turned(q, slow), turned(k, slow), v), **options)
     assert named(report) == {"rope_frequencies_of_whole_width"}
+
+
+def test_a_lost_key_shows_beside_rounded_angles():
+    """In decoding far positions the roundings of angles cancel: they do not hide a key."""
+    keys = 8192
+    (q,) = draw(0, (1, 2, 1, 64))
+    k, v = draw(1, *[(1, 2, keys, 64)] * 2)
+    q, k, v = (array.astype("f4") for array in (q, k, v))
+    rules = {"rope": "half", "causal": True, "causal_align": "bottom-right"}
+
+    def decoded(dtype, seen):
+        # Everybody's frequencies and angles, in the format of the arrays.
+        frequencies = np.power(dtype(10000), -np.arange(32, dtype=dtype) / dtype(32))
+        query, key = (
+            by_halves(x.astype(dtype), 0, np.outer(places.astype(dtype), frequencies))
+            for x, places in ((q, np.arange(keys - 1, keys)), (k, np.arange(keys)))
+        )
+        return plain(query, key[..., :seen, :], v[..., :seen, :].astype(dtype))
+
+    assert ask((q, k, v), decoded(np.float32, keys), "float32", diagnose=False, **rules).passed
+    lost = ask((q, k, v), decoded(np.float64, keys - 1), "float32", diagnose=False, **rules)
+    assert not lost.passed
+    assert ask((q, k, v), decoded(np.float64, keys), "float32", diagnose=False, **rules).passed

@@ -1,9 +1,10 @@
 """What one rounding of every score, and of every rotary angle, may do to the outputs.
 
 The plain formula may be exact by luck: its sums are sums of few numbers, its frequencies are
-powers that need no rounding. Another right implementation has no such luck, so what it may err by
-is bounded here. Where s are the scores before the softmax and δ the size of their errors, to
-first order
+powers that need no rounding. Another right implementation has no such luck. What rounded angles
+may do is tried: beside thousands of keys most of it cancels, and a bound would be as large as the
+answer. What rounded scores may do is bounded. Where s are the scores before the softmax and δ the
+size of their errors, to first order
 
     |error of lse_i| ≤ Σ_j w_ij δ_ij
     |error of w_ij| ≤ w_ij ((1 − w_ij) δ_ij + Σ_{k≠j} w_ik δ_ik)
@@ -25,14 +26,16 @@ import numpy.typing as npt
 
 from attncli.dtypes import widen
 from attncli.names import SCORE_STAGES
-from attncli.positions import pair_lengths
+from attncli.positions import turned
+from attncli.referee.evaluation import evaluate
+from attncli.referee.recipe import vary
 from attncli.referee.sizes import product_sizes, through_the_output
 from attncli.referee.stages import shared
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from attncli.problem import Problem
+    from attncli.problem import Problem, Rope
     from attncli.referee.recipe import Outputs, Recipe
 
 __all__ = ["effects_of_rounding"]
@@ -40,6 +43,9 @@ __all__ = ["effects_of_rounding"]
 Array = npt.NDArray[Any]
 # Errors of scores, in nats: below, a weight moves by so much of itself. And e^300 is no overflow.
 _SMALL, _LARGEST = 1e-3, 300.0
+# Units in the last place that frequencies err by: of exp(−ln(base) 2p/D) half as many as nats.
+_FREQUENCY = 6.0
+_TRIES, _TRIED_EPS = 2, 2.0**-23
 
 
 def effects_of_rounding(
@@ -67,13 +73,15 @@ def effects_of_rounding(
         return {}
     if {scores.shape[2:], weights.shape[2:]} != {problem.shape[2:]}:  # axes were exchanged
         return {}
-    turned = _turning_sizes(problem)
     sizes = np.where(recipe.seen & np.isfinite(scores), np.abs(scores), 0)
     if problem.score == "dot":
-        sizes = np.maximum(sizes, product_sizes(problem) + turned)
+        sizes = np.maximum(sizes, product_sizes(problem))
     with np.errstate(all="ignore"):  # mistakes may make weights infinite
-        carried = _carried(problem, weights, eps * sizes)
-    return carried | dict.fromkeys(SCORE_STAGES, eps * turned)
+        effects = _carried(problem, weights, eps * sizes)
+        if problem.rope is not None:
+            for name, moved in _turned_effects(recipe, exact, problem.rope, eps).items():
+                effects[name] = effects.get(name, 0) + moved
+    return effects
 
 
 def _carried(problem: Problem, weights: Array, errors: Array) -> Outputs:
@@ -156,24 +164,44 @@ def _among_values(context: Array, weights: Array, rest: Array, value: Array) -> 
     return np.asarray(np.maximum(np.maximum(highest - context, context - lowest), to_sink))
 
 
-def _turning_sizes(problem: Problem) -> Array:
-    """Return how far each score moves, at most, if every angle errs by its own size.
+def _turned_effects(recipe: Recipe, exact: Outputs, rope: Rope, eps: float) -> Outputs:
+    """Return how far outputs move if every frequency and every angle is rounded, in a few tries.
 
-    Pair p of a query turns by α, of a key by β. Their part of the product is at most |q_p| |k_p|,
-    and moves by at most (|α| + |β|) |q_p| |k_p|.
+    They are tried in float32 at least, since float64 would show its own roundings, too.
     """
-    rope = problem.rope
-    if rope is None:
-        return np.zeros((1, 1, 1, 1))
+    tried = max(eps, _TRIED_EPS)
+    random = np.random.default_rng(0)
+    count = len(rope.of_width(recipe.problem.query.shape[3]))
+    signs = [np.ones(count), *random.choice([-1.0, 1.0], (_TRIES, count))]
+    moved: Outputs = {}
+    for of_frequencies in signs:
+        found = evaluate(_turned_further(recipe, rope, tried * of_frequencies, tried, random))
+        for name, array in found.items():
+            if array.shape == exact[name].shape:
+                error = np.abs(np.where(array == exact[name], 0, array - exact[name]))
+                moved[name] = np.maximum(moved.get(name, 0.0), error * (eps / tried))
+    return moved
+
+
+def _turned_further(
+    recipe: Recipe, rope: Rope, of_frequencies: Array, eps: float, random: np.random.Generator
+) -> Recipe:
+    """Return a recipe whose queries and keys are turned further, each pair by its error."""
+    problem = recipe.problem
     batch, _, queries, keys = problem.shape
-    frequencies = np.abs(rope.of_width(problem.query.shape[3]))
+    frequencies = rope.of_width(problem.query.shape[3])
     offsets = np.array([problem.visible.offset(entry) for entry in range(batch)])
-    places = np.abs(offsets[:, None, None, None] + np.arange(queries)[:, None])
-    query, key = (
-        pair_lengths(widen(rows, np.float64), len(frequencies), rope.pairing)
-        for rows in (problem.query, problem.key)
+    places = offsets[:, None, None, None] + np.arange(queries)[:, None]
+
+    def further(rows: Array, places: Array) -> Array:
+        angles = places * frequencies
+        rounded = eps * random.uniform(-1, 1, angles.shape)
+        return turned(
+            widen(rows, np.float64), angles * (_FREQUENCY * of_frequencies + rounded), rope.pairing
+        )
+
+    return vary(
+        recipe,
+        query=further(problem.query, places),
+        key=further(problem.key, np.arange(keys)[:, None]),
     )
-    key = shared(problem, key)
-    of_queries = (query * frequencies * places) @ key.swapaxes(-1, -2)
-    of_keys = query @ (key * frequencies * np.arange(keys)[:, None]).swapaxes(-1, -2)
-    return np.asarray(abs(problem.scale) * (of_queries + of_keys))
