@@ -872,3 +872,22 @@ def test_only_whole_numbers_are_cast_to_integers(seed):
     noise = random.dirichlet(np.ones(60) * 0.1, (1, 1, 60)).astype("f2")
     report = check({"weights": noise}, pose(q, k))
     assert report.diagnosis.explanations == ()
+
+
+@pytest.mark.parametrize("first", [lambda keys: 0, lambda keys: keys - 1], ids=["BLOOM", "MPT"])
+def test_alibi_that_is_added_by_the_key_is_right_in_float32(first):
+    """slope · (j − n) is −slope · (i − j) but for a constant of the row, and rounds more."""
+    shape = (1, 4, 300, 64)
+    q, k, v = (array.astype("f4") for array in draw(0, *[shape] * 3))
+    slopes = np.float32([0.5, 0.25, 0.125, 0.0625])
+    places = np.arange(300)
+    penalty = slopes[:, None, None] * (places - first(300)).astype("f4")
+    scores = q @ k.swapaxes(-1, -2) * np.float32(0.125) + penalty
+    scores = np.where(places <= places[:, None], scores, np.float32(-np.inf))
+    weights = softmax(scores)
+    assert weights.dtype == np.float32
+    options = {"causal": True, "alibi_slopes": slopes}
+    assert ask((q, k, v), weights @ v, diagnose=False, **options).passed
+    # It excuses nothing that anybody would notice.
+    wrong = softmax(scores + penalty / 1000) @ v
+    assert not ask((q, k, v), wrong, diagnose=False, **options).passed

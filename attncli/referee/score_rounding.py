@@ -76,12 +76,25 @@ def effects_of_rounding(
     sizes = np.where(recipe.seen & np.isfinite(scores), np.abs(scores), 0)
     if problem.score == "dot":
         sizes = np.maximum(sizes, product_sizes(problem))
+    sizes = sizes + _alibi_sizes(problem)
     with np.errstate(all="ignore"):  # mistakes may make weights infinite
         effects = _carried(problem, weights, eps * sizes)
         if problem.rope is not None:
             for name, moved in _turned_effects(recipe, exact, problem.rope, eps).items():
                 effects[name] = effects.get(name, 0) + moved
     return effects
+
+
+def _alibi_sizes(problem: Problem) -> Array | float:
+    """Return how large a penalty by position is that ALiBi may be made of, where it is causal.
+
+    Of causal keys slope · j (BLOOM) and slope · (j − S + 1) (MPT) differ from −slope · (i − j) by
+    the same for all keys of a query, which changes no weight.
+    """
+    slopes, keys = problem.alibi_slopes, np.arange(problem.shape[3])
+    if slopes is None or not problem.visible.causal:
+        return 0.0
+    return np.asarray(np.abs(slopes)[:, None, None] * np.maximum(keys, keys[::-1]))
 
 
 def _carried(problem: Problem, weights: Array, errors: Array) -> Outputs:
