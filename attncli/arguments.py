@@ -22,6 +22,7 @@ from attncli.names import PrecisionName
 from attncli.text import counted, did_you_mean
 
 __all__ = [
+    "BIAS_HINT",
     "Names",
     "choice",
     "computing_dtype",
@@ -52,6 +53,8 @@ _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 # Positions are 64-bit integers, and sums of a few of these stay within them.
 _FARTHEST = 2**53
 _LONGEST = 60
+# Where a mask holds other numbers.
+BIAS_HINT = "numbers that are added to the scores are a bias: give them as bias (--bias)"
 
 
 # How errors name an argument: ``query``, or ``query (q.csv)`` where it has a file.
@@ -126,14 +129,14 @@ def refuse_first(
     )
 
 
-def truth_array(name: str, value: object) -> npt.NDArray[np.bool_]:
+def truth_array(name: str, value: object, hint: str = BIAS_HINT) -> npt.NDArray[np.bool_]:
     """Return an array of booleans from booleans or exact 0 and 1."""
-    array = truth_numbers(name, value)
+    array = truth_numbers(name, value, hint)
     truth: npt.NDArray[np.bool_] = array if array.dtype == np.bool_ else array == 1
     return truth
 
 
-def truth_numbers(name: str, value: object) -> npt.NDArray[Any]:
+def truth_numbers(name: str, value: object, hint: str = BIAS_HINT) -> npt.NDArray[Any]:
     """Return an array of booleans, or of exact 0 and 1 that take more than a byte each."""
     array = _readable(name, value)
     if array.dtype.kind == "b":
@@ -143,10 +146,6 @@ def truth_numbers(name: str, value: object) -> npt.NDArray[Any]:
     # A part at a time: a mask may be as large as the weights.
     if not all(((part == 0) | (part == 1)).all() for part in parts(array)):
         odd = (array != 0) & (array != 1)
-        hint = "numbers that are added to the scores are a bias: give them as bias (--bias)"
-        # (B, S), which a bias would take for (L, S).
-        if name.startswith("key_padding_mask") and array.ndim > 1:
-            hint += ", reshaped to (B, 1, S), or with heads to (B, 1, 1, S)"
         refuse_first(name, array, odd, "booleans, or 0 and 1", hint)
     return array.view(np.bool_) if array.dtype.itemsize == 1 else array
 

@@ -293,3 +293,16 @@ def test_heads_that_are_not_written(heads, projected):
     report = ask((q, k, v), wrong, **options)
     assert named(report) == {"heads_not_written"}
     assert ("head 1 is 0" if heads == [1] else "heads 2, 3 are 0") in str(report)
+
+
+@pytest.mark.parametrize(("larger", "size"), [(32, 16), (64, 32)])
+def test_blocks_of_queries_and_keys_of_different_sizes(larger, size):
+    q, k, v = draw(0, *[(1, 1, 2 * larger, 16)] * 3)
+    i, j = np.indices((2 * larger, 2 * larger))
+    # Of a block of queries, only the last block of keys is masked.
+    last = plain(q, k, v, (j <= i) | (j // size < (i // larger + 1) * (larger // size) - 1))
+    assert named(ask((q, k, v), last, causal=True)) == {f"only_last_{size}_masked_of_{larger}"}
+    # The number of larger blocks of keys is rounded down.
+    end = (i // size + 1) * size // larger
+    cut = plain(q, k, v, (j <= i) & (j // larger < end))
+    assert named(ask((q, k, v), cut, causal=True)) == {f"blocks_of_{larger}_cut_at_{size}"}

@@ -140,7 +140,7 @@ def _part(
     from attncli.summaries.row_blocks import Given
     from attncli.view.pictures.finished import finished_weights, hidden_cells
 
-    picked = pick.among(finished.counts, "bh")
+    picked = pick.among(finished.counts, finished.axes)
     gone = [axis for axis, one in zip("bh", picked, strict=True) if isinstance(one, int)]
     axes = "".join(axis for axis in finished.axes if axis not in gone)
     labels = finished.query_labels, finished.key_labels

@@ -196,7 +196,7 @@ def heatmap(
         more = [] if drawing.minus is None else [drawing.minus]
         asked = ask_or_read(options, pick, run, more=more, kind=drawing.what, saved=True)
         refuse_inputs(outputs, [*asked.inputs, *subtracted])
-        picked = asked.picked if isinstance(asked, Asked) else pick.among(asked.counts, "bh")
+        picked = asked.picked if isinstance(asked, Asked) else pick.among(asked.counts, asked.axes)
         title = _title(drawing, picked, average) if wish.title is None else wish.title
         wish = replace(wish, picked=picked, title=title)
         picture = _picture(asked, wish, options.dtype, drawing, run)

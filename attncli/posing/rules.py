@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["labels_of", "rules_of", "standing", "to_weights"]
 
+# Of (B, S), which a bias would take for (L, S).
+_PADDING_BIAS = (
+    f"{arguments.BIAS_HINT}, of (B, S) reshaped to (B, 1, S), or with heads to (B, 1, 1, S)"
+)
 # So many numbers of a mask, or booleans of the other polarity, are made booleans at once: 4 MB.
 _READ_ONCE = 2**22
 
@@ -231,7 +235,8 @@ def _key_padding(named: Names, mask: object, means: str, shape: Shape) -> Bools 
     """Return the key padding mask as what is real, (B or 1, S)."""
     if mask is None:
         return None
-    array = np.atleast_1d(arguments.truth_array(named("key_padding_mask"), mask))
+    truths = arguments.truth_array(named("key_padding_mask"), mask, _PADDING_BIAS)
+    array = np.atleast_1d(truths)
     batch, keys = shape[0], shape[3]
     if array.ndim > 2 or array.shape[-1] != keys or len(np.atleast_2d(array)) not in (1, batch):
         raise ShapeError(

@@ -34,8 +34,9 @@ Row = tuple[int, int, int]
 _SMALL_CELLS = 2**15
 # So few that the calls dominate: what does not fit there is ruled out quickly.
 _PROBE_CELLS = 2**10
-# So many further slices are tried before an explanation counts for the whole problem.
-_ELSEWHERE = 5
+# So many further slices are tried before an explanation counts for the whole problem: spread over
+# the rows that are wrong, and over all.
+_OF_WRONG, _OF_ALL = 24, 8
 
 
 class Cases:
@@ -107,17 +108,23 @@ class Cases:
         return [self._slices[part] for part in parts]
 
     def elsewhere(self, needs: frozenset[Need]) -> Iterator[Case]:
-        """Yield more slices of a large problem: those included, and a few spread evenly over it."""
+        """Yield more slices of a large problem: those included, and others spread over it."""
         if not self.sliced or not self._cuts(needs):
             return
-        shape = self._question.problem.shape[:3]
-        flat = sorted({round(place) for place in np.linspace(0, math.prod(shape) - 1, _ELSEWHERE)})
-        places = (np.unravel_index(row, shape) for row in flat)
-        spread = [(int(b), int(h), int(i)) for b, h, i in places]
         tried = {self._part(needs, row) for row in self._anchors()}
-        rows = (*self._rows, *self._odd_row(), *spread)
+        rows = (*self._rows, *self._odd_row(), *self._spread())
         parts = dict.fromkeys(self._part(needs, row) for row in rows)
         yield from (self._slice(*part) for part in parts if part not in tried)
+
+    def _spread(self) -> Iterator[Row]:
+        """Yield a few rows of all, and then more of those that are wrong."""
+        shape = self._question.problem.shape[:3]
+        for row in _evenly(math.prod(shape), _OF_ALL):
+            batch, head, query = np.unravel_index(row, shape)
+            yield int(batch), int(head), int(query)
+        wrong = np.flatnonzero(self._counts)
+        for place in _evenly(wrong.size, _OF_WRONG):
+            yield _row(self._counts, int(wrong[place]))
 
     def _wrong_parts(self, needs: frozenset[Need]) -> dict[Part, None]:
         """Return the parts around rows that are wrong; NaN alone would say little."""
@@ -261,6 +268,11 @@ def _index(part: Part) -> tuple[slice, ...]:
     batch, head, rows = part
     pick = (slice(None) if n is None else slice(n, n + 1) for n in (batch, head))
     return (*pick, slice(None) if rows is None else slice(*rows))
+
+
+def _evenly(count: int, most: int) -> list[int]:
+    """Return at most so many places spread evenly over a count, the first and the last of them."""
+    return sorted({round(place) for place in np.linspace(0, count - 1, min(count, most))})
 
 
 def _row(counts: npt.NDArray[Any], flat: int) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from dataclasses import replace
@@ -42,6 +43,8 @@ Array = npt.NDArray[Any]
 _NOTHING = Searched((), 0, complete=True)
 # Share of the time in which all is to be explained, where rows of NaN may be told by themselves.
 _OF_ALL = 0.6
+# So many more slices show enough of dropout.
+_LIKE_DROPOUT = 5
 # Of so many rows one or two are few.
 _FEW_ROWS, _MANY_ROWS = 2, 16
 # Errors of rounding: at most so many half units of what was rounded, and a quarter of them at least
@@ -101,7 +104,8 @@ def diagnose(question: Question, deadline: float) -> Diagnosis:
 def _of_dropout(search: Search) -> tuple[str, ...]:
     """Return a sentence where errors look as if weights had been dropped out; none elsewhere."""
     any_rows: frozenset[Need] = frozenset()
-    found = like_dropout([*search.cases.of(any_rows), *search.cases.elsewhere(any_rows)])
+    others = itertools.islice(search.cases.elsewhere(any_rows), _LIKE_DROPOUT)
+    found = like_dropout([*search.cases.of(any_rows), *others])
     if found is None:
         return ()
     about = f"the errors look like those of dropout with p about {round(found.share, 2):g}"

@@ -42,8 +42,9 @@ Array = npt.NDArray[Any]
 _CLEAR, _CLEARER = 0.02, 0.5
 # Share of the time that is left, in which common mistakes are tried before numbers are looked at.
 _SOON = 0.3
-# Seconds behind the deadline in which what was found is still tried elsewhere.
-_TO_LOOK_ELSEWHERE = 0.5
+# Seconds behind the deadline in which what was found is still tried elsewhere, and in how many
+# places in any case.
+_TO_LOOK_ELSEWHERE, _ALWAYS_TRIED = 0.5, 8
 # Errors of this share are no worse than none, in 16 bits and in wider formats.
 _ROUNDING_OF_SHORT, _ROUNDING = 0.01, 0.05
 # Not more than glibc learns from, and larger than what evaluations make.
@@ -123,6 +124,7 @@ class Search:
         self._first: Convention | None = None
         self._followed: dict[Case, Recipe | None] = {}
         self._before_projection: dict[Case, Case | None] = {}
+        self._looks: dict[Convention, Fitting] = {}
         _keep_memory()
 
     @property
@@ -252,9 +254,14 @@ class Search:
         for fitting in fittings:
             if time.monotonic() > self.deadline:
                 break
-            cases = self.cases.of(fitting.needs)
-            made.append(fitting.look(cases) or self._look_before_projection(fitting, cases))
-        return self._explain([(one,) for one in made if one is not None], BITS_FOR_FITTED)
+            found = self._look(fitting, self.cases.of(fitting.needs))
+            if found is not None:
+                made.append(found)
+                self._looks[found] = fitting
+        return self._explain([(one,) for one in made], BITS_FOR_FITTED)
+
+    def _look(self, fitting: Fitting, cases: Sequence[Case]) -> Convention | None:
+        return fitting.look(cases) or self._look_before_projection(fitting, cases)
 
     def _look_before_projection(self, fitting: Fitting, cases: Sequence[Case]) -> Convention | None:
         """Look at the heads that an output projection has joined."""
@@ -385,10 +392,11 @@ class Search:
             Whether the file is right there, and in the other such parts.
         """
         first = ""
-        for case in self.cases.elsewhere(needs_of(group)):
-            if time.monotonic() > self.deadline + _TO_LOOK_ELSEWHERE or not case.evaluable:
+        for number, case in enumerate(self.cases.elsewhere(needs_of(group))):
+            late = time.monotonic() > self.deadline + _TO_LOOK_ELSEWHERE
+            if (late and number >= _ALWAYS_TRIED) or not case.evaluable:
                 break
-            recipe = follow(case, group)
+            recipe = follow(case, group) or self._followed_again(case, group)
             if recipe is None or agrees(self.question, case, recipe):
                 continue
             first = first or case.place
@@ -396,6 +404,18 @@ class Search:
             if not agrees(self.question, case, case.recipe):
                 return case.place, False
         return first, bool(first)
+
+    def _followed_again(self, case: Case, group: Group) -> Recipe | None:
+        """Return what is read off another part in the same way; the right recipe where nothing is.
+
+        None where the group says nothing of that part.
+        """
+        fitting = self._looks.get(group[0]) if len(group) == 1 else None
+        if fitting is None:
+            return None
+        again = self._look(fitting, [case])
+        alike = again is not None and again.name == group[0].name
+        return follow(case, (again,)) if again is not None and alike else case.recipe
 
 
 def _outgrows(case: Case, recipe: Recipe) -> bool:

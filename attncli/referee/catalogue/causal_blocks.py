@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -12,13 +12,15 @@ import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import of_each_size
-from attncli.referee.convention import Apply, moved, with_rule
+from attncli.referee.convention import Apply, Convention, moved, with_rule
 from attncli.referee.recipe import Recipe, distance
 from attncli.referee.replacing import replace
 
 __all__ = ["CAUSAL_BLOCKS"]
 
 Array = npt.NDArray[Any]
+# Blocks of one kind and of the other, as kernels have them.
+_TWO_SIZES = ((256, 128), (256, 64), (128, 64), (128, 32), (64, 32), (64, 16), (32, 16))
 # The recipe, where queries and keys stand, and the size of a block in.
 Change = Callable[[Recipe, Array, Array, int], Recipe | None]
 
@@ -72,9 +74,41 @@ def _within_blocks_before(recipe: Recipe, queries: Array, keys: Array, size: int
     return with_rule(recipe, "causal", before & (keys % size <= queries % size))
 
 
+def _last_only(size: int, recipe: Recipe, queries: Array, keys: Array, larger: int) -> Recipe:
+    """Mask only the last of the smaller blocks of keys on a block of queries' diagonal."""
+    masked = (queries // larger + 1) * larger - size
+    return with_rule(recipe, "causal", (keys <= queries) | (keys < masked))
+
+
+def _whole_blocks_only(
+    size: int, recipe: Recipe, queries: Array, keys: Array, larger: int
+) -> Recipe | None:
+    """End the loop over larger blocks of keys before one that a block of queries does not fill."""
+    if recipe.whole.shape[2] == 1:  # the last block of all is lost, rather
+        return None
+    end = (queries // size + 1) * size // larger * larger
+    return with_rule(recipe, "causal", (keys <= queries) & (keys < end))
+
+
 def _in_the_first(recipe: Recipe, queries: Array, keys: Array, size: int) -> Recipe:
     """Hide keys of the first block only."""
     return with_rule(recipe, "causal", (keys <= queries) | (keys >= size))
+
+
+def _of_two_sizes(
+    name: str, meaning: str, change: Callable[..., Recipe | None], fix: str
+) -> Iterator[Convention]:
+    """Yield a mistake of kernels whose blocks of queries and keys have different sizes."""
+    for larger, size in _TWO_SIZES:
+        yield Convention(
+            name.format(larger, size),
+            meaning.format(larger, size),
+            _in_blocks(partial(change, size), larger),
+            topic=topics.CAUSAL_BLOCKS,
+            fix=fix,
+            shows=f"more keys than {larger}",
+            variant_of=("causal_missing",),
+        )
 
 
 _of_each_size = partial(of_each_size, topic=topics.CAUSAL_BLOCKS, shows="more keys than {}")
@@ -129,5 +163,18 @@ CAUSAL_BLOCKS = (
         partial(_in_blocks, _in_the_first),
         fix="apply the mask to every block of keys that ends behind the query",
         variant_of=("causal_missing",),
+    ),
+    *_of_two_sizes(
+        "only_last_{1}_masked_of_{0}",
+        "of the {0} keys on the diagonal of a block of {0} queries only the last {1} are masked",
+        _last_only,
+        "mask every block of keys that ends behind the first query of the block",
+    ),
+    *_of_two_sizes(
+        "blocks_of_{0}_cut_at_{1}",
+        "the loop over blocks of {0} keys ends before the one on the diagonal where a block of "
+        "{1} queries does not reach its end",
+        _whole_blocks_only,
+        "round the number of blocks of keys up, not down",
     ),
 )

@@ -52,7 +52,10 @@ def _told(cases: Sequence[Case], axis: int) -> Convention | None:
     before_projection = cases[0].recipe.problem.output is None
     apply = by_part(empty, partial(_emptied, before_projection=before_projection))
     heads = _whole_heads(masks) if axis == -1 and _have_all_heads(cases) else ()
-    return _of_heads(heads, apply) if heads else _convention(axis, count, of, apply)
+    if heads:
+        return _of_heads(heads, apply)
+    # Of slices the count says nothing of the file.
+    return _convention(axis, count, of if cases[0].whole else None, apply)
 
 
 def _have_all_heads(cases: Sequence[Case]) -> bool:
@@ -81,11 +84,12 @@ def _of_heads(heads: tuple[int, ...], apply: Apply) -> Convention:
     )
 
 
-def _convention(axis: int, count: int, of: int, apply: Apply) -> Convention:
+def _convention(axis: int, count: int, of: int | None, apply: Apply) -> Convention:
     noun, fix = _LINES[axis]
+    which = f"some {noun}s are" if of is None else _so_many(count, of, noun)
     return Convention(
         f"{noun}s_not_written",
-        f"{_so_many(count, of, noun)} 0, as if nothing had been written, and the others are right",
+        f"{which} 0, as if nothing had been written, and the others are right",
         apply,
         topic=topics.UNWRITTEN,
         fix=fix,
