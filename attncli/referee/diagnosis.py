@@ -44,7 +44,7 @@ _NOTHING = Searched((), 0, complete=True)
 # Share of the time in which all is to be explained, where rows of NaN may be told by themselves.
 _OF_ALL = 0.6
 # So many more slices show enough of dropout.
-_LIKE_DROPOUT = 5
+_LIKE_DROPOUT = 3
 # Of so many rows one or two are few.
 _FEW_ROWS, _MANY_ROWS = 2, 16
 # Errors of rounding: at most so many half units of what was rounded, and a quarter of them at least
