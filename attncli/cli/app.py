@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from attncli._version import __version__
+from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.terminal import print_text
 
-__all__ = ["build"]
+__all__ = ["COMMANDS", "build"]
 
-_COMMANDS = ("compute", "heatmap", "explain", "check", "info")
+COMMANDS = ("compute", "heatmap", "explain", "check", "info")
 
 
 def build(argv: list[str]) -> typer.Typer:
@@ -28,9 +29,10 @@ def build(argv: list[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_program)
-    called = [name for name in _COMMANDS if argv[:1] == [name]]
-    for name in called or _COMMANDS:
-        import_module(f"attncli.cli.{name}").add_to(app)
+    called = [name for name in COMMANDS if argv[:1] == [name]]
+    for name in called or COMMANDS:
+        command = getattr(import_module(f"attncli.cli.{name}"), name)
+        app.command(name, cls=GroupedCommand)(grouped(command))
     return app
 
 

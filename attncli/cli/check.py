@@ -10,7 +10,6 @@ from typer import Option
 
 from attncli.cli.drawing import Look, Target, as_metadata, figure_target, write_figure
 from attncli.cli.ending import MISMATCH
-from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import (
     JUDGING,
     MOST_USED,
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.referee.report import CheckReport
 
-__all__ = ["add_to"]
+__all__ = ["check"]
 
 
 @dataclass(eq=False, repr=False)
@@ -104,11 +103,6 @@ class CheckOptions:
             metavar="SECONDS", min=0, help="Time limit of the diagnosis.", rich_help_panel=JUDGING
         ),
     ] = 10.0
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("check", cls=GroupedCommand)(grouped(check))
 
 
 def check(

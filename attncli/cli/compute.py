@@ -8,7 +8,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import (
     AverageOptions,
     DigitsOptions,
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     import numpy.typing as npt
-    import typer
     from rich.console import RenderableType
 
     from attncli.indices import Picked
@@ -58,15 +56,10 @@ if TYPE_CHECKING:
     from attncli.save.formats import Results
     from attncli.view.tables import Limits
 
-__all__ = ["add_to"]
+__all__ = ["compute"]
 
 # Above so many cells a table gets its rows computed alone, not cut from the whole.
 _WHOLE_CELLS = 4_000_000
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("compute", cls=GroupedCommand)(grouped(compute))
 
 
 def compute(

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
 from typer import Option
 
-from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import (
     MOST_USED,
     SHOWN,
@@ -31,7 +29,7 @@ from attncli.text import json_text
 if TYPE_CHECKING:
     from attncli.explanation.data import Explanation
 
-__all__ = ["add_to"]
+__all__ = ["explain"]
 
 
 # Each key has a number for each component of query and key.
@@ -77,11 +75,6 @@ class ExplainOptions:
         if count <= _USUAL + 1 or (self.format == "json" and count <= _MOST_UNASKED):
             usual = 0
         return (usual if self.keys is None else self.keys) or None
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("explain", cls=GroupedCommand)(grouped(explain))
 
 
 def explain(

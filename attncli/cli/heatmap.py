@@ -15,7 +15,6 @@ from attncli.cli.drawing import (
     refuse_unknown_map,
     write_figure,
 )
-from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import MOST_USED, AverageOptions, ProblemOptions, RunOptions
 from attncli.cli.picking import PickOptions
 from attncli.cli.question import Asked, ask_or_read, refuse_average_of_one
@@ -33,14 +32,12 @@ from attncli.errors import UsageError
 from attncli.text import places, quoted
 
 if TYPE_CHECKING:
-    import typer
-
     from attncli.gather import Finished
     from attncli.indices import Picked
     from attncli.view.pictures.frame import Wish
     from attncli.view.pictures.picture import Picture
 
-__all__ = ["add_to"]
+__all__ = ["heatmap"]
 
 # Longer ones take matplotlib seconds, and no picture has the room.
 _LONGEST_TITLE = 2000
@@ -156,11 +153,6 @@ class PictureOptions:
     def dots(self) -> int:
         """Dots an inch."""
         return self.dpi or DPI
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("heatmap", cls=GroupedCommand)(grouped(heatmap))
 
 
 def heatmap(

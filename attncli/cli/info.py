@@ -9,7 +9,6 @@ import typer
 from typer import Argument, Option
 
 from attncli.cli.ending import WRONG
-from attncli.cli.groups import GroupedCommand, grouped
 from attncli.cli.options import SHOWN, Bfloat16, Color, Quiet
 from attncli.cli.terminal import (
     advice,
@@ -27,7 +26,7 @@ from attncli.text import json_text
 if TYPE_CHECKING:
     from attncli.describing.files import FileInfo
 
-__all__ = ["add_to"]
+__all__ = ["info"]
 
 
 @dataclass(eq=False, repr=False)
@@ -59,11 +58,6 @@ class InfoOptions:
     dtype: Bfloat16 = None
     quiet: Quiet = False
     color: Color = "auto"
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("info", cls=GroupedCommand)(grouped(info))
 
 
 def info(options: InfoOptions) -> None:
