@@ -467,3 +467,16 @@ def test_files_may_be_called_as_what_belongs_to_options(
 ) -> None:
     Path(name).write_text("1,2\n3,4\n")
     attncli("compute", name, name, name).good()
+
+
+def test_of_two_files_of_one_run_none_is_replaced_where_one_fails(folder, attncli):
+    np.save("x.npy", np.ones((2, 2)))
+    Path("old.npy").write_bytes(b"old")
+    words = ["compute", "x.npy", "x.npy", "x.npy", "--save", "context=old.npy"]
+    assert attncli(*words, "--save", "weights=/dev/full").code == 2
+    assert Path("old.npy").read_bytes() == b"old"
+    # Also of a file that is filled as it is computed.
+    np.save("long.npy", np.ones((3000, 2)))
+    words = ["compute", *["long.npy"] * 3, "--save", "weights=old.npy", "--show", "lse"]
+    assert attncli(*words, "--save", "context=/dev/full").code == 2
+    assert Path("old.npy").read_bytes() == b"old"

@@ -3,11 +3,13 @@
 import csv
 import io
 import json
+import os
 import struct
 import subprocess
 import sys
 import time
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -398,7 +400,7 @@ def test_every_format_can_be_piped(name, tmp_path):
 def test_the_suffix_tells_the_format(path, name, tmp_path):
     assert format_of(path) == name
     target = tmp_path / path.replace("a.b/", "")
-    save(str(target), Results({"w": np.eye(2)}))
+    save([(str(target), Results({"w": np.eye(2)}), name)])
     with target.open("rb") as stream:
         assert stream.read() == encoded(Results({"w": np.eye(2)}), name)
 
@@ -421,9 +423,24 @@ def test_a_refused_result_leaves_the_old_file(name, tmp_path):
     target.write_bytes(b"old")
     bad = Results({"a": np.zeros((1, 1)), "b": np.full((1, 1), np.nan)}, extra={"x": object()})
     with pytest.raises((OutputError, TypeError)):
-        save(str(target), bad)
+        save([(str(target), bad, name)])
     assert target.read_bytes() == b"old"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("last", ["/dev/full", "no/folder.npy", "bad.csv"])
+def test_of_several_files_all_appear_or_none(last, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("w.npy").write_bytes(b"old")
+    matrix, cube = Results({"w": np.eye(9)}), Results({"w": np.ones((2, 2, 2))})
+    failing = (last, cube if last == "bad.csv" else matrix, "csv")
+    for files in ([("w.npy", matrix, "npy"), failing], [failing, ("w.npy", matrix, "npy")]):
+        with pytest.raises(OutputError):
+            save(files)
+        assert Path("w.npy").read_bytes() == b"old"
+        assert os.listdir() == ["w.npy"]
+    save([("w.npy", matrix, "npy"), ("w.csv", matrix, "csv")])
+    assert sorted(os.listdir()) == ["w.csv", "w.npy"]
 
 
 # --- lists of figures -----------------------------------------------------------------------

@@ -24,7 +24,7 @@ from attncli.cli.saving import (
     results,
     saves_of,
     streamed,
-    write_save,
+    write_saves,
 )
 from attncli.cli.showing import (
     limits_of,
@@ -189,9 +189,8 @@ def _solve_and_save(request: _Request) -> Attention:
         asked = {name for save in saves for name in save.names}.union(shown)
         needed = tuple(name for name in OUTPUTS if name in asked)
         answer = _solve(request, needed, into)
-    for save in saves:
-        if save not in maps:
-            write_save(save, request.results(save.names, answer))
+        others = (save for save in saves if save not in maps)
+        write_saves((save, request.results(save.names, answer)) for save in others)
     return replace(answer, **dict.fromkeys(into))
 
 

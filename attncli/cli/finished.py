@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attncli.cli.question import finished_only
-from attncli.cli.saving import held, saves_of, write_save
+from attncli.cli.saving import held, saves_of, write_saves
 from attncli.cli.showing import (
     limits_of,
     names_shown,
@@ -70,8 +70,7 @@ def show_finished(
         refuse_binary(output.format)
         names = held(names, output.format, chosen=True)
         part.refuse_unheld(names, output.format)
-    for save in saves:
-        write_save(save, part.results(save.names))
+    write_saves((save, part.results(save.names)) for save in saves)
     if output.format != "table":
         write_stdout(output.format, part.results(names))
         return

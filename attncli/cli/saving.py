@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attncli.result import Attention
     from attncli.save.formats import Results
 
-__all__ = ["Save", "held", "refuse_unheld", "results", "saves_of", "streamed", "write_save"]
+__all__ = ["Save", "held", "refuse_unheld", "results", "saves_of", "streamed", "write_saves"]
 
 # An NPY file of more cells is filled tile by tile and never held in memory.
 _HELD_CELLS = 16_000_000
@@ -160,11 +160,11 @@ def results(
     return Results(arrays, *labels, extra, layout, labelled)
 
 
-def write_save(save: Save, outputs: Results) -> None:
-    """Write one file."""
-    from attncli.save.formats import save as save_file
+def write_saves(outputs: Iterable[tuple[Save, Results]]) -> None:
+    """Write all files, or none if one of them cannot be written."""
+    from attncli.save.formats import save as save_files
 
-    save_file(save.path, outputs, save.format)
+    save_files((save.path, results, save.format) for save, results in outputs)
 
 
 @contextmanager

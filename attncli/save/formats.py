@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.errors import OutputError
 from attncli.late import late
-from attncli.save.files import whole_file
+from attncli.save.files import is_direct, whole_file
 from attncli.save.results import Results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import BinaryIO
 
 __all__ = ["FORMATS", "Results", "format_of", "save", "write"]
@@ -123,23 +124,22 @@ def write(stream: BinaryIO, results: Results, name: str) -> None:
     FORMATS[name].write(stream, results)
 
 
-def save(path: str, results: Results, name: str | None = None) -> None:
-    """Write results to a file, whole or not at all.
+def save(files: Iterable[tuple[str, Results, str]]) -> None:
+    """Write results to files: all of them whole, or none at all.
 
     Parameters
     ----------
-    path : str
-        The file to write.
-    results : Results
-        What to write.
-    name : str, optional
-        A key of `FORMATS`; by default the one of the suffix.
+    files : iterable of (path, Results, str)
+        Each file, what to write there, and a key of `FORMATS`.
 
     Raises
     ------
     OutputError
-        If the format cannot hold the results or the file cannot be written.
+        If a format cannot hold its results or a file cannot be written.
     """
-    kind = format_of(path) if name is None else name
-    with whole_file(path) as stream:
-        write(stream, results, kind)
+    with ExitStack() as opened:
+        # What is written directly comes last, and ends before any file is replaced.
+        for path, results, name in sorted(files, key=lambda file: is_direct(file[0])):
+            stream = opened.enter_context(whole_file(path))
+            write(stream, results, name)
+            stream.flush()

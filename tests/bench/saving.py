@@ -43,7 +43,7 @@ def in_turn(folder, array, name):
     results = Results({"weights": array})
     pairs = [
         (
-            seconds(lambda: save(ours, results)),
+            seconds(lambda: save([(ours, results, name)])),
             seconds(lambda: np.savetxt(theirs, array, fmt="%.18e", delimiter=",")),
         )
         for _ in range(RUNS)
