@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import struct
 import subprocess
 import sys
@@ -438,9 +437,9 @@ def test_of_several_files_all_appear_or_none(last, tmp_path, monkeypatch):
         with pytest.raises(OutputError):
             save(files)
         assert Path("w.npy").read_bytes() == b"old"
-        assert os.listdir() == ["w.npy"]
+        assert [path.name for path in tmp_path.iterdir()] == ["w.npy"]
     save([("w.npy", matrix, "npy"), ("w.csv", matrix, "csv")])
-    assert sorted(os.listdir()) == ["w.csv", "w.npy"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["w.csv", "w.npy"]
 
 
 # --- lists of figures -----------------------------------------------------------------------
