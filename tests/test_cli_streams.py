@@ -367,3 +367,11 @@ def test_a_file_behind_a_closed_stdout_is_an_error(folder: Path) -> None:
         check=False,
     )
     assert done.returncode == 2, done
+
+
+def test_names_inside_a_stream_are_of_the_working_folder(folder: Path) -> None:
+    np.save("q.npy", np.eye(2))
+    Path("p.yaml").write_text("q: q.npy\nk: q.npy\n", encoding="utf-8")
+    expected = run("compute", "p.yaml", "-f", "json").good().out
+    assert shell('"$@" /dev/stdin < p.yaml', "compute", "-f", "json").stdout == expected
+    assert shell('"$@" <(cat p.yaml)', "compute", "-f", "json").stdout == expected

@@ -39,6 +39,8 @@ STREAM_LIMIT = 256 * 2**20
 TEXT_LIMIT = 128 * 2**20
 # Which names are near enough to be meant by another.
 _CANDIDATES, _ALIKE = 5, 0.65
+# Where a system keeps what is open.
+_OF_STREAMS = ("/dev/", "/proc/")
 # No system takes longer ones; a text of a million letters is no name at all.
 _LONGEST_PATH = 2**16
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -208,7 +210,9 @@ def _file(path: str) -> Source:
         status = found.stat()
     except FileNotFoundError as error:
         raise missing(found, name) from error
-    suffix, folder = found.suffix.lower(), str(found.parent)
+    suffix = found.suffix.lower()
+    # A name in what comes through /dev/stdin or <(…) is one of the working folder.
+    folder = "." if path.startswith(_OF_STREAMS) else str(found.parent)
     if stat.S_ISFIFO(status.st_mode):
         with found.open("rb") as stream:
             data = _drained(stream, name)
