@@ -69,7 +69,8 @@ class Document(NamedTuple):
     def mapping_inside(self, offset: int) -> InputError:
         """Return the error for a mapping where numbers should be."""
         json = self.source.suffix == ".json"
-        hint = 'pandas: to_json(orient="values") writes rows of numbers' if json else None
+        rows = 'pandas: to_json(orient="values") writes rows of numbers, but NaN as null: -inf'
+        hint = rows if json else None
         return self.refusal(_MAPPING_INSIDE, offset, hint=hint)
 
     def too_deep(self, offset: int) -> InputError:
