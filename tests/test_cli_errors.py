@@ -386,7 +386,7 @@ CASES = {
     f"compute {QKV} --zz-zz": ("No such option: --zz-zz", "attncli compute --help"),
     f"compute {QKV} --nonpad_kv_seqlen 2": (
         "No such option: --nonpad_kv_seqlen",
-        "here it is --kv-lengths, with --causal-align bottom-right",
+        "here it is --kv-lengths; if causal or in a window, with --causal-align bottom-right",
     ),
     f"compute {QKV} --no-scale": ("No such option: --no-scale", "--plain computes with scale 1"),
     f"compute {QKV} --mask m.csv --mask m.csv": (

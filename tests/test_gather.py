@@ -354,6 +354,7 @@ def test_names_that_say_no_input_come_last() -> None:
     assert entries._in_order(names) == ["attn_q", "k2", "my_v", "zeta"]
 
 
+CACHES = ("key_cache", "value_cache")
 OF_TRANSFORMER = (
     "mask, with mask_means drop: there, true is hidden; or bias if its numbers are added"
 )
@@ -372,8 +373,15 @@ HINTS = {
     "slopes": "alibi_slopes",
     "is_causal": "causal",
     "use_causal_mask": "causal",
+    "unidirectional": "causal",
     "rope_theta": "rope_base",
     "inv_freq": "rope_frequencies",
+    "do_rotary": "rope half, or interleaved if rotary_interleaved is 1; past keys are rotated "
+    "already",
+    **dict.fromkeys(
+        ("cos_cache", "sin_cache", "rotary_cos", "rotary_sin"),
+        "rope, with the rope_base or rope_frequencies that the cosines and sines were made with",
+    ),
     "num_heads": "heads",
     "num_attention_heads": "heads",
     "q_num_heads": "heads",
@@ -382,6 +390,7 @@ HINTS = {
     "num_key_value_heads": "kv_heads",
     "softmax_scale": "scale",
     "sm_scale": "scale",
+    "logit_scale": "scale, or its exponential (Swin V2, score cosine)",
     "window_size": "window",
     "local_window_size": "window",
     "left_window_size": "window, its first number",
@@ -392,18 +401,32 @@ HINTS = {
     "soft_cap": "softcap",
     "attn_logits_soft_cap": "softcap",
     "logits_soft_cap": "softcap",
+    "attention_chunk": "segment_ids: the positions divided by attention_chunk, rounded down",
     "query_seq_lengths": "query_lengths",
+    "seqused_q": "query_lengths",
     "key_value_seq_lengths": "kv_lengths",
     "key_value_lengths": "kv_lengths",
     "cache_seqlens": "kv_lengths",
-    "nonpad_kv_seqlen": "kv_lengths, with causal_align bottom-right",
+    "nonpad_kv_seqlen": "kv_lengths; if causal or in a window, with causal_align bottom-right",
     "seqused_k": "kv_lengths",
     "seqlens_k": "kv_lengths: seqlens_k + 1, of ONNX Runtime",
     "cu_seqlens": "segment_ids: np.repeat(np.arange(n), np.diff(cu_seqlens))",
-    "cu_seqlens_q": "segment_ids: np.repeat(np.arange(n), np.diff(cu_seqlens_q)); with causal, if "
-    "queries and keys have the same",
-    "cu_seqlens_k": "kv_segment_ids: np.repeat(np.arange(n), np.diff(cu_seqlens_k)); with causal, "
-    "if queries and keys have the same",
+    **{
+        f"{name}_{of}": f"{ids}: np.repeat(np.arange(n), np.diff({name}_{of})); with causal, "
+        "window or ALiBi only if queries and keys have the same"
+        for name in ("cu_seqlens", "cu_seq")
+        for of, ids in (("q", "segment_ids"), ("k", "kv_segment_ids"))
+    },
+    **{
+        name: f"{of}: {name}, and what is new behind it; if causal or in a window, with "
+        "query_offset, the number of past keys"
+        for key, value in (("past_key", "past_value"), ("k_cache", "v_cache"), CACHES)
+        for name, of in ((key, "key"), (value, "value"))
+    },
+    **{
+        name: f"key_padding_mask: false for the first {name} keys of each batch entry"
+        for name in ("cache_leftpad", "leftpad_k")
+    },
     "document_ids": "segment_ids",
     "q_segment_ids": "segment_ids",
     "query_segment_ids": "segment_ids",
@@ -413,6 +436,7 @@ HINTS = {
     "s_aux": "sinks",
     "head_sink": "sinks",
     "add_zero_attn": "sinks: 0 for each head",
+    "smooth_softmax": "sinks: 0 for each head",
     "query_mask": "query_lengths: how many queries of each batch entry are real",
     "position_ids": "query_offset: the position of query 0 among the keys",
     "average_attn_weights": "average_heads",
@@ -424,6 +448,11 @@ NOTHING_SERVES = {
     "bias_k": "put bias_k behind the projected keys, and bias_v behind the values",
     "bias_v": "put bias_k behind the projected keys, and bias_v behind the values",
     "head_mask": "no head is left out: multiply its context by 0",
+    "block_table": "put the pages in order first: k_cache[block_table].reshape(B, -1, G, D)",
+    "page_table": "put the pages in order first: k_cache[page_table].reshape(B, -1, G, D)",
+    "q_descale": "multiply query by q_descale first",
+    "k_descale": "multiply key by k_descale first",
+    "v_descale": "multiply value by v_descale first",
 }
 
 
@@ -447,6 +476,8 @@ def test_every_name_of_another_library_has_its_words() -> None:
                 *("left_window_size", "right_window_size", "sliding_window", "seqlens_k", "ab"),
                 *("cu_seqlens", "cu_seqlens_q", "cu_seqlens_k", "batch_first", "alibi"),
                 *("add_zero_attn", "query_mask", "src_key_padding_mask", "num_heads", "sm_scale"),
+                *("past_key", "past_value", "k_cache", "v_cache", "block_table", "page_table"),
+                *("bias_k", "cos_cache", "smooth_softmax", "logit_scale", "attention_chunk"),
             )
         ),
     ],
@@ -476,6 +507,58 @@ def test_an_array_in_the_place_of_a_number_may_be_left_out(folder: Path) -> None
     with pytest.raises(InputError, match=message) as caught:
         gather(["d.npz"])
     assert caught.value.hint == "--without softcap leaves it out"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "advice"),
+    [
+        ("past_key", np.ones((2, 4)), "the number of past keys; --without"),
+        ("cache_leftpad", [0, 1], "false for the first cache_leftpad keys of each batch entry;"),
+        ("q_descale", 2.0, "multiply query by q_descale first; --without"),
+        ("block_table", [[1, 0]], "k_cache[block_table].reshape(B, -1, G, D); --without"),
+        ("smooth_softmax", 1, "sinks: 0 for each head; give --sinks, and --without"),
+        ("do_rotary", 1, "past keys are rotated already; give --rope, and --without"),
+        ("head_mask", [1, 0], "multiply its context by 0; --without"),
+    ],
+)
+def test_what_changes_the_result_elsewhere_is_not_passed_over(
+    name: str, value: object, advice: str, folder: Path
+) -> None:
+    np.savez("d.npz", **ONES, **{name: np.array(value)})  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=f"^d.npz: unknown entry '{name}'") as caught:
+        gather(["d.npz"])
+    assert advice in (caught.value.hint or "")
+    assert set(gather(["d.npz"], without=name).arguments) == {"query", "key"}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("unidirectional", 0, "0 changes nothing here"),
+        ("is_causal", np.int64(0), "0 changes nothing here"),
+        # So ONNX Runtime writes what is not given.
+        ("smooth_softmax", -1, "-1 changes nothing here"),
+        ("local_window_size", -1, "-1 changes nothing here"),
+        ("window_size", [-1, -1], "-1 changes nothing here"),
+        ("soft_cap", 0.0, "0 changes nothing here"),
+        ("cache_leftpad", [0, 0], "0 changes nothing here"),
+        ("k_descale", np.ones((2, 2), np.float32), "1 changes nothing here"),
+        ("past_key", np.ones((2, 0)), "an empty array changes nothing here"),
+    ],
+)
+def test_what_changes_nothing_elsewhere_is_passed_over(
+    name: str, value: object, words: str, folder: Path
+) -> None:
+    np.savez("d.npz", **ONES, **{name: np.array(value)})  # type: ignore[arg-type]
+    with pytest.warns(AttnWarning, match=f"^d.npz: the entry '{name}' is ignored; {words}$"):
+        assert set(gathered("d.npz").arguments) == {"query", "key"}
+
+
+@pytest.mark.parametrize("name", ["cache_seqlens", "softmax_scale", "logit_scale"])
+def test_a_zero_may_be_a_number_as_any_other(name: str, folder: Path) -> None:
+    np.savez("d.npz", **ONES, **{name: np.array([0])})  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=f"unknown entry '{name}'"):
+        gather(["d.npz"])
 
 
 def test_one_false_of_another_library_changes_nothing(folder: Path) -> None:

@@ -193,7 +193,11 @@ def test_load_answers_an_unknown_option_with_a_known_one(name: str, meant: str) 
         attncli.load(SENTENCE, **{name: True})
 
 
-SAME = "; with causal, if queries and keys have the same"
+SAME = "; with causal, window or ALiBi only if queries and keys have the same"
+PAST = (
+    "and what is new behind it; if causal or in a window, with query_offset, the number of past "
+    "keys"
+)
 
 
 @pytest.mark.parametrize(
@@ -210,6 +214,10 @@ SAME = "; with causal, if queries and keys have the same"
             "cu_seqlens_q",
             f"here it is segment_ids: np.repeat(np.arange(n), np.diff(cu_seqlens_q)){SAME}",
         ),
+        ("past_key", f"here it is key: past_key, {PAST}"),
+        ("past_value", f"here it is value: past_value, {PAST}"),
+        ("smooth_softmax", "here it is sinks: 0 for each head"),
+        ("seqused_q", "here it is query_lengths"),
         ("cauzal", "did you mean causal?"),
         ("q", "here it is query"),
         ("return_lse", "here it is outputs: 'lse' is one of them"),

@@ -88,10 +88,13 @@ _SYMBOLS = {"query", "key", "value", "x", *PROJECTIONS, "wo", "bo"}
 _SERVES = {
     **ELSEWHERE,
     **{
-        name: Here("", f"{option_of(name)} is given on the command line")
+        name: Here("", f"{option_of(name)} is given on the command line", rule=False)
         for name in ("threads", "average_heads")
     },
-    **{f"w_{word}": Here(f"w{word[0]}") for word in ("q", "k", "v", "o", "query", "key", "value")},
+    **{
+        f"w_{word}": Here(f"w{word[0]}", rule=False)
+        for word in ("q", "k", "v", "o", "query", "key", "value")
+    },
 }
 
 _LABELS_HINT = Here("tokens", ", or {query_labels} and {key_labels}").hint()

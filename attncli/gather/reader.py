@@ -6,9 +6,11 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from attncli.arguments import flag
-from attncli.dtypes import BFLOAT16
-from attncli.elsewhere import ELSEWHERE, option_of
+from attncli.dtypes import BFLOAT16, readable
+from attncli.elsewhere import option_of
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import (
     COLUMNS_ARE,
@@ -390,17 +392,28 @@ def _pass_over(name: str, document: LoadedMapping) -> None:
                 "keys are mask and key_padding_mask"
             )
         return
-    off = value is None or value is False
     here = serves_for(name)
-    serves = here is None or bool(here.name)
-    if serves and not off:
-        if here is not None and here.rule and name.lower() in ELSEWHERE:
-            raise _another_name(name, document, ELSEWHERE[name.lower()], single=single)
-        if single:
+    idle = _idle(value, here)
+    if idle is None:
+        if here is not None and here.rule:
+            raise _another_name(name, document, here, single=single)
+        if single and (here is None or here.name):
             raise unknown_entry(name, document)
-    if off and here is not None and serves:
-        meant = "null or false changes nothing here"
+    elif here is not None and (here.name or here.rule):
+        meant = f"{idle} changes nothing here"
     warn(f"{document.name}: the entry {printable(name)!r} is ignored; {meant}")
+
+
+def _idle(value: object, here: Here | None) -> str | None:
+    """Return what a value that changes nothing is called; None where it may change something."""
+    if value is None or value is False:
+        return "null or false"
+    if here is None or not isinstance(value, (LoadedArray, int, float)):
+        return None
+    numbers = readable(value.values) if isinstance(value, LoadedArray) else np.asarray(value)
+    if numbers.size == 0:
+        return "an empty array"
+    return next((f"{number:g}" for number in here.idle if (numbers == number).all()), None)
 
 
 def _alone(value: object) -> object:
@@ -417,7 +430,7 @@ def _is_single(value: object) -> bool:
 def _another_name(name: str, document: LoadedMapping, here: Here, *, single: bool) -> UsageError:
     """Return the error for a rule that a program wrote under the name of another library."""
     shown, taken = printable(name), ""
-    if single:
+    if single and here.name:
         taken = f" give {here.switch or option_of(here.name)}, and"
     elif is_file(document.name) and here.same and here.name in OF_FILES:
         taken = f" {option_of(here.name)} {document.name}#{shown} takes it, and"
