@@ -144,7 +144,7 @@ ELSEWHERE = {
     "k_descale": _descaled("k_descale", "key"),
     "v_descale": _descaled("v_descale", "value"),
     "window_size": Here("window", idle=_OPEN),
-    "local_window_size": Here("window", idle=_OPEN),
+    "local_window_size": Here("window", "; of ONNX Runtime, W - 1, 0", idle=_OPEN),
     "left_window_size": Here("window", ", its first number", same=False, idle=_OPEN),
     "right_window_size": Here("window", ", its second number", same=False, idle=_OPEN),
     "window_left": Here("window", ", its first number", same=False, idle=_OPEN),
@@ -166,7 +166,12 @@ ELSEWHERE = {
     "cache_seqlens": Here("kv_lengths"),
     "nonpad_kv_seqlen": Here("kv_lengths", f"; {_IF_POSITIONS} {{causal_align}} bottom-right"),
     "seqused_k": Here("kv_lengths"),
-    "seqlens_k": Here("kv_lengths", ": seqlens_k + 1, of ONNX Runtime", same=False),
+    "seqlens_k": Here(
+        "kv_lengths",
+        ": seqlens_k + 1, of ONNX Runtime, which is causal: with {causal}, and {causal_align} "
+        "bottom-right behind a past",
+        same=False,
+    ),
     "cu_seqlens": Here("segment_ids", f"{_OF_ENDS}cu_seqlens))", same=False),
     "cu_seqlens_q": Here("segment_ids", f"{_OF_ENDS}cu_seqlens_q)){_SAME_ENDS}", same=False),
     "cu_seqlens_k": Here("kv_segment_ids", f"{_OF_ENDS}cu_seqlens_k)){_SAME_ENDS}", same=False),

@@ -340,3 +340,84 @@ class TestKerasAdditiveAttention:
         to_numpy = keras.ops.convert_to_numpy
         assert_close(answer.context, to_numpy(expected))
         assert_close(answer.weights, to_numpy(weights))
+
+
+class TestOnnxRuntimeGroupQueryAttention:
+    """Always causal: from the first key on, and behind a past to the last one."""
+
+    @staticmethod
+    def packed(array):
+        return array.transpose(0, 2, 1, 3).reshape(len(array), array.shape[2], -1)
+
+    def theirs(self, query, key, value, lengths, past=(), sink=None, **attributes):
+        helper, runtime = peer("onnx").helper, peer("onnxruntime")
+        names = ("query", "key", "value", "past_key", "past_value", "seqlens_k")
+        names += ("total_sequence_length", "", "", "", "", "head_sink")
+        given = dict(zip(names, [*map(self.packed, (query, key, value)), *past], strict=False))
+        given["seqlens_k"] = np.array(lengths, np.int32) - 1
+        given["total_sequence_length"] = np.array(max(lengths), np.int32)
+        if sink is not None:
+            given["head_sink"] = sink
+        node = helper.make_node(
+            "GroupQueryAttention",
+            [name if name in given else "" for name in names],
+            ["output", "present_key", "present_value"],
+            domain="com.microsoft",
+            num_heads=4,
+            kv_num_heads=2,
+            **attributes,
+        )
+        float32, int32 = 1, 6
+        graph = helper.make_graph(
+            [node],
+            "attention",
+            [
+                helper.make_tensor_value_info(
+                    name, int32 if array.dtype == np.int32 else float32, array.shape
+                )
+                for name, array in given.items()
+            ],
+            [helper.make_tensor_value_info(name, float32, None) for name in node.output],
+        )
+        versions = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=versions, ir_version=10)
+        session = runtime.InferenceSession(
+            model.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+        return session.run(None, given)[0]
+
+    @pytest.mark.parametrize(
+        ("theirs", "ours"),
+        [
+            ({}, {}),
+            ({"local_window_size": 2}, {"window": (1, 0)}),
+            ({"smooth_softmax": 1}, {"sinks": [0.0] * 4}),
+            ({"sink": np.arange(4, dtype="float32")}, {"sinks": np.arange(4)}),
+        ],
+        ids=["plain", "window", "smooth_softmax", "head_sink"],
+    )
+    def test_of_a_prompt(self, theirs, ours):
+        query = normal(2, 4, 6, 8, seed=1, dtype="float32")
+        key, value = (normal(2, 2, 6, 8, seed=seed, dtype="float32") for seed in (2, 3))
+        expected = self.theirs(query, key, value, (6, 4), **theirs)
+        answer = attention(query, key, value, kv_lengths=(6, 4), causal=True, **ours)
+        context = self.packed(answer.context)
+        for entry, real in enumerate((6, 4)):
+            assert_close(context[entry, :real], expected[entry, :real])
+
+    @pytest.mark.parametrize("new", [1, 3])
+    def test_behind_a_past(self, new):
+        query = normal(1, 4, new, 8, seed=1, dtype="float32")
+        key, value = (normal(1, 2, 4 + new, 8, seed=seed, dtype="float32") for seed in (2, 3))
+        past, behind = zip(*(np.split(array, [4], axis=2) for array in (key, value)), strict=True)
+        expected = self.theirs(query, *behind, [4 + new], past, local_window_size=3)
+        answer = attention(
+            query,
+            key,
+            value,
+            kv_lengths=[4 + new],
+            causal=True,
+            causal_align="bottom-right",
+            window=(2, 0),
+        )
+        assert_close(self.packed(answer.context), expected)

@@ -392,7 +392,7 @@ HINTS = {
     "sm_scale": "scale",
     "logit_scale": "scale, or its exponential (Swin V2, score cosine)",
     "window_size": "window",
-    "local_window_size": "window",
+    "local_window_size": "window; of ONNX Runtime, W - 1, 0",
     "left_window_size": "window, its first number",
     "right_window_size": "window, its second number",
     "window_left": "window, its first number",
@@ -409,7 +409,8 @@ HINTS = {
     "cache_seqlens": "kv_lengths",
     "nonpad_kv_seqlen": "kv_lengths; if causal or in a window, with causal_align bottom-right",
     "seqused_k": "kv_lengths",
-    "seqlens_k": "kv_lengths: seqlens_k + 1, of ONNX Runtime",
+    "seqlens_k": "kv_lengths: seqlens_k + 1, of ONNX Runtime, which is causal: with causal, and "
+    "causal_align bottom-right behind a past",
     "cu_seqlens": "segment_ids: np.repeat(np.arange(n), np.diff(cu_seqlens))",
     **{
         f"{name}_{of}": f"{ids}: np.repeat(np.arange(n), np.diff({name}_{of})); with causal, "
