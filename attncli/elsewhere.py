@@ -68,7 +68,11 @@ _OF_ROTATION = Here(
     ", with the {rope_base} or {rope_frequencies} that the cosines and sines were made with",
     same=False,
 )
-_OF_BIASES = Here("", "put bias_k behind the projected keys, and bias_v behind the values")
+_OF_BIASES = Here(
+    "",
+    "put bias_k behind the projected keys, and bias_v behind the values; every query sees them, so "
+    "that {causal} becomes a {mask} with a last column of true",
+)
 
 
 def _past(name: str, serves: str) -> Here:

@@ -209,6 +209,26 @@ class TestPyTorchMultiheadAttention:
             _, weights = module(*[torch.from_numpy(x)] * 3, average_attn_weights=False)
         assert_close(ours.weights, weights[..., :-1])
 
+    @both_dtypes
+    def test_add_bias_kv_is_a_key_that_every_query_sees(self, torch, dtype):
+        x = normal(2, 5, 12, seed=5, dtype=dtype)
+        module = self.module(torch, dtype, add_bias_kv=True)
+        query, key, value = self.project(module, x, x, x)
+        added = (module.bias_k.detach().numpy(), module.bias_v.detach().numpy())
+        key, value = (
+            np.concatenate([own, np.broadcast_to(more, (2, 1, 12))], axis=1)
+            for own, more in zip((key, value), added, strict=True)
+        )
+        mask = np.tri(5, 6, dtype=bool)
+        mask[:, -1] = True
+        ours = attention(query, key, value, heads=3, mask=mask)
+        hidden = torch.from_numpy(~np.tri(5, dtype=bool))
+        with torch.no_grad():
+            _, weights = module(
+                *[torch.from_numpy(x)] * 3, attn_mask=hidden, average_attn_weights=False
+            )
+        assert_close(ours.weights, weights)
+
     @staticmethod
     def project(module, query, key, value):
         stored = {name: p.detach().numpy() for name, p in module.named_parameters()}

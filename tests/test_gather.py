@@ -446,8 +446,11 @@ NOTHING_SERVES = {
     "dropout": "attncli drops nothing out",
     "dropout_p": "attncli drops nothing out",
     "enable_gqa": "fewer key and value heads are shared as they are",
-    "bias_k": "put bias_k behind the projected keys, and bias_v behind the values",
-    "bias_v": "put bias_k behind the projected keys, and bias_v behind the values",
+    **dict.fromkeys(
+        ("bias_k", "bias_v"),
+        "put bias_k behind the projected keys, and bias_v behind the values; every query sees "
+        "them, so that causal becomes a mask with a last column of true",
+    ),
     "head_mask": "no head is left out: multiply its context by 0",
     "block_table": "put the pages in order first: k_cache[block_table].reshape(B, -1, G, D)",
     "page_table": "put the pages in order first: k_cache[page_table].reshape(B, -1, G, D)",
