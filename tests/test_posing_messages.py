@@ -226,6 +226,16 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "keys); found (8, 5, 5)"),
      "split its first axis, as nn.MultiheadAttention does: reshape to (B, H, L, S)",
      {"query": HEADS, "mask": np.ones((8, 5, 5))}),
+    ("Shape", ("mask: expected a shape that broadcasts to the weights' (2, 4), (…, queries, keys); "
+     "found (2, 3)"), ("if it hides the keys behind its last one, as in ONNX, pad it: a mask with "
+     "false, a bias with −inf"),
+     {"key": np.ones((4, 3)), "value": None, "mask": np.ones((2, 3))}),
+    ("Shape", ("bias: expected a shape that broadcasts to the weights' (2, 4, 5, 5), (…, queries, "
+     "keys); found (4, 1, 2)"), ("if it hides the keys behind its last one, as in ONNX, pad it: a "
+     "mask with false, a bias with −inf"),
+     {"query": HEADS, "bias": np.ones((4, 1, 2))}),
+    ("Shape", ("bias: expected a shape that broadcasts to the weights' (2, 4, 5, 5), (…, queries, "
+     "keys); found (3, 2)"), None, {"query": HEADS, "bias": np.ones((3, 2))}),
     ("Usage", "mask_means: expected one of keep, drop; found 'hide'", None,
      {"mask": np.ones((2, 2)), "mask_means": "hide"}),
     ("Usage", "mask_means says how a mask is read, but there is no mask", None,

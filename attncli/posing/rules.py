@@ -254,12 +254,11 @@ def _key_padding(named: Names, mask: object, means: str, shape: Shape) -> Bools 
 def to_weights(name: str, array: Array, form: Layout, shape: Shape) -> Array:
     """Return an array that broadcasts to the weights in four axes."""
     target = form.weights_shape(shape)
-    pairs = zip(reversed(array.shape), reversed(target), strict=False)
-    if array.ndim > len(target) or any(found not in (1, size) for found, size in pairs):
+    if not _broadcasts(array.shape, target):
         raise ShapeError(
             f"{name}: expected a shape that broadcasts to the weights' {shape_text(target)}, "
             f"(…, queries, keys); found {shape_text(array.shape)}",
-            hint=_mask_hint(array.shape, shape, form),
+            hint=_mask_hint(array.shape, shape, form) or _padding_hint(array.shape, target),
         )
     if array.ndim == 3 and len(target) == 4 and 1 < len(array) == shape[0] == shape[1]:
         warn(
@@ -268,6 +267,12 @@ def to_weights(name: str, array: Array, form: Layout, shape: Shape) -> Array:
             "too. Say which with four axes: (1, H, L, S), or (B, 1, L, S) for one per batch entry"
         )
     return form.broadcastable(array)
+
+
+def _broadcasts(found: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Return whether an array of a shape broadcasts to another one by NumPy's rules."""
+    pairs = zip(reversed(found), reversed(target), strict=False)
+    return len(found) <= len(target) and all(size in (1, wanted) for size, wanted in pairs)
 
 
 def _mask_hint(found: tuple[int, ...], shape: Shape, form: Layout) -> str | None:
@@ -282,6 +287,16 @@ def _mask_hint(found: tuple[int, ...], shape: Shape, form: Layout) -> str | None
         return "one matrix for each batch entry needs an axis for the heads: (B, 1, L, S)"
     if heads > 1 and found == (batch * heads, queries, keys):
         return "split its first axis, as nn.MultiheadAttention does: reshape to (B, H, L, S)"
+    return None
+
+
+def _padding_hint(found: tuple[int, ...], target: tuple[int, ...]) -> str | None:
+    """Return the hint for an array that has only too few keys."""
+    if found[-1] < target[-1] and _broadcasts((*found[:-1], target[-1]), target):
+        return (
+            "if it hides the keys behind its last one, as in ONNX, pad it: a mask with false, a "
+            "bias with −inf"
+        )
     return None
 
 
