@@ -24,8 +24,10 @@ __all__ = [
     "is_finite",
     "looks_like_bfloat16",
     "magnitude",
+    "nearest",
     "parts",
     "readable",
+    "truncated",
     "widen",
 ]
 
@@ -120,6 +122,25 @@ def readable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return widen(array, np.float32) if array.dtype == BFLOAT16 else array
 
 
+def nearest(array: npt.NDArray[Any], dropped: int) -> npt.NDArray[Any]:
+    """Round float32 to the bits above so many, ties to even; bfloat16 has those above 16."""
+    bits = _bits(array)
+    near = bits >> np.uint32(dropped)
+    near &= np.uint32(1)
+    near += np.uint32(2 ** (dropped - 1) - 1)
+    near += bits
+    made = _cut(near, dropped)
+    invalid = np.isnan(array)
+    if invalid.any():
+        np.copyto(made, array, where=invalid)
+    return made
+
+
+def truncated(array: npt.NDArray[Any], dropped: int) -> npt.NDArray[Any]:
+    """Truncate finite float32 toward 0 to the bits above so many."""
+    return _cut(_bits(array), dropped)
+
+
 def parts(array: npt.NDArray[Any], most: int = 2**18) -> Iterator[npt.NDArray[Any]]:
     """Yield views that cover an array in order, each of at most about ``most`` elements."""
     if array.size <= most or array.ndim == 0:
@@ -144,6 +165,14 @@ def magnitude(array: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
 def is_finite(array: npt.NDArray[Any]) -> bool:
     """Return whether no element of an array of 2-byte floats is NaN or infinite."""
     return all(np.max(magnitude(part), initial=0) < _INFINITE[array.dtype] for part in parts(array))
+
+
+def _bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
+    return array.view(np.uint32) if array.flags.c_contiguous else array.copy().view(np.uint32)
+
+
+def _cut(bits: npt.NDArray[np.uint32], dropped: int) -> npt.NDArray[Any]:
+    return np.bitwise_and(bits, np.uint32(2**32 - 2**dropped)).view(np.float32)
 
 
 def _flushes() -> bool:

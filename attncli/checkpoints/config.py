@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from attncli.arguments import not_negative
 from attncli.checkpoints.entries import Entries
 from attncli.checkpoints.models import MODELS
 from attncli.checkpoints.rotation import SLIDING, Rotation
+from attncli.dtypes import nearest
 from attncli.errors import UsageError
 from attncli.positions import alibi_slopes
 from attncli.text import first_few, quoted
@@ -18,13 +22,16 @@ from attncli.warning import warn
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy.typing as npt
+
     from attncli.checkpoints.models import Model
 
 __all__ = ["LayerConfig", "layer_config"]
 
 Options = dict[str, Any]
 
-_MOST_LAYERS = 1000
+# More than any model has.
+_MOST_LAYERS, _MOST_HEADS = 1000, 2**12
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 _WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
 _CROSS = re.compile(r"cross|encoder_attn", re.IGNORECASE)
@@ -125,8 +132,8 @@ class _Settings(Entries):
     def heads(self) -> int | None:
         if self.model.causal is None:
             halves = ("encoder_attention_heads", "decoder_attention_heads")
-            return self.count(halves[self.decodes])
-        return self.count(*_HEADS)
+            return self.count(halves[self.decodes], most=_MOST_HEADS)
+        return self.count(*_HEADS, most=_MOST_HEADS)
 
     @property
     def decodes(self) -> bool:
@@ -223,7 +230,7 @@ class _Settings(Entries):
         if placed:
             return options
         if self.says("alibi", otherwise=self.model.alibi):
-            return options | {"alibi_slopes": self._slopes()}
+            return options | self._penalties()
         rotation = Rotation(self, self.model, slides)
         if self.model.rotates is None or not rotation.is_applied:
             return options
@@ -231,16 +238,32 @@ class _Settings(Entries):
         scale = self.known_width**-0.5 if own is None else own
         return options | rotation.options(self.known_width, scale, self.tokens)
 
-    def _slopes(self) -> list[float] | bool:
-        if self.kind == "falcon":  # as eager attention has it
-            return [2 * slope / self.known_width**0.5 for slope in alibi_slopes(self.heads or 1)]
-        return True
+    def _penalties(self) -> Options:
+        """Return ALiBi, which Falcon adds as numbers of its own."""
+        if self.kind != "falcon":
+            return {"alibi_slopes": True}
+        warn(
+            f"{self.file}: the bias is ALiBi as the default attention of Transformers (sdpa) adds "
+            "it in Falcon: slope · j / √D to key j, rounded to bfloat16; eager attention adds "
+            "twice as much"
+        )
+        bias = _falcon_penalties(self.heads or 1, self.tokens or 1)
+        return {"bias": bias / np.float32(math.sqrt(self.known_width))}
 
 
 def _part(config: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
     """Return the part of a configuration that is about a layer: of text, or of pictures."""
     inner = config.get("vision_config" if _VISION.search(prefix) else "text_config")
     return inner if isinstance(inner, dict) else config
+
+
+def _falcon_penalties(heads: int, tokens: int) -> npt.NDArray[np.float32]:
+    """Return the slope of each head times the number of each key (H, 1, S), as in bfloat16."""
+    slopes, keys = (
+        nearest(np.array(numbers, np.float32), 16)
+        for numbers in (alibi_slopes(heads), np.arange(tokens))
+    )
+    return nearest(np.multiply.outer(slopes, keys), 16)[:, np.newaxis]
 
 
 def _spread(types: list[Any], file: str) -> list[Any]:

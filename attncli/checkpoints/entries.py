@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Entries"]
 
-# More than any model has, of heads, of components, of tokens that a window spans.
+# More than any model has, of components, of tokens that a window spans.
 _MOST = 2**24
 _NUMBER = re.compile(r"(?:^|[./])(?:layers?|blocks?|h)[./](\d{1,9})(?:[./]|$)")
 
@@ -55,15 +55,15 @@ class Entries:
         defaults = DEFAULTS[self.kind]
         return next((defaults[name] for name in names if name in defaults), None)
 
-    def count(self, *names: str) -> int | None:
+    def count(self, *names: str, most: int = _MOST) -> int | None:
         """Return the first of some entries, which is to be a whole number."""
         value = self.value(*names)
         if value is None:
             return None
         name = f"{self.file}: {names[0]}"
         count = positive_int(name, value)
-        if count > _MOST:
-            raise UsageError(f"{name}: expected at most {_MOST}; found {shown(value)}")
+        if count > most:
+            raise UsageError(f"{name}: expected at most {most}; found {shown(value)}")
         return count
 
     def number(self, *names: str) -> float | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import LARGEST_FLOAT16, dtype_name, parts, widen
+from attncli.dtypes import LARGEST_FLOAT16, dtype_name, nearest, parts, truncated, widen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -105,7 +105,7 @@ class Precision:
             return array
         if array.ndim == 0:
             return self.rounded(array[None]).reshape(())
-        near = _nearest(array, bits)
+        near = nearest(array, bits)
         return _within_float16(near, array) if self.name == "float16" else near
 
 
@@ -268,20 +268,6 @@ def _decimal_parts(values: npt.NDArray[np.float64]) -> Iterable[tuple[int, int]]
             yield max(0, -exponent), len(digits)
 
 
-def _nearest(array: Array, dropped: int) -> Array:
-    """Round float32 to the bits above so many, ties to even."""
-    bits = _bits(array)
-    near = bits >> np.uint32(dropped)
-    near &= np.uint32(1)
-    near += np.uint32(2 ** (dropped - 1) - 1)
-    near += bits
-    made = _cut(near, dropped)
-    invalid = np.isnan(array)
-    if invalid.any():
-        np.copyto(made, array, where=invalid)
-    return made
-
-
 def _within_float16(near: Array, array: Array) -> Array:
     """Finish what was rounded to 11 bits: float16 has fewer of small numbers, and no large ones.
 
@@ -299,13 +285,4 @@ def _within_float16(near: Array, array: Array) -> Array:
 
 def truncated_to_tf32(array: Array) -> Array:
     """Return float32 truncated toward 0 to the bits that TF32 has."""
-    dropped = _DROPPED["tf32"]
-    return np.where(np.isfinite(array), _cut(_bits(array), dropped), array)
-
-
-def _bits(array: Array) -> npt.NDArray[np.uint32]:
-    return array.view(np.uint32) if array.flags.c_contiguous else array.copy().view(np.uint32)
-
-
-def _cut(bits: npt.NDArray[np.uint32], dropped: int) -> Array:
-    return np.bitwise_and(bits, np.uint32(2**32 - 2**dropped)).view(np.float32)
+    return np.where(np.isfinite(array), truncated(array, _DROPPED["tf32"]), array)

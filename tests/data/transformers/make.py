@@ -1,8 +1,8 @@
 """Write what attention layers of Transformers' models take and give: MODEL.npz beside this file.
 
 Each holds the model's config.json as text, the layer's weights under their names (of the first
-layer, and where layers differ, of one of each kind), what the layer read (x), its weights and,
-where its module gives it, what came out. The models are tiny, their weights random numbers of 16
+layer, and where layers differ, of one of each kind), what the layer read (x), and, where its module
+gives them, its weights and what came out. The models are tiny, their weights random numbers of 16
 bits. Run by hand, with torch and transformers installed:
 
     python tests/data/transformers/make.py [MODEL ...]
@@ -136,7 +136,10 @@ MODELS = {
     "bloom": ("Bloom", {**ANY, "hidden_size": 16, "n_layer": LAYERS, "n_head": 4}),
     "falcon": ("Falcon", TEXT | {"new_decoder_architecture": True, "num_kv_heads": 2}),
     "falcon-one-key": ("Falcon", TEXT),
-    "falcon-alibi": ("Falcon", TEXT | {"alibi": True, "multi_query": False}),
+    "falcon-alibi": (
+        "Falcon",
+        TEXT | {"hidden_size": 32, "num_attention_heads": 16, "alibi": True, "multi_query": False},
+    ),
     "mpt": (
         "Mpt",
         {**ANY, "d_model": 16, "n_layers": LAYERS, "n_heads": 4, "expansion_ratio": 1},
@@ -176,6 +179,8 @@ HEADLESS = (
     *("modernbert", "clip_text_model", "vit", "siglip_vision_model", "bart", "mbart", "marian"),
     *("pegasus", "whisper"),
 )
+# Their eager attention gives other numbers than their usual one, which keeps its weights.
+USUAL = {"falcon-alibi"}
 JOINT = {"c_attn", "query_key_value", "Wqkv", "qkv_proj"}
 APART = (
     {"q_proj", "k_proj", "v_proj"},
@@ -193,7 +198,7 @@ def random_model(name):
     """Return a model with weights of 16 bits, which every norm and bias has too."""
     words, options = MODELS[name]
     config = getattr(transformers, f"{words}Config")(**options)
-    config._attn_implementation = "eager"
+    config._attn_implementation = "sdpa" if name in USUAL else "eager"
     torch.manual_seed(sorted(MODELS).index(name))
     kind = AutoModel if name.split("-decoder")[0] in HEADLESS else AutoModelForCausalLM
     model = kind.from_config(config).eval()
@@ -233,7 +238,8 @@ def watched(model):
             )
             module.register_forward_hook(lambda *given, name=name: after(name, *given))
     with torch.no_grad():
-        model(**inputs(model), output_attentions=True)
+        eager = model.config._attn_implementation == "eager"
+        model(**inputs(model), output_attentions=eager)
     return seen
 
 
