@@ -619,7 +619,7 @@ class TestWithout:
         problem = attncli.load("p.json", without="softcap,window,causal", **options)
         assert (problem.softcap, problem.visible.window) == (None, None)
         assert not problem.visible.causal
-        with pytest.raises(AttnError, match="has no entry 'bias'"):
+        with pytest.raises(AttnError, match="says nothing of 'bias'"):
             attncli.load("p.json", without="softcap,bias", **options)
 
     def test_of_an_array(self, config_of, folder):
@@ -630,7 +630,7 @@ class TestWithout:
     def test_norms_that_the_model_does_not_apply(self, config_of, folder):
         files = self.files("qwen3", config_of)
         files["config"] = config_of(recorded("mistral")[1])
-        with pytest.raises(AttnError, match=r"config\.json has no entry 'q_norm'"):
+        with pytest.raises(AttnError, match=r"config\.json says nothing of 'q_norm'"):
             attncli.load("x.npy", without="q_norm", **files)
 
     def test_a_configuration_that_is_left_out_says_nothing(self, config_of, folder):
@@ -642,9 +642,10 @@ class TestWithout:
     @pytest.mark.parametrize(
         ("left", "words", "hint"),
         [
-            ("softcap", "config.json has no entry 'softcap'", "it has heads, kv_heads, causal, "),
+            ("softcap", "^without: .*config.json says nothing of 'softcap'", "it says heads, kv_"),
+            ("causal,softcap", "config.json says nothing of 'softcap'", "it says heads"),
             ("causl", "names of entries, as in causal,mask; found 'causl'", "causal"),
-            ("q_norm", "config.json has no entry 'q_norm'", "it has heads"),
+            ("q_norm", "config.json says nothing of 'q_norm'", "it says heads"),
         ],
     )
     def test_what_it_does_not_say(self, left, words, hint, config_of, folder):
@@ -722,6 +723,48 @@ def test_a_note_says_what_was_taken(name, said, config_of, attncli, folder):
     ran = attncli("compute", "x.npy", *words, "--show", "weights").good()
     assert ran.messages == [f"note: {config_of(config)} says {said}"]
     assert attncli("compute", "x.npy", *words, "--show", "weights", "-q").good().err == b""
+
+
+SAID = "--heads 4 --kv-heads 2 --causal --window 2,0 --rope half --rope-base 10000"
+
+
+@pytest.mark.parametrize(
+    ("options", "used"),
+    [
+        ("--heads 2 --kv-heads 1", "; --heads 2 --kv-heads 1 are used"),
+        ("--heads 4 --window 2,0 --rope-base 1e4", ""),
+        ("--window 3,0", "; --window 3,0 is used"),
+        ("--window none --scale 1", "; --window -1 is used"),
+        ("--rope-frequencies 1,0.5", "; --rope-frequencies 1,0.5 is used"),
+    ],
+)
+def test_a_note_says_what_is_used_instead(options, used, config_of, attncli, folder):
+    entries, config, layers = recorded("mistral")
+    np.save("x.npy", entries[f"{layers[0]}|x"])
+    words = ["--checkpoint", checkpoint_of("mistral", layers, layers[0])]
+    words += ["--config", config_of(config), *options.split(), "--show", "weights"]
+    ran = attncli("compute", "x.npy", *words).good()
+    assert ran.messages == [f"note: {config_of(config)} says {SAID}{used}"]
+
+
+def test_a_rule_that_is_switched_off_is_told(config_of, attncli, folder):
+    entries, config, layers = recorded("mistral")
+    np.save("x.npy", entries[f"{layers[0]}|x"])
+    problem = {"x": "x.npy", "causal": False, "window": [1, None], "config": config_of(config)}
+    problem["checkpoint"] = checkpoint_of("mistral", layers, layers[0])
+    (folder / "p.json").write_text(json.dumps(problem))
+    ran = attncli("compute", "p.json", "--show", "weights").good()
+    assert ran.messages == [f"note: config says {SAID}; no --causal --window 1,none are used"]
+
+
+def test_a_bias_stands_in_the_place_of_falcons(config_of, attncli, folder):
+    entries, config, layers = recorded(FALCON)
+    np.save("x.npy", entries[f"{layers[0]}|x"])
+    np.save("bias.npy", np.zeros((1, 9)))
+    words = ["--checkpoint", checkpoint_of(FALCON, layers, layers[0])]
+    words += ["--config", config_of(config), "--bias", "bias.npy", "--show", "weights"]
+    note, _ = attncli("compute", "x.npy", *words).good().messages
+    assert note.endswith(" says --heads 16 --causal --bias …; --bias … is used")
 
 
 def test_norms_that_are_given_are_not_said_to_be_missing(recwarn):

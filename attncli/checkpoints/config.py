@@ -243,7 +243,7 @@ class _Settings(Entries):
         if self.kind != "falcon":
             return {"alibi_slopes": True}
         warn(
-            f"{self.file}: the bias is ALiBi as the default attention of Transformers (sdpa) adds "
+            f"{self.file}: its bias is ALiBi as the default attention of Transformers (sdpa) adds "
             "it in Falcon: slope · j / √D to key j, rounded to bfloat16; eager attention adds "
             "twice as much"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sized
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,8 @@ _OF_VALUE = ("wv", "bv", "wo", "bo")
 # fast pairs turn, of which one says it.
 _PLACES = ("rope", "alibi_slopes")
 _SPEEDS = ("rope_base", "rope_frequencies")
+# So many numbers stand in a note as they are, and this in the place of more.
+_SHORT, _LONG = 2, "…"
 _NORMED = {"q_norm": "query", "k_norm": "key"}
 # What models take for the width of a head, for a hint.
 _HEAD_WIDTHS, _LISTED = (128, 64, 32, 16, 8), 3
@@ -67,25 +70,43 @@ def is_placed(gathered: Gathered) -> bool:
 
 def add_config(gathered: Gathered, layer: Layer, config: LayerConfig) -> None:
     """Add what a configuration says of a checkpoint's layer, unless an option says it."""
-    arguments = gathered.arguments
+    arguments, options = gathered.arguments, config.options
     said = {*arguments, *(_SPEEDS if any(name in arguments for name in _SPEEDS) else ())}
-    new = {name: value for name, value in config.options.items() if name not in said}
-    arguments |= new
-    told = [" ".join(_as_option(name, value) for name, value in new.items())] if new else []
+    instead = _instead(arguments, options)
+    arguments |= {name: value for name, value in options.items() if name not in said}
+    told = [" ".join(_as_option(name, value) for name, value in options.items())] if options else []
     if config.norm is not None and layer.norms:
         normed = [what for name, what in _NORMED.items() if name in layer.norms]
         told.append(f"{'norms' if len(normed) > 1 else 'norm'} of {' and '.join(normed)}")
-    gathered.told = ", and ".join(told)
+    gathered.told = "; ".join([", and ".join(told), *instead])
+
+
+def _instead(arguments: Arguments, options: Arguments) -> list[str]:
+    """Return what is used in the place of what a configuration says, if anything is."""
+    places = {*options, *(_SPEEDS if any(name in options for name in _SPEEDS) else ())}
+    given = {name: _as_option(name, value) for name, value in arguments.items() if name in places}
+    said = {_as_option(name, value) for name, value in options.items()}
+    used = [option for option in given.values() if option not in said or option.endswith(_LONG)]
+    return [f"{' '.join(used)} {'is' if len(used) == 1 else 'are'} used"] if used else []
 
 
 def _as_option(name: str, value: object) -> str:
     if value is True:
         return "--alibi" if name == "alibi_slopes" else option_of(name)
-    if isinstance(value, tuple):
-        value = ",".join(map(str, value))
-    if isinstance(value, float):
-        value = int(value) if value.is_integer() else value
-    return f"{option_of(name)} {'…' if isinstance(value, (list, np.ndarray)) else value}"
+    if value is False:
+        return f"no {option_of(name)}"
+    if isinstance(value, np.ndarray) and value.size <= _SHORT:
+        value = value.ravel().tolist()
+    numbers = value if isinstance(value, (tuple, list)) else [value]
+    text = ",".join(map(_as_number, numbers)) if len(numbers) <= _SHORT else _LONG
+    return f"{option_of(name)} {text}"
+
+
+def _as_number(value: object) -> str:
+    if isinstance(value, Sized) and not isinstance(value, str):
+        return _LONG
+    unbounded = value in (None, -math.inf)  # as JSON has it, and as it is read from there
+    return "none" if unbounded else printable(str(value)).removesuffix(".0")
 
 
 def add_layer(gathered: Gathered, stored: StoredLayer, config: LayerConfig | None) -> None:

@@ -73,7 +73,7 @@ def leave_out(
     if unmet and not (configured or "config" in names.keys() - left):
         # Rules first: beside them a file may hold a thousand outputs.
         held = sorted(names, key=lambda name: names[name] not in KNOWN)
-        raise _missing(unmet, contents.name, held)
+        raise _missing(unmet, held, f"{contents.name} has no entry", "it has")
     kept = (name for name, full in names.items() if full not in left)
     entries = LazyEntries(kept, contents.entries.__getitem__)
     return LoadedMapping(entries, contents.name, contents.folder, contents.dump), unmet
@@ -102,7 +102,7 @@ def leave_out_of_config(
     """
     held = [*config.options, *({} if config.norm is None else layer.norms)]
     if unmet.difference(held):
-        raise _missing(unmet.difference(held), file, held)
+        raise _missing(unmet.difference(held), held, f"{file} says nothing of", "it says")
     kept = {name: value for name, value in config.options.items() if name not in left}
     applied = {name: member for name, member in layer.norms.items() if name not in left}
     return config._replace(options=kept), replace(layer, norms=applied)
@@ -116,14 +116,14 @@ def no_problem_file(found: str) -> UsageError:
     )
 
 
-def _missing(names: frozenset[str], file: str, held: list[str]) -> UsageError:
+def _missing(names: frozenset[str], held: list[str], lacks: str, has: str) -> UsageError:
     missed = min(names)
     meant = None if missed in KNOWN else nearest_name(missed)
     if meant is not None:
         return _no_entry(missed, meant)
     return UsageError(
-        f"without: {file} has no entry {quoted(missed)}",
-        hint=f"it has {first_few([printable(name) for name in held], _LISTED)}",
+        f"without: {lacks} {quoted(missed)}",
+        hint=f"{has} {first_few([printable(name) for name in held], _LISTED)}",
     )
 
 
