@@ -17,6 +17,17 @@ if TYPE_CHECKING:
 
 __all__ = ["load"]
 
+_AVERAGED = "attncli.check(…, average_heads=True) judges the mean of the heads"
+# What takes over where load does not take an option of the command line.
+_TAKEN_BY = {
+    **{name: f"problem.select({name}=1) takes a part of it" for name in ("batch", "head")},
+    "average_heads": _AVERAGED,
+    "average_attn_weights": _AVERAGED,
+    "threads": "attncli.solve(problem, threads=…) takes it",
+}
+# Options of how things look and where they go: names that are like theirs are no help.
+_SHOWING = frozenset({"color", "minus", "out", "quiet", "save", "with_labels"})
+
 
 def load(
     *files: str | os.PathLike[str],
@@ -39,9 +50,9 @@ def load(
         Entries of the problem file, or of what the configuration says, that are left out:
         ``"causal,mask"`` or their names.
     **options
-        Options of the command line under their Python names (``causal=True``,
-        ``checkpoint="model.safetensors#layer.0"``, ``tokens="a,b,c"``): arrays, or names of
-        files.
+        Options that belong to the problem, under their Python names (``causal=True``,
+        ``alibi_slopes=True`` for ``--alibi``, ``checkpoint="model.safetensors#layer.0"``,
+        ``tokens="a,b,c"``): arrays, or names of files.
 
     Returns
     -------
@@ -92,7 +103,7 @@ def _name(file: object) -> str:
 def _refuse_unknown(options: Mapping[str, object]) -> None:
     for name in options:
         if name not in KNOWN:
-            meant = nearest_name(name)
+            meant = None if name in _SHOWING else _TAKEN_BY.get(name) or nearest_name(name)
             raise UnknownArgumentError(
                 f"load() got an unexpected keyword argument {name!r}", hint=meant
             )

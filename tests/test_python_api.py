@@ -186,7 +186,18 @@ def test_limits_of_a_check_are_not_negative(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("attn_mask", "here it is mask"), ("causual", "did you mean causal"), ("zzz", "'zzz'$")],
+    [
+        ("attn_mask", "here it is mask"),
+        ("causual", "did you mean causal"),
+        ("zzz", "'zzz'$"),
+        ("head", r"hint: problem\.select\(head=1\) takes a part of it"),
+        ("batch", r"hint: problem\.select\(batch=1\) takes a part of it"),
+        ("average_heads", r"hint: attncli\.check\(…, average_heads=True\) judges"),
+        ("average_attn_weights", r"hint: attncli\.check\(…, average_heads=True\) judges"),
+        ("threads", r"hint: attncli\.solve\(problem, threads=…\) takes it"),
+        # Their names are like those of options that have nothing to do with them.
+        *((name, f"'{name}'$") for name in ("quiet", "color", "out", "save", "minus", "format")),
+    ],
 )
 def test_load_answers_an_unknown_option_with_a_known_one(name: str, meant: str) -> None:
     with pytest.raises(TypeError, match=meant):
