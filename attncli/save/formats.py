@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -138,8 +139,10 @@ def save(files: Iterable[tuple[str, Results, str]]) -> None:
         If a format cannot hold its results or a file cannot be written.
     """
     with ExitStack() as opened:
-        # What is written directly comes last, and ends before any file is replaced.
+        # What is written directly comes last; no file is replaced before all are on the disk.
         for path, results, name in sorted(files, key=lambda file: is_direct(file[0])):
             stream = opened.enter_context(whole_file(path))
             write(stream, results, name)
             stream.flush()
+            if not is_direct(path):
+                os.fsync(stream.fileno())
