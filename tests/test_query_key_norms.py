@@ -156,12 +156,13 @@ def test_in_a_problem_file(files, folder, attncli):
 
 
 @pytest.mark.parametrize("norms", [EACH, ALL], ids=["of each head", "of all heads"])
-def test_they_are_explained(norms, attncli, files):
+@pytest.mark.parametrize("head", [0, 1, HEADS - 1])
+def test_they_are_explained(norms, head):
     problem = load(x=X, **WEIGHTS, **norms, heads=HEADS, norm_eps=0.01)
-    told = explain(problem, query=3, head=1)
+    told = explain(problem, query=3, head=head)
     norm = told.made.norm
     projected = linear(X, WEIGHTS["wq"])[3]
-    own = projected[WIDTH : 2 * WIDTH]
+    own = projected[head * WIDTH :][:WIDTH]
     joint = norms is ALL
     assert norm.joint == joint
     assert_near(norm.projected, own, rtol=1e-12)
@@ -171,7 +172,10 @@ def test_they_are_explained(norms, attncli, files):
     text = str(told)
     of_all = "all heads" if joint else "p"
     assert f"√(mean of squares of {of_all} + 0.01)" in text
-    assert "q = p / rms · q_norm, p = x · wq" in text
+    first, last = head * WIDTH, head * WIDTH + WIDTH - 1
+    assert f"p = columns {first} to {last} of x · wq, those of head {head};" in text
+    assert "q = p / rms · q_norm, rms = √(mean of p² + ε)" in text
+    assert ("of all heads together" in text) == joint
 
 
 def test_the_explanation_in_json_and_markdown(files, attncli):
@@ -180,7 +184,7 @@ def test_the_explanation_in_json_and_markdown(files, attncli):
     assert_near(np.array(own["weight"]), EACH["q_norm"], rtol=0)
     text = attncli(*words, "--format", "markdown").good().text
     assert r"\text{rms} = \sqrt{\frac{1}{6} \sum_i p_i^2" in text
-    assert r"p_{0} = " in text
+    assert r"p_{0} &= " in text
 
 
 def test_a_norm_needs_both_projections():
