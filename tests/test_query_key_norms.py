@@ -142,6 +142,16 @@ def test_on_the_command_line(files, attncli):
     assert_near(np.array(ran.good().json["weights"]), expected["weights"], rtol=1e-12, atol=1e-14)
 
 
+def test_a_norm_of_another_width_is_named_with_its_file(files, attncli):
+    np.save("n.npy", np.ones(2))
+    ran = attncli("compute", "x.npy", *files, "--heads", str(HEADS), "--q-norm", "n.npy")
+    (message,) = ran.messages  # heads are given, so no hint asks for them
+    assert message == (
+        "error: q_norm (n.npy): expected 6 numbers, the width of a head, or 24, of all heads; "
+        "found 2"
+    )
+
+
 def test_in_a_problem_file(files, folder, attncli):
     numbers = ", ".join(map(repr, EACH["q_norm"].tolist()))
     text = "x: x.npy\nwq: wq.npy\nwk: wk.npy\nwv: wv.npy\nheads: 4\n"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.arguments import choice
+from attncli.arguments import choice, names_of
 from attncli.array_likes import as_ndarray
 from attncli.errors import ShapeError, UsageError
 from attncli.gather.entries import NORMS, PROJECTIONS
@@ -190,7 +190,7 @@ def _refuse_norms_across_heads(
         width = packed.shape[-1]
         if len(weight) not in (width, width // (count or 1)):
             raise ShapeError(
-                f"{sources.get(name, name)}: expected {width // (count or 1)} numbers, the width "
+                f"{names_of(sources)(name)}: expected {width // (count or 1)} numbers, the width "
                 f"of a head, or {width}, of all heads; found {len(weight)}",
                 hint=None if count else "give heads (--heads)",
             )
