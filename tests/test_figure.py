@@ -104,6 +104,14 @@ def test_each_cell_has_the_colour_of_its_value(what):
         assert np.abs(at(j, i) - expected).max() <= 4
 
 
+@pytest.mark.parametrize("what", ["weights", "scores"])
+def test_the_colour_bar_is_darkest_at_its_upper_end(what):
+    at = pixels_of(draw(make_picture([make_panel([[0.25, 1.0]])], what=what)), panel=-1)
+    color = blues if what == "weights" else diverging
+    for share in (0.05, 0.95):
+        assert np.abs(at(0.5, share) - color(share)).max() <= 4
+
+
 def test_hidden_cells_are_grey_and_hatched_and_explained():
     hidden = np.triu(np.ones((4, 4), bool), 1)
     figure = draw(make_picture([make_panel(np.zeros((4, 4)), hidden)]), annotate=False)
@@ -143,6 +151,22 @@ def test_numbers_are_left_out_where_they_cannot_be_read_or_are_not_wanted():
     assert len(forced.axes[0].texts) == 441
     with pytest.raises(UsageError, match="at most 2500 cells, found 3600"):
         draw(make_picture([make_panel(weights(60, 60))]), annotate=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "heads", "shown"), [((20, 20), 1, True), ((20, 21), 1, False), ((15, 14), 2, False)]
+)
+def test_four_hundred_cells_of_all_maps_have_numbers_unasked(shape, heads, shown):
+    panels = [make_panel(np.full(shape, 0.5))] * heads
+    assert bool(draw(make_picture(panels)).axes[0].texts) == shown
+
+
+def test_numbers_are_as_small_as_their_cells_need():
+    figure = draw(make_picture([make_panel(np.full((2, 20), 0.5))]), digits=4)
+    left, right = figure.axes[0].transData.transform([(0, 0), (1, 0)])[:, 0]
+    widths = [box.width for text, box in texts_of(figure) if text == "0.5000"]
+    assert len(widths) == 2 * 20
+    assert max(widths) < right - left
 
 
 LABELLED = {
@@ -215,6 +239,16 @@ def test_a_scale_that_ends_below_the_largest_weight_points_on_and_says_so():
     assert_nothing_overlaps(figure)
     honest = draw(make_picture([make_panel(long)], vmax=1))
     assert not [shape for shape in honest.artists if isinstance(shape, Polygon)]
+
+
+def test_a_log_scale_that_begins_above_the_smallest_weight_points_on():
+    figure = draw(make_picture([make_panel([[0.9, 0.1, 1e-9]])], log=True))
+    (arrow,) = [shape for shape in figure.artists if isinstance(shape, Polygon)]
+    bar = figure.axes[-1].get_position()
+    corners = arrow.get_xy()
+    assert corners[:, 1].max() == pytest.approx(bar.y0)
+    assert corners[:, 1].min() < bar.y0
+    assert to_rgb(arrow.get_facecolor()) == pytest.approx([c / 255 for c in blues(0)], abs=0.01)
 
 
 def test_the_note_on_a_scale_names_the_options_that_change_it(folder, attncli):

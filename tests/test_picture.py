@@ -201,6 +201,11 @@ def test_log_scale_spans_the_positive_weights_but_at_most_six_decades():
         make_picture([make_panel([[1.0]])], what="scores", log=True)
 
 
+def test_a_logarithmic_bar_names_powers_of_ten():
+    picture = make_picture([make_panel([[1.0, 1e-4]])], log=True)
+    assert [text for _, text in scale_ticks(picture)][1:-1] == ["0.001", "0.01", "0.1"]
+
+
 def test_all_zero_still_has_a_scale_and_a_given_vmax_saturates():
     zero = make_picture([make_panel([[0.0]])])
     assert (zero.vmin, zero.vmax) == (0, 1)
