@@ -342,18 +342,24 @@ class TestFrequencies:
         assert_near(found, np.array(expected), rtol=1e-12)
         assert factor == 1
 
-    def test_of_yarn(self):
+    @pytest.mark.parametrize("trained", [64, 4096])
+    @pytest.mark.parametrize("truncate", [True, False])
+    def test_of_yarn(self, trained, truncate):
         expected = []
-        ends = [
-            self.WIDTH * math.log(self.TRAINED / (turns * 2 * math.pi)) / (2 * math.log(self.BASE))
+        low, high = (
+            self.WIDTH * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(self.BASE))
             for turns in (32, 1)
-        ]
-        low, high = max(math.floor(ends[0]), 0), min(math.ceil(ends[1]), self.WIDTH - 1)
+        )
+        if truncate:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, self.WIDTH - 1)
         for p, frequency in enumerate(self.plain()):
             slow = min(max((p - low) / (high - low), 0), 1)
             expected.append(frequency / 4 * slow + frequency * (1 - slow))
         parameters = {"rope_type": "yarn", "factor": 4.0}
-        found, factor = self.scaled(self.TRAINED, **parameters)
+        # Whole pairs unless the configuration says otherwise.
+        parameters |= {} if truncate else {"truncate": False}
+        found, factor = self.scaled(trained, **parameters)
         assert_near(found, np.array(expected), rtol=1e-12)
         assert factor == pytest.approx(0.1 * math.log(4) + 1)
 
@@ -431,6 +437,7 @@ LONG = {"rope_type": "longrope", "factor": 4.0, "original_max_position_embedding
         ),
         ({"model_type": "gpt_neo", "attention_types": [3]}, "expected lists of kinds and times"),
         (LLAMA | {"rope_theta": -1}, "rope_theta: expected a number above 0"),
+        (LLAMA | {"partial_rotary_factor": -1}, "partial_rotary_factor: expected a number above 0"),
         (LLAMA | {"rope_scaling": [1]}, "rope_parameters: expected a mapping"),
         (LLAMA | {"rope_scaling": {"type": "ntk"}}, "does not know the rotary embedding 'ntk'"),
         (LLAMA | {"rope_scaling": {"type": ["yarn"]}}, "does not know the rotary embedding"),

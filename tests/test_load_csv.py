@@ -43,6 +43,7 @@ def test_the_separator_is_found_by_looking(separator, newline, bom):
         ("x\n1\n2\n", [[1], [2]], None, ("x",)),
         ("the,1\ncat,2\n", [[1], [2]], ("the", "cat"), None),
         (",a,b\nr,1,2\ns,3,4\n", [[1, 2], [3, 4]], ("r", "s"), ("a", "b")),
+        (",id,a\nr,0,5\ns,1,6\n", [[0, 5], [1, 6]], ("r", "s"), ("id", "a")),
         ("name,a,b\nr,1,2\ns,3,4\n", [[1, 2], [3, 4]], ("r", "s"), ("a", "b")),
         (",0,1\n0,5,6\n1,7,8\n", [[5, 6], [7, 8]], ("0", "1"), ("0", "1")),
         (",1,2\n1,5,6\n2,7,8\n", [[5, 6], [7, 8]], ("1", "2"), ("1", "2")),
@@ -147,9 +148,10 @@ def test_other_columns_of_numbers_are_data(text, named):
     assert found.column_labels == tuple(lines[0].split(","))
 
 
+@pytest.mark.parametrize("corner", ["", "Unnamed: 0"])  # the second is what pandas makes of it
 @pytest.mark.parametrize("names", ["2019,2020", "0,5", "7.5,x", "1,2", "0,1"])
-def test_an_empty_corner_above_words_heads_columns_of_any_names(names):
-    text = f",{names}\nThe,0.5,1\ncat,0.25,2\n"
+def test_an_empty_corner_above_words_heads_columns_of_any_names(corner, names):
+    text = f"{corner},{names}\nThe,0.5,1\ncat,0.25,2\n"
     warned = names in ("2019,2020", "0,5")
     told = pytest.warns(AttnWarning, match="is read as the names of the columns, since its first")
     with told if warned else nullcontext():

@@ -7,6 +7,7 @@ import struct
 import time
 import tracemalloc
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -222,3 +223,18 @@ def test_other_integers_are_numbers(tmp_path, low):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert read_array(str(tmp_path / "q.npy")).values.dtype == np.int16
+
+
+@pytest.mark.parametrize(
+    ("bits", "told"),
+    [
+        ([0x3F80] * 4, True),
+        ([0x3F80] * 3 + [0] * 5, False),  # too few beside zeros
+        ([0x3F80] * 19 + [5], True),
+        ([0x3F80] * 8 + [5] * 2, False),  # others among them
+    ],
+)
+def test_integers_are_told_where_nearly_all_of_several_look_like_bfloat16(load, bits, told):
+    asked = pytest.warns(AttnWarning, match="--dtype bfloat16")
+    with asked if told else nullcontext():
+        load(npy(np.array(bits, np.uint16)))
