@@ -178,6 +178,13 @@ def test_the_mean_of_some_heads(files: np.ndarray, attncli: Run) -> None:
     assert drawn.startswith("Attention weights: batch 1, mean of heads 0, 2\n")
 
 
+def test_explain_tells_of_the_batch_entry_picked(files: np.ndarray, attncli: Run) -> None:
+    picked = ("--query", "0", "--batch", "1", "-f", "json")
+    told = attncli("explain", "q.npy", "k.npy", *picked).good().json
+    assert told["batch"] == 1
+    assert [key["weight"] for key in told["keys"]] == pytest.approx(files[1, 0, 0])
+
+
 def test_panels_name_the_heads_as_the_problem_does(files: np.ndarray, attncli: Run) -> None:
     picked = ("--batch", "1", "--head", "3,1")
     for problem in (("q.npy", "k.npy"), ("w.npy",)):

@@ -70,8 +70,9 @@ def test_packed_heads_that_are_interleaved(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_weights_averaged_before_the_values(seed):
-    q, k, v = draw(seed)
+@pytest.mark.parametrize("heads", [2, 4])
+def test_weights_averaged_before_the_values(seed, heads):
+    q, k, v = draw(seed, *[(2, heads, L, 8)] * 3)
     wrong = softmax(scaled(q, k)).mean(axis=1, keepdims=True) @ v
     assert named(ask((q, k, v), wrong)) == {"weights_averaged_before_values"}
 

@@ -409,6 +409,12 @@ def test_the_shares_of_all_heads_and_the_bias_are_the_output(narrow, attncli):
     assert text.split("share[0] = ")[1].split("\n\n")[0].split("\n")[0].endswith(f"= {first:.4f}")
 
 
+def test_shares_without_a_bias_name_none(narrow, attncli):
+    line = [*NARROW.split(), "--wo", "wo.npy", "--query", "1", "--head", "1"]
+    text = " ".join(attncli("explain", *line).good().text.split())
+    assert "the shares of 2 heads add up to the output" in text
+
+
 @pytest.mark.parametrize("words", ["compute --show weights --head 1", "heatmap --head 1"])
 def test_weights_have_no_output_projection(words, narrow, attncli):
     command, *options = words.split()

@@ -689,6 +689,11 @@ def test_long_sums_in_markdown_stand_on_several_lines():
     assert "\\\\" not in "".join(blocks)
 
 
+def test_a_long_vector_in_markdown_says_that_it_is_cut():
+    text = as_markdown(explain(pose(*np.ones((2, 2, 10)), rope="half"), query=1))
+    assert r"\ldots\right)" in text
+
+
 def test_the_heads_of_a_layer_are_counted_from_0_everywhere():
     x = np.eye(4)
     problem = load(x=x, wq=x, wk=x, wv=x, wo=x, heads=2)
