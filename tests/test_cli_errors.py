@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from process import Ran, run
 
+from attncli.text import did_you_mean
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -645,6 +647,10 @@ def test_a_missing_file_is_answered_with_a_similar_one(tutorial: Path, attncli: 
     assert attncli("compute", "q.cvs", "k.csv").messages[1] == "hint: did you mean q.csv?"
 
 
+def test_a_single_letter_is_no_slip_of_the_pen() -> None:
+    assert did_you_mean("b", ["wb", "context"]) is None
+
+
 def test_a_missing_folder_is_named_and_how_to_make_it(tutorial: Path, attncli: Run) -> None:
     error, hint = attncli("compute", "q.csv", "k.csv", "--save", "no/w.csv").messages
     assert "cannot write no/w.csv" in error
@@ -793,3 +799,19 @@ def test_finished_weights_are_no_queries_and_keys(folder: Path, attncli: Run) ->
     np.save("q.npy", weights - 0.5)
     for files in (("eye.npy", "eye.npy"), ("w.npy", "q.npy"), ("w.npy", "u.npy", "w.npy")):
         assert attncli("heatmap", *files).good().messages == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([[0.5, 0.495], [0.5, 0.495]], True),
+        ([[0.5, 0.6], [0.5, 0.6]], False),
+        ([[0.5, 0.5], [0.5, 0.9]], False),
+    ],
+)
+def test_weights_may_be_rounded_and_are_told_by_all_their_rows(
+    rows: list[list[float]], told: bool, folder: Path, attncli: Run
+) -> None:
+    np.save("w.npy", rows)
+    messages = attncli("heatmap", "w.npy", "w.npy").good().messages
+    assert any("look like finished weights" in message for message in messages) == told

@@ -186,6 +186,14 @@ def test_what_a_program_dumped_names_no_file(problem: Path, attncli: Run) -> Non
     assert "w.npz" in ran.messages[0]
 
 
+def test_weights_that_a_user_wrote_beside_query_and_key_are_not_drawn(
+    folder: Path, attncli: Run
+) -> None:
+    text = "query: [[1.0], [0.0]]\nkey: [[2.0], [0.0]]\nweights: [[1, 0], [0, 1]]\n"
+    Path("p.yaml").write_text(text, encoding="utf-8")
+    assert "0.88" in attncli("heatmap", "p.yaml").good().text  # 1 / (1 + 1/e²)
+
+
 def test_they_are_shown_as_they_are(problem: Path, attncli: Run) -> None:
     weights = np.load("w.npy")
     words = ("compute", "w.npy", "--show", "weights", "--tokens", "a,b,c,d,e")

@@ -223,6 +223,12 @@ def test_the_command_line_names_win_over_those_of_the_file(folder: Path, attncli
     assert found["key_labels"] == ["a", "b", "c"]
 
 
+def test_a_table_has_no_entry_with_labels(tutorial: Path, attncli: Run) -> None:
+    ran = attncli("compute", "q.csv", "k.csv", "v.csv", "--key-labels", "k.csv#names")
+    assert ran.code == 2
+    assert ran.messages[0].startswith("error: k.csv")
+
+
 @pytest.mark.parametrize("name", ["кью ☃.csv", "with space.csv", "#1.csv", "a=b.csv"])
 def test_file_names_of_all_kinds(name: str, tutorial: Path, attncli: Run) -> None:
     Path("q.csv").rename(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -396,6 +397,16 @@ def test_the_mean_of_heads_that_see_every_key_is_no_reason_to_warn(
 ) -> None:
     ran = attncli("compute", *["q.npy"] * 3, "--average-heads", "--show", "weights").good()
     assert ran.messages == []
+
+
+@pytest.mark.parametrize(("share", "told"), [(9e-4, True), (2e-5, False)])
+def test_a_sink_is_told_of_where_four_digits_show_its_share(
+    share: float, told: bool, folder: Path, attncli: Run
+) -> None:
+    np.save("q.npy", np.zeros((1, 1)))
+    sink = f"--sinks={math.log(share / (1 - share))}"
+    text = attncli("compute", "q.npy", "q.npy", sink, "--show", "weights").good().text
+    assert ("the sink takes the rest" in text) == told
 
 
 @pytest.mark.parametrize("more", [(), ("--average-heads",)])

@@ -293,6 +293,8 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "did you mean top-left?", {"causal": True, "causal_align": "left"}),
     ("Usage", "window: expected one number or a pair (left, right); found bytes", None,
      {"window": b"xy"}),
+    ("Usage", "window: expected one number or a pair (left, right); found '12'", None,
+     {"window": "12"}),
     ("Usage", "rope_frequencies is only for rope", "give rope half or interleaved",
      {"rope_frequencies": False}),
     ("Usage", "causal_align says where the queries stand among the keys, but no rule depends on it",
@@ -313,6 +315,9 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Shape", f"{PACKED} of a head; found 8 and 4",
      "a head is at most as wide as all keys, 4: give 4 heads (--heads) or more",
      {**SHARED, "heads": 2, "kv_heads": 1}),
+    ("Usage", "wo projects heads that lie side by side; layout 'bhsd' has a head axis",
+     "give packed inputs, and split them with heads (--heads)",
+     {"query": HEADS, "key": HEADS, "value": HEADS, "wo": np.ones((24, 6))}),
     # labels
     ("Shape", "key_labels: expected 2 labels, one for each key; found 1",
      "give labels as a,b,c or as the lines of a file", {"key_labels": ["a"]}),

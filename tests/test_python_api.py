@@ -320,6 +320,12 @@ def test_what_is_given_twice_is_refused(options, message, tutorial):
     assert caught.value.message == message
 
 
+def test_an_argument_takes_the_place_of_an_entry_of_a_file(folder: Path) -> None:
+    np.savez("p.npz", query=np.ones((3, 2)), key=np.ones((3, 2)))
+    problem = attncli.load("p.npz", query=X)
+    np.testing.assert_array_equal(problem.query[0, 0], X)
+
+
 def test_arrays_that_are_given_as_options_are_the_problem() -> None:
     problem = attncli.load(query=7 * np.eye(3), key=np.eye(3))
     assert problem.value is None
