@@ -211,15 +211,6 @@ def test_a_picture_knows_what_was_left_out(folder: Path, attncli: Run) -> None:
     assert re.search(r"^without +scale$", attncli("info", "p.png").good().text, re.MULTILINE)
 
 
-def test_the_six_options_that_matter_first_come_first(attncli: Run) -> None:
-    text = attncli("compute", "--help").good().text
-    headings = re.findall(r"^(\S.*):$", text, flags=re.MULTILINE)
-    assert headings[:2] == ["Files", "Most used"]
-    section = text.split("Most used:")[1].split(f"{headings[2]}:")[0]
-    shown = re.findall(r"^  (?:-\w, )?(--\w+)", section, flags=re.MULTILINE)
-    assert shown == ["--plain", "--mask", "--causal", "--show", "--format", "--save"]
-
-
 def test_every_option_of_the_help_is_tested(attncli: Run) -> None:
     text = attncli("compute", "--help").text
     listed = set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", text, re.MULTILINE))

@@ -65,12 +65,16 @@ def test_digits_are_told_to_change_nothing_where_all_are_written(
     tutorial: Path, attncli: Run
 ) -> None:
     told = attncli("compute", *FILES, "--digits", "0", "-f", "csv")
-    assert told.messages == ["note: --digits: only for tables and text; csv holds every digit"]
+    assert told.messages == [
+        "note: --digits: only for tables, text and markdown; csv holds every digit"
+    ]
     assert told.out == attncli("compute", *FILES, "-f", "csv").out
     assert attncli("compute", *FILES, "--digits", "0", "-f", "csv", "-q").messages == []
     assert attncli("compute", *FILES, "--digits", "0").messages == []
     told = attncli("explain", *FILES, "--digits", "0", "-f", "json")
-    assert told.messages == ["note: --digits: only for tables and text; json holds every digit"]
+    assert told.messages == [
+        "note: --digits: only for tables, text and markdown; json holds every digit"
+    ]
     assert told.out == attncli("explain", *FILES, "-f", "json").out
     assert attncli("explain", *FILES, "--digits", "0").messages == []
 

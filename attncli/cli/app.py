@@ -53,6 +53,8 @@ def _program(
 
     attncli compute q.csv k.csv v.csv prints them as tables; attncli heatmap q.csv k.csv
     --out weights.png draws the weights. Without files, both show a built-in example.
+
+    attncli COMMAND --help shows the options of a command.
     """
     if context.invoked_subcommand is None:
         print_text(context.get_help())

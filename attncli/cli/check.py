@@ -43,8 +43,8 @@ class CheckOptions:
         list[str] | None,
         Option(
             metavar="[NAME=]FILE",
-            help="Output of the other implementation: its context, or NAME=FILE with weights, "
-            "lse, scores, raw or capped. Repeatable.",
+            help="Required: the output of the other implementation, its context, or NAME=FILE with "
+            "weights, lse, scores, raw or capped. Repeatable.",
             rich_help_panel=MOST_USED,
         ),
     ] = None
@@ -88,14 +88,19 @@ class CheckOptions:
         Option(
             metavar="X",
             min=0,
-            help="Relative tolerance. Default: earned, from the rounding errors of the plain "
-            "formula in the file's own dtype.",
+            help="Relative tolerance, in place of the earned one, which follows from the rounding "
+            "errors of the plain formula in the file's own dtype; --atol is then 0 unless given.",
             rich_help_panel=JUDGING,
         ),
     ] = None
     atol: Annotated[
         float | None,
-        Option(metavar="X", min=0, help="Absolute tolerance.", rich_help_panel=JUDGING),
+        Option(
+            metavar="X",
+            min=0,
+            help="Absolute tolerance, in place of the earned one; --rtol is then 0 unless given.",
+            rich_help_panel=JUDGING,
+        ),
     ] = None
     time_limit: Annotated[
         float,
@@ -106,10 +111,10 @@ class CheckOptions:
 
 
 def check(
-    options: ProblemOptions,
     judging: CheckOptions,
     pick: PickOneOptions,
     average: AverageOptions,
+    options: ProblemOptions,
     run: RunOptions,
 ) -> None:
     """Judge another implementation's output, and name the mistake.
@@ -119,7 +124,9 @@ def check(
     numbers agree. They are tried as well on files of 16 bits that pass with larger errors
     than need be; with --strict, a mistake that is found there makes the exit code 1.
 
-    attncli check q.npy k.npy v.npy --expect out.npy
+    Example: attncli check q.npy k.npy v.npy --expect out.npy
+
+    Example: attncli check layer.npz --causal --expect layer.npz#out
     """
     from attncli.arguments import real_array
     from attncli.dtypes import BFLOAT16

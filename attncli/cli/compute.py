@@ -63,18 +63,20 @@ _WHOLE_CELLS = 4_000_000
 
 
 def compute(
-    options: ProblemOptions,
     output: OutputOptions,
-    digits: DigitsOptions,
     pick: PickOptions,
     average: AverageOptions,
+    digits: DigitsOptions,
+    options: ProblemOptions,
     run: RunOptions,
 ) -> None:
     """Print attention weights and context.
 
     The context is softmax(scale · QKᵀ) V, for the queries, keys and values in the files.
 
-    attncli compute q.csv k.csv v.csv
+    Example: attncli compute q.csv k.csv v.csv
+
+    Example: attncli compute layer.npz --causal --show weights --save out.npz
     """
     refuse_average_of_one(pick, average)
     with advice(quiet=run.quiet):

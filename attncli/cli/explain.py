@@ -63,7 +63,7 @@ class ExplainOptions:
             metavar="N",
             min=0,
             help="Show the N strongest keys one by one and sum up the rest; 0 shows all. Default: "
-            "12, or all 13 if there are no more; in JSON all of up to 1,000.",
+            "12, or all if there are at most 13; in JSON all if there are at most 1,000.",
             rich_help_panel=SHOWN,
         ),
     ] = None
@@ -78,10 +78,10 @@ class ExplainOptions:
 
 
 def explain(
-    options: ProblemOptions,
     telling: ExplainOptions,
-    digits: DigitsOptions,
     pick: PickOneOptions,
+    digits: DigitsOptions,
+    options: ProblemOptions,
     run: RunOptions,
 ) -> None:
     """Explain one query, with every number on its way.
@@ -90,7 +90,9 @@ def explain(
     weights, the weighted sum of the values, and what an output projection makes of it, for head
     0 of batch entry 0 unless --head or --batch is given.
 
-    attncli explain q.csv k.csv v.csv --query 0
+    Example: attncli explain q.csv k.csv v.csv --query 0
+
+    Example: attncli explain layer.npz --tokens tokens.txt --query cat --head 3
     """
     from attncli.explanation.explaining import explain as explained
     from attncli.explanation.explaining import query_index

@@ -1,8 +1,9 @@
 """Options that several commands share: each group is one dataclass, written once.
 
-A command names the groups it takes as parameters; `grouped` spreads their fields
-into the signature that Typer reads, and puts the dataclasses together again for the
-call. The help shows the options under the headings that they name.
+A command names the groups it takes as parameters, its own before those that others share;
+`grouped` spreads their fields into the signature that Typer reads, and puts the dataclasses
+together again for the call. The help shows the options in this order, under the headings that
+they name.
 """
 
 from __future__ import annotations
@@ -111,9 +112,10 @@ class GroupedCommand(typer.core.TyperCommand):
         return parser
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options, heading by heading."""
+        """Write the options, heading by heading; the files come first."""
         sections: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
+        files_first = sorted(self.get_params(ctx), key=lambda one: one.param_type_name == "option")
+        for parameter in files_first:
             record = parameter.get_help_record(ctx)
             if record is not None:
                 heading = getattr(parameter, "rich_help_panel", None) or "Other"

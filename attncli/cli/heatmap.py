@@ -61,48 +61,6 @@ class PictureOptions:
             rich_help_panel=MOST_USED,
         ),
     ] = None
-    title: Annotated[
-        str | None,
-        Option(
-            metavar="TEXT",
-            help="Title of the picture; none where the text is empty.",
-            rich_help_panel=PICTURE,
-        ),
-    ] = None
-    cmap: Annotated[
-        str | None,
-        Option(
-            metavar="NAME",
-            help="matplotlib colour map of a file. Default: Blues.",
-            rich_help_panel=PICTURE,
-        ),
-    ] = None
-    annotate: Annotated[
-        bool | None,
-        Option(
-            "--annotate/--no-annotate",
-            help="Numbers in the cells. Default: in small matrices only.",
-            rich_help_panel=PICTURE,
-        ),
-    ] = None
-    digits: Annotated[
-        int,
-        Option(
-            metavar="N",
-            min=0,
-            max=17,
-            help="Decimals of these numbers; with --log significant digits.",
-            rich_help_panel=PICTURE,
-        ),
-    ] = 2
-    minus: Annotated[
-        str | None,
-        Option(
-            metavar="FILE",
-            help="Draw the difference from these finished weights: red is less, blue is more.",
-            rich_help_panel=PICTURE,
-        ),
-    ] = None
     what: Annotated[
         Literal["weights", "scores"],
         Option(
@@ -126,18 +84,62 @@ class PictureOptions:
             rich_help_panel=PICTURE,
         ),
     ] = None
+    minus: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="Draw the difference from these finished weights: red is less, blue is more.",
+            rich_help_panel=PICTURE,
+        ),
+    ] = None
+    log: Annotated[
+        bool, Option("--log", help="Logarithmic colour scale.", rich_help_panel=PICTURE)
+    ] = False
     vmax: Annotated[
         str,
         Option(
             metavar="auto|X",
-            help="Weight of the darkest blue. auto: the largest weight, or less if only a few are "
-            "large.",
+            help="Weight of the darkest blue; scores and differences are drawn from -X, red, to X, "
+            "blue. auto: the largest, of weights less if only a few are large.",
             rich_help_panel=PICTURE,
         ),
     ] = "auto"
-    log: Annotated[
-        bool, Option("--log", help="Logarithmic colour scale.", rich_help_panel=PICTURE)
-    ] = False
+    annotate: Annotated[
+        bool | None,
+        Option(
+            "--annotate/--no-annotate",
+            help="Numbers in the cells. Default: in small matrices only.",
+            rich_help_panel=PICTURE,
+        ),
+    ] = None
+    digits: Annotated[
+        int,
+        Option(
+            metavar="N",
+            min=0,
+            max=17,
+            help="Decimals of these numbers; significant digits with --log, and where nearly all "
+            "would read 0.",
+            rich_help_panel=PICTURE,
+        ),
+    ] = 2
+    title: Annotated[
+        str | None,
+        Option(
+            metavar="TEXT",
+            help="Title of the picture; none where the text is empty.",
+            rich_help_panel=PICTURE,
+        ),
+    ] = None
+    cmap: Annotated[
+        str | None,
+        Option(
+            metavar="NAME",
+            help="matplotlib colour map of a file. Default: Blues, and RdBu, from red to blue, for "
+            "scores and differences.",
+            rich_help_panel=PICTURE,
+        ),
+    ] = None
     dpi: Annotated[
         int | None,
         Option(
@@ -156,18 +158,20 @@ class PictureOptions:
 
 
 def heatmap(
-    options: ProblemOptions,
     drawing: PictureOptions,
     pick: PickOptions,
     average: AverageOptions,
+    options: ProblemOptions,
     run: RunOptions,
 ) -> None:
     """Draw the weights: darker blue is stronger attention.
 
-    It takes the same problems as compute, or finished weights: one CSV or NPY file, or
-    what "attncli compute --format json" writes; with --what scores, finished scores.
+    It takes the same problems as compute, or finished weights: one file of numbers, or what
+    compute writes with --save or --format; with --what scores, finished scores.
 
-    attncli heatmap q.csv k.csv --out weights.png
+    Example: attncli heatmap q.csv k.csv --out weights.png
+
+    Example: attncli heatmap layer.npz --causal --head 0:4 --tokens tokens.txt
     """
     from attncli.loading import split_member
     from attncli.save.files import refuse_inputs, refuse_unwritable

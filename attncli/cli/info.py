@@ -38,14 +38,15 @@ class InfoOptions:
         Argument(
             metavar="[FILES]...",
             help="Files of numbers, checkpoints, pictures by attncli. - is standard input, "
-            "FILE#NAME one member of a file.",
+            "FILE#NAME one member of a file. Default: what is piped in.",
             rich_help_panel="Files",
             show_default=False,
         ),
     ] = None
-    format: Annotated[Literal["table", "json"], Option("--format", "-f", rich_help_panel=SHOWN)] = (
-        "table"
-    )
+    format: Annotated[
+        Literal["table", "json"],
+        Option("--format", "-f", help="json is for scripts.", rich_help_panel=SHOWN),
+    ] = "table"
     numbers: Annotated[
         bool,
         Option(
@@ -66,7 +67,9 @@ def info(options: InfoOptions) -> None:
     It also lists the attention layers of a checkpoint, each with the --checkpoint argument to
     give, and the options that a picture by attncli was drawn with.
 
-    attncli info model.safetensors
+    Example: attncli info model.safetensors
+
+    Example: attncli info layer.npz q.csv weights.png
     """
     from attncli.loading import refuse_two_streams
 

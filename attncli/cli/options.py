@@ -55,7 +55,10 @@ def _list(panel: str, words: str) -> Any:
 
 Bfloat16 = Annotated[
     Literal["bfloat16"] | None,
-    Option(help="Read 2-byte elements of NPY files as bfloat16.", rich_help_panel=SHAPES),
+    Option(
+        help="Read 2-byte elements of NPY and NPZ files as bfloat16, unless they are float16.",
+        rich_help_panel=SHAPES,
+    ),
 ]
 Quiet = Annotated[
     bool, Option("--quiet", "-q", help="Print no notes and no warnings.", rich_help_panel=RUN)
@@ -63,7 +66,7 @@ Quiet = Annotated[
 Color = Annotated[
     Literal["auto", "always", "never"],
     Option(
-        help="Colours in terminals; the variable NO_COLOR also turns them off.",
+        help="Colours in terminals; the variable NO_COLOR turns them off, unless always.",
         rich_help_panel=RUN,
     ),
 ]
@@ -78,9 +81,10 @@ class ProblemOptions:
         list[str] | None,
         Argument(
             metavar="[FILES]...",
-            help="Q K V as CSV, TSV, NPY, YAML or JSON, or one problem file. - is standard input, "
-            "FILE#NAME one member of a file. Default: what is piped in, or else a built-in "
-            "example.",
+            help="Q K V, or Q K for the weights alone (CSV, TSV, NPY, YAML, JSON); or one problem "
+            "file (YAML, JSON, NPZ, safetensors); or X with --wq --wk --wv or --checkpoint. - is "
+            "standard input, FILE#NAME one member of a file. Default: what is piped in, or else a "
+            "built-in example.",
             rich_help_panel="Files",
             show_default=False,
         ),
@@ -97,7 +101,11 @@ class ProblemOptions:
     ] = None
     causal: Annotated[
         bool,
-        Option("--causal", help="No query sees a later key.", rich_help_panel=MOST_USED),
+        Option(
+            "--causal",
+            help="No query sees a key after its own position (see --causal-align).",
+            rich_help_panel=MOST_USED,
+        ),
     ] = False
     scale: Annotated[
         float | None,
@@ -198,8 +206,8 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="N or LEFT,RIGHT",
-            help="Query i sees keys i - LEFT to i + RIGHT, its own included; -1 or none is "
-            "unbounded. N is N,N.",
+            help="Query i, at position p = i + offset, sees keys p - LEFT to p + RIGHT, both "
+            "included; -1 or none is unbounded. N is N,N.",
             rich_help_panel=RULES,
         ),
     ] = None
@@ -383,19 +391,11 @@ class OutputOptions:
         list[str] | None,
         Option(
             metavar="[NAME=]PATH",
-            help="Write a file: context=c.csv, weights,lse=w.npz, all.npz. Repeatable.",
+            help="Write a file: context=c.csv, weights,lse=w.npz, or out.npz with what --show "
+            "names. Repeatable.",
             rich_help_panel=MOST_USED,
         ),
     ] = None
-    with_labels: Annotated[
-        bool,
-        Option(
-            "--with-labels",
-            help="Write the names of queries and keys into CSV and TSV, too: above and in front of "
-            "the numbers.",
-            rich_help_panel=SHOWN,
-        ),
-    ] = False
     top: Annotated[
         int | None,
         Option(
@@ -424,6 +424,15 @@ class OutputOptions:
             rich_help_panel=SHOWN,
         ),
     ] = None
+    with_labels: Annotated[
+        bool,
+        Option(
+            "--with-labels",
+            help="Write the names of queries and keys into CSV and TSV, too: above and in front of "
+            "the numbers.",
+            rich_help_panel=SHOWN,
+        ),
+    ] = False
 
     @property
     def top_keys(self) -> int:
@@ -441,8 +450,8 @@ class DigitsOptions:
             metavar="N",
             min=0,
             max=17,
-            help="Decimals in tables and text; files and other formats hold every digit. Default: "
-            "4.",
+            help="Decimals in tables, text and markdown; files and other formats hold every digit. "
+            "Default: 4.",
             rich_help_panel=SHOWN,
         ),
     ] = None
@@ -455,7 +464,10 @@ class DigitsOptions:
     def tell_of_all(self, kind: str, *, quiet: bool) -> None:
         """Say that a format holds every digit, where another number of them was asked for."""
         if self.digits is not None:
-            note(f"--digits: only for tables and text; {kind} holds every digit", quiet=quiet)
+            note(
+                f"--digits: only for tables, text and markdown; {kind} holds every digit",
+                quiet=quiet,
+            )
 
 
 @dataclass(eq=False, repr=False)

@@ -47,7 +47,12 @@ class PickOptions(_Pick):
     ] = None
     head: Annotated[
         str | None,
-        Option(metavar="H", help="Only these heads, in the same way.", rich_help_panel=SHOWN),
+        Option(
+            metavar="H",
+            help="Only these heads, in the same way. A terminal shows the first 4 tables or "
+            "16 pictures, a pipe the first 16 tables.",
+            rich_help_panel=SHOWN,
+        ),
     ] = None
 
 
