@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncli.errors import InputError
-from attncli.loading import LoadedArray, LoadedMapping, json_text, read, yaml_text
+from attncli.loading import LoadedArray, LoadedMapping, json_text, read, tree, yaml_text
 from attncli.loading.contents import Unread
 
 
@@ -424,3 +424,12 @@ def test_formulas_and_tables_of_pandas_get_a_hint(document):
     with pytest.raises(InputError) as caught:
         document('{"a": {"0": 1}}', ".json")
     assert "to_json(orient=" in caught.value.hint
+
+
+def test_in_yaml_a_number_counts_once_and_a_list_twice(document, monkeypatch):
+    # Four numbers, and three lists.
+    monkeypatch.setattr(tree, "MAX_EVENTS", 4 + 2 * 3)
+    assert document("- [1, 2]\n- [3, 4]\n", ".yaml").values.tolist() == [[1, 2], [3, 4]]
+    monkeypatch.setattr(tree, "MAX_EVENTS", 4 + 2 * 3 - 1)
+    with pytest.raises(InputError, match="each number counted once and each list twice"):
+        document("- [1, 2]\n- [3, 4]\n", ".yaml")

@@ -129,7 +129,7 @@ def _check_counts(document: Document) -> None:
     items, lists = text.count(",") + 1, text.count("[") + text.count("{")
     if items > _MOST_ITEMS or lists > _MOST_LISTS:
         msg = (
-            f"{document.source.name}: expected at most {_MOST_ITEMS:,} items in "
+            f"{document.source.name}: expected at most {_MOST_ITEMS:,} numbers in "
             f"{_MOST_LISTS:,} lists, or a single matrix of {MOST_NUMBERS:,} in {MOST_ROWS:,} rows; "
             f"found {items:,} in {lists:,}"
         )

@@ -47,7 +47,10 @@ def read_yaml(source: Source) -> Contents:
     """
     document = Document(source, source.text(_LONGEST))
     _refuse_tag_lines(document)
-    what = f"expected at most {MAX_EVENTS:,} numbers and ends of lists in YAML; found more"
+    what = (
+        f"expected at most {MAX_EVENTS:,} in YAML, each number counted once and each list twice; "
+        "found more"
+    )
     hint = "save large arrays as NPY or NPZ, which a problem in YAML may name"
     events = at_most(document, _events(document), what, hint=hint)
     with no_collection():
