@@ -150,7 +150,7 @@ def test_where_nothing_is_explained_the_options_of_a_wrong_row_are_told(
 ) -> None:
     np.save("odd.npy", plain(Q, K, V) + np.array([[0, 0], [0.1, -0.3]]))
     ran = attncli("check", *QKV, "--expect", "odd.npy")
-    assert "no known convention" in ran.text
+    assert "no known mistake" in ran.text
     assert "--query 1" in ran.text
     assert attncli("explain", *QKV, "--query", "1").code == 0
 

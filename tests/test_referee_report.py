@@ -171,7 +171,7 @@ def test_the_axis_of_another_length_is_named(output, shape, words):
     q, k, v = draw(0, (3, 2), (4, 2), (4, 2))
     report = ask((q, k, v), {output: np.random.default_rng(1).normal(size=shape)})
     assert f"  {words}" in str(report).splitlines()
-    assert "no known convention explains the shape" in str(report)
+    assert "no known mistake explains the shape" in str(report)
     assert "the numbers" not in str(report)
 
 
@@ -187,4 +187,4 @@ def test_a_wrong_shape_beside_wrong_numbers_is_what_is_not_explained():
     q, k, v = draw(0, (3, 2), (4, 2), (4, 2))
     random = np.random.default_rng(1)
     files = {"weights": random.normal(size=(3, 4)), "context": random.normal(size=(2, 2))}
-    assert "no known convention explains the shape (" in str(ask((q, k, v), files))
+    assert "no known mistake explains the shape (" in str(ask((q, k, v), files))

@@ -221,7 +221,7 @@ def test_nothing_explains_the_weights_of_the_tutorials():
     )
     assert not report.passed
     assert named(report) == set()
-    assert "no known convention" in str(report)
+    assert "no known mistake" in str(report)
     assert "attncli explain, with the same files and options and --query 0" in str(report)
 
 
@@ -230,9 +230,9 @@ def test_without_time_nobody_says_that_nothing_explains_it():
     wrong = plain(q, k, v)
     wrong[1, 2, 3] += np.arange(8) % 3
     report = check(wrong.astype("f4"), pose(q, k, v, layout="bhsd"), time_limit=0)
-    assert "no convention was tried" in str(report)
+    assert "no known mistake was tried" in str(report)
     assert "a longer --time-limit may find more" in str(report)
-    assert "no known convention" not in str(report)
+    assert "no known mistake explains" not in str(report)
     assert "--batch 1 --head 2 --query 3" in str(report)
 
 
@@ -783,7 +783,7 @@ def test_one_output_that_has_anothers_shape_ends_the_search_for_names():
     right = plain(q, k, v).astype("f4")
     report = check({"weights": right, "context": right}, pose(q, k, v), time_limit=1)
     assert report.told_diagnosis is None
-    assert "no known convention" not in str(report)
+    assert "no known mistake" not in str(report)
 
 
 def test_products_that_cancel_may_err_as_their_terms_do():

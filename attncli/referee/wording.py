@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["diagnosis_lines", "place_text", "report_lines", "verdict_lines"]
 
 _ONE_NUMBER = "the file holds one number, or NaN, everywhere, so no mistake can be identified"
-_NOTHING_KNOWN = "no known convention explains the {} ({} tried)"
-_NOTHING_TRIED = "no convention was tried: the time limit came first"
+_NOTHING_KNOWN = "no known mistake explains the {} ({} tried)"
+_NOTHING_TRIED = "no known mistake was tried: the time limit came first"
 # More explanations than this would help nobody.
 _SHOWN = 5
 # Conventions that could not be tried; JSON has all.
