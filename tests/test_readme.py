@@ -83,10 +83,9 @@ def by_loops(*files, **options):
     return attention_2d(*matrices, **options)[1]
 
 
-@pytest.mark.parametrize("line", recipes())
-def test_recipe_runs(line, folder, run):
-    if "jq" in line and shutil.which("jq") is None:
-        pytest.skip("jq is not installed")
+@pytest.fixture
+def place(folder):
+    """The folder with the files that the recipes name."""
     place = Path(folder)
     for name in ("q.csv", "k.csv", "v.csv"):
         shutil.copy(place / "samples/tutorial" / name, place / name)
@@ -96,6 +95,13 @@ def test_recipe_runs(line, folder, run):
     np.save(place / "wrong.npy", np.array(by_loops(*files, scale=1)))
     (place / "problems").mkdir()
     shutil.copy(place / "samples/sentence.yaml", place / "problems/one.yaml")
+    return place
+
+
+@pytest.mark.parametrize("line", recipes())
+def test_recipe_runs(line, place, run):
+    if "jq" in line and shutil.which("jq") is None:
+        pytest.skip("jq is not installed")
     result = run(line)
     if "wrong.npy" in line:
         assert (result.returncode, result.stderr) == (1, "")
@@ -114,6 +120,21 @@ def test_recipe_runs(line, folder, run):
         )
     if "jq" in line:
         assert float(result.stdout) == pytest.approx(0.2645, abs=1e-4)
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_the_mistakes_of_a_right_output_are_none(place, run):
+    (line,) = (line for line in recipes() if "wrong.npy" in line)
+    result = run(line.replace("wrong.npy", "out.npy"))
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_links_lead_to_headings():
+    headings = re.findall(r"^## (.*)$", TEXT, re.MULTILINE)
+    known = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+    links = re.findall(r"\]\(#([^)]*)\)", TEXT)
+    assert [*dict.fromkeys(links)] == links
+    assert set(links) == known
 
 
 def test_python_blocks_are_doctests(monkeypatch):
