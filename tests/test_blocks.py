@@ -328,6 +328,20 @@ def test_no_line_is_longer_than_the_terminal(
         assert unicode or line.isascii()
 
 
+@pytest.mark.parametrize("unicode", [True, False])
+@pytest.mark.parametrize(
+    ("width", "words"), [(80, "above 0: more than in größen.npy"), (20, "above 0: more")]
+)
+def test_the_legend_of_a_difference_says_which_side_is_which(width, words, unicode):
+    panel = make_panel([[0.1, -0.1]])
+    picture = make_picture([panel], what="difference", than="in größen.npy")
+    lines = bare(draw_blocks(picture, width=width, unicode=unicode)).split("\n")
+    known = words if unicode else words.encode("ascii", "backslashreplace").decode()
+    minus = "−" if unicode else "-"
+    assert any(line == known or line.startswith(f"{known}  {minus}0.1") for line in lines), lines
+    assert all(columns(line) <= width for line in lines)
+
+
 @pytest.mark.parametrize("size", [10, 18, 19, 30, 64, 90, 300])
 @pytest.mark.parametrize("height", [24, 30, 40, 60])
 @pytest.mark.parametrize("color", ["truecolor", "none"])

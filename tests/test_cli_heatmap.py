@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 from oracle import attention_oracle
 from piping import piped
 from process import ROOT, Ran, long_but, run
@@ -291,10 +292,10 @@ def test_a_difference_is_that_of_the_batch_entry_and_head_chosen(
 
 
 def shows_no_difference(text: str) -> bool:
-    """Tell whether cells are 0, or the scale ends at a rounding."""
+    """Tell whether cells are 0, or the scale ends at a hundred roundings."""
     *cells, scale = text.splitlines()
     end = float(scale.split()[-1].replace("−", "-"))
-    return end < 1e-15 or set(numbers("\n".join(cells))) == {0}
+    return end < 1e-13 or set(numbers("\n".join(cells))) == {0}
 
 
 def test_a_difference_of_one_batch_entry_without_heads(folder: Path, attncli: Run) -> None:
@@ -384,9 +385,11 @@ def test_integers_are_subtracted_as_numbers_and_batch_entries_are_called_so(
 
 def test_letters_that_no_font_has_are_told(tutorial: Path, attncli: Run) -> None:
     line = ["heatmap", "q.csv", "k.csv", "--query-labels", "\U00013000,b", "--out"]
-    assert attncli(*line, "w.png").good().messages == [
-        "note: no font here has \U00013000: boxes are drawn; a .svg file keeps the characters"
-    ]
+    (note,) = attncli(*line, "w.png").good().messages
+    assert note == (
+        "note: no font here for \U00013000: boxes are drawn; a .svg file keeps the characters, a "
+        ".png needs a font that has them (Noto Sans CJK, Noto Emoji)"
+    )
     assert attncli(*line, "w.svg").good().messages == []
 
 
@@ -552,10 +555,40 @@ def test_padded_queries_that_are_not_drawn_are_not_counted(folder: Path, attncli
     assert attncli(*words, "3").good().messages == []
 
 
-def test_characters_without_a_shape_are_named_up_to_twenty(folder: Path, attncli: Run) -> None:
+def test_labels_without_a_font_are_named_up_to_two(folder: Path, attncli: Run) -> None:
     many = "".join(chr(0xE000 + n) for n in range(40))
-    told = attncli("heatmap", "--title", many, "--out", "w.png").good().messages[-1]
-    assert f"{many[:20]} …: boxes" in told
+    told = attncli("heatmap", "--title", many, "--out", "w.pdf").good().messages[-1]
+    assert f"no font here for {many[:12]}…{many[-11:]}: boxes" in told
+    np.save("x.npy", np.eye(4))
+    words = ["--tokens", "a\ue001,b,\ue003,\ue002c", "--out", "w.png"]
+    told = attncli("heatmap", "x.npy", "x.npy", *words).good().messages[-1]
+    assert "no font here for a\ue001, \ue003 and 1 more: boxes" in told
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_difference_by_rounding_is_nearly_white(dtype: str, folder: Path, attncli: Run) -> None:
+    weights = np.array([[0.25, 0.75], [0.5, 0.5]], dtype)
+    np.save("w.npy", weights)
+    np.save("near.npy", np.nextafter(weights, np.ones_like(weights)))
+    text = attncli("heatmap", "w.npy", "--minus", "near.npy").good().text
+    assert "equal up to rounding" in text
+    assert "█" not in text.splitlines()[3]
+    attncli("heatmap", "w.npy", "--minus", "near.npy", "--no-annotate", "--out", "d.png").good()
+    image = imread("d.png")[..., :3]
+    colored = np.ptp(image, axis=-1) > 0.02
+    # Nothing but the colour bar, at the right.
+    assert not colored[:, : image.shape[1] // 2].any()
+    assert colored[:, image.shape[1] // 2 :].any()
+    far = attncli("heatmap", "w.npy", "--minus", "near.npy", "--vmax", "1e-20").good().text
+    assert "█" in far.splitlines()[3]
+
+
+def test_a_difference_beyond_rounding_has_all_colours(folder: Path, attncli: Run) -> None:
+    np.save("w.npy", np.array([[0.25, 0.75]]))
+    np.save("far.npy", np.array([[0.25 + 1e-12, 0.75 - 1e-12]]))
+    text = attncli("heatmap", "w.npy", "--minus", "far.npy").good().text
+    assert "rounding" not in text
+    assert text.splitlines()[-1].endswith("1e−12")
 
 
 def test_the_share_of_a_sink_is_told(folder, attncli):

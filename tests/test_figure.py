@@ -21,7 +21,7 @@ from attncli.describing.pictures import picture_format, read_texts
 from attncli.errors import InputError, UsageError
 from attncli.view.color import blues, diverging, ink
 from attncli.view.figure.drawing import draw, fit, render
-from attncli.view.figure.style import missing_characters
+from attncli.view.figure.style import boxed_texts
 from attncli.view.pictures.panel import make_panel, split
 from attncli.view.pictures.picture import make_picture
 from attncli.view.pictures.room import cell_limit, grid_columns, panel_size
@@ -222,6 +222,29 @@ def test_saturated_and_log_and_signed_bars_do_not_overlap():
     assert_nothing_overlaps(draw(make_picture([values], what="scores", vmax=0.05)))
     deep = make_panel(weights(4, 4) ** 9)
     assert_nothing_overlaps(draw(make_picture([deep], log=True, vmax=0.01)))
+    # Just under two decades, beside a picture of one row.
+    short = make_panel([[1.0, 0.011, 0.5]])
+    assert_nothing_overlaps(draw(make_picture([short], log=True)))
+
+
+def test_a_logarithmic_bar_has_minor_ticks_and_another_has_none():
+    panel = make_panel([[1.0, 0.1]])
+    log, linear = (draw(make_picture([panel], log=log)).axes[-1].yaxis for log in (True, False))
+    # Matplotlib leaves out those that have a number.
+    assert log.get_minorticklocs() == pytest.approx(np.log10([3, 4, 6, 7, 8, 9]))
+    assert len(linear.get_minorticklocs()) == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"), [(4, "above 0: more than in w.npy"), (1, "above 0: more")]
+)
+def test_the_bar_of_a_difference_says_which_side_is_which(rows, words):
+    values = weights(rows, 4) - 0.2
+    figure = draw(make_picture([make_panel(values)], what="difference", than="in w.npy"))
+    assert figure.axes[-1].get_ylabel() == words
+    ((box,),) = ([box for text, box in texts_of(figure) if text == words],)
+    bar = figure.axes[-1].get_window_extent()
+    assert bar.y0 - 1 <= box.y0 <= box.y1 <= bar.y1 + 1
 
 
 def test_a_scale_that_ends_below_the_largest_weight_points_on_and_says_so():
@@ -304,7 +327,7 @@ def test_any_script_is_drawn_without_a_warning_and_svg_keeps_it_as_text(file_for
     data = render(draw(picture, annotate=False), file_format, dpi=50)
     assert picture_format(data) == file_format
     assert file_format != "svg" or "苹果" in data.decode()
-    assert set(missing_characters(picture)) <= set("".join(CHINESE) + "标题 שלום")
+    assert set(boxed_texts(picture)) <= {*CHINESE, "标题 שלום"}
 
 
 @pytest.mark.parametrize("file_format", ["png", "svg", "pdf"])

@@ -28,6 +28,7 @@ from attncli.view.pictures.scale import (
     cell_texts,
     fractions,
     limits,
+    minor_ticks,
     number_text,
     scale_ticks,
     ticks,
@@ -376,6 +377,31 @@ def test_a_logarithmic_scale_tells_of_cells_below_it():
     assert scale_ticks(below)[0] == (0.0, "≤ 1e−06")
     hidden = make_picture([make_panel([[1.0, 0.5, 0.0]], [[False, False, True]])], log=True)
     assert hidden.saturated == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("ends", "texts"),
+    [
+        ((0.1, 1), ["0.1", "0.2", "0.5", "1"]),
+        ((0.015, 1), ["0.015", "0.02", "0.05", "0.1", "0.2", "0.5", "1"]),
+        ((0.01, 1), ["0.01", "0.1", "1"]),
+        ((0.003, 0.6), ["0.003", "0.01", "0.1", "0.6"]),
+    ],
+)
+def test_a_short_logarithmic_bar_also_names_twice_and_five_times_a_power(ends, texts):
+    picture = make_picture([make_panel([ends])], log=True)
+    assert [text for _, text in scale_ticks(picture)] == texts
+    decades = np.log10(ends[1] / ends[0])
+    places = [np.log10(float(text) / ends[0]) / decades for text in texts]
+    assert [place for place, _ in scale_ticks(picture)] == pytest.approx(places)
+
+
+def test_minor_ticks_are_the_digits_of_each_decade():
+    picture = make_picture([make_panel([[0.03, 2.0]])], log=True)
+    values = [*(n / 100 for n in range(3, 10)), *(n / 10 for n in range(1, 10)), 1, 2]
+    places = np.log10(np.array(values) / 0.03) / np.log10(2 / 0.03)
+    assert minor_ticks(picture) == pytest.approx(places)
+    assert minor_ticks(make_picture([make_panel([[0.03, 2.0]])])) == []
 
 
 def test_one_causal_map_and_a_grid_of_them_end_their_scales_alike():

@@ -9,7 +9,7 @@ from attncli._version import __version__
 from attncli.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from attncli.cli.options import AverageOptions, ProblemOptions
     from attncli.view.pictures.picture import Picture
@@ -28,7 +28,7 @@ Kind: TypeAlias = Literal["png", "svg", "pdf"]
 
 _FORMATS: dict[str, Kind] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 DPI = 150
-_MOST_BOXES = 20
+_MOST_NAMED, _LONGEST_NAME = 2, 24
 
 
 class Look(NamedTuple):
@@ -106,7 +106,7 @@ def write_figure(
     logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
     from attncli.save.files import whole_file
     from attncli.view.figure.drawing import draw, fit, render
-    from attncli.view.figure.style import missing_characters
+    from attncli.view.figure.style import boxed_texts
 
     picture = fit(picture, dpi=look.dpi)
     figure = draw(picture, cmap=look.cmap, annotate=look.annotate, digits=look.digits, dpi=look.dpi)
@@ -116,8 +116,19 @@ def write_figure(
     with whole_file(target.path) as stream:
         stream.write(data)
     notes = [note for note in (picture.note, picture.scale_advice) if note]
-    boxes = "" if target.kind == "svg" else missing_characters(picture)
-    if boxes:
-        shown = boxes if len(boxes) <= _MOST_BOXES else f"{boxes[:_MOST_BOXES]} …"
-        notes.append(f"no font here has {shown}: boxes are drawn; a .svg file keeps the characters")
+    boxed = [] if target.kind == "svg" else boxed_texts(picture)
+    if boxed:
+        notes.append(
+            f"no font here for {_named(boxed)}: boxes are drawn; a .svg file keeps the characters, "
+            f"a .{target.kind} needs a font that has them (Noto Sans CJK, Noto Emoji)"
+        )
     return tuple(notes)
+
+
+def _named(texts: Sequence[str]) -> str:
+    """Return the first of some labels or titles, and how many more there are."""
+    from attncli.view.labels import shorten
+
+    more = len(texts) - _MOST_NAMED
+    words = ", ".join(shorten(text, _LONGEST_NAME) for text in texts[:_MOST_NAMED])
+    return f"{words} and {more} more" if more > 0 else words

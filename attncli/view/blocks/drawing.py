@@ -301,10 +301,16 @@ def _legend(picture: Picture, width: int, painter: Painter) -> list[Line]:
     scale = [plain(low + " "), *ramp, plain(" " + high)]
     if sum(columns(span[0]) for span in scale) > width:  # long numbers in a narrow terminal
         scale = [plain(cut(f"{low} … {high}", width, painter))]
-    parts: list[Line] = [[plain(picture.scale_name)], scale]
+    parts: list[Line] = [[plain(_first_fitting(picture.scale_names, width, painter))], scale]
     if picture.any_hidden:
         parts.append([painter.hidden(2), plain(" hidden")])
     return _flowed(parts, width)
+
+
+def _first_fitting(names: Sequence[str], width: int, painter: Painter) -> str:
+    """Return the first of some names that fits, or what fits of the last."""
+    known = [painter.known(name) for name in names]
+    return next((name for name in known if columns(name) <= width), cut(known[-1], width, painter))
 
 
 def _flowed(parts: list[Line], width: int) -> list[Line]:

@@ -106,7 +106,7 @@ def draw(
         figure = Figure(figsize=(layout.width, layout.height), dpi=dpi)
         for index in range(len(picture.panels)):
             draw_panel(figure, picture, layout, index, colors, numbers)
-        draw_bar(figure, picture, layout, colors, picture.scale_name)
+        draw_bar(figure, picture, layout, colors)
         if picture.any_hidden:
             draw_hidden_entry(figure, layout)
         _write_names(figure, layout)

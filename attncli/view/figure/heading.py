@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Measure = Callable[[str, float], tuple[float, float]]
 
-__all__ = ["Measure", "note_lines", "title_lines"]
+__all__ = ["Measure", "bar_name", "note_lines", "title_lines"]
 
 _TITLES = {
     "weights": "Attention weights",
@@ -44,6 +44,12 @@ def title_lines(picture: Picture, room: float, size: float, measure: Measure) ->
 def note_lines(picture: Picture, room: float, size: float, measure: Measure) -> tuple[str, ...]:
     """Return the lines of what the reader must know; parameters as in `title_lines`."""
     return tuple(line for note in picture.notes for line in _wrapped(note, room, size, measure))
+
+
+def bar_name(picture: Picture, room: float, size: float, measure: Measure) -> str:
+    """Return what the colours mean, in fewer words if need be; parameters as in `title_lines`."""
+    *longer, shortest = picture.scale_names
+    return next((name for name in longer if measure(name, size)[0] <= room), shortest)
 
 
 def _wrapped(text: str, room: float, size: float, measure: Measure) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 from typing import TYPE_CHECKING
 
-from attncli.view.figure.heading import note_lines, title_lines
+from attncli.view.figure.heading import bar_name, note_lines, title_lines
 from attncli.view.labels import shorten_all
 from attncli.view.pictures.room import LABEL_PITCH, grid_columns, panel_size
 from attncli.view.pictures.scale import Ticks, scale_ticks, ticks
@@ -82,6 +82,8 @@ class FigureLayout:
     keys, queries : Axis
     bar : (float, float, float, float)
         Left, bottom, width and height of the colour bar, with its arrows.
+    bar_name : str
+        What the colours mean.
     title, notes : tuple of str
         Their lines.
     """
@@ -94,6 +96,7 @@ class FigureLayout:
     keys: Axis
     queries: Axis
     bar: tuple[float, float, float, float]
+    bar_name: str
     title: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -141,6 +144,7 @@ def lay_out(picture: Picture, measure: Measure, *, stretch: float = 1.0) -> Figu
     title_width = 2 * min(center, width - center) - 0.2
     title = title_lines(picture, title_width, TITLE_SIZE, measure)
     notes = note_lines(picture, title_width, LABEL_SIZE, measure)
+    bar_height = top - above - bottom
     return FigureLayout(
         width=width,
         height=top + 0.22 + TITLE_ROOM * len(title) + NOTE_ROOM * len(notes),
@@ -149,7 +153,8 @@ def lay_out(picture: Picture, measure: Measure, *, stretch: float = 1.0) -> Figu
         columns=columns,
         keys=keys,
         queries=queries,
-        bar=(bar_left, bottom, BAR_WIDTH, top - above - bottom),
+        bar=(bar_left, bottom, BAR_WIDTH, bar_height),
+        bar_name=bar_name(picture, bar_height, NAME_SIZE, measure),
         title=title,
         notes=notes,
     )

@@ -17,7 +17,7 @@ from attncli.view.figure.layout import (
     PANEL_TITLE,
 )
 from attncli.view.labels import brief, shorten
-from attncli.view.pictures.scale import fractions, scale_ticks
+from attncli.view.pictures.scale import fractions, minor_ticks, scale_ticks
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -178,9 +178,7 @@ def _write_numbers(
             )
 
 
-def draw_bar(
-    figure: Figure, picture: Picture, layout: FigureLayout, colormap: Any, name: str
-) -> None:
+def draw_bar(figure: Figure, picture: Picture, layout: FigureLayout, colormap: Any) -> None:
     """Draw the colour bar that all panels share, with its numbers and its name."""
     left, bottom, width, height = layout.bar
     below, above = (BAR_ARROW if beyond else 0.0 for beyond in picture.saturated)
@@ -197,10 +195,12 @@ def draw_bar(
     places, texts = zip(*scale_ticks(picture, text / (height - below - above)), strict=True)
     axes.set_xticks([])
     axes.set_yticks(places, texts)
+    axes.set_yticks(minor_ticks(picture), minor=True)
     axes.yaxis.tick_right()
     axes.tick_params(length=3, width=0.6, labelsize=LABEL_SIZE)
+    axes.tick_params(which="minor", length=1.5, width=0.5)
     axes.yaxis.set_label_position("right")
-    axes.set_ylabel(name, fontsize=NAME_SIZE)
+    axes.set_ylabel(layout.bar_name, fontsize=NAME_SIZE)
     if below:
         _point(figure, layout, bottom + below, bottom, colormap(0.0))
     if above:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from attncli.view.pictures.picture import Picture
 
-__all__ = ["drawing_style", "missing_characters", "picture_families", "text_measure"]
+__all__ = ["boxed_texts", "drawing_style", "picture_families", "text_measure"]
 
 _BASE_FAMILY = "DejaVu Sans"
 # Fonts with outlines for what DejaVu lacks, on Linux, macOS and Windows.
@@ -86,22 +86,23 @@ def _families(texts: Iterable[str]) -> list[str]:
     return chosen
 
 
-def missing_characters(picture: Picture) -> str:
-    """Return the characters of labels and titles that no known font here can draw.
+def boxed_texts(picture: Picture) -> list[str]:
+    """Return the labels and titles with characters that no known font here can draw.
 
-    They become boxes in PNG and PDF; an SVG keeps them as text.
+    These become boxes in PNG and PDF; an SVG keeps them as text.
     """
     texts = _texts(picture)
     points = _code_points(texts)
     for family in _families(texts):
         points -= _characters_of(family)
-    return "".join(map(chr, sorted(points)))
+    return [text for text in dict.fromkeys(texts) if _code_points([text]) & points]
 
 
 def _texts(picture: Picture) -> list[str]:
     titles = [picture.title, *(panel.title for panel in picture.panels)]
     return [
         *(text for text in titles if text),
+        *picture.scale_names[:1],
         *(picture.query_labels or ()),
         *(picture.key_labels or ()),
     ]

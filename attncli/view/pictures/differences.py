@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from attncli.arguments import shape_text
 from attncli.errors import ShapeError
 from attncli.indices import EVERYTHING, Indices, Picked, index_of
 from attncli.labelled import advise_on_order
+from attncli.view.labels import shorten
 from attncli.view.pictures.finished import finished_weights, hidden_cells
 from attncli.view.pictures.frame import Wish, chosen, grouped, heads_are_rows, heads_as_rows
 from attncli.view.pictures.panel import split
@@ -25,6 +27,9 @@ Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 # So many units of a weight of 1 are roundings of two right computations.
 _UNITS = 4
+# On a scale so many times as long, roundings are nearly white.
+_WHITE = 100
+_LONGEST_NAME = 20
 
 
 def minus_picture(
@@ -67,7 +72,10 @@ def minus_picture(
         hidden = hidden & (difference == 0)  # a weight where there should be none is seen
     labels = first.query_labels, first.key_labels
     rounding = _UNITS * max(float(np.finfo(each.dtype).eps) for each in (minuend, subtrahend))
-    return _difference_of(difference, wish, title, *labels, hidden=hidden, rounding=rounding)
+    than = f"in {shorten(Path(second.name).name, _LONGEST_NAME)}"
+    return _difference_of(
+        difference, wish, title, *labels, hidden=hidden, rounding=rounding, than=than
+    )
 
 
 def _shape(maps: Array) -> str:
@@ -124,6 +132,7 @@ def difference_picture(
         key_labels,
         columns_are,
         None if hidden is None else _canonical(hidden),
+        than="the answer",
     )
 
 
@@ -142,11 +151,13 @@ def _difference_of(
     columns_are: str = "Keys",
     hidden: Bools | None = None,
     rounding: float = 0.0,
+    *,
+    than: str,
 ) -> Picture:
     counts, whole = difference.shape[:2], difference.shape[2:]
     rows, columns = chosen(wish, whole, (query_labels, key_labels))
     window = (..., slice(*rows), slice(*columns))
-    shown, vmax = _with_an_end(difference[window], wish.vmax)
+    shown, vmax = _with_an_end(difference[window], wish.vmax, rounding)
     masked = None if hidden is None else hidden[window]
     labels = query_labels and query_labels[slice(*rows)]
     of_rows: dict[str, Any] = {"row_start": rows[0], "query_labels": labels, "whole": whole}
@@ -165,16 +176,23 @@ def _difference_of(
         columns_are=columns_are,
         group=grouped(*counts),
         rounding=rounding,
+        than=than,
         **of_rows,
     )
 
 
 def _with_an_end(
-    difference: Array, vmax: float | Literal["auto"]
+    difference: Array, vmax: float | Literal["auto"], rounding: float
 ) -> tuple[Array, float | Literal["auto"]]:
-    """Put NaN and infinities beyond the end of the scale, which the finite numbers set."""
+    """Return a difference, and where its scale ends: far beyond what is a rounding.
+
+    NaN and infinities are put beyond the end, which the finite numbers set.
+    """
     finite = np.isfinite(difference)
+    largest = float(np.abs(difference[finite]).max(initial=0))
+    if vmax == "auto" and 0 < largest <= rounding:
+        vmax = _WHITE * rounding
     if finite.all():
         return difference, vmax
-    end = float(np.abs(difference[finite]).max(initial=0)) or 1.0 if vmax == "auto" else vmax
+    end = largest or 1.0 if vmax == "auto" else vmax
     return np.nan_to_num(difference, nan=2 * end, posinf=2 * end, neginf=-2 * end), end

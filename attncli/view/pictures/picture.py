@@ -66,6 +66,8 @@ class Picture:
         Weights of a row add up to less than 1, because a sink takes the rest.
     rounding : float
         Differences up to this are ones of rounding.
+    than : str or None
+        What was subtracted, as it stands behind "more than".
     """
 
     panels: tuple[Panel, ...]
@@ -89,6 +91,7 @@ class Picture:
     free: bool = False
     sinks: bool = False
     rounding: float = 0.0
+    than: str | None = None
 
     @property
     def cells(self) -> tuple[int, int]:
@@ -159,10 +162,12 @@ class Picture:
         return ", ".join(parts) or None
 
     @property
-    def scale_name(self) -> str:
-        """What the colours mean."""
+    def scale_names(self) -> tuple[str, ...]:
+        """What the colours mean, and the same in fewer words."""
+        if self.than is not None:
+            return f"above 0: more than {self.than}", "above 0: more"
         name = {"weights": "weight", "scores": "score", "difference": "difference"}[self.what]
-        return name + (" (log scale)" if self.log else "")
+        return (f"{name} (log scale)", name) if self.log else (name,)
 
     @property
     def scale_note(self) -> str | None:
@@ -197,7 +202,7 @@ class Picture:
         largest = max(float(np.abs(panel.values).max()) for panel in self.panels)
         if largest == 0:
             return "no difference: all of these numbers are equal"
-        return "no difference but of rounding" if largest <= self.rounding else None
+        return "equal up to rounding" if largest <= self.rounding else None
 
     @property
     def sink_note(self) -> str | None:
@@ -235,6 +240,7 @@ def make_picture(
     group: int | None = None,
     sinks: bool = False,
     rounding: float = 0.0,
+    than: str | None = None,
 ) -> Picture:
     """Put panels on one colour scale.
 
@@ -269,6 +275,8 @@ def make_picture(
         Weights of a row add up to less than 1, because a sink takes the rest.
     rounding : float
         Differences up to this are ones of rounding.
+    than : str, optional
+        What was subtracted, as it stands behind "more than".
 
     Raises
     ------
@@ -306,6 +314,7 @@ def make_picture(
         free=vmax == "auto" and what != "difference" and not log,
         sinks=sinks,
         rounding=rounding,
+        than=None if than is None else printable(than),
     )
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "fractions",
     "least_weight",
     "limits",
+    "minor_ticks",
     "number_text",
     "scale_ticks",
     "ticks",
@@ -36,6 +37,8 @@ _SLIGHTLY_NEGATIVE = -1e-6
 _BESIDE = 0.06
 # Weights six decades below the largest count as nothing on a log scale.
 _LOG_SPAN = 1e-6
+# Over fewer decades than this, powers of ten alone would be one or two numbers.
+_FEW_DECADES = 2
 # Shares of a smaller end have no logarithm, or none of their own.
 _LEAST_TOP = 1e-300
 # A score below this, and so far beyond all others, hides its key: a large negative number was
@@ -245,10 +248,22 @@ def _linear_values(picture: Picture) -> list[float]:
 
 
 def _log_values(picture: Picture) -> list[float]:
-    """Return the powers of ten within the scale, and both ends if there are few."""
-    low, high = log10(picture.vmin), log10(picture.vmax)
-    powers = [10.0**exponent for exponent in range(ceil(low - 1e-9), floor(high + 1e-9) + 1)]
-    return powers if len(powers) >= 2 else [picture.vmin, picture.vmax]
+    """Return the powers of ten within the scale, and twice and five times them if there are few."""
+    decades = log10(picture.vmax) - log10(picture.vmin)
+    return _multiples(picture, (1, 2, 5) if decades < _FEW_DECADES else (1,))
+
+
+def minor_ticks(picture: Picture) -> list[float]:
+    """Return the places between the numbers of a logarithmic scale; none of a linear one."""
+    values = _multiples(picture, range(1, 10)) if picture.log else []
+    return [float(fractions(picture, value)) for value in values]
+
+
+def _multiples(picture: Picture, digits: Sequence[int]) -> list[float]:
+    """Return these multiples of all powers of ten, as far as they lie within the scale."""
+    exponents = range(floor(log10(picture.vmin)), ceil(log10(picture.vmax)) + 1)
+    values = [float(f"{digit}e{exponent}") for exponent in exponents for digit in digits]
+    return [value for value in values if picture.vmin <= value <= picture.vmax]
 
 
 def number_text(value: float) -> str:
