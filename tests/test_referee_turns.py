@@ -201,15 +201,47 @@ def test_what_a_rotation_is_made_of_is_rounded(name, pairing):
         angles = stored(angles, fmt) if "angles" in name else angles
         parts = np.cos(angles), np.sin(angles)
         cosine, sine = (stored(part, fmt) for part in parts) if "cosines" in name else parts
-        one, other = (x[..., :8], x[..., 8:]) if pairing == "half" else (x[..., ::2], x[..., 1::2])
-        made = one * cosine - other * sine, other * cosine + one * sine
-        if pairing == "half":
-            return np.concatenate(made, -1)
-        return np.stack(made, -1).reshape(x.shape)
+        return by_table(x, cosine, sine, pairing)
 
     wrong = plain(turned(q, first), turned(k, 0), v)
     report = ask((q, k, v), wrong, rope=pairing, query_offset=first)
     assert named(report) == {name}
+
+
+def by_table(x, cosine, sine, pairing):
+    half = x.shape[-1] // 2
+    first, second = (
+        (x[..., :half], x[..., half:]) if pairing == "half" else (x[..., ::2], x[..., 1::2])
+    )
+    made = first * cosine - second * sine, second * cosine + first * sine
+    if pairing == "half":
+        return np.concatenate(made, -1)
+    return np.stack(made, -1).reshape(x.shape)
+
+
+def angles_in_float32(steps):
+    """Return 128 × 32 angles as one of the usual lines of PyTorch makes them."""
+    places = np.arange(128, dtype="f4")[:, None]
+    exponents = np.arange(0, 64, 2, dtype="f4") / np.float32(64)
+    powers = np.array([10000.0 ** float(x) for x in exponents], "f4")
+    if steps == "inverse":
+        return places * (1 / powers)
+    return places / powers
+
+
+@pytest.mark.parametrize("fmt", ["bfloat16", "float16"])
+@pytest.mark.parametrize("pairing", RIGHT)
+@pytest.mark.parametrize("steps", ["inverse", "quotient", "float64"])
+def test_a_table_is_rounded_whatever_its_angles_are_made_of(steps, pairing, fmt):
+    """In a hundred tokens some cosines are rounded up here and down there."""
+    q, k, v = draw(3, *[(1, 1, 128, 64)] * 3)
+    angles = table(128, 64, 0) if steps == "float64" else angles_in_float32(steps)
+    parts = [stored(part(angles.astype("f8")), fmt) for part in (np.cos, np.sin)]
+    keep = np.tri(128, dtype=bool)
+    wrong = plain(by_table(q, *parts, pairing), by_table(k, *parts, pairing), v, keep)
+    report = ask((q, k, v), wrong, rope=pairing, causal=True)
+    name = f"rope_cosines_and_sines_in_{fmt}"
+    assert named(report) == {name if steps == "inverse" else f"{name}_of_other_angles"}
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.positions import rotate, rotation_angles
+from attncli.positions import rope_frequencies, rotate, rotation_angles
 from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.recipe import Recipe, vary
+from attncli.referee.replacing import replace
 from attncli.referee.rounding import PRECISIONS, Precision
 
 if TYPE_CHECKING:
@@ -24,16 +25,17 @@ __all__ = ["ROPE_ROTATION"]
 Array = npt.NDArray[Any]
 # Rows (H, S, D), the position of each, and the rotary embedding.
 Turn = Callable[[Array, Array, "Rope"], Array]
-Rounded = Literal["frequencies", "positions", "angles", "cosines and sines"]
+Rounded = Literal["frequencies", "positions", "angles"]
 # Whether a turn says anything of so many heads, of such a width.
 Sense = Callable[[int, int], bool]
+_SHORT = ("bfloat16", "float16")
 
 
 def _any(_: int, __: int) -> bool:
     return True
 
 
-def _turned_by(turn: Turn, sense: Sense = _any) -> Apply:
+def _turned_by(turn: Turn, sense: Sense = _any, *, codes: bool = False) -> Apply:
     """Make an `apply` that turns query and key in another way."""
 
     def apply(recipe: Recipe) -> Recipe | None:
@@ -47,7 +49,8 @@ def _turned_by(turn: Turn, sense: Sense = _any) -> Apply:
         places = [np.arange(queries) + problem.visible.offset(entry) for entry in range(batch)]
         turned = [turn(query[entry], place, rope) for entry, place in enumerate(places)]
         turned_keys = [turn(each, np.arange(keys), rope) for each in key]
-        return vary(recipe, rope=None, query=np.stack(turned), key=np.stack(turned_keys))
+        made = vary(recipe, rope=None, query=np.stack(turned), key=np.stack(turned_keys))
+        return replace(made, codes=codes)
 
     return apply
 
@@ -115,7 +118,7 @@ def _cut_evenly(share: int) -> Sense:
 
 
 def _rounded(what: Rounded, precision: Precision) -> Turn:
-    """Rotate by frequencies, positions, angles, or cosines and sines of a 16-bit format."""
+    """Rotate by frequencies, positions or angles of a 16-bit format."""
 
     def turn(rows: Array, positions: Array, rope: Rope) -> Array:
         def stored(name: Rounded, array: Array) -> Array:
@@ -128,28 +131,80 @@ def _rounded(what: Rounded, precision: Precision) -> Turn:
         places = stored("positions", positions.astype(np.float64))
         angles = stored("angles", np.multiply.outer(places, frequencies))
         with np.errstate(invalid="ignore"):
-            cosine, sine = (stored("cosines and sines", f(angles)) for f in (np.cos, np.sin))
-        spread = _in_halves if rope.pairing == "half" else _in_turns
-        partners = _partners(rows, rope, -1)
-        return np.asarray(rows * spread(cosine, cosine) + partners * spread(sine, sine))
+            return _by_table(rows, rope, np.cos(angles), np.sin(angles))
 
     return turn
 
 
+def _with_table(angles: Callable[[Array, int, float], Array], precision: Precision) -> Turn:
+    """Rotate by cosines and sines of a 16-bit format."""
+
+    def turn(rows: Array, positions: Array, rope: Rope) -> Array:
+        own = angles(positions, rows.shape[-1], rope.base)
+        cosine, sine = (precision.rounded(f(own)).astype(np.float64) for f in (np.cos, np.sin))
+        return _by_table(rows, rope, cosine, sine)
+
+    return turn
+
+
+def _by_table(rows: Array, rope: Rope, cosine: Array, sine: Array) -> Array:
+    spread = _in_halves if rope.pairing == "half" else _in_turns
+    partners = _partners(rows, rope, -1)
+    return np.asarray(rows * spread(cosine, cosine) + partners * spread(sine, sine))
+
+
+def _in_float32(positions: Array, width: int, base: float) -> Array:
+    """Return the angles as models compute them: positions times 1 / base^(2p/D), in float32.
+
+    Each power is rounded correctly, as nearly all of PyTorch's are; those of NumPy are not.
+    """
+    exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
+    frequencies = np.float32(1) / (base ** exponents.astype(np.float64)).astype(np.float32)
+    wide = frequencies.astype(np.float64)
+    return rotation_angles(positions, wide, dtype=np.float32).astype(np.float64)
+
+
+def _in_float64(positions: Array, width: int, base: float) -> Array:
+    return rotation_angles(positions, rope_frequencies(width, base))
+
+
 _turn = partial(Convention, topic=topics.ROPE, shows="more than one position")
+_round = partial(
+    _turn,
+    fix="compute positions, frequencies and angles in float32, and round what is rotated",
+)
 
 
 ROPE_ROTATION = (
     *(
-        _turn(
-            f"rope_{what.replace(' ', '_')}_in_{name}",
+        _round(
+            f"rope_{what}_in_{name}",
             f"the {what} of the rotary embedding are rounded to {name}",
             _turned_by(_rounded(what, PRECISIONS[name])),
-            fix="compute positions, frequencies and angles in float32, and round what is rotated",
             shows="positions in the hundreds" if what == "positions" else "more than one position",
         )
-        for name in ("bfloat16", "float16")
+        for name in _SHORT
         for what in get_args(Rounded)
+    ),
+    *(
+        _round(
+            f"rope_cosines_and_sines_in_{name}",
+            f"the cosines and sines of the rotary embedding are rounded to {name}",
+            _turned_by(_with_table(_in_float32, PRECISIONS[name])),
+        )
+        for name in _SHORT
+    ),
+    # Of angles with other last bits, a few cosines in a thousand are rounded the other way.
+    *(
+        _round(
+            f"rope_cosines_and_sines_in_{name}_of_other_angles",
+            f"the cosines and sines of the rotary embedding are rounded to {name}, of angles in "
+            "float64, or in float32 by other steps than position times 1 / base^(2p/D)",
+            _turned_by(_with_table(_in_float64, PRECISIONS[name]), codes=True),
+            topic=topics.ROPE_TABLE,
+            variant_of=(f"rope_cosines_and_sines_in_{name}",),
+        )
+        for name in _SHORT
     ),
     _turn(
         "rope_angles_misplaced",
