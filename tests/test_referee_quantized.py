@@ -37,10 +37,11 @@ AXES = {
 
 
 def nearest(table, array):
-    """Return the nearest numbers of a table; no random number lies between two."""
+    """Return the nearest numbers of a table; between two, the one an even count from 0."""
     above = np.clip(np.searchsorted(table, array), 1, len(table) - 1)
-    low, high = table[above - 1], table[above]
-    return np.where(array - low < high - array, low, high)
+    low, high = array - table[above - 1], table[above] - array
+    is_low = (low < high) | ((low == high) & ((above - len(table) // 2) % 2 == 1))
+    return table[above - is_low]
 
 
 def quantized(array, table, axes):
@@ -234,6 +235,50 @@ def test_a_cache_of_llama(part, function, dtype):
     # That its scales are in float16, too, hardly shows in a file of float16.
     others = {f"{part}_in_int8_by_32_columns"} if dtype == "float16" else set()
     assert names - others == {f"{part}_in_{function.__name__}"}
+
+
+def codes(array, table, axes):
+    unit = np.abs(array).max(axes, keepdims=True) / table[-1]
+    return nearest(table, array / unit)
+
+
+# Each format and each sharing once.
+SOME_CODES = [("int8", "_by_entry"), ("float8_e4m3fn", "_scaled"), ("float8_e5m2", "_by_head")]
+CODES = product(["int8", "float8_e4m3fn", "float8_e5m2"], ["_scaled", "_by_head", "_by_entry"])
+
+
+@pytest.mark.parametrize(("name", "sharing"), long_but(CODES, *SOME_CODES))
+@pytest.mark.parametrize("part", ["key", "value", "cache", "inputs"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_codes_that_are_not_multiplied_by_their_scale(name, sharing, part, dtype):
+    q, k, v = inputs(0)
+    given = [array.astype(dtype) for array in (q / 50, k, v)]
+    made = [
+        codes(array.astype("f8"), TABLES[name], AXES[sharing]) if short else array.astype("f8")
+        for array, short in zip(given, {**PARTS, "cache": [False, True, True]}[part], strict=True)
+    ]
+    assert named(ask(given, attended(*made), dtype)) == {
+        f"{part}_in_{name}{sharing}_not_scaled_back"
+    }
+
+
+def test_a_scale_that_is_as_large_is_not_that_of_codes():
+    """Keys that were not rounded are multiplied by what would have made them codes of int8."""
+    q, k, v = inputs(0)
+    unit = np.abs(k).max() / 127
+    found = named(ask((q, k, v), attended(q, k / unit, v)))
+    assert "another_scale" in found
+    assert not {name for name in found if "int8" in name}
+
+
+@pytest.mark.parametrize("name", ["int8", "float8_e4m3fn", "float8_e5m2"])
+def test_the_scales_of_keys_and_values_are_exchanged(name):
+    q, k, v = inputs(0)
+    v = v * 3
+    units = [np.abs(array).max() / TABLES[name][-1] for array in (k, v)]
+    keys, values = (codes(array, TABLES[name], (0, 1, 2, 3)) for array in (k, v))
+    wrong = attended(q, keys * units[1], values * units[0])
+    assert named(ask((q, k, v), wrong)) == {f"cache_in_{name}_scales_exchanged"}
 
 
 def test_formats_of_llama_need_whole_blocks():

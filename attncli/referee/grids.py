@@ -18,6 +18,7 @@ __all__ = [
     "Ends",
     "Grid",
     "between",
+    "codes_on_grid",
     "in_q4_0",
     "in_q8_0",
     "on_grid",
@@ -91,9 +92,18 @@ def on_grid(grid: Grid, array: Array, ends: Ends | None = None) -> Array:
     """
     if ends is None:
         return np.clip(grid.nearest(array), -grid.largest, grid.largest)
-    scale = _unless_zero(_magnitude(ends).astype(array.dtype)) / array.dtype.type(grid.largest)
-    scaled: Array = grid.nearest(array / scale) * scale
-    return scaled
+    return codes_on_grid(grid, array, ends) * _scale(grid, array, ends)
+
+
+def codes_on_grid(grid: Grid, array: Array, ends: Ends) -> Array:
+    """Return the numbers of a format that stand for others, which are these times their scale.
+
+    Examples
+    --------
+    >>> codes_on_grid(INTEGERS[1], np.array([0.1, 0.4, -0.7]), (np.array(-0.7), np.array(0.4)))
+    array([ 1.,  4., -7.])
+    """
+    return grid.nearest(array / _scale(grid, array, ends))
 
 
 def between(bits: int, array: Array, ends: Ends) -> Array:
@@ -174,6 +184,11 @@ def with_scale_of_e4m3(array: Array, ends: Ends, whole: Ends | None = None) -> A
         all_ = all_.astype(array.dtype)
     scale = _unless_zero(on_grid(_E4M3, top / largest / all_)) * all_
     return np.asarray(on_grid(E2M1, array / scale) * scale)
+
+
+def _scale(grid: Grid, array: Array, ends: Ends) -> Array:
+    top = _unless_zero(_magnitude(ends).astype(array.dtype))
+    return np.asarray(top / array.dtype.type(grid.largest))
 
 
 def _magnitude(ends: Ends) -> Array:

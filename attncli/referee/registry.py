@@ -29,7 +29,7 @@ from attncli.referee.catalogue.pooled import POOLED
 from attncli.referee.catalogue.positions import POSITIONS
 from attncli.referee.catalogue.precision import PRECISION
 from attncli.referee.catalogue.products import PRODUCTS
-from attncli.referee.catalogue.quantized import QUANTIZED
+from attncli.referee.catalogue.quantized import NOT_SCALED_BACK, QUANTIZED
 from attncli.referee.catalogue.residual import RESIDUAL
 from attncli.referee.catalogue.rope_rotation import ROPE_ROTATION
 from attncli.referee.catalogue.rope_use import ROPE_USE
@@ -164,6 +164,11 @@ def _at_first(
     return Fitting(lambda cases: look(cases[0]), frozenset(needs), of_heads)
 
 
+def _as_known(convention: Convention) -> Fitting:
+    """Try a known convention that another number, which is read off, may come to as well."""
+    return Fitting(lambda _: convention, of_heads=False)
+
+
 # Made for the files.
 FITTED = (
     *(_at_first(partial(another, quantity), of_heads=False) for quantity in QUANTITIES),
@@ -196,6 +201,7 @@ FITTED = (
     _at_first(misplaced_columns),
     _at_first(slopes_by_head, "heads"),
     _at_first(scale_by_head, "heads"),
+    *map(_as_known, NOT_SCALED_BACK),
 )
 
 # Made of everything that the weights of the files show: they explain much, but say little. The

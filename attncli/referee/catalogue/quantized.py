@@ -17,7 +17,9 @@ from attncli.referee.catalogue.quantizing import (
     Sharing,
     Way,
     Ways,
+    left_as_codes,
     quantized,
+    with_scales_exchanged,
 )
 from attncli.referee.convention import Convention
 from attncli.referee.grids import (
@@ -25,6 +27,7 @@ from attncli.referee.grids import (
     FLOATS,
     INTEGERS,
     between,
+    codes_on_grid,
     in_q4_0,
     in_q8_0,
     on_grid,
@@ -35,7 +38,10 @@ from attncli.referee.grids import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["FLOAT8_INPUTS", "QUANTIZED"]
+    from attncli.referee.grids import Grid
+    from attncli.referee.recipe import Recipe
+
+__all__ = ["FLOAT8_INPUTS", "NOT_SCALED_BACK", "QUANTIZED"]
 
 Array = npt.NDArray[Any]
 # Of a cache as KIVI has it; what is beyond is not quantized yet.
@@ -105,6 +111,9 @@ _SCHEMES = (
     Scheme("q8_0", "Q8_0 of llama.cpp (int8, a scale for 32 columns)", in_q8_0, (_blocks(32),)),
     Scheme("q4_0", "Q4_0 of llama.cpp (int4, a scale for 32 columns)", in_q4_0, (_blocks(32),)),
 )
+# Of caches whose scales get lost.
+_OF_CACHES = (*FLOATS, INTEGERS[0])
+_OF_HEADS = _SCALED[:3]
 _OF_E4M3 = next(scheme for scheme in _SCHEMES if scheme.name == _E4M3.name)
 _POWERS = (
     ("mxfp8_e4m3", "MXFP8 (E4M3, a power of 2", _E4M3),
@@ -206,22 +215,62 @@ def _of_sage() -> Iterator[Convention]:
         )
 
 
+def _without_scales(grid: Grid) -> Iterator[Convention]:
+    """Yield those whose codes nobody multiplies by their scale again."""
+    codes = Scheme(grid.name, grid.name, partial(codes_on_grid, grid), ())
+    for part in ("key", "value", "cache", "inputs"):
+        words, names = _PARTS[part]
+        for place, sharing in enumerate(_OF_HEADS):
+            yield _convention(
+                f"{part}_in_{grid.name}{sharing.name}_not_scaled_back",
+                f"{words} quantized to {grid.name}, {sharing.meaning}, and not multiplied by it "
+                "again",
+                dict.fromkeys(names, Way(codes, sharing)),
+                (
+                    "strongest_keys",  # all that is left of scores so large, where keys are few
+                    *(f"{o}_in_{grid.name}{sharing.name}_not_scaled_back" for o in _simpler(names)),
+                    *(f"{part}_in_{grid.name}{o.name}_not_scaled_back" for o in _OF_HEADS[:place]),
+                ),
+                apply=left_as_codes,
+                fix="multiply what is read from the cache by its scale again: keys by k_scale, "
+                "values by v_scale",
+            )
+
+
+def _with_scales_exchanged(grid: Grid) -> Convention:
+    scheme = Scheme(grid.name, grid.name, partial(on_grid, grid), ())
+    return _convention(
+        f"cache_in_{grid.name}_scales_exchanged",
+        f"keys and values are quantized to {grid.name}, each with one scale, and multiplied by the "
+        "scale of the other",
+        dict.fromkeys(("key", "value"), Way(scheme, ALL)),
+        apply=with_scales_exchanged,
+        fix="multiply keys by k_scale, and values by v_scale",
+    )
+
+
 def _simpler(names: tuple[str, ...]) -> list[str]:
     """Return the parts that consist of fewer inputs."""
     return [part for part, (_, others) in _PARTS.items() if {*others} < {*names}]
 
 
 def _convention(
-    name: str, meaning: str, ways: Ways, variant_of: tuple[str, ...] = ()
+    name: str,
+    meaning: str,
+    ways: Ways,
+    variant_of: tuple[str, ...] = (),
+    *,
+    apply: Callable[[Ways, Recipe], Recipe | None] = quantized,
+    fix: str = "give check the inputs as they are when they are dequantized, or judge by --rtol "
+    "and --atol",
 ) -> Convention:
     return Convention(
         name=name,
         topic=topics.QUANTIZED,
         meaning=meaning,
-        fix="give check the inputs as they are when they are dequantized, or judge by "
-        "--rtol and --atol",
+        fix=fix,
         shows="almost any input",
-        apply=partial(quantized, ways),
+        apply=partial(apply, ways),
         variant_of=variant_of,
     )
 
@@ -231,7 +280,9 @@ QUANTIZED = (
     *(one for scheme in _MICROSCALED for one in _of_values_along_tokens(scheme)),
     *_of_kivi(),
     *_of_sage(),
+    *map(_with_scales_exchanged, _OF_CACHES),
 )
+NOT_SCALED_BACK = tuple(one for grid in _OF_CACHES for one in _without_scales(grid))
 
 # Those of a kernel that multiplies numbers of 8 bits: name, meaning, and how they are made.
 FLOAT8_INPUTS = tuple(
@@ -240,5 +291,5 @@ FLOAT8_INPUTS = tuple(
         f"{_PARTS['inputs'][0]} quantized to {_E4M3.name}, {sharing.meaning}",
         dict.fromkeys(_PARTS["inputs"][1], Way(_OF_E4M3, sharing)),
     )
-    for sharing in (_NONE, *_SCALED[:3])
+    for sharing in (_NONE, *_OF_HEADS)
 )

@@ -17,7 +17,18 @@ if TYPE_CHECKING:
     from attncli.referee.grids import Ends
     from attncli.referee.recipe import Recipe
 
-__all__ = ["ALL", "COLUMNS", "TOKENS", "Scheme", "Sharing", "Way", "Ways", "quantized"]
+__all__ = [
+    "ALL",
+    "COLUMNS",
+    "TOKENS",
+    "Scheme",
+    "Sharing",
+    "Way",
+    "Ways",
+    "left_as_codes",
+    "quantized",
+    "with_scales_exchanged",
+]
 
 Array = npt.NDArray[Any]
 # Larger inputs, in numbers, are not quantized again and again.
@@ -95,6 +106,26 @@ def quantized(ways: Ways, recipe: Recipe) -> Recipe | None:
     if all(np.array_equal(made[name], given[name]) for name in ways):
         return None
     return replace(vary(recipe, rope=None, **{**given, **made}), codes=True)
+
+
+def left_as_codes(ways: Ways, recipe: Recipe) -> Recipe | None:
+    """Put some inputs into codes that are multiplied as they are, without their scales.
+
+    Nothing is left to chance here: another scale of the scores makes about the same.
+    """
+    made = quantized(ways, recipe)
+    return None if made is None else replace(made, codes=False)
+
+
+def with_scales_exchanged(ways: Ways, recipe: Recipe) -> Recipe | None:
+    """Multiply the codes of the keys by the scale of the values, and the other way round."""
+    made = left_as_codes(ways, recipe)
+    whole = _known("whole factors", recipe, lambda: factors_of(recipe.whole))
+    of_keys, of_values = (np.abs(whole.get(name, 0)).max() for name in ("key", "value"))
+    if made is None or not (of_keys and of_values):
+        return None
+    key, value, ratio = made.problem.key, np.asarray(made.problem.value), of_values / of_keys
+    return vary(made, key=key * ratio, value=value / ratio)
 
 
 def _can(way: Way, array: Array | None) -> bool:
