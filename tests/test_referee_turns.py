@@ -79,6 +79,15 @@ def partly(turn, width):
     return turned
 
 
+def along_heads(turn):
+    """Turn (B, L, H, D) as if it were (B, H, L, D), and the other way round."""
+
+    def turned(x, _):
+        return turn(x.swapaxes(1, 2), 0).swapaxes(1, 2)
+
+    return turned
+
+
 def with_exponent(turn, exponent):
     def turned(x, start):
         return turn(x, start, table(*x.shape[-2:], start, exponent=exponent))
@@ -100,6 +109,7 @@ CASES = [
             ("rope_first_quarter", pairing, partly(turn, 2)),
             ("rope_exponents_halved", pairing, with_exponent(turn, 1)),
             ("rope_exponents_doubled", pairing, with_exponent(turn, 4)),
+            ("rope_along_heads", pairing, along_heads(turn)),
         )
     ),
 ]
@@ -151,7 +161,11 @@ def cosine_for_sine(x, start):
     ("words", "turn"),
     [
         ("or cosine and sine are exchanged", cosine_for_sine),
-        ("or all rows are given the same position", lambda x, _: by_halves(x, 0, np.ones(4) * 7)),
+        (
+            "or all rows of a head are given the same position",
+            lambda x, _: by_halves(x, 0, np.ones(4) * 7),
+        ),
+        ("or all rows of a head are given the same position", along_heads(by_halves)),
     ],
 )
 def test_the_other_mistake_that_makes_the_same_numbers_is_told(words, turn):
@@ -258,6 +272,33 @@ def test_components_of_one_side_are_ordered_for_the_other_pairing(side, pairing)
         queries = queries[..., order]
     wrong = plain(turn(queries, 0), turn(keys, 0), v)
     assert named(ask((q, k, v), wrong, rope=pairing)) == {side}
+
+
+@pytest.mark.parametrize("pairing", RIGHT)
+def test_the_last_components_are_turned_and_not_the_first(pairing):
+    """As in rows of [nope, pe], which MLA has."""
+    q, k, v = draw(0, (2, 4, 9, 12), (2, 2, 9, 12), (2, 2, 9, 12))
+    options = {"rope": pairing, "rope_frequencies": (10000.0 ** (-np.arange(3) / 3)).tolist()}
+    turn = partly(RIGHT[pairing], 6)
+
+    def attended(turned):
+        keys = np.repeat(turned(k.astype("f8")), 2, 1)
+        return plain(turned(q.astype("f8")), keys, np.repeat(v, 2, 1))
+
+    def last(x):
+        return np.concatenate([x[..., :6], RIGHT[pairing](x[..., 6:], 0)], -1)
+
+    assert ask((q, k, v), attended(lambda x: turn(x, 0)), **options).passed
+    assert named(ask((q, k, v), attended(last), **options)) == {"rope_of_last_components"}
+
+
+def test_a_part_is_turned_along_the_heads():
+    q, k, v = draw(0, (2, 4, 9, 12), (2, 2, 9, 12), (2, 2, 9, 12))
+    options = {"rope": "half", "rope_frequencies": (10000.0 ** (-np.arange(3) / 3)).tolist()}
+    turn = along_heads(partly(by_halves, 6))
+    keys = np.repeat(turn(k.astype("f8"), 0), 2, 1)
+    wrong = plain(turn(q.astype("f8"), 0), keys, np.repeat(v, 2, 1))
+    assert named(ask((q, k, v), wrong, **options)) == {"rope_along_heads"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

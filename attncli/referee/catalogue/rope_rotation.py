@@ -26,23 +26,24 @@ Array = npt.NDArray[Any]
 # Rows (H, S, D), the position of each, and the rotary embedding.
 Turn = Callable[[Array, Array, "Rope"], Array]
 Rounded = Literal["frequencies", "positions", "angles"]
-# Whether a turn says anything of so many heads, of such a width.
-Sense = Callable[[int, int], bool]
+# Whether a turn says anything of a rotary embedding of so many heads, of such a width.
+Sense = Callable[["Rope", int, int], bool]
 _SHORT = ("bfloat16", "float16")
 
 
-def _any(_: int, __: int) -> bool:
-    return True
+def _of_a_base(rope: Rope, _: int, __: int) -> bool:
+    """Return whether no frequencies are stated, which may turn only a part of the components."""
+    return rope.frequencies is None
 
 
-def _turned_by(turn: Turn, sense: Sense = _any, *, codes: bool = False) -> Apply:
+def _turned_by(turn: Turn, sense: Sense = _of_a_base, *, codes: bool = False) -> Apply:
     """Make an `apply` that turns query and key in another way."""
 
     def apply(recipe: Recipe) -> Recipe | None:
         problem = recipe.problem
         rope = problem.rope
         heads, width = problem.query.shape[1], problem.query.shape[3]
-        if rope is None or rope.frequencies is not None or not sense(heads, width):
+        if rope is None or not sense(rope, heads, width):
             return None
         batch, _, queries, keys = problem.shape
         query, key = widen(problem.query, np.float64), widen(problem.key, np.float64)
@@ -105,16 +106,39 @@ def _first(share: int) -> Turn:
     return turn
 
 
-def _several_pairs(_: int, width: int) -> bool:
-    return width > 2
+def _along_heads(rows: Array, _: Array, rope: Rope) -> Array:
+    heads, _, width = rows.shape
+    frequencies = rope.of_width(width)
+    by_token = rows.swapaxes(0, 1)
+    turned = rotate(by_token, np.arange(heads), pairing=rope.pairing, frequencies=frequencies)
+    return turned.swapaxes(0, 1)
 
 
-def _several_heads(heads: int, _: int) -> bool:
+def _last(rows: Array, positions: Array, rope: Rope) -> Array:
+    frequencies = rope.of_width(rows.shape[-1])
+    left, part = np.split(rows, [-2 * len(frequencies)], axis=-1)
+    turned = rotate(part, positions, pairing=rope.pairing, frequencies=frequencies)
+    return _in_halves(left, turned)
+
+
+def _several_pairs(rope: Rope, _: int, width: int) -> bool:
+    return rope.frequencies is None and width > 2
+
+
+def _heads_of_a_base(rope: Rope, heads: int, _: int) -> bool:
+    return rope.frequencies is None and heads > 1
+
+
+def _several_heads(_: Rope, heads: int, __: int) -> bool:
     return heads > 1
 
 
 def _cut_evenly(share: int) -> Sense:
-    return lambda _, width: width % (2 * share) == 0
+    return lambda rope, _, width: rope.frequencies is None and width % (2 * share) == 0
+
+
+def _in_part(rope: Rope, _: int, width: int) -> bool:
+    return 2 * len(rope.of_width(width)) < width
 
 
 def _rounded(what: Rounded, precision: Precision) -> Turn:
@@ -224,10 +248,29 @@ ROPE_ROTATION = (
     _turn(
         "rope_across_heads",
         "the rotary embedding turns the heads together, as one row of H·D components",
-        _turned_by(_across_heads, _several_heads),
+        _turned_by(_across_heads, _heads_of_a_base),
         fix="cut the heads first, and turn the D components of each with the same D/2 frequencies",
         shows="more than one head",
         needs=frozenset({"heads"}),
+    ),
+    _turn(
+        "rope_along_heads",
+        "the rotary embedding counts heads instead of tokens: head h is rotated by the position h",
+        _turned_by(_along_heads, _several_heads),
+        fix="rotate along the axis of the tokens: the angles are (L, 1, D/2) beside (B, L, H, D), "
+        "and (L, D/2) beside (B, H, L, D)",
+        shows="fewer key heads than query heads",
+        needs=frozenset({"heads"}),
+        variant_of=("rope_missing",),
+    ),
+    _turn(
+        "rope_of_last_components",
+        "the rotary embedding turns the last components of each row, and the first stay as they "
+        "are, which should be turned",
+        _turned_by(_last, _in_part),
+        fix="turn the first components; or give check rows whose turned components stand first, "
+        "not last as in [nope, pe]",
+        shows="a rotary embedding of a part of the components",
     ),
     *(
         _turn(

@@ -354,7 +354,7 @@ ROPE_USE = (
     ),
     _rope(
         "rope_missing",
-        "the rotary embedding is missing, or all rows are given the same position",
+        "the rotary embedding is missing, or all rows of a head are given the same position",
         _rope_as(lambda _: None),
         option=without_rope,
     ),
