@@ -1,5 +1,7 @@
 """Keys that are counted more than once, or not at all, are told from contexts and weights."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from process import long_but
@@ -26,6 +28,7 @@ def often(**times):
     return counts
 
 
+SOME_PARTS = [(3, "float32"), (8, "float16"), (32, "float32")]
 COUNTS = [
     (often(k0_6=2), "keys 0 to 5 count twice"),  # a prefix in two parts that overlap
     (often(k0_20=2), "keys 0 to 19 count twice"),
@@ -51,12 +54,51 @@ def test_keys_count_so_often(counts, words, dtype):
         assert convention.meaning == f"the numbers are right if {words}"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_sink_counts_once_for_each_part_of_the_keys(seed):
+def test_a_key_and_the_sink_count_so_often():
     sinks = np.array([0.3, -1.0])
-    inputs, shares, total = counting(np.ones(24), sinks=4 * np.exp(sinks), seed=seed)
+    inputs, shares, total = counting(often(k2_3=2), sinks=3 * np.exp(sinks))
     convention = only(ask(inputs, shares / total @ inputs[2], causal=True, sinks=sinks))
-    assert convention.meaning == "the numbers are right if the sink counts 4 times"
+    assert convention.meaning.endswith("if key 2 counts twice and the sink counts 3 times")
+
+
+def in_parts(parts, q, k, v, sinks):
+    """Attend to each part of the keys and the sink, and put the parts' results together."""
+    made = []
+    for keys, values in zip(*(np.array_split(a, parts, axis=2) for a in (k, v)), strict=True):
+        shares = np.exp(q @ keys.swapaxes(-1, -2) * q.shape[-1] ** -0.5)
+        total = shares.sum(-1, keepdims=True) + np.exp(sinks)[:, None, None]
+        made.append((shares @ values / total, total))
+    return sum(c * total for c, total in made) / sum(total for _, total in made)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("queries", [1, 6])
+@pytest.mark.parametrize(
+    ("parts", "dtype"), long_but(product([3, 8, 32], ["float32", "float16"]), *SOME_PARTS)
+)
+def test_each_part_of_the_keys_counts_the_sink(parts, dtype, queries, seed):
+    given = draw(seed, (1, 4, queries, 32), (1, 4, 96, 32), (1, 4, 96, 32), dtype=dtype)
+    sinks = np.array([1.5, 0.0, 2.5, -1.0])
+    inputs = [array.astype("f8") for array in given]
+    assert ask(given, in_parts(1, *inputs, sinks), dtype, sinks=sinks).passed
+    convention = only(ask(given, in_parts(parts, *inputs, sinks), dtype, sinks=sinks))
+    assert convention.name == "sinks_counted"
+    assert convention.meaning.startswith(f"the sink of each head counts {parts} times")
+
+
+def test_of_two_parts_the_sink_counts_twice():
+    given = draw(0, (1, 4, 6, 32), (1, 4, 96, 32), (1, 4, 96, 32))
+    sinks = np.array([1.5, 0.0, 2.5, -1.0])
+    wrong = in_parts(2, *(array.astype("f8") for array in given), sinks)
+    assert named(ask(given, wrong, sinks=sinks)) == {"sinks_twice"}
+
+
+@pytest.mark.usefixtures("one_mistake")
+def test_a_sink_that_counts_no_whole_number_of_times_is_another_sink():
+    given = draw(0, (1, 4, 6, 32), (1, 4, 96, 32), (1, 4, 96, 32))
+    sinks = np.array([1.5, 0.0, 2.5, -1.0])
+    wrong = in_parts(1, *(array.astype("f8") for array in given), sinks + np.log(3.5))
+    assert named(ask(given, wrong, sinks=sinks)) == {"another_sink"}
 
 
 def test_keys_that_no_query_sees_count_as_they_may():

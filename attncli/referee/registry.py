@@ -69,6 +69,7 @@ from attncli.referee.fitted.other_length import other_length
 from attncli.referee.fitted.other_lengths import other_lengths, padding_on_the_left_unasked
 from attncli.referee.fitted.quantities import QUANTITIES
 from attncli.referee.fitted.rounded_blind_rows import blind_rows_rounded
+from attncli.referee.fitted.sinks_counted import sinks_counted
 from attncli.referee.fitted.some_components import some_components
 from attncli.referee.fitted.unstated_segments import segments_unasked
 from attncli.referee.fitted.unwritten import unwritten
@@ -177,6 +178,7 @@ FITTED = (
     _at_first(zeros_counted),
     _at_first(blind_rows_rounded),
     _at_first(epsilon_added, "heads"),
+    _at_first(sinks_counted, "heads"),
     _at_first(another_sink, "heads"),
     Fitting(other_lengths, frozenset({"batch", "heads"}), of_heads=False),
     Fitting(padding_on_the_left_unasked, frozenset({"batch", "heads"}), of_heads=False),

@@ -58,6 +58,7 @@ def another_sink(case: Case) -> Convention | None:
             "zeros_counted",
             "another_factor",
             "epsilon_added",
+            "sinks_counted",
         ),
     )
     if stated is None:

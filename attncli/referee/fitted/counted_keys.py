@@ -75,7 +75,12 @@ def counted_keys(case: Case) -> Convention | None:
         fix=_FIX_OF_LOST if lost else _FIX,
         shows="almost any input",
         needs=frozenset({"batch"}),
-        variant_of=("padding_unasked", "other_lengths", "padding_on_the_left_unasked"),
+        variant_of=(
+            "padding_unasked",
+            "other_lengths",
+            "padding_on_the_left_unasked",
+            "sinks_counted",
+        ),
     )
 
 
