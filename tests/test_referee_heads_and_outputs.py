@@ -462,6 +462,22 @@ def test_what_anybody_may_do_comes_before_what_kernels_do():
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("count", "names"),
+    [
+        (75, {"splits_of_4_last_lost"}),
+        (64, {"last_block_of_64_lost"}),
+        (70, {"padding_unasked"}),
+    ],
+)
+def test_keys_that_one_query_does_not_see_are_padding_and_not_behind_a_window(seed, count, names):
+    q, k, v = draw(seed, (2, 4, 1, 32), (2, 4, 100, 32), (2, 4, 100, 32))
+    report = ask((q, k, v), plain(q, k, v, np.arange(100) < count))
+    assert named(report) == names
+    assert report.diagnosis.explanations[0].options == (f"--kv-lengths {count}",)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("keys", [4, 5])
 def test_weights_and_values_that_share_no_index(seed, keys):
     """With four keys, not four parts of one key each that are added up."""

@@ -45,7 +45,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 def another(quantity: Quantity, case: Case) -> Convention | None:
     """Return the convention of the number with which a case comes nearest to its files."""
-    right = quantity.right(case.recipe.problem)
+    right = quantity.right(case.recipe.whole)
     if not right or not case.comparable:
         return None
 

@@ -43,7 +43,7 @@ class Quantity:
     name, topic, fix, shows
         Of the convention.
     right : callable
-        The number of a problem; None or 0 where it has none.
+        The number of a whole problem; None or 0 where it has none.
     put : callable
         The recipe that takes another number.
     meaning : callable
@@ -102,7 +102,13 @@ def _uncapped(problem: Problem) -> float | None:
 
 
 def _windowless(problem: Problem) -> float | None:
-    return 1.0 if problem.visible.window is None else None
+    """Return a number to begin with; none where a window would be padding by another name.
+
+    Of a single query at the first key, either hides the last keys.
+    """
+    visible = problem.visible
+    at_first_key = problem.shape[2] == 1 and not any(visible.offsets)
+    return None if at_first_key or visible.window is not None else 1.0
 
 
 def _with_window(recipe: Recipe, reach: float) -> Recipe:
