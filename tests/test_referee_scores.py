@@ -72,6 +72,27 @@ def test_a_softcap_of_all_where_nothing_is_hidden(seed):
     assert named(ask((q, k, v), wrong, softcap=CAP, bias=bias)) == same
 
 
+UNPERMUTED = {
+    "bias_viewed_heads_first": lambda b: b.transpose(0, 2, 3, 1).reshape(b.shape),
+    "bias_viewed_heads_last": lambda b: b.reshape(-1, *b.shape[2:], b.shape[1]).transpose(
+        0, 3, 1, 2
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", UNPERMUTED)
+@pytest.mark.parametrize(("entries", "length"), [(1, 6), (2, 6), (1, 100)])
+def test_a_bias_whose_heads_stand_last_in_memory(seed, name, entries, length):
+    """Of a hundred queries, slices are tried."""
+    shape = (2, 4, length, 8)
+    q, k, v, bias = draw(seed, shape, shape, shape, (entries, 4, length, length))
+    weights = softmax(scaled(q, k) + UNPERMUTED[name](bias))
+    report = ask((q, k, v), weights @ v, bias=bias)
+    assert report.diagnosis.scope == ("all" if length == 6 else "slices")
+    assert named(report) == {name}
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_bias_that_is_scaled(seed):
     q, k, v = draw(seed)

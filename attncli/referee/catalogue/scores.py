@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from attncli.dtypes import widen
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import off_by_one, transposed
 from attncli.referee.convention import Apply, Convention, moved, with_term
@@ -132,6 +133,36 @@ def _before_cap(recipe: Recipe) -> Recipe | None:
     return moved(recipe, "bias", before="cap")
 
 
+def _heads_last(*, stored: bool) -> Apply:
+    """Make an `apply` that reads a bias without permuting its axes.
+
+    Parameters
+    ----------
+    stored : bool
+        It lies in memory as (L, S, H) and is read as (H, L, S); else the other way round.
+    """
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        bias, (_, heads, queries, keys) = recipe.whole.bias, recipe.whole.shape
+        first, last = (heads, queries, keys), (queries, keys, heads)
+        if bias is None or bias.shape[1:] != first or heads == 1:
+            return None
+        entry, head, rows = recipe.part
+        h, i, j = np.ix_(
+            np.arange(heads)[slice(None) if head is None else [head]],
+            np.arange(queries)[slice(None) if rows is None else slice(*rows)],
+            np.arange(keys),
+        )
+        if stored:
+            i, j, h = np.unravel_index(np.ravel_multi_index((h, i, j), first), last)
+        else:
+            h, i, j = np.unravel_index(np.ravel_multi_index((i, j, h), last), first)
+        own = bias if entry is None or len(bias) == 1 else bias[entry : entry + 1]
+        return with_term(recipe, "bias", widen(own[:, h, i, j], np.float64))
+
+    return apply
+
+
 _bias = partial(
     Convention,
     topic=topics.BIAS,
@@ -176,6 +207,29 @@ BIAS = (
             needs=frozenset({"rows"}),
         )
         for name, words, change in off_by_one()
+    ),
+    *(
+        _bias(
+            name,
+            meaning,
+            _heads_last(stored=stored),
+            fix="order the axes by permute(2, 0, 1) where the heads stand last; a view or reshape "
+            "leaves the numbers where they are",
+            shows="a bias that differs from head to head",
+            topic=topics.BIAS_PLACES,
+        )
+        for name, meaning, stored in (
+            (
+                "bias_viewed_heads_first",
+                "the bias lies in memory as (L, S, H), and is read as (H, L, S)",
+                True,
+            ),
+            (
+                "bias_viewed_heads_last",
+                "the bias lies in memory as (H, L, S), and is read as (L, S, H)",
+                False,
+            ),
+        )
     ),
     _bias(
         "bias_before_softcap",
