@@ -235,6 +235,43 @@ def test_lse(seed, name, wrong):
     assert named(ask((q, k, v), outputs, sinks=SINKS.ravel())) == {name}
 
 
+def lse_of_blind_rows(dtype, number, unit=1.0):
+    """Return inputs, rules, and outputs whose lse is a number where a query sees no key."""
+    q, k, v = draw(0, (1, 2, 9, 16), (1, 2, 6, 16), (1, 2, 6, 16), dtype=dtype)
+    keep = np.arange(6) <= np.arange(9)[:, None] - 3
+    sums = np.where(keep, np.exp(scaled(q, k)), 0).sum(-1)
+    with np.errstate(divide="ignore"):
+        lse = np.where(sums == 0, number, np.log(sums) / unit)
+    rules = {"causal": True, "causal_align": "bottom-right"}
+    return (q, k, v), rules, {"lse": lse, "context": plain(q, k, v, keep)}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("with_context", [False, True])
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("lse_of_blind_rows_inf", np.inf),
+        ("lse_of_blind_rows_zero", 0.0),
+        ("lse_of_blind_rows_nan", np.nan),
+    ],
+)
+def test_the_lse_of_queries_that_see_no_key(name, number, with_context, dtype):
+    inputs, rules, outputs = lse_of_blind_rows(dtype, -np.inf)
+    assert ask(inputs, outputs, dtype, **rules).passed
+    inputs, rules, outputs = lse_of_blind_rows(dtype, number)
+    expected = outputs if with_context else {"lse": outputs["lse"]}
+    report = ask(inputs, expected, dtype, **rules)
+    assert named(report) == {name}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_an_lse_in_base_2_that_is_positive_where_a_query_sees_no_key(dtype):
+    inputs, rules, outputs = lse_of_blind_rows(dtype, np.inf, np.log(2))
+    report = ask(inputs, outputs, dtype, **rules)
+    assert named(report) == {"lse_base_2+lse_of_blind_rows_inf"}
+
+
 @pytest.mark.usefixtures("one_mistake")
 def test_an_output_that_nothing_explains_is_told():
     q, k, v = draw(0, *[(L, 8)] * 3)

@@ -37,7 +37,7 @@ _MOST_LEFT_OF_FACTORS = 0.6
 # Numbers between two codes may go either way, and a few in a hundred thousand do. That moves a
 # column as far as the error was, but there are few such columns: half of this is left, at most.
 _OF_CODES = 0.2
-# Agreement of an infinity or NaN with one where the answer is finite is no accident.
+# Agreement of an infinity or NaN with one where the answer is another or finite is no accident.
 _NONFINITE_BITS = 32.0
 # One number is never enough evidence.
 _MOST_BITS_AN_ELEMENT = 16.0
@@ -96,14 +96,17 @@ def leaves_less(cases: Sequence[Case], ones: Sequence[Recipe], others: Sequence[
 
 
 def _left(cases: Sequence[Case], recipes: Sequence[Recipe]) -> tuple[int, float]:
-    """Return how many numbers are finite in one of file and recipe, and the errors of the rest."""
+    """Return how many NaN and infinities of file or recipe are none of the other, and the errors.
+
+    The errors are those of the rest.
+    """
     strange, total = 0, 0.0
     for case, recipe in zip(cases, recipes, strict=True):
         outputs = _outputs(case, recipe)
         for name, found in case.files.items():
             made = case.shaped(recipe, outputs, name)
             if made.shape == found.shape:
-                strange += int(np.count_nonzero(np.isfinite(found) != np.isfinite(made)))
+                strange += int(np.count_nonzero(_odd(found, made)))
                 known, numbers = finite_in_both(found, made)
                 total += root_mean_square(known - numbers)
     return strange, total
@@ -367,9 +370,18 @@ def _tolerance_of_right(question: Question, case: Case, name: str) -> Tolerance:
 
 
 def _oddly_wrong(case: Case, name: str) -> bool:
-    """Return whether a number is NaN or infinite and should not be, or the other way."""
+    """Return whether a number is NaN or infinite and should be another, or the other way."""
     found, right = case.files[name], case.shaped(case.recipe, case.right, name)
-    return found.shape == right.shape and bool((np.isfinite(found) != np.isfinite(right)).any())
+    return found.shape == right.shape and bool(_odd(found, right).any())
+
+
+def _odd(found: Array, right: Array) -> Array:
+    """Return where two arrays differ, and a number of either is NaN or infinite."""
+    return _differ(found, right) & ~(np.isfinite(found) & np.isfinite(right))
+
+
+def _differ(found: Array, right: Array) -> Array:
+    return np.asarray(~((found == right) | (np.isnan(found) & np.isnan(right))))
 
 
 def _bits(
@@ -382,9 +394,8 @@ def _bits(
         # The shape itself says that something is different; ask how little of it is chance.
         finite_ones = found[np.isfinite(found)]
         right = np.full_like(found, finite_ones.mean() if finite_ones.size else 0.0)
-    wrong = ~((found == right) | (np.isnan(found) & np.isnan(right)))
-    odd = wrong & (np.isfinite(found) != np.isfinite(right))
-    finite = wrong & np.isfinite(found) & np.isfinite(right) & np.isfinite(made)
+    wrong, odd = _differ(found, right), _odd(found, right)
+    finite = wrong & ~odd & np.isfinite(made)
     with np.errstate(divide="ignore", over="ignore"):
         allowed = tolerance.allowed(made)[finite]
         if tolerance.rms is not None:  # what nearly every element must keep to

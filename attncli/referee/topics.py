@@ -162,6 +162,7 @@ OUTPUT_NORM = Topic(part_of=RESIDUAL, outputs=_CONTEXT, alone=True)
 # The file is no output at all.
 GIVEN = Topic(outputs=_CONTEXT, alone=True)
 LSE = Topic(outputs=frozenset({"lse"}))
+LSE_OF_BLIND_ROWS = Topic(outputs=frozenset({"lse"}))
 FEW_DIGITS = Topic(alone=True)
 WEIGHTS = Topic(outputs=frozenset({"weights"}))
 SCORES = Topic(outputs=frozenset({"scores", "raw", "capped"}))

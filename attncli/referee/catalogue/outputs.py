@@ -59,6 +59,21 @@ def _put_together(join: Callable[[Array, Array], Array]) -> Apply:
     return _lse_as(lse)
 
 
+def _of_blind_rows(number: float) -> Apply:
+    """Make an `apply` whose lse of a query that sees no key is a number, not −inf."""
+
+    def lse(_: Recipe, outputs: Outputs) -> Array:
+        return np.where(np.isneginf(outputs["lse"]), number, outputs["lse"])
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        # A sink counts in every row.
+        if recipe.problem.sinks is not None or recipe.seen.any(axis=-1).all():
+            return None
+        return _lse_as(lse)(recipe)
+
+    return apply
+
+
 def _untransposed(_: Recipe, outputs: Outputs) -> Array:
     """Write (B, L, H) in memory where (B, H, L) is read."""
     lse = outputs["lse"]
@@ -173,6 +188,22 @@ LSE = (
         "lse_negative",
         "the lse has the wrong sign",
         _lse_as(lambda _, outputs: -outputs["lse"]),
+    ),
+    *(
+        _lse(
+            f"lse_of_blind_rows_{name}",
+            f"the lse of queries that see no key is {words}, where −inf is right",
+            _of_blind_rows(number),
+            fix="write −inf, the logarithm of an empty sum: as a part of the keys, such a row then "
+            "counts nothing",
+            shows="a query that sees no key",
+            topic=topics.LSE_OF_BLIND_ROWS,
+        )
+        for name, words, number in (
+            ("inf", "+inf, as in FlashAttention 2", math.inf),
+            ("zero", "0", 0.0),
+            ("nan", "NaN", math.nan),
+        )
     ),
 )
 
