@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 from referee_numpy import SEEDS, as_bfloat16, ask, draw, named, plain, scaled, softmax
 
+from attncli import pose
+from attncli.referee import check
+
 L = 6
 I, J = np.indices((L, L))
 CAUSAL = J <= I
@@ -447,3 +450,37 @@ def test_a_bias_of_positions_that_needs_more_digits_than_it_has(dtype):
     rules = {"causal": True, "causal_align": "bottom-right", "alibi_slopes": True}
     report = ask((q, k, v), softmax(scores) @ v, **rules)
     assert named(report) == {f"alibi_positional_in_{dtype}"}
+
+
+IN_SHORT = {"bfloat16": as_bfloat16, "float16": lambda array: array.astype("f2").astype("f4")}
+
+
+def biased_by_positions(dtype, stored, queries, keys):
+    """Return inputs and context of 16 bits, the scores stored in float32, once or twice."""
+    short = IN_SHORT[dtype]
+    q, k, v = map(short, draw(0, (1, 8, queries, 16), *[(1, 8, keys, 16)] * 2))
+    term = short(np.multiply.outer(2.0 ** -np.arange(1, 9), np.arange(keys)))[:, None]
+    product = short(scaled(q, k)) if stored == "twice" else scaled(q, k)
+    scores = product + term
+    seen = np.arange(keys) <= np.arange(queries)[:, None] + keys - queries
+    weights = softmax(np.where(seen, short(scores) if stored else scores, -np.inf))
+    return (q, k, v), short((short(weights) if stored else weights) @ v)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stored", "keys", "name"),
+    [
+        ("bfloat16", "", 600, "alibi_positional_in_bfloat16"),
+        ("bfloat16", "once", 300, "alibi_positional_in_scores_of_bfloat16"),
+        ("float16", "once", 300, "alibi_positional_in_scores_of_float16"),
+        ("bfloat16", "twice", 60, "alibi_positional_in_scores_of_bfloat16_stored_twice"),
+        ("float16", "twice", 60, "alibi_positional_in_scores_of_float16_stored_twice"),
+    ],
+)
+def test_a_bias_of_positions_in_a_model_of_sixteen_bits(dtype, stored, keys, name):
+    """As in BLOOM, whose scores have few digits beside slope · j."""
+    inputs, wrong = biased_by_positions(dtype, stored, min(keys, 100), keys)
+    problem = pose(*inputs, causal=True, causal_align="bottom-right", alibi_slopes=True)
+    report = check(wrong, problem, time_limit=100)
+    assert f"({dtype}, " in str(report)
+    assert named(report) == {name}

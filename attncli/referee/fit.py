@@ -271,10 +271,15 @@ class _Attempt:
 
     def _bits(self, name: str) -> float:
         left = self.left[name]
+        # What leaves no more than the right formula is no less evident for rounding far worse.
         # Factors that are rounded leave the roundings of the weights, which nobody knows, and no
         # less than any computation does.
         least = self.question.outputs[name].tolerance.rms or 0.0
-        rest = None if self.recipe.products is None else max(left.rms, least)
+        rest = None
+        if self.recipe.products is not None:
+            rest = max(left.rms, least)
+        elif left.tolerance.rms is not None and left.rms <= least < left.tolerance.rms:
+            rest = least
         return _bits(self.case, name, self.made[name], left.tolerance, rest)
 
 

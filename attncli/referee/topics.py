@@ -116,6 +116,7 @@ SOFTCAP = Topic()
 BIAS = Topic(absent=lambda problem: problem.bias is None)
 BIAS_PLACES = Topic(part_of=BIAS, alone=True)
 ALIBI = Topic()
+ALIBI_STORED = Topic(part_of=ALIBI, alone=True)
 
 # Which keys a query sees.
 MASK = Topic(absent=lambda problem: problem.visible.mask is None)

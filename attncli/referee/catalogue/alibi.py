@@ -13,6 +13,7 @@ from attncli.referee import topics
 from attncli.referee.convention import Apply, Convention, moved, with_term
 from attncli.referee.options import stated, without_alibi
 from attncli.referee.recipe import Recipe, distance
+from attncli.referee.replacing import replace
 from attncli.referee.rounding import PRECISIONS
 
 if TYPE_CHECKING:
@@ -55,6 +56,26 @@ def _keys_only(recipe: Recipe, rounding: Callable[[Array], Array] | None = None)
         return with_term(recipe, "alibi", term)
     rounded = rounding(term)
     return None if np.array_equal(rounded, term) else with_term(recipe, "alibi", rounded)
+
+
+def _in_stored_scores(
+    rounding: Callable[[Array], Array], recipe: Recipe, *, twice: bool
+) -> Recipe | None:
+    """Round the term, and the scores with it; before it is added, too, where they are stored twice.
+
+    BLOOM's baddbmm stores them once, a product and a sum store them twice.
+    """
+    made = _keys_only(recipe)
+    if made is None:
+        return None
+    inner, term = recipe.softmax, rounding(made.terms["alibi"])
+
+    def softmax(recipe: Recipe, scores: Array) -> tuple[Array, Array]:
+        if twice:
+            scores = rounding(scores - term) + term
+        return inner(recipe, rounding(scores).astype(scores.dtype))
+
+    return replace(with_term(made, "alibi", term), softmax=softmax)
 
 
 def _slopes(of: Callable[[Array, int], Array]) -> Apply:
@@ -109,6 +130,20 @@ ALIBI = (
         "ALiBi is positional: + slope · j, of only the key",
         _keys_only,
         shows="queries that see later keys; under a causal mask only scores and lse",
+    ),
+    *(
+        _alibi(
+            f"alibi_positional_in_scores_of_{fmt}{name}",
+            f"ALiBi is + slope · j, of only the key, and scores are stored in {fmt} {when} it is "
+            "added, where the terms of far keys leave them few digits",
+            partial(_in_stored_scores, PRECISIONS[fmt].rounded, twice=bool(name)),
+            fix="subtract slope · |i + offset − j|, or keep the scores in float32",
+            shows="many keys",
+            topic=topics.ALIBI_STORED,
+            variant_of=(f"alibi_positional_in_scores_of_{fmt}",) if name else (),
+        )
+        for fmt in ("bfloat16", "float16")
+        for name, when in (("", "when"), ("_stored_twice", "before and when"))
     ),
     *(
         _alibi(
