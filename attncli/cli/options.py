@@ -61,7 +61,13 @@ Bfloat16 = Annotated[
     ),
 ]
 Quiet = Annotated[
-    bool, Option("--quiet", "-q", help="Print no notes and no warnings, but that the example is used.", rich_help_panel=RUN)
+    bool,
+    Option(
+        "--quiet",
+        "-q",
+        help="Print no notes and no warnings, but that the example is used.",
+        rich_help_panel=RUN,
+    ),
 ]
 Color = Annotated[
     Literal["auto", "always", "never"],
