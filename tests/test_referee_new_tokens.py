@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain
 
 CACHED, S = 32, 40
@@ -118,7 +119,9 @@ def test_rows_that_are_permuted_for_another_pairing(seed, name, times):
     assert named(ask((q, k, v), wrong, rope="half")) == {name}
 
 
-@pytest.mark.parametrize("kind", ["rope_new_tokens_alike", "rope_cache_twice"])
+@pytest.mark.parametrize(
+    "kind", long_but(["rope_new_tokens_alike", "rope_cache_twice"], "rope_cache_twice")
+)
 def test_positions_of_new_tokens_in_slices_of_a_long_problem(kind):
     """A slice that begins with a later query still has the same first new token."""
     q, k, v = draw(0, (1, 2, 600, 16), (1, 2, 1200, 16), (1, 2, 1200, 16))

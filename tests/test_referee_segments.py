@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, scaled, softmax
 
 from attncli.referee.fitted.unstated_segments import _option
@@ -112,7 +113,7 @@ def test_sequences_that_nobody_stated(seed, causal, shape, lengths):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("heads", long_but([1, 2], 2))
 def test_sequences_that_nobody_stated_in_a_long_row(causal, heads):
     """The scores of a head are too many to be made at once."""
     ids = np.repeat([0, 1, 2, 3], [300, 500, 437, 363])

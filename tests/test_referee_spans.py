@@ -90,7 +90,13 @@ def test_a_number_that_is_right_by_chance_tells_nothing(dtype):
     assert convention.name == "another_mask"
 
 
-@pytest.mark.parametrize("words", ["query 1 sees keys 12 to 2299", "query 1 sees keys 0 to 2287"])
+@pytest.mark.parametrize(
+    "words",
+    long_but(
+        ["query 1 sees keys 12 to 2299", "query 1 sees keys 0 to 2287"],
+        "query 1 sees keys 12 to 2299",
+    ),
+)
 def test_the_first_and_the_last_of_many_keys(words):
     q, k, v = draw(0, (1, 1, 4, 8), *[(1, 1, 2300, 8)] * 2)
     i, j = np.arange(4)[:, None], np.arange(2300)
