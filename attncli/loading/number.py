@@ -52,7 +52,7 @@ _ERROR = (
 
 
 # What stands for a number that is missing.
-HOLES = {"na", "n/a", "<na>", "nan", "null", "none", "nil", "missing", "-", "--", "?", "."}
+_HOLES = {"na", "n/a", "<na>", "nan", "null", "none", "nil", "missing", "-", "--", "?", "."}
 # A sheet's column that is too narrow.
 _NARROW = re.compile("#{2,}")
 # ="1", '1, “1”, <0.01, ~3 and $5, after any character that is not seen.
@@ -147,7 +147,7 @@ def is_hole(text: str) -> bool:
     (True, True, False)
     """
     bare = text.strip().lower()
-    return bare in HOLES or _NARROW.fullmatch(bare) is not None
+    return bare in _HOLES or _NARROW.fullmatch(bare) is not None
 
 
 def begins_as_number(text: str) -> bool:

@@ -130,6 +130,10 @@ def _largest(sheet: Sheet, limits: Limits) -> float:
     return float(np.max(shown, initial=0.0, where=np.isfinite(shown)))
 
 
+def _darkest(sheet: Sheet, limits: Limits) -> float:
+    return _largest(sheet, limits) if sheet.darkest is None else sheet.darkest
+
+
 def sheet_parts(sheet: Sheet, limits: Limits) -> Iterator[RenderableType]:
     """Yield the title, the table, and a line that says what was left out."""
     rows, count = _most_shown(sheet, limits)
@@ -140,7 +144,7 @@ def sheet_parts(sheet: Sheet, limits: Limits) -> Iterator[RenderableType]:
         del groups[1:]
     yield Text(limits.known(sheet.title), style="bold")
     plain = limits.depth == "none" or rows * groups[-1][1] > _MANY_CELLS
-    darkest = _largest(sheet, limits) if sheet.darkest is None else sheet.darkest
+    darkest = 0.0 if plain or not sheet.shaded else _darkest(sheet, limits)
     shades = [] if plain else _shades(sheet, rows, count, darkest, limits.depth)
     for number, (first, last) in enumerate(groups):
         if number:
