@@ -452,7 +452,7 @@ def _nested(depth: int) -> object:
             "without: expected names of entries",
         ),
         (
-            lambda x: attncli.attention(x, x, scale=_nested(5000)),  # type: ignore[arg-type]
+            lambda x: attncli.attention(x, x, scale=_nested(50_000)),  # type: ignore[arg-type]
             "found something of type list",
         ),
         (

@@ -113,7 +113,7 @@ def test_the_lse_beside_a_1_behind_the_maximum_is_explained_too():
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
-    ("name", "cut"), [("cast_to_integers", np.fix), ("rounded_to_integers", np.round)]
+    ("name", "cut"), [("cast_to_integers", np.trunc), ("rounded_to_integers", np.round)]
 )
 def test_whole_numbers(name, cut, seed):
     q, k, v = draw(seed)

@@ -142,7 +142,7 @@ def _can(way: Way, array: Array | None) -> bool:
 def _made(recipe: Recipe, name: str, way: Way, given: Array) -> Array:
     """Return an input as it is when it went through its format."""
     dtype = np.float64 if getattr(recipe.whole, name).dtype == np.float64 else np.float32
-    array = given.astype(dtype)
+    array: Array = given.astype(dtype)
     mean = array.mean(axis=TOKENS, keepdims=True) if way.less_mean else None
     if mean is not None:
         array = array - mean
