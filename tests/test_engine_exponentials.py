@@ -53,12 +53,6 @@ def test_exp2_where_it_has_vector_instructions(ways, unit, numpy_with):
     assert asked == [("^exp2$", "^float32$")]
 
 
-def test_exp_where_numpy_does_not_tell(numpy_with):
-    numpy_with(None)
-    assert quickest_unit(np.dtype(np.float32)) == NATS
-
-
-@pytest.mark.skipif(np.__version__ < "2", reason="NumPy 1 does not tell")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_numpy_tells_of_both_precisions(dtype):
     from numpy.lib.introspect import opt_func_info

@@ -42,7 +42,7 @@ def test_every_dependency_has_a_lower_bound_that_is_tested() -> None:
         pytest.skip("not a checkout")
     lines = pinned.read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if "==" in line and line[0] != "#")
-    # 1.26 is the lowest of which 1.26.0 is the first.
+    # 2.0 is the lowest of which 2.0.0 is the first.
     padded = {
         name: f"{bound}.0" if bound.count(".") == 1 else bound for name, bound in lowest().items()
     }

@@ -426,7 +426,7 @@ def test_a_file_of_one_number_names_no_mistake(number):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_products_of_float32_in_a_file_of_float64(seed):
     q, k, v = draw(seed)
-    # NumPy 2 makes float64 of float32 / np.sqrt(int).
+    # NumPy makes float64 of float32 / np.sqrt(int).
     scores = (q @ k.swapaxes(-1, -2)).astype("f8") / np.sqrt(8)
     report = ask((q, k, v), softmax(scores) @ v, dtype="float64")
     assert named(report) == {"computed_in_float32"}
@@ -450,7 +450,7 @@ def with_a_mistake(names, product, v):
 @pytest.mark.parametrize("names", MISTAKES)
 def test_mistakes_beside_products_of_float32_in_a_file_of_float64(seed, names):
     q, k, v = draw(seed)
-    # NumPy 2 makes float64 of float32 / np.sqrt(int).
+    # NumPy makes float64 of float32 / np.sqrt(int).
     mixed = with_a_mistake(names, q @ k.swapaxes(-1, -2), v)
     assert mixed.dtype == np.float64
     report = check(mixed, pose(q, k, v, **MISTAKES[names][1]))

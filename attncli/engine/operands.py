@@ -255,11 +255,7 @@ def largest_length(vectors: Array, dtype: np.dtype[Any]) -> float:
 
 def _largest_square(vectors: Array) -> float:
     """Return the largest squared length of some vectors (..., D); NaN if one of them is."""
-    try:
-        squares = np.vecdot(vectors, vectors)
-    except AttributeError:  # NumPy 1 has only einsum, whose way through Python is longer
-        squares = np.einsum("...d,...d->...", vectors, vectors)
-    return float(np.maximum.reduce(squares, axis=None))
+    return float(np.maximum.reduce(np.vecdot(vectors, vectors), axis=None))
 
 
 def _largest(vectors: Array, dtype: np.dtype[Any]) -> float:
