@@ -360,15 +360,31 @@ OF_TRANSFORMER = (
 )
 HINTS = {
     "attn_mask": "mask, or bias if its numbers are added to the scores",
-    "attention_mask": "mask, or key_padding_mask if it is (B, S)",
-    "src_mask": OF_TRANSFORMER,
-    "tgt_mask": OF_TRANSFORMER,
+    "causal_mask": "mask, or bias if its numbers are added to the scores",
+    **dict.fromkeys(
+        ("attention_mask", "encoder_attention_mask", "decoder_attention_mask"),
+        "mask, or key_padding_mask if it is (B, S)",
+    ),
+    "mask_index": "key_padding_mask, or kv_lengths if it is (B,)",
+    **dict.fromkeys(("src_mask", "tgt_mask", "memory_mask"), OF_TRANSFORMER),
     "key_mask": "key_padding_mask",
-    "src_key_padding_mask": "key_padding_mask, with mask_means drop: there, true is padding",
-    "attn_bias": "bias",
-    "position_bias": "bias",
+    **dict.fromkeys(
+        ("src_key_padding_mask", "tgt_key_padding_mask", "memory_key_padding_mask"),
+        "key_padding_mask, with mask_means drop: there, true is padding",
+    ),
+    **dict.fromkeys(
+        ("padding_mask", "encoder_padding_mask"),
+        "key_padding_mask, with mask_means drop if true is padding there",
+    ),
+    **dict.fromkeys(
+        (
+            *("attn_bias", "attention_bias", "core_attention_bias", "position_bias"),
+            *("relative_position_bias", "rel_pos_bias", "alibi_bias"),
+        ),
+        "bias",
+    ),
+    "relative_position_bias_table": "bias: its rows at relative_position_index, heads first",
     "ab": "bias: ab times sm_scale",
-    "attention_bias": "bias",
     "alibi": "alibi_slopes: true for those of the paper, or a list of them",
     "slopes": "alibi_slopes",
     "is_causal": "causal",
@@ -379,8 +395,12 @@ HINTS = {
     "do_rotary": "rope half, or interleaved if rotary_interleaved is 1; past keys are rotated "
     "already",
     **dict.fromkeys(
-        ("cos_cache", "sin_cache", "rotary_cos", "rotary_sin"),
-        "rope, with the rope_base or rope_frequencies that the cosines and sines were made with",
+        (
+            *("cos", "sin", "cos_cache", "sin_cache", "cos_sin_cache", "rotary_cos", "rotary_sin"),
+            *("rotary_pos_emb", "freqs_cis", "freqs_cos", "freqs_sin"),
+        ),
+        "rope, with the rope_base or rope_frequencies that the cosines and sines were made with, "
+        "unless query and key are rotated already",
     ),
     "num_heads": "heads",
     "num_attention_heads": "heads",
@@ -388,8 +408,12 @@ HINTS = {
     "num_kv_heads": "kv_heads",
     "kv_num_heads": "kv_heads",
     "num_key_value_heads": "kv_heads",
-    "softmax_scale": "scale",
-    "sm_scale": "scale",
+    **dict.fromkeys(
+        ("softmax_scale", "sm_scale", "attn_scale", "scaling", "attention_multiplier"), "scale"
+    ),
+    "query_pre_attn_scalar": "scale: query_pre_attn_scalar ** -0.5",
+    "temperature": "scale: 1 / temperature, or 1 / (temperature · √D) if the scores are divided by "
+    "√D, too",
     "logit_scale": "scale, or its exponential (Swin V2, score cosine)",
     "window_size": "window",
     "local_window_size": "window; of ONNX Runtime, W - 1, 0",
@@ -398,26 +422,43 @@ HINTS = {
     "window_left": "window, its first number",
     "window_right": "window, its second number",
     "sliding_window": "window: W - 1, 0 where a query sees W keys, itself included",
+    "attn_logit_softcapping": "softcap",
     "soft_cap": "softcap",
     "attn_logits_soft_cap": "softcap",
     "logits_soft_cap": "softcap",
     "attention_chunk": "segment_ids: the positions divided by attention_chunk, rounded down",
-    "query_seq_lengths": "query_lengths",
-    "seqused_q": "query_lengths",
-    "key_value_seq_lengths": "kv_lengths",
-    "key_value_lengths": "kv_lengths",
-    "cache_seqlens": "kv_lengths",
+    **dict.fromkeys(("query_seq_lengths", "seqused_q", "seq_len_q", "q_seqlen"), "query_lengths"),
+    **dict.fromkeys(
+        (
+            *("key_value_seq_lengths", "key_value_lengths", "cache_seqlens", "seqused_k"),
+            *("seq_len_kv", "kv_seqlen", "seq_lens", "context_lens"),
+        ),
+        "kv_lengths",
+    ),
     "nonpad_kv_seqlen": "kv_lengths; if causal or in a window, with causal_align bottom-right",
-    "seqused_k": "kv_lengths",
     "seqlens_k": "kv_lengths: seqlens_k + 1, of ONNX Runtime, which is causal: with causal, and "
     "causal_align bottom-right behind a past",
     "cu_seqlens": "segment_ids: np.repeat(np.arange(n), np.diff(cu_seqlens))",
     **{
-        f"{name}_{of}": f"{ids}: np.repeat(np.arange(n), np.diff({name}_{of})); with causal, "
-        "window or ALiBi only if queries and keys have the same"
-        for name in ("cu_seqlens", "cu_seq")
-        for of, ids in (("q", "segment_ids"), ("k", "kv_segment_ids"))
+        name: f"{ids}: np.repeat(np.arange(n), np.diff({name})); with causal, window or ALiBi only "
+        "if queries and keys have the same"
+        for ids, names in {
+            "segment_ids": (
+                *("cu_seqlens_q", "cu_seq_q", "cum_seq_q", "seqstart_q"),
+                *("query_start_loc", "qo_indptr"),
+            ),
+            "kv_segment_ids": (
+                *("cu_seqlens_k", "cu_seqlens_kv", "cu_seq_k", "cum_seq_k", "seqstart_k"),
+            ),
+        }.items()
+        for name in names
     },
+    **dict.fromkeys(
+        ("past", "layer_past"),
+        "key and value: the two halves of it, each with what is new behind it; if causal or in a "
+        "window, with query_offset, the number of past keys",
+    ),
+    "past_sequence_length": "query_offset",
     **{
         name: f"{of}: {name}, and what is new behind it; if causal or in a window, with "
         "query_offset, the number of past keys"
@@ -428,18 +469,27 @@ HINTS = {
         name: f"key_padding_mask: false for the first {name} keys of each batch entry"
         for name in ("cache_leftpad", "leftpad_k")
     },
-    "document_ids": "segment_ids",
-    "q_segment_ids": "segment_ids",
-    "query_segment_ids": "segment_ids",
+    **dict.fromkeys(
+        (
+            *("q_segment_ids", "query_segment_ids", "decoder_segment_ids", "inputs_segmentation"),
+            *("document_ids", "document_id", "doc_ids", "doc_id", "sequence_id", "seq_idx"),
+        ),
+        "segment_ids",
+    ),
     "key_segment_ids": "kv_segment_ids",
     "batch_first": "layout sbd if it is false, and nothing if it is true",
-    "learnable_sink": "sinks",
-    "s_aux": "sinks",
-    "head_sink": "sinks",
+    **dict.fromkeys(
+        (
+            *("learnable_sink", "s_aux", "head_sink", "sink", "attn_sink", "attn_sinks"),
+            "softmax_offset",
+        ),
+        "sinks",
+    ),
     "add_zero_attn": "sinks: 0 for each head",
     "smooth_softmax": "sinks: 0 for each head",
     "query_mask": "query_lengths: how many queries of each batch entry are real",
     "position_ids": "query_offset: the position of query 0 among the keys",
+    "cache_position": "query_offset: its first number, the position of query 0 among the keys",
     "average_attn_weights": "average_heads",
 }
 NOTHING_SERVES = {
@@ -451,12 +501,18 @@ NOTHING_SERVES = {
         "put bias_k behind the projected keys, and bias_v behind the values; every query sees "
         "them, so that causal becomes a mask with a last column of true",
     ),
-    "head_mask": "no head is left out: multiply its context by 0",
-    "block_table": "put the pages in order first: k_cache[block_table].reshape(B, -1, G, D)",
-    "page_table": "put the pages in order first: k_cache[page_table].reshape(B, -1, G, D)",
-    "q_descale": "multiply query by q_descale first",
-    "k_descale": "multiply key by k_descale first",
-    "v_descale": "multiply value by v_descale first",
+    **dict.fromkeys(
+        ("head_mask", "layer_head_mask"), "no head is left out: multiply its context by 0"
+    ),
+    **{
+        name: f"put the pages in order first: k_cache[{name}].reshape(B, -1, G, D)"
+        for name in ("block_table", "block_tables", "page_table")
+    },
+    **{
+        name: f"multiply {of} by {name} first"
+        for of in ("query", "key", "value")
+        for name in (f"{of[0]}_descale", f"{of[0]}_scale", f"descale_{of[0]}")
+    },
 }
 
 
@@ -475,6 +531,19 @@ def test_every_name_of_another_library_has_its_words() -> None:
         ("window_size", "--window"),
         ("nonpad_kv_seqlen", "--kv-lengths"),
         *(
+            (name, "--bias")
+            for name in (
+                *("rel_pos_bias", "relative_position_bias", "alibi_bias", "position_bias"),
+                "core_attention_bias",
+            )
+        ),
+        *((name, "--segment-ids") for name in ("doc_ids", "sequence_id", "inputs_segmentation")),
+        *((name, "--sinks") for name in ("sink", "attn_sink", "softmax_offset")),
+        ("seq_lens", "--kv-lengths"),
+        ("seq_len_q", "--query-lengths"),
+        ("causal_mask", "--mask"),
+        ("mask_index", "--key-padding-mask"),
+        *(
             (name, None)
             for name in (
                 *("left_window_size", "right_window_size", "sliding_window", "seqlens_k", "ab"),
@@ -482,6 +551,9 @@ def test_every_name_of_another_library_has_its_words() -> None:
                 *("add_zero_attn", "query_mask", "src_key_padding_mask", "num_heads", "sm_scale"),
                 *("past_key", "past_value", "k_cache", "v_cache", "block_table", "page_table"),
                 *("bias_k", "cos_cache", "smooth_softmax", "logit_scale", "attention_chunk"),
+                *("cos", "sin", "freqs_cos", "temperature", "scaling", "query_pre_attn_scalar"),
+                *("relative_position_bias_table", "past", "block_tables", "padding_mask"),
+                *("query_start_loc", "seqstart_q", "memory_mask"),
             )
         ),
     ],
@@ -497,7 +569,7 @@ def test_only_what_means_the_same_is_taken_out_of_a_dump(
     assert ("takes it" in hint) == (taken is not None)
 
 
-@pytest.mark.parametrize("name", ["labels", "position_ids"])
+@pytest.mark.parametrize("name", ["labels", "position_ids", "cache_position"])
 def test_what_is_no_rule_stands_by_in_a_dump(name: str, folder: Path) -> None:
     np.savez("d.npz", **ONES, **{name: np.arange(8).reshape(2, 4)})  # type: ignore[arg-type]
     with warnings.catch_warnings():
@@ -522,6 +594,14 @@ def test_an_array_in_the_place_of_a_number_may_be_left_out(folder: Path) -> None
         ("block_table", [[1, 0]], "k_cache[block_table].reshape(B, -1, G, D); --without"),
         ("smooth_softmax", 1, "sinks: 0 for each head; give --sinks, and --without"),
         ("do_rotary", 1, "past keys are rotated already; give --rope, and --without"),
+        ("temperature", 2.0, "here it is scale: 1 / temperature, or 1 / (temperature · √D)"),
+        # A model that divides by the temperature alone may have one of 1.
+        ("temperature", 1.0, "give --scale, and --without"),
+        ("scaling", 0.5, "here it is scale; give --scale, and --without"),
+        ("attn_logit_softcapping", 50.0, "here it is softcap; give --softcap, and --without"),
+        ("past_sequence_length", 3, "here it is query_offset; give --query-offset, and"),
+        ("k_scale", 0.5, "multiply key by k_scale first; --without"),
+        ("freqs_cis", np.ones((4, 2), complex), "unless query and key are rotated already; --"),
         ("head_mask", [1, 0], "multiply its context by 0; --without"),
     ],
 )
@@ -547,6 +627,9 @@ def test_what_changes_the_result_elsewhere_is_not_passed_over(
         ("soft_cap", 0.0, "0 changes nothing here"),
         ("cache_leftpad", [0, 0], "0 changes nothing here"),
         ("k_descale", np.ones((2, 2), np.float32), "1 changes nothing here"),
+        ("v_scale", 1.0, "1 changes nothing here"),
+        ("attn_logit_softcapping", 0.0, "0 changes nothing here"),
+        ("past_sequence_length", 0, "0 changes nothing here"),
         ("past_key", np.ones((2, 0)), "an empty array changes nothing here"),
     ],
 )
