@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from attncli._version import __version__
 
 if TYPE_CHECKING:
-    from attncli.api import attention, solve
+    from attncli.api import attention
     from attncli.errors import (
         AttnError,
         AttnWarning,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from attncli.projection import Projected, project
     from attncli.referee import CheckReport, check
     from attncli.result import Attention
+    from attncli.solving import solve
 
 __all__ = [
     "Attention",
@@ -57,7 +58,6 @@ __all__ = [
 # Handed out when asked for, so that `attncli --help` need not import NumPy.
 _HOMES = {
     "attention": "api",
-    "solve": "api",
     "load": "loaded",
     "check": "referee",
     "CheckReport": "referee.report",
@@ -68,6 +68,7 @@ _HOMES = {
     "Projected": "projection",
     "project": "projection",
     "Attention": "result",
+    "solve": "solving",
 }
 
 

@@ -30,6 +30,7 @@ DEPENDENCIES = {"numpy", "typer", "rich", "matplotlib", "yaml", "threadpoolctl",
 # Who may import it; parts and packages that are not named here may be imported by anybody.
 IMPORTED_BY = {
     "cli": {"__main__"},
+    "api": {"cli"},
     "save": {"cli"},
     "view": {"cli", "explanation"},
     "loading": {"cli", "gather", "describing"},
@@ -53,6 +54,7 @@ NEVER = {
     "loading": {"arguments", "problem", "engine", "posing", "rich", "typer", "save", "view"},
     "save": {"engine", "posing", "rich", "typer", "loading", "view"},
     "posing": {"engine", "typer", "rich", "loading", "save", "view", "gather"},
+    "summaries": {"typer", "rich", "loading", "save", "view", "gather", "api"},
     "referee": {"typer", "rich", "loading", "save", "view", "gather"},
     "view": {"typer", "loading", "save", "gather"},
 }

@@ -208,8 +208,8 @@ def _shown_whole(request: _Request) -> tuple[str, ...]:
 def _solve(
     request: _Request, names: Sequence[str], into: Mapping[str, npt.NDArray[Any]]
 ) -> Attention:
-    from attncli.api import solve
     from attncli.cli.progress import progress_bar
+    from attncli.solving import solve
 
     problem, threads = request.problem, request.run.threads
     with progress_bar(quiet=request.run.quiet) as progress:

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.advice import advise, fully_masked_advice
-from attncli.api import solve
 from attncli.engine import attend
 from attncli.errors import UsageError
 from attncli.result import Attention
+from attncli.solving import solve
 from attncli.warning import warn
 
 if TYPE_CHECKING:
