@@ -10,9 +10,11 @@ import numpy.typing as npt
 
 from attncli.dtypes import NARROW, is_finite
 
-__all__ = ["all_finite", "finite_in", "within_range"]
+__all__ = ["all_finite", "are_weights", "finite_in", "least_weight", "within_range"]
 
 _SHORT = 4096
+# Weights from another implementation may lie below 0 by a rounding error.
+_SLIGHTLY_NEGATIVE = -1e-6
 
 
 def all_finite(array: npt.NDArray[Any], *, one_blas_thread: bool = False) -> bool:
@@ -65,3 +67,13 @@ def within_range(means: npt.NDArray[Any]) -> npt.NDArray[Any]:
     largest = np.finfo(means.dtype).max
     clipped: npt.NDArray[Any] = np.clip(means, -largest, largest)
     return clipped
+
+
+def are_weights(least: float, most: float) -> bool:
+    """Whether numbers with these extremes are finite and, apart from rounding, not below 0."""
+    return math.isfinite(least) and math.isfinite(most) and least >= least_weight(most)
+
+
+def least_weight(most: float) -> float:
+    """Return how far below 0 a rounding error may bring a weight, beside the largest of them."""
+    return _SLIGHTLY_NEGATIVE * max(1.0, most)

@@ -137,13 +137,12 @@ def _part(
 ) -> _Part:
     from attncli.summaries.averaging import refuse_without_heads
     from attncli.summaries.row_blocks import Given
-    from attncli.view.pictures.finished import finished_weights, hidden_cells
 
     picked = pick.among(finished.counts, finished.axes)
     gone = [axis for axis, one in zip("bh", picked, strict=True) if isinstance(one, int)]
     axes = "".join(axis for axis in finished.axes if axis not in gone)
     labels = finished.query_labels, finished.key_labels
-    array, hidden = finished_weights(finished, picked), hidden_cells(finished, picked)
+    array, hidden = finished.weights(picked), finished.hidden_cells(picked)
     weights = Given(array, axes, labels, hidden)
     mean = average.average_heads
     if mean:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from attncli.cli.options import AverageOptions, ProblemOptions, RunOptions
     from attncli.cli.picking import PickOneOptions, PickOptions
     from attncli.gather import Finished
-    from attncli.gather.finished import Kind
+    from attncli.gather.maps import Kind
     from attncli.problem import Problem
 
 __all__ = ["Asked", "ask", "ask_or_read", "ask_whole", "finished_only", "refuse_average_of_one"]

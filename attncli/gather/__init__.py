@@ -8,8 +8,6 @@ from attncli.errors import UsageError
 from attncli.example import EXAMPLE
 from attncli.gather.entries import PROJECTIONS
 from attncli.gather.finished import (
-    Finished,
-    Kind,
     finished_array,
     finished_document,
     holds_result,
@@ -18,6 +16,7 @@ from attncli.gather.finished import (
 )
 from attncli.gather.gathered import Gathered
 from attncli.gather.leaving_out import entry_names, no_problem_file
+from attncli.gather.maps import Finished, Kind
 from attncli.gather.reader import Reader, refuse_plain_scaled
 from attncli.loading import is_stream, refuse_two_streams, split_member
 from attncli.loading.contents import LoadedArray

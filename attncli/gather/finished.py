@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from attncli.dtypes import readable
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import KNOWN, LABELS, RESULTS, full_name, unknown_entry
 from attncli.gather.lists import check_labels
+from attncli.gather.maps import Finished, Kind
 from attncli.layout import LAYOUTS
 from attncli.loading import kind_of
 from attncli.loading.contents import LoadedArray, LoadedMapping
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from attncli.gather.reader import Reader
 
 __all__ = [
-    "Finished",
-    "Kind",
     "finished_array",
     "finished_document",
     "holds_result",
@@ -34,55 +33,9 @@ __all__ = [
     "looks_finished",
 ]
 
-Kind = Literal["weights", "scores"]
 _SQUARE = 2
 # Rows of the first head that are looked at, and how far from 1 rounded weights may add up to.
 _LOOKED_AT, _ROUNDED = 64, 0.01
-
-
-class Finished(NamedTuple):
-    """Weights or scores that were computed before: all that a picture needs.
-
-    Attributes
-    ----------
-    values : ndarray (…, L, S)
-    name : str
-        Where they came from.
-    inputs : tuple of str
-        Every file that was read, without ``#NAME``.
-    query_labels, key_labels : tuple of str or None
-    bfloat16 : bool
-        Whether they are of this dtype.
-    batched : bool
-        Three axes are (B, L, S), not (H, L, S).
-    hidden : ndarray of bool (…, L, S) or None
-        Which keys are hidden, where scores say so.
-    """
-
-    values: npt.NDArray[Any]
-    name: str
-    inputs: tuple[str, ...] = ()
-    query_labels: tuple[str, ...] | None = None
-    key_labels: tuple[str, ...] | None = None
-    bfloat16: bool = False
-    batched: bool = False
-    hidden: npt.NDArray[np.bool_] | None = None
-
-    @property
-    def axes(self) -> str:
-        """The axes before (L, S): ``""``, ``"b"``, ``"h"`` or ``"bh"``."""
-        return {2: "", 3: "b" if self.batched else "h"}.get(self.values.ndim, "bh")
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many batch entries and heads there are."""
-        sizes = dict(zip(self.axes, self.values.shape, strict=False))
-        return sizes.get("b", 1), sizes.get("h", 1)
-
-    def refusal(self, hint: str) -> UsageError:
-        """Return the error for finished weights where a problem is needed."""
-        what = "expected query, key and value; found a single array (finished weights?)"
-        return UsageError(f"{self.name}: {what}", hint=hint)
 
 
 def is_finished(document: LoadedMapping, kind: Kind) -> bool:

@@ -13,7 +13,6 @@ from attncli.errors import ShapeError
 from attncli.indices import EVERYTHING, Indices, Picked, index_of
 from attncli.labelled import advise_on_order
 from attncli.view.labels import shorten
-from attncli.view.pictures.finished import finished_weights, hidden_cells
 from attncli.view.pictures.frame import Wish, chosen, grouped, heads_are_rows, heads_as_rows
 from attncli.view.pictures.panel import split
 from attncli.view.pictures.picture import Picture, make_picture
@@ -56,8 +55,8 @@ def minus_picture(
         The two have different shapes.
     """
     of_first = EVERYTHING if computed else wish.picked
-    minuend = finished_weights(first, of_first)
-    subtrahend = finished_weights(second, _of_second(second, wish.picked))
+    minuend = first.weights(of_first)
+    subtrahend = second.weights(_of_second(second, wish.picked))
     if minuend.shape != subtrahend.shape:
         raise ShapeError(
             f"{first.name} and {second.name} have the shapes {_shape(minuend)} and "
@@ -67,7 +66,7 @@ def minus_picture(
     advise_on_order(second.name, second.key_labels, first.name, first.key_labels)
     title = "Attention weights: difference" if wish.title is None else wish.title
     difference = np.subtract(minuend, subtrahend)
-    hidden = hidden_cells(first, of_first)
+    hidden = first.hidden_cells(of_first)
     if hidden is not None:
         hidden = hidden & (difference == 0)  # a weight where there should be none is seen
     labels = first.query_labels, first.key_labels

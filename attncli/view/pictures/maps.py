@@ -12,7 +12,6 @@ from attncli.advice import fully_masked_advice
 from attncli.errors import UsageError
 from attncli.summaries.averaging import refuse_without_heads
 from attncli.summaries.row_blocks import RowBlock, count_blocks, row_blocks
-from attncli.view.pictures.finished import finished_scores, finished_weights, hidden_cells
 from attncli.view.pictures.frame import Frame
 from attncli.view.sinks import sinks_take
 from attncli.warning import warn
@@ -128,8 +127,8 @@ def finished_picture(finished: Finished, wish: Wish) -> Picture:
     DataError
         A weight is negative or not finite, or a score is NaN or +inf.
     """
-    read = finished_weights if wish.what == "weights" else finished_scores
-    values, hidden = read(finished, wish.picked), hidden_cells(finished, wish.picked)
+    taken = finished.weights if wish.what == "weights" else finished.scores
+    values, hidden = taken(wish.picked), finished.hidden_cells(wish.picked)
     if wish.average:
         _check_average(wish, finished.axes)
         values = values.mean(axis=1, keepdims=True)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import DataError, UsageError
+from attncli.finite import are_weights
 from attncli.view.pictures.ceiling import ceiling
 
 if TYPE_CHECKING:
@@ -20,10 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ticks",
-    "are_weights",
     "cell_texts",
     "fractions",
-    "least_weight",
     "limits",
     "minor_ticks",
     "number_text",
@@ -31,8 +30,6 @@ __all__ = [
     "ticks",
 ]
 
-# Weights from another implementation may lie below 0 by a rounding error.
-_SLIGHTLY_NEGATIVE = -1e-6
 # Numbers on a colour bar touch if they are closer than this share of its length.
 _BESIDE = 0.06
 # Weights six decades below the largest count as nothing on a log scale.
@@ -158,16 +155,6 @@ def _least_of_seen(panels: Sequence[Panel], most: float) -> float:
     filled = scores[scores <= _FILLED]
     far = filled.size and float(np.max(filled)) < -_FAR * max(abs(least), abs(most))
     return least if far and seen.size else float(np.min(scores, initial=0.0))
-
-
-def are_weights(least: float, most: float) -> bool:
-    """Whether numbers with these extremes are finite and, apart from rounding, not below 0."""
-    return isfinite(least) and isfinite(most) and least >= least_weight(most)
-
-
-def least_weight(most: float) -> float:
-    """Return how far below 0 a rounding error may bring a weight, beside the largest of them."""
-    return _SLIGHTLY_NEGATIVE * max(1.0, most)
 
 
 def _top(vmax: float | Literal["auto"], largest: float) -> float:
