@@ -17,31 +17,10 @@ from attncli.cli.options import (
 )
 from attncli.cli.picking import PickOptions
 from attncli.cli.question import Asked, ask_or_read, refuse_average_of_one
-from attncli.cli.saving import (
-    Save,
-    held,
-    refuse_unheld,
-    results,
-    saves_of,
-    streamed,
-    write_saves,
-)
-from attncli.cli.showing import (
-    limits_of,
-    names_shown,
-    refuse_averaged_summaries,
-    refuse_binary,
-    refuse_unused_labels,
-    refuse_unused_top,
-    write_stdout,
-)
+from attncli.cli.saving import Save, streamed, write_saves
+from attncli.cli.showing import Request, names_shown
 from attncli.cli.summaries import Summaries
-from attncli.cli.terminal import (
-    advice,
-    console,
-    note,
-)
-from attncli.errors import UsageError
+from attncli.cli.terminal import advice, note
 from attncli.names import INPUTS, OUTPUTS, SUMMARIES
 
 if TYPE_CHECKING:
@@ -88,82 +67,73 @@ def compute(
 
             show_finished(asked, output, pick, average, run, decimals=digits.decimals)
             return
-        request = _request(asked, output, average, run)
-        answer = _solve_and_save(request)
-    if output.format == "table":
-        _print_tables(request, answer, digits.decimals)
-    else:
-        write_stdout(output.format, request.results(request.names, answer))
+        question = _question(asked, output, average, run)
+        answer = _solve_and_save(question)
+    question.request.show(
+        lambda names: question.results(names, answer),
+        lambda limits: _tables(question, answer, limits),
+        run,
+        decimals=digits.decimals,
+    )
 
 
-class _Request(NamedTuple):
+class _Question(NamedTuple):
     """What is asked of a problem.
 
     Attributes
     ----------
     problem : Problem
-    names : tuple of str
-        What is shown, in this order.
-    saves : tuple of Save
+    request : Request
     summaries : Summaries
-    averaged : bool
-        The weights are the mean of the heads.
-    output : OutputOptions
     picked : Picked
         Which of all batch entries and heads the problem has.
     run : RunOptions
     """
 
     problem: Problem
-    names: tuple[str, ...]
-    saves: tuple[Save, ...]
+    request: Request
     summaries: Summaries
-    averaged: bool
-    output: OutputOptions
     picked: Picked
     run: RunOptions
 
-    @property
-    def asked(self) -> set[str]:
-        """What is shown or saved."""
-        return {*self.names, *(name for save in self.saves for name in save.names)}
+    def empty(self, name: str) -> npt.NDArray[Any]:
+        """Return an array of the shape of an output that takes no memory."""
+        import numpy as np
+
+        if name in INPUTS:
+            return self.problem.input(name)
+        shapes = self.problem.output_shapes
+        mean = shapes.get("mean weights") if self.request.averaged and name == "weights" else None
+        return np.broadcast_to(np.zeros((), np.bool_), mean or shapes.get(name, shapes["weights"]))
 
     def results(self, names: Sequence[str], answer: Attention) -> Results:
         """Return some of it as files and machine formats take it."""
-        summaries, labelled = self.summaries.among(names), self.output.with_labels
-        return results(names, self.problem, answer, summaries, labelled=labelled)
+        layout = self.problem.layout
+        batched = layout.axes if layout.weight_axes == "b" else None
+
+        def array_of(name: str) -> Any:
+            return self.problem.input(name) if name in INPUTS else getattr(answer, name)
+
+        return self.request.results(names, array_of, self.summaries, batched=batched)
 
 
-def _request(
-    question: Asked, output: OutputOptions, average: AverageOptions, run: RunOptions
-) -> _Request:
+def _question(
+    asked: Asked, output: OutputOptions, average: AverageOptions, run: RunOptions
+) -> _Question:
     """Check what is asked of a problem."""
     from attncli.summaries.row_blocks import Computed
 
-    problem = question.problem
+    problem, picked = asked.problem, asked.picked
     names = names_shown(output.show) or OUTPUTS[: 1 if problem.value is None else 2]
-    chosen = bool(output.show)
-    texts = output.save or ()
-    saves = saves_of(texts, names, question.inputs, chosen=chosen)
-    for text, save in zip(texts, saves, strict=True):
+    request = Request.of(output, names, asked.inputs, averaged=average.average_heads)
+    for text, save in zip(output.save or (), request.saves, strict=True):
         _tell_of_another_name(text, save, run)
-    picked, averaged = question.picked, average.average_heads
     summaries = Summaries(Computed(problem, run.threads), output.top_keys, picked, run)
-    request = _Request(problem, names, saves, summaries, averaged, output, picked, run)
-    if averaged:
-        refuse_averaged_summaries(request.asked)
-        _refuse_unshown_average(request.asked)
-    refuse_unused_top(output, request.asked)
-    refuse_unused_labels(output, [save.format for save in saves])
+    request.refuse_idle()
     if "context" in request.asked:
-        question.warn_unprojected()
-    if output.format != "table":
-        refuse_binary(output.format)
-        request = request._replace(names=held(names, output.format, chosen=chosen))
-        refuse_unheld(request.names, output.format, problem, averaged=averaged)
-    for save in saves:
-        refuse_unheld(save.names, save.format, problem, averaged=averaged)
-    return request
+        asked.warn_unprojected()
+    question = _Question(problem, request, summaries, picked, run)
+    return question._replace(request=request.held(question.empty))
 
 
 def _tell_of_another_name(text: str, save: Save, run: RunOptions) -> None:
@@ -174,79 +144,68 @@ def _tell_of_another_name(text: str, save: Save, run: RunOptions) -> None:
         note(words, quiet=run.quiet)
 
 
-def _refuse_unshown_average(asked: set[str]) -> None:
-    if "weights" not in asked:
-        raise UsageError(
-            "--average-heads averages the weights, which are not asked for",
-            hint="add weights to --show",
-        )
-
-
-def _solve_and_save(request: _Request) -> Attention:
+def _solve_and_save(question: _Question) -> Attention:
     """Compute what is shown and saved, and write the files; return what is held."""
-    problem, saves = request.problem, request.saves
-    shown = _shown_whole(request)
-    with streamed(problem, saves, shown, averaged=request.averaged) as maps:
+    problem, saves = question.problem, question.request.saves
+    shown = _shown_whole(question)
+    with streamed(problem, saves, shown, averaged=question.request.averaged) as maps:
         into = {save.names[0]: array for save, array in maps.items()}
         asked = {name for save in saves for name in save.names}.union(shown)
         needed = tuple(name for name in OUTPUTS if name in asked)
-        answer = _solve(request, needed, into)
+        answer = _solve(question, needed, into)
         others = (save for save in saves if save not in maps)
-        write_saves((save, request.results(save.names, answer)) for save in others)
+        write_saves((save, question.results(save.names, answer)) for save in others)
     return replace(answer, **dict.fromkeys(into))
 
 
-def _shown_whole(request: _Request) -> tuple[str, ...]:
+def _shown_whole(question: _Question) -> tuple[str, ...]:
     """Return which of the outputs to show must be computed whole."""
-    batch, heads, queries, keys = request.problem.shape
-    arrays = tuple(name for name in request.names if name in OUTPUTS)
-    if request.output.format != "table" or batch * heads * queries * keys <= _WHOLE_CELLS:
+    batch, heads, queries, keys = question.problem.shape
+    arrays = tuple(name for name in question.request.names if name in OUTPUTS)
+    if question.request.output.format != "table" or batch * heads * queries * keys <= _WHOLE_CELLS:
         return arrays
     return tuple(name for name in arrays if name in ("context", "lse"))
 
 
 def _solve(
-    request: _Request, names: Sequence[str], into: Mapping[str, npt.NDArray[Any]]
+    question: _Question, names: Sequence[str], into: Mapping[str, npt.NDArray[Any]]
 ) -> Attention:
     from attncli.cli.progress import progress_bar
     from attncli.solving import solve
 
-    problem, threads = request.problem, request.run.threads
-    with progress_bar(quiet=request.run.quiet) as progress:
-        if request.averaged:
+    problem, threads = question.problem, question.run.threads
+    with progress_bar(quiet=question.run.quiet) as progress:
+        if question.request.averaged:
             from attncli.summaries.averaging import solve_averaged
 
             return solve_averaged(problem, names, threads=threads, progress=progress, into=into)
         return solve(problem, names, threads=threads, into=into, progress=progress)
 
 
-def _print_tables(request: _Request, answer: Attention, decimals: int) -> None:
-    screen = console(request.run.color)
-    limits = limits_of(request.output, request.run, decimals)
-    for part in _parts(request, answer, limits):
-        screen.print(part, crop=False)
-
-
-def _parts(request: _Request, answer: Attention, limits: Limits) -> Iterator[RenderableType]:
+def _tables(question: _Question, answer: Attention, limits: Limits) -> Iterator[RenderableType]:
     """Yield the tables: of the inputs, of the outputs, and of the summaries."""
     from attncli.view.answer import input_parts
 
-    names = request.names
+    names = question.request.names
     inputs = [name for name in names if name in INPUTS]
-    yield from input_parts(request.problem, inputs, limits, request.picked)
-    yield from _array_parts(request, answer, limits)
+    yield from input_parts(question.problem, inputs, limits, question.picked)
+    yield from _array_parts(question, answer, limits)
     for name in names:
         if name in SUMMARIES:
-            yield from request.summaries.parts(name, limits)
+            yield from question.summaries.parts(name, limits)
 
 
-def _array_parts(request: _Request, answer: Attention, limits: Limits) -> Iterator[RenderableType]:
+def _array_parts(
+    question: _Question, answer: Attention, limits: Limits
+) -> Iterator[RenderableType]:
     """Yield the tables of the outputs; the mean of the heads is one of its own, in its place."""
     from attncli.view.answer import answer_parts, average_parts
 
-    problem, picked, threads = request.problem, request.picked, request.run.threads
-    names = [name for name in request.names if name in OUTPUTS]
-    for averaged, group in groupby(names, lambda name: request.averaged and name == "weights"):
+    problem, picked, threads = question.problem, question.picked, question.run.threads
+    names = [name for name in question.request.names if name in OUTPUTS]
+    for averaged, group in groupby(
+        names, lambda name: question.request.averaged and name == "weights"
+    ):
         if averaged:
             yield from average_parts(problem, answer.weights, limits, picked, threads=threads)
         else:

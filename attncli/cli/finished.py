@@ -5,18 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attncli.cli.question import finished_only
-from attncli.cli.saving import held, saves_of, write_saves
-from attncli.cli.showing import (
-    limits_of,
-    names_shown,
-    refuse_averaged_summaries,
-    refuse_binary,
-    refuse_unused_labels,
-    refuse_unused_top,
-    write_stdout,
-)
+from attncli.cli.saving import write_saves
+from attncli.cli.showing import Request, names_shown
 from attncli.cli.summaries import Summaries
-from attncli.cli.terminal import console
 from attncli.names import SUMMARIES
 
 if TYPE_CHECKING:
@@ -55,29 +46,14 @@ def show_finished(
     names = names_shown(output.show)
     if not names:
         raise finished_only(finished)
-    saves = saves_of(output.save or (), names, finished.inputs, chosen=True)
-    asked = {*names, *(name for save in saves for name in save.names)}
-    if not asked <= {"weights", *SUMMARIES}:
+    request = Request.of(output, names, finished.inputs, averaged=average.average_heads)
+    if not request.asked <= {"weights", *SUMMARIES}:
         raise finished_only(finished)
-    if average.average_heads:
-        refuse_averaged_summaries(asked)
-    refuse_unused_top(output, asked)
-    refuse_unused_labels(output, [save.format for save in saves])
-    part = _part(finished, output, pick, average, run)
-    for save in saves:
-        part.refuse_unheld(save.names, save.format)
-    if output.format != "table":
-        refuse_binary(output.format)
-        names = held(names, output.format, chosen=True)
-        part.refuse_unheld(names, output.format)
-    write_saves((save, part.results(save.names)) for save in saves)
-    if output.format != "table":
-        write_stdout(output.format, part.results(names))
-        return
-    screen, limits = console(run.color), limits_of(output, run, decimals)
-    for name in names:
-        for piece in part.tables(name, limits):
-            screen.print(piece, crop=False)
+    request.refuse_idle()
+    part = _part(finished, request, pick, run)
+    request = request.held(part.array)
+    write_saves((save, part.results(save.names)) for save in request.saves)
+    request.show(part.results, part.tables, run, decimals=decimals)
 
 
 class _Part(NamedTuple):
@@ -88,53 +64,36 @@ class _Part(NamedTuple):
     weights : Given
     picked : Picked
     summaries : Summaries
-    mean : bool
-        The weights are the mean of the heads.
-    labelled : bool
-        Tables in files have labels.
+    request : Request
     """
 
     weights: Given
     picked: Picked
     summaries: Summaries
-    mean: bool
-    labelled: bool
+    request: Request
 
-    def refuse_unheld(self, names: Sequence[str], kind: str) -> None:
-        """Refuse a format that cannot hold some outputs, before they are computed."""
-        from attncli.save.formats import FORMATS, Results
-
-        arrays = self._arrays(names)
-        FORMATS[kind].hold(Results(arrays, extra={n: [] for n in names if n not in arrays}))
+    def array(self, _: str) -> npt.NDArray[Any]:
+        """Return the weights, which are the one output that there is."""
+        return self.weights.in_user_axes
 
     def results(self, names: Sequence[str]) -> Results:
         """Return some outputs as files and machine formats take them."""
-        from attncli.save.formats import Results
+        batched = "bsd" if self.weights.axes == "b" else None
+        return self.request.results(names, self.array, self.summaries, batched=batched)
 
-        layout = "bsd" if self.weights.axes == "b" and "weights" in names else None
-        summaries = self.summaries.among(names)
-        labels = self.weights.labels
-        return Results(self._arrays(names), *labels, summaries, layout, self.labelled)
-
-    def tables(self, name: str, limits: Limits) -> Iterator[RenderableType]:
-        """Yield the tables of one output."""
+    def tables(self, limits: Limits) -> Iterator[RenderableType]:
+        """Yield the tables of what is shown."""
         from attncli.view.answer import finished_parts
 
-        if name != "weights":
-            return self.summaries.parts(name, limits)
-        return finished_parts(self.weights, limits, self.picked, mean=self.mean)
+        mean = self.request.averaged
+        for name in self.request.names:
+            if name == "weights":
+                yield from finished_parts(self.weights, limits, self.picked, mean=mean)
+            else:
+                yield from self.summaries.parts(name, limits)
 
-    def _arrays(self, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-        return {"weights": self.weights.in_user_axes} if "weights" in names else {}
 
-
-def _part(
-    finished: Finished,
-    output: OutputOptions,
-    pick: PickOptions,
-    average: AverageOptions,
-    run: RunOptions,
-) -> _Part:
+def _part(finished: Finished, request: Request, pick: PickOptions, run: RunOptions) -> _Part:
     from attncli.summaries.averaging import refuse_without_heads
     from attncli.summaries.row_blocks import Given
 
@@ -144,9 +103,8 @@ def _part(
     labels = finished.query_labels, finished.key_labels
     array, hidden = finished.weights(picked), finished.hidden_cells(picked)
     weights = Given(array, axes, labels, hidden)
-    mean = average.average_heads
-    if mean:
+    if request.averaged:
         refuse_without_heads(axes)
         weights = weights.averaged()
-    summaries = Summaries(weights, output.top_keys, picked, run)
-    return _Part(weights, picked, summaries, mean, output.with_labels)
+    summaries = Summaries(weights, request.output.top_keys, picked, run)
+    return _Part(weights, picked, summaries, request)

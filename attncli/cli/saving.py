@@ -8,20 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from attncli.errors import UsageError
-from attncli.names import INPUTS, OUTPUTS, SHOWABLE, SQUARE, SUMMARIES
+from attncli.names import SHOWABLE, SQUARE, SUMMARIES
 from attncli.text import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     import numpy.typing as npt
 
     from attncli.problem import Problem
-    from attncli.result import Attention
     from attncli.save.formats import Results
 
-__all__ = ["Save", "held", "refuse_unheld", "results", "saves_of", "streamed", "write_saves"]
+__all__ = ["Save", "held", "refuse_unheld", "saves_of", "streamed", "write_saves"]
 
 # An NPY file of more cells is filled tile by tile and never held in memory.
 _HELD_CELLS = 16_000_000
@@ -115,8 +114,17 @@ def held(names: tuple[str, ...], kind: str, *, chosen: bool) -> tuple[str, ...]:
     )
 
 
-def refuse_unheld(names: Sequence[str], kind: str, problem: Problem, *, averaged: bool) -> None:
+def refuse_unheld(
+    names: Sequence[str], kind: str, empty: Callable[[str], npt.NDArray[Any]]
+) -> None:
     """Refuse a format that cannot hold outputs of their shapes, before they are computed.
+
+    Parameters
+    ----------
+    names : sequence of str
+    kind : str
+    empty : callable
+        Returns an array of the shape of an output, whose numbers count for nothing.
 
     Raises
     ------
@@ -124,40 +132,8 @@ def refuse_unheld(names: Sequence[str], kind: str, problem: Problem, *, averaged
     """
     from attncli.save.formats import FORMATS, Results
 
-    arrays = {name: _empty(name, problem, averaged=averaged) for name in names if name in OUTPUTS}
-    arrays |= {name: problem.input(name) for name in INPUTS if name in names}
-    summaries: dict[str, object] = {name: [] for name in SUMMARIES if name in names}
-    FORMATS[kind].hold(Results(arrays, extra=summaries))
-
-
-def _empty(name: str, problem: Problem, *, averaged: bool) -> npt.NDArray[Any]:
-    """Return an array of the shape of an output that takes no memory."""
-    import numpy as np
-
-    shapes = problem.output_shapes
-    mean = shapes.get("mean weights") if averaged and name == "weights" else None
-    return np.broadcast_to(np.zeros((), np.bool_), mean or shapes.get(name, shapes["weights"]))
-
-
-def results(
-    names: Sequence[str],
-    problem: Problem,
-    answer: Attention,
-    summaries: Mapping[str, object],
-    *,
-    labelled: bool,
-) -> Results:
-    """Return the outputs of these names, as files and machine formats take them."""
-    from attncli.save.formats import Results
-
-    arrays = {name: problem.input(name) for name in INPUTS if name in names}
-    arrays |= {name: getattr(answer, name) for name in OUTPUTS if name in names}
-    extra = {name: summaries[name] for name in SUMMARIES if name in names}
-    # Of three axes the first is taken for the heads, unless a file says otherwise.
-    batched = problem.layout.weight_axes == "b" and any(name in SQUARE for name in arrays)
-    layout = problem.layout.axes if batched else None
-    labels = problem.query_labels, problem.key_labels
-    return Results(arrays, *labels, extra, layout, labelled)
+    arrays = {name: empty(name) for name in names if name not in SUMMARIES}
+    FORMATS[kind].hold(Results(arrays, extra={name: [] for name in names if name in SUMMARIES}))
 
 
 def write_saves(outputs: Iterable[tuple[Save, Results]]) -> None:

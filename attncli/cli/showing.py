@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attncli.cli.terminal import binary_stdout, color_depth, is_terminal, shows_unicode, width
+from attncli.cli.saving import Save, held, refuse_unheld, saves_of
+from attncli.cli.terminal import (
+    binary_stdout,
+    color_depth,
+    console,
+    is_terminal,
+    shows_unicode,
+    width,
+)
 from attncli.errors import UsageError
-from attncli.names import SHOWABLE, SUMMARIES
+from attncli.names import INPUTS, OUTPUTS, SHOWABLE, SQUARE, SUMMARIES
 from attncli.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import numpy.typing as npt
+    from rich.console import RenderableType
 
     from attncli.cli.options import OutputOptions, RunOptions
+    from attncli.cli.summaries import Summaries
     from attncli.save.formats import Results
     from attncli.view.tables import Limits
 
-__all__ = [
-    "limits_of",
-    "names_shown",
-    "refuse_averaged_summaries",
-    "refuse_binary",
-    "refuse_unused_labels",
-    "refuse_unused_top",
-    "write_stdout",
-]
+__all__ = ["Request", "names_shown"]
 
 _ALSO_CALLED = {
     "q": "query",
@@ -40,6 +44,124 @@ _ALSO_CALLED = {
     "logits": "scores",
     "logsumexp": "lse",
 }
+
+
+class Request(NamedTuple):
+    """What is asked for, of a problem or of finished weights.
+
+    Attributes
+    ----------
+    names : tuple of str
+        What is shown, in this order.
+    saves : tuple of Save
+    output : OutputOptions
+    averaged : bool
+        The weights are the mean of the heads.
+    """
+
+    names: tuple[str, ...]
+    saves: tuple[Save, ...]
+    output: OutputOptions
+    averaged: bool
+
+    @classmethod
+    def of(
+        cls, output: OutputOptions, names: tuple[str, ...], inputs: Iterable[str], *, averaged: bool
+    ) -> Request:
+        """Return what is asked for where these names are shown, and these files are read."""
+        saves = saves_of(output.save or (), names, inputs, chosen=bool(output.show))
+        return cls(names, saves, output, averaged)
+
+    @property
+    def asked(self) -> set[str]:
+        """What is shown or saved."""
+        return {*self.names, *(name for save in self.saves for name in save.names)}
+
+    def refuse_idle(self) -> None:
+        """Refuse options that have nothing to act on."""
+        if self.averaged:
+            _refuse_unaveraged(self.asked)
+        if self.output.top is not None and "top" not in self.asked:
+            raise UsageError("--top says how many keys --show top lists: add top to --show")
+        formats = {self.output.format, *(save.format for save in self.saves)}
+        if self.output.with_labels and not {"csv", "tsv"} & formats:
+            raise UsageError(
+                "--with-labels is for CSV and TSV; JSON, YAML and NPZ hold the labels anyway",
+                hint="add --format csv, or --save weights=FILE.csv",
+            )
+
+    def held(self, empty: Callable[[str], npt.NDArray[Any]]) -> Request:
+        """Return it with what the format shows, where formats can hold what is asked of them.
+
+        Parameters
+        ----------
+        empty : callable
+            As for `attncli.cli.saving.refuse_unheld`.
+        """
+        names, kind = self.names, self.output.format
+        if kind != "table":
+            _refuse_binary(kind)
+            names = held(names, kind, chosen=bool(self.output.show))
+            refuse_unheld(names, kind, empty)
+        for save in self.saves:
+            refuse_unheld(save.names, save.format, empty)
+        return self._replace(names=names)
+
+    def results(
+        self,
+        names: Sequence[str],
+        array_of: Callable[[str], npt.NDArray[Any]],
+        summaries: Summaries,
+        *,
+        batched: str | None,
+    ) -> Results:
+        """Return the outputs of these names, as files and machine formats take them.
+
+        Parameters
+        ----------
+        names : sequence of str
+        array_of : callable
+            Returns an output by its name.
+        summaries : Summaries
+        batched : str or None
+            The layout where the axis before (L, S) is the batch.
+        """
+        from attncli.save.formats import Results
+
+        arrays = {name: array_of(name) for name in (*INPUTS, *OUTPUTS) if name in names}
+        # Of three axes the first is taken for the heads, unless a file says otherwise.
+        layout = batched if any(name in SQUARE for name in arrays) else None
+        labels, labelled = summaries.labels, self.output.with_labels
+        return Results(arrays, *labels, summaries.among(names), layout, labelled)
+
+    def show(
+        self,
+        results: Callable[[Sequence[str]], Results],
+        tables: Callable[[Limits], Iterator[RenderableType]],
+        run: RunOptions,
+        *,
+        decimals: int,
+    ) -> None:
+        """Print the tables, or write a machine's format to standard output."""
+        if self.output.format != "table":
+            _write_stdout(self.output.format, results(self.names))
+            return
+        screen = console(run.color)
+        for part in tables(_limits_of(self.output, run, decimals)):
+            screen.print(part, crop=False)
+
+
+def _refuse_unaveraged(asked: set[str]) -> None:
+    """Refuse the mean of the heads of what has none, or of nothing."""
+    if each := [name for name in SUMMARIES if name in asked]:
+        raise UsageError(
+            f"{each[0]} is computed for each head: leave out either it or --average-heads"
+        )
+    if "weights" not in asked:
+        raise UsageError(
+            "--average-heads averages the weights, which are not asked for",
+            hint="add weights to --show",
+        )
 
 
 def names_shown(show: Sequence[str] | None) -> tuple[str, ...]:
@@ -62,30 +184,7 @@ def _meant_by(name: str) -> str | None:
     return f"did you mean {meant}?" if meant else did_you_mean(name, SHOWABLE)
 
 
-def refuse_averaged_summaries(asked: set[str]) -> None:
-    """Refuse summaries of the mean of the heads."""
-    if each := [name for name in SUMMARIES if name in asked]:
-        raise UsageError(
-            f"{each[0]} is computed for each head: leave out either it or --average-heads"
-        )
-
-
-def refuse_unused_top(output: OutputOptions, asked: set[str]) -> None:
-    """Refuse a number of strongest keys where nobody asks for these."""
-    if output.top is not None and "top" not in asked:
-        raise UsageError("--top says how many keys --show top lists: add top to --show")
-
-
-def refuse_unused_labels(output: OutputOptions, saved: Iterable[str]) -> None:
-    """Refuse to write labels where nothing is written that is without them."""
-    if output.with_labels and not {"csv", "tsv"}.intersection((output.format, *saved)):
-        raise UsageError(
-            "--with-labels is for CSV and TSV; JSON, YAML and NPZ hold the labels anyway",
-            hint="add --format csv, or --save weights=FILE.csv",
-        )
-
-
-def write_stdout(kind: str, outputs: Results) -> None:
+def _write_stdout(kind: str, outputs: Results) -> None:
     """Write outputs in a machine's format to standard output."""
     from attncli.save.formats import write
 
@@ -94,7 +193,7 @@ def write_stdout(kind: str, outputs: Results) -> None:
     stream.flush()
 
 
-def refuse_binary(kind: str) -> None:
+def _refuse_binary(kind: str) -> None:
     """Refuse to write what no terminal shows."""
     if kind in ("npy", "npz") and is_terminal():
         raise UsageError(
@@ -102,7 +201,7 @@ def refuse_binary(kind: str) -> None:
         )
 
 
-def limits_of(output: OutputOptions, run: RunOptions, decimals: int) -> Limits:
+def _limits_of(output: OutputOptions, run: RunOptions, decimals: int) -> Limits:
     """Return how large tables may be."""
     from attncli.view.tables import Limits
 

@@ -10,13 +10,13 @@ from attncli.names import SUMMARIES
 from attncli.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterator
 
     from rich.text import Text
 
     from attncli.cli.options import RunOptions
     from attncli.indices import Picked
-    from attncli.summaries.row_blocks import Weights
+    from attncli.summaries.row_blocks import Labels, Weights
     from attncli.summaries.stats import HeadStats
     from attncli.summaries.strongest import TopKeys
     from attncli.view.tables import Limits
@@ -42,11 +42,16 @@ class Summaries:
     def __init__(self, weights: Weights, count: int, picked: Picked, run: RunOptions) -> None:
         self._weights, self._count, self._picked, self._run = weights, count, picked, run
 
-    def among(self, names: Iterable[str]) -> dict[str, object]:
+    @property
+    def labels(self) -> tuple[Labels, Labels]:
+        """The names of queries and keys."""
+        return self._weights.labels
+
+    def among(self, names: Collection[str]) -> dict[str, object]:
         """Return those among some names of outputs, as plain data."""
         known: dict[str, object] = {}
-        for name in names:
-            if name in SUMMARIES:
+        for name in SUMMARIES:
+            if name in names:
                 known[name] = self._stats_data if name == "stats" else self._top_data
         return known
 

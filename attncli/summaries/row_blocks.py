@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from attncli.problem import Problem
 
-__all__ = ["Computed", "Given", "RowBlock", "Weights", "count_blocks", "row_blocks"]
+__all__ = ["Computed", "Given", "Labels", "RowBlock", "Weights", "count_blocks", "row_blocks"]
 
 Labels = tuple[str, ...] | None
 
