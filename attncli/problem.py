@@ -188,6 +188,11 @@ class Problem:
         batch, heads, queries, _ = self.query.shape
         return batch, heads, queries, self.key.shape[2]
 
+    def key_head(self, head: int) -> int:
+        """Return which head of key and value a query head reads."""
+        heads, groups = self.query.shape[1], self.key.shape[1]
+        return int(head // (heads // groups))
+
     @property
     def is_product(self) -> bool:
         """Whether scores are products Q Kᵀ; additive ones are sums over tanh(q + k)."""
@@ -324,7 +329,7 @@ def _some_batches(problem: Problem, batches: tuple[int, ...], gone: str) -> Prob
 
 
 def _some_heads(problem: Problem, heads: tuple[int, ...], gone: str) -> Problem:
-    groups = _groups(heads, problem.query.shape[1] // problem.key.shape[1])
+    groups = _shared_alike(tuple(map(problem.key_head, heads)))
     return replace(
         problem,
         layout=problem.layout.without(gone),
@@ -340,9 +345,8 @@ def _some_heads(problem: Problem, heads: tuple[int, ...], gone: str) -> Problem:
     )
 
 
-def _groups(heads: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """Return the heads of key and value of some query heads, one for all that share it alike."""
-    groups = tuple(head // size for head in heads)
+def _shared_alike(groups: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the key heads of some query heads, one for all that share it alike."""
     own = tuple(dict.fromkeys(groups))
     shared = tuple(np.repeat(own, len(groups) // len(own)).tolist())
     return own if groups == shared else groups

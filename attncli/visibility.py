@@ -136,7 +136,7 @@ class Visibility(NamedTuple):
 
     def offset(self, batch: int) -> int:
         """Return the offset from a query's index to its position among the keys."""
-        return self.offsets[batch % len(self.offsets)]
+        return _at(self.offsets, batch)
 
     def length(self, batch: int) -> int:
         """Return how many keys of the batch entry are real."""

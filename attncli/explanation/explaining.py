@@ -112,7 +112,6 @@ def _explained(
     problem: Problem, batch: int, head: int, query: int, *, keys: int | None, threads: int | None
 ) -> Explanation:
     """Follow a query of one head; indices count from 0."""
-    heads, groups = problem.shape[1], problem.key.shape[1]
     selected = problem.select(batch=batch, head=head, rows=(query, query + 1))
     row = follow(selected, query, threads=threads)
     told, others = _told(row.scores, keys)
@@ -123,7 +122,7 @@ def _explained(
         query_label=None if problem.query_labels is None else problem.query_labels[query],
         batch=own_batch,
         head=own_head,
-        kv_head=head * groups // heads if groups < heads else None,
+        kv_head=problem.key_head(head) if problem.key.shape[1] < problem.shape[1] else None,
         keys=problem.shape[3],
         position=selected.visible.offset(0),
         dtype=dtype_name(problem.dtype),

@@ -119,7 +119,7 @@ def groups_of(whole: Problem, head: int | None) -> slice:
     """Return which key/value heads of a problem one head reads, or all of them."""
     if head is None:
         return slice(None)
-    group = head // (whole.query.shape[1] // whole.key.shape[1])
+    group = whole.key_head(head)
     return slice(group, group + 1)
 
 
@@ -326,7 +326,7 @@ def _of_part(given: Given, whole: Problem, part: Part) -> Given:
             found[name] = source[batch : batch + 1]
     if head is None:
         return found
-    group = head // (whole.query.shape[1] // whole.key.shape[1])
+    group = whole.key_head(head)
     for letter, array, at in (
         ("q", whole.query, head),
         ("k", whole.key, group),
