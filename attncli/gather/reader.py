@@ -6,11 +6,8 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from attncli.arguments import flag
-from attncli.dtypes import BFLOAT16, readable
-from attncli.elsewhere import option_of
+from attncli.dtypes import BFLOAT16
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import (
     COLUMNS_ARE,
@@ -28,7 +25,6 @@ from attncli.gather.entries import (
     full_name,
     missing_input,
     nearest_name,
-    serves_for,
     unknown_entry,
 )
 from attncli.gather.gathered import Gathered
@@ -40,6 +36,7 @@ from attncli.gather.lists import (
     label_member,
     number_list,
 )
+from attncli.gather.strange import is_single, pass_over
 from attncli.labelled import advise_on_order
 from attncli.loading import is_stream, read, read_array, split_member, two_streams
 from attncli.loading.contents import LoadedArray, LoadedMapping
@@ -55,13 +52,10 @@ if TYPE_CHECKING:
 
     from attncli.checkpoints.config import LayerConfig
     from attncli.checkpoints.names import Layer
-    from attncli.elsewhere import Here
 
 __all__ = ["Reader", "refuse_plain_scaled"]
 
 _MOST_AXES = 4
-# Beside query and key stand outputs of any name; only what is nearly an option is told.
-_ALIKE = 0.8
 # A checkpoint may have a hundred thousand; comparing a name takes 60 µs.
 _LOOKED_AT = 2000
 
@@ -151,7 +145,7 @@ class Reader:
         taken = {*self.gathered.sources.values(), *more}
         for name, document in self._strange:
             if f"{document.name}#{printable(name)}" not in taken:
-                _pass_over(name, document)
+                pass_over(name, document)
 
     def take(self, name: str, value: object, folder: str, source: str | None = None) -> None:
         """Note one option, from the place in a problem file or from the command line."""
@@ -355,7 +349,7 @@ def _refuse_dumped(document: LoadedMapping, name: str, full: str) -> None:
     if isinstance(value, str) and full not in WORDS:
         # What a program dumped names no files.
         raise InputError(f"{where}: expected real numbers; found text")
-    if full in SINGLE and not _is_single(value):
+    if full in SINGLE and not is_single(value):
         raise InputError(
             f"{where}: expected a single value; found an array",
             hint=f"--without {printable(name)} leaves it out",
@@ -375,69 +369,6 @@ def _number_label(number: float) -> str:
 def _unbounded(window: str) -> str:
     """Return a window with −1 for none."""
     return ",".join("-1" if side.strip() == "none" else side for side in window.split(","))
-
-
-def _pass_over(name: str, document: LoadedMapping) -> None:
-    """Leave out what a program wrote beside the inputs: an output perhaps, or a loss."""
-    try:
-        value = _alone(document.entries[name])
-    except InputError:  # of elements that are not read: no concern of this problem
-        value = []
-    single = _is_single(value)
-    meant = nearest_name(name, likeness=_ALIKE, arrays=not single)
-    if meant is None:
-        if "mask" in name.lower():
-            warn(
-                f"{document.name}: the entry {printable(name)!r} is ignored; the entries that hide "
-                "keys are mask and key_padding_mask"
-            )
-        return
-    here = serves_for(name)
-    idle = _idle(value, here)
-    if idle is None:
-        if here is not None and here.rule:
-            raise _another_name(name, document, here, single=single)
-        if single and (here is None or here.name):
-            raise unknown_entry(name, document)
-    elif here is not None and (here.name or here.rule):
-        meant = f"{idle} changes nothing here"
-    warn(f"{document.name}: the entry {printable(name)!r} is ignored; {meant}")
-
-
-def _idle(value: object, here: Here | None) -> str | None:
-    """Return what a value that changes nothing is called; None where it may change something."""
-    if value is None or value is False:
-        return "null or false"
-    if here is None or not isinstance(value, (LoadedArray, int, float)):
-        return None
-    numbers = readable(value.values) if isinstance(value, LoadedArray) else np.asarray(value)
-    if numbers.size == 0:
-        return "an empty array"
-    return next((f"{number:g}" for number in here.idle if (numbers == number).all()), None)
-
-
-def _alone(value: object) -> object:
-    """Return the number or truth value of an array that holds one, and anything else as it is."""
-    if isinstance(value, LoadedArray) and value.values.size == 1:
-        return value.values.item() if value.values.dtype.kind in "biuf" else value
-    return value
-
-
-def _is_single(value: object) -> bool:
-    return not isinstance(_alone(value), (LoadedArray, list))
-
-
-def _another_name(name: str, document: LoadedMapping, here: Here, *, single: bool) -> UsageError:
-    """Return the error for a rule that a program wrote under the name of another library."""
-    shown, taken = printable(name), ""
-    if single and here.name:
-        taken = f" give {here.switch or option_of(here.name)}, and"
-    elif is_file(document.name) and here.same and here.name in OF_FILES:
-        taken = f" {option_of(here.name)} {document.name}#{shown} takes it, and"
-    return UsageError(
-        unknown_entry(name, document).message,
-        hint=f"{here.hint()};{taken} --without {shown} leaves it out",
-    )
 
 
 def _file_name(name: str, value: object) -> str:
