@@ -27,7 +27,11 @@ from attncli.text import did_you_mean, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
+    import numpy.typing as npt
+
+    from attncli.cli.question import Asked
     from attncli.loading.contents import LoadedArray
     from attncli.problem import Problem
     from attncli.referee.report import CheckReport
@@ -128,12 +132,8 @@ def check(
 
     Example: attncli check layer.npz --causal --expect layer.npz#out
     """
-    from attncli.arguments import real_array
-    from attncli.dtypes import BFLOAT16
-    from attncli.gather import advise_on_dtype
-    from attncli.loading import read_array, split_member
+    from attncli.loading import split_member
     from attncli.referee import check as judged
-    from attncli.referee.answer_axes import AnswerAxes
     from attncli.save.files import refuse_inputs, refuse_unwritable
 
     refuse_average_of_one(pick, average)
@@ -150,22 +150,7 @@ def check(
             judged_files = [split_member(file)[0] for file in files.values()]
             refuse_inputs([target.path], [*question.inputs, *judged_files])
             refuse_unwritable([target.path])
-        read = {n: read_array(f, dtype=options.dtype, entry=n) for n, f in files.items()}
-        if "context" in read:
-            question.warn_unprojected()
-        _advise_on_orders(read, question.problem)
-        axes = AnswerAxes(
-            question.problem,
-            question.whole or question.problem,
-            question.picked,
-            averaged=average.average_heads,
-        )
-        expected = {
-            n: real_array(f"{n} ({files[n]})", axes.of(n, each.values, is_table=each.is_table))
-            for n, each in read.items()
-        }
-        bfloat16 = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
-        advise_on_dtype(options.dtype, bfloat16=bfloat16)
+        read, expected = _outputs(files, question, average, options.dtype)
         with waiting(_waited_for(judging), quiet=run.quiet):
             report = judged(
                 expected,
@@ -186,6 +171,32 @@ def check(
         _tell(report, judging, run)
     if not report.passed or (judging.strict and _names_a_mistake(report)):
         raise typer.Exit(MISMATCH)
+
+
+def _outputs(
+    files: Mapping[str, str], question: Asked, average: AverageOptions, dtype: str | None
+) -> tuple[dict[str, LoadedArray], dict[str, npt.NDArray[Any]]]:
+    """Return what the files of the outputs hold, and the numbers in the axes of the answer."""
+    from attncli.arguments import real_array
+    from attncli.dtypes import BFLOAT16
+    from attncli.gather import advise_on_dtype
+    from attncli.loading import read_array
+    from attncli.referee.answer_axes import AnswerAxes
+
+    problem = question.problem
+    read = {n: read_array(f, dtype=dtype, entry=n) for n, f in files.items()}
+    if "context" in read:
+        question.warn_unprojected()
+    _advise_on_orders(read, problem)
+    whole = question.whole or problem
+    axes = AnswerAxes(problem, whole, question.picked, averaged=average.average_heads)
+    expected = {
+        n: real_array(f"{n} ({files[n]})", axes.of(n, each.values, is_table=each.is_table))
+        for n, each in read.items()
+    }
+    bfloat16 = question.bfloat16 or any(each.dtype == BFLOAT16 for each in expected.values())
+    advise_on_dtype(dtype, bfloat16=bfloat16)
+    return read, expected
 
 
 def _names_a_mistake(report: CheckReport) -> bool:
