@@ -52,6 +52,7 @@ from attncli.referee.fitted.another_sink import another_sink
 from attncli.referee.fitted.by_head import scale_by_head, slopes_by_head
 from attncli.referee.fitted.chunks import chunks_unasked
 from attncli.referee.fitted.counted_keys import counted_keys
+from attncli.referee.fitted.diagonal_blocks import diagonal_blocks
 from attncli.referee.fitted.diagonals import another_offset, prefix_unasked
 from attncli.referee.fitted.dropout import dropout, output_dropout, zeroed_weights
 from attncli.referee.fitted.empty_pages import empty_pages
@@ -185,6 +186,7 @@ FITTED = (
     Fitting(another_offset, frozenset({"batch", "heads"}), of_heads=False),
     Fitting(prefix_unasked, frozenset({"batch", "heads"}), of_heads=False),
     Fitting(chunks_unasked, frozenset({"batch", "heads"}), of_heads=False),
+    _at_first(diagonal_blocks, "rows", of_heads=False),
     Fitting(segments_unasked, frozenset({"batch", "rows"}), of_heads=False),
     _at_first(counted_keys, "batch"),
     _at_first(some_components),
