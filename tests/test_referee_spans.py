@@ -11,7 +11,7 @@ I, J = np.arange(24)[:, None], np.arange(24)
 
 
 KEPT = {
-    "query 0 sees keys 0 to 3, not key 0; query 12": (J <= I // 4 * 4 + 3, {}),
+    "query 0 sees keys 0 to 4, not key 0; query 12": (J <= I // 5 * 5 + 4, {}),
     "query 5 sees key 0, not keys 0 to 5": (J <= I % 5, {}),
     "query 0 sees no key, not key 0; query 12 sees keys 0 to 7, not keys 10 to 12": (
         J < I // 8 * 8,
@@ -37,7 +37,7 @@ def test_keys_from_one_to_another(dtype, words):
 
 @pytest.mark.long
 def test_in_half_precision():
-    keep = J <= I // 4 * 4 + 3
+    keep = J <= I // 5 * 5 + 4
     q, k, v = draw(0, *[SHAPE] * 3, dtype="float16")
     assert only(ask((q, k, v), plain(q, k, v, keep), "float16", causal=True)).name == "another_mask"
 
@@ -47,7 +47,7 @@ def test_beside_a_mask_sinks_and_a_softcap(seed):
     q, k, v = draw(seed, *[SHAPE] * 3)
     mask, sinks = np.random.default_rng(seed).random((24, 24)) < 0.8, np.array([0.3])
     scores = 2 * np.tanh(q.astype("f8") @ k.swapaxes(-1, -2) * 8**-0.5 / 2)
-    exponentials = np.where(mask & (J <= I // 4 * 4 + 3), np.exp(scores), 0)
+    exponentials = np.where(mask & (J <= I // 5 * 5 + 4), np.exp(scores), 0)
     total = exponentials.sum(-1, keepdims=True) + np.exp(sinks)[:, None, None]
     report = ask(
         (q, k, v), exponentials / total @ v, mask=mask, sinks=sinks, softcap=2, causal=True
@@ -86,7 +86,7 @@ def test_a_number_that_is_right_by_chance_tells_nothing(dtype):
     """A column of values that are all the same is right whatever is seen."""
     q, k, v = draw(0, *[SHAPE] * 3, dtype=dtype)
     v[..., 3] = 0
-    convention = only(ask((q, k, v), plain(q, k, v, J <= I // 4 * 4 + 3), dtype, causal=True))
+    convention = only(ask((q, k, v), plain(q, k, v, J <= I // 5 * 5 + 4), dtype, causal=True))
     assert convention.name == "another_mask"
 
 

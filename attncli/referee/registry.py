@@ -69,6 +69,7 @@ from attncli.referee.fitted.one_part import one_part
 from attncli.referee.fitted.other_length import other_length
 from attncli.referee.fitted.other_lengths import other_lengths, padding_on_the_left_unasked
 from attncli.referee.fitted.quantities import QUANTITIES
+from attncli.referee.fitted.rank_causal import rank_causal
 from attncli.referee.fitted.rounded_blind_rows import blind_rows_rounded
 from attncli.referee.fitted.sinks_counted import sinks_counted
 from attncli.referee.fitted.some_components import some_components
@@ -187,6 +188,7 @@ FITTED = (
     Fitting(prefix_unasked, frozenset({"batch", "heads"}), of_heads=False),
     Fitting(chunks_unasked, frozenset({"batch", "heads"}), of_heads=False),
     _at_first(diagonal_blocks, "rows", of_heads=False),
+    _at_first(rank_causal, "rows", of_heads=False),
     Fitting(segments_unasked, frozenset({"batch", "rows"}), of_heads=False),
     _at_first(counted_keys, "batch"),
     _at_first(some_components),

@@ -11,6 +11,7 @@ from attncli.referee import topics
 from attncli.referee.catalogue.helpers import at_the_end
 from attncli.referee.convention import Convention, then
 from attncli.referee.fitted.places import Indices, Places, judged, told
+from attncli.referee.fitted.rank_orders import order_told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +88,7 @@ def misplaced_rows(case: Case) -> Convention | None:
     return Convention(
         "rows_misplaced",
         "the numbers are right, but rows stand in the places of others: "
-        f"{_moved(places, 'row', 'query')}",
+        f"{order_told(places) or _moved(places, 'row', 'query')}",
         lambda recipe: then(recipe, behind=finish),
         topic=topics.AXES,
         fix="write the row of each query in its own place",

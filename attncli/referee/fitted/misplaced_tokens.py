@@ -19,6 +19,7 @@ from attncli.referee.catalogue.helpers import factors_of
 from attncli.referee.convention import Convention
 from attncli.referee.fitted.found_weights import is_plain
 from attncli.referee.fitted.places import told
+from attncli.referee.fitted.rank_orders import order_told
 from attncli.referee.fitted.spans import LOST, SLACK, TYPICAL
 from attncli.referee.recipe import vary
 from attncli.referee.stages import shared
@@ -145,9 +146,12 @@ def _convention(found: tuple[Ints, ...], sides: tuple[str, ...]) -> Convention:
         for b, tokens in enumerate(entries)
         for start, stop, token in _runs(tokens)
     ]
+    order = order_told(found[0]) if alike else None
     return Convention(
         "tokens_misplaced",
-        f"{what} of other tokens stand at some places: {told(pairs, 'at')}",
+        f"{what} stand {order}"
+        if order
+        else f"{what} of other tokens stand at some places: {told(pairs, 'at')}",
         lambda recipe: _read(recipe, found, sides),
         topic=topics.SLOTS,
         fix="read the keys and values of each place from where those of its token were written",
