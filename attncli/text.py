@@ -16,6 +16,7 @@ __all__ = [
     "in_ascii",
     "json_text",
     "label_text",
+    "labelled",
     "number_words",
     "places",
     "printable",
@@ -88,6 +89,17 @@ def label_text(label: str) -> str:
     ('the cat', '␣␣', '')
     """
     return printable(label) if label.strip(" ") else "␣" * len(label)
+
+
+def labelled(index: int, label: str | None) -> str:
+    """Return an index, and its label if it has one.
+
+    Examples
+    --------
+    >>> labelled(1, "cat"), labelled(0, ""), labelled(0, None)
+    ('1 (cat)', '0', '0')
+    """
+    return f"{index} ({label_text(label)})" if label else f"{index}"
 
 
 def in_ascii(text: str, signs: Mapping[str, str]) -> str:

@@ -145,3 +145,29 @@ def test_what_a_context_does_not_show_gets_no_name():
     # Other weights in the places that are not 0 are no dropout, and no mask.
     noisy = weights * np.random.default_rng(1).uniform(0.8, 1.2, weights.shape)
     assert named(ask((q, k, v), {"weights": noisy})) == set()
+
+
+def test_queries_and_keys_of_another_mask_have_their_labels():
+    q, k, v = draw(0, *[(7, 8)] * 3)
+    words = ("the", "cat", "sat", "on", "the", "mat", "")
+    labels = {"query_labels": words, "key_labels": words}
+    wrong = np.ones((7, 7), np.bool_)
+    wrong[2, [1, 5]] = wrong[3, 2:] = False
+    report = ask((q, k, v), {"weights": plain(q, k, np.eye(7), wrong)}, **labels)
+    meaning = only(report).meaning
+    assert "query 2 (sat) does not see keys 1 (cat) and 5 (mat); " in meaning
+    assert meaning.endswith("query 3 (on) sees keys 0 (the) to 1 (cat), not keys 0 (the) to 6")
+    wrong[2], wrong[3] = True, wrong[3] | (np.arange(7) != 5)
+    meaning = only(ask((q, k, v), {"weights": plain(q, k, np.eye(7), wrong)}, **labels)).meaning
+    assert "hides what should be seen: key 5 (mat), in 1 of 49 pairs" in meaning
+    assert meaning.endswith("query 3 (on) does not see key 5 (mat)")
+    unlabelled = only(ask((q, k, v), {"weights": plain(q, k, np.eye(7), wrong)})).meaning
+    assert unlabelled.endswith("query 3 does not see key 5")
+
+
+def test_a_query_that_sees_some_keys_too_many_and_some_too_few():
+    q, k, v = draw(0, *[(12, 8)] * 3)
+    wrong = np.tri(12, dtype=bool)
+    wrong[8, [1, 10]] = wrong[9, [5, 11]] = False, True
+    report = ask((q, k, v), {"weights": plain(q, k, np.eye(12), wrong)}, causal=True)
+    assert "query 8 does not see key 1 and sees key 10; query 9 does not" in only(report).meaning

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.text import first_few, places, printable
+from attncli.text import first_few, labelled, places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,9 +111,8 @@ def _row_name(problem: Problem, rows: Bools) -> str:
     mixed = rows.shape[1] < problem.shape[1]
     own = problem.layout.place(batch, None if mixed else head)
     parts = places(dict(zip(("batch", "head"), own, strict=True)))
-    label = problem.query_labels[query] if problem.query_labels else ""
-    named = f"query {query}" + (f" ({printable(label)})" if label else "")
-    return ", ".join([*parts, named])
+    label = problem.query_labels[query] if problem.query_labels else None
+    return ", ".join([*parts, f"query {labelled(query, label)}"])
 
 
 def _nan_rows(found: Array, seen: _Sight | None) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attncli.arguments import shape_text
 from attncli.names import SQUARE
-from attncli.text import counted, label_text, places
+from attncli.text import counted, labelled, places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -168,9 +168,7 @@ def place_text(place: Place, output: str) -> str:
         (across, place.column, place.column_label),
     )
     return ", ".join(
-        f"{axis} {index}" + (f" ({label_text(label)})" if label else "")
-        for axis, index, label in axes
-        if index is not None
+        f"{axis} {labelled(index, label)}" for axis, index, label in axes if index is not None
     )
 
 

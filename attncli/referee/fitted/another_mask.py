@@ -15,7 +15,7 @@ from attncli.referee.fitted.found_weights import FoundWeights, Patterns, by_part
 from attncli.referee.fitted.spans import masks_of_spans
 from attncli.referee.fitted.unstated_segments import as_segments
 from attncli.referee.replacing import replace
-from attncli.text import counted, places
+from attncli.text import counted, labelled, places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +27,7 @@ __all__ = ["another_mask", "strongest_keys"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
+Labels = tuple[str, ...] | None
 _NO_RULES: dict[str, Any] = {}
 # Fewer weights may agree by chance.
 _EVIDENCE = 4
@@ -49,7 +50,7 @@ def another_mask(cases: Sequence[Case]) -> Convention | None:
     return as_segments(cases, masks, right) or Convention(
         name="another_mask",
         topic=topics.MASK,
-        meaning=f"the numbers are right for another mask: {_difference(masks, right)}"
+        meaning=f"the numbers are right for another mask: {_difference(cases, masks, right)}"
         f"{_examples(cases, masks, right)}",
         fix="let each query see the keys that the problem lets it see, and no others",
         shows="masked or longer inputs",
@@ -163,12 +164,13 @@ def _masked(recipe: Recipe, mask: Bools) -> Recipe:
     return replace(recipe, rules={**kept, "mask": mask})
 
 
-def _difference(masks: Patterns, right: Patterns) -> str:
+def _difference(cases: Sequence[Case], masks: Patterns, right: Patterns) -> str:
     """Say how many pairs are wrongly hidden or seen, and list the keys if they are few."""
+    labels = cases[0].recipe.whole.key_labels
     hidden = [right[part] & ~mask for part, mask in masks.items()]
     seen = [mask & ~right[part] for part, mask in masks.items()]
     return ", and ".join(
-        f"{what} {_which(patterns)}"
+        f"{what} {_which(patterns, labels)}"
         for what, patterns in (
             ("it hides what should be seen:", hidden),
             ("it shows what should be hidden:", seen),
@@ -178,20 +180,33 @@ def _difference(masks: Patterns, right: Patterns) -> str:
 
 
 def _examples(cases: Sequence[Case], masks: Patterns, right: Patterns) -> str:
-    """Say which keys some queries see instead of the right ones, where these lie side by side."""
+    """Say what some queries see, or do not, where it is few keys or keys that lie side by side."""
     words = []
     for case in cases:
-        part, start = case.recipe.part, case.recipe.start
+        part, start, whole = case.recipe.part, case.recipe.start, case.recipe.whole
         mask, own = (each.reshape(-1, *each.shape[2:]) for each in (masks[part], right[part]))
         head = int(np.argmax((mask != own).any(axis=(1, 2))))
         rows = np.flatnonzero((mask[head] != own[head]).any(axis=-1))
         alike = (mask == mask[head]).all() and (own == own[head]).all()
         where = "" if alike else f" of {_place(case, head)}"
         for row in rows[sorted({0, len(rows) // 2, len(rows) - 1})] if rows.size else ():
-            spans = _span(mask[head, row]), _span(own[head, row])
-            if None not in spans:
-                words.append(f"query {start + row}{where} sees {spans[0]}, not {spans[1]}")
+            sight = _sight(mask[head, row], own[head, row], whole.key_labels)
+            if sight:
+                query = _named(start + row, whole.query_labels)
+                words.append(f"query {query}{where} {sight}")
     return "".join(f"; {word}" for word in words[:_EXAMPLES])
+
+
+def _sight(seen: Bools, right: Bools, labels: Labels) -> str:
+    """Say what a query sees, or does not; nothing where the keys are many and lie scattered."""
+    spans = _span(seen, labels), _span(right, labels)
+    if None not in spans:
+        return f"sees {spans[0]}, not {spans[1]}"
+    lost, more = np.flatnonzero(right & ~seen), np.flatnonzero(seen & ~right)
+    if lost.size + more.size > _NAMED:
+        return ""
+    sights = (("does not see", lost), ("sees", more))
+    return " and ".join(f"{verb} {_keys(keys, labels)}" for verb, keys in sights if keys.size)
 
 
 def _place(case: Case, flat: int) -> str:
@@ -204,7 +219,7 @@ def _place(case: Case, flat: int) -> str:
     return ", ".join(places({"batch": batch, "head": head}))
 
 
-def _span(keys: Bools) -> str | None:
+def _span(keys: Bools, labels: Labels) -> str | None:
     """Return the words for keys that lie side by side; None for others."""
     seen = np.flatnonzero(keys)
     if seen.size == 0:
@@ -212,13 +227,23 @@ def _span(keys: Bools) -> str | None:
     first, last = seen[0], seen[-1]
     if last - first + 1 > seen.size:
         return None
-    return f"key {first}" if first == last else f"keys {first} to {last}"
+    if first == last:
+        return f"key {_named(first, labels)}"
+    return f"keys {_named(first, labels)} to {_named(last, labels)}"
 
 
-def _which(patterns: Sequence[Bools]) -> str:
+def _which(patterns: Sequence[Bools], labels: Labels) -> str:
     count = sum(int(np.count_nonzero(pattern)) for pattern in patterns)
     of = sum(pattern.size for pattern in patterns)
-    keys = sorted({int(key) for pattern in patterns for key in np.nonzero(pattern)[-1]})
-    named = f"{'key' if len(keys) == 1 else 'keys'} {' and '.join(map(str, keys))}"
-    where = f"{named}, in " if len(keys) <= _NAMED else ""
+    keys = np.unique(np.concatenate([np.nonzero(pattern)[-1] for pattern in patterns]))
+    where = f"{_keys(keys, labels)}, in " if len(keys) <= _NAMED else ""
     return f"{where}{count:,} of {of:,} pairs of query and key"
+
+
+def _named(index: int, labels: Labels) -> str:
+    return labelled(index, labels[index] if labels else None)
+
+
+def _keys(keys: npt.NDArray[np.intp], labels: Labels) -> str:
+    named = " and ".join(_named(key, labels) for key in keys)
+    return f"{'key' if len(keys) == 1 else 'keys'} {named}"
