@@ -369,7 +369,9 @@ SHAPES = [
     ("axes_joined", lambda right: right.reshape(-1, right.shape[-1])),
     ("axes_joined", lambda right: right.reshape(-1)),
     ("axes_joined", lambda right: right.reshape(2, 3, 2, 32)),
-    ("axes_blhx", lambda right: right.reshape(2, 6, 4, 8)),
+    ("axes_joined", lambda right: right.reshape(2, 6, 4, 8)),
+    ("heads_not_joined", lambda right: right.reshape(2, 6, 4, 8).swapaxes(1, 2)),
+    ("axes_bhxl", lambda right: right.reshape(2, 6, 4, 8).transpose(0, 2, 3, 1)),
     ("axes_of_length_1", lambda right: right[:, None]),
     ("sequence_first", lambda right: right.swapaxes(0, 1)),
 ]
@@ -391,6 +393,16 @@ def test_contexts_of_packed_heads_in_another_shape(seed, name, shaped):
     report = check(shaped(right), problem)
     assert not report.passed
     assert named(report) == {name}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_heads_that_only_need_to_be_joined_need_no_other_order(seed):
+    q, k, v = draw(seed, *[(6, 2, 32)] * 3)
+    heads = [array.reshape(6, 2, 4, 8).transpose(1, 2, 0, 3) for array in (q, k, v)]
+    right = plain(*heads).astype("f4")
+    problem = pose(q, k, v, heads=4, layout="sbd")
+    assert named(check(right.transpose(2, 0, 1, 3), problem)) == {"axes_joined"}
+    assert named(check(right.transpose(0, 2, 1, 3), problem)) == {"axes_blhx"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

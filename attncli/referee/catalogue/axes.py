@@ -26,6 +26,8 @@ __all__ = ["AXES"]
 Array = npt.NDArray[Any]
 
 _SEQUENCE_FIRST = ("shd", "bshd", "sbd", "sbhd")
+# How packed heads lie in memory, (B, L, H, ·) or (L, B, H, ·): to join them needs no other order.
+_IN_MEMORY = {"sd": (0, 2, 1, 3), "bsd": (0, 2, 1, 3), "sbd": (2, 0, 1, 3)}
 _WHOLE: frozenset[Need] = frozenset({"batch", "heads", "rows"})
 # What only changes how a result is written.
 _axes_as = partial(Convention, topic=topics.AXES, needs=_WHOLE, late=True)
@@ -48,6 +50,8 @@ def _permuted(order: tuple[int, ...]) -> Apply:
             absent.add(3)
         # Where the sequence comes before the heads, or these lie in the width, it is a mistake.
         idle = order == (0, 1, 2, 3) and (layout.packed or layout.axes not in _SEQUENCE_FIRST)
+        if layout.packed and set(recipe.file_shapes) == {"context"}:
+            idle |= order == _IN_MEMORY[layout.axes]
         # An axis that is not there cannot be misplaced: one entry an order is enough.
         stray = any(order[axis] != axis for axis in absent)
         return None if idle or stray else replace(recipe, shape=shape)
@@ -100,18 +104,27 @@ def _average(recipe: Recipe) -> Recipe | None:
 
 
 def _unjoined(recipe: Recipe) -> Recipe | None:
-    """Keep the heads of a packed context in an axis of their own."""
+    """Keep the heads of a packed context in an axis of their own, before those of the queries."""
     problem, found = recipe.problem, recipe.file_shapes.get("context", ())
-    packed = problem.layout.packed and problem.output is None
-    if not packed or problem.shape[1] == 1 or len(found) not in (3, 4):
+    if not problem.layout.packed or problem.shape[1] == 1 or len(found) not in (3, 4):
         return None
 
     def shape(problem: Problem, name: str, array: Array) -> Array:
         if name != "context":
             return present(problem, name, array)
-        return array if len(found) == 4 else array[0]
+        # Where there is or should be an output projection, they are joined.
+        apart = array if array.shape[1] > 1 else _cut(array, problem.shape[1])
+        return apart if len(found) == 4 else apart[0]
 
     return replace(recipe, shape=shape)
+
+
+def _cut(joined: Array, heads: int) -> Array:
+    """Return (B, 1, L, H·E) as (B, H, L, E); as it is where the width cannot be cut."""
+    batch, _, rows, width = joined.shape
+    if width % heads:
+        return joined
+    return joined.reshape(batch, rows, heads, -1).transpose(0, 2, 1, 3)
 
 
 def _packed(recipe: Recipe, *, transposed: bool = True) -> Recipe | None:
