@@ -38,10 +38,40 @@ def test_mistakes_of_an_output_projection(seed, name, wrong):
     assert named(check(wrong(joined, weight, bias).astype("f4"), problem)) == {name}
 
 
+SHAPES = [
+    ("", lambda heads: heads.reshape(2, 5, 6)),
+    ("+axes_joined", lambda heads: heads),
+    ("+heads_not_joined", lambda heads: heads.transpose(0, 2, 1, 3)),
+]
+
+
+@pytest.mark.parametrize("width", [6, 4])
+@pytest.mark.parametrize(("shape", "shaped"), SHAPES)
+def test_a_missing_projection_whose_heads_lie_in_any_way(shape, shaped, width):
+    inputs, joined = made(0)
+    problem = pose(*inputs, heads=2, wo=draw(1, (6, width))[0])
+    wrong = shaped(joined.reshape(2, 5, 2, 3)).astype("f4")
+    assert named(check(wrong, problem, time_limit=100)) == {f"output_projection_missing{shape}"}
+
+
 def test_a_projection_to_another_width_has_no_transpose():
     inputs, joined = made(0)
     weight = draw(1, (6, 4))[0]
     problem = pose(*inputs, heads=2, wo=weight)
     wrong = check((joined @ weight * 2).astype("f4"), problem, time_limit=1)
     assert named(wrong) == {"another_factor"}
-    assert named(check(joined.astype("f4"), problem, time_limit=1)) == set()
+    turned = draw(2, (4, 6))[0]
+    assert named(check((joined @ turned.T).astype("f4"), problem, time_limit=1)) == set()
+
+
+@pytest.mark.parametrize("width", [6, 5])
+def test_a_projected_context_that_is_cut_into_heads_again(width):
+    inputs, joined = made(0)
+    weight = draw(1, (6, width))[0]
+    right = (joined @ weight).astype("f4")
+    problem = pose(*inputs, heads=2, wo=weight)
+    if width % 2 == 0:
+        right = right.reshape(2, 5, 2, 3).transpose(0, 2, 1, 3)
+        assert named(check(right, problem)) == {"heads_not_joined"}
+    else:
+        assert named(check(right[..., None, :].repeat(2, -2), problem, time_limit=1)) == set()

@@ -307,7 +307,8 @@ def _shapes(case: Case, recipe: Recipe) -> Iterator[tuple[str, tuple[int, ...]]]
         made = case.right[name].shape
         value = recipe.problem.value
         if name == "context" and recipe.resized and value is not None:
-            yield name, (*made[:2], recipe.problem.shape[2], value.shape[3])
+            joined = recipe.problem.shape[1] // made[1]
+            yield name, (*made[:2], recipe.problem.shape[2], joined * value.shape[3])
         elif name == "context":  # comes back to the axes of the right one
             yield name, made
         else:

@@ -95,7 +95,7 @@ class Recipe:
         The format of the factors of products, where it is narrower than that of the files.
     resized : bool
         Another input stands for the query or the value, with other rows or another width, which
-        the context has, too.
+        the context has, too; or it is not projected to another width.
     codes : bool
         Inputs were put into few codes; one that lies between two may go either way.
     projected : mapping of str to object, or None

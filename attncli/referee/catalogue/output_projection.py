@@ -17,10 +17,15 @@ def _joined(_: Recipe, outputs: Outputs) -> Outputs:
 
 
 def _missing(recipe: Recipe) -> Recipe | None:
-    output = recipe.problem.output
-    if output is None or output.weight.shape[0] != output.weight.shape[1]:
+    output, found = recipe.problem.output, recipe.file_shapes.get("context")
+    if output is None:
         return None
-    return replace(vary(recipe, output=None), finish=(*recipe.finish, _joined))
+    unprojected = replace(vary(recipe, output=None), finish=(*recipe.finish, _joined))
+    if output.weight.shape[0] == output.weight.shape[1]:
+        return unprojected
+    # Contexts of another width than the answer's are in files of another shape alone.
+    of_right_shape = found == recipe.whole.output_shapes["context"]
+    return None if of_right_shape else replace(unprojected, resized=True)
 
 
 def transposed_output(recipe: Recipe) -> Recipe | None:
