@@ -47,8 +47,8 @@ def load(
     dtype : {"bfloat16"}, optional
         How 2-byte elements of NPY files without a type of their own are read.
     without : str or iterable of str, optional
-        Entries of the problem file, or of what the configuration says, that are left out:
-        ``"causal,mask"`` or their names.
+        Entries of the problem file, of what the configuration says, or ``wo``, ``bo`` and
+        ``sinks`` of the checkpoint's layer, that are left out: ``"causal,mask"`` or their names.
     **options
         Options that belong to the problem, under their Python names (``causal=True``,
         ``alibi_slopes=True`` for ``--alibi``, ``checkpoint="model.safetensors#layer.0"``,

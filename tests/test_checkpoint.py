@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import warnings
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -280,6 +281,43 @@ def test_sinks_belong_to_the_layer_and_say_the_heads():
     answer = solve(load("x.npy", checkpoint="m.safetensors"))
     weights, _ = parts.answer(X, sinks=sinks.tolist())
     np.testing.assert_allclose(answer.weights, weights, rtol=0, atol=5e-6)
+
+
+@pytest.mark.parametrize("name", ["Llama", "GPT-2", "MPT"])
+@pytest.mark.parametrize("files", [1, 3])
+def test_a_layer_without_its_output_projection(name, files):
+    parts, store, _ = FAMILIES[name]
+    write(Path("m.safetensors"), store(parts))
+    parts = deepcopy(parts)
+    parts.w.pop("o")
+    given = {"checkpoint": "m.safetensors", "heads": HEADS}
+    answer = solve(load(*["x.npy"] * files, without="wo", **given))
+    np.testing.assert_allclose(answer.context, parts.answer(X)[1], rtol=0, atol=5e-5)
+
+
+def test_a_layer_without_the_bias_of_its_output_projection():
+    parts, store, _ = FAMILIES["GPT-2"]
+    write(Path("m.safetensors"), store(parts))
+    parts = deepcopy(parts)
+    parts.b.pop("o")
+    Path("p.json").write_text('{"x": "x.npy", "checkpoint": "m.safetensors", "causal": true}')
+    answer = solve(load("p.json", heads=HEADS, without="bo,causal"))
+    np.testing.assert_allclose(answer.context, parts.answer(X)[1], rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("left", "message", "hint"),
+    [
+        ("sinks", "m.safetensors: the layer has no optional part 'sinks'", "it has wo, bo"),
+        ("causal,wo", "expected a problem file", "leave out the option itself"),
+    ],
+)
+def test_what_a_layer_cannot_lose(left, message, hint):
+    parts, store, _ = FAMILIES["GPT-2"]
+    write(Path("m.safetensors"), store(parts))
+    with pytest.raises(UsageError, match=message) as caught:
+        load("x.npy", checkpoint="m.safetensors", heads=HEADS, without=left)
+    assert caught.value.hint == hint
 
 
 def test_prefix_chooses_a_layer():

@@ -629,6 +629,11 @@ class TestWithout:
         with pytest.raises(AttnError, match="says nothing of 'bias'"):
             attncli.load("p.json", without="softcap,bias", **options)
 
+    def test_what_the_layer_holds_and_what_the_configuration_says(self, config_of, folder):
+        problem = attncli.load("x.npy", without="causal,wo", **self.files("mistral", config_of))
+        assert not problem.visible.causal
+        assert problem.output is None
+
     def test_of_an_array(self, config_of, folder):
         files = self.files("mistral", config_of)
         problem = attncli.load(x=np.load("x.npy"), without="causal", **files)

@@ -309,8 +309,8 @@ class ProblemOptions:
         str | None,
         Option(
             metavar="NAMES",
-            help="Leave out entries of the problem file, or of what --config says, as in "
-            "causal,mask.",
+            help="Leave out entries of the problem file, of what --config says, or wo, bo and "
+            "sinks of the checkpoint's layer, as in causal,mask.",
             rich_help_panel=RULES,
         ),
     ] = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attncli.errors import UsageError
 from attncli.example import EXAMPLE
-from attncli.gather.entries import PROJECTIONS
+from attncli.gather.entries import MODELS, PROJECTIONS
 from attncli.gather.finished import (
     finished_array,
     finished_document,
@@ -15,7 +15,7 @@ from attncli.gather.finished import (
     looks_finished,
 )
 from attncli.gather.gathered import Gathered
-from attncli.gather.leaving_out import entry_names, no_problem_file
+from attncli.gather.leaving_out import entry_names, in_no_model, no_problem_file
 from attncli.gather.maps import Finished, Kind
 from attncli.gather.reader import Reader, refuse_plain_scaled
 from attncli.loading import is_stream, refuse_two_streams, split_member
@@ -62,8 +62,8 @@ def gather(
         option in a problem file. A str in place of an array names a file, or is a
         list such as ``"3,5"``.
     without : str or iterable of str, optional
-        Entries of the problem file, or of what the configuration says, that are left out:
-        ``"causal,mask"`` or their names.
+        Entries of the problem file, of what the configuration says, or ``wo``, ``bo`` and
+        ``sinks`` of the checkpoint's layer, that are left out: ``"causal,mask"`` or their names.
     dtype : str, optional
         ``"bfloat16"`` for NPY files of bare 2-byte elements.
     kind : {"weights", "scores"}
@@ -87,8 +87,7 @@ def gather(
     refuse_plain_scaled(options)
     _refuse_strays(files)
     left = entry_names(without)
-    configured = options.get("config") is not None
-    if left and len(files) != 1 and not configured:
+    if len(files) != 1 and in_no_model(left, _models(options)):
         raise no_problem_file(f"found {len(files)} files" if files else "found none")
     reader = Reader(dtype, left)
     if not files and all(options.get(name) is None for name in (*INPUTS, "x")):
@@ -125,7 +124,7 @@ def _take_file(
     saved: bool,
 ) -> Finished | None:
     """Note what one file holds; return it where it is finished weights or scores."""
-    contents = reader.read_problem(file, configured=options.get("config") is not None)
+    contents = reader.read_problem(file, _models(options))
     if isinstance(contents, LoadedArray) and _projections(options):
         reader.take_array("x", contents)
     elif isinstance(contents, LoadedArray):
@@ -172,6 +171,11 @@ def _advise_on_weights(arrays: Sequence[LoadedArray]) -> None:
             f"{first} and {second} look like finished weights, whose rows add up to 1, and are "
             f"read as query and key; attncli heatmap {first} --minus {second} compares them"
         )
+
+
+def _models(options: Mapping[str, object]) -> list[str]:
+    """Return which of a checkpoint and a configuration the options name."""
+    return [name for name in MODELS if options.get(name) is not None]
 
 
 def _projections(options: Mapping[str, object]) -> list[str]:

@@ -28,7 +28,7 @@ from attncli.gather.entries import (
     unknown_entry,
 )
 from attncli.gather.gathered import Gathered
-from attncli.gather.leaving_out import leave_out, leave_out_of_config
+from attncli.gather.leaving_out import leave_out, leave_out_of_config, leave_out_of_layer
 from attncli.gather.lists import (
     check_labels,
     is_meant_as_file,
@@ -81,9 +81,9 @@ class Reader:
         self._note_input(file)
         return read(file, dtype=self._dtype)
 
-    def read_problem(self, file: str, *, configured: bool) -> LoadedArray | LoadedMapping:
+    def read_problem(self, file: str, models: Collection[str]) -> LoadedArray | LoadedMapping:
         """Return what a file holds, without what is left out of it."""
-        contents, self._unmet = leave_out(self.read(file), self._left, configured=configured)
+        contents, self._unmet = leave_out(self.read(file), self._left, models)
         return contents
 
     def read_array(self, file: str) -> LoadedArray:
@@ -255,7 +255,13 @@ class Reader:
                 return self.values(entry)
             raise InputError(f"{contents.name}#{printable(name)}: expected an array of numbers")
 
-        layer = choose_layer(members, prefix, contents.name)
+        layer, self._unmet = leave_out_of_layer(
+            choose_layer(members, prefix, contents.name),
+            self._left,
+            self._unmet,
+            contents.name,
+            configured=config is not None,
+        )
         attends = None
         if config is not None:
             attends, layer = self._layer_config(config, layer)
