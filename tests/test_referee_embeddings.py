@@ -130,6 +130,9 @@ ENCODINGS = {
     "positions_double_exponents": lambda x: (
         x + in_turn(np.sin(turns(2 * PAIRED)), np.cos(turns(2 * PAIRED)))
     ),
+    "positions_halved_exponents": lambda x: (
+        x + in_turn(np.sin(turns(PAIRED / 2)), np.cos(turns(PAIRED / 2)))
+    ),
     "positions_double_own_exponents": lambda x: (
         x + in_turn(np.sin(turns(2 * OWN))[:, ::2], np.cos(turns(2 * OWN))[:, 1::2])
     ),

@@ -64,9 +64,9 @@ def _own_exponents(x: Array) -> Array:
     return x + np.where(np.arange(width) % 2, np.cos(angles), np.sin(angles))
 
 
-def _double_exponents(x: Array) -> Array:
+def _exponents_times(factor: float, x: Array) -> Array:
     length, width = x.shape[-2:]
-    angles = _waves(2 * np.arange(0, width, 2) / width, length)
+    angles = _waves(factor * np.arange(0, width, 2) / width, length)
     return x + _interleaved(np.sin(angles), np.cos(angles), width)
 
 
@@ -154,7 +154,13 @@ POSITIONS = (
         "positions_double_exponents",
         "the exponents of the positional encoding are twice as large as they should be: 2j/W for "
         "column j = 2i",
-        _double_exponents,
+        partial(_exponents_times, 2),
+    ),
+    _other_encoding(
+        "positions_halved_exponents",
+        "the exponents of the positional encoding are half as large as they should be: i/W for "
+        "columns 2i and 2i + 1",
+        partial(_exponents_times, 0.5),
     ),
     _other_encoding(
         "positions_double_own_exponents",
