@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import SEEDS, as_bfloat16, ask, draw, named, plain, scaled, softmax
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 from attncli import pose
 from attncli.referee import check
@@ -235,6 +237,24 @@ def test_rope_that_the_problem_does_not_state(seed, name, pairing):
     assert named(report) == {name}
     assert report.diagnosis.explanations[0].options == (f"--rope {pairing}",)
     assert ask((q, k, v), wrong, rope=pairing).passed
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize("base", long_but([150_000, 500_000, 1_000_000, 8_000_000], 500_000))
+def test_rope_of_a_model_that_the_problem_does_not_state(base, pairing):
+    q, k, v = draw(0)
+    wrong = plain(turned(q, 0, pairing, base), turned(k, 0, pairing, base), v)
+    report = ask((q, k, v), wrong)
+    assert named(report) == {f"rope_unasked_{pairing}_{base}"}
+    (explanation,) = report.diagnosis.explanations
+    assert explanation.options == (f"--rope {pairing} --rope-base {base}",)
+
+
+@pytest.mark.usefixtures("one_mistake")
+def test_rope_of_no_model_that_the_problem_does_not_state():
+    q, k, v = draw(0)
+    wrong = plain(turned(q, 0, "half", 3000.0), turned(k, 0, "half", 3000.0), v)
+    assert named(ask((q, k, v), wrong)) == set()
 
 
 def test_two_components_make_one_pair():

@@ -111,6 +111,8 @@ ROPE_PLACE = Topic(part_of=ROPE)
 ROPE_ORDER = Topic(part_of=ROPE, alone=True)
 # A few cosines may be rounded either way, which beside another mistake would be no evidence.
 ROPE_TABLE = Topic(part_of=ROPE, alone=True)
+# Of any model: more than are tried beside another mistake.
+ROPE_UNASKED = Topic(part_of=ROPE, alone=True)
 NEW_POSITIONS = Topic(part_of=ROPE_PLACE, alone=True)
 SOFTCAP = Topic()
 BIAS = Topic(absent=lambda problem: problem.bias is None)

@@ -30,6 +30,10 @@ Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 # That of the paper; models for long texts take others.
 _PAPER = 10_000
+# Of models whose rotation somebody may forget to state.
+_OF_MODELS = (
+    *(100_000, 150_000, 160_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 8_000_000, 10_000_000),
+)
 # Of two components there is only one order of pairs.
 _TWO_PAIRS = 4
 _PAIRINGS: tuple[Pairing, ...] = ("half", "interleaved")
@@ -46,15 +50,15 @@ def _rope_as(change: Callable[[Rope], Rope | None]) -> Apply:
     return apply
 
 
-def _rope_added(pairing: Pairing) -> Apply:
+def _rope_added(pairing: Pairing, base: int) -> Apply:
     def apply(recipe: Recipe) -> Recipe | None:
         problem = recipe.problem
         width = problem.query.shape[3]
-        # Of two components both pairings make the same pair.
-        same = pairing == "interleaved" and width == 2
+        # Two components are one pair, however they are paired, and turn by 1 with any base.
+        same = width == 2 and (pairing == "interleaved" or base != _PAPER)
         if problem.rope is not None or width % 2 or same:
             return None
-        return vary(recipe, rope=Rope(pairing))
+        return vary(recipe, rope=Rope(pairing, float(base)))
 
     return apply
 
@@ -297,6 +301,20 @@ _rope = partial(
 )
 
 
+def _unasked(pairing: Pairing, base: int) -> Convention:
+    usual = base == _PAPER
+    return _rope(
+        f"rope_unasked_{pairing}{'' if usual else f'_{base}'}",
+        f"a rotary embedding is applied that the problem does not state ({pairing} pairing, "
+        f"base {base})",
+        _rope_added(pairing, base),
+        fix="leave the rotation out, or state it",
+        shows="more than one position" if usual else "a width above 2",
+        option=stated(f"--rope {pairing}{'' if usual else f' --rope-base {base}'}"),
+        topic=topics.ROPE if usual else topics.ROPE_UNASKED,
+    )
+
+
 ROPE_USE = (
     _rope(
         "rope_pairing",
@@ -358,17 +376,7 @@ ROPE_USE = (
         _rope_as(lambda _: None),
         option=without_rope,
     ),
-    *(
-        _rope(
-            f"rope_unasked_{pairing}",
-            f"a rotary embedding is applied that the problem does not state ({pairing} pairing, "
-            "base 10000)",
-            _rope_added(pairing),
-            fix="leave the rotation out, or state it",
-            option=stated(f"--rope {pairing}"),
-        )
-        for pairing in _PAIRINGS
-    ),
+    *(_unasked(pairing, base) for base in (_PAPER, *_OF_MODELS) for pairing in _PAIRINGS),
     _rope(
         "rope_without_offset",
         "the rotary embedding counts queries from 0, although they stand at an offset",
