@@ -30,6 +30,31 @@ def test_padding_that_nobody_stated(dtype, causal):
     assert ask(inputs, wrong, dtype, causal=causal, kv_lengths=[20, 17]).passed
 
 
+@pytest.mark.parametrize("projected", [False, True])
+@pytest.mark.parametrize("lengths", long_but([[20, 17], [24, 9], [19, 19], [1, 24]], [24, 9]))
+def test_padding_and_a_causal_mask_that_nobody_stated(lengths, projected):
+    q, k, v = inputs = draw(0, *[SHAPE] * 3)
+    wrong = plain(q, k, v, (np.array(lengths)[:, None, None, None] > J) & CAUSAL)
+    given = {}
+    if projected:
+        (weight,) = draw(1, (H * D, 80), dtype="float64")
+        inputs = [array.swapaxes(1, 2).reshape(B, L, H * D) for array in inputs]
+        wrong = wrong.swapaxes(1, 2).reshape(B, L, H * D) @ weight
+        given = {"heads": H, "wo": weight}
+    convention, option = told(ask(inputs, wrong, **given))
+    assert convention.name == "causal_and_padding_unasked"
+    assert option == f"--causal --kv-lengths {','.join(map(str, dict.fromkeys(lengths)))}"
+    assert ask(inputs, wrong, causal=True, kv_lengths=lengths, **given).passed
+
+
+def test_padding_and_a_causal_mask_of_fewer_queries():
+    q, k, v = draw(0, (B, H, 8, D), SHAPE, SHAPE)
+    wrong = plain(q, k, v, (np.array([5, 24])[:, None, None, None] > J) & CAUSAL[:8])
+    convention, option = told(ask((q, k, v), wrong))
+    assert convention.name == "causal_and_padding_unasked"
+    assert option == "--causal --causal-align top-left --kv-lengths 5,24"
+
+
 def test_the_same_length_is_said_once():
     inputs = draw(0, *[SHAPE] * 3)
     convention, option = told(ask(inputs, plain(*inputs, J < 19)))

@@ -67,7 +67,11 @@ from attncli.referee.fitted.misplaced_tokens import misplaced_tokens
 from attncli.referee.fitted.misread_pages import misread_pages
 from attncli.referee.fitted.one_part import one_part
 from attncli.referee.fitted.other_length import other_length
-from attncli.referee.fitted.other_lengths import other_lengths, padding_on_the_left_unasked
+from attncli.referee.fitted.other_lengths import (
+    causal_and_padding_unasked,
+    other_lengths,
+    padding_on_the_left_unasked,
+)
 from attncli.referee.fitted.quantities import QUANTITIES
 from attncli.referee.fitted.rank_causal import rank_causal
 from attncli.referee.fitted.rounded_blind_rows import blind_rows_rounded
@@ -183,6 +187,7 @@ FITTED = (
     _at_first(sinks_counted, "heads"),
     _at_first(another_sink, "heads"),
     Fitting(other_lengths, frozenset({"batch", "heads"}), of_heads=False),
+    Fitting(causal_and_padding_unasked, frozenset({"batch", "heads"}), of_heads=False),
     Fitting(padding_on_the_left_unasked, frozenset({"batch", "heads"}), of_heads=False),
     Fitting(another_offset, frozenset({"batch", "heads"}), of_heads=False),
     Fitting(prefix_unasked, frozenset({"batch", "heads"}), of_heads=False),

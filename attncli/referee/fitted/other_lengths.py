@@ -12,7 +12,7 @@ from attncli.referee.convention import Convention, with_rule
 from attncli.referee.fitted.cut_keys import WHOLE, Family, Spans, first_keys, found_numbers
 from attncli.referee.fitted.diagonals import ends_of, moved_to
 from attncli.referee.fitted.places import told
-from attncli.referee.options import stands_in_corner, with_lengths
+from attncli.referee.options import also_causal, stands_in_corner, with_lengths
 from attncli.referee.recipe import band
 from attncli.text import counted
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from attncli.referee.case import Case
     from attncli.referee.recipe import Recipe
 
-__all__ = ["other_lengths", "padding_on_the_left_unasked"]
+__all__ = ["causal_and_padding_unasked", "other_lengths", "padding_on_the_left_unasked"]
 
 
 def other_lengths(cases: Sequence[Case]) -> Convention | None:
@@ -96,10 +96,7 @@ def _lengths_in_words(whole: Problem, lengths: tuple[int, ...]) -> tuple[str, st
             f"batch entries take other lengths: {told(pairs, 'takes')}",
             "give each batch entry the length that the problem states",
         )
-    seen = f"only {first_keys(lengths[0])} of {keys} {'counts' if lengths[0] == 1 else 'count'}"
-    if len(set(lengths)) > 1:
-        pairs = [(f"batch entry {b}", f"{n} of {keys} keys") for b, n in enumerate(lengths)]
-        seen = told(pairs, "has")
+    seen = _counted(keys, lengths)
     return (
         "padding_unasked",
         f"the last keys do not count, like padding, {_beyond_padding(whole)}: {seen}",
@@ -107,10 +104,60 @@ def _lengths_in_words(whole: Problem, lengths: tuple[int, ...]) -> tuple[str, st
     )
 
 
+def _counted(keys: int, lengths: tuple[int, ...]) -> str:
+    """Say how many of the keys of each batch entry count."""
+    if len(set(lengths)) > 1:
+        pairs = [(f"batch entry {b}", f"{n} of {keys} keys") for b, n in enumerate(lengths)]
+        return told(pairs, "has")
+    return f"only {first_keys(lengths[0])} of {keys} {'counts' if lengths[0] == 1 else 'count'}"
+
+
 def _beyond_padding(whole: Problem) -> str:
     if whole.visible.key_padding_mask is None:
         return "which the problem does not state"
     return "beside that which the problem states"
+
+
+def causal_and_padding_unasked(cases: Sequence[Case]) -> Convention | None:
+    """Return the convention of a causal mask beside padding, where the problem states neither."""
+    whole = cases[0].recipe.whole
+    visible, (_, _, queries, keys) = whole.visible, whole.shape
+    padded = visible.kv_lengths is not None or visible.key_padding_mask is not None
+    # Of one query, a causal mask is only another length.
+    if padded or visible.causal or visible.window is not None or queries == 1:
+        return None
+    numbers = np.arange(1, keys + 1)
+    family = Family(
+        numbers,
+        frozenset(),
+        lambda problem, b, i: (
+            np.zeros_like(numbers),
+            np.minimum(numbers, max(i + problem.visible.offset(b) + 1, 0)),
+        ),
+        lengths_of(whole),
+    )
+    lengths = found_numbers(cases, family)
+    if lengths is None:
+        return None
+
+    def option(problem: Problem) -> str:
+        options = also_causal("top-left")(problem), with_lengths(lengths, problem, moved=False)
+        return " ".join(options) if all(options) else ""
+
+    return Convention(
+        "causal_and_padding_unasked",
+        "a causal mask is applied, and the last keys do not count, like padding; the problem "
+        f"states neither: {_counted(keys, lengths)}",
+        lambda recipe: moved_to(
+            _with_lengths(recipe, lengths, None), (0,) * len(lengths), causal=True
+        ),
+        topic=topics.PADDING,
+        fix="leave causal mask and padding out, or state both: causal (--causal) and kv_lengths "
+        "(--kv-lengths)",
+        shows="more than one key, and more than these lengths",
+        option=option,
+        needs=WHOLE,
+    )
 
 
 def padding_on_the_left_unasked(cases: Sequence[Case]) -> Convention | None:
