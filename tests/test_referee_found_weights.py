@@ -71,6 +71,17 @@ def test_a_mask_of_one_head_is_told_of_it():
     assert "query 4 of batch 1, head 0 sees keys 2 to 8, not keys 0 to 11" in meaning
 
 
+def test_the_examples_of_a_mask_are_of_several_batch_entries():
+    q, k, v = draw(0, *[(2, 2, 12, 16)] * 3)
+    seen = np.broadcast_to(np.tri(12, dtype=bool), (2, 2, 12, 12)).copy()
+    seen[0, :, 5:, :3] = False
+    seen[1, :, 3:] = np.tri(12, k=-1, dtype=bool)[3:]
+    meaning = only(ask((q, k, v), plain(q, k, v, seen), causal=True)).meaning
+    assert meaning.count("; query ") == 3
+    assert "; query 5 of batch 0, head 0 sees keys 3 to 5, not keys 0 to 5" in meaning
+    assert meaning.endswith("query 11 of batch 1, head 0 sees keys 0 to 10, not keys 0 to 11")
+
+
 @pytest.mark.usefixtures("one_mistake")
 def test_a_mask_is_told_by_its_keys():
     q, k, v = draw(0, *[(12, 16)] * 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +28,12 @@ __all__ = ["another_mask", "strongest_keys"]
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 Labels = tuple[str, ...] | None
+_Item = TypeVar("_Item")
 _NO_RULES: dict[str, Any] = {}
 # Fewer weights may agree by chance.
 _EVIDENCE = 4
 # At most so many keys are listed.
 _NAMED = 3
-# Of queries.
-_EXAMPLES = 3
 # Of argmax, and of top-k.
 _USUAL_COUNTS = (1, 2, 3, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128, 256)
 
@@ -185,16 +184,28 @@ def _examples(cases: Sequence[Case], masks: Patterns, right: Patterns) -> str:
     for case in cases:
         part, start, whole = case.recipe.part, case.recipe.start, case.recipe.whole
         mask, own = (each.reshape(-1, *each.shape[2:]) for each in (masks[part], right[part]))
-        head = int(np.argmax((mask != own).any(axis=(1, 2))))
-        rows = np.flatnonzero((mask[head] != own[head]).any(axis=-1))
-        alike = (mask == mask[head]).all() and (own == own[head]).all()
-        where = "" if alike else f" of {_place(case, head)}"
-        for row in rows[sorted({0, len(rows) // 2, len(rows) - 1})] if rows.size else ():
+        alike = (mask == mask[0]).all() and (own == own[0]).all()
+        for head, row in _few(_other_rows(mask, own)):
+            where = "" if alike else f" of {_place(case, head)}"
             sight = _sight(mask[head, row], own[head, row], whole.key_labels)
             if sight:
                 query = _named(start + row, whole.query_labels)
                 words.append(f"query {query}{where} {sight}")
-    return "".join(f"; {word}" for word in words[:_EXAMPLES])
+    return "".join(f"; {word}" for word in _few(words))
+
+
+def _few(items: Sequence[_Item]) -> list[_Item]:
+    """Return the first of some items, one from their middle, and the last."""
+    return [items[place] for place in sorted({0, len(items) // 2, len(items) - 1})] if items else []
+
+
+def _other_rows(mask: Bools, own: Bools) -> list[tuple[int, int]]:
+    """Return the head and the query of each row that differs; of heads that are alike the first."""
+    rows = (mask != own).any(axis=-1)
+    first: dict[tuple[bytes, bytes], int] = {}
+    for head in np.flatnonzero(rows.any(axis=-1)).tolist():
+        first.setdefault((mask[head].tobytes(), own[head].tobytes()), head)
+    return [(head, row) for head in first.values() for row in np.flatnonzero(rows[head]).tolist()]
 
 
 def _sight(seen: Bools, right: Bools, labels: Labels) -> str:
