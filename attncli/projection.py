@@ -46,12 +46,16 @@ class Projected:
         All three in the computing dtype, heads side by side in the width.
     arguments : mapping of str to object
         The arguments of `project` that made them, with arrays as used in the computation.
+    norm_before : mapping of str to ndarray (W,)
+        ``weight``, and ``bias`` where there is one, of the norm out of which ``x`` should have
+        come; empty where none is known.
     """
 
     query: Array
     key: Array
     value: Array | None
     arguments: Mapping[str, Any] = field(repr=False)
+    norm_before: Mapping[str, Array] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

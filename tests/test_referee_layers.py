@@ -6,7 +6,7 @@ from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, softmax
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
-from attncli import pose, project
+from attncli import load, pose, project
 from attncli.referee import check
 
 BATCH, TOKENS, WIDTH, HEADS = 2, 7, 16, 4
@@ -86,6 +86,41 @@ def test_all_biases_and_all_weights(seed):
     assert named(layer.judge(layer(**{**turned, "wo": layer.given["wo"]}))) == {
         "projections_transposed"
     }
+
+
+GAIN, SHIFT = 1 + np.arange(WIDTH) / 8, np.arange(WIDTH) / 4
+NORMS_BEFORE = {
+    "layer_norm_1e_05": ("h.0.attn", "h.0.ln_1", lambda x: layer_norm(x, 1e-5) * GAIN + SHIFT),
+    "rms_norm_1e_06": (
+        "layers.3.self_attn",
+        "layers.3.input_layernorm",
+        lambda x: rms_norm(x, 1e-6) * GAIN,
+    ),
+    "rms_norm_1e_05_plus_1": (
+        "layers.3.self_attn",
+        "layers.3.input_layernorm",
+        lambda x: rms_norm(x, 1e-5) * (1 + GAIN),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::attncli.AttnWarning")
+@pytest.mark.parametrize("name", NORMS_BEFORE)
+def test_embeddings_from_before_the_norm_in_front_of_their_layer(name, folder):
+    prefix, norm, apply = NORMS_BEFORE[name]
+    layer = Layer(0)
+    stored = {f"{norm}.weight": GAIN, f"{norm}.bias": SHIFT}
+    for n in "qkvo":
+        stored[f"{prefix}.{n}_proj.weight"] = layer.given[f"w{n}"].T
+        stored[f"{prefix}.{n}_proj.bias"] = layer.given[f"b{n}"]
+    if name.startswith("rms"):
+        stored.pop(f"{norm}.bias")
+    np.savez(folder / "m.npz", **stored)
+    x = layer.x / 16
+    problem = load(x=x, checkpoint="m.npz", heads=HEADS)
+    report = check(layer(apply(x)).astype("f4"), problem, time_limit=100)
+    assert named(report) == {f"norm_before_{name}"}
+    assert check(layer(x).astype("f4"), problem).passed
 
 
 def test_heads_that_are_not_joined():

@@ -5,6 +5,7 @@ What stands between the files (`attncli.gather.reader`) and the arguments of `at
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,7 @@ def project_arguments(gathered: Gathered, *, threads: int | None) -> None:
     count_heads(arguments, made.query.shape[-1], made.key.shape[-1])
     _refuse_unequal_widths(arguments, made)
     _refuse_norms_across_heads(arguments, made, sources)
-    gathered.projected = made
+    gathered.projected = replace(made, norm_before=gathered.norm_before)
 
 
 def _precision(arguments: Arguments) -> Any:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 from attncli.posing import pose
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from attncli.problem import Problem
     from attncli.projection import Projected
 
@@ -32,6 +34,8 @@ class Gathered:
         What query, key and value were made from, where they were.
     told : str or None
         What a configuration says of a layer, as options.
+    norm_before : dict of str to ndarray
+        ``weight`` and ``bias`` of the norm in front of a layer: those that its checkpoint holds.
     """
 
     arguments: dict[str, object] = field(default_factory=dict)
@@ -40,6 +44,7 @@ class Gathered:
     bfloat16: bool = False
     projected: Projected | None = None
     told: str | None = None
+    norm_before: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
 
     def posed(self) -> Problem:
         """Return the checked problem.

@@ -16,7 +16,7 @@ from attncli.elsewhere import option_of
 from attncli.errors import ShapeError, UsageError
 from attncli.gather.embedding import count_heads
 from attncli.gather.entries import PROJECTIONS
-from attncli.gather.normed import advise_on_norm
+from attncli.gather.normed import note_norm
 from attncli.text import counted, first_few, printable
 from attncli.warning import warn
 
@@ -134,7 +134,7 @@ def add_layer(gathered: Gathered, stored: StoredLayer, config: LayerConfig | Non
     given = [name for name in _OWN if name in arguments]
     if given:
         raise UsageError(f"{file} supplies the projections: leave out {', '.join(given)}")
-    advise_on_norm(gathered, stored)
+    note_norm(gathered, stored)
     widths = _add_projections(gathered, stored)
     _add_norms(gathered, stored, config)
     _warn_of_the_rest(layer, file, arguments)

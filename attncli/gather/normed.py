@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attncli.gather.gathered import Gathered
     from attncli.gather.layer import StoredLayer
 
-__all__ = ["advise_on_norm"]
+__all__ = ["note_norm"]
 
 Array = npt.NDArray[Any]
 # Rows that are looked at. Half of them may be others: padding, or so short that what is added to
@@ -27,8 +27,8 @@ _ROWS = 64
 _NEAR = 0.1
 
 
-def advise_on_norm(gathered: Gathered, stored: StoredLayer) -> None:
-    """Warn of embeddings that cannot have come out of the norm in front of a layer.
+def note_norm(gathered: Gathered, stored: StoredLayer) -> None:
+    """Note the norm in front of a layer, and warn of embeddings that cannot have come out of it.
 
     Warns
     -----
@@ -45,6 +45,7 @@ def advise_on_norm(gathered: Gathered, stored: StoredLayer) -> None:
         return
     if not real or rows.ndim not in (2, 3) or rows.shape[-1] != parts["weight"].size:
         return
+    gathered.norm_before = parts
     gain, shift = (widen(parts.get(part, np.zeros(1)), np.float64) for part in ("weight", "bias"))
     some = widen(rows.reshape(-1, gain.size)[:_ROWS], np.float64) - shift
     # Gemma stores the weight less 1. A weight of 0 hides what went in.

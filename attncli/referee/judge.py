@@ -332,7 +332,7 @@ def _exactly_made(problem: Problem, threads: int | None) -> Problem:
     exact = project(**{**made.arguments, "precision": "float64"}, threads=threads)
     return replace(
         problem,
-        made_from=exact,
+        made_from=replace(exact, norm_before=made.norm_before),
         query=_unless_padding(exact.query, problem.query),
         key=_unless_padding(exact.key, problem.key),
         value=None if problem.value is None else _unless_padding(exact.value, problem.value),

@@ -24,7 +24,7 @@ from attncli.referee.convention import then
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from attncli.referee.convention import Apply
+    from attncli.referee.convention import Apply, Convention
     from attncli.referee.recipe import Recipe
 
 __all__ = ["EMBEDDING_NORMS", "OUTPUT_NORMS", "QUERY_KEY_NORMS"]
@@ -56,6 +56,31 @@ def _of_embeddings(norm: Callable[[Array], Array]) -> Apply:
     return made_again(change)
 
 
+def _of_the_layer(norm: Callable[[Array], Array], *, centred: bool, more: float = 0.0) -> Apply:
+    """Make an `apply` that takes the embeddings through the norm in front of their layer.
+
+    Parameters
+    ----------
+    norm : callable
+        Without its weight.
+    centred : bool
+        It may have a bias.
+    more : float
+        What is added to the weight that is stored.
+    """
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        made = recipe.whole.made_from
+        parts = {} if made is None else made.norm_before
+        if not parts or ("bias" in parts and not centred):
+            return None
+        weight = widen(parts["weight"], np.float64) + more
+        bias = widen(parts["bias"], np.float64) if "bias" in parts else 0.0
+        return _of_embeddings(lambda rows: norm(rows) * weight + bias)(recipe)
+
+    return apply
+
+
 def _of_the_output(norm: Callable[[Array], Array], *, residual: bool) -> Apply:
     """Make an `apply` that normalises what attention gives, with or without the embeddings."""
 
@@ -69,7 +94,7 @@ def _of_the_output(norm: Callable[[Array], Array], *, residual: bool) -> Apply:
     return apply
 
 
-def _kinds() -> Iterator[tuple[str, str, Callable[[Array], Array], list[str]]]:
+def _kinds(gain: str) -> Iterator[tuple[str, str, Callable[[Array], Array], list[str]]]:
     """Yield the name of each norm, its words, what it does, and those of larger epsilons."""
     for kind, word, norm in (
         ("layer_norm", "LayerNorm", _layer_norm),
@@ -77,7 +102,7 @@ def _kinds() -> Iterator[tuple[str, str, Callable[[Array], Array], list[str]]]:
     ):
         names = [f"{kind}_{epsilon:g}".replace("-", "_") for epsilon in _EPSILONS]
         for place, (name, epsilon) in enumerate(zip(names, _EPSILONS, strict=True)):
-            words = f"{word} (epsilon {epsilon:g}, no gain)"
+            words = f"{word} (epsilon {epsilon:g}, {gain})"
             yield name, words, partial(norm, epsilon), names[:place]
 
 
@@ -126,7 +151,33 @@ def _of_all_heads(given: Given) -> Given | None:
     return {**given, **{name: np.tile(norms[name], count) for name, count in counts.items()}}
 
 
+def _before_the_layer(gain: str, end: str = "", *, more: float = 0.0) -> Iterator[Convention]:
+    """Yield the norms in front of a layer through which its embeddings did not go.
+
+    Parameters
+    ----------
+    gain : str
+        What the weight of the norm is called.
+    end : str
+        Of their names.
+    more : float
+        What is added to the weight that is stored.
+    """
+    for name, words, norm, before in _kinds(gain):
+        yield of_embeddings(
+            f"norm_before_{name}{end}",
+            topics.EMBEDDING_NORM,
+            f"the embeddings go through the norm in front of the layer, a {words}, before they are "
+            "projected: those that are given are from before it",
+            "give the embeddings as they come out of the norm that the checkpoint holds",
+            _of_the_layer(norm, centred=name.startswith("layer_norm"), more=more),
+            variant_of=tuple(f"norm_before_{larger}{end}" for larger in before),
+        )
+
+
 EMBEDDING_NORMS = (
+    *_before_the_layer("gain as stored"),
+    *_before_the_layer("gain 1 + what is stored", "_plus_1", more=1.0),
     *(
         of_embeddings(
             f"embeddings_{name}",
@@ -136,7 +187,7 @@ EMBEDDING_NORMS = (
             _of_embeddings(norm),
             variant_of=tuple(f"embeddings_{larger}" for larger in before),
         )
-        for name, words, norm, before in _kinds()
+        for name, words, norm, before in _kinds("no gain")
     ),
     *(
         of_embeddings(
@@ -167,7 +218,7 @@ OUTPUT_NORMS = tuple(
         variant_of=tuple(f"{of}_{larger}" for larger in before),
         needs=frozenset({"batch", "heads", "rows"}),
     )
-    for name, words, norm, before in _kinds()
+    for name, words, norm, before in _kinds("no gain")
     for of, what, residual in (
         ("output", "output", False),
         ("output_and_embeddings", "sum of output and embeddings", True),
