@@ -40,9 +40,14 @@ def test_the_opposite_of_the_polarity_that_was_given(given, advised, name, keep,
     assert ask((q, k, v), wrong, mask_means=advised, **written).passed
 
 
-def test_no_polarity_inverts_one_mask_of_two():
+@pytest.mark.parametrize(
+    ("inverted", "keep"), [("mask", ~MASK & KEYS), ("key-padding-mask", MASK & ~KEYS)]
+)
+def test_no_polarity_inverts_one_mask_of_two(inverted, keep):
     q, k, v = draw(0)
-    assert shown((q, k, v), plain(q, k, v, ~MASK & KEYS), mask=MASK, key_padding_mask=PADS) == ()
+    given = {"mask": MASK, "key_padding_mask": PADS}
+    (option,) = shown((q, k, v), plain(q, k, v, keep), **given)
+    assert option == f"give --{inverted} inverted (--mask-means is of both masks)"
 
 
 def test_a_polarity_goes_with_its_only_mask():

@@ -66,7 +66,10 @@ def inverted(*rules: str) -> Callable[[Problem], str]:
 
     def option(problem: Problem) -> str:
         other = "keep" if problem.mask_means == "drop" else "drop"
-        return f"--mask-means {other}" if _masks(problem) == set(rules) else ""
+        if _masks(problem) == set(rules):
+            return f"--mask-means {other}"
+        given = " and ".join(_MASKS[rule] for rule in rules)
+        return f"give {given} inverted (--mask-means is of both masks)"
 
     return option
 
