@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from referee_numpy import as_bfloat16
 from safetensors.numpy import save_file
 
 from attncli import AttnWarning
@@ -72,6 +73,24 @@ def test_only_what_did_not_go_through_the_norm_is_warned_of(kind, folder):
     assert words.startswith(f"x.npy does not look like what {name} gives")
 
 
+def test_rows_of_zeros_are_no_reason_with_a_bias(folder):
+    write(folder, *KINDS["with a bias"][:2])
+    right = KINDS["with a bias"][2].copy()
+    right[-9:] = 0
+    assert not warned(right, folder)
+
+
+def test_nothing_but_padding_is_no_reason(folder):
+    write(folder, *KINDS["Llama"][:2])
+    assert not warned(np.zeros((4, WIDTH)), folder)
+
+
+def test_rounding_every_step_to_bfloat16_is_no_reason(folder):
+    gain, unit = as_bfloat16(GAIN), as_bfloat16(normed(X, np.ones(WIDTH)))
+    write(folder, KINDS["Llama"][0], {"layers.1.input_layernorm.weight": gain})
+    assert not warned(as_bfloat16(gain * unit), folder)
+
+
 def test_rows_of_padding_and_small_ones_are_no_reason(folder):
     write(folder, *KINDS["Llama"][:2])
     right = KINDS["Llama"][2].copy()
@@ -85,6 +104,13 @@ def test_rows_of_padding_and_small_ones_are_no_reason(folder):
 def test_the_same_rows_in_another_size_did_not_come_out_of_the_norm(factor, folder):
     write(folder, *KINDS["Llama"][:2])
     assert warned(factor * KINDS["Llama"][2], folder)
+
+
+@pytest.mark.parametrize("of", [GAIN, 1 + GAIN], ids=["the weight", "1 + the weight"])
+@pytest.mark.parametrize("size", [0.9, 0.95, 1.0, 1.05])
+def test_rows_whose_sizes_are_only_near_1_did_not_come_out_of_the_norm(of, size, folder):
+    write(folder, *KINDS["Llama"][:2])
+    assert warned(size * drawn(5, 40, WIDTH) * of, folder)
 
 
 @pytest.mark.parametrize(
