@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncli import pose
+from attncli.errors import UsageError
 from attncli.view.blocks.axes import columns
 from attncli.view.blocks.drawing import draw_blocks
 from attncli.view.color import HIDDEN, blues, diverging
@@ -249,11 +250,51 @@ def test_a_long_causal_map_is_not_white_and_says_where_its_scale_ends():
 
 def test_heads_stand_side_by_side_under_their_titles():
     picture = make_picture(split(weights(5, 5, heads=6), names=["head"]))
-    wide = draw_blocks(picture, width=80).split("\n")
+    wide = draw_blocks(picture, width=80, annotate=False).split("\n")
     assert "head 0" in wide[1]
     assert "head 5" in wide[1]
-    narrow = draw_blocks(picture, width=26).split("\n")
+    narrow = draw_blocks(picture, width=26, annotate=False).split("\n")
     assert sum("head" in line for line in narrow) == 3
+
+
+def numbers(text):
+    """Return how many numbers with two digits stand in each line."""
+    return [
+        count for line in bare(text).split("\n") if (count := len(re.findall(r"\d\.\d\d", line)))
+    ]
+
+
+@pytest.mark.parametrize("color", ["truecolor", "none"])
+@pytest.mark.parametrize(
+    ("heads", "width", "height", "counts"),
+    [
+        # Five cells of six columns are a map, after two columns for the numbers of queries.
+        (2, 64, 24, [10] * 5),
+        (2, 63, 24, [5] * 10),
+        (6, 80, None, [10] * 15),
+        # Six maps below each other do not fit 49 lines, two rows of three do.
+        (6, 63, 49, []),
+        (6, 100, 24, [15] * 10),
+    ],
+)
+def test_several_small_maps_have_numbers_if_all_can_be_seen_at_once(
+    color, heads, width, height, counts
+):
+    picture = make_picture(split(weights(5, 5, heads=heads), names=["head"]))
+    text = draw_blocks(picture, width=width, height=height, color=color)
+    drawn = numbers(text.rpartition("\n")[0])  # without the legend
+    assert drawn == counts
+    assert not numbers(
+        draw_blocks(picture, width=width, height=height, annotate=False).rpartition("\n")[0]
+    )
+
+
+def test_several_maps_have_numbers_that_are_asked_for_if_one_has_room():
+    picture = make_picture(split(weights(5, 5, heads=6), names=["head"]))
+    text = draw_blocks(picture, width=63, height=49, annotate=True)
+    assert numbers(text.rpartition("\n")[0]) == [5] * 30
+    with pytest.raises(UsageError, match="have no room for numbers"):
+        draw_blocks(picture, width=31, annotate=True)
 
 
 def batches(rows, across, counts=(2, 3)):
@@ -263,20 +304,20 @@ def batches(rows, across, counts=(2, 3)):
 
 
 def test_titles_without_room_are_short_and_never_cut():
-    lines = draw_blocks(batches(5, 3), width=40).split("\n")
+    lines = draw_blocks(batches(5, 3), width=40, annotate=False).split("\n")
     titles = [line.split() for line in lines if line.strip().startswith("b")]
     assert titles == [f"b{b} h0 b{b} h1 b{b} h2".split() for b in range(2)]
     assert "…" not in "".join(lines[2:])
 
 
 def test_titles_are_whole_where_as_many_maps_fit_beside_each_other():
-    wide = draw_blocks(batches(5, 7), width=60)
+    wide = draw_blocks(batches(5, 7), width=60, annotate=False)
     assert all(f"batch {b}, head {h}" in wide for b in range(2) for h in range(3))
-    assert "b1 h2" in draw_blocks(batches(5, 7), width=50)
+    assert "b1 h2" in draw_blocks(batches(5, 7), width=50, annotate=False)
 
 
 def test_titles_and_heading_are_whole_where_there_is_no_edge():
-    lines = draw_blocks(batches(5, 3), width=None).split("\n")
+    lines = draw_blocks(batches(5, 3), width=None, annotate=False).split("\n")
     assert lines[0] == ("a title " * 20).rstrip()
     title = lines[2]
     for head in range(3):
@@ -287,7 +328,7 @@ def test_titles_and_heading_are_whole_where_there_is_no_edge():
 
 @pytest.mark.parametrize(("counts", "rows"), [((2, 3), [3, 3]), ((3, 2), [2, 2, 2])])
 def test_batches_lie_below_each_other(counts, rows):
-    lines = draw_blocks(batches(5, 8, counts), width=80).split("\n")
+    lines = draw_blocks(batches(5, 8, counts), width=80, annotate=False).split("\n")
     assert [line.count("head") for line in lines if "head" in line] == rows
 
 

@@ -535,9 +535,9 @@ CASES = {
         "give a smaller scale",
     ),
     "heatmap q.csv k.csv --dpi 150": ("--dpi is only for files: give --out", ""),
-    "heatmap heads.npy heads.npy --annotate": (
+    "heatmap heads.npy heads.npy --annotate --digits 17": (
         "--annotate: the cells here have no room for numbers",
-        "choose one map with --head or --batch, a part with --rows and --cols, or give --out",
+        "choose a part with --rows and --cols, give fewer --digits, or give --out",
     ),
     "compute q.csv k.csv v.csv --top 3": (
         "--top says how many keys --show top lists: add top to --show",

@@ -41,6 +41,10 @@ _LEAST_LINES = 16
 # Title, axes, numbers of keys, legend and the next prompt.
 _LINES_AROUND = 5
 _GAP = 2
+# A blank line, a title and the numbers of keys.
+_LINES_BETWEEN = 3
+# A digit and a column on each side.
+_NARROWEST_NUMBER = 3
 
 
 def draw_blocks(
@@ -56,8 +60,8 @@ def draw_blocks(
 ) -> str:
     """Draw a picture in characters.
 
-    Cells are as large as the width allows: with their numbers in them if there is one
-    small map, two columns wide, half a block, or pooled. Every cell sets its own
+    Cells are as large as the width allows: with their numbers in them if maps are so small
+    that all can be seen at once, two columns wide, half a block, or pooled. Every cell sets its own
     background, so the picture reads the same on dark and on light terminals.
 
     Parameters
@@ -74,7 +78,8 @@ def draw_blocks(
     unicode : bool
         Whether it can show more than ASCII.
     annotate : bool, optional
-        False leaves out the numbers in the cells; True is an error if they do not fit.
+        False leaves out the numbers in the cells; True is an error if they do not fit into
+        one map.
     digits : int
         Digits after the point in these numbers.
     most : int, optional
@@ -129,14 +134,16 @@ class _Page(NamedTuple):
         width = max(self.edge or _PIPE_WIDTH, _NARROWEST)
         painter = self.painter
         room = width - gutter_width(picture, self.queries, width, limit)
-        form = _form(picture, painter, room, limit, self.digits)
+        numbered = self.digits is not None and _numbered(
+            picture, painter, room, limit, self.digits, asked=self.annotate
+        )
+        form = numbered or _form(picture, painter, room, limit)
         if form.digits is not None and self.keys:
             form = _wide_enough(form, self.keys, room)
         if self.annotate and form.digits is None:
             raise UsageError(
                 "--annotate: the cells here have no room for numbers",
-                hint="choose one map with --head or --batch, a part with --rows and --cols, or "
-                "give --out",
+                hint="choose a part with --rows and --cols, give fewer --digits, or give --out",
             )
         rows = limit * 2 if form.halves else limit
         picture = coarsen(picture, (rows, max(1, room // form.width)))
@@ -160,16 +167,34 @@ def _line_limit(height: int | None, keys: Sequence[str] | None) -> int:
     return max(_LEAST_LINES, height - _LINES_AROUND - upright)
 
 
-def _form(picture: Picture, painter: Painter, room: int, lines: int, digits: int | None) -> Form:
-    """Choose the largest look of a cell that fits."""
+def _numbered(
+    picture: Picture, painter: Painter, room: int, lines: int, digits: int, *, asked: bool
+) -> Form | None:
+    """Return a look with numbers, if they fit, and unless asked for leave all maps in sight."""
+
+    def fit(width: int) -> bool:
+        return across * width <= room and (asked or _at_once(picture, width, room, lines))
+
     rows, across = picture.cells
-    if digits is not None and len(picture.panels) == 1 and rows <= lines and across * 3 <= room:
-        texts = chain.from_iterable(picture.texts(picture.panels[0], digits))
-        longest = max(map(len, texts))
-        # Backgrounds tell neighbours apart in one column; shades need one on each side.
-        margin = 2 if painter.color == "none" or across * (longest + 2) <= room else 1
-        if across * (longest + margin) <= room:
-            return Form(longest + margin, digits=digits)
+    if rows > lines or not fit(_NARROWEST_NUMBER):
+        return None
+    texts = (row for panel in picture.panels for row in picture.texts(panel, digits))
+    longest = max(map(len, chain.from_iterable(texts)))
+    # Backgrounds tell neighbours apart in one column; shades need one on each side.
+    margin = 2 if painter.color == "none" or across * (longest + 2) <= room else 1
+    return Form(longest + margin, digits=digits) if fit(longest + margin) else None
+
+
+def _at_once(picture: Picture, width: int, room: int, lines: int) -> bool:
+    """Return whether all maps can be seen at once if their cells are so wide."""
+    count, (rows, across) = len(picture.panels), picture.cells
+    bands = -(-count // _beside_each_other(count, across * width, room, picture.group))
+    return bands * (rows + _LINES_BETWEEN) - _LINES_BETWEEN <= lines
+
+
+def _form(picture: Picture, painter: Painter, room: int, lines: int) -> Form:
+    """Choose the largest look of a cell without a number that fits."""
+    rows, across = picture.cells
     # Without colour a sign needs a column of its own beside the shade.
     signs = painter.signed and painter.color == "none"
     if signs or (across * 2 <= room and rows <= lines):
