@@ -167,6 +167,32 @@ def test_other_maps_keep_the_scale_up_to_the_largest_weight(values):
     assert picture.scale_note is None
 
 
+def softmax(scores):
+    shares = np.exp(scores)
+    return shares / shares.sum(-1, keepdims=True)
+
+
+def test_half_of_the_rows_show_which_key_is_their_strongest():
+    random = np.random.default_rng(0)
+    query, key = 2 * random.normal(size=(120, 16)), random.normal(size=(300, 16))
+    weights = softmax(query @ key.T / 4)
+    picture = make_picture([make_panel(weights)])
+    assert np.quantile(weights, 0.98) < 0.03
+    assert (weights.max(axis=1) <= picture.vmax).mean() == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize("sinks", [[0], [0, 17], [3, 40, 41]])
+def test_sinks_leave_the_scale_to_the_others(sinks):
+    rest = np.random.default_rng(1).random((200, 200)) ** 4
+    rest[:, sinks] = 0
+    values = 0.4 * rest / rest.sum(axis=1, keepdims=True)
+    largest = values.max(axis=1)
+    values[:, sinks] = 0.6 / len(sinks)
+    for maps in ([values], [values, values]):
+        vmax = make_picture([make_panel(each) for each in maps]).vmax
+        assert np.median(largest) <= vmax < 1.1 * np.median(largest)
+
+
 def test_who_says_where_the_scale_ends_is_obeyed():
     panel = make_panel(causal(400))
     for wish, end in (({"vmax": 1}, 1), ({"log": True}, 1), ({"vmax": 0.5}, 0.5)):

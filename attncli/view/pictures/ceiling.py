@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attncli.view.pictures.panel import Panel
+    from attncli.view.pictures.panel import FloatArray, Panel
 
 __all__ = ["ceiling"]
 
@@ -27,6 +27,8 @@ _SOME, _MOST = 0.25, 1 / 3
 _MANY = 1000
 # ... this share is saturated, so that the others get colours.
 _SATURATED = 0.02
+# A column in which more rows than this have their largest is a sink; a map has a few at most.
+_SINK, _SINKS = 1 / 4, 4
 
 
 def ceiling(panels: Sequence[Panel], *, pooled: bool = False) -> float:
@@ -36,8 +38,11 @@ def ceiling(panels: Sequence[Panel], *, pooled: bool = False) -> float:
     and the other cells hold more than a tenth of the attention, or fewer than 1 in 4 and the
     others hold more than a third. A scale up to the largest would then leave the picture
     white, as with a long causal map, whose first rows have weights near 1. There the scale
-    ends at the weight that 1 cell in 50 exceeds, rounded up to two digits. Cells of weight 0
-    do not count, and of fewer than 1,000 cells, each a weight, the scale ends at the largest.
+    ends at the weight that 1 cell in 50 exceeds, but not below what half of the rows have as
+    their largest, or no row would show its strongest key; both rounded up to two digits. Columns
+    in which many rows have their largest, attention sinks, do not count there. Cells of weight
+    0 do not count at all, and of fewer than 1,000 cells, each a weight, the scale ends at the
+    largest.
     In a pooled map, whose cells show the largest of many weights, half of the cells must lie
     above a twentieth.
 
@@ -67,8 +72,25 @@ def ceiling(panels: Sequence[Panel], *, pooled: bool = False) -> float:
     white = (coloured < few and faint > _MUCH) or (coloured < _SOME and faint > _MOST)
     if not white:
         return largest
-    end = float(np.quantile(shares, 1 - _SATURATED))
-    return min(largest, _rounded_up(end * largest))
+    end = largest * float(np.quantile(shares, 1 - _SATURATED))
+    strongest = np.concatenate([_strongest(panel.values) for panel in panels])
+    if strongest.size:
+        end = max(end, float(np.median(strongest)))
+    return min(largest, _rounded_up(end))
+
+
+def _strongest(weights: FloatArray) -> FloatArray:
+    """Return the largest weight of each row that is in no sink."""
+    rest = weights.copy()
+    for _ in range(_SINKS):
+        rows = rest.max(axis=1) > 0
+        favoured = np.bincount(rest[rows].argmax(axis=1), minlength=rest.shape[1])
+        sinks = favoured > max(1, _SINK * len(rest))
+        if not sinks.any():
+            break
+        rest[:, sinks] = 0
+    largest = rest.max(axis=1)
+    return np.asarray(largest[largest > 0])
 
 
 def _rounded_up(number: float) -> float:

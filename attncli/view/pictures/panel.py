@@ -15,7 +15,7 @@ from attncli.text import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Panel", "What", "make_panel", "split"]
+__all__ = ["FloatArray", "Panel", "What", "make_panel", "split"]
 
 What: TypeAlias = Literal["weights", "scores", "difference"]
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
