@@ -18,6 +18,7 @@ import numpy.typing as npt
 from attncli.array_likes import as_ndarray
 from attncli.dtypes import BFLOAT16, as_bfloat16, dtype_name, parts, readable
 from attncli.errors import DataError, ShapeError, UsageError
+from attncli.layout import LAYOUTS, layouts_meant
 from attncli.names import PrecisionName
 from attncli.text import counted, did_you_mean
 
@@ -30,6 +31,7 @@ __all__ = [
     "finite_number",
     "flag",
     "label_list",
+    "layout_axes",
     "names_of",
     "not_negative",
     "positive_int",
@@ -211,15 +213,24 @@ def flag(name: str, value: object) -> bool:
     return bool(value)
 
 
-def choice(name: str, value: object, allowed: Sequence[str]) -> str:
+def choice(name: str, value: object, allowed: Sequence[str], hint: str | None = None) -> str:
     """Return one of a few words."""
     if not isinstance(value, str) or value not in allowed:
         words = ", ".join(allowed)
         # Another number of bits is no slip of the pen.
         is_word = isinstance(value, str) and not value[-1:].isdigit()
         meant = did_you_mean(str(value), allowed) if is_word else None
-        raise UsageError(f"{name}: expected one of {words}; found {shown(value)}", hint=meant)
+        raise UsageError(
+            f"{name}: expected one of {words}; found {shown(value)}", hint=hint or meant
+        )
     return value
+
+
+def layout_axes(name: str, value: object) -> str:
+    """Return one of `LAYOUTS`, or say which one others mean by these letters."""
+    meant = layouts_meant(value) if isinstance(value, str) else []
+    hint = f"here it is {' or '.join(meant)}" if meant else None
+    return choice(name, value, tuple(LAYOUTS), hint)
 
 
 def whole_numbers(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import attncli
-from attncli.errors import ShapeError
+from attncli.errors import ShapeError, UsageError
 from attncli.posing import pose
 
 X = np.arange(6.0).reshape(2, 3)
@@ -154,6 +154,8 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "did you mean cosine?", {"score": "cos"}),
     ("Usage", "layout: expected one of sd, bsd, hsd, sbd, shd, bhsd, bshd, sbhd; found 'bhds'",
      None, {"layout": "bhds"}),
+    ("Usage", "layout: expected one of sd, bsd, hsd, sbd, shd, bhsd, bshd, sbhd; found 'BTNH'",
+     "here it is bshd", {"layout": "BTNH"}),
     ("Usage", ("score general needs its matrix W, of shape (3, 3): give score_weight "
      "(--score-weight)"), None, {"score": "general"}),
     ("Shape", "score_weight: expected shape (3, 3), the width of query and key; found (2, 2)",
@@ -761,3 +763,25 @@ def test_packed_sequences_of_other_lengths_without_a_rule_of_position_are_clear(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pose(np.ones((3, 2)), np.ones((4, 2)), segment_ids=[0, 0, 1], kv_segment_ids=[0, 1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("others", "here"),
+    [
+        ("blhd", "bshd"),
+        ("bhld", "bhsd"),
+        ("bld", "bsd"),
+        ("lbd", "sbd"),
+        ("thd", "shd"),
+        # JAX: N heads of width H; einops: N tokens; PyTorch: a batch of N.
+        ("btnh", "bshd"),
+        ("bnth", "bhsd"),
+        ("bhnd", "bhsd"),
+        ("nlhd", "bshd"),
+        ("lne", "shd or sbd"),
+    ],
+)
+def test_a_layout_in_the_letters_of_others_is_named_in_ours(others, here):
+    with pytest.raises(UsageError) as caught:
+        pose(HEADS, HEADS, layout=others)
+    assert caught.value.hint == f"here it is {here}"

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attncli.arguments import choice, names_of
+from attncli.arguments import layout_axes, names_of
 from attncli.array_likes import as_ndarray
 from attncli.errors import ShapeError, UsageError
 from attncli.gather.entries import NORMS, PROJECTIONS
-from attncli.layout import LAYOUTS
 from attncli.projection import project
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def _turned(layout: object) -> Callable[[Any], Any]:
         The layout is none, or has axes that embeddings do not have.
     """
     # First a word at all: an array in a problem file compares item by item.
-    axes = "bsd" if layout is None else choice("layout", layout, tuple(LAYOUTS))
+    axes = "bsd" if layout is None else layout_axes("layout", layout)
     if axes not in ("sd", "bsd", "sbd"):
         raise UsageError(
             f"layout {axes!r} does not fit embeddings, which are (L, W), (B, L, W) or, with layout "

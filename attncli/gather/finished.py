@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from attncli.arguments import choice, label_list, names_of
+from attncli.arguments import label_list, layout_axes, names_of
 from attncli.dtypes import readable
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import KNOWN, LABELS, RESULTS, full_name, unknown_entry
@@ -187,7 +187,7 @@ def _is_batched(layout: object, array: LoadedArray) -> bool:
     """Return whether a layout says that three axes of weights begin with the batch."""
     if layout is None:
         return False
-    axes = choice("layout", layout, tuple(LAYOUTS))
+    axes = layout_axes("layout", layout)
     if LAYOUTS[axes] != array.values.ndim:
         raise UsageError(
             f"layout {axes!r} is for {LAYOUTS[axes]} axes; {array.name} has {array.values.ndim}",

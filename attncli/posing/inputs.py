@@ -10,7 +10,7 @@ import numpy.typing as npt
 from attncli import arguments
 from attncli.arguments import shape_text
 from attncli.errors import ShapeError, UsageError
-from attncli.layout import LAYOUTS, Layout
+from attncli.layout import Layout
 from attncli.names import INPUTS
 from attncli.text import counted
 from attncli.warning import warn
@@ -53,7 +53,7 @@ def inputs(
     ndim = _common_rank(named, arrays)
     counts = _head_counts(named, heads, kv_heads, ndim)
     if layout is not None:
-        arguments.choice(named("layout"), layout, tuple(LAYOUTS))
+        arguments.layout_axes(named("layout"), layout)
     form = Layout.of(ndim, layout, packed=counts is not None)
     query_heads, key_heads = counts or (1, 1)
     q = form.split(arrays["query"], query_heads, named("query"))
