@@ -210,6 +210,11 @@ def test_a_joint_matrix_has_widths_where_its_shape_says_them(attncli, folder, jo
     assert f"names as in GPT-NeoX; widths: X 8, {words}\n" in text
 
 
+def test_a_layer_with_the_names_of_problem_files_is_called_by_one_of_them(attncli, folder):
+    np.savez("m.npz", **{name: np.ones((8, 8)) for name in ("wq", "wk", "wv")})
+    assert "names as in wq; widths: X 8" in attncli("info", "m.npz").good().text
+
+
 def test_minilm_checkpoint(attncli):
     (entry,) = told(attncli, str(CHECKPOINT))
     assert len(entry["members"]) == 6

@@ -129,7 +129,7 @@ _OF_T5 = r"(?:SelfAttention[./]|cDecAttention[./])"
 _TORCH = "nn.MultiheadAttention"
 _BERT = ("query", "key", "value")
 FAMILIES = (
-    Family("plain", _each("w{}"), _each("b{}"), (("wo", "bo"),), "in, out", one_head=True),
+    Family("wq", _each("w{}"), _each("b{}"), (("wo", "bo"),), "in, out", one_head=True),
     # The same words with .weight are linear layers (Llama as Meta published it).
     _layers("Llama", "w{}", "wo", habit=ROTATES),
     _layers("Llama", "{}_proj", "o_proj", "out_proj", "dense", habit=ROTATES),

@@ -93,7 +93,8 @@ class CheckOptions:
             metavar="X",
             min=0,
             help="Relative tolerance, in place of the earned one, which follows from the rounding "
-            "errors of the plain formula in the file's own dtype; --atol is then 0 unless given.",
+            "errors of the textbook formula in the file's own dtype; --atol is then 0 unless "
+            "given.",
             rich_help_panel=JUDGING,
         ),
     ] = None

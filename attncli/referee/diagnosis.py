@@ -218,7 +218,7 @@ def _unexplained(question: Question, causes: tuple[Cause, ...]) -> tuple[str, ..
 def look_beneath(question: Question, deadline: float) -> Diagnosis | None:
     """Return which mistake explains errors that are tolerated but larger than they need to be.
 
-    In a 16-bit format the plain formula stores its scores; its rounding error hides small
+    In a 16-bit format the textbook formula stores its scores; its rounding error hides small
     mistakes of kernels that do not store them: one lost key of many, a scale off by a hundredth.
 
     Parameters

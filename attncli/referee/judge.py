@@ -73,7 +73,7 @@ def check(
     """Judge outputs of another implementation, and name the mistake.
 
     The answer is computed in float64. A file passes if its errors, the largest and the
-    root of their mean square, are within a small factor of what the plain formula makes in
+    root of their mean square, are within a small factor of what the textbook formula makes in
     the file's own format, measured on this problem (`attncli.referee.tolerance`). Queries all
     of whose keys have a bias that leaves scores no digits are not judged.
 

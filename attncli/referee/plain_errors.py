@@ -1,6 +1,6 @@
-"""The error of the plain formula in a format: on a small problem, or a sample of a large one.
+"""The error of the textbook formula in a format: on a small problem, or a sample of a large one.
 
-The plain formula is Q·Kᵀ, softmax, ·V, every intermediate result stored in the format.
+The textbook formula is Q·Kᵀ, softmax, ·V, every intermediate result stored in the format.
 Its error is measured against float64 on the problem itself; `attncli.referee.tolerance`
 derives the tolerance of a file from it.
 """
@@ -37,7 +37,7 @@ _NOTHING = np.zeros(0)
 
 
 class Plain(NamedTuple):
-    """What the plain formula does to one output.
+    """What the textbook formula does to one output.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ def _pooled(*parts: tuple[float, int]) -> float:
 def plain_errors_of(
     problem: Problem, precisions: Mapping[str, Precision], places: Sequence[Place] = ()
 ) -> dict[str, Plain]:
-    """Return the plain formula's errors in each output, on all of a problem or a fair sample.
+    """Return the textbook formula's errors in each output, on all of a problem or a fair sample.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def plain_errors_in(
     precisions: Mapping[str, Precision],
     known: Mapping[str, Plain],
 ) -> dict[str, Plain]:
-    """Return the known errors of the plain formula, and those in a few more places.
+    """Return the known errors of the textbook formula, and those in a few more places.
 
     How large an error may be is measured in each row itself; what is usual in its head is
     measured in rows far from it.
@@ -157,7 +157,7 @@ def plain_errors_in(
 def _plain_errors_at(
     place: Place, start: int, rows: int, problem: Problem, precisions: Mapping[str, Precision]
 ) -> dict[str, Plain]:
-    """Return the plain formula's errors in some rows of the head of a place."""
+    """Return the textbook formula's errors in some rows of the head of a place."""
     span = start, min(start + rows, problem.shape[2])
     part = problem.select(batch=place.batch, head=place.head, rows=span)
     return plain_errors(recipe_of(part, problem), precisions)

@@ -38,7 +38,7 @@ class Question:
     averaged : bool
         The weights are the mean of the heads.
     doubtful : sequence of Place
-        Rows that look wrong; the plain formula is measured there, too.
+        Rows that look wrong; the textbook formula is measured there, too.
     nan_rows : mapping of str to ndarray of bool (B, H, L)
         Of outputs, rows that are NaN for a reason of their own: whatever is tried is NaN there.
     """

@@ -30,9 +30,9 @@ class Tolerance:
     rms : float or None
         How large the root mean square of all errors may be; None where that is not asked.
     earned : bool
-        Derived from what the plain formula makes in the format of the file.
+        Derived from what the textbook formula makes in the format of the file.
     plain_error : float
-        The largest absolute error of the plain formula in that format.
+        The largest absolute error of the textbook formula in that format.
     """
 
     absolute: float

@@ -1,6 +1,6 @@
 """What one rounding of every score, and of every rotary angle, may do to the outputs.
 
-The plain formula may be exact by luck: its sums are sums of few numbers, its frequencies are
+The textbook formula may be exact by luck: its sums are sums of few numbers, its frequencies are
 powers that need no rounding. Another right implementation has no such luck. What rounded angles
 may do is tried: beside thousands of keys most of it cancels, and a bound would be as large as the
 answer. What rounded scores may do is bounded. Where s are the scores before the softmax and δ the

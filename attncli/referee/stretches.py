@@ -3,8 +3,8 @@
 One tolerance for all of an output is made by its largest numbers. Where others are far smaller (of
 late queries with many keys, of a head whose values are small), a mistake there hides in it. So a
 head is cut into stretches of queries, and those whose error is a larger share of their numbers
-than everywhere else earn a limit of their own, from what the plain formula makes there. In 16 bits,
-heads of a few queries do so each: what one of them earns says little of the others.
+than everywhere else earn a limit of their own, from what the textbook formula makes there. In 16
+bits, heads of a few queries do so each: what one of them earns says little of the others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Queries whose scores lose all digits to a large bias: they cannot be judged.
 
 Where a bias of −1e9 stands for a mask, the weights of a fully masked row are rounding error:
-in float32 the numbers near 1e9 are 64 apart, and float16 has none. There the error of the plain
-formula is as large as the values, and would become the tolerance of the whole file.
+in float32 the numbers near 1e9 are 64 apart, and float16 has none. There the error of the
+textbook formula is as large as the values, and would become the tolerance of the whole file.
 """
 
 from __future__ import annotations

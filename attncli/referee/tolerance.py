@@ -1,19 +1,19 @@
 """An earned tolerance: how large the errors of a correct computation may be.
 
-The plain formula (Q·Kᵀ, softmax, ·V, every intermediate result stored in the format
+The textbook formula (Q·Kᵀ, softmax, ·V, every intermediate result stored in the format
 of the file) is one right way to compute it. Its largest error against float64 is
 measured on the very problem, and a file passes if its own error is within `FACTOR`
 times that, plus two units in the last place of a typical element and four of its own.
 This is the rule of FlashAttention's tests, which take a factor of 2 and the last
 place of numbers around 1; but the largest of many errors is a matter of luck. Of a large
 problem it is measured on a sample of its rows, and on those that look wrong by it: rows of
-hot scores that nearly tie err by far more than others, whoever computes them. Where the plain
-formula is exact by luck, what one rounding of each score and each rotary angle may do
+hot scores that nearly tie err by far more than others, whoever computes them. Where the
+textbook formula is exact by luck, what one rounding of each score and each rotary angle may do
 (`attncli.referee.score_rounding`) is tolerated.
 
 In a 16-bit format that is large compared with a context whose values nearly cancel: a lost
 key would pass. Rounding errors have either sign and are rarely at their largest; so their
-root mean square is held to that of the plain formula, too, and more strictly.
+root mean square is held to that of the textbook formula, too, and more strictly.
 
 Elements that are huge beside the others (scores with a bias of −1e9) round by huge
 amounts: what an element's own rounding explains is not counted as error of the formula.
@@ -44,7 +44,7 @@ _RMS_FACTOR_OF_MOST = 1.5
 
 
 def earned(plain: Plain, precision: Precision, digits: Digits) -> Tolerance:
-    """Return the tolerance that the plain formula's error earns.
+    """Return the tolerance that the textbook formula's error earns.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def _factor(factor: float, plain: Plain) -> float:
 def _unavoidable(plain: Plain, rms_answer: float, precision: Precision, digits: Digits) -> float:
     """Return the root mean square of what every computation may err by.
 
-    Numbers that the plain formula makes exactly, by luck, may be rounded once by another;
+    Numbers that the textbook formula makes exactly, by luck, may be rounded once by another;
     16-bit formats accumulate in float32.
     """
     stored = 0.5 * precision.eps * rms_answer

@@ -128,8 +128,8 @@ def _axes(name: str, count: int) -> list[tuple[str, str] | None]:
 def _tolerance_lines(verdict: Verdict, tolerance: Tolerance) -> Iterator[str]:
     why = "earned" if tolerance.earned else "given"
     yield (
-        f"  the plain formula in {verdict.format} errs by {tolerance.plain_error:.3g}; tolerance "
-        f"{tolerance.absolute:.3g} + {tolerance.relative:.3g} · |answer| ({why})"
+        f"  the textbook formula in {verdict.format} errs by {tolerance.plain_error:.3g}; "
+        f"tolerance {tolerance.absolute:.3g} + {tolerance.relative:.3g} · |answer| ({why})"
     )
     share = _percent(verdict.outside, verdict.elements)
     rms = f"{verdict.rms:.3g}" if math.isfinite(verdict.rms) else "not finite"
