@@ -122,6 +122,24 @@ def test_a_file_of_labels_that_is_not_there_is_no_label(problem: Path, file: str
         assert gathered("q.npy", "k.npy", tokens=label).arguments["query_labels"] == (label,)
 
 
+@pytest.mark.parametrize(
+    "text", ["['a', 'b']", "[a, b]", '["a","b"]', "('a', 'b')", "'a','b'", "[a b, c]"]
+)
+def test_a_list_of_a_program_in_the_place_of_labels_is_warned_of(problem: Path, text: str) -> None:
+    with pytest.warns(AttnWarning, match=r"^tokens: .* are part of the labels: write a,b,c"):
+        assert (
+            gathered("q.npy", "k.npy", tokens=text).arguments["query_labels"][0]
+            == (text.split(",", maxsplit=1)[0])
+        )
+
+
+@pytest.mark.parametrize(
+    "text", ["[CLS],a,[SEP]", "[CLS],[SEP]", "(,a,)b", "',a,'", "don't,'", "[a"]
+)
+def test_tokens_of_brackets_and_quotation_marks_are_labels(problem: Path, text: str) -> None:
+    assert gathered("q.npy", "k.npy", tokens=text).arguments["key_labels"] == (*text.split(","),)
+
+
 def test_a_member_of_a_file_holds_labels(problem: Path) -> None:
     np.savez("l.npz", words=["a", "b"], numbers=[3, 4])
     (problem / "l.json").write_text('{"words": ["c", "d"], "scale": 2}')

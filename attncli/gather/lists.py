@@ -11,12 +11,20 @@ from attncli.loading.contents import LoadedArray, LoadedMapping
 from attncli.loading.number import NumberOverflowError, parse_number
 from attncli.loading.source import open_source
 from attncli.loading.words import listed_words
-from attncli.text import printable
+from attncli.text import printable, quoted
+from attncli.warning import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["check_labels", "is_meant_as_file", "label_file", "label_member", "number_list"]
+__all__ = [
+    "check_labels",
+    "is_meant_as_file",
+    "label_file",
+    "label_member",
+    "number_list",
+    "split_labels",
+]
 
 # A million labels of sixteen letters.
 _MOST_BYTES = 16 * 2**20
@@ -41,6 +49,41 @@ def label_file(path: str) -> tuple[str, ...]:
         )
     text = source.text().replace("\r\n", "\n").replace("\r", "\n")
     return listed_words(source, text) or tuple(text.removesuffix("\n").split("\n"))
+
+
+def split_labels(name: str, text: str) -> tuple[str, ...]:
+    """Return the labels of ``"a,b,c"``.
+
+    Warns
+    -----
+    AttnWarning
+        They look like a list in a program; `name` is the option that gave it.
+    """
+    labels = tuple(label.strip() for label in text.split(","))
+    if _without_quotes(_without_brackets(labels)) != labels:
+        warn(
+            f"{name}: the brackets and quotation marks of {quoted(text)} are part of the labels: "
+            "write a,b,c without them, or the labels as the lines of a file"
+        )
+    return labels
+
+
+def _without_brackets(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Return labels without a pair of brackets around them all; [CLS] to [SEP] are none."""
+    first, last = labels[0], labels[-1]
+    for opening, closing in ("[]", "()"):
+        opens = first.startswith(opening) and closing not in first and first != opening
+        if opens and last.endswith(closing) and opening not in last and last != closing:
+            return first[1:], *labels[1:-1], last[:-1]
+    return labels
+
+
+def _without_quotes(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Return labels without quotation marks, if each stands in some."""
+    for mark in ("'", '"'):
+        if all(len(label) > 1 and label[0] == label[-1] == mark for label in labels):
+            return tuple(label[1:-1] for label in labels)
+    return labels
 
 
 def label_member(file: str, name: str) -> object:

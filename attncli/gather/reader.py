@@ -35,6 +35,7 @@ from attncli.gather.lists import (
     label_file,
     label_member,
     number_list,
+    split_labels,
 )
 from attncli.gather.strange import is_single, pass_over
 from attncli.labelled import advise_on_order
@@ -152,7 +153,7 @@ class Reader:
         if value is None:
             return
         if name in LABELS:
-            self.gathered.arguments[name] = self._labels(value, folder)
+            self.gathered.arguments[name] = self._labels(name, value, folder)
         elif name == "plain":
             self._take_plain(value, source)
         elif name in MODELS:
@@ -301,7 +302,7 @@ class Reader:
                 arguments.setdefault(name, self._found_labels[name][0])
             check_labels(name, cast("tuple[str, ...] | None", arguments.get(name)))
 
-    def _labels(self, value: object, folder: str) -> tuple[str, ...]:
+    def _labels(self, name: str, value: object, folder: str) -> tuple[str, ...]:
         if isinstance(value, LoadedArray):
             return tuple(_number_label(number) for number in value.values.ravel().tolist())
         if isinstance(value, (list, tuple)):
@@ -311,11 +312,11 @@ class Reader:
         file, member = split_member(path)
         if member is not None and os.path.isfile(file):  # noqa: PTH113
             self._note_input(path)
-            return self._labels(label_member(file, member), folder)
+            return self._labels(name, label_member(file, member), folder)
         if text == "-" or os.path.isfile(path) or is_meant_as_file(text):  # noqa: PTH113
             self._note_input(path)
             return label_file(path)
-        return tuple(label.strip() for label in text.split(","))
+        return split_labels(name, text)
 
 
 @contextmanager
