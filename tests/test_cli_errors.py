@@ -436,6 +436,12 @@ CASES = {
     f"compute {QKV} --dtype float16": (
         "--dtype: expected one of bfloat16; found 'float16'", "files say themselves",
     ),
+    f"heatmap {QKV} --dark": ("No such option: --dark", "--cmap sets the colours, --dpi"),
+    f"heatmap {QKV} --font-size 8": ("No such option: --font-size", "changed in an .svg file"),
+    f"heatmap {QKV} --colormap Reds": ("No such option: --colormap", "here it is --cmap"),
+    f"heatmap {QKV} --xlabel K": (
+        "No such option: --xlabel", "the axes are always Queries and Keys",
+    ),
     f"compute {QKV} --batch-first": (
         "No such option: --batch-first", "here it is --layout sbd if it is false, and nothing",
     ),

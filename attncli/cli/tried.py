@@ -19,6 +19,15 @@ _WEIGHTS = (
     ("--what", "weights are drawn unless --what says scores"),
 )
 _SIZE = ("--dpi", "the size follows the number of cells; --dpi sets how many dots an inch has")
+_FIXED = (
+    "--cmap",
+    "--cmap sets the colours, --dpi the dots an inch; the rest may be changed in an .svg file",
+)
+_MAP = ("--cmap", "here it is --cmap")
+_AXES = (
+    "--cmap",
+    "the axes are always Queries and Keys; --query-labels and --key-labels name their places",
+)
 # By the options that a command has, what serves; the first that it has is told.
 OPTIONS = {
     "--no-scale": (_PLAIN,),
@@ -57,6 +66,10 @@ OPTIONS = {
     "--size": (_SIZE,),
     "--figsize": (_SIZE,),
     "--width": (_SIZE,),
+    **dict.fromkeys(("--font", "--fontsize", "--font-size", "--linewidth", "--grid"), (_FIXED,)),
+    **dict.fromkeys(("--dark", "--theme", "--style", "--colorbar", "--transparent"), (_FIXED,)),
+    **dict.fromkeys(("--colormap", "--colourmap", "--palette"), (_MAP,)),
+    **dict.fromkeys(("--xlabel", "--ylabel", "--x-label", "--y-label"), (_AXES,)),
 }
 COMMANDS = {
     **dict.fromkeys(("plot", "draw", "show", "picture", "visualize", "visualise"), "heatmap"),
