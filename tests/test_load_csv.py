@@ -527,6 +527,9 @@ def test_true_among_other_names_is_a_name(text):
         ("TRUE,1\nFALSE,0\n", "line 1, column 1: expected a number; found 'TRUE'"),
         ("1,0\nTRUE,0\n", "line 2, column 1: expected a number; found 'TRUE'"),
         ("yes,no\nno,yes\n", "line 2, column 2: expected a number; found 'yes'"),
+        ("WAHR;FALSCH\nFALSCH;WAHR\n", "line 2, column 2: expected a number; found 'WAHR'"),
+        ("VRAI;FAUX\nFAUX;VRAI\n", "line 2, column 2: expected a number; found 'VRAI'"),
+        ("1;0\nfalso;1\n", "line 2, column 1: expected a number; found 'falso'"),
     ],
 )
 def test_mixed_truths_are_refused_with_what_to_write(text, place):
@@ -534,6 +537,15 @@ def test_mixed_truths_are_refused_with_what_to_write(text, place):
         table(text)
     assert caught.value.message == f"standard input: {place}"
     assert caught.value.hint == "in a mask, write 1 for true and 0 for false, in every cell"
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"), [("Q = [[1,0,1]]\n", "1]]"), ("Q = [[1,0,1],\n [1,1,0]]\n", "1]")]
+)
+def test_the_brackets_of_a_printed_list_are_told_of(text, cell):
+    with pytest.raises(InputError, match=re.escape(f"found '{cell}'")) as caught:
+        table(text)
+    assert caught.value.hint.startswith("write the numbers without brackets, or save the array")
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,11 @@ def _is_quoted(cell: str) -> bool:
     return bare != cell.strip() and is_numeric(bare)
 
 
+def _is_bracketed(cell: str) -> bool:
+    bare = cell.strip().strip("[]()")
+    return bare != cell.strip() and is_numeric(bare)
+
+
 # The first that is true of a cell.
 _HINTS: tuple[tuple[Callable[[str], object], str], ...] = (
     (
@@ -132,6 +137,10 @@ _HINTS: tuple[tuple[Callable[[str], object], str], ...] = (
     (has_decimal_comma, DECIMAL_POINTS),
     (re.compile(_SEMICOLONS).fullmatch, DECIMAL_POINTS),
     (lambda cell: cell.strip().lower() in TRUTHS, _ONE_ZERO),
+    (
+        _is_bracketed,
+        'write the numbers without brackets, or save the array, in Python: numpy.save("q.npy", q)',
+    ),
     (_is_quoted, "delete the spaces before the quotation mark, or the quotation marks"),
     (is_numeric, "write the digits 0 to 9, without underscores"),
 )

@@ -25,8 +25,11 @@ __all__ = [
 
 # A hint.
 DECIMAL_POINTS = "write decimal points instead of decimal commas"
-# Words that may mean true or false, lower case.
-TRUTHS = {"true", "false", "t", "f", "yes", "no", "y", "n", "on", "off"}
+# Words that may mean true or false, lower case; also as spreadsheets in other languages save them.
+TRUTHS = {
+    *("true", "false", "t", "f", "yes", "no", "y", "n", "on", "off"),
+    *("wahr", "falsch", "vrai", "faux", "verdadero", "falso", "vero", "waar", "onwaar"),
+}
 _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+(?:[eE][-+]?\d+)?\s*"
 # 1,234.5 and 1 234, with any space between, and 1.234,5; 1,234,567 and 1,23,456, as in India.
 _THOUSANDS = (
