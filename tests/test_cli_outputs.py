@@ -495,3 +495,16 @@ def test_of_two_files_of_one_run_none_is_replaced_where_one_fails(folder, attncl
     words = ["compute", *["long.npy"] * 3, "--save", "weights=old.npy", "--show", "lse"]
     assert attncli(*words, "--save", "context=/dev/full").code == 2
     assert Path("old.npy").read_bytes() == b"old"
+
+
+def test_explain_rounds_a_number_as_compute_does(folder: Path, attncli: Run) -> None:
+    # 1.1·1.1 + 0.5·2.67 = 2.545 lies between two numbers of two decimals.
+    (folder / "q.csv").write_text("1.1,0.5\n1.5,2.9\n")
+    (folder / "k.csv").write_text("1.1,2.67\n1.15,2.46\n")
+    words = ["q.csv", "k.csv", "--scale", "1", "--digits", "2"]
+    table = attncli("compute", *words, "--show", "scores").good().text
+    shown = [row.split()[1:] for row in table.splitlines()[3:5]]
+    for query, scores in enumerate(shown):
+        told = attncli("explain", *words, "--query", str(query)).good().text
+        lines = [line for line in told.splitlines() if line.startswith("score(")]
+        assert [float(line.split("= ")[-1]) for line in lines] == [float(one) for one in scores]

@@ -1,5 +1,6 @@
 """`explain`: its numbers multiplied out again, its parts against the whole, its reasons."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -11,8 +12,9 @@ from oracle import attention_oracle
 from oracle import rotate as rotated_by_oracle
 from strategies import problems
 
-from attncli import AttnError, AttnWarning, UsageError, load, pose
+from attncli import AttnError, AttnWarning, UsageError, attention, load, pose
 from attncli.explanation.explaining import explain, query_index
+from attncli.names import OUTPUTS
 from attncli.view.explanation.mapping import as_dict
 from attncli.view.explanation.markdown import as_markdown
 
@@ -312,6 +314,35 @@ def test_heads_and_batches_read_their_own_rows():
     assert (way.batch, way.head) == (1, 3)
     assert way.given.tolist() == query[1, 2, 6:8].tolist()
     assert way.steps[4].value.tolist() == value[1, 4, 2:4].tolist()
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (4, 2)])
+def test_numbers_are_those_of_the_whole_answer_to_the_last_bit(heads, kv_heads):
+    # Few decimals, as by hand: one bit of a score such as 1.195 decides what it is rounded to.
+    random = np.random.default_rng(4)
+    for _ in range(20):
+        query = random.integers(1, 30, (2, heads * 3)) / 10
+        key, value = random.integers(1, 300, (2, 4, kv_heads * 3)) / 100
+        problem = pose(query, key, value, heads=heads, kv_heads=kv_heads, scale=1)
+        whole = attention(
+            query, key, value, heads=heads, kv_heads=kv_heads, scale=1, outputs=OUTPUTS
+        )
+        weights, scores = (
+            np.reshape(array, (heads, 2, 4)) for array in (whole.weights, whole.scores)
+        )
+        for head, i in itertools.product(range(heads), range(2)):
+            way = explain(problem, query=i, head=head)
+            assert [step.score for step in way.steps] == scores[head, i].tolist()
+            assert [step.weight for step in way.steps] == weights[head, i].tolist()
+            assert way.lse == whole.lse.reshape(heads, 2)[head, i]
+            assert way.context.tolist() == whole.context[i, 3 * head : 3 * head + 3].tolist()
+
+
+def test_scores_of_another_query_beyond_the_range_do_no_harm():
+    problem = pose([[1.0, 0.0], [1e200, 0.0]], [[1e200, 0.0], [1.0, 0.0]], scale=1)
+    assert explain(problem, query=0).steps[0].raw == 1e200
+    with pytest.raises(AttnError, match="exceed"):
+        explain(problem, query=1)
 
 
 def test_a_zero_vector_has_cosine_0_with_everything():

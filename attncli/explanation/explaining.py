@@ -112,8 +112,8 @@ def _explained(
     problem: Problem, batch: int, head: int, query: int, *, keys: int | None, threads: int | None
 ) -> Explanation:
     """Follow a query of one head; indices count from 0."""
-    selected = problem.select(batch=batch, head=head, rows=(query, query + 1))
-    row = follow(selected, query, threads=threads)
+    row = follow(problem, batch, head, query, threads=threads)
+    selected = row.problem
     told, others = _told(row.scores, keys)
     own_batch, own_head = problem.layout.place(batch, head)
     vector = problem.score_vector

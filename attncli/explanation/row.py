@@ -12,6 +12,8 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine import attend
 from attncli.engine.operands import prepare, rotated
+from attncli.engine.size import suits_formula
+from attncli.errors import DataError
 from attncli.names import OUTPUTS
 
 if TYPE_CHECKING:
@@ -59,24 +61,24 @@ class QueryRow:
     sink_exponential: float
 
 
-def follow(problem: Problem, query: int, *, threads: int | None) -> QueryRow:
-    """Solve the problem of one query, and work out what the engine does not keep.
+def follow(whole: Problem, batch: int, head: int, query: int, *, threads: int | None) -> QueryRow:
+    """Solve one query of a problem, and work out what the engine does not keep.
 
     Parameters
     ----------
-    problem : Problem
-        Of one batch entry, one head and one query (`Problem.select`).
-    query : int
-        Its index before it was selected.
+    whole : Problem
+    batch, head, query : int
+        Within its shape.
     threads : int, optional
     """
-    names = [name for name in OUTPUTS if name != "context" or problem.value is not None]
-    answer, _ = attend(problem, names, threads=threads)
-    found = {name: np.reshape(getattr(answer, name), -1) for name in names}
+    problem = whole.select(batch=batch, head=head, rows=(query, query + 1))
+    # The last bits of a product depend on how many rows it has, and one may decide how a number
+    # with few digits, such as 1.195, is rounded.
+    found = _cut_out(whole, batch, head, query, threads) or _alone(problem, threads)
     # Unit length and W are shown apart from the vectors on which they act.
     plain = rotated(problem)
     turned = widen(plain.query[0, 0, 0], problem.dtype)
-    whole = prepare(problem).query[0, 0, 0] if problem.score == "general" else turned
+    compared = prepare(problem).query[0, 0, 0] if problem.score == "general" else turned
     sink = None if problem.sinks is None else float(problem.sinks[0])
     top = max(float(found["scores"].max()), -math.inf if sink is None else sink)
     shift = 0.0 if top == -math.inf else top
@@ -84,7 +86,7 @@ def follow(problem: Problem, query: int, *, threads: int | None) -> QueryRow:
         problem=problem,
         query=query,
         rotated=turned,
-        compared=widen(whole, problem.dtype),
+        compared=widen(compared, problem.dtype),
         key=plain.key[0, 0],
         raw=found["raw"],
         capped=found["capped"],
@@ -99,6 +101,40 @@ def follow(problem: Problem, query: int, *, threads: int | None) -> QueryRow:
         exponentials=np.exp(found["scores"].astype(np.float64) - shift),
         sink_exponential=0.0 if sink is None else math.exp(sink - shift),
     )
+
+
+def _names(problem: Problem) -> list[str]:
+    return [name for name in OUTPUTS if name != "context" or problem.value is not None]
+
+
+def _cut_out(
+    problem: Problem, batch: int, head: int, query: int, threads: int | None
+) -> dict[str, Array] | None:
+    """Return the engine's numbers of one query as the whole answer has them, to the last bit.
+
+    None where that takes long, or where scores of another query exceed the range.
+    """
+    if not suits_formula(problem):
+        return None
+    try:
+        answer, _ = attend(problem, _names(problem), threads=threads)
+    except DataError:
+        return None
+    found = {
+        name: np.reshape(getattr(answer, name), (*problem.shape[:3], -1))[batch, head, query]
+        for name in _names(problem)
+        if name != "context"
+    }
+    if answer.context is not None:
+        contexts = problem.layout.split(answer.context, problem.shape[1], "context")
+        found["context"] = contexts[batch, head, query]
+    return found
+
+
+def _alone(problem: Problem, threads: int | None) -> dict[str, Array]:
+    """Return the engine's numbers of a problem of one query."""
+    answer, _ = attend(problem, _names(problem), threads=threads)
+    return {name: np.reshape(getattr(answer, name), -1) for name in _names(problem)}
 
 
 def _bias(problem: Problem) -> Array:
