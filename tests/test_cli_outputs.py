@@ -76,7 +76,19 @@ def test_digits_are_told_to_change_nothing_where_all_are_written(
         "note: --digits: only for tables, text and markdown; json holds every digit"
     ]
     assert told.out == attncli("explain", *FILES, "-f", "json").out
-    assert attncli("explain", *FILES, "--digits", "0").messages == []
+    assert attncli("explain", *FILES, "--digits", "1").messages == []
+
+
+@pytest.mark.parametrize("kind", ["text", "markdown"])
+def test_explain_takes_no_formulas_without_decimals(
+    kind: str, tutorial: Path, attncli: Run
+) -> None:
+    ran = attncli("explain", *FILES, "--digits", "0", "-f", kind)
+    assert (ran.code, ran.out) == (2, b"")
+    assert ran.messages == [
+        "error: --digits: expected a number from 1 to 17 for explain; found 0",
+        "hint: its formulas do not add up without decimals: --digits 2 shows two",
+    ]
 
 
 def test_json_carries_its_schema_and_null_for_hidden_scores(tutorial: Path, attncli: Run) -> None:

@@ -24,6 +24,7 @@ from attncli.cli.terminal import (
     shows_unicode,
     width,
 )
+from attncli.errors import UsageError
 from attncli.text import json_text
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ def explain(
     from attncli.explanation.explaining import explain as explained
     from attncli.explanation.explaining import query_index
 
+    if telling.format != "json":
+        _refuse_no_decimals(digits)
     with advice(quiet=run.quiet):
         question = ask_whole(options, pick, run)
         problem, (batch, head) = question.problem, question.picked.place(0, 0)
@@ -109,6 +112,14 @@ def explain(
             threads=run.threads,
         )
     _print(explanation, telling, digits, run)
+
+
+def _refuse_no_decimals(digits: DigitsOptions) -> None:
+    if not digits.decimals:
+        raise UsageError(
+            "--digits: expected a number from 1 to 17 for explain; found 0",
+            hint="its formulas do not add up without decimals: --digits 2 shows two",
+        )
 
 
 def _print(

@@ -457,7 +457,7 @@ class DigitsOptions:
             min=0,
             max=17,
             help="Decimals in tables, text and markdown; files and other formats hold every digit. "
-            "Default: 4.",
+            "Default: 4; explain takes 1 or more.",
             rich_help_panel=SHOWN,
         ),
     ] = None
