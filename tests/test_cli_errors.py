@@ -235,7 +235,7 @@ CASES = {
     f"compute {QKV} --max-rows -4": ("--max-rows: expected a number of at least 0; found -4", None),
     "heatmap --dpi 5": ("--dpi: expected a number from 10 to 2400; found 5", None),
     f"compute {QKV} --format jsn": (
-        "--format: expected one of table, json, yaml, csv, tsv, npy, npz; found 'jsn'",
+        "--format: expected one of table, markdown, json, yaml, csv, tsv, npy, npz; found 'jsn'",
         "did you mean json?",
     ),
     f"compute {QKV} --precision half": (

@@ -206,7 +206,7 @@ def test_a_large_table_is_cropped_and_says_so(folder: Path) -> None:
     assert len(lines) < 150
     assert lines[67] == (
         "… 448 more queries and 448 more keys "
-        "(--max-rows, --max-cols; --save and --format have all)"
+        "(--max-rows, --max-cols; --save and --format json have all)"
     )
 
 

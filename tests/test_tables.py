@@ -101,7 +101,8 @@ def test_a_crop_says_what_is_missing() -> None:
     assert len(cells(sheet(np.ones((5, 7))), limits)) == 2
     assert [len(row) for row in cells(sheet(np.ones((5, 7))), limits)] == [4, 4]
     assert found[5] == (
-        "… 3 more queries and 4 more keys (--max-rows, --max-cols; --save and --format have all)"
+        "… 3 more queries and 4 more keys "
+        "(--max-rows, --max-cols; --save and --format json have all)"
     )
 
 

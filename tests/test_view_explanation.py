@@ -17,11 +17,12 @@ from strategies import problems
 from attncli import load, pose
 from attncli.explanation.explaining import explain
 from attncli.view.color import blues, blues_256, xterm
-from attncli.view.explanation.latex import Latex, math_text, words
+from attncli.view.explanation.latex import Latex, math_text
 from attncli.view.explanation.mapping import as_dict
 from attncli.view.explanation.markdown import as_markdown
 from attncli.view.explanation.sums import sum_pieces
 from attncli.view.explanation.terminal import as_text, renderable
+from attncli.view.markdown import words
 from attncli.view.notation import Notation
 
 pytestmark = pytest.mark.filterwarnings("ignore::attncli.errors.AttnWarning")

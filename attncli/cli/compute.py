@@ -60,7 +60,7 @@ def compute(
     refuse_average_of_one(pick, average)
     with advice(quiet=run.quiet):
         asked = ask_or_read(options, pick, run)
-        if output.format != "table":
+        if not output.is_tables:
             digits.tell_of_all(output.format, quiet=run.quiet)
         if not isinstance(asked, Asked):
             from attncli.cli.finished import show_finished
@@ -162,7 +162,7 @@ def _shown_whole(question: _Question) -> tuple[str, ...]:
     """Return which of the outputs to show must be computed whole."""
     batch, heads, queries, keys = question.problem.shape
     arrays = tuple(name for name in question.request.names if name in OUTPUTS)
-    if question.request.output.format != "table" or batch * heads * queries * keys <= _WHOLE_CELLS:
+    if not question.request.output.is_tables or batch * heads * queries * keys <= _WHOLE_CELLS:
         return arrays
     return tuple(name for name in arrays if name in ("context", "lse"))
 

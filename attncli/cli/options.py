@@ -384,12 +384,12 @@ class OutputOptions:
         ),
     ] = None
     format: Annotated[
-        Literal["table", "json", "yaml", "csv", "tsv", "npy", "npz"],
+        Literal["table", "markdown", "json", "yaml", "csv", "tsv", "npy", "npz"],
         Option(
             "--format",
             "-f",
-            help="csv, tsv and npy hold one array: the context, unless --show names another; csv "
-            "and tsv also stats or top.",
+            help="markdown has the tables of a pipe; csv, tsv and npy hold one array: the context, "
+            "unless --show names another; csv and tsv also stats or top.",
             rich_help_panel=MOST_USED,
         ),
     ] = "table"
@@ -439,6 +439,11 @@ class OutputOptions:
             rich_help_panel=SHOWN,
         ),
     ] = False
+
+    @property
+    def is_tables(self) -> bool:
+        """Whether tables for people are shown, cut and rounded."""
+        return self.format in ("table", "markdown")
 
     @property
     def top_keys(self) -> int:

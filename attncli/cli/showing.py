@@ -10,6 +10,7 @@ from attncli.cli.terminal import (
     color_depth,
     console,
     is_terminal,
+    print_document,
     shows_unicode,
     width,
 )
@@ -99,7 +100,7 @@ class Request(NamedTuple):
             As for `attncli.cli.saving.refuse_unheld`.
         """
         names, kind = self.names, self.output.format
-        if kind != "table":
+        if not self.output.is_tables:
             _refuse_binary(kind)
             names = held(names, kind, chosen=bool(self.output.show))
             refuse_unheld(names, kind, empty)
@@ -143,11 +144,15 @@ class Request(NamedTuple):
         decimals: int,
     ) -> None:
         """Print the tables, or write a machine's format to standard output."""
-        if self.output.format != "table":
+        if not self.output.is_tables:
             _write_stdout(self.output.format, results(self.names))
             return
+        parts = tables(_limits_of(self.output, run, decimals))
+        if self.output.format == "markdown":
+            print_document("\n\n".join(text for part in parts if (text := str(part).strip())))
+            return
         screen = console(run.color)
-        for part in tables(_limits_of(self.output, run, decimals)):
+        for part in parts:
             screen.print(part, crop=False)
 
 
@@ -205,14 +210,16 @@ def _limits_of(output: OutputOptions, run: RunOptions, decimals: int) -> Limits:
     """Return how large tables may be."""
     from attncli.view.tables import Limits
 
-    rows, columns, heads = (20, None, 4) if is_terminal() else (64, 64, 16)
+    markdown = output.format == "markdown"
+    rows, columns, heads = (20, None, 4) if is_terminal() and not markdown else (64, 64, 16)
     return Limits(
         rows=rows if output.max_rows is None else output.max_rows or None,
         columns=columns if output.max_cols is None else output.max_cols or None,
         heads=heads,
-        width=width(),
+        width=None if markdown else width(),
         stacked=output.max_cols is not None,
         digits=decimals,
-        unicode=shows_unicode(),
-        depth=color_depth(run.color),
+        unicode=markdown or shows_unicode(),
+        depth="none" if markdown else color_depth(run.color),
+        markdown=markdown,
     )

@@ -59,7 +59,9 @@ class Summaries:
         """Yield the title and the lines of the table of one."""
         from rich.text import Text
 
-        yield Text(name, style="bold")
+        from attncli.view.tables import heading
+
+        yield heading(name, limits)
         yield from self._stats_parts(limits) if name == "stats" else self._top_parts(limits)
         yield Text("")
 
@@ -98,13 +100,16 @@ class Summaries:
         from attncli.view.stats import stats_parts
 
         return stats_parts(
-            self._stats, width=limits.width, digits=limits.digits, unicode=limits.unicode
+            self._stats,
+            width=limits.width,
+            digits=limits.digits,
+            unicode=limits.unicode,
+            markdown=limits.markdown,
         )
 
     def _top_parts(self, limits: Limits) -> Iterator[Text]:
-        from rich.text import Text
-
         from attncli.view.stats import top_parts
+        from attncli.view.tables import remark
 
         queries = self._weights.shape[2]
         shown = min(queries, limits.rows or queries)
@@ -114,7 +119,8 @@ class Summaries:
             digits=limits.digits,
             unicode=limits.unicode,
             depth=limits.depth,
+            markdown=limits.markdown,
         )
         if shown < queries:
             words = f"… {counted(queries - shown, 'more query', 'more queries')} (--max-rows)"
-            yield Text(limits.known(words), style="dim italic")
+            yield remark(words, limits)

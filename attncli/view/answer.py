@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from rich.text import Text
 
 from attncli.engine import attend
 from attncli.indices import EVERYTHING, Picked
@@ -15,7 +14,7 @@ from attncli.names import SQUARE
 from attncli.summaries.averaging import average_weights
 from attncli.text import places
 from attncli.view.sinks import SINK_NOTE, sinks_take
-from attncli.view.tables import Limits, Sheet, on_one_scale, sheet_parts
+from attncli.view.tables import Limits, Sheet, on_one_scale, remark, sheet_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -241,9 +240,9 @@ def _more(places: list[_Place], limits: Limits) -> Iterator[RenderableType]:
         words = (
             f"… {len(places) - limits.heads} more of {len(places)} {named} "
             f"({options} {'choose' if len(several) > 1 else 'chooses'} some; --save and --format "
-            "have all)\n"
+            "json have all)\n"
         )
-        yield Text(limits.known(words), style="dim italic")
+        yield remark(words, limits)
 
 
 def _places(axes: str, counts: tuple[int, int]) -> list[_Place]:

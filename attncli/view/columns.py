@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from attncli.view.labels import text_width
+from attncli.view.markdown import markdown_table, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,6 +39,7 @@ def stacked(
     *,
     unicode: bool,
     together: int = 1,
+    markdown: bool = False,
 ) -> Iterator[Text]:
     """Yield one table, or several below each other that repeat the fixed columns.
 
@@ -50,7 +52,12 @@ def stacked(
         Whether the terminal has more than ASCII.
     together : int
         So many columns are never torn apart.
+    markdown : bool
+        One table in Markdown, however wide.
     """
+    if markdown:
+        yield _in_markdown([*fixed, *columns])
+        return
     groups = [columns[start : start + together] for start in range(0, len(columns), together)]
     taken = sum(column.width + len(GAP) for column in fixed)
     chunk: list[Column] = []
@@ -62,6 +69,14 @@ def stacked(
             chunk = []
         chunk += group
     yield from table_lines([*fixed, *chunk], unicode=unicode)
+
+
+def _in_markdown(columns: Sequence[Column]) -> Text:
+    headings = [words(column.heading) for column in columns]
+    cells = zip(*(column.cells for column in columns), strict=True)
+    rows = ([words(cell.plain) for cell in row] for row in cells)
+    left = [number for number, column in enumerate(columns) if column.left]
+    return Text(markdown_table(headings, rows, left=left))
 
 
 def table_lines(columns: Sequence[Column], *, unicode: bool) -> Iterator[Text]:

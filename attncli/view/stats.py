@@ -49,6 +49,7 @@ def stats_parts(
     width: int | None = None,
     digits: int = 4,
     unicode: bool = True,
+    markdown: bool = False,
 ) -> Iterator[Text]:
     """Yield the lines of a table with a line for each head; of several tables if it is too wide.
 
@@ -62,6 +63,8 @@ def stats_parts(
         Digits after the point.
     unicode : bool
         Whether the terminal has more than ASCII.
+    markdown : bool
+        The table is in Markdown.
     """
     notation = Notation(digits, unicode)
     places = [
@@ -77,7 +80,7 @@ def stats_parts(
         Column(heading, _figures([getattr(head, name) for head in stats], notation))
         for name, heading in _FIGURES.items()
     ]
-    yield from stacked(places, counts + figures, width, unicode=unicode)
+    yield from stacked(places, counts + figures, width, unicode=unicode, markdown=markdown)
     for line in wrapped(_LEGEND.split(" "), width or text_width(_LEGEND)):
         yield Text(line, style="italic dim")
 
@@ -89,13 +92,14 @@ def top_parts(
     digits: int = 4,
     unicode: bool = True,
     depth: Depth = "truecolor",
+    markdown: bool = False,
 ) -> Iterator[Text]:
     """Yield the lines of a table of the strongest keys, with a line for each query.
 
     Parameters
     ----------
     rows : iterable of TopKeys
-    width, digits, unicode
+    width, digits, unicode, markdown
         As in `stats_parts`.
     depth : {"none", "256", "truecolor"}
         Colours that the terminal has.
@@ -126,7 +130,7 @@ def top_parts(
         for rank in range(ranks)
         for column in _ranked(rows, rank, room, notation, written, several=ranks > 1)
     ]
-    yield from stacked(places, ranked, width, unicode=unicode, together=2)
+    yield from stacked(places, ranked, width, unicode=unicode, together=2, markdown=markdown)
 
 
 def stats_list(stats: Iterable[HeadStats]) -> list[dict[str, object]]:

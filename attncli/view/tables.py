@@ -12,6 +12,7 @@ from rich.text import Text
 from attncli.text import label_text
 from attncli.view.columns import GAP, Column, table_lines
 from attncli.view.labels import shorten_all, text_width
+from attncli.view.markdown import markdown_table, words
 from attncli.view.shading import hidden_shade, shade
 from attncli.view.signs import known
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from attncli.view.shading import Depth
 
-__all__ = ["Limits", "Sheet", "on_one_scale", "sheet_parts"]
+__all__ = ["Limits", "Sheet", "heading", "on_one_scale", "remark", "sheet_parts"]
 
 _LABEL_WIDTH, _LEAST_LABEL = 24, 4
 _HEADING_WIDTH = 12
@@ -52,6 +53,8 @@ class Limits(NamedTuple):
         Colours that the terminal has.
     stacked : bool
         Columns that do not fit are shown below the others, not left out.
+    markdown : bool
+        Each part is a block of Markdown; without colours and without an edge.
     """
 
     rows: int | None
@@ -62,10 +65,25 @@ class Limits(NamedTuple):
     unicode: bool = True
     depth: Depth = "truecolor"
     stacked: bool = False
+    markdown: bool = False
 
     def known(self, text: str) -> str:
         """Return a text in characters that stdout takes; to be called before measuring it."""
         return known(text, unicode=self.unicode)
+
+
+def heading(title: str, limits: Limits) -> Text:
+    """Return what stands above a table."""
+    if limits.markdown:
+        return Text(f"## {words(title)}")
+    return Text(limits.known(title), style="bold")
+
+
+def remark(text: str, limits: Limits) -> Text:
+    """Return what is said below a table."""
+    if limits.markdown:
+        return Text(words(text))
+    return Text(limits.known(text), style="dim italic")
 
 
 class Sheet(NamedTuple):
@@ -142,7 +160,28 @@ def sheet_parts(sheet: Sheet, limits: Limits) -> Iterator[RenderableType]:
     groups = _groups(names, headings, texts, limits.width)
     if not limits.stacked:
         del groups[1:]
-    yield Text(limits.known(sheet.title), style="bold")
+    yield heading(sheet.title, limits)
+    if limits.markdown:
+        cells = ([words(name), *row] for name, row in zip(names, texts, strict=True))
+        yield Text(markdown_table(["", *map(words, headings)], cells))
+    else:
+        yield from _drawn(sheet, names, headings, texts, groups, limits)
+    left_out = _left_out(sheet, rows, groups[-1][1])
+    if left_out:
+        yield remark(left_out, limits)
+    yield Text("")
+
+
+def _drawn(
+    sheet: Sheet,
+    names: list[str],
+    headings: list[str],
+    texts: list[list[str]],
+    groups: list[tuple[int, int]],
+    limits: Limits,
+) -> Iterator[Text]:
+    """Yield the columns of each group as a table, and what their colours mean."""
+    rows, count = len(texts), len(headings)
     plain = limits.depth == "none" or rows * groups[-1][1] > _MANY_CELLS
     darkest = 0.0 if plain or not sheet.shaded else _darkest(sheet, limits)
     shades = [] if plain else _shades(sheet, rows, count, darkest, limits.depth)
@@ -161,11 +200,7 @@ def sheet_parts(sheet: Sheet, limits: Limits) -> Iterator[RenderableType]:
     shown = slice(rows), slice(groups[-1][1])
     legend = [] if plain else _legend(sheet, shown, darkest, limits)
     if legend:
-        yield Text(limits.known(" · ".join(legend)), style="dim italic")
-    left_out = _left_out(sheet, rows, groups[-1][1])
-    if left_out:
-        yield Text(limits.known(left_out), style="dim italic")
-    yield Text("")
+        yield remark(" · ".join(legend), limits)
 
 
 def _names_and_headings(
@@ -292,4 +327,4 @@ def _left_out(sheet: Sheet, rows: int, count: int) -> str:
     options = [option for number, _, option in missing if number]
     if not parts:
         return ""
-    return f"… {' and '.join(parts)} ({', '.join(options)}; --save and --format have all)"
+    return f"… {' and '.join(parts)} ({', '.join(options)}; --save and --format json have all)"

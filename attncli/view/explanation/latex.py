@@ -1,4 +1,4 @@
-r"""Numbers, names and sums as LaTeX, and words as Markdown.
+r"""Numbers, names and sums as LaTeX.
 
 Formulas keep to what LaTeX, MathJax and KaTeX all know, and hold nothing that
 Markdown readers take for their own: no ``\\``, no ``*``, no tag. Lines end with ``\cr``.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Latex", "aligned", "equation", "math_name", "math_text", "words"]
+__all__ = ["Latex", "aligned", "equation", "math_name", "math_text"]
 
 _MOST_TERMS = 8
 # Terms of a sum that a page has room for, beside a short name on the left and a long one.
@@ -34,18 +34,6 @@ _MATH = {
     "#": r"\#", "%": r"\%", "&": r"\&", "^": r"{}^{\wedge}", "~": r"\sim ", "*": r"\ast ",
     "`": r"\grave{\ }", "<": "{<}", ">": "{>}", "|": r"\vert ",
 }  # fmt: skip
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$&^@])")
-
-
-def words(text: str) -> str:
-    r"""Return a text that Markdown shows as it is.
-
-    Examples
-    --------
-    >>> print(words("[CLS] a_b | $x$"))
-    \[CLS\] a\_b \| \$x\$
-    """
-    return _MARKDOWN.sub(r"\\\1", printable(text))
 
 
 def math_text(text: str) -> str:

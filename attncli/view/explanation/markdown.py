@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attncli.positions import BASE
 from attncli.text import counted, places
-from attncli.view.explanation.latex import Latex, aligned, equation, math_name, words
+from attncli.view.explanation.latex import Latex, aligned, equation, math_name
 from attncli.view.explanation.lines import rest_name
 from attncli.view.explanation.numbers import (
     CONTEXT_COLUMNS,
@@ -24,6 +24,7 @@ from attncli.view.explanation.numbers import (
     whole_output,
 )
 from attncli.view.explanation.sums import Rest
+from attncli.view.markdown import words
 from attncli.view.notation import Notation
 
 if TYPE_CHECKING:
