@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markdown_blocks import blocks
 from rich.cells import cell_len
 from rich.console import Console
 from strategies import problems
@@ -366,6 +367,37 @@ def test_latex_of_any_label_is_balanced_and_closes_no_formula(label):
     assert depth == 0
     assert "$" not in plain
     assert not re.search(r"<\w|[`*\x00-\x1f]", latex)
+
+
+@pytest.mark.parametrize(
+    ("options", "added"),
+    [
+        ({}, []),
+        ({"softcap": 1.0}, ["raw", "capped"]),
+        ({"bias": np.ones((3, 3))}, ["raw", "bias"]),
+        ({"softcap": 2.0, "alibi_slopes": [0.5], "sinks": [0.1]}, ["raw", "capped", "ALiBi"]),
+    ],
+)
+def test_the_table_of_markdown_has_the_columns_and_numbers_of_the_terminals(options, added):
+    way = explain(pose(KEY, KEY, VALUE, causal=True, **options), query=1, keys=2)
+    (_, (columns, *rows)) = next(b for b in blocks(as_markdown(way)) if b[0] == "table")
+    assert columns[:-3] == ["key", *added, "score"]
+    assert table_lines(as_text(way))[0].split()[:-3] == columns[:-3]
+    assert {row[0] for row in rows[:2]} == {"$k_{0}$", "$k_{1}$"}
+    told = [re.findall(r"-?\d+\.\d{4}", line) for line in table_rows(as_text(way))]
+    assert [[cell for cell in row[1:] if cell] for row in rows] == told
+    if "softcap" in options:
+        cap, raw = options["softcap"], 1 / math.sqrt(3)
+        first = next(row for row in rows if row[0] == "$k_{0}$")
+        assert first[1:3] == [f"{raw:.4f}", f"{cap * math.tanh(raw / cap):.4f}"]
+
+
+def test_a_hidden_key_in_the_table_of_markdown_has_its_raw_score_and_the_rule():
+    way = explain(pose(KEY, KEY, causal=True, softcap=1.0), query=1)
+    _, table = next(b for b in blocks(as_markdown(way)) if b[0] == "table")
+    raw = 1 / math.sqrt(3)
+    known = [f"{raw:.4f}", f"{math.tanh(raw):.4f}", "−∞"]
+    assert table[3] == ["$k_{2}$", *known, "hidden by causal", "0", "0"]
 
 
 def test_markdown_of_labels_renders_as_the_label():

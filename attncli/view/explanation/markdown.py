@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from attncli.positions import BASE
 from attncli.text import counted, places
 from attncli.view.explanation.latex import Latex, aligned, equation, math_name
-from attncli.view.explanation.lines import rest_name
 from attncli.view.explanation.numbers import (
     CONTEXT_COLUMNS,
     MADE_COLUMNS,
@@ -23,8 +22,9 @@ from attncli.view.explanation.numbers import (
     wave_columns,
     whole_output,
 )
+from attncli.view.explanation.rows import headings_of, row_texts, table_rows
 from attncli.view.explanation.sums import Rest
-from attncli.view.markdown import words
+from attncli.view.markdown import markdown_table, words
 from attncli.view.notation import Notation
 
 if TYPE_CHECKING:
@@ -32,11 +32,14 @@ if TYPE_CHECKING:
 
     from attncli.explanation.data import Explanation, KeyStep, QueryMade, QueryNorm
     from attncli.view.explanation.numbers import Sum
+    from attncli.view.explanation.rows import Row
 
 __all__ = ["as_markdown"]
 
 # Terms that a page has room for in the numerator of a fraction.
 _IN_FRACTION = 2
+# What the table of the terminal has shorter words for.
+_HEADINGS = {"shifted": r"$\mathrm{score} - \max$", "exp": r"$e^{\mathrm{score} - \max}$"}
 
 
 def as_markdown(explanation: Explanation, *, digits: int = 4) -> str:
@@ -305,7 +308,7 @@ def _weight_blocks(explanation: Explanation, latex: Latex) -> Iterator[str]:
         lse = rf"{latex.number(explanation.shift)} + \ln {latex.number(explanation.denominator)}"
         summed = rf"\ln \sum e^{{\mathrm{{score}}}} = {lse}"
         yield _block(rf"\mathrm{{lse}} = {summed} = {latex.number(explanation.lse)}")
-    yield "\n".join(_table(explanation, Notation(latex.digits)))
+    yield _table(explanation, Notation(latex.digits))
 
 
 def _strongest_weight(explanation: Explanation, latex: Latex) -> Iterator[str]:
@@ -337,31 +340,33 @@ def _less_shift(explanation: Explanation, latex: Latex) -> str:
     return latex.plus(-explanation.shift) if explanation.shift else "- 0"
 
 
-def _table(explanation: Explanation, notation: Notation) -> Iterator[str]:
-    yield r"| key | score | $\mathrm{score} - \max$ | $e^{\mathrm{score} - \max}$ | weight |"
-    yield "|---|---:|---:|---:|---:|"
-    cell = notation.cell
-    for step in explanation.steps:
-        label = words(step.label or "").strip()
-        name = f"{step.index} {label}" if label else f"${_key_name(explanation, step)}$"
-        if step.hidden:
-            rules = words(", ".join(reason.rule for reason in step.hidden))
-            yield f"| {name} | −∞ | hidden by {rules} | 0 | 0 |"
-        else:
-            cells = (step.score, step.exponent, step.exponential, step.weight)
-            yield f"| {name} | {' | '.join(map(cell, cells))} |"
-    if explanation.sink is not None:
-        share = explanation.sink_exponential / explanation.denominator
-        cells = (
-            explanation.sink,
-            explanation.sink - explanation.shift,
-            explanation.sink_exponential,
-            share,
-        )
-        yield f"| sink | {' | '.join(map(cell, cells))} |"
-    if explanation.rest is not None:
-        sums = f"{cell(explanation.rest.exponential)} | {cell(explanation.rest.weight)}"
-        yield f"| {rest_name(explanation.rest.count, explanation.rest.hidden)} | | | {sums} |"
+def _table(explanation: Explanation, notation: Notation) -> str:
+    rows = list(table_rows(explanation))
+    texts = row_texts(rows, notation)
+    headings = headings_of(texts)
+    cells = (
+        [_row_name(explanation, row), *_row_cells(row, own, headings)]
+        for row, own in zip(rows, texts, strict=True)
+    )
+    shown = [_HEADINGS.get(heading, heading) for heading in headings]
+    return markdown_table(["key", *shown], cells)
+
+
+def _row_name(explanation: Explanation, row: Row) -> str:
+    step = row.step
+    if step is None:
+        return words(row.name)
+    label = words(step.label or "").strip()
+    return f"{step.index} {label}" if label else f"${_key_name(explanation, step)}$"
+
+
+def _row_cells(row: Row, texts: dict[str, str], headings: list[str]) -> list[str]:
+    """Return the numbers of a row; a hidden key says why it has no more, and gets nothing."""
+    cells = [texts.get(heading, "").replace("−inf", "−∞") for heading in headings]
+    if row.words:
+        known = headings.index("score") + 1
+        cells[known:] = [words(row.words), *["0"] * (len(cells) - known - 1)]
+    return cells
 
 
 def _context_blocks(explanation: Explanation, latex: Latex) -> Iterator[str]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.style import Style
 from rich.text import Text
 
-from attncli.view.explanation.lines import rest_name
+from attncli.view.explanation.rows import headings_of, row_texts, table_rows
 from attncli.view.labels import shorten, text_width
-from attncli.view.notation import Notation, name_of
 from attncli.view.shading import rich_blue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from attncli.explanation.data import Explanation, KeyStep
+    from attncli.explanation.data import Explanation
+    from attncli.view.explanation.rows import Row
+    from attncli.view.notation import Notation
     from attncli.view.shading import Depth
 
 __all__ = ["weight_table"]
@@ -26,22 +26,9 @@ _LONGEST_BAR = 32
 _SHORTEST_BAR = 8
 _SHORTEST_NAME = 8
 # Columns that a narrow terminal drops first: the formulas have these numbers too.
-_HEADINGS = ("raw", "capped", "bias", "ALiBi", "score", "shifted", "exp", "weight")
 _DISPENSABLE = (("raw", "capped"), ("bias", "ALiBi"), ("shifted",), ("exp",))
 _NAMES = "key"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-
-
-@dataclass(frozen=True)
-class _Row:
-    """One line of the table; numbers by their headings, or words in place of them."""
-
-    name: str
-    cells: dict[str, float]
-    weight: float = 0.0
-    bar: bool = True
-    words: str = ""
-    style: str = ""
 
 
 def weight_table(
@@ -59,8 +46,8 @@ def weight_table(
     depth : {"none", "256", "truecolor"}
         Colours that the terminal has.
     """
-    rows = list(_rows(explanation))
-    texts = _texts(rows, notation)
+    rows = list(table_rows(explanation))
+    texts = row_texts(rows, notation)
     widths = _widths(texts)
     names = max(len(_NAMES), *(text_width(notation.known(row.name)) for row in rows))
     for headings in _DISPENSABLE:
@@ -86,24 +73,11 @@ def weight_table(
             yield line
 
 
-def _texts(rows: list[_Row], notation: Notation) -> list[dict[str, str]]:
-    """Return the numbers of each row as texts, those of a column in one notation."""
-    texts: list[dict[str, str]] = [{} for _ in rows]
-    for heading in _HEADINGS:
-        holding = [row for row in rows if heading in row.cells]
-        written = iter(notation.cells(row.cells[heading] for row in holding))
-        for row, own in zip(rows, texts, strict=True):
-            if heading in row.cells:
-                own[heading] = next(written)
-    return texts
-
-
 def _widths(texts: list[dict[str, str]]) -> dict[str, int]:
     """Return the width of each column that some row has a number for, in reading order."""
-    headings = [name for name in _HEADINGS if any(name in cells for cells in texts)]
     return {
         heading: max(len(heading), *(len(cells.get(heading, "")) for cells in texts))
-        for heading in headings
+        for heading in headings_of(texts)
     }
 
 
@@ -113,7 +87,7 @@ def _total(widths: dict[str, int]) -> int:
 
 
 def _line(
-    row: _Row, cells: dict[str, str], names: int, widths: dict[str, int], notation: Notation
+    row: Row, cells: dict[str, str], names: int, widths: dict[str, int], notation: Notation
 ) -> Text:
     name = shorten(notation.known(row.name), names, ellipsis=notation.known("…"))
     line = Text(name + " " * (names - text_width(name)), style=row.style, no_wrap=True)
@@ -133,61 +107,3 @@ def _bar(weight: float, largest: float, room: int, notation: Notation, depth: De
     # Neither end of the ramp: bars must show on white and on black.
     style = Style(color=rich_blue(0.4 + 0.4 * weight, depth))
     return Text("█" * full + _EIGHTHS[part].strip(), style=style)
-
-
-def _rows(explanation: Explanation) -> Iterator[_Row]:
-    for step in explanation.steps:
-        yield _key_row(explanation, step)
-    if explanation.sink is not None:
-        exponential = explanation.sink_exponential
-        yield _Row(
-            "(sink)",
-            {
-                "score": explanation.sink,
-                "shifted": explanation.sink - explanation.shift,
-                "exp": exponential,
-                "weight": exponential / explanation.denominator,
-            },
-            exponential / explanation.denominator,
-            style="italic",
-        )
-    if explanation.rest is not None:
-        sums = {"exp": explanation.rest.exponential, "weight": explanation.rest.weight}
-        yield _Row(
-            rest_name(explanation.rest.count, explanation.rest.hidden),
-            sums,
-            bar=False,
-            style="italic dim",
-        )
-    yield _sum_row(explanation)
-
-
-def _key_row(explanation: Explanation, step: KeyStep) -> _Row:
-    name = name_of("k", step.index, step.label)
-    if step.label:
-        name = f"{step.index} {name}"
-    several = (
-        explanation.softcap is not None or explanation.has_bias or explanation.slope is not None
-    )
-    numbers = {
-        "raw": step.raw if several else None,
-        "capped": None if explanation.softcap is None else step.capped,
-        "bias": step.bias if explanation.has_bias else None,
-        "ALiBi": None if explanation.slope is None else -step.penalty,
-        "score": step.score,
-    }
-    if not step.hidden:
-        numbers |= {"shifted": step.exponent, "exp": step.exponential, "weight": step.weight}
-    cells = {heading: x for heading, x in numbers.items() if x is not None}
-    words = "hidden by " + ", ".join(reason.rule for reason in step.hidden) if step.hidden else ""
-    return _Row(name, cells, step.weight, words=words, style="dim" if step.hidden else "")
-
-
-def _sum_row(explanation: Explanation) -> _Row:
-    """Return the last line: what softmax divides by, and the sum of the weights."""
-    rest = explanation.rest
-    weight = sum(step.weight for step in explanation.steps) + (rest.weight if rest else 0.0)
-    if explanation.sink is not None:
-        weight += explanation.sink_exponential / explanation.denominator
-    sums = {"exp": explanation.denominator, "weight": weight}
-    return _Row("sum", sums, bar=False, style="bold")
