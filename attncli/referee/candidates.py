@@ -91,9 +91,10 @@ class Candidates:
     @staticmethod
     def can(group: Group, cases: Sequence[Case]) -> bool:
         """Return whether a group can be tried on cases of that size."""
-        ready = all(one.late for one in group) or all(case.evaluable for case in cases)
-        projects = any(one.projects for one in group)
-        return ready and not (projects and not all(case.projectable for case in cases))
+        for one in group:
+            if one.projects and not all(case.projectable for case in cases):
+                return False
+        return all(case.evaluable for case in cases) or all(one.late for one in group)
 
     def pairs(
         self, makes_sense: Callable[[Convention], bool], *, like_a_scale: bool

@@ -64,7 +64,7 @@ class Cases:
         self._rows: list[Row] = []
         self._limit = max(question.precisions.values(), key=lambda p: p.eps).largest
 
-    @property
+    @cached_property
     def sliced(self) -> bool:
         """Whether the problem is tried in slices: it is too large, or parts are by themselves."""
         return self.by_part or math.prod(self._question.problem.shape) > _SMALL_CELLS

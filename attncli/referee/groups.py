@@ -40,7 +40,10 @@ def may_come_together(one: Convention, other: Convention) -> bool:
 
 def needs_of(group: Group) -> frozenset[Need]:
     """Return the axes that must be whole for a group."""
-    return frozenset().union(*(convention.needs for convention in group))
+    needs = group[0].needs
+    for convention in group[1:]:
+        needs |= convention.needs
+    return needs
 
 
 def follow(case: Case, group: Group) -> Recipe | None:

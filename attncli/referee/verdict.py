@@ -168,9 +168,12 @@ def finite_in_both(found: Array, made: Array) -> tuple[Array, Array]:
 
 def root_mean_square(numbers: Array) -> float:
     """Return the root of the mean square of finite numbers; 0 of none."""
-    peak = float(np.abs(numbers).max(initial=0))
+    peak = float(np.maximum.reduce(np.abs(numbers), axis=None, initial=0))
+    if peak == 0:
+        return 0.0
     # Divided by the largest first, so that no square overflows.
-    return 0.0 if peak == 0 else peak * float(np.sqrt(np.mean(np.square(numbers / peak))))
+    total = float(np.add.reduce(np.square(numbers / peak), axis=None))
+    return peak * math.sqrt(total / numbers.size)
 
 
 def _largest(

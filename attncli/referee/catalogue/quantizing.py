@@ -33,6 +33,8 @@ __all__ = [
 Array = npt.NDArray[Any]
 # Larger inputs, in numbers, are not quantized again and again.
 _MOST_NUMBERS = 2**22
+# What is made of so few numbers is kept, for other conventions that quantize the same input so.
+_FEW_NUMBERS = 2**12
 TOKENS, COLUMNS = 2, 3
 
 
@@ -102,7 +104,7 @@ def quantized(ways: Ways, recipe: Recipe) -> Recipe | None:
     ):
         return None
     given = _known(("factors", recipe.part), recipe, lambda: factors_of(recipe.problem))
-    made = {name: _made(recipe, name, way, given[name]) for name, way in ways.items()}
+    made = {name: _made_once(recipe, name, way, given[name]) for name, way in ways.items()}
     if all(np.array_equal(made[name], given[name]) for name in ways):
         return None
     return replace(vary(recipe, rope=None, **{**given, **made}), codes=True)
@@ -137,6 +139,14 @@ def _can(way: Way, array: Array | None) -> bool:
     if sharing.blocks:
         return sharing.along == TOKENS or length % sharing.group == 0
     return length > sharing.group
+
+
+def _made_once(recipe: Recipe, name: str, way: Way, given: Array) -> Array:
+    """Do as `_made` does, once for each way where an input is small."""
+    if given.size > _FEW_NUMBERS:
+        return _made(recipe, name, way, given)
+    made: Array = _known((recipe.part, name, way), recipe, lambda: _made(recipe, name, way, given))
+    return made
 
 
 def _made(recipe: Recipe, name: str, way: Way, given: Array) -> Array:

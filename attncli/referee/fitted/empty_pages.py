@@ -104,22 +104,22 @@ def _contexts_of(case: Case) -> Callable[[Names, Page], Array] | None:
     with np.errstate(invalid="ignore", over="ignore"):
         others = np.where(np.isfinite(lse), np.exp(zeros["scores"] - lse), 0)
     each = shared(recipe.problem, value)[:, :, None]
-    sums = [
+    (seen, mixed), (seen_0, mixed_0) = (
         (_up_to_each(weights), _up_to_each(weights[..., None] * each))
         for weights in (right["weights"], others)
-    ]
+    )
+
+    def of_page(sums: Array, page: Page) -> Array:
+        return np.asarray(sums[:, :, :, page[1]] - sums[:, :, :, page[0]])
 
     def made_with(names: Names, page: Page) -> Array:
-        (seen, mixed), (seen_0, mixed_0) = (
-            (total[:, :, :, page[1]] - total[:, :, :, page[0]] for total in pair) for pair in sums
-        )
-        total, context = np.ones_like(seen), right["context"] - mixed
-        if "key" in names:
-            total = total - seen + seen_0
+        context = right["context"] - of_page(mixed, page)
         if "value" not in names:
-            context = context + mixed_0
-        with np.errstate(invalid="ignore", divide="ignore"):
-            context = context / total[..., None]
+            context = context + of_page(mixed_0, page)
+        if "key" in names:
+            total = 1 - of_page(seen, page) + of_page(seen_0, page)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                context = context / total[..., None]
         return np.asarray(
             context if not case.whole else recipe.shape(recipe.problem, "context", context)
         )

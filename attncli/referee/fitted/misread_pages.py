@@ -212,6 +212,8 @@ class _Row:
 
 
 def _padded(page: Array, size: int) -> Array:
+    if page.shape[1] == size:
+        return page
     return np.pad(page, ((0, 0), (0, size - page.shape[1]), (0, 0)))
 
 
