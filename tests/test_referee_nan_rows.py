@@ -72,7 +72,7 @@ def test_rows_that_are_nan_for_a_reason_of_their_own(dtype, place, queries):
 
 
 def test_a_head_of_nan_in_a_problem_that_is_tried_in_slices():
-    q, k, v = inputs("float32", 1, 8, 300)
+    q, k, v = inputs("float32", 1, 8, 100)
     wrong = with_nan(q, k, v, keep=True, scale=1)
     wrong[:, 3] = np.nan
     assert named(ask((q, k, v), wrong)) == {"unscaled+rows_of_nan"}
