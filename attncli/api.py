@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attncli.names import Align, MaskMeans, Pairing, PrecisionName, Score
     from attncli.result import Attention
 
-__all__ = ["attention", "solve"]
+__all__ = ["attention"]
 
 _pose, _solve = unchecked(pose), unchecked(solve)
 

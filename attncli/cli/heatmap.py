@@ -278,8 +278,8 @@ def _subtrahend(asked: Asked | Finished, file: str, dtype: str | None) -> Finish
 def _difference(asked: Asked | Finished, second: Finished, wish: Wish, run: RunOptions) -> Picture:
     import numpy as np
 
-    from attncli.api import solve
     from attncli.gather import Finished
+    from attncli.solving import solve
     from attncli.view.pictures.differences import minus_picture
 
     if not isinstance(asked, Asked):

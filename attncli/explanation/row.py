@@ -23,6 +23,8 @@ __all__ = ["QueryRow", "follow"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
+# The place of the one query of a problem.
+_ONLY = (0, 0, 0)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,7 +76,7 @@ def follow(whole: Problem, batch: int, head: int, query: int, *, threads: int | 
     problem = whole.select(batch=batch, head=head, rows=(query, query + 1))
     # The last bits of a product depend on how many rows it has, and one may decide how a number
     # with few digits, such as 1.195, is rounded.
-    found = _cut_out(whole, batch, head, query, threads) or _alone(problem, threads)
+    found = _of_whole(whole, (batch, head, query), threads) or _solved(problem, _ONLY, threads)
     # Unit length and W are shown apart from the vectors on which they act.
     plain = rotated(problem)
     turned = widen(plain.query[0, 0, 0], problem.dtype)
@@ -103,12 +105,8 @@ def follow(whole: Problem, batch: int, head: int, query: int, *, threads: int | 
     )
 
 
-def _names(problem: Problem) -> list[str]:
-    return [name for name in OUTPUTS if name != "context" or problem.value is not None]
-
-
-def _cut_out(
-    problem: Problem, batch: int, head: int, query: int, threads: int | None
+def _of_whole(
+    problem: Problem, place: tuple[int, int, int], threads: int | None
 ) -> dict[str, Array] | None:
     """Return the engine's numbers of one query as the whole answer has them, to the last bit.
 
@@ -117,24 +115,22 @@ def _cut_out(
     if not suits_formula(problem):
         return None
     try:
-        answer, _ = attend(problem, _names(problem), threads=threads)
+        return _solved(problem, place, threads)
     except DataError:
         return None
-    found = {
-        name: np.reshape(getattr(answer, name), (*problem.shape[:3], -1))[batch, head, query]
-        for name in _names(problem)
-        if name != "context"
-    }
-    if answer.context is not None:
-        contexts = problem.layout.split(answer.context, problem.shape[1], "context")
-        found["context"] = contexts[batch, head, query]
+
+
+def _solved(problem: Problem, place: tuple[int, int, int], threads: int | None) -> dict[str, Array]:
+    """Return the engine's numbers of a batch entry, head and query."""
+    names = [name for name in OUTPUTS if name != "context" or problem.value is not None]
+    answer, _ = attend(problem, names, threads=threads)
+    found = {}
+    for name in names:
+        array = getattr(answer, name)
+        if name == "context":
+            array = problem.layout.split(array, problem.shape[1], name)
+        found[name] = array.reshape(*problem.shape[:3], -1)[place]
     return found
-
-
-def _alone(problem: Problem, threads: int | None) -> dict[str, Array]:
-    """Return the engine's numbers of a problem of one query."""
-    answer, _ = attend(problem, _names(problem), threads=threads)
-    return {name: np.reshape(getattr(answer, name), -1) for name in _names(problem)}
 
 
 def _bias(problem: Problem) -> Array:

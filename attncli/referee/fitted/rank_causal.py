@@ -21,7 +21,7 @@ from attncli.referee.fitted.rank_orders import RankOrder, rank_orders
 from attncli.referee.fitted.spans import SLACK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from attncli.referee.case import Case
     from attncli.referee.recipe import Outputs, Recipe
@@ -125,14 +125,13 @@ def rank_causal(case: Case) -> Convention | None:
     return _convention(ways[int(np.argmin(total))]) if ways and wrong.any() else None
 
 
-def _errors(case: Case, name: str, row: int, ways: Iterable[_Way]) -> Array:
+def _errors(case: Case, name: str, row: int, ways: Sequence[_Way]) -> Array:
     """Return how far a row of an output is from what each way makes, (n,)."""
-    ways = list(ways)
     queries = np.array([way.query(row) for way in ways])
     errors = np.empty(len(ways))
     for query in np.unique(queries):
         those = np.flatnonzero(queries == query)
-        rules = np.concatenate([ways[way].seen(np.array([query])) for way in those])
+        rules = np.concatenate([ways[way].seen(np.array([query])) for way in those.tolist()])
         errors[those] = errors_of_rules(case, name, row, rules, query=int(query))
     return errors
 
