@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from attncli.referee.fit import has_right_shapes
 from attncli.referee.groups import may_come_together, needs_of
 from attncli.referee.registry import CONVENTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from attncli.referee.case import Case
     from attncli.referee.cases import Cases
     from attncli.referee.convention import Convention
     from attncli.referee.groups import Group
     from attncli.referee.question import Question
+    from attncli.referee.recipe import Recipe
 
 __all__ = ["Candidates"]
 
@@ -97,27 +99,38 @@ class Candidates:
         return all(case.evaluable for case in cases) or all(one.late for one in group)
 
     def pairs(
-        self, makes_sense: Callable[[Convention], bool], *, like_a_scale: bool
+        self, alone: Callable[[Convention], Recipe | None], *, like_a_scale: bool
     ) -> list[Group]:
         """Return the pairs that are tried, those that cost least first.
 
         Parameters
         ----------
-        makes_sense : callable
-            Whether a convention applies to the problem.
+        alone : callable
+            The recipe of a convention by itself; None where it does not apply to the problem.
         like_a_scale : bool
             Only those that may come to one other scale, which was found already.
         """
         if not any(case.has_numbers for case in self._cases.of(frozenset())):
             return []  # many pairs make nothing but NaN
-        able = [c for c in self._able if not c.topic.alone and makes_sense(c)]
+        tried = ((c, alone(c)) for c in self._able if not c.topic.alone)
+        able = {c: recipe for c, recipe in tried if recipe is not None}
+        misshapen, shape = self._misshapen(able), self._question.problem.shape
+        resizing = {c for c, made in able.items() if made.resized or made.problem.shape != shape}
         pairs = [
             pair
             for pair in combinations(able, 2)
             if may_come_together(*pair)
             and (not like_a_scale or all(c.topic.like_a_scale for c in pair))
+            and (misshapen.isdisjoint(pair) or not resizing.isdisjoint(pair))
         ]
         return sorted(pairs, key=self._cost)
+
+    def _misshapen(self, able: Mapping[Convention, Recipe]) -> set[Convention]:
+        """Return the conventions that write the right numbers in other shapes than the files."""
+        case = self._cases.of(frozenset())[0]
+        if not case.whole:
+            return set()
+        return {c for c, recipe in able.items() if c.late and not has_right_shapes(case, recipe)}
 
     def _cost(self, group: Group) -> int:
         if not self._cases.sliced:

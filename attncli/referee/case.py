@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.dtypes import widen
-from attncli.referee.evaluation import Products, evaluate
+from attncli.referee.evaluation import Stages, evaluate
 from attncli.referee.recipe import Outputs, Recipe, recipe_of
 from attncli.referee.verdict import Errors, canonical
 
@@ -43,9 +43,10 @@ class Case:
     whole : bool
     evaluable : bool
         Small enough to be computed again for each convention.
-    products : Products
-    errors : dict
-        Both shared by all recipes tried on it; the errors are those beside the right answer.
+    stages : Stages
+    errors, right_shapes : dict
+        All shared by all recipes tried on it: the errors beside the right answer, and, of a whole
+        problem, whether a way of writing makes the shapes of the files of those of the outputs.
     place : str
         Which part of the problem it is; empty for all of it.
     deadline : float
@@ -57,8 +58,9 @@ class Case:
     right: Outputs
     whole: bool
     evaluable: bool = True
-    products: Products = field(default_factory=Products, repr=False)
+    stages: Stages = field(default_factory=Stages, repr=False)
     errors: dict[str, Errors | None] = field(default_factory=dict, repr=False)
+    right_shapes: dict[object, bool] = field(default_factory=dict, repr=False)
     place: str = ""
     deadline: float = math.inf
 
@@ -113,7 +115,7 @@ class Case:
             right=evaluate(own),
             whole=False,
             evaluable=True,
-            products=Products(),
+            stages=Stages(),
             errors={},
         )
 

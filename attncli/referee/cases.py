@@ -100,7 +100,7 @@ class Cases:
 
     def _make(self, needs: frozenset[Need]) -> list[Case]:
         if not self.sliced or not self._cuts(needs):
-            return self._whole()
+            return [self._whole]
         parts = self._wrong_parts(needs)
         for part in parts:
             if part not in self._slices:
@@ -134,7 +134,8 @@ class Cases:
             parts[self._part(needs, _row(numbers, int(np.argmax(numbers))))] = None
         return parts
 
-    def _whole(self) -> list[Case]:
+    @cached_property
+    def _whole(self) -> Case:
         problem = self._question.problem
         small = is_evaluable(problem)
         recipe = self._prepared(
@@ -146,16 +147,14 @@ class Cases:
             if small
             else {name: canonical(problem, name, one.answer) for name, one in outputs.items()}
         )
-        return [
-            Case(
-                recipe,
-                self._question.files,
-                right,
-                whole=True,
-                evaluable=small,
-                deadline=self._deadline,
-            )
-        ]
+        return Case(
+            recipe,
+            self._question.files,
+            right,
+            whole=True,
+            evaluable=small,
+            deadline=self._deadline,
+        )
 
     def _slice(self, batch: int | None, head: int | None, rows: tuple[int, int] | None) -> Case:
         whole = self._question.problem

@@ -14,43 +14,72 @@ from attncli.referee.rounding import FLOAT64, Precision
 from attncli.referee.stages import CAPS, product_of, shared, step_function
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from attncli.problem import Problem
     from attncli.projection import OutputProjection
     from attncli.referee.recipe import Outputs, Recipe
 
-__all__ = ["Products", "evaluate", "projected"]
+__all__ = ["Stages", "evaluate", "projected"]
 
 Array = npt.NDArray[Any]
 # Of the products of one case that are kept, and their factors: 32 MB.
 _MOST_NUMBERS = 2**22
 
 
-class Products:
-    """Products in float64 of one case, for other recipes of the same factors.
+class Stages:
+    """What the steps from the product to the scores make in float64, for recipes of one case.
 
-    As many are kept as are not large together.
+    Most of them have a product in common, and more than half of them scores. As many are kept
+    as are not large together.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[object, ...], tuple[Problem, Array]] = {}
+        self._kept: dict[tuple[object, ...], tuple[Recipe, dict[str, Array]]] = {}
         self._numbers = 0
 
-    def of(self, problem: Problem) -> Array:
-        """Return Q Kᵀ, or another score function, unscaled."""
-        arrays = problem.query, problem.key, problem.score_weight, problem.score_vector
-        turn = problem.rope, problem.rope and problem.visible.offsets
-        key = (*map(id, arrays), problem.score, turn)
+    def of(self, recipe: Recipe) -> dict[str, Array]:
+        """Return what each step makes, the scores last."""
+        arrays = (*recipe.terms.values(), *recipe.rules.values())
+        problem = recipe.problem
+        steps = problem.scale, problem.softcap, recipe.order, recipe.fill, *recipe.terms
+        factors = _factors(problem)
+        key = (factors, *steps, *map(id, arrays))
         if key not in self._kept:
-            product = _product(problem, FLOAT64, fold=False)
-            value = 0 if problem.value is None else problem.value.size
-            own = product.size + problem.query.size + problem.key.size + value
-            if self._numbers + own > _MOST_NUMBERS:
-                self._kept.clear()
-                self._numbers = 0
-            self._numbers += own
-            # The problem is kept too: while its arrays live, no other array has their ids.
-            self._kept[key] = problem, product
+            product = self._product(factors, recipe)
+            self._keep(key, recipe, _steps(recipe, FLOAT64, product, recipe.order), arrays)
         return self._kept[key][1]
+
+    def _product(self, factors: tuple[object, ...], recipe: Recipe) -> Array:
+        if factors not in self._kept:
+            problem = recipe.problem
+            given = [a for a in (problem.query, problem.key, problem.value) if a is not None]
+            self._keep(factors, recipe, {"scale": _product(problem, FLOAT64, fold=False)}, given)
+        return self._kept[factors][1]["scale"]
+
+    def _keep(
+        self,
+        key: tuple[object, ...],
+        recipe: Recipe,
+        made: dict[str, Array],
+        given: Sequence[Array],
+    ) -> None:
+        """Keep what was made, and the recipe: while its arrays live, no others have their ids."""
+        for array in made.values():
+            array.flags.writeable = False
+        own = sum(array.size for array in (*made.values(), *given))
+        if self._numbers + own > _MOST_NUMBERS:
+            self._kept.clear()
+            self._numbers = 0
+        self._numbers += own
+        self._kept[key] = recipe, made
+
+
+def _factors(problem: Problem) -> tuple[object, ...]:
+    """Return what tells products from each other, while the arrays live."""
+    arrays = problem.query, problem.key, problem.score_weight, problem.score_vector
+    turn = problem.rope, problem.rope and problem.visible.offsets
+    return (*map(id, arrays), problem.score, turn)
 
 
 def evaluate(
@@ -58,7 +87,7 @@ def evaluate(
     precision: Precision = FLOAT64,
     *,
     fold: bool = False,
-    products: Products | None = None,
+    known: Stages | None = None,
 ) -> Outputs:
     """Follow a recipe, rounding after every step.
 
@@ -69,8 +98,8 @@ def evaluate(
     fold : bool
         Multiply the query with the scale instead of the product: the same in exact
         arithmetic, other roundings.
-    products : Products, optional
-        Of the case that the recipe is tried on.
+    known : Stages, optional
+        Of the case that the recipe is tried on; what it holds is read only.
 
     Returns
     -------
@@ -79,7 +108,7 @@ def evaluate(
         an output projection; lse (B, H, L, 1).
     """
     with np.errstate(all="ignore"):
-        stages = _stages(recipe, precision, fold=fold, products=products)
+        stages = _stages(recipe, precision, fold=fold) if known is None else known.of(recipe)
         outputs = _outputs(recipe, precision, stages)
         for finish in recipe.finish:
             outputs = finish(recipe, outputs)
@@ -90,18 +119,20 @@ def evaluate(
     return outputs
 
 
-def _stages(
-    recipe: Recipe, precision: Precision, *, fold: bool, products: Products | None
-) -> dict[str, Array]:
+def _stages(recipe: Recipe, precision: Precision, *, fold: bool) -> dict[str, Array]:
     """Return what each step from the product to the scores makes, the scores last."""
     problem = recipe.problem
     fold = fold and recipe.order[0] == "scale" and problem.is_product
-    if products is None:
-        scores = _product(problem, precision, fold=fold, one_by_one=recipe.one_by_one)
-    else:
-        scores = products.of(problem)
+    product = _product(problem, precision, fold=fold, one_by_one=recipe.one_by_one)
+    return _steps(recipe, precision, product, recipe.order[1:] if fold else recipe.order)
+
+
+def _steps(
+    recipe: Recipe, precision: Precision, scores: Array, order: Sequence[str]
+) -> dict[str, Array]:
+    """Return the product and what each step makes of it, the scores last."""
     stages = {"scale": scores}
-    for step in recipe.order[1:] if fold else recipe.order:
+    for step in order:
         scores = precision.score(step_function(step)(recipe, scores))
         stages["cap" if step in CAPS else step] = scores
     return stages | {"scores": scores}

@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from attncli.referee.recipe import Outputs, Recipe
     from attncli.referee.report import Tolerance
 
-__all__ = ["Fit", "agrees", "fit", "free_numbers", "leaves_less", "may_explain", "most_bits"]
+__all__ = [
+    "Fit",
+    "agrees",
+    "fit",
+    "free_numbers",
+    "has_right_shapes",
+    "leaves_less",
+    "may_explain",
+    "most_bits",
+]
 
 Array = npt.NDArray[Any]
 
@@ -164,7 +173,7 @@ class _Attempt:
 
     def fit(self) -> Fit | None:
         """Return how well the recipe fits; None where it does not."""
-        if self.case.whole and not _right_shapes(self.case, self.recipe):
+        if self.case.whole and not has_right_shapes(self.case, self.recipe):
             return None
         most = _MOST_LEFT if self.recipe.products is None else _MOST_LEFT_OF_FACTORS
         if not (self.near and self.leaves_at_most(most) and self.tolerated):
@@ -285,15 +294,24 @@ class _Attempt:
 
 def _outputs(case: Case, recipe: Recipe) -> Outputs:
     if case.evaluable:
-        return evaluate(recipe, products=case.products)
+        return evaluate(recipe, known=case.stages)
     outputs = case.right
     for finish in (*recipe.finish, *recipe.behind):
         outputs = finish(recipe, outputs)
     return outputs
 
 
-def _right_shapes(case: Case, recipe: Recipe) -> bool:
+def has_right_shapes(case: Case, recipe: Recipe) -> bool:
     """Look at shapes before anything is computed: most orders of axes do not fit."""
+    problem = recipe.problem
+    value = None if problem.value is None else problem.value.shape
+    key = recipe.shape, recipe.resized, problem.shape, value, problem.layout
+    if key not in case.right_shapes:
+        case.right_shapes[key] = _shapes_fit(case, recipe)
+    return case.right_shapes[key]
+
+
+def _shapes_fit(case: Case, recipe: Recipe) -> bool:
     shapes = {
         name: recipe.shape(recipe.problem, name, np.zeros(shape)).shape
         for name, shape in _shapes(case, recipe)

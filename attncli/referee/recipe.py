@@ -135,7 +135,8 @@ class Recipe:
     @cached_property
     def seen(self) -> Bools:
         """Which keys each query sees, every rule together; broadcast to (B, H, L, S)."""
-        return reduce(np.logical_and, self.rules.values(), np.ones((1, 1, 1, 1), np.bool_))
+        rules = self.rules.values()
+        return reduce(np.logical_and, rules) if rules else np.ones((1, 1, 1, 1), np.bool_)
 
 
 def recipe_of(problem: Problem, whole: Problem | None = None) -> Recipe:

@@ -281,15 +281,15 @@ class Search:
             self._before_projection[case] = unprojected(case)
         return self._before_projection[case]
 
-    def _makes_sense(self, convention: Convention) -> bool:
-        """Return whether a convention applies to the problem; False when the time is over."""
+    def _alone(self, convention: Convention) -> Recipe | None:
+        """Return what a convention makes of the problem; None when the time is over, too."""
         if time.monotonic() > self.deadline:
             self.complete = False
-            return False
-        return self._follow(self.cases.of(convention.needs)[0], (convention,)) is not None
+            return None
+        return follow(self.cases.of(convention.needs)[0], (convention,))
 
     def _pairs(self, *, like_a_scale: bool) -> list[Group]:
-        return self._candidates.pairs(self._makes_sense, like_a_scale=like_a_scale)
+        return self._candidates.pairs(self._alone, like_a_scale=like_a_scale)
 
     def _explain(self, groups: Iterable[Group], bits: float, *, until: float = math.inf) -> Found:
         """Return the groups that explain the files, and how well, until the time is over.

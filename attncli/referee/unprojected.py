@@ -85,7 +85,7 @@ def unprojected(case: Case) -> Case | None:
         case,
         recipe=recipe,
         files={"context": context},
-        right=evaluate(recipe, products=case.products),
+        right=evaluate(recipe, known=case.stages),
         whole=False,
         errors={},
     )

@@ -148,7 +148,7 @@ def _mask_of(case: Case, found: FoundWeights) -> Bools:
     A weight is exp(score − lse), so the largest of a row yields the lse, and with it the
     weights of the other keys if they are seen. Where those underflow, take the problem's mask.
     """
-    scores = _unhidden(case.recipe, products=case.products)
+    scores = _unhidden(case.recipe, known=case.stages)
     largest = found.weights.argmax(-1)[..., None]
     with np.errstate(all="ignore"):
         lse = np.take_along_axis(scores - np.log(found.weights), largest, -1)

@@ -201,7 +201,7 @@ def _crossing(errors: Callable[[float], Array], low: float, high: float) -> floa
 
 def distance_of(case: Case, recipe: Recipe) -> float:
     """Return how far the files lie from what a recipe makes, relative to their own size."""
-    outputs = evaluate(recipe, products=case.products)
+    outputs = evaluate(recipe, known=case.stages)
     total = 0.0
     for name, file in case.files.items():
         total += distance_between(file, case.shaped(recipe, outputs, name))
@@ -220,7 +220,7 @@ def _errors_of(case: Case, recipe: Recipe) -> Array:
 
     0 where a number is not finite in both.
     """
-    outputs = evaluate(recipe, products=case.products)
+    outputs = evaluate(recipe, known=case.stages)
     each = []
     for name, file in case.files.items():
         size = root_mean_square(file[np.isfinite(file)]) or 1.0

@@ -127,7 +127,7 @@ class Look:
         lost = LOST * float(np.abs(self._right).max(initial=0.0))
         self._error = max(recipe.resolution + lost, float(np.finfo(np.float64).tiny))
         unruled = without(recipe, *instead_of)
-        self._scores = evaluate(unruled, products=case.products)["scores"]
+        self._scores = evaluate(unruled, known=case.stages)["scores"]
         value = shared(problem, widen(np.asarray(problem.value), np.float64))
         self._value = np.broadcast_to(value, (*problem.shape[:2], *value.shape[2:]))
         self._sinks = sinks_of(problem)

@@ -99,7 +99,7 @@ def _contexts_of(case: Case) -> Callable[[Names, Page], Array] | None:
     if case.cells * value.shape[3] > _MOST_TERMS:
         return None
     none = emptied(recipe, ("key",), slice(None))
-    right, zeros = (evaluate(one, products=case.products) for one in (recipe, none))
+    right, zeros = (evaluate(one, known=case.stages) for one in (recipe, none))
     lse = right["lse"]
     with np.errstate(invalid="ignore", over="ignore"):
         others = np.where(np.isfinite(lse), np.exp(zeros["scores"] - lse), 0)

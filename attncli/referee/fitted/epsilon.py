@@ -30,7 +30,7 @@ def epsilon_added(case: Case) -> Convention | None:
     added = added_to_denominators(case) if case.recipe.problem.sinks is None else None
     if added is None:
         return None
-    top = evaluate(case.recipe, products=case.products)["scores"].max(axis=-1)
+    top = evaluate(case.recipe, known=case.stages)["scores"].max(axis=-1)
     with np.errstate(all="ignore"):
         shifted = added * np.exp(-top)
     # What is the same in all rows is what was added.

@@ -123,7 +123,7 @@ def _spans(case: Case, instead: frozenset[str]) -> tuple[Bools, float] | None:
     error = recipe.resolution + LOST * float(np.abs(file).max())
     right = case.right["context"]
     mask = np.broadcast_to(recipe.seen, problem.shape).copy()
-    scores = evaluate(without(recipe, *instead), products=case.products)["scores"]
+    scores = evaluate(without(recipe, *instead), known=case.stages)["scores"]
     value = shared(problem, widen(np.asarray(problem.value), np.float64))
     value = np.broadcast_to(value, (*problem.shape[:2], *value.shape[2:]))
     sinks = sinks_of(problem)
