@@ -61,7 +61,8 @@ class Fit:
     error : float
         The largest absolute error that is left.
     rms : float
-        Root mean square of the errors, each in units of its tolerance.
+        Root mean square of the errors of the elements that were wrong, or of all if none was, each
+        in units of its tolerance.
     bits : float
         The evidence: log2 of how improbable the agreement would be by chance.
     better : bool
@@ -184,7 +185,7 @@ class _Attempt:
         left = self.left.values()
         return Fit(
             error=max(float(errors.error.max(initial=0.0)) for errors in left),
-            rms=max(self._share(errors) for errors in left),
+            rms=max(map(self._share, self.left)),
             bits=sum(self._bits(n) for n in self.made),
             better=any(explained.values()) or any(_oddly_wrong(self.case, n) for n in self.made),
         )
@@ -272,11 +273,27 @@ class _Attempt:
             return own
         return {n: _of_codes(tolerance, self.before[n]) for n, tolerance in own.items()}
 
-    def _share(self, errors: Errors) -> float:
-        """Return the root mean square of errors, in units of what is tolerated."""
+    def _share(self, name: str) -> float:
+        """Return the root mean square of what was wrong and is left, in units of what is tolerated.
+
+        Few errors would not show beside the roundings of all that is right.
+        """
+        errors = self.left[name]
         if self.recipe.codes and errors.tolerance.rms:
             return errors.rms / errors.tolerance.rms
-        return root_mean_square(_shares(errors))
+        wrong = self._was_wrong(name)
+        of_wrong = _errors(self.case.files[name][wrong], self.made[name][wrong], errors.tolerance)
+        return root_mean_square(_shares(of_wrong if of_wrong.error.size else errors))
+
+    def _was_wrong(self, name: str) -> npt.NDArray[np.bool_]:
+        """Return which elements were not tolerated; none where the right shape is another."""
+        found = self.case.files[name]
+        right = self.case.shaped(self.case.recipe, self.case.right, name)
+        if right.shape != found.shape:
+            return np.zeros(found.shape, np.bool_)
+        with np.errstate(invalid="ignore"):
+            error = np.abs(found - right)
+        return np.asarray(error > self.question.outputs[name].tolerance.allowed(right))
 
     def _bits(self, name: str) -> float:
         left = self.left[name]

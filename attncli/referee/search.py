@@ -22,10 +22,12 @@ from attncli.referee.options import together
 from attncli.referee.registry import FITTED, SHOWN
 from attncli.referee.report import Cause
 from attncli.referee.unprojected import unprojected
+from attncli.referee.verdict import root_mean_square
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from attncli.referee.comparison import Judged
     from attncli.referee.convention import Convention
     from attncli.referee.fit import Fit
     from attncli.referee.groups import Found, Group
@@ -37,9 +39,11 @@ __all__ = ["Search", "Searched", "is_pattern"]
 
 Array = npt.NDArray[Any]
 
-# In 16 bits, an explanation that leaves errors of this share of the tolerance, as root mean square,
-# leaves more than the rounding of a file: something near it may be true, which leaves so much less.
-_CLEAR, _CLEARER = 0.02, 0.5
+# In 16 bits, an explanation that leaves so many times what the rounding of a file does leaves more
+# than that: something near it may be true, which leaves so much less.
+_CLEAR, _CLEARER = 3.0, 0.5
+# What rounding moves numbers by, as root mean square: the share of the distance from 1 to the next.
+_ROUNDED_BY = 0.2
 # Share of the time that is left, in which common mistakes are tried before numbers are looked at.
 _SOON = 0.3
 # Seconds behind the deadline in which what was found is still tried elsewhere, and in how many
@@ -235,10 +239,19 @@ class Search:
 
     def _clearer(self, found: Found) -> Found:
         """Return what is read off the numbers and leaves far less than what was found, if any."""
+        if found and all(one.topic.only_rounds for _, group in found for one in group):
+            # Nobody knows how factors are rounded, so what is tolerated says little.
+            error = min(result.error for result, _ in found)
+            return [item for item in self._fitted if item[0].error <= _CLEARER * error]
         least = min((result.rms for result, _ in found), default=0.0)
-        if not self._short or least <= _CLEAR:
+        if not self._short or least <= _CLEAR * self._rounding:
             return []
         return [item for item in self._fitted if item[0].rms <= _CLEARER * least]
+
+    @cached_property
+    def _rounding(self) -> float:
+        """What the rounding of the files leaves, as root mean square, in units of the tolerance."""
+        return max(map(_rounding_of, self.question.outputs.values()))
 
     def _is_settled(self, fitted: Found) -> bool:
         """Return whether what is read off the numbers leaves only rounding, whatever else is tried.
@@ -416,6 +429,13 @@ class Search:
         again = self._look(fitting, [case])
         alike = again is not None and again.name == group[0].name
         return follow(case, (again,)) if again is not None and alike else case.recipe
+
+
+def _rounding_of(output: Judged) -> float:
+    size = np.abs(output.file.values[np.isfinite(output.file.values)])
+    return root_mean_square(
+        _ROUNDED_BY * output.file.precision.eps * size / output.tolerance.allowed(size)
+    )
 
 
 def _outgrows(case: Case, recipe: Recipe) -> bool:
