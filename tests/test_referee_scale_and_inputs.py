@@ -117,6 +117,11 @@ class TestAnotherScale:
         assert explanation.options == (f"--scale {scale:g}",)
         assert explanation.error < 1e-5
 
+    def test_is_told_in_digits_that_show_the_difference(self):
+        q, k, v = draw(0, dtype="float64")
+        report = ask((q, k, v), plain(q, k, v, scale=0.1247665), "float64", scale=0.124767)
+        assert "the scale is about 0.1247665, where 0.124767 is right" in str(report)
+
     @pytest.mark.parametrize("scale", long_but([0.3, 0.123456, 0.3571], 0.123456))
     def test_is_found_in_float64_to_its_last_digits(self, scale):
         q, k, v = draw(0, dtype="float64")

@@ -40,6 +40,8 @@ _AS_LOW = 1.001
 _OF_SINGLE, _OF_DOUBLE = 2.0**-22, 2.0**-50
 # 1/√n of a dimension, as near as float32 shows.
 _LEAST_ROOT, _AS_A_ROOT = 0.01, 1e-6
+# Digits that are left out change what is shown by so much of the difference.
+_SHOWN_OF_GAP = 0.1
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -90,9 +92,14 @@ def another(quantity: Quantity, case: Case) -> Convention | None:
 
 
 def _apart(number: float, right: float) -> tuple[str, str]:
-    """Return two numbers in few digits, or in all of them where they would look the same."""
-    few = shortest(float(f"{number:.6g}")), shortest(float(f"{right:.4g}"))
-    return few if few[0] != few[1] else (shortest(number), shortest(right))
+    """Return two numbers in few digits, or in so many that they look as far apart as they are."""
+    most = _SHOWN_OF_GAP * abs(number - right)
+
+    def few(exact: float, least: int) -> str:
+        shown = (float(f"{exact:.{digits}g}") for digits in range(least, 17))
+        return shortest(next((each for each in shown if abs(each - exact) <= most), exact))
+
+    return few(number, 6), few(right, 4)
 
 
 def fewest_digits(best: float, distance: Callable[[float], float], roundings: float = 0.0) -> float:
