@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from nearness import assert_near
 
 import attncli
-from attncli import AttnError, AttnWarning
+from attncli import AttnError, AttnWarning, UsageError
 from attncli.checkpoints.config import layer_config
 from attncli.checkpoints.defaults import DEFAULTS
 from attncli.checkpoints.models import MODELS
+from attncli.checkpoints.names import find_layers
 from attncli.checkpoints.rope_scaling import Rotary, scaled_frequencies
 from attncli.loading.settings import read_settings
 from attncli.problem import Rope
@@ -698,6 +699,53 @@ def test_more_heads_than_any_model_has_are_refused():
     config = {"model_type": "falcon", "num_attention_heads": 10**7, "alibi": True}
     with pytest.raises(AttnError, match="num_attention_heads: expected at most 4096; found 1"):
         layer_config(config, "h.0.self_attention", "config.json", tokens=9)
+
+
+def stems_of(name):
+    """Return what the projections of a recorded model's layers are called."""
+    known = {"query", "key", "value", "dense", "query_key_value", "Wqkv", "Wo", "qkv_proj"}
+    known |= {f"{letter}_{word}" for letter in "qkv" for word in ("proj", "lin")}
+    known |= {"o_proj", "out_proj", "out_lin", "c_attn", "c_proj"}
+    parts = [key.removesuffix(".weight").split(".")[-1] for key in recorded(name)[0]]
+    return known.intersection(parts)
+
+
+# One of each way to name them.
+OTHERS = ["bart", "bert", "bloom", "distilbert", "gpt2", "llama", "modernbert", "phi", "phi3"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_which_layers_may_be_those_of_a_type_of_model(name):
+    """Where widths do not tell, whoever mixes files hears nothing else."""
+    model = MODELS[recorded(name)[1]["model_type"]]
+    for other in NAMES:
+        entries = recorded(other)[0]
+        layers = find_layers([key for key in entries if "|" not in key])
+        same = stems_of(name) == stems_of(other)
+        assert {model.names(layer) for layer in layers} == {same}, other
+
+
+def test_a_layer_of_another_type_of_model_is_warned_of(config_of, folder):
+    random = np.random.default_rng(0)
+    x, *weights = random.normal(size=(5, 8, 8)).astype("f4")
+    names = [f"model.layers.0.self_attn.{letter}_proj.weight" for letter in "qkvo"]
+    np.savez("layer.npz", **dict(zip(names, weights, strict=True)))
+    bert = {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2}
+    with pytest.warns(AttnWarning, match=r"layers of bert have other names .* as in Llama"):
+        attncli.load(x=x, checkpoint="layer.npz", config=config_of(bert))
+
+
+def test_fewer_keys_than_a_configuration_says_are_refused(config_of, folder):
+    random = np.random.default_rng(0)
+    names = [f"model.layers.0.self_attn.{letter}_proj.weight" for letter in "qkvo"]
+    shapes = [(8, 8), (4, 8), (4, 8), (8, 8)]
+    np.savez("layer.npz", **{n: random.normal(size=s) for n, s in zip(names, shapes, strict=True)})
+    config = {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 4}
+    x = random.normal(size=(5, 8))
+    with pytest.raises(UsageError, match=r"4 heads of width 2 make 8; the keys of .* are 4 wide"):
+        attncli.load(x=x, checkpoint="layer.npz", config=config_of(config))
+    config["num_key_value_heads"] = 2
+    assert attncli.load(x=x, checkpoint="layer.npz", config=config_of(config)).key.shape[1] == 2
 
 
 def test_the_configuration_of_another_model_is_refused(config_of):

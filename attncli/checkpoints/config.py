@@ -56,12 +56,17 @@ class LayerConfig(NamedTuple):
         Of these norms.
     width : int or None
         Of a head, to be compared with the layer's.
+    kind : str
+        The type of model that it names.
+    model : Model
     """
 
     options: Options
     norm: float | None
     epsilon: float | None
     width: int | None
+    kind: str
+    model: Model
 
 
 def layer_config(
@@ -118,7 +123,8 @@ def layer_config(
     if not _CROSS.search(prefix):
         options |= settings.rules(placed=placed)
     given = {name: value for name, value in options.items() if value is not None}
-    return LayerConfig(given, model.norm, settings.number("rms_norm_eps"), settings.width)
+    epsilon = settings.number("rms_norm_eps")
+    return LayerConfig(given, model.norm, epsilon, settings.width, settings.kind, model)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ _SHORT, _LONG = 2, "…"
 _NORMED = {"q_norm": "query", "k_norm": "key"}
 # What models take for the width of a head, for a hint.
 _HEAD_WIDTHS, _LISTED = (128, 64, 32, 16, 8), 3
+_ANOTHER_MODEL = "is it the configuration of another model, or of another part of it?"
 
 
 class StoredLayer(NamedTuple):
@@ -141,7 +142,8 @@ def add_layer(gathered: Gathered, stored: StoredLayer, config: LayerConfig | Non
     if config is None:
         _warn_of_habit(layer, file, arguments)
     else:
-        _refuse_another_model(config, arguments, file, widths[0])
+        _refuse_another_model(config, arguments, file, widths)
+        _warn_of_another_model(config, layer, file)
     count_heads(arguments, *widths)
     if "heads" not in arguments and not layer.one_head:
         raise _heads_missing(file, *widths, configured=config is not None)
@@ -191,16 +193,32 @@ def _warn_of_the_rest(layer: Layer, file: str, arguments: Arguments) -> None:
         )
 
 
-def _refuse_another_model(config: LayerConfig, arguments: Arguments, file: str, width: int) -> None:
+def _refuse_another_model(
+    config: LayerConfig, arguments: Arguments, file: str, widths: tuple[int, int]
+) -> None:
     """Refuse a configuration whose heads are not those of the layer."""
     heads = config.options.get("heads")
     if heads is None or config.width is None or arguments["heads"] != heads:
         return
-    if heads * config.width != width:
-        raise UsageError(
-            f"config: {counted(heads, 'head')} of width {config.width} make "
-            f"{heads * config.width}; the queries of {file} are {width} wide",
-            hint="is it the configuration of another model, or of another part of it?",
+    groups = config.options.get("kv_heads", heads)
+    made = [(heads, "queries", widths[0])]
+    if arguments.get("kv_heads", groups) == groups:
+        made.append((groups, "keys", widths[1]))
+    for count, what, width in made:
+        if count * config.width != width:
+            raise UsageError(
+                f"config: {counted(count, 'head')} of width {config.width} make "
+                f"{count * config.width}; the {what} of {file} are {width} wide",
+                hint=_ANOTHER_MODEL,
+            )
+
+
+def _warn_of_another_model(config: LayerConfig, layer: Layer, file: str) -> None:
+    """Warn of a configuration of models whose layers are named otherwise."""
+    if not config.model.names(layer):
+        warn(
+            f"config: layers of {config.kind} have other names than those of {file}, which are "
+            f"named as in {layer.family}: {_ANOTHER_MODEL}"
         )
 
 
