@@ -68,7 +68,9 @@ _EITHER_PADDING = Here(
     "key_padding_mask", ", with {mask_means} drop if true is padding there", same=False
 )
 _MASK_OR_BIAS = Here("mask", ", or {bias} if its numbers are added to the scores")
-_MASK_OR_PADDING = Here("mask", ", or {key_padding_mask} if it is (B, S)")
+_MASK_OR_PADDING = Here(
+    "mask", ", or {key_padding_mask} if it is (B, S), or {bias} if its numbers are added"
+)
 _OF_HEADS = Here("", "no head is left out: multiply its context by 0", idle=(1,))
 _IF_POSITIONS = "if causal or in a window, with"
 _OF_ROTATION = Here(

@@ -318,6 +318,19 @@ def test_a_rule_of_another_name_in_a_dump_is_an_error(
     )
 
 
+@pytest.mark.parametrize(
+    ("mask", "option"), [([0.0, -np.inf], "bias"), ([0.0, 0.0], "bias"), ([1.0, 0.0], "mask")]
+)
+def test_a_mask_whose_numbers_are_added_is_a_bias(
+    folder: Path, mask: list[float], option: str
+) -> None:
+    """As Transformers hands it to its layers; in one without padding all are 0."""
+    np.savez("d.npz", **ONES, attention_mask=np.array(mask * 4).reshape(1, 1, 2, 4))
+    with pytest.raises(UsageError) as caught:
+        gather(["d.npz"])
+    assert f"; --{option} d.npz#attention_mask takes it, and" in (caught.value.hint or "")
+
+
 def test_what_serves_for_a_name_of_another_library_begins_with_an_option() -> None:
     assert {here.name for here in ELSEWHERE.values()} <= {*KNOWN, "average_heads", ""}
 
@@ -381,7 +394,7 @@ HINTS = {
     "causal_mask": "mask, or bias if its numbers are added to the scores",
     **dict.fromkeys(
         ("attention_mask", "encoder_attention_mask", "decoder_attention_mask"),
-        "mask, or key_padding_mask if it is (B, S)",
+        "mask, or key_padding_mask if it is (B, S), or bias if its numbers are added",
     ),
     "mask_index": "key_padding_mask, or kv_lengths if it is (B,)",
     **dict.fromkeys(("src_mask", "tgt_mask", "memory_mask"), OF_TRANSFORMER),
@@ -712,6 +725,15 @@ def test_arrays_without_names_are_to_be_named(folder: Path) -> None:
     with pytest.raises(InputError, match=r"query is missing \(found arr_0, arr_1, arr_2") as caught:
         gather(["d.npz"])
     assert caught.value.hint == "say which they are: d.npz#arr_0 d.npz#arr_1 d.npz#arr_2"
+
+
+def test_one_array_alone_may_be_finished_weights(folder: Path) -> None:
+    np.savez("d.npz", np.ones((2, 2)))
+    with pytest.raises(InputError, match="query is missing") as caught:
+        gather(["d.npz"])
+    hint = "if it holds finished weights, name them: attncli heatmap d.npz#arr_0"
+    assert caught.value.hint == hint
+    assert isinstance(gather(["d.npz#arr_0"]), Finished)
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,11 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      "keys); found (4, 1, 2)"), ("if it hides the keys behind its last one, as in ONNX, pad it: a "
      "mask with false, a bias with −inf"),
      {"query": HEADS, "bias": np.ones((4, 1, 2))}),
+    ("Shape", ("bias: expected a shape that broadcasts to the weights' (5, 2, 4), (…, queries, "
+     "keys); found (5, 4)"), ("a bias with one row for each batch entry is reshaped to (B, 1, S), "
+     "or with heads to (B, 1, 1, S)"),
+     {"query": np.ones((5, 2, 3)), "key": np.ones((5, 4, 3)), "value": None,
+      "bias": -np.ones((5, 4))}),
     ("Shape", ("bias: expected a shape that broadcasts to the weights' (2, 4, 5, 5), (…, queries, "
      "keys); found (3, 2)"), None, {"query": HEADS, "bias": np.ones((3, 2))}),
     ("Usage", "mask_means: expected one of keep, drop; found 'hide'", None,

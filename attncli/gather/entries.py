@@ -141,7 +141,9 @@ def missing_input(missing: str, document: LoadedMapping) -> AttnError:
             f"{document.name}#{printable(empty)}: expected numbers; found nothing (null)"
         )
     hint = None
-    if len(strange) > 1 and document.dump:
+    if len(strange) == 1 and document.dump:
+        hint = f"if it holds finished weights, name them: attncli heatmap {files}"
+    elif len(strange) > 1 and document.dump:
         hint = f"say which they are: {files}"
     elif "scores" in names:
         hint = "attncli heatmap --what scores draws finished scores"

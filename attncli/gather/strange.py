@@ -44,7 +44,7 @@ def pass_over(name: str, document: LoadedMapping) -> None:
     idle = _idle(value, here)
     if idle is None:
         if here is not None and here.rule:
-            raise _another_name(name, document, here, single=single)
+            raise _another_name(name, document, here, value, single=single)
         if single and (here is None or here.name):
             raise unknown_entry(name, document)
     elif here is not None and (here.name or here.rule):
@@ -64,6 +64,14 @@ def _idle(value: object, here: Here | None) -> str | None:
     return next((f"{number:g}" for number in here.idle if (numbers == number).all()), None)
 
 
+def _are_added(value: object) -> bool:
+    """Return whether the numbers of a mask are added to scores: none of them says true."""
+    if not isinstance(value, LoadedArray) or value.values.dtype.kind in "bui":
+        return False
+    numbers = readable(value.values)
+    return numbers.size > 0 and bool((numbers <= 0).all())
+
+
 def _alone(value: object) -> object:
     """Return the number or truth value of an array that holds one, and anything else as it is."""
     if isinstance(value, LoadedArray) and value.values.size == 1:
@@ -76,13 +84,16 @@ def is_single(value: object) -> bool:
     return not isinstance(_alone(value), (LoadedArray, list))
 
 
-def _another_name(name: str, document: LoadedMapping, here: Here, *, single: bool) -> UsageError:
+def _another_name(
+    name: str, document: LoadedMapping, here: Here, value: object, *, single: bool
+) -> UsageError:
     """Return the error for a rule that a program wrote under the name of another library."""
     shown, taken = printable(name), ""
+    option = "bias" if here.name == "mask" and _are_added(value) else here.name
     if single and here.name:
         taken = f" give {here.switch or option_of(here.name)}, and"
-    elif is_file(document.name) and here.same and here.name in OF_FILES:
-        taken = f" {option_of(here.name)} {document.name}#{shown} takes it, and"
+    elif is_file(document.name) and here.same and option in OF_FILES:
+        taken = f" {option_of(option)} {document.name}#{shown} takes it, and"
     return UsageError(
         unknown_entry(name, document).message,
         hint=f"{here.hint()};{taken} --without {shown} leaves it out",

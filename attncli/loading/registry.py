@@ -22,6 +22,9 @@ _HEAD = 4096
 _INDEX, _INDEX_OF_PICKLES = ".safetensors.index.json", ".bin.index.json"
 _SAVED = 'save the array itself, in Python: numpy.save("q.npy", q)'
 _AS_ARRAYS = "save the arrays as NPZ or safetensors"
+# The version of its format comes first.
+_ONNX_START = b"\x08"
+_ONNX = "onnx.numpy_helper.to_array makes an array of a tensor in it, and numpy.save a file of that"
 AS_CSV = "save each sheet as CSV UTF-8, with decimal points"
 _FOREIGN = {
     b"\x1f\x8b": ("gzip", "unpack it with gunzip"),
@@ -162,6 +165,8 @@ def format_of(source: Source) -> Format:
     for magic, (kind, hint) in _FOREIGN.items():
         if head.startswith(magic):
             raise InputError(f"{source.name} is a {kind} file, which is not read", hint=hint)
+    if source.suffix == ".onnx" and head.startswith(_ONNX_START):
+        raise InputError(f"{source.name} is an ONNX file, which is not read", hint=_ONNX)
     if source.name.endswith(_INDEX):
         return INDEX
     if source.name.endswith(_INDEX_OF_PICKLES):

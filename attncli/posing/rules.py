@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["labels_of", "rules_of", "standing", "to_weights"]
 
 # Of (B, S), which a bias would take for (L, S).
-_PADDING_BIAS = (
-    f"{arguments.BIAS_HINT}, of (B, S) reshaped to (B, 1, S), or with heads to (B, 1, 1, S)"
-)
+_EACH_ENTRY = "reshaped to (B, 1, S), or with heads to (B, 1, 1, S)"
+_PADDING = "a key_padding_mask (--key-padding-mask)"
+_PADDING_BIAS = f"{arguments.BIAS_HINT}, of (B, S) {_EACH_ENTRY}"
 # So many numbers of a mask, or booleans of the other polarity, are made booleans at once: 4 MB.
 _READ_ONCE = 2**22
 
@@ -251,14 +251,17 @@ def _key_padding(named: Names, mask: object, means: str, shape: Shape) -> Bools 
     return seen
 
 
-def to_weights(name: str, array: Array, form: Layout, shape: Shape) -> Array:
-    """Return an array that broadcasts to the weights in four axes."""
+def to_weights(
+    name: str, array: Array, form: Layout, shape: Shape, *, added: bool = False
+) -> Array:
+    """Return an array that broadcasts to the weights in four axes; a bias is added to scores."""
     target = form.weights_shape(shape)
     if not _broadcasts(array.shape, target):
         raise ShapeError(
             f"{name}: expected a shape that broadcasts to the weights' {shape_text(target)}, "
             f"(…, queries, keys); found {shape_text(array.shape)}",
-            hint=_mask_hint(array.shape, shape, form) or _padding_hint(array.shape, target),
+            hint=_mask_hint(array.shape, shape, form, added=added)
+            or _padding_hint(array.shape, target),
         )
     if array.ndim == 3 and len(target) == 4 and 1 < len(array) == shape[0] == shape[1]:
         warn(
@@ -275,12 +278,13 @@ def _broadcasts(found: tuple[int, ...], target: tuple[int, ...]) -> bool:
     return len(found) <= len(target) and all(size in (1, wanted) for size, wanted in pairs)
 
 
-def _mask_hint(found: tuple[int, ...], shape: Shape, form: Layout) -> str | None:
+def _mask_hint(found: tuple[int, ...], shape: Shape, form: Layout, *, added: bool) -> str | None:
     batch, heads, queries, keys = shape
     if form.axes == "bsd" and found == (batch, batch) and batch not in (queries, keys):
         return "if the sequence comes before the batch, (L, B, D), give layout sbd (--layout sbd)"
     if found == (batch, keys):
-        return "a mask with one row for each batch entry is a key_padding_mask (--key-padding-mask)"
+        what, meant = ("bias", _EACH_ENTRY) if added else ("mask", _PADDING)
+        return f"a {what} with one row for each batch entry is {meant}"
     if queries != keys and found[-2:] == (keys, queries):
         return "it looks transposed: rows are queries, columns are keys"
     if heads > 1 and found == (batch, queries, keys):

@@ -162,7 +162,7 @@ def bias_of(
             f"{named('bias')} holds only 0 and 1, which are added to the scores and hide no key: "
             "what says which keys are seen is a mask (--mask)"
         )
-    return to_weights(named("bias"), array, form, shape)
+    return to_weights(named("bias"), array, form, shape, added=True)
 
 
 def _checked_bias(name: str, bias: Array, dtype: np.dtype[Any]) -> float:
