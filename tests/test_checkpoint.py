@@ -367,6 +367,22 @@ def test_unknown_names_list_what_looks_like_projections():
 
 
 @pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("q_a_layernorm", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"), "latent"),
+        (("query_proj", "key_proj", "value_proj", "pos_key_proj"), "disentangled"),
+    ],
+)
+def test_layers_whose_scores_no_projections_make_are_not_to_be_given_one_by_one(names, words):
+    members = [f"layers.0.self_attn.{name}.weight" for name in names]
+    with pytest.raises(InputError, match="look like projections: layers") as caught:
+        choose_layer(members, None, "m")
+    assert "layernorm" not in caught.value.message
+    assert f"its attention is {words}" in caught.value.hint
+    assert "--wq" not in caught.value.hint
+
+
+@pytest.mark.parametrize(
     ("arrays", "words", "joint"),
     [
         (

@@ -343,6 +343,19 @@ def test_where_the_error_begins(place, finding):
     assert finding in report.diagnosis.findings
 
 
+def test_the_kind_of_a_row_with_one_wrong_number_is_not_told():
+    """Which is that of the only query that sees every key, or of the only one that sees one."""
+    q, k, v = draw(0, *[(1, 1, 5, 4)] * 3)
+    wrong = plain(q, k, v, np.tri(5, dtype=bool))
+    wrong[..., 4, 2] += 0.3
+    found = check(wrong.astype("f4"), pose(q, k, v, causal=True), time_limit=0.05)
+    assert "only one of the queries is wrong: 4" in found.diagnosis.findings
+    assert not any("see" in words for words in found.diagnosis.findings)
+    wrong[..., 4, 1] += 0.3
+    found = check(wrong.astype("f4"), pose(q, k, v, causal=True), time_limit=0.05)
+    assert any("queries that see every key" in words for words in found.diagnosis.findings)
+
+
 def queries_found_wrong(rows, bad):
     """Return the findings of a problem of so many queries, some of which are wrong."""
     q, k, v = draw(0, *[(1, 1, rows, 4)] * 3)

@@ -32,6 +32,14 @@ _LIKE_PROJECTION = re.compile(
     r"|in_proj\w*|c_attn|to_(?:q|k|v|qkv))(?:$|[._/])",
     re.IGNORECASE,
 )
+_NORM = re.compile(r"norm[._/]")
+# Attention that no projections of X alone make, by what only its layers hold.
+_OF_ANOTHER_KIND = {
+    "kv_a_proj_with_mqa": "its attention is latent, as DeepSeek's: no weights of X alone make its "
+    "query and key; save them where the layer has rotated them, and the value, and give these",
+    "pos_key_proj": "its attention is disentangled, as DeBERTa's: save query, key and value of the "
+    "layer, and what positions add to its scores, and give these, the last as bias (--bias)",
+}
 _SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")
 # As if there were one head: three parts of one width.
 _THIRDS = (1, 1)
@@ -268,7 +276,10 @@ def _choices(layers: Collection[Layer], file: str) -> str:
     return f"choose one: {', '.join(shown)}{more}"
 
 
-def _hint_for(like: list[str], file: str) -> str:
+def _hint_for(names: Collection[str], like: list[str], file: str) -> str:
+    for stem, hint in _OF_ANOTHER_KIND.items():
+        if any(stem in name for name in names):
+            return hint
     if _SHARD.search(file):
         return (
             "this is one file of several, and a layer may lie in two of them: name their index, "
@@ -286,10 +297,10 @@ def _hint_for(like: list[str], file: str) -> str:
 
 
 def _unknown(names: Collection[str], file: str) -> InputError:
-    like = [name for name in names if _LIKE_PROJECTION.search(name)]
+    like = [name for name in names if _LIKE_PROJECTION.search(name) and not _NORM.search(name)]
     shown = first_few([printable(name) for name in like or names])
     return InputError(
         f"{file} holds no attention layer by names that attncli knows; "
         + (f"these look like projections: {shown}" if like else f"it holds {shown}"),
-        hint=_hint_for(like, file),
+        hint=_hint_for(names, like, file),
     )

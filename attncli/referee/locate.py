@@ -88,7 +88,9 @@ def _sentences(
     yield from _nan_rows(found, seen)
     yield from _entries(rows)
     # After an output projection no row belongs to one head, so no mask applies to it.
-    if seen is not None and not rows.all() and seen.count.shape[1] in (1, rows.shape[1]):
+    fits = seen is not None and seen.count.shape[1] in (1, rows.shape[1])
+    # Of a single number, the kind of its row says nothing.
+    if seen is not None and fits and not rows.all() and np.count_nonzero(wrong) > 1:
         yield from _kinds_of_rows(problem, rows, seen)
     yield from _from_on("queries", np.any(rows, axis=(0, 1)))
     if name != "lse":
