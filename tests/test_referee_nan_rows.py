@@ -18,7 +18,7 @@ def inputs(dtype, batch, heads, queries, keys=None):
 
 
 @pytest.mark.parametrize("dtype", long_but(["float16", "float32"], "float16"))
-@pytest.mark.parametrize(("heads", "queries"), [(1, 16), (2, 40), (8, 100)])
+@pytest.mark.parametrize(("heads", "queries"), [(1, 16), (2, 34), (9, 64)])
 def test_the_diagonal_hidden(dtype, heads, queries):
     q, k, v = inputs(dtype, 1, heads, queries)
     report = ask(
@@ -29,19 +29,19 @@ def test_the_diagonal_hidden(dtype, heads, queries):
 
 @pytest.mark.parametrize("dtype", long_but(["float16", "float32"], "float16"))
 def test_the_other_corner(dtype):
-    q, k, v = inputs(dtype, 1, 8, 100, 60)
-    keep = np.tri(100, 60, k=-40, dtype=bool)
+    q, k, v = inputs(dtype, 1, 2, 36, 24)
+    keep = np.tri(36, 24, k=-12, dtype=bool)
     options = {"causal": True, "causal_align": "top-left"}
     report = ask((q, k, v), with_nan(q, k, v, keep), dtype, **options)
     assert named(report) == {"causal_bottom_right+blind_rows_nan"}
 
 
 @pytest.mark.parametrize("dtype", long_but(["float16", "float32"], "float16"))
-@pytest.mark.parametrize("lengths", [(96, 60, 30), (30, 60, 96)])
+@pytest.mark.parametrize("lengths", [(54, 33, 18), (18, 33, 54)])
 def test_padding_of_the_other_polarity(dtype, lengths):
     """An entry without padding sees nothing then, and says nothing: others have to."""
-    q, k, v = inputs(dtype, 3, 8, 96)
-    real = np.arange(96) < np.array(lengths)[:, None]
+    q, k, v = inputs(dtype, 3, 4, 54)
+    real = np.arange(54) < np.array(lengths)[:, None]
     wrong = with_nan(q, k, v, ~real[:, None, None])
     report = ask((q, k, v), wrong, dtype, key_padding_mask=real)
     assert named(report) == {"key_padding_mask_inverted+blind_rows_nan"}
@@ -49,30 +49,30 @@ def test_padding_of_the_other_polarity(dtype, lengths):
 
 @pytest.mark.parametrize("dtype", long_but(["float16", "float32"], "float16"))
 def test_no_scale_beside_an_entry_without_keys(dtype):
-    q, k, v = inputs(dtype, 3, 8, 96)
-    seen = np.arange(96) < np.array([0, 60, 96])[:, None]
+    q, k, v = inputs(dtype, 3, 20, 24)
+    seen = np.arange(24) < np.array([0, 15, 24])[:, None]
     wrong = with_nan(q, k, v, seen[:, None, None], scale=1)
-    report = ask((q, k, v), wrong, dtype, kv_lengths=[0, 60, 96])
+    report = ask((q, k, v), wrong, dtype, kv_lengths=[0, 15, 24])
     assert named(report) == {"unscaled+blind_rows_nan"}
 
 
 @pytest.mark.parametrize("dtype", long_but(["float16", "float32", "float64"], "float32"))
-@pytest.mark.parametrize("place", [np.s_[0, 0, 2], np.s_[:, 3], np.s_[:, 0], np.s_[..., -1, :]])
+@pytest.mark.parametrize("place", [np.s_[0, 0, 2], np.s_[:, 0], np.s_[..., -1, :]])
 @pytest.mark.parametrize("queries", long_but([6, 300], 6))
 def test_rows_that_are_nan_for_a_reason_of_their_own(dtype, place, queries):
     """The mistake in all others is told, and the rows beside it."""
-    q, k, v = inputs(dtype, 1, 8, queries)
+    q, k, v = inputs(dtype, 1, 4, queries)
     wrong = with_nan(q, k, v, keep=True, scale=1)
     wrong[place] = np.nan
     report = ask((q, k, v), wrong, dtype)
     assert named(report) == {"unscaled+rows_of_nan"}
     rows = np.isnan(wrong[..., 0]).sum()
-    words = f"{rows} of {8 * queries:,} rows {'is' if rows == 1 else 'are'} NaN"
+    words = f"{rows} of {4 * queries:,} rows {'is' if rows == 1 else 'are'} NaN"
     assert words in str(report)
 
 
 def test_a_head_of_nan_in_a_problem_that_is_tried_in_slices():
-    q, k, v = inputs("float32", 1, 8, 100)
+    q, k, v = inputs("float32", 1, 18, 48)
     wrong = with_nan(q, k, v, keep=True, scale=1)
     wrong[:, 3] = np.nan
     assert named(ask((q, k, v), wrong)) == {"unscaled+rows_of_nan"}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain
+from referee_tried import small_slices  # noqa: F401 - a fixture
 
 CACHED, S = 32, 40
 
@@ -54,14 +55,15 @@ def test_positions_of_new_tokens(seed, kind, count):
     assert named(report) == {kind}
 
 
+@pytest.mark.usefixtures("small_slices")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_positions_of_new_tokens_in_a_long_problem(seed):
-    q, k, v = draw(seed, (1, 2, 600, 16), (1, 2, 1200, 16), (1, 2, 1200, 16))
-    keys = np.arange(1200)
-    keys[600:] -= 600
-    keep = np.arange(1200) <= np.arange(600, 1200)[:, None]
-    wrong = plain(turned(q, np.arange(600)), turned(k, keys), v, keep)
-    report = ask((q, k, v), wrong, rope="half", causal=True, query_offset=600)
+    q, k, v = draw(seed, (1, 2, 75, 16), (1, 2, 150, 16), (1, 2, 150, 16))
+    keys = np.arange(150)
+    keys[75:] -= 75
+    keep = np.arange(150) <= np.arange(75, 150)[:, None]
+    wrong = plain(turned(q, np.arange(75)), turned(k, keys), v, keep)
+    report = ask((q, k, v), wrong, rope="half", causal=True, query_offset=75)
     assert named(report) == {"rope_new_tokens_from_zero"}
 
 
@@ -119,39 +121,42 @@ def test_rows_that_are_permuted_for_another_pairing(seed, name, times):
     assert named(ask((q, k, v), wrong, rope="half")) == {name}
 
 
+@pytest.mark.usefixtures("small_slices")
 @pytest.mark.parametrize(
     "kind", long_but(["rope_new_tokens_alike", "rope_cache_twice"], "rope_cache_twice")
 )
 def test_positions_of_new_tokens_in_slices_of_a_long_problem(kind):
     """A slice that begins with a later query still has the same first new token."""
-    q, k, v = draw(0, (1, 2, 600, 16), (1, 2, 1200, 16), (1, 2, 1200, 16))
-    queries, keys = np.arange(600, 1200), np.arange(1200)
+    q, k, v = draw(0, (1, 2, 75, 16), (1, 2, 150, 16), (1, 2, 150, 16))
+    queries, keys = np.arange(75, 150), np.arange(150)
     if kind == "rope_cache_twice":
-        keys[:600] *= 2
+        keys[:75] *= 2
     else:
-        queries[:] = keys[600:] = 600
-    keep = np.arange(1200) <= np.arange(600, 1200)[:, None]
+        queries[:] = keys[75:] = 75
+    keep = np.arange(150) <= np.arange(75, 150)[:, None]
     wrong = plain(turned(q, queries), turned(k, keys), v, keep)
-    report = ask((q, k, v), wrong, rope="half", causal=True, query_offset=600)
+    report = ask((q, k, v), wrong, rope="half", causal=True, query_offset=75)
     assert named(report) == {kind}
     assert "one explanation makes the numbers agree" in str(report)
 
 
+@pytest.mark.usefixtures("small_slices")
 def test_positions_from_zero_in_slices_of_a_long_problem():
-    q, k, v = draw(0, (1, 2, 600, 16), (1, 2, 1200, 16), (1, 2, 1200, 16))
-    keep = np.arange(1200) <= np.arange(600, 1200)[:, None]
-    wrong = plain(turned(q, np.arange(600)), turned(k, np.arange(1200)), v, keep)
-    report = ask((q, k, v), wrong, rope="half", causal=True, query_offset=600)
+    q, k, v = draw(0, (1, 2, 75, 16), (1, 2, 150, 16), (1, 2, 150, 16))
+    keep = np.arange(150) <= np.arange(75, 150)[:, None]
+    wrong = plain(turned(q, np.arange(75)), turned(k, np.arange(150)), v, keep)
+    report = ask((q, k, v), wrong, rope="half", causal=True, query_offset=75)
     assert named(report) == {"rope_without_offset"}
     assert "one explanation makes the numbers agree" in str(report)
 
 
+@pytest.mark.usefixtures("small_slices")
 def test_positions_of_another_batch_entry_in_slices_of_a_long_problem():
-    q, k, v = draw(0, (2, 2, 300, 16), (2, 2, 600, 16), (2, 2, 600, 16))
-    offsets = np.array([300, 100])[:, None, None, None]
-    keep = np.arange(600) <= np.arange(300)[:, None] + offsets
-    wrong = plain(turned(q, np.arange(300, 600)), turned(k, np.arange(600)), v, keep)
-    report = ask((q, k, v), wrong, rope="half", causal=True, query_offset=[300, 100])
+    q, k, v = draw(0, (2, 2, 75, 16), (2, 2, 150, 16), (2, 2, 150, 16))
+    offsets = np.array([75, 25])[:, None, None, None]
+    keep = np.arange(150) <= np.arange(75)[:, None] + offsets
+    wrong = plain(turned(q, np.arange(75, 150)), turned(k, np.arange(150)), v, keep)
+    report = ask((q, k, v), wrong, rope="half", causal=True, query_offset=[75, 25])
     assert named(report) == {"rope_of_first_entry"}
     assert "one explanation makes the numbers agree" in str(report)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from referee_numpy import SEEDS, ask, draw, named, plain
+from referee_tried import small_slices  # noqa: F401 - a fixture
 
 LENGTHS = [20, 13, 17]
 
@@ -54,7 +55,8 @@ def test_entries_of_lengths_of_their_own(causal):
     assert named(report) == {"packed_without_boundaries"}
 
 
+@pytest.mark.usefixtures("small_slices")
 def test_a_long_problem_is_looked_at_in_slices():
-    q, k, v = draw(2, *[(2, 8, 400, 16)] * 3)
-    wrong = apart(plain(packed(q), packed(k), packed(v), np.tri(800, dtype=bool)), 2)
+    q, k, v = draw(2, *[(2, 4, 100, 16)] * 3)
+    wrong = apart(plain(packed(q), packed(k), packed(v), np.tri(200, dtype=bool)), 2)
     assert named(ask((q, k, v), wrong, causal=True)) == {"packed_without_boundaries"}

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, only, plain
-from referee_tried import one_mistake  # noqa: F401 - a fixture
+from referee_tried import one_mistake, small_slices  # noqa: F401 - fixtures
 
 COUNT = 48
-SHAPE = (2, 2, COUNT, 8)
+SHAPE = (1, 2, COUNT, 8)
 TRIL = np.tri(COUNT, dtype=bool)
 
 
@@ -83,7 +83,7 @@ def test_a_causal_mask_by_the_places_in_the_order(words, dtype):
 def test_a_causal_mask_by_the_places_on_each_rank(order):
     """As where each rank masks its queries from 0 on, and each step its keys from 0 on."""
     ranks, each = 4, COUNT // 4
-    q, k, v = inputs = draw(0, (2, 4, COUNT, 8), *[(2, 2, COUNT, 8)] * 2)
+    q, k, v = inputs = draw(0, (1, 4, COUNT, 8), *[(1, 2, COUNT, 8)] * 2)
     tokens = order(COUNT, ranks).reshape(ranks, each)
     wide, rows = [np.repeat(array, 2, axis=1) for array in (k, v)], np.arange(each)[:, None]
     made = {
@@ -98,7 +98,7 @@ def test_a_causal_mask_by_the_places_on_each_rank(order):
         ),
     }
     for words, keep in made.items():
-        wrong = np.empty((2, 4, COUNT, 8))
+        wrong = np.empty((1, 4, COUNT, 8))
         for own in tokens:
             wrong[:, :, own] = plain(q[:, :, own], *wide, keep)
         convention = only(ask(inputs, wrong, causal=True))
@@ -111,23 +111,24 @@ def test_a_causal_mask_by_the_places_on_each_rank(order):
         assert convention.meaning.endswith("by whole groups of 4 tokens") is groups
 
 
+@pytest.mark.usefixtures("small_slices")
 def test_beside_sinks_a_softcap_and_rotary_embeddings_in_slices():
-    q, k, v = inputs = draw(0, *[(1, 2, 192, 8)] * 3)
-    angles = np.outer(np.arange(192), 10000.0 ** (-np.arange(4) / 4))
+    q, k, v = inputs = draw(0, *[(1, 2, 128, 8)] * 3)
+    angles = np.outer(np.arange(128), 10000.0 ** (-np.arange(4) / 4))
     cos, sin = np.cos(angles), np.sin(angles)
 
     def turned(x):
         one, other = x.astype("f8")[..., :4], x.astype("f8")[..., 4:]
         return np.concatenate([one * cos - other * sin, other * cos + one * sin], axis=-1)
 
-    places = np.argsort(zigzag(192, 8))
+    places = np.argsort(zigzag(128, 8))
     scores = 3 * np.tanh(turned(q) @ turned(k).swapaxes(-1, -2) * 8**-0.5 / 3)
     exponentials = np.where(places <= places[:, None], np.exp(scores), 0)
     wrong = exponentials / (exponentials.sum(-1, keepdims=True) + np.exp(0.5)) @ v
     options = {"causal": True, "softcap": 3, "sinks": np.full(2, 0.5), "rope": "half"}
     report = ask(inputs, wrong, **options)
     assert "the zigzag order of 8 ranks" in only(report).meaning
-    report = ask(inputs, wrong[:, :, zigzag(192, 8)], **options)
+    report = ask(inputs, wrong[:, :, zigzag(128, 8)], **options)
     assert only(report).meaning.endswith("the rows of the outputs stay in that order")
 
 

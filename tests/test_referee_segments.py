@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, scaled, softmax
+from referee_tried import one_mistake, small_slices  # noqa: F401 - fixtures
 
 from attncli.referee.fitted.unstated_segments import _option
 
@@ -87,17 +88,18 @@ def test_the_option_that_computes_the_same(options, words):
     assert words in str(ask((q, k, v), plain(q, k, v), **options))
 
 
+@pytest.mark.usefixtures("small_slices")
 def test_a_long_row_of_sequences():
-    q, k, v = draw(0, *[(1, 2, 3000, 8)] * 3)
-    ids = np.repeat(np.arange(12), 250)
-    late = ids[[0, *range(2999)]]
+    q, k, v = draw(0, *[(1, 2, 744, 8)] * 3)
+    ids = np.repeat(np.arange(12), 62)
+    late = ids[[0, *range(743)]]
     wrong = plain(q, k, v, same(late, late))
     assert named(ask((q, k, v), wrong, segment_ids=ids)) == {"segments_end_late"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("shape", [(24, 16), (2, 4, 24, 16), (2, 4, 96, 16)])
+@pytest.mark.parametrize("shape", [(24, 16), (2, 4, 24, 16), (2, 4, 72, 16)])
 @pytest.mark.parametrize("lengths", [(7, 5), (1, 2, 2, 3, 1, 3)])
 def test_sequences_that_nobody_stated(seed, causal, shape, lengths):
     q, k, v = draw(seed, *[shape] * 3)
@@ -112,26 +114,27 @@ def test_sequences_that_nobody_stated(seed, causal, shape, lengths):
         assert f"--segment-ids {','.join(map(str, ids))}" in str(report)
 
 
+@pytest.mark.usefixtures("small_slices")
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("heads", long_but([1, 2], 2))
 def test_sequences_that_nobody_stated_in_a_long_row(causal, heads):
     """The scores of a head are too many to be made at once."""
-    ids = np.repeat([0, 1, 2, 3], [300, 500, 437, 363])
-    inputs, wrong = unstated((2, heads, 1600, 8), ids, causal)
+    ids = np.repeat([0, 1, 2, 3], [75, 125, 109, 91])
+    inputs, wrong = unstated((2, heads, 400, 8), ids, causal)
     report = ask(inputs, wrong, causal=causal)
     assert named(report) == {"segments_unasked"}
-    assert "new ones begin at tokens 300, 800, 1237 [" in str(report)
+    assert "new ones begin at tokens 75, 200, 309 [" in str(report)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_weights_of_sequences_that_nobody_stated(causal):
-    q, k, _ = draw(0, *[(2, 4, 96, 16)] * 3)
-    ids = np.repeat([0, 1, 2], [50, 30, 16])
-    seen = same(ids, ids) & (np.tri(96, dtype=bool) if causal else True)
+    q, k, _ = draw(0, *[(2, 4, 72, 16)] * 3)
+    ids = np.repeat([0, 1, 2], [38, 22, 12])
+    seen = same(ids, ids) & (np.tri(72, dtype=bool) if causal else True)
     wrong = softmax(np.where(seen, scaled(q, k), -np.inf))
     report = ask((q, k), {"weights": wrong}, causal=causal)
     assert named(report) == {"segments_unasked"}
-    assert "new ones begin at tokens 50, 80" in str(report)
+    assert "new ones begin at tokens 38, 60" in str(report)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -188,6 +191,7 @@ def test_unstated_sequences_of_each_batch_entry():
     assert "--segment-ids 0" not in str(report)
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_finer_sequences_than_those_that_are_stated_are_only_a_mask():
     ids, stated = np.repeat([0, 1, 2], 4), np.repeat([0, 1], [8, 4])
     inputs, wrong = unstated((2, 2, 12, 8), ids, causal=False)
@@ -202,12 +206,14 @@ def test_unstated_sequences_beside_a_window_to_the_right():
     assert named(report) == {"segments_unasked"}
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_sequences_that_differ_from_head_to_head_are_only_a_mask():
     ids = np.stack([np.repeat([0, 1, 2], 4), np.repeat([0, 1], 6)])
     inputs, wrong = unstated((2, 2, 12, 8), ids, causal=False)
     assert named(ask(inputs, wrong)) == {"another_mask"}
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_sequences_that_also_lack_a_key_are_only_a_mask():
     ids = np.repeat([0, 1, 2], 4)
     q, k, v = draw(0, *[(2, 2, 12, 8)] * 3)
@@ -224,17 +230,19 @@ def test_unstated_sequences_of_a_long_row_are_no_option(tokens):
     assert _option(ids) == (f"--segment-ids {','.join(map(str, ids[0]))}" if tokens == 64 else "")
 
 
+@pytest.mark.usefixtures("small_slices")
 def test_long_rows_of_batch_entries_that_are_packed_differently():
-    q, k, v = draw(0, *[(2, 2, 600, 8)] * 3)
-    ids = np.stack([np.repeat(np.arange(4), 150), np.repeat(np.arange(3), 200)])
-    late = ids[:, [0, *range(599)]]
+    q, k, v = draw(0, *[(2, 2, 156, 8)] * 3)
+    ids = np.stack([np.repeat(np.arange(4), 39), np.repeat(np.arange(3), 52)])
+    late = ids[:, [0, *range(155)]]
     wrong = plain(q, k, v, same(late, late)[:, None])
     assert "segments_end_late" in named(ask((q, k, v), wrong, segment_ids=ids))
 
 
+@pytest.mark.usefixtures("small_slices")
 def test_ends_of_queries_and_keys_in_slices_without_one_are_those_of_both():
-    q, k, v = draw(0, *[(2, 2, 600, 8)] * 3)
-    ids = np.repeat(np.arange(4), 150)
-    late = ids[[0, *range(599)]]
+    q, k, v = draw(0, *[(2, 2, 152, 8)] * 3)
+    ids = np.repeat(np.arange(4), 38)
+    late = ids[[0, *range(151)]]
     report = ask((q, k, v), plain(q, k, v, same(late, late)), segment_ids=ids)
     assert named(report) == {"segments_end_late"}
