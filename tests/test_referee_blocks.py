@@ -14,7 +14,7 @@ KEYS = 300
 
 
 def inputs(seed, keys=KEYS, dtype="float32"):
-    return draw(seed, (1, 2, 12, 16), (1, 2, keys, 16), (1, 2, keys, 16), dtype=dtype)
+    return draw(seed, (1, 2, 6, 16), (1, 2, keys, 16), (1, 2, keys, 16), dtype=dtype)
 
 
 def kernel(

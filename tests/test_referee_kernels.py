@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import SEEDS, as_bfloat16, ask, draw, named, plain, scaled, softmax
 from referee_tried import one_mistake  # noqa: F401 - a fixture
 
@@ -38,7 +39,7 @@ def test_columns_of_the_context_that_repeat_the_first(size, options):
     assert named(ask((q, k, v), wrong, **options)) == {f"value_columns_of_first_{size}"}
 
 
-@pytest.mark.parametrize("size", [8, 16])
+@pytest.mark.parametrize("size", long_but([8, 16], 8))
 def test_a_causal_mask_by_places_within_tiles(size):
     q, k, v = draw(0, *[SHAPE] * 3)
     i, j = np.indices((20, 20))
@@ -188,7 +189,7 @@ def test_weights_that_were_rounded_by_hand(digits):
     assert named(report) == {f"weights_rounded_to_{digits}_decimals"}
 
 
-@pytest.mark.parametrize("digits", [1, 2, 3, 4])
+@pytest.mark.parametrize("digits", long_but([1, 2, 3, 4], 1, 4))
 @pytest.mark.parametrize("output", ["context", "weights", "lse"])
 def test_scores_that_were_rounded_by_hand(digits, output):
     q, k, v = draw(1, (4, 8), (5, 8), (5, 8), dtype="float64")
@@ -199,7 +200,7 @@ def test_scores_that_were_rounded_by_hand(digits, output):
     assert named(report) == {f"scores_rounded_to_{digits}_decimals"}
 
 
-@pytest.mark.parametrize("digits", [1, 2, 3, 4])
+@pytest.mark.parametrize("digits", long_but([1, 2, 3, 4], 1, 4))
 @pytest.mark.parametrize("output", ["context", "weights"])
 def test_exponentials_that_were_rounded_by_hand(digits, output):
     q, k, v = draw(1, (4, 8), (5, 8), (5, 8), dtype="float64")
@@ -221,6 +222,7 @@ def test_every_step_that_was_rounded_by_hand(digits):
     assert named(report) == {f"steps_rounded_to_{digits}_decimals"}
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_a_homework_of_two_decimals_is_said_to_look_so():
     """Sixteen numbers of two decimals are no evidence for one way to round."""
     q, k, v = (np.round(np.abs(a), 2) for a in draw(1, *[(4, 4)] * 3, dtype="float64"))
@@ -295,7 +297,7 @@ def test_heads_that_are_not_written(heads, projected):
     assert ("head 1 is 0" if heads == [1] else "heads 2, 3 are 0") in str(report)
 
 
-@pytest.mark.parametrize(("larger", "size"), [(32, 16), (64, 32)])
+@pytest.mark.parametrize(("larger", "size"), long_but([(32, 16), (64, 32)], (32, 16)))
 def test_blocks_of_queries_and_keys_of_different_sizes(larger, size):
     q, k, v = draw(0, *[(1, 1, 2 * larger, 16)] * 3)
     i, j = np.indices((2 * larger, 2 * larger))

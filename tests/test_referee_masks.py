@@ -5,6 +5,7 @@ import pytest
 from oracle import attention_oracle
 from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, scaled, softmax
+from referee_tried import one_mistake, small_slices  # noqa: F401 - fixtures
 
 L = 6
 I, J = np.indices((L, L))
@@ -366,7 +367,11 @@ def test_a_large_negative_number_in_a_file_of_half_precision(seed):
     ("other", "keep", "rules"),
     [
         ("diagonal_hidden", lambda behind: behind > 0, {"causal": True}),
-        ("window_left_short", lambda behind: (behind >= 0) & (behind <= 2), {"window": (3, 0)}),
+        pytest.param(
+            *("window_left_short", lambda behind: (behind >= 0) & (behind <= 2)),
+            {"window": (3, 0)},
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_positions_from_zero_beside_a_band_that_is_off_by_one(seed, other, keep, rules):
@@ -384,9 +389,10 @@ def test_positions_from_zero_beside_a_band_that_is_off_by_one(seed, other, keep,
     assert named(report) == {f"rope_without_offset+{other}"}
 
 
+@pytest.mark.usefixtures("small_slices")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("name", "step"), [("positions_one_late", 1), ("positions_one_early", -1)])
-@pytest.mark.parametrize(("count", "cached"), [(7, 3), (300, 200)])
+@pytest.mark.parametrize(("count", "cached"), [(7, 3), (75, 50)])
 def test_positions_that_are_off_by_one_in_all_rules(seed, name, step, count, cached):
     keys = count + cached
     q, k, v = draw(seed, (2, 4, count, 8), (2, 4, keys, 8), (2, 4, keys, 8))
@@ -478,7 +484,7 @@ def test_padding_that_is_tiled_over_the_heads(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("size", [5, 8, 12])
+@pytest.mark.parametrize("size", long_but([5, 8, 12], 5, 8))
 @pytest.mark.parametrize("window", [False, True])
 def test_chunks_that_nobody_stated(seed, size, window):
     q, k, v = draw(seed, *[(2, 4, 24, 16)] * 3)
@@ -500,6 +506,7 @@ def test_a_mask_of_each_head_beside_shared_keys_can_be_tried():
     assert named(report) == {"mask_ignored"}
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_a_mask_that_differs_from_query_to_query_leaves_no_key_to_be_zeros():
     q, k, v = draw(0)
     mask = a_mask(0, L, L)
@@ -508,6 +515,7 @@ def test_a_mask_that_differs_from_query_to_query_leaves_no_key_to_be_zeros():
     assert "mask_as_zeros" not in named(report)
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_chunks_that_differ_from_entry_to_entry_are_none_of_one_size():
     q, k, v = draw(0, *[(2, 2, 24, 16)] * 3)
     i, j = np.indices((24, 24))

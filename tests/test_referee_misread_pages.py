@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 BOTH, KEY, VALUE = ("key", "value"), ("key",), ("value",)
 PAGE = 8
@@ -92,7 +93,7 @@ def test_slots_of_single_keys(seed):
         assert words in str(report)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", long_but(range(4), 0))
 def test_a_slot_in_numbers_of_few_bits(seed):
     """The error is less than what is tolerated of a single number, in one of two entries."""
     given = draw(seed, (2, 8, 1, 32), (2, 8, 200, 32), (2, 8, 200, 32))
@@ -150,6 +151,7 @@ def test_shared_heads_and_a_rotary_embedding():
     assert named(ask((q, k, v), wrong, rope="half", query_offset=95)) == {"misread_pages"}
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_many_scattered_keys_have_no_name():
     q, k, v = inputs(3, batch=1, keys=60)
     order = np.random.default_rng(0).permutation(60)

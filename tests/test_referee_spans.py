@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, only, plain
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 # More keys than columns, so that many weights make the same context.
 SHAPE = (1, 1, 24, 8)
@@ -25,6 +26,7 @@ KEPT = {
 }
 
 
+@pytest.mark.usefixtures("one_mistake")
 @pytest.mark.parametrize("words", long_but(KEPT, list(KEPT)[2]))
 @pytest.mark.parametrize("dtype", long_but(["float32", "float16", "float64"], "float32"))
 def test_keys_from_one_to_another(dtype, words):
@@ -42,6 +44,7 @@ def test_in_half_precision():
     assert only(ask((q, k, v), plain(q, k, v, keep), "float16", causal=True)).name == "another_mask"
 
 
+@pytest.mark.usefixtures("one_mistake")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_beside_a_mask_sinks_and_a_softcap(seed):
     q, k, v = draw(seed, *[SHAPE] * 3)
@@ -55,6 +58,7 @@ def test_beside_a_mask_sinks_and_a_softcap(seed):
     assert only(report).name == "another_mask"
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_borders_of_documents_that_are_one_late():
     """Three documents in a row, told apart by a mask; each border stands one key too late."""
     q, k, v = draw(0, *[SHAPE] * 3)
@@ -73,6 +77,7 @@ def test_masks_with_holes_are_not_told_of_a_context():
     assert named(ask((q, k, v), plain(q, k, v, holes))) == set()
 
 
+@pytest.mark.usefixtures("one_mistake")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_noise_is_no_mask(seed):
     q, k, v = draw(seed, *[SHAPE] * 3)
@@ -81,6 +86,7 @@ def test_noise_is_no_mask(seed):
     assert named(report) == set()
 
 
+@pytest.mark.usefixtures("one_mistake")
 @pytest.mark.parametrize("dtype", long_but(["float16", "float32"], "float16"))
 def test_a_number_that_is_right_by_chance_tells_nothing(dtype):
     """A column of values that are all the same is right whatever is seen."""
@@ -90,6 +96,7 @@ def test_a_number_that_is_right_by_chance_tells_nothing(dtype):
     assert convention.name == "another_mask"
 
 
+@pytest.mark.usefixtures("one_mistake")
 @pytest.mark.parametrize(
     "words",
     long_but(

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import SEEDS, draw, named, plain, softmax
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 from attncli import check, pose
 
@@ -29,7 +31,7 @@ def plain_in_bfloat16(q, k, v):
     return bfloat16(float32(bfloat16(softmax(scores))) @ v)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", long_but(range(10), 0, 1, 2))
 @pytest.mark.parametrize("formula", [plain_in_bfloat16, lambda q, k, v: bfloat16(plain(q, k, v))])
 def test_roundings_have_no_name(seed, formula):
     problem, arrays = inputs(seed)
@@ -84,7 +86,7 @@ def test_a_recipe_that_makes_the_same_numbers_explains_nothing():
             marks=pytest.mark.long,
         ),
         ("last_key_lost", lambda q, k, v: plain(q, k[:, :, :-1], v[:, :, :-1]), 8, 1, 1000),
-        ("last_key_lost", lambda q, k, v: plain(q, k[:, :, :-1], v[:, :, :-1]), 2, 64, 4096),
+        ("last_key_lost", lambda q, k, v: plain(q, k[:, :, :-1], v[:, :, :-1]), 1, 64, 4096),
     ],
 )
 def test_a_small_mistake_passes_and_is_told(seed, name, mistake, heads, queries, keys):
@@ -124,6 +126,7 @@ def test_a_factor_of_any_size(factor):
     assert f"about {factor:.4g}" in explanation.conventions[0].meaning[:40]
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_a_factor_is_of_context_and_weights_alone():
     q, k, v = draw(0, *[(1, 1, 20, 8)] * 3)
     lse = np.log(np.exp(q.astype("f8") @ k.swapaxes(-1, -2) * 8**-0.5).sum(-1))

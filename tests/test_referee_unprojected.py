@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 B, H, L, D = SHAPE = (2, 4, 24, 16)
 TRIL = np.tri(L, dtype=bool)
@@ -62,6 +63,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.usefixtures("one_mistake")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_of_heads_before_their_projection(mistake, seed):
@@ -80,6 +82,7 @@ def test_mistakes_of_heads_before_their_projection(mistake, seed):
     assert words in convention.meaning
 
 
+@pytest.mark.usefixtures("one_mistake")
 @pytest.mark.parametrize("width", long_but([H * D + 16, H * D - 1], H * D - 1))
 def test_a_projection_tells_the_heads_if_it_is_wide_enough(width):
     q, k, v = draw(0, *[SHAPE] * 3)
@@ -89,6 +92,7 @@ def test_a_projection_tells_the_heads_if_it_is_wide_enough(width):
     assert named(report) == ({"outputs_misplaced"} if width > H * D else set())
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_a_projection_that_forgets_a_direction_tells_nothing():
     q, k, v = draw(0, *[SHAPE] * 3)
     (weight,) = draw(1, (H * D, H * D))
