@@ -29,6 +29,7 @@ def kernel(
     divide=False,
     last=False,
     inverse=False,
+    power=1.0,
     late="",
     late_from=0,
 ):
@@ -43,7 +44,7 @@ def kernel(
             higher = max(top, scores.max())
             powers = np.exp(scores - (scores.max() if own else higher))
             # Before the first block there is nothing to be rescaled.
-            factor = np.exp(higher - top if inverse and start else top - higher)
+            factor = np.exp(higher - top if inverse and start else power * (top - higher))
             at_once = rescale_total and late not in ("sums", "denominator")
             total = 0 if last else total * (factor if at_once else 1)
             total += powers.sum()
@@ -113,6 +114,8 @@ def test_values_of_the_last_block_alone(size):
             {"own": True, "rescale_context": False, "rescale_total": False},
         ),
         ("rescaled_inversely", {"inverse": True}),
+        ("rescaled_twice", {"power": 2.0}),
+        ("rescaled_in_base_2", {"power": np.log(2)}),
     ],
 )
 def test_blocks_that_are_rescaled_wrongly(name, mistake, size):
@@ -202,6 +205,8 @@ def test_every_size_has_its_names():
         "online_last_context_{}",
         "online_own_maxima_not_rescaled_{}",
         "online_rescaled_inversely_{}",
+        "online_rescaled_twice_{}",
+        "online_rescaled_in_base_2_{}",
     ]
     late = [f"{what}_rescaled_late" for what in ("sums", "context", "denominator")]
     online += [f"online_{what}{end}_{{}}" for what in late for end in ("", "_from_second")]

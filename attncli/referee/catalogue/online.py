@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -85,6 +86,16 @@ def _never_rescaled(scores: Array, run: _Running) -> Array:
 
 def _rescaled_inversely(scores: Array, run: _Running) -> Array:
     return _exponentials(scores, run.then) * _exponentials(run.last, run.then)
+
+
+def _rescaled_twice(scores: Array, run: _Running) -> Array:
+    factors = _exponentials(run.then, run.last)
+    return _exponentials(scores, run.then) * factors * factors
+
+
+def _rescaled_in_base_2(scores: Array, run: _Running) -> Array:
+    then, last = run.then * math.log(2), run.last * math.log(2)
+    return _exponentials(scores, run.then) * _exponentials(then, last)
 
 
 def _late(block: int, *, context: bool, total: bool, lost: bool) -> Apply:
@@ -223,6 +234,20 @@ _MISTAKES: tuple[tuple[str, str, Callable[[int], Apply], str, str], ...] = (
         "what was added up before is multiplied with exp(new maximum − old maximum)",
         partial(_added, _rescaled_inversely),
         _RESCALE,
+        _LARGEST,
+    ),
+    (
+        "rescaled_twice",
+        "what was added up before is rescaled twice where a {block} raises the row's maximum",
+        partial(_added, _rescaled_twice),
+        _RESCALE,
+        _LARGEST,
+    ),
+    (
+        "rescaled_in_base_2",
+        "exponentials are of base e, and what was added up before is rescaled in base 2",
+        partial(_added, _rescaled_in_base_2),
+        "use exp for both; or exp2 for both, and multiply the scale by log2(e)",
         _LARGEST,
     ),
     *(
