@@ -46,7 +46,7 @@ def test_of_several_heads_and_batch_entries_each_has_its_own():
     assert f"head 0 of batch entry 0 ({point[0, 0, 0, 0]:.3g}" in meaning
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f2"])
+@pytest.mark.parametrize("dtype", long_but(["f4", "f2"], "f2"))
 @pytest.mark.parametrize(
     ("words", "added"),
     [

@@ -67,7 +67,7 @@ def test_an_online_softmax_is_right(size):
     assert ask((q, k, v), {"context": context, "lse": lse}).passed
 
 
-@pytest.mark.parametrize("size", long_but(SIZES, 64))
+@pytest.mark.parametrize("size", long_but(SIZES, 16))
 @pytest.mark.parametrize(
     ("name", "mistake"),
     [
@@ -77,7 +77,7 @@ def test_an_online_softmax_is_right(size):
     ],
 )
 def test_sums_that_are_not_rescaled(name, mistake, size):
-    q, k, v = inputs(size)
+    q, k, v = inputs(size, keys=4 * size + 3)
     context, lse = kernel(q, k, v, size, **mistake)
     alone = ask((q, k, v), context)
     assert named(alone) == {f"online_{name}_stale_{size}"}
@@ -158,7 +158,7 @@ def test_the_first_block_is_lost(size):
     assert named(ask((q, k, v), wrong)) == {f"first_block_of_{size}_lost"}
 
 
-@pytest.mark.parametrize("size", long_but(SIZES, 16, 32, 64))
+@pytest.mark.parametrize("size", long_but(SIZES, 16, 64))
 def test_the_last_block_is_lost_though_it_is_whole(size):
     q, k, v = inputs(size, keys=256)
     wrong = plain(q, k[:, :, :-size], v[:, :, :-size])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, only, scaled, softmax
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 SHAPE = (2, 4, 10, 8)
 SLOPES = np.array([0.5, 0.25, 0.125, 0.0625])
@@ -62,6 +63,7 @@ def test_scales(seed):
         assert "head 1 times 1.25; head 2 times 0.8; head 3 times 1.1" in convention.meaning
 
 
+@pytest.mark.usefixtures("one_mistake")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_noise_of_one_head_is_no_scale(seed):
     q, k, v = draw(seed, *[(1, 3, 10, 8)] * 3)

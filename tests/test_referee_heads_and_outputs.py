@@ -158,7 +158,7 @@ HALF_SUMS = {
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", HALF_SUMS)
 def test_sums_of_exponentials_in_float16(seed, name):
-    q, k, v = draw(seed, (1, 2, 4, 16), (1, 2, 1500, 16), (1, 2, 1500, 16))
+    q, k, v = draw(seed, (1, 1, 4, 16), (1, 1, 1500, 16), (1, 1, 1500, 16))
     v = v + np.float32(3)
     scores = scaled(q, k)
     powers = np.exp(scores - scores.max(-1, keepdims=True))
@@ -265,7 +265,7 @@ def test_the_lse_of_queries_that_see_no_key(name, number, with_context, dtype):
     assert named(report) == {name}
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("dtype", long_but(["float16", "float32"], "float16"))
 def test_an_lse_in_base_2_that_is_positive_where_a_query_sees_no_key(dtype):
     inputs, rules, outputs = lse_of_blind_rows(dtype, np.inf, np.log(2))
     report = ask(inputs, outputs, dtype, **rules)
@@ -598,6 +598,7 @@ def test_sinks_that_are_written_as_a_key(seed, name, first, output):
     assert named(ask((q, k, v), {output: written}, sinks=sinks)) == {name}
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_values_of_another_width_are_not_read_with_the_strides_of_the_queries():
     q, k, v = draw(0, (2, 3, 10, 8), (2, 3, 18, 8), (2, 3, 18, 4))
     read = [

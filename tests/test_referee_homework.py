@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, scaled
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 from attncli import check, pose
 
@@ -159,6 +160,7 @@ def test_keys_and_values_out_of_step(names, causal):
         assert named(report) == {of_keys}
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_two_digits_show_no_rounded_factors_beside_another_mistake():
     """The scores of one query are all 0: two numbers of so few digits are too few to say so."""
     q, k, v = [[1, 0, 1], [0, 1, 1]], [[1, 0, 1], [1, 1, 0], [0, 1, 1]], [[1, 2], [3, 4], [5, 6]]

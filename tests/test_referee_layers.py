@@ -54,7 +54,7 @@ class Layer:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("eps", [1e-5, 1e-6, 1e-12])
+@pytest.mark.parametrize("eps", long_but([1e-5, 1e-6, 1e-12], 1e-5, 1e-12))
 @pytest.mark.parametrize(("word", "norm"), [("layer_norm", layer_norm), ("rms_norm", rms_norm)])
 def test_norms_of_the_embeddings_and_of_the_output(seed, word, norm, eps):
     layer = Layer(seed)

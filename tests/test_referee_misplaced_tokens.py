@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, only, plain
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 SHAPE = (2, 4, 32, 8)
 TRIL = np.tri(32, dtype=bool)
@@ -79,6 +80,7 @@ def test_behind_a_rotary_embedding_and_an_output_projection():
     assert "token 7 at place 3" in only(report).meaning
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_tokens_of_another_problem_are_in_no_order():
     q, k, v, other = draw(0, *[SHAPE] * 4)
     assert named(ask((q, k, v), plain(q, k, other, TRIL), causal=True)) == set()

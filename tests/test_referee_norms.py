@@ -1,7 +1,10 @@
 """Mistakes with norms of query and key, each made by a line of NumPy, are named."""
 
+from itertools import product
+
 import numpy as np
 import pytest
+from process import long_but
 from referee_numpy import draw, named
 
 from attncli import pose, project
@@ -44,8 +47,14 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-@pytest.mark.parametrize("tokens", [TOKENS, 200])
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    long_but(
+        product(MISTAKES, [TOKENS, 200]),
+        *product(MISTAKES, [TOKENS]),
+        (next(iter(MISTAKES)), 200),
+    ),
+)
 def test_mistakes_with_them_are_named(name, tokens):
     x = draw(3, (tokens, 8), dtype="float64")[0]
     query, key, value = (x @ WEIGHTS[f"w{letter}"] for letter in "qkv")

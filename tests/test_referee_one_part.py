@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from process import long_but
 from referee_numpy import ask, draw, named, plain, softmax
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 SHAPE = (2, 3, 6, 8)
 
@@ -46,6 +47,7 @@ def test_a_part_of_a_large_answer():
     assert told(ask((q, k, v), plain(q, k, v)[0, 3])) == "only batch 0, head 3"
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_parts_that_differ_or_are_wrong_are_no_part():
     q, k, v = draw(0, *[SHAPE] * 3)
     right = plain(q, k, v)

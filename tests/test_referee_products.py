@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, softmax
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 
 def rounded(array, bits):
@@ -97,6 +98,7 @@ def test_factors_are_rounded_after_they_are_turned():
     assert named(ask((q, k, v), wrong, rope="half")) == {"products_in_tf32"}
 
 
+@pytest.mark.usefixtures("one_mistake")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("size", long_but([1e-2, 1e-3, 3e-4, 1e-4], 3e-4))
 def test_other_noise_of_that_size_has_no_name(seed, size):

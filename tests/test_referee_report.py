@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 from referee_numpy import ask, draw, named, plain, softmax
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 from rich.console import Console
 
 from attncli.view.report import as_dict, renderables
@@ -146,6 +147,7 @@ def test_nan_is_told_first_and_is_no_size_of_an_error():
     assert "inf" not in text.replace("not finite", "").replace("or infinite", "")
 
 
+@pytest.mark.usefixtures("one_mistake")
 @pytest.mark.parametrize(("output", "axis"), [("weights", "key"), ("scores", "key")])
 def test_what_goes_across_is_named(output, axis):
     q, k, v = draw(0)

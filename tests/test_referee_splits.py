@@ -32,7 +32,7 @@ def test_parts_that_are_merged_by_their_lse_are_right(parts):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("parts", long_but(PARTS, 2, 8))
+@pytest.mark.parametrize("parts", long_but(PARTS, 2))
 @pytest.mark.parametrize(
     ("name", "merge"),
     [
