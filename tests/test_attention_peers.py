@@ -133,6 +133,7 @@ class TestPyTorchScaledDotProductAttention:
         self.compare(torch, "float64", ours, {"attn_mask": rule})
 
 
+@pytest.mark.long
 class TestPyTorchFlexAttention:
     """A score or a mask written out as a function of the positions."""
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from process import Ran, long_but
 from referee_numpy import draw, plain, softmax
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 import attncli
 from attncli.view.pictures.differences import difference_picture
@@ -241,6 +242,7 @@ def test_nan_in_the_file_is_a_mismatch(judged: Path, attncli: Run) -> None:
     assert "every wrong element is NaN or infinite" in ran.text
 
 
+@pytest.mark.usefixtures("one_mistake")
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [(0.0, "every wrong element is 0, as if nothing had been written"),
@@ -266,6 +268,7 @@ def test_numbers_that_are_all_whole_look_like_integers(judged: Path, attncli: Ru
     assert sentence not in attncli("check", *QKV, "--expect", "unscaled.npy").text
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_one_wrong_element_is_like_no_other(judged: Path, attncli: Run) -> None:
     context = np.load("right.npy")
     context[1, 0] = 0
@@ -427,6 +430,7 @@ def test_what_a_picture_of_several_wrong_outputs_leaves_out_is_told(
     assert ran.messages == ["note: the picture shows weights, not context"]
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_wrong_elements_are_0_only_if_all_of_them_are(tutorial, attncli):
     Path("wrong.csv").write_text("0,2\n9,4\n")
     ran = attncli("check", "q.csv", "k.csv", "v.csv", "--expect", "wrong.csv", "--time-limit", "1")
@@ -529,7 +533,7 @@ def test_a_single_head_is_judged_with_or_without_its_axes(
     np.save("one.npy", heads[index])
     assert attncli(*HEADS, "--expect", "one.npy").good().text.startswith("context: ok")
     np.save("other.npy", heads[:, ::-1][index])
-    assert attncli(*HEADS, "--expect", "other.npy").code == 1
+    assert attncli(*HEADS, "--expect", "other.npy", "--no-diagnose").code == 1
 
 
 def test_a_single_batch_entry_is_judged_with_its_axis(heads: np.ndarray, attncli: Run) -> None:
@@ -551,7 +555,7 @@ def test_of_a_file_of_the_whole_problem_the_picked_head_is_judged(
     np.save("all.npy", heads)
     words = ("check", "q.npy", "k.npy", "v.npy", "--layout", layout, "--expect", "all.npy")
     assert attncli(*words, "--batch", "1", "--head", "2").good().text.startswith("context: ok")
-    assert attncli(*words, "--batch", "1", "--head", "3").code == 1
+    assert attncli(*words, "--batch", "1", "--head", "3", "--no-diagnose").code == 1
     text = attncli(*words, "--batch", "1").text
     assert "only head 3 is wrong" in text
     assert "only batch entry 0 is wrong" in attncli(*words, "--head", "2").text

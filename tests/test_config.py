@@ -498,7 +498,7 @@ SCALED += ("beta_fast", "beta_slow", "truncate", "mscale", "mscale_all_dim", "at
 SCALED += ("short_factor", "long_factor")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     kind=st.sampled_from(sorted(MODELS)),
     entries=st.dictionaries(st.sampled_from(READ), NUMBERS, max_size=4),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
@@ -14,10 +13,9 @@ def test_every_promise_names_tests_that_exist() -> None:
     named = set(re.findall(r"`(test_\w+\.py)::(test_\w+)`", text))
     assert len(named) > 50
     found = {
-        (path.name, node.name)
+        (path.name, name)
         for path in HERE.glob("test_*.py")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.FunctionDef)
+        for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert named - found == set()
 
