@@ -748,7 +748,7 @@ DRAWN = "--what scores draws the scores; compute --show prints numbers"
         ("heatmap", "--row", "--rows draws one query, or some; attncli explain --query"),
         ("compute", "--row", "attncli explain --query follows one query"),
         ("check", "--temperature", "--scale gives 1/√D divided by"),
-        ("heatmap", "--figsize", "the size follows the number of cells; --dpi"),
+        ("heatmap", "--figsize", "--size sets the inches, --dpi how many"),
         ("compute", "--value", "files have no option in front: attncli compute Q K V"),
     ],
 )

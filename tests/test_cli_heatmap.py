@@ -49,6 +49,26 @@ def test_dpi_sets_the_size_of_a_png(tutorial: Path, attncli: Run) -> None:
     assert sizes[1] == pytest.approx([2 * side for side in sizes[0]], abs=2)
 
 
+@pytest.mark.parametrize(
+    ("size", "points"), [("3.3", (237.6, None)), ("10x4", (None, 288)), ("5 × 20", (360, None))]
+)
+def test_a_picture_may_have_a_size(
+    size: str, points: tuple[float | None, float | None], tutorial: Path, attncli: Run
+) -> None:
+    attncli("heatmap", "q.csv", "k.csv", "-o", "p.svg", "--size", size).good()
+    sides = re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', Path("p.svg").read_text("utf-8"))
+    assert sides is not None
+    for found, wanted in zip(sides.groups(), points, strict=True):
+        assert wanted is None or float(found) == pytest.approx(wanted, abs=1)
+
+
+@pytest.mark.parametrize("size", ["3.3x", "x", "0.5", "3x4x5", "wide", "1e3", "-3", "200", "nan"])
+def test_what_is_no_size_is_refused(size: str, tutorial: Path, attncli: Run) -> None:
+    ran = attncli("heatmap", "q.csv", "k.csv", "-o", "p.svg", "--size", size)
+    assert "--size: expected inches, W or WxH, each from 1 to 100" in ran.messages[0]
+    assert not Path("p.svg").exists()
+
+
 def test_a_picture_may_have_no_title(tutorial: Path, attncli: Run) -> None:
     heights = []
     for title in (["--title", ""], []):

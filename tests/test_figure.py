@@ -1,5 +1,6 @@
 """The drawn figure: colours of cells, places of texts, bytes and metadata."""
 
+import math
 import re
 import struct
 import warnings
@@ -393,6 +394,48 @@ def test_a_cell_never_gets_less_than_a_pixel():
     width, height = panel_size(1200, 1000)
     assert fitted.cells[0] <= height * 50
     assert fitted.cells[1] <= width * 50
+
+
+@pytest.mark.parametrize("size", [(3.3, math.inf), (math.inf, 3.0), (13.3, 7.5), (7.5, 13.3)])
+@pytest.mark.parametrize("panels", [1, 4])
+def test_a_figure_is_as_large_as_it_may_be(size, panels):
+    words = [f"word {n}" for n in range(20)]
+    picture = make_picture(
+        [make_panel(weights(20, 20), title=f"head {n}") for n in range(panels)],
+        query_labels=words,
+        key_labels=words,
+    )
+    figure = draw(fit(picture, size=size), size=size)
+    sides = figure.get_size_inches()
+    assert all(side <= most + 0.01 for side, most in zip(sides, size, strict=True))
+    assert min(most - side for side, most in zip(sides, size, strict=True)) < 0.01
+    box = figure.axes[0].get_position()
+    assert box.width * sides[0] == pytest.approx(box.height * sides[1])
+    sizes = {text.get_fontsize() for text in figure.findobj(Text) if text.get_text() in words}
+    assert sizes == {9.0}
+    assert_nothing_overlaps(figure)
+
+
+def test_a_cell_of_a_small_figure_never_gets_less_than_a_pixel():
+    picture = make_picture([make_panel(np.zeros((1200, 1000)))])
+    for dpi, size in ((50, (3.0, 3.0)), (150, (20.0, 20.0))):
+        fitted = fit(picture, dpi=dpi, size=size)
+        figure = draw(fitted, dpi=dpi, size=size)
+        box = figure.axes[0].get_position()
+        across, up = figure.get_size_inches() * dpi
+        assert fitted.cells[0] <= math.ceil(box.height * up)
+        assert fitted.cells[1] <= math.ceil(box.width * across)
+    assert fitted.cells == (1200, 1000)
+
+
+def test_what_has_no_room_in_a_figure_is_said():
+    picture = make_picture([make_panel(weights(20, 20))] * 12)
+    with pytest.raises(UsageError, match="leave no room for the cells of this picture in 2 × 1 in"):
+        draw(picture, size=(2.0, 1.0))
+    one = make_picture([make_panel(weights(20, 20))])
+    with pytest.raises(UsageError, match="no room for numbers in the cells"):
+        draw(one, size=(3.0, 3.0), annotate=True)
+    assert not draw(one, size=(3.0, 3.0)).axes[0].texts
 
 
 def test_a_pooled_picture_keeps_the_numbers_of_tokens():

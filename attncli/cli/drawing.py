@@ -38,6 +38,7 @@ class Look(NamedTuple):
     annotate: bool | None = None
     digits: int = 2
     dpi: int = DPI
+    size: tuple[float, float] | None = None
 
 
 class Target(NamedTuple):
@@ -108,8 +109,8 @@ def write_figure(
     from attncli.view.figure.drawing import draw, fit, render
     from attncli.view.figure.style import boxed_texts
 
-    picture = fit(picture, dpi=look.dpi)
-    figure = draw(picture, cmap=look.cmap, annotate=look.annotate, digits=look.digits, dpi=look.dpi)
+    picture = fit(picture, dpi=look.dpi, size=look.size)
+    figure = draw(picture, **look._asdict())
     # Nothing here differs between two equal runs: same input, same bytes.
     metadata = {"Software": f"attncli {__version__}", "what": picture.what, **options}
     data = render(figure, target.kind, dpi=look.dpi, metadata=metadata)

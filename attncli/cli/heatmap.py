@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -41,6 +43,9 @@ __all__ = ["heatmap"]
 
 # Longer ones take matplotlib seconds, and no picture has the room.
 _LONGEST_TITLE = 2000
+# The longer side of a picture of many cells, in inches; and what a side may be.
+_USUAL_SIDE, _LEAST, _MOST = 8.0, 1.0, 100.0
+_INCHES = r"\d+(?:\.\d*)?|\.\d+"
 # In a terminal, more would scroll away.
 _MOST_MAPS = 16
 
@@ -151,6 +156,17 @@ class PictureOptions:
         ),
     ] = None
 
+    size: Annotated[
+        str | None,
+        Option(
+            metavar="W or WxH",
+            help="The most inches that a file's picture may be wide and high: 3.3 for a column, "
+            "13.3x7.5 for a slide. Text keeps its size, cells their shape. Default: by the number "
+            "of cells.",
+            rich_help_panel=PICTURE,
+        ),
+    ] = None
+
     @property
     def dots(self) -> int:
         """Dots an inch."""
@@ -179,7 +195,8 @@ def heatmap(
     outputs = [drawing.out] if drawing.out else []
     subtracted = [split_member(drawing.minus)[0]] if drawing.minus else []
     refuse_average_of_one(pick, average)
-    wish = _wish(drawing, average)
+    size = _size(drawing.size)
+    wish = _wish(drawing, average, size)
     if drawing.minus is not None:
         _refuse_beside_minus(drawing, average)
     target = None if drawing.out is None else figure_target("--out", drawing.out)
@@ -199,19 +216,21 @@ def heatmap(
     if target is None:
         _show(picture, drawing, run)
     else:
-        look = Look(drawing.cmap, drawing.annotate, drawing.digits, drawing.dots)
+        look = Look(drawing.cmap, drawing.annotate, drawing.digits, drawing.dots, size)
         notes = write_figure(picture, target, look, _options(options, drawing, pick, average))
         for words in notes:
             note(words, quiet=run.quiet)
 
 
 def _refuse_for_files_alone(drawing: PictureOptions) -> None:
-    for option, given in (("--cmap", drawing.cmap), ("--dpi", drawing.dpi)):
-        if given is not None:
-            raise UsageError(f"{option} is only for files: give --out")
+    for option in ("cmap", "dpi", "size"):
+        if getattr(drawing, option) is not None:
+            raise UsageError(f"--{option} is only for files: give --out")
 
 
-def _wish(drawing: PictureOptions, average: AverageOptions) -> Wish:
+def _wish(
+    drawing: PictureOptions, average: AverageOptions, size: tuple[float, float] | None
+) -> Wish:
     """Return what the options ask of the picture, whatever is drawn."""
     from attncli.view.pictures.frame import Wish
 
@@ -227,7 +246,7 @@ def _wish(drawing: PictureOptions, average: AverageOptions) -> Wish:
         vmax=_vmax(drawing.vmax),
         log=drawing.log,
         average=average.average_heads,
-        dpi=drawing.dots,
+        dpi=drawing.dots * _enlarged(size),
     )
 
 
@@ -308,6 +327,26 @@ def _title(drawing: PictureOptions, picked: Picked, average: AverageOptions) -> 
     if drawing.minus is not None:
         words.append(f"difference from {drawing.minus}")
     return f"Attention {drawing.what}: {', '.join(words)}" if words else None
+
+
+def _enlarged(size: tuple[float, float] | None) -> float:
+    """Return how many times as large as usual the picture of many cells may be, at most."""
+    sides = [side for side in size or () if math.isfinite(side)]
+    return max([1.0, *(side / _USUAL_SIDE for side in sides)])
+
+
+def _size(text: str | None) -> tuple[float, float] | None:
+    """Return the most inches across and up."""
+    if text is None:
+        return None
+    parts = re.split("[x×X]", text)
+    sides = [float(part) for part in parts if re.fullmatch(_INCHES, part.strip())]
+    if not len(parts) == len(sides) <= 2 or not all(_LEAST <= side <= _MOST for side in sides):
+        raise UsageError(
+            f"--size: expected inches, W or WxH, each from {_LEAST:g} to {_MOST:g}, as in 3.3 or "
+            f"13.3x7.5; found {quoted(text)}"
+        )
+    return sides[0], sides[1] if len(sides) > 1 else math.inf
 
 
 def _vmax(text: str) -> float | Literal["auto"]:

@@ -18,7 +18,7 @@ _WEIGHTS = (
     ("--show", "--show weights prints them"),
     ("--what", "weights are drawn unless --what says scores"),
 )
-_SIZE = ("--dpi", "the size follows the number of cells; --dpi sets how many dots an inch has")
+_SIZE = ("--size", "--size sets the inches, --dpi how many dots an inch has")
 _FIXED = (
     "--cmap",
     "--cmap sets the colours, --dpi the dots an inch; the rest may be changed in an .svg file",
@@ -63,7 +63,6 @@ OPTIONS = {
     "--k": (_FILES,),
     "--v": (_FILES,),
     "--savefig": (("--out", "--out writes the picture into a file"),),
-    "--size": (_SIZE,),
     "--figsize": (_SIZE,),
     "--width": (_SIZE,),
     **dict.fromkeys(("--font", "--fontsize", "--font-size", "--linewidth", "--grid"), (_FIXED,)),

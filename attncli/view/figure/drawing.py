@@ -23,6 +23,7 @@ from attncli.view.figure.layout import (
     TITLE_ROOM,
     TITLE_SIZE,
     lay_out,
+    stretch_within,
 )
 from attncli.view.figure.metadata import savefig_metadata
 from attncli.view.figure.panels import draw_bar, draw_hidden_entry, draw_panel
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["colormap", "draw", "fit", "render"]
 
+Size = tuple[float, float]
+
 MAX_PANELS = 400
 _MAX_PIXELS = 100_000_000
 # The fonts of a text in an SVG, which whoever reads it may not have.
@@ -48,7 +51,7 @@ _NUMBER_SIZE, _SMALLEST_NUMBER = 10.0, 6.0
 _MOST_NUMBERS_UNASKED, _MOST_NUMBERS = 400, 2_500
 
 
-def fit(picture: Picture, *, dpi: float = 150) -> Picture:
+def fit(picture: Picture, *, dpi: float = 150, size: Size | None = None) -> Picture:
     """Return a picture whose every cell gets at least a pixel; pooled if it must be.
 
     Parameters
@@ -56,8 +59,18 @@ def fit(picture: Picture, *, dpi: float = 150) -> Picture:
     picture : Picture
     dpi : float
         Pixels per inch.
+    size : (float, float), optional
+        As for `draw`.
+
+    Raises
+    ------
+    UsageError
+        The size leaves no room for cells.
     """
     shape = (picture.rows, picture.columns)
+    if size is not None:
+        with drawing_style():
+            dpi *= stretch_within(picture, text_measure(picture_families(picture)), size)
     limit = cell_limit(shape, panels=len(picture.panels), group=picture.group, dpi=dpi)
     return coarsen(picture, limit)
 
@@ -69,6 +82,7 @@ def draw(
     annotate: bool | None = None,
     digits: int = 2,
     dpi: float = 150,
+    size: Size | None = None,
 ) -> Figure:
     """Draw a picture.
 
@@ -85,6 +99,9 @@ def draw(
         Digits after the point in these numbers.
     dpi : float
         Pixels per inch.
+    size : (float, float), optional
+        The most inches across and up, which the figure fills as far as its cells keep their
+        shape; by default its size follows the number of cells.
 
     Returns
     -------
@@ -93,7 +110,8 @@ def draw(
     Raises
     ------
     UsageError
-        The colour map is unknown, or there are too many panels or numbers.
+        The colour map is unknown, there are too many panels or numbers, or the size leaves no
+        room for cells, or for numbers in them.
     """
     if len(picture.panels) > MAX_PANELS:
         message = f"a figure holds at most {MAX_PANELS} maps, found {len(picture.panels)}"
@@ -102,7 +120,7 @@ def draw(
     with drawing_style():
         fonts = picture_families(picture)
         measure = text_measure(fonts)
-        layout, numbers = _with_numbers(picture, measure, digits, annotate=annotate)
+        layout, numbers = _with_numbers(picture, measure, digits, annotate=annotate, size=size)
         figure = Figure(figsize=(layout.width, layout.height), dpi=dpi)
         for index in range(len(picture.panels)):
             draw_panel(figure, picture, layout, index, colors, numbers)
@@ -130,10 +148,11 @@ def colormap(name: str) -> Any:
 
 
 def _with_numbers(
-    picture: Picture, measure: Measure, digits: int, *, annotate: bool | None
+    picture: Picture, measure: Measure, digits: int, *, annotate: bool | None, size: Size | None
 ) -> tuple[FigureLayout, tuple[int, float] | None]:
     """Lay the figure out, and find the size of the numbers in its cells, if any."""
-    layout = lay_out(picture, measure)
+    stretch = 1.0 if size is None else stretch_within(picture, measure, size)
+    layout = lay_out(picture, measure, stretch=stretch)
     rows, columns = picture.cells
     count = rows * columns * len(picture.panels)
     if annotate is False or (annotate is None and count > _MOST_NUMBERS_UNASKED):
@@ -141,13 +160,18 @@ def _with_numbers(
     if count > _MOST_NUMBERS:
         message = f"numbers fit into at most {_MOST_NUMBERS} cells, found {count}"
         raise UsageError(message, hint="choose a part with --rows and --cols, or --no-annotate")
-    size = _number_size(picture, layout, measure, digits)
-    if size < _SMALLEST_NUMBER:
+    points = _number_size(picture, layout, measure, digits)
+    if points < _SMALLEST_NUMBER:
         if annotate is None:
             return layout, None
-        layout = lay_out(picture, measure, stretch=_SMALLEST_NUMBER / size)
-        size = _SMALLEST_NUMBER
-    return layout, (digits, size)
+        if size is not None:
+            raise UsageError(
+                "--size: there is no room for numbers in the cells of a picture of this size",
+                hint="give it more room, or --no-annotate, or fewer --digits",
+            )
+        layout = lay_out(picture, measure, stretch=_SMALLEST_NUMBER / points)
+        points = _SMALLEST_NUMBER
+    return layout, (digits, points)
 
 
 def _number_size(picture: Picture, layout: FigureLayout, measure: Measure, digits: int) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, floor
+from math import ceil, floor, isfinite
 from typing import TYPE_CHECKING
 
+from attncli.errors import UsageError
 from attncli.view.figure.heading import bar_name, note_lines, title_lines
 from attncli.view.labels import shorten_all
 from attncli.view.pictures.room import LABEL_PITCH, grid_columns, panel_size
@@ -26,6 +27,7 @@ __all__ = [
     "TITLE_SIZE",
     "FigureLayout",
     "lay_out",
+    "stretch_within",
 ]
 
 LABEL_SIZE, NAME_SIZE, TITLE_SIZE = 9.0, 10.0, 12.0
@@ -39,6 +41,9 @@ TITLE_ROOM, NOTE_ROOM = 0.24, 0.2
 _NUMBER_PITCH, _NUMBER_GAP = 0.22, 0.08
 _LONGEST_LABEL = 24
 _MOST_NAMED = 64
+# A smaller panel shows nothing; and so often a figure is laid out to find how large it may be.
+_LEAST_PANEL, _ROUNDS = 0.2, 8
+_NEAR, _SAME = 0.01, 1e-4
 _MARGIN = 0.12
 _NAME = 0.2
 _GAP = 0.2
@@ -160,6 +165,56 @@ def lay_out(picture: Picture, measure: Measure, *, stretch: float = 1.0) -> Figu
     )
 
 
+def stretch_within(picture: Picture, measure: Measure, size: tuple[float, float]) -> float:
+    """Return the factor on the panels with which a figure is as large as it may be.
+
+    Text keeps its size, so that a smaller figure shows fewer labels, and cells keep their shape.
+
+    Parameters
+    ----------
+    picture : Picture
+    measure : callable
+        As for `lay_out`.
+    size : (float, float)
+        The most inches across and up; infinite where any will do.
+
+    Raises
+    ------
+    UsageError
+        Texts leave no room for the cells.
+    """
+    stretch = 1.0
+    for _ in range(_ROUNDS):
+        layout = lay_out(picture, measure, stretch=stretch)
+        rows = ceil(len(layout.corners) / layout.columns)
+        cells = layout.panel[0] * layout.columns, layout.panel[1] * rows
+        spare = size[0] - layout.width, size[1] - layout.height
+        factor = min(1 + more / taken for more, taken in zip(spare, cells, strict=True))
+        if factor * min(layout.panel) < _LEAST_PANEL or abs(factor - 1) < _SAME:
+            break
+        stretch *= factor
+    else:
+        layout = lay_out(picture, measure, stretch=stretch)
+    beyond = max(layout.width - size[0], layout.height - size[1])
+    if beyond > _NEAR or not _names_fit(layout, measure):
+        raise UsageError(
+            f"--size: titles and labels leave no room for the cells of this picture in "
+            f"{_inches(size)} inches",
+            hint="give it more room, or draw fewer heads, --rows or --cols",
+        )
+    return stretch
+
+
+def _names_fit(layout: FigureLayout, measure: Measure) -> bool:
+    """Return whether the names of the axes are no longer than the sides they stand at."""
+    sides = (layout.keys, layout.width), (layout.queries, layout.height)
+    return all(measure(axis.name, NAME_SIZE)[0] + _MARGIN <= side for axis, side in sides)
+
+
+def _inches(size: tuple[float, float]) -> str:
+    return " × ".join(f"{side:g}" for side in size if isfinite(side))
+
+
 def _least_height(picture: Picture) -> float:
     """Return the height in which all heads that are picked, in an order of their own, are named."""
     names = picture.query_labels if picture.rows_are == "Heads" else None
@@ -175,7 +230,8 @@ def _key_axis(picture: Picture, width: float, measure: Measure) -> Axis:
     flat = labels is None or widest + 0.08 <= spacing
     room = floor(width / (widest + _NUMBER_GAP if labels is None else LABEL_PITCH))
     named = ticks(picture.columns, labels, room, start=picture.column_start)
-    tallest = measure("Ag", LABEL_SIZE)[1] if flat else widest
+    upright = max(measure(text, LABEL_SIZE)[0] for text in named.texts)
+    tallest = measure("Ag", LABEL_SIZE)[1] if flat else upright
     name = _name(picture.columns_are, named, labels)
     return Axis(named, not flat, tallest + TICK_LENGTH + 0.06, name)
 
