@@ -281,6 +281,21 @@ def test_components_of_one_side_are_ordered_for_the_other_pairing(side, pairing)
     assert named(ask((q, k, v), wrong, rope=pairing)) == {side}
 
 
+ONE_OTHERWISE = ["rope_query_other_pairing", "rope_key_other_pairing"]
+
+
+@pytest.mark.parametrize(
+    ("name", "pairing"),
+    long_but(product(ONE_OTHERWISE, RIGHT), *zip(ONE_OTHERWISE, RIGHT, strict=True)),
+)
+def test_one_side_is_turned_by_the_other_pairing(name, pairing):
+    q, k, v = draw(0, *[(1, 2, 9, 8)] * 3)
+    right, other = (by_halves, by_twos) if pairing == "half" else (by_twos, by_halves)
+    queries = (other if "query" in name else right)(q.astype("f8"), 0)
+    keys = (other if "key" in name else right)(k.astype("f8"), 0)
+    assert named(ask((q, k, v), plain(queries, keys, v), rope=pairing)) == {name}
+
+
 @pytest.mark.parametrize("pairing", RIGHT)
 def test_the_last_components_are_turned_and_not_the_first(pairing):
     """As in rows of [nope, pe], which MLA has."""

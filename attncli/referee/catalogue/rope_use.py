@@ -241,6 +241,20 @@ def _permuted(side: str) -> Apply:
     return apply
 
 
+def _one_otherwise(side: str, other: str) -> Apply:
+    """Make an `apply` that turns one side by the other pairing, and the other as it should be."""
+
+    def apply(recipe: Recipe) -> Recipe | None:
+        problem, rope = recipe.problem, recipe.problem.rope
+        if rope is None:
+            return None
+        otherwise = rotated(vary(recipe, rope=_other_pairing(rope)).problem)
+        sides = {side: getattr(otherwise, side), other: getattr(rotated(problem), other)}
+        return vary(recipe, rope=None, **sides)
+
+    return apply
+
+
 def _permuted_otherwise(order: Callable[[Ints], Ints]) -> Apply:
     """Make an `apply` with the other pairing, and rows in another order than this one needs."""
 
@@ -411,6 +425,19 @@ ROPE_USE = (
             ("twice", "twice", lambda right: right[right]),
             ("backwards", "in the wrong direction", np.argsort),
         )
+    ),
+    *(
+        _rope(
+            f"rope_{side}_other_pairing",
+            f"the {side} is rotated by the other pairing (half instead of interleaved, or vice "
+            f"versa), the {other} by the right one",
+            _one_otherwise(side, other),
+            fix="rotate query and key by the same pairing, the one that the weights were "
+            "trained with",
+            shows="a width above 2",
+            topic=topics.ROPE_ORDER,
+        )
+        for side, other in (("key", "query"), ("query", "key"))
     ),
     _rope("rope_query_only", "only the query is rotated", _one_side("query")),
     _rope("rope_key_only", "only the key is rotated", _one_side("key")),
