@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.engine.operands import rotated
 from attncli.errors import AttnError
+from attncli.positions import rotate
 from attncli.projection import as_heads, project
 from attncli.referee.convention import Apply, Convention, then, with_rule, without
 from attncli.referee.options import stated
@@ -47,12 +48,14 @@ __all__ = [
     "tops",
     "tops_so_far",
     "transposed",
+    "turned_at",
     "with_epsilon",
     "with_zeros",
 ]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 # The arguments of `attncli.project`, those that are given.
 Given = Mapping[str, Any]
 # Of blocks of keys.
@@ -113,6 +116,39 @@ def factors_of(problem: Problem) -> dict[str, Array]:
     operands = rotated(problem)
     given = {"query": operands.query, "key": operands.key, "value": problem.value}
     return {name: widen(a, np.float64) for name, a in given.items() if a is not None}
+
+
+def turned_at(
+    recipe: Recipe, queries: Sequence[Ints], keys: Sequence[Ints] | None = None
+) -> Recipe | None:
+    """Return the recipe whose queries and keys are turned as if they stood at other positions.
+
+    Nothing else asks where they stand then, so that rules with a mistake of their own may follow.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    queries : sequence of ndarray (L,)
+        The positions of the queries of each batch entry.
+    keys : sequence of ndarray (S,), optional
+        Those of its keys; without them keys stay where they are.
+    """
+    problem, rope = recipe.problem, recipe.problem.rope
+    if rope is None:
+        return None
+    frequencies = rope.of_width(problem.query.shape[3])
+    turn = partial(rotate, pairing=rope.pairing, frequencies=frequencies)
+    query, key = (widen(array, np.float64) for array in (problem.query, problem.key))
+    rows, places = (np.arange(array.shape[2]) for array in (query, key))
+    changed = [
+        turn(query[b], at - rows - problem.visible.offset(b)) for b, at in enumerate(queries)
+    ]
+    recipe = vary(recipe, query=np.stack(changed))
+    if keys is None:
+        return recipe
+    return vary(
+        recipe, key=np.stack([turn(key[b % len(key)], at - places) for b, at in enumerate(keys)])
+    )
 
 
 def groups_of(whole: Problem, head: int | None) -> slice:

@@ -14,6 +14,7 @@ from attncli.engine.operands import rotated
 from attncli.positions import rope_frequencies, rotate
 from attncli.problem import Rope
 from attncli.referee import topics
+from attncli.referee.catalogue.helpers import turned_at
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.options import based, shortest, stated, without_rope
 from attncli.referee.recipe import Recipe, vary
@@ -108,19 +109,12 @@ def _other_pairing(rope: Rope) -> Rope:
 
 
 def _turned_further(recipe: Recipe, steps: tuple[int, ...]) -> Recipe | None:
-    """Return the recipe whose queries are turned as if they stood so many positions further.
-
-    Nothing else asks where they stand then, so that rules with a mistake of their own may follow.
-    """
-    problem = recipe.problem
-    rope = problem.rope
-    if rope is None or not any(steps):
+    """Return the recipe whose queries are turned as if they stood so many positions further."""
+    batch, _, queries, _ = recipe.problem.shape
+    if not any(steps):
         return None
-    query = widen(problem.query, np.float64)
-    rows, frequencies = query.shape[2], rope.of_width(query.shape[3])
-    turn = partial(rotate, pairing=rope.pairing, frequencies=frequencies)
-    each = [turn(own, np.full(rows, steps[b % len(steps)])) for b, own in enumerate(query)]
-    return vary(recipe, query=np.stack(each))
+    offsets = (recipe.problem.visible.offset(b) + steps[b % len(steps)] for b in range(batch))
+    return turned_at(recipe, [np.arange(queries) + offset for offset in offsets])
 
 
 def _rope_from_zero(recipe: Recipe) -> Recipe | None:
@@ -146,23 +140,17 @@ def _new_tokens(move: Callable[[int, Ints], Ints], *, cache: bool = False) -> Ap
 
     def apply(recipe: Recipe) -> Recipe | None:
         problem = recipe.problem
-        rope, (batch, _, queries, keys) = problem.rope, problem.shape
+        batch, _, queries, keys = problem.shape
         firsts = [problem.visible.offset(b) - recipe.start for b in range(batch)]
-        if rope is None or not all(0 < first < keys for first in firsts):
+        if not all(0 < first < keys for first in firsts):
             return None
         places, rows = np.arange(keys), np.arange(queries) + recipe.start
-        turn = partial(
-            rotate, pairing=rope.pairing, frequencies=rope.of_width(problem.query.shape[3])
-        )
-        query, key = (widen(array, np.float64) for array in (problem.query, problem.key))
-        turned: dict[str, list[Array]] = {"query": [], "key": []}
-        for b, first in enumerate(firsts):
+        own, new = [], []
+        for first in firsts:
             moved = places < first if cache else places >= first
-            new = np.where(moved, move(first, places), places)
-            own = rows + first if cache else move(first, rows + first)
-            turned["query"].append(turn(query[b], own - rows - first))
-            turned["key"].append(turn(key[b % len(key)], new - places))
-        return vary(recipe, **{side: np.stack(each) for side, each in turned.items()})
+            new.append(np.where(moved, move(first, places), places))
+            own.append(rows + first if cache else move(first, rows + first))
+        return turned_at(recipe, own, new)
 
     return apply
 
