@@ -74,6 +74,11 @@ from attncli.referee.fitted.other_lengths import (
 )
 from attncli.referee.fitted.quantities import QUANTITIES
 from attncli.referee.fitted.rank_causal import rank_causal
+from attncli.referee.fitted.rope_positions import (
+    rope_positions_restart,
+    rope_queries_moved,
+    rope_query_positions_restart,
+)
 from attncli.referee.fitted.rounded_blind_rows import blind_rows_rounded
 from attncli.referee.fitted.sinks_counted import sinks_counted
 from attncli.referee.fitted.some_components import some_components
@@ -194,6 +199,9 @@ FITTED = (
     Fitting(chunks_unasked, frozenset({"batch", "heads"}), of_heads=False),
     _at_first(diagonal_blocks, "rows", of_heads=False),
     _at_first(rank_causal, "rows", of_heads=False),
+    _at_first(rope_queries_moved, of_heads=False),
+    _at_first(rope_query_positions_restart, of_heads=False),
+    _at_first(rope_positions_restart, of_heads=False),
     Fitting(segments_unasked, frozenset({"batch", "rows"}), of_heads=False),
     _at_first(counted_keys, "batch"),
     _at_first(some_components),
