@@ -98,6 +98,8 @@ def with_exponent(turn, exponent):
 CASES = [
     ("rope_angles_misplaced", "half", repeated),
     ("rope_angles_misplaced", "interleaved", concatenated),
+    ("rope_partners_misplaced", "half", concatenated),
+    ("rope_partners_misplaced", "interleaved", repeated),
     ("rope_sign_lost", "half", swapped_halves),
     ("rope_sign_lost", "interleaved", swapped_twos),
     *(
@@ -133,7 +135,7 @@ def test_a_wrong_turn(seed, name, pairing, turn):
     assert report.diagnosis.explanations[0].options == expected
 
 
-@pytest.mark.parametrize(("name", "pairing", "turn"), CASES[4:7])
+@pytest.mark.parametrize(("name", "pairing", "turn"), CASES[6:9])
 def test_a_wrong_turn_of_queries_at_places_of_their_own(name, pairing, turn):
     """Sequences of a batch whose queries stand at the end of what they have read so far."""
     q, k, v = draw(0, (2, 4, 1, 8), (2, 4, 9, 8), (2, 4, 9, 8))

@@ -22,7 +22,7 @@ from attncli.referee.replacing import replace
 from attncli.referee.stages import softmax_over
 
 if TYPE_CHECKING:
-    from attncli.problem import Problem
+    from attncli.problem import Problem, Rope
     from attncli.referee.topics import Topic
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "of_inputs",
     "of_projections",
     "off_by_one",
+    "other_pairing",
     "read_as_zeros",
     "scaled_sinks",
     "tops",
@@ -116,6 +117,11 @@ def factors_of(problem: Problem) -> dict[str, Array]:
     operands = rotated(problem)
     given = {"query": operands.query, "key": operands.key, "value": problem.value}
     return {name: widen(a, np.float64) for name, a in given.items() if a is not None}
+
+
+def other_pairing(rope: Rope) -> Rope:
+    """Return the rotary embedding with the pairing that it has not."""
+    return rope._replace(pairing="half" if rope.pairing == "interleaved" else "interleaved")
 
 
 def turned_at(

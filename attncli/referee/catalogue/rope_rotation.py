@@ -12,6 +12,7 @@ import numpy.typing as npt
 from attncli.dtypes import widen
 from attncli.positions import rope_frequencies, rotate, rotation_angles
 from attncli.referee import topics
+from attncli.referee.catalogue.helpers import other_pairing
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.recipe import Recipe, vary
 from attncli.referee.replacing import replace
@@ -79,6 +80,11 @@ def _other_order(rows: Array, positions: Array, rope: Rope) -> Array:
     angles = (_in_turns if rope.pairing == "half" else _in_halves)(angles, angles)
     turned: Array = rows * np.cos(angles) + _partners(rows, rope, -1) * np.sin(angles)
     return turned
+
+
+def _other_partners(rows: Array, positions: Array, rope: Rope) -> Array:
+    """Lay the angles out as asked, but pair as the other pairing does."""
+    return _other_order(rows, positions, other_pairing(rope))
 
 
 def _sign_lost(rows: Array, positions: Array, rope: Rope) -> Array:
@@ -237,6 +243,16 @@ ROPE_ROTATION = (
         fix="repeat the angles as the pairs lie: (a, b, a, b) for half, (a, a, b, b) for "
         "interleaved",
         shows="a width above 2",
+    ),
+    _turn(
+        "rope_partners_misplaced",
+        "the rotary embedding pairs components by the other pairing, and lays the angles out for "
+        "the right one",
+        _turned_by(_other_partners, _several_pairs),
+        fix="take the partners of the pairing that the angles are laid out for: rotate_half for "
+        "(a, b, a, b), rotate_every_two for (a, a, b, b)",
+        shows="a width above 2",
+        topic=topics.ROPE_ORDER,
     ),
     _turn(
         "rope_sign_lost",

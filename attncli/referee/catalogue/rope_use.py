@@ -14,7 +14,7 @@ from attncli.engine.operands import rotated
 from attncli.positions import rope_frequencies, rotate
 from attncli.problem import Rope
 from attncli.referee import topics
-from attncli.referee.catalogue.helpers import turned_at
+from attncli.referee.catalogue.helpers import other_pairing, turned_at
 from attncli.referee.convention import Apply, Convention
 from attncli.referee.options import based, shortest, stated, without_rope
 from attncli.referee.recipe import Recipe, vary
@@ -102,10 +102,6 @@ def _of_whole_width(recipe: Recipe) -> Recipe | None:
 def _exponents_option(factor: float, problem: Problem) -> str:
     """Return the base with which the exponents come out so."""
     return "" if problem.rope is None else f"--rope-base {shortest(problem.rope.base**factor)}"
-
-
-def _other_pairing(rope: Rope) -> Rope:
-    return rope._replace(pairing="half" if rope.pairing == "interleaved" else "interleaved")
 
 
 def _turned_further(recipe: Recipe, steps: tuple[int, ...]) -> Recipe | None:
@@ -236,7 +232,7 @@ def _one_otherwise(side: str, other: str) -> Apply:
         problem, rope = recipe.problem, recipe.problem.rope
         if rope is None:
             return None
-        otherwise = rotated(vary(recipe, rope=_other_pairing(rope)).problem)
+        otherwise = rotated(vary(recipe, rope=other_pairing(rope)).problem)
         sides = {side: getattr(otherwise, side), other: getattr(rotated(problem), other)}
         return vary(recipe, rope=None, **sides)
 
@@ -255,7 +251,7 @@ def _permuted_otherwise(order: Callable[[Ints], Ints]) -> Apply:
         query, key = (
             widen(rows, np.float64)[..., order(right)] for rows in (problem.query, problem.key)
         )
-        return vary(recipe, query=query, key=key, rope=_other_pairing(rope))
+        return vary(recipe, query=query, key=key, rope=other_pairing(rope))
 
     return apply
 
@@ -321,11 +317,11 @@ ROPE_USE = (
     _rope(
         "rope_pairing",
         "the rotary embedding uses the other pairing (half instead of interleaved, or vice versa)",
-        _rope_as(_other_pairing),
+        _rope_as(other_pairing),
         fix="pair component p with p + D/2 (half) or 2p with 2p + 1 (interleaved), as the "
         "weights were trained",
         shows="a width above 2",
-        option=lambda p: "" if p.rope is None else f"--rope {_other_pairing(p.rope).pairing}",
+        option=lambda p: "" if p.rope is None else f"--rope {other_pairing(p.rope).pairing}",
         topic=topics.ROPE_PAIRING,
     ),
     *(
