@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from process import long_but
 from referee_numpy import ask, draw, named, scaled, softmax
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 
 def with_nan(q, k, v, keep, scale=None):
@@ -78,6 +79,7 @@ def test_a_head_of_nan_in_a_problem_that_is_tried_in_slices():
     assert named(ask((q, k, v), wrong)) == {"unscaled+rows_of_nan"}
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_single_numbers_that_are_nan_are_no_rows():
     q, k, v = inputs("float32", 1, 2, 6)
     wrong = with_nan(q, k, v, keep=True, scale=1)

@@ -82,6 +82,7 @@ def test_some_queries_heads_or_columns(name):
     assert of_another_length(ask((q, k, v), plain(q, k, v)[pick])) == words
 
 
+@pytest.mark.usefixtures("one_mistake")
 @pytest.mark.parametrize(
     "name", long_but(PICKS, "the last two", "the last, without its axis", "heads")
 )

@@ -110,6 +110,7 @@ def test_other_noise_of_that_size_has_no_name(seed, size):
     assert not any("products" in name for name in wrong)
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_a_file_of_float64_is_not_looked_at_so():
     q, k, v = draw(0, *[(1, 1, 20, 16)] * 3, dtype="float64")
     wrong = kernel(q, k, v, CASES["products_in_tf32"])

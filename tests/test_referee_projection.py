@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from referee_numpy import SEEDS, draw, named, softmax
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 from attncli import pose
 from attncli.referee import check
@@ -54,6 +55,7 @@ def test_a_missing_projection_whose_heads_lie_in_any_way(shape, shaped, width):
     assert named(check(wrong, problem, time_limit=100)) == {f"output_projection_missing{shape}"}
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_a_projection_to_another_width_has_no_transpose():
     inputs, joined = made(0)
     weight = draw(1, (6, 4))[0]

@@ -293,6 +293,7 @@ def test_the_scales_of_keys_and_values_are_exchanged(name):
     assert named(ask((q, k, v), wrong)) == {f"cache_in_{name}_scales_exchanged"}
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_formats_of_llama_need_whole_blocks():
     q, k, v = (array[..., :48] for array in wide_inputs())
     short = [in_groups(q8_0, array, (1, 32)) for array in (k, v)]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from referee_numpy import SEEDS, ask, draw, named, softmax
+from referee_tried import one_mistake  # noqa: F401 - a fixture
 
 SHAPE = (1, 2, 10, 12)
 
@@ -42,6 +43,7 @@ def test_of_wide_heads(part, scaled_by, words):
     assert words in " ".join(str(report).split())
 
 
+@pytest.mark.usefixtures("one_mistake")
 def test_others_have_no_name():
     q, k, v = draw(0, *[SHAPE] * 3)
     scores = q[..., ::5].astype("f8") @ k[..., ::5].swapaxes(-1, -2) / np.sqrt(12)
