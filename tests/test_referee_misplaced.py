@@ -186,7 +186,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("words", COLUMNS)
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", long_but(["float32", "float16"], "float16"))
 def test_columns_of_other_places(words, dtype):
     inputs = [array.astype("f2").astype(dtype) for array in draw(0)]
     convention = only(ask(inputs, plain(*inputs)[..., COLUMNS[words]], dtype))

@@ -20,7 +20,7 @@ def same(queries, keys):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", long_but([False, True], True))
 @pytest.mark.parametrize(
     ("name", "seen"),
     [

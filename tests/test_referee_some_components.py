@@ -29,7 +29,10 @@ def test_some_components(seed, part, words):
 @pytest.mark.parametrize(
     ("part", "scaled_by", "words"),
     [
-        (slice(0, 63), 64, "the first 63 of the 64 components of query and key alone"),
+        pytest.param(
+            *(slice(0, 63), 64, "the first 63 of the 64 components of query and key alone"),
+            marks=pytest.mark.long,
+        ),
         (slice(1, 64), 64, "the last 63 of the 64 components of query and key alone"),
         (slice(0, 63), 63, "of query and key alone, and scaled by 1/√63"),
         (slice(0, 32), 32, "of query and key alone, and scaled by 1/√32"),

@@ -1,5 +1,7 @@
 """Keys in parts whose results are put together wrongly, and zeros beyond the last key."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from process import long_but
@@ -63,7 +65,7 @@ def test_parts_that_are_put_together_wrongly(seed, parts, name, merge):
 @pytest.mark.parametrize(
     ("keys", "parts", "size", "cuts"),
     [
-        (300, 2, 64, [192]),
+        pytest.param(300, 2, 64, [192], marks=pytest.mark.long),
         (300, 2, 128, [256]),
         (200, 4, 32, [64, 128, 192]),
         (200, 3, 16, [80, 160]),
@@ -219,9 +221,11 @@ def tiles(q, k, v, size, *, offset=0, zero=False, twice=False):
     return total / denominator[..., None]
 
 
-@pytest.mark.parametrize("size", [16, 32])
-@pytest.mark.parametrize("mistake", ["zero", "twice"])
-@pytest.mark.parametrize("offset", [0, 30])
+@pytest.mark.parametrize("size", long_but([16, 32], 16))
+@pytest.mark.parametrize(
+    ("mistake", "offset"),
+    long_but(product(["zero", "twice"], [0, 30]), ("zero", 0), ("twice", 30)),
+)
 def test_mistakes_in_the_tile_on_the_diagonal(size, mistake, offset):
     q, k, v = draw(0, (1, 2, 70 - offset, 8), (1, 2, 70, 8), (1, 2, 70, 8))
     options = {"causal": True, "causal_align": "bottom-right"}
