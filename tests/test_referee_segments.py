@@ -6,7 +6,7 @@ from process import long_but
 from referee_numpy import SEEDS, ask, draw, named, plain, scaled, softmax
 from referee_tried import one_mistake, small_slices  # noqa: F401 - fixtures
 
-from attncli.referee.fitted.unstated_segments import _option
+from attncli.referee.fitted.sequences import listed
 
 L = 24
 IDS = np.repeat([0, 1, 2, 3], [5, 9, 3, 7])
@@ -192,10 +192,12 @@ def test_unstated_sequences_of_each_batch_entry():
 
 
 @pytest.mark.usefixtures("one_mistake")
-def test_finer_sequences_than_those_that_are_stated_are_only_a_mask():
+def test_finer_sequences_than_those_that_are_stated_beside_a_window_are_not_named():
     ids, stated = np.repeat([0, 1, 2], 4), np.repeat([0, 1], [8, 4])
-    inputs, wrong = unstated((2, 2, 12, 8), ids, causal=False)
-    assert "segments_unasked" not in named(ask(inputs, wrong, segment_ids=stated))
+    q, k, v = draw(0, *[(2, 2, 12, 8)] * 3)
+    wrong = plain(q, k, v, same(ids, ids) & ~np.tri(12, k=-1, dtype=bool))
+    names = named(ask((q, k, v), wrong, segment_ids=stated, window=(0, None)))
+    assert names.isdisjoint({"segments_unasked", "segments_elsewhere"})
 
 
 def test_unstated_sequences_beside_a_window_to_the_right():
@@ -224,10 +226,111 @@ def test_sequences_that_also_lack_a_key_are_only_a_mask():
     assert named(ask((q, k, v), files)) == {"another_mask"}
 
 
+def packed(*lengths):
+    return np.repeat(np.arange(len(lengths)), lengths)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [
+        ((5, 10, 2, 7), ["15 where 14 is right"]),
+        ((5, 9, 2, 8), ["16 where 17 is right"]),
+        ((5, 9, 3, 3, 4), ["20 where none should"]),
+        ((6, 6, 6, 6), ["6 where 5 is right", "12 where 14 is right", "18 where 17 is right"]),
+        ((7, 3, 9, 5), ["7 where 5 is right", "10 where 14 is right", "19 where 17 is right"]),
+        ((2, 3, 9, 3, 5, 2), ["2 where none should", "22 where none should"]),
+    ],
+)
+def test_sequences_that_begin_elsewhere(seed, causal, lengths, words):
+    """Stated are 5, 9, 3 and 7 tokens."""
+    q, k, v = draw(seed, *[(1, 2, L, 16)] * 3)
+    ids = packed(*lengths)
+    seen = same(ids, ids)
+    wrong = plain(q, k, v, seen & BEFORE if causal else seen)
+    report = ask((q, k, v), wrong, causal=causal, segment_ids=IDS)
+    assert named(report) == {"segments_elsewhere"}
+    begins = "; ".join(f"a sequence begins at token {each}" for each in words)
+    assert f"not those of segment_ids: {begins} [" in str(report)
+    assert f"--segment-ids {','.join(map(str, ids))}\n" in str(report)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_two_sequences_that_are_taken_for_one(seed, causal):
+    q, k, v = draw(seed, *[(1, 2, L, 16)] * 3)
+    seen = same(packed(5, 12, 7), packed(5, 12, 7))
+    wrong = plain(q, k, v, seen & BEFORE if causal else seen)
+    report = ask((q, k, v), wrong, causal=causal, segment_ids=IDS)
+    assert named(report) == {"segments_elsewhere"}
+    assert "no sequence begins at token 14 [" in str(report)
+
+
+def test_of_many_sequences_that_begin_elsewhere_a_few_are_told():
+    inputs, wrong = unstated((1, 2, L, 16), packed(*[3] * 8), causal=False)
+    report = ask(inputs, wrong, segment_ids=packed(*[4] * 6))
+    assert named(report) == {"segments_elsewhere"}
+    assert (
+        "a sequence begins at token 3 where 4 is right; a sequence begins at token 6 where 8 is "
+        "right; a sequence begins at token 9 where none should; a sequence begins at token 15 "
+        "where 16 is right; and 2 more ["
+    ) in str(report)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_weights_of_sequences_that_begin_elsewhere(causal):
+    q, k, _ = draw(0, *[(1, 2, L, 16)] * 3)
+    ids = packed(5, 10, 2, 7)
+    seen = same(ids, ids) & BEFORE if causal else same(ids, ids)
+    wrong = softmax(np.where(seen, scaled(q, k), -np.inf))
+    report = ask((q, k), {"weights": wrong}, causal=causal, segment_ids=IDS)
+    assert named(report) == {"segments_elsewhere"}
+    assert "a sequence begins at token 15 where 14 is right [" in str(report)
+
+
+def test_sequences_of_one_batch_entry_that_begin_elsewhere():
+    ids = np.stack([IDS, packed(5, 9, 4, 6)])
+    inputs, wrong = unstated((2, 2, L, 16), ids[:, None], causal=True)
+    report = ask(inputs, wrong, causal=True, segment_ids=IDS)
+    assert named(report) == {"segments_elsewhere"}
+    assert "in batch entry 1, a sequence begins at token 18 where 17 is right [" in str(report)
+    assert "--segment-ids" not in str(report)
+
+
+def test_sequences_behind_hidden_keys_begin_where_it_is_stated():
+    """No row shows whether the padding behind the second sequence belongs to it."""
+    ids, stated = packed(5, 9, 7, 3), packed(5, 9, 6, 4)
+    real = ~np.isin(np.arange(L), [12, 13])
+    q, k, v = draw(0, *[(1, 2, L, 16)] * 3)
+    wrong = plain(q, k, v, same(ids, ids) & real)
+    report = ask((q, k, v), wrong, segment_ids=stated, key_padding_mask=real)
+    assert named(report) == {"segments_elsewhere"}
+    assert "segment_ids: a sequence begins at token 21 where 20 is right [" in str(report)
+
+
+def test_keys_that_are_stated_by_themselves_are_told_to_be_left_out():
+    inputs, wrong = unstated((1, 2, L, 16), packed(5, 10, 2, 7), causal=False)
+    report = ask(inputs, wrong, segment_ids=IDS, kv_segment_ids=IDS + 0)
+    assert named(report) == {"segments_elsewhere"}
+    assert "(without --kv-segment-ids)" in str(report)
+
+
+@pytest.mark.parametrize("keys", long_but([1600]))
+def test_sequences_of_a_long_row_that_begin_elsewhere(keys):
+    """The scores of a head are too many to be made at once."""
+    inputs, wrong = unstated((1, 1, keys, 8), packed(300, 600, keys - 900), causal=True)
+    report = ask(inputs, wrong, causal=True, segment_ids=packed(301, 299, keys - 600))
+    assert named(report) == {"segments_elsewhere"}
+    assert "at token 300 where 301 is right; a sequence begins at token 900 where 600" in str(
+        report
+    )
+
+
 @pytest.mark.parametrize("tokens", [64, 65])
 def test_unstated_sequences_of_a_long_row_are_no_option(tokens):
     ids = np.repeat([[0, 1]], [30, tokens - 30], axis=1)
-    assert _option(ids) == (f"--segment-ids {','.join(map(str, ids[0]))}" if tokens == 64 else "")
+    assert listed(ids) == (f"--segment-ids {','.join(map(str, ids[0]))}" if tokens == 64 else "")
 
 
 @pytest.mark.usefixtures("small_slices")

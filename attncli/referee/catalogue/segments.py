@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attncli.problem import Problem
     from attncli.referee.recipe import Recipe
 
-__all__ = ["SEGMENTS", "with_segments"]
+__all__ = ["FROM_LENGTHS", "SEGMENTS", "with_segments"]
 
 Ints = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -90,7 +90,7 @@ _segments = partial(
     fix="let a query see only keys with its own number: segment_ids (--segment-ids)",
     shows="more than one packed sequence",
 )
-_ENDS = "take the ends of the sequences from the cumulative lengths, which begin with 0"
+FROM_LENGTHS = "take the ends of the sequences from the cumulative lengths, which begin with 0"
 
 SEGMENTS = (
     _segments(
@@ -115,13 +115,13 @@ SEGMENTS = (
         "segments_end_late",
         "each packed sequence begins and ends one token late",
         _otherwise(_both(_later)),
-        fix=_ENDS,
+        fix=FROM_LENGTHS,
     ),
     _segments(
         "segments_end_early",
         "each packed sequence begins and ends one token early",
         _otherwise(_both(_earlier)),
-        fix=_ENDS,
+        fix=FROM_LENGTHS,
     ),
     *(
         _segments(
@@ -129,7 +129,7 @@ SEGMENTS = (
             f"the packed sequences of the keys begin and end one token {word}, those of the "
             "queries where they should",
             _otherwise(_of_keys(change)),
-            fix=_ENDS,
+            fix=FROM_LENGTHS,
             # In slices without an end of a sequence they are the same.
             variant_of=(f"segments_end_{word}",),
         )

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from attncli.referee.case import Case
 
-__all__ = ["Indices", "Places", "judged", "told"]
+__all__ = ["Indices", "Places", "judged", "some", "told"]
 
 Indices = npt.NDArray[np.intp]
 _NAMED = 4
@@ -42,7 +42,11 @@ class Places(NamedTuple):
 
 def told(pairs: Iterable[tuple[str, str]], verb: str) -> str:
     """Say what stands, or reads, where; some of it where there is much."""
-    words = [f"{one} {verb} {other}" for one, other in pairs]
+    return some([f"{one} {verb} {other}" for one, other in pairs])
+
+
+def some(words: Sequence[str]) -> str:
+    """Return the first of some words, and how many more there are."""
     more = len(words) - _NAMED
     return "; ".join(words[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
