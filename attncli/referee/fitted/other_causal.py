@@ -15,7 +15,7 @@ from attncli.referee.recipe import vary
 if TYPE_CHECKING:
     from attncli.referee.case import Case
 
-__all__ = ["causal_output", "errors_of_rules", "some_of", "wrong_rows"]
+__all__ = ["causal_output", "errors_of_rules", "output_of_rows", "some_of", "wrong_rows"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -28,7 +28,12 @@ def causal_output(case: Case) -> str | None:
     Query i has to stand at key i.
     """
     visible = case.recipe.problem.visible
-    if not visible.causal or any(visible.offsets) or (case.whole and not case.comparable):
+    return output_of_rows(case) if visible.causal and not any(visible.offsets) else None
+
+
+def output_of_rows(case: Case) -> str | None:
+    """Return an output whose rows show what their queries see; None where there is none."""
+    if case.whole and not case.comparable:
         return None
     return next(
         (

@@ -17,7 +17,7 @@ from attncli.referee import topics
 from attncli.referee.catalogue.helpers import factors_of, turned_at
 from attncli.referee.convention import Convention
 from attncli.referee.evaluation import evaluate
-from attncli.referee.fitted.other_causal import some_of, wrong_rows
+from attncli.referee.fitted.other_causal import output_of_rows, some_of, wrong_rows
 from attncli.referee.fitted.spans import SLACK
 from attncli.referee.recipe import vary
 from attncli.text import counted
@@ -126,7 +126,7 @@ def _restarted(recipe: Recipe, size: int) -> Recipe | None:
 
 def _number(case: Case, numbers: Ints, errors_of: Errors) -> int | None:
     """Return the number that comes nearest to all rows tried; None where none comes near."""
-    name = _output(case)
+    name = None if case.recipe.problem.rope is None else output_of_rows(case)
     if name is None:
         return None
     wrong = wrong_rows(case, name) & np.isfinite(case.canonical(name)[0]).all(axis=(0, 2))
@@ -138,20 +138,6 @@ def _number(case: Case, numbers: Ints, errors_of: Errors) -> int | None:
         near = errors <= SLACK * case.recipe.resolution
         total, numbers = (total + errors)[near], numbers[near]
     return int(numbers[int(np.argmin(total))]) if numbers.size and wrong.any() else None
-
-
-def _output(case: Case) -> str | None:
-    """Return an output that shows how a query is rotated; None where there is none."""
-    if case.recipe.problem.rope is None or (case.whole and not case.comparable):
-        return None
-    return next(
-        (
-            name
-            for name in ("weights", "context", "lse")
-            if name in case.files and case.canonical(name).shape == case.right[name].shape
-        ),
-        None,
-    )
 
 
 def _errors_of_query(
