@@ -327,6 +327,47 @@ def test_sequences_of_a_long_row_that_begin_elsewhere(keys):
     )
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("causal", "most", "words"),
+    [
+        (False, 1, "the first key counts"),
+        (False, 4, "the first 4 keys count"),
+        (True, 4, "the first 4 keys count"),
+    ],
+)
+def test_sequences_that_are_longer_than_is_expected(seed, causal, most, words):
+    """A kernel whose max_seqlen_k is too small never comes to the keys behind it."""
+    q, k, v = draw(seed, *[(2, 2, L, 8)] * 3)
+    reached = np.arange(L) - np.array([0, 5, 14, 17])[IDS] < most
+    seen = same(IDS, IDS) & reached
+    wrong = plain(q, k, v, seen & BEFORE if causal else seen)
+    report = ask((q, k, v), wrong, causal=causal, segment_ids=IDS)
+    assert named(report) == {"segments_cut_short"}
+    assert f"of each packed sequence, only {words} [" in str(report)
+    stated = ",".join(map(str, np.where(reached, IDS, 4)))
+    assert f"--kv-segment-ids {stated}\n" in str(report)
+
+
+def test_a_last_sequence_that_is_longer_than_is_expected():
+    """Its last keys are a block, too."""
+    q, k, v = draw(0, *[(1, 2, L, 8)] * 3)
+    ids = packed(4, 5, 15)
+    wrong = plain(q, k, v, same(ids, ids) & BEFORE & (np.arange(L) < 16))
+    report = ask((q, k, v), wrong, causal=True, segment_ids=ids)
+    assert named(report) == {"segments_cut_short", "last_block_of_8_lost", "last_block_of_16_lost"}
+
+
+def test_batch_entries_with_and_without_longer_sequences_than_is_expected():
+    ids = np.stack([packed(9, 7, 8), packed(6, 6, 6, 6)])
+    q, k, v = draw(0, *[(2, 2, L, 8)] * 3)
+    reached = np.arange(L) - np.array([0, 9, 16])[ids[0]] < 7
+    seen = np.stack([same(ids[0], ids[0]) & reached, same(ids[1], ids[1])])[:, None]
+    report = ask((q, k, v), plain(q, k, v, seen), segment_ids=ids)
+    assert named(report) == {"segments_cut_short"}
+    assert "only the first 7 keys count [" in str(report)
+
+
 @pytest.mark.parametrize("tokens", [64, 65])
 def test_unstated_sequences_of_a_long_row_are_no_option(tokens):
     ids = np.repeat([[0, 1]], [30, tokens - 30], axis=1)

@@ -80,6 +80,7 @@ from attncli.referee.fitted.rope_positions import (
     rope_query_positions_restart,
 )
 from attncli.referee.fitted.rounded_blind_rows import blind_rows_rounded
+from attncli.referee.fitted.segments_cut_short import segments_cut_short
 from attncli.referee.fitted.segments_elsewhere import segments_elsewhere
 from attncli.referee.fitted.sinks_counted import sinks_counted
 from attncli.referee.fitted.some_components import some_components
@@ -204,6 +205,7 @@ FITTED = (
     _at_first(rope_query_positions_restart, of_heads=False),
     _at_first(rope_positions_restart, of_heads=False),
     Fitting(segments_unasked, frozenset({"batch", "rows"}), of_heads=False),
+    Fitting(segments_cut_short, frozenset({"batch", "heads"}), of_heads=False),
     Fitting(segments_elsewhere, frozenset({"batch", "rows"}), of_heads=False),
     _at_first(counted_keys, "batch"),
     _at_first(some_components),

@@ -51,6 +51,8 @@ _SOON = 0.3
 _TO_LOOK_ELSEWHERE, _ALWAYS_TRIED = 0.5, 8
 # Errors of this share are no worse than none, in 16 bits and in wider formats.
 _ROUNDING_OF_SHORT, _ROUNDING = 0.01, 0.05
+# A window, or a sequence that is cut short, looks like a part that is lost.
+_LIKE_BLOCKS = {topics.WINDOW, topics.SEGMENTS}
 # Not more than glibc learns from, and larger than what evaluations make.
 _MEMORY = 2**25 - 2**16
 
@@ -191,8 +193,8 @@ class Search:
     def _explained(self, *, pairs: bool) -> Iterator[Found]:
         """Yield the groups of each kind that explain anything, and how well each does."""
         one = self._quick + self._slow
-        if one and all(map(is_of_kernels, one)):  # a window looks like a part that is lost
-            one = one + [item for item in self._fitted if item[1][0].topic is topics.WINDOW]
+        if one and all(map(is_of_kernels, one)):
+            one = one + [item for item in self._fitted if item[1][0].topic in _LIKE_BLOCKS]
         yield self._clearer(one) or one
         if self._only_nan:  # where all other numbers are right
             return

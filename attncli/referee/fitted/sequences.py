@@ -60,11 +60,11 @@ def begins_of(ids: Ints) -> list[int]:
     return [int(token) for token in np.flatnonzero(np.diff(ids)) + 1]
 
 
-def listed(ids: Ints) -> str:
+def listed(ids: Ints, option: str = "--segment-ids") -> str:
     """Return the option that states the sequences, if they fit there."""
     if (ids != ids[0]).any() or ids.shape[1] > _LISTED:
         return ""
-    return f"--segment-ids {','.join(map(str, ids[0].tolist()))}"
+    return f"{option} {','.join(map(str, ids[0].tolist()))}"
 
 
 def _reader(case: Case) -> Callable[[int, int], int | None] | None:
