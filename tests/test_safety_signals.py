@@ -223,6 +223,28 @@ def test_ended_at_any_moment_nothing_else_is_left(name: str, problem: Path) -> N
         assert not Path(name).exists() or whole(Path(name))
 
 
+# The program, whose first temporary file is about to be removed when a signal comes.
+LATE = """
+import os, pathlib, signal
+from attncli.cli import main
+unlink, removed = pathlib.Path.unlink, []
+def late(path, *words, **more):
+    if path.name.startswith(".attncli") and not removed:
+        removed.append(path)
+        os.kill(os.getpid(), signal.SIGTERM)
+    unlink(path, *words, **more)
+pathlib.Path.unlink = late
+main()
+"""
+
+
+def test_a_signal_while_a_temporary_file_is_removed_leaves_none(problem: Path) -> None:
+    with begin(OUTPUTS["w.npy"], [sys.executable, "-c", LATE]) as running:
+        _, messages = running.communicate(timeout=LONGEST)
+    assert (running.returncode, messages) == (143, b"")
+    assert temporary() == []
+
+
 def test_two_saves_appear_together(problem: Path) -> None:
     """The first is complete when the second is interrupted, but neither is there."""
     program = SLOW.replace("os.fsync = wait", SECOND)

@@ -7,6 +7,7 @@ that way (a device, a named pipe, an open descriptor) is written directly.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import shlex
@@ -33,6 +34,8 @@ _HINTS = {
     errno.EFBIG: "raise the limit on the size of files (ulimit -f), or save less",
     errno.EBUSY: "name another file and copy it there afterwards",
 }
+# Temporary files that may be there.
+_BEGUN: set[Path] = set()
 
 
 @contextmanager
@@ -169,13 +172,23 @@ def refuse_unwritable(outputs: Iterable[str]) -> None:
 def _beside(target: Path) -> Path:
     """Return the name of a temporary file in the folder of a file."""
     # The target's name is not part of it, being perhaps the longest allowed.
-    return target.with_name(f".attncli-{os.urandom(8).hex()}.tmp")
+    temporary = target.with_name(f".attncli-{os.urandom(8).hex()}.tmp")
+    _BEGUN.add(temporary)
+    return temporary
 
 
 def _remove(temporary: Path) -> None:
     """Remove a temporary file; with no folder, or a closed one, none was made."""
     with suppress(OSError):
         temporary.unlink()
+    _BEGUN.discard(temporary)
+
+
+@atexit.register
+def _remove_the_rest() -> None:
+    """Remove temporary files whose removal a signal has interrupted."""
+    for temporary in tuple(_BEGUN):
+        _remove(temporary)
 
 
 def _identity(path: str) -> object:
