@@ -43,8 +43,8 @@ __all__ = ["heatmap"]
 
 # Longer ones take matplotlib seconds, and no picture has the room.
 _LONGEST_TITLE = 2000
-# The longer side of a picture of many cells, in inches; and what a side may be.
-_USUAL_SIDE, _LEAST, _MOST = 8.0, 1.0, 100.0
+# Inches of a side.
+_LEAST, _MOST = 1.0, 100.0
 _INCHES = r"\d+(?:\.\d*)?|\.\d+"
 # In a terminal, more would scroll away.
 _MOST_MAPS = 16
@@ -195,8 +195,7 @@ def heatmap(
     outputs = [drawing.out] if drawing.out else []
     subtracted = [split_member(drawing.minus)[0]] if drawing.minus else []
     refuse_average_of_one(pick, average)
-    size = _size(drawing.size)
-    wish = _wish(drawing, average, size)
+    wish = _wish(drawing, average)
     if drawing.minus is not None:
         _refuse_beside_minus(drawing, average)
     target = None if drawing.out is None else figure_target("--out", drawing.out)
@@ -216,7 +215,7 @@ def heatmap(
     if target is None:
         _show(picture, drawing, run)
     else:
-        look = Look(drawing.cmap, drawing.annotate, drawing.digits, drawing.dots, size)
+        look = Look(drawing.cmap, drawing.annotate, drawing.digits, drawing.dots, wish.size)
         notes = write_figure(picture, target, look, _options(options, drawing, pick, average))
         for words in notes:
             note(words, quiet=run.quiet)
@@ -228,9 +227,7 @@ def _refuse_for_files_alone(drawing: PictureOptions) -> None:
             raise UsageError(f"--{option} is only for files: give --out")
 
 
-def _wish(
-    drawing: PictureOptions, average: AverageOptions, size: tuple[float, float] | None
-) -> Wish:
+def _wish(drawing: PictureOptions, average: AverageOptions) -> Wish:
     """Return what the options ask of the picture, whatever is drawn."""
     from attncli.view.pictures.frame import Wish
 
@@ -246,7 +243,8 @@ def _wish(
         vmax=_vmax(drawing.vmax),
         log=drawing.log,
         average=average.average_heads,
-        dpi=drawing.dots * _enlarged(size),
+        dpi=drawing.dots,
+        size=_size(drawing.size),
     )
 
 
@@ -327,12 +325,6 @@ def _title(drawing: PictureOptions, picked: Picked, average: AverageOptions) -> 
     if drawing.minus is not None:
         words.append(f"difference from {drawing.minus}")
     return f"Attention {drawing.what}: {', '.join(words)}" if words else None
-
-
-def _enlarged(size: tuple[float, float] | None) -> float:
-    """Return how many times as large as usual the picture of many cells may be, at most."""
-    sides = [side for side in size or () if math.isfinite(side)]
-    return max([1.0, *(side / _USUAL_SIDE for side in sides)])
 
 
 def _size(text: str | None) -> tuple[float, float] | None:

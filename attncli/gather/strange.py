@@ -44,7 +44,7 @@ def pass_over(name: str, document: LoadedMapping) -> None:
     idle = _idle(value, here)
     if idle is None:
         if here is not None and here.rule:
-            raise _another_name(name, document, here, value, single=single)
+            raise _another_name(name, document, here, value)
         if single and (here is None or here.name):
             raise unknown_entry(name, document)
     elif here is not None and (here.name or here.rule):
@@ -84,13 +84,11 @@ def is_single(value: object) -> bool:
     return not isinstance(_alone(value), (LoadedArray, list))
 
 
-def _another_name(
-    name: str, document: LoadedMapping, here: Here, value: object, *, single: bool
-) -> UsageError:
+def _another_name(name: str, document: LoadedMapping, here: Here, value: object) -> UsageError:
     """Return the error for a rule that a program wrote under the name of another library."""
     shown, taken = printable(name), ""
     option = "bias" if here.name == "mask" and _are_added(value) else here.name
-    if single and here.name:
+    if is_single(value) and here.name:
         taken = f" give {here.switch or option_of(here.name)}, and"
     elif is_file(document.name) and here.same and option in OF_FILES:
         taken = f" {option_of(option)} {document.name}#{shown} takes it, and"

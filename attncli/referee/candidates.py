@@ -13,7 +13,7 @@ from attncli.referee.groups import may_come_together, needs_of
 from attncli.referee.registry import CONVENTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from attncli.referee.case import Case
     from attncli.referee.cases import Cases
@@ -112,10 +112,17 @@ class Candidates:
         """
         if not any(case.has_numbers for case in self._cases.of(frozenset())):
             return []  # many pairs make nothing but NaN
-        tried = ((c, alone(c)) for c in self._able if not c.topic.alone)
-        able = {c: recipe for c, recipe in tried if recipe is not None}
-        misshapen, shape = self._misshapen(able), self._question.problem.shape
-        resizing = {c for c, made in able.items() if made.resized or made.problem.shape != shape}
+        able, misshapen, resizing = [], set(), set()
+        # Recipes may be large: none is kept.
+        for one in self._able:
+            recipe = None if one.topic.alone else alone(one)
+            if recipe is None:
+                continue
+            able.append(one)
+            if recipe.resized or recipe.problem.shape != self._question.problem.shape:
+                resizing.add(one)
+            elif one.late and not self._has_right_shapes(recipe):
+                misshapen.add(one)
         pairs = [
             pair
             for pair in combinations(able, 2)
@@ -125,12 +132,10 @@ class Candidates:
         ]
         return sorted(pairs, key=self._cost)
 
-    def _misshapen(self, able: Mapping[Convention, Recipe]) -> set[Convention]:
-        """Return the conventions that write the right numbers in other shapes than the files."""
+    def _has_right_shapes(self, recipe: Recipe) -> bool:
+        """Return whether a recipe of a whole problem makes outputs of the shapes of the files."""
         case = self._cases.of(frozenset())[0]
-        if not case.whole:
-            return set()
-        return {c for c, recipe in able.items() if c.late and not has_right_shapes(case, recipe)}
+        return not case.whole or has_right_shapes(case, recipe)
 
     def _cost(self, group: Group) -> int:
         if not self._cases.sliced:

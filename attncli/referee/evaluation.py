@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Stages", "evaluate", "projected"]
 
 Array = npt.NDArray[Any]
-# Of the products of one case that are kept, and their factors: 32 MB.
+# Of what is kept of one case, and of what it is made of: 32 MB.
 _MOST_NUMBERS = 2**22
 
 
@@ -35,36 +35,30 @@ class Stages:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[object, ...], tuple[Recipe, dict[str, Array]]] = {}
+        # While arrays are kept, no others have their ids.
+        self._kept: dict[tuple[object, ...], tuple[Sequence[Array], dict[str, Array]]] = {}
         self._numbers = 0
 
     def of(self, recipe: Recipe) -> dict[str, Array]:
         """Return what each step makes, the scores last."""
-        arrays = (*recipe.terms.values(), *recipe.rules.values())
         problem = recipe.problem
-        steps = problem.scale, problem.softcap, recipe.order, recipe.fill, *recipe.terms
         factors = _factors(problem)
-        key = (factors, *steps, *map(id, arrays))
+        turn = problem.rope, problem.rope and problem.visible.offsets
+        product = (*map(id, factors), problem.score, turn)
+        if product not in self._kept:
+            self._keep(product, factors, {"scale": _product(problem, FLOAT64, fold=False)})
+        scores = self._kept[product][1]["scale"]
+        arrays = (*recipe.terms.values(), *recipe.rules.values())
+        steps = problem.scale, problem.softcap, recipe.order, recipe.fill, *recipe.terms
+        key = (product, *steps, *map(id, arrays))
         if key not in self._kept:
-            product = self._product(factors, recipe)
-            self._keep(key, recipe, _steps(recipe, FLOAT64, product, recipe.order), arrays)
+            made = _steps(recipe, FLOAT64, scores, recipe.order)
+            self._keep(key, (*factors, *arrays), made)
         return self._kept[key][1]
 
-    def _product(self, factors: tuple[object, ...], recipe: Recipe) -> Array:
-        if factors not in self._kept:
-            problem = recipe.problem
-            given = [a for a in (problem.query, problem.key, problem.value) if a is not None]
-            self._keep(factors, recipe, {"scale": _product(problem, FLOAT64, fold=False)}, given)
-        return self._kept[factors][1]["scale"]
-
     def _keep(
-        self,
-        key: tuple[object, ...],
-        recipe: Recipe,
-        made: dict[str, Array],
-        given: Sequence[Array],
+        self, key: tuple[object, ...], given: Sequence[Array], made: dict[str, Array]
     ) -> None:
-        """Keep what was made, and the recipe: while its arrays live, no others have their ids."""
         for array in made.values():
             array.flags.writeable = False
         own = sum(array.size for array in (*made.values(), *given))
@@ -72,14 +66,13 @@ class Stages:
             self._kept.clear()
             self._numbers = 0
         self._numbers += own
-        self._kept[key] = recipe, made
+        self._kept[key] = given, made
 
 
-def _factors(problem: Problem) -> tuple[object, ...]:
-    """Return what tells products from each other, while the arrays live."""
+def _factors(problem: Problem) -> list[Array]:
+    """Return the arrays that products are made of."""
     arrays = problem.query, problem.key, problem.score_weight, problem.score_vector
-    turn = problem.rope, problem.rope and problem.visible.offsets
-    return (*map(id, arrays), problem.score, turn)
+    return [array for array in arrays if array is not None]
 
 
 def evaluate(

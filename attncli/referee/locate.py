@@ -87,10 +87,8 @@ def _sentences(
         yield "every number of the file is whole, as if it had been cast to integers"
     yield from _nan_rows(found, seen)
     yield from _entries(rows)
-    # After an output projection no row belongs to one head, so no mask applies to it.
-    fits = seen is not None and seen.count.shape[1] in (1, rows.shape[1])
     # Of a single number, the kind of its row says nothing.
-    if seen is not None and fits and not rows.all() and np.count_nonzero(wrong) > 1:
+    if seen is not None and not rows.all() and np.count_nonzero(wrong) > 1:
         yield from _kinds_of_rows(problem, rows, seen)
     yield from _from_on("queries", np.any(rows, axis=(0, 1)))
     if name != "lse":
@@ -140,6 +138,9 @@ def _entries(rows: Bools) -> Iterator[str]:
 
 def _kinds_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]:
     """Say which kind of row is wrong, if only one kind is."""
+    # After an output projection no row belongs to one head, so no mask applies to it.
+    if seen.count.shape[1] not in (1, rows.shape[1]):
+        return
     keys = problem.shape[3]
     count = np.broadcast_to(seen.count, rows.shape)
     last = np.broadcast_to(seen.last, rows.shape)

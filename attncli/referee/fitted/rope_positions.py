@@ -37,6 +37,13 @@ _ROWS = 8
 # Of a query at all positions that are tried.
 _MOST_SCORES = 2**22
 _MOST_CHUNKS = 64
+_restart = partial(
+    Convention,
+    topic=topics.ROPE_PLACE,
+    fix="add to the position of a token where its chunk, or the part that its rank holds, begins "
+    "in the sequence",
+    shows="more than one chunk",
+)
 
 
 def rope_queries_moved(case: Case) -> Convention | None:
@@ -66,15 +73,11 @@ def rope_query_positions_restart(case: Case) -> Convention | None:
     size = _number(case, sizes, partial(_errors_of_query, lambda own, size: own % size))
     if size is None:
         return None
-    return Convention(
+    return _restart(
         "rope_query_positions_restart",
         f"the rotary embedding counts the queries from 0 again after every {size:,} tokens, and "
         "the keys through to the last",
         lambda recipe: turned_at(recipe, [own % size for own in _positions(recipe)]),
-        topic=topics.ROPE_PLACE,
-        fix="add to the position of a query where its chunk, or the part that its rank holds, "
-        "begins in the sequence",
-        shows="more than one chunk",
         choice=math.log2(len(sizes)),
         # Of queries of one chunk it is the same.
         variant_of=("rope_queries_moved",),
@@ -87,14 +90,10 @@ def rope_positions_restart(case: Case) -> Convention | None:
     size = _number(case, sizes, _errors_of_size)
     if size is None:
         return None
-    return Convention(
+    return _restart(
         "rope_positions_restart",
         f"the rotary embedding counts queries and keys from 0 again after every {size:,} tokens",
         lambda recipe: _restarted(recipe, size),
-        topic=topics.ROPE_PLACE,
-        fix="add to the position of a token where its chunk, or the part that its rank holds, "
-        "begins in the sequence",
-        shows="more than one chunk",
         choice=math.log2(len(sizes)),
     )
 

@@ -12,7 +12,7 @@ from attncli.labelled import named_index
 from attncli.text import places, whole_number
 from attncli.view.pictures.picture import Picture, crop_words, make_picture
 from attncli.view.pictures.pooling import Pooler, block_size
-from attncli.view.pictures.room import cell_limit
+from attncli.view.pictures.room import cell_limit, most_stretched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -50,7 +50,8 @@ class Wish:
     picked : Picked
         Which of all batch entries and heads are drawn.
     dpi : float
-        Sets how many cells there is room for.
+    size : (float, float) or None
+        The most inches of the figure across and up. Both set how many cells there is room for.
     """
 
     what: Literal["weights", "scores"] = "weights"
@@ -62,6 +63,7 @@ class Wish:
     average: bool = False
     picked: Picked = EVERYTHING
     dpi: float = 150
+    size: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ class Frame:
         height, panels, group = _length(rows), math.prod(counts), grouped(*counts)
         if heads_are_rows(rows, counts):
             height, panels, group = counts[1], counts[0], None
-        limit = cell_limit((height, _length(columns)), panels=panels, group=group, dpi=wish.dpi)
+        dpi = wish.dpi * most_stretched(wish.size)
+        limit = cell_limit((height, _length(columns)), panels=panels, group=group, dpi=dpi)
         query_labels, key_labels = labels
         return cls(
             wish,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from math import ceil, floor, log
+from math import ceil, floor, isfinite, log
 
-__all__ = ["LABEL_PITCH", "cell_limit", "grid_columns", "panel_size"]
+__all__ = ["LABEL_PITCH", "cell_limit", "grid_columns", "most_stretched", "panel_size"]
 
 # Lines of labels closer than this touch.
 LABEL_PITCH = 0.16
@@ -78,6 +78,18 @@ def panel_size(
         side = min(side, max(room, min(_GRID_SIDE, _GRID_WIDTH / beside)))
     short = min(_SHORT_SIDE if panels == 1 else _GRID_SHORT_SIDE, side)
     return max(short, side * columns / longest), max(short, side * rows / longest)
+
+
+def most_stretched(size: tuple[float, float] | None) -> float:
+    """Return how many times as large as usual the panels of many cells may be, at most.
+
+    Parameters
+    ----------
+    size : (float, float) or None
+        The most inches of the figure across and up, infinite where any will do; None for the
+        usual ones.
+    """
+    return max([1.0, *(side / _LONG_SIDE for side in size or () if isfinite(side))])
 
 
 def cell_limit(
