@@ -416,6 +416,20 @@ def test_a_figure_is_as_large_as_it_may_be(size, panels):
     assert_nothing_overlaps(figure)
 
 
+@pytest.mark.parametrize("width", [3.2, 4.2, 6.6])
+def test_labels_that_have_room_or_not_do_not_keep_a_figure_from_its_size(width):
+    """Without the longer labels there is room for larger panels, in which all would have room."""
+    words = ["word", "a longer one"] * 6 + ["end"]
+    picture = make_picture(
+        [make_panel(weights(13, 13), title=f"head {n}") for n in range(4)],
+        query_labels=words,
+        key_labels=words,
+    )
+    figure = draw(picture, size=(width, math.inf))
+    assert width - 0.7 < figure.get_size_inches()[0] < width + 0.01
+    assert_nothing_overlaps(figure)
+
+
 def test_a_cell_of_a_small_figure_never_gets_less_than_a_pixel():
     picture = make_picture([make_panel(np.zeros((1200, 1000)))])
     for dpi, size in ((50, (3.0, 3.0)), (150, (20.0, 20.0))):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, floor, isfinite
+from math import ceil, floor, inf, isfinite
 from typing import TYPE_CHECKING
 
 from attncli.errors import UsageError
@@ -42,8 +42,9 @@ _NUMBER_PITCH, _NUMBER_GAP = 0.22, 0.08
 _LONGEST_LABEL = 24
 _MOST_NAMED = 64
 # A smaller panel shows nothing; and so often a figure is laid out to find how large it may be.
-_LEAST_PANEL, _ROUNDS = 0.2, 8
-_NEAR, _SAME = 0.01, 1e-4
+_LEAST_PANEL, _ROUNDS = 0.2, 40
+# Sizes that differ by this share are the same.
+_SAME = 1e-4
 _MARGIN = 0.12
 _NAME = 0.2
 _GAP = 0.2
@@ -183,26 +184,36 @@ def stretch_within(picture: Picture, measure: Measure, size: tuple[float, float]
     UsageError
         Texts leave no room for the cells.
     """
-    stretch = 1.0
+    # Where labels are left out, texts take less room at once: what fits and what does not close in.
+    fits, too_large, stretch = 0.0, inf, 1.0
     for _ in range(_ROUNDS):
         layout = lay_out(picture, measure, stretch=stretch)
-        rows = ceil(len(layout.corners) / layout.columns)
-        cells = layout.panel[0] * layout.columns, layout.panel[1] * rows
-        spare = size[0] - layout.width, size[1] - layout.height
-        factor = min(1 + more / taken for more, taken in zip(spare, cells, strict=True))
-        if factor * min(layout.panel) < _LEAST_PANEL or abs(factor - 1) < _SAME:
+        factor = _spare(layout, size)
+        if factor >= 1 - _SAME:
+            fits = stretch
+        else:
+            too_large = stretch
+        closed_in = too_large - fits < _SAME * too_large
+        if closed_in or abs(factor - 1) < _SAME or min(layout.panel) < _LEAST_PANEL:
             break
         stretch *= factor
-    else:
-        layout = lay_out(picture, measure, stretch=stretch)
-    beyond = max(layout.width - size[0], layout.height - size[1])
-    if beyond > _NEAR or not _names_fit(layout, measure):
+        if not fits < stretch < too_large:
+            stretch = (fits + too_large) / 2
+    if not fits or not _names_fit(lay_out(picture, measure, stretch=fits), measure):
         raise UsageError(
             f"--size: titles and labels leave no room for the cells of this picture in "
             f"{_inches(size)} inches",
             hint="give it more room, or draw fewer heads, --rows or --cols",
         )
-    return stretch
+    return fits
+
+
+def _spare(layout: FigureLayout, size: tuple[float, float]) -> float:
+    """Return how many times as large the panels could be if no text took more room or less."""
+    rows = ceil(len(layout.corners) / layout.columns)
+    cells = layout.panel[0] * layout.columns, layout.panel[1] * rows
+    spare = size[0] - layout.width, size[1] - layout.height
+    return min(1 + more / taken for more, taken in zip(spare, cells, strict=True))
 
 
 def _names_fit(layout: FigureLayout, measure: Measure) -> bool:
