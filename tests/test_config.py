@@ -3,6 +3,7 @@
 import json
 import math
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -706,8 +707,15 @@ def stems_of(name):
     known = {"query", "key", "value", "dense", "query_key_value", "Wqkv", "Wo", "qkv_proj"}
     known |= {f"{letter}_{word}" for letter in "qkv" for word in ("proj", "lin")}
     known |= {"o_proj", "out_proj", "out_lin", "c_attn", "c_proj"}
-    parts = [key.removesuffix(".weight").split(".")[-1] for key in recorded(name)[0]]
+    parts = [key.removesuffix(".weight").split(".")[-1] for key in names_of(name)]
     return known.intersection(parts)
+
+
+@cache
+def names_of(name):
+    """Return the names in a recorded model's checkpoint."""
+    with np.load(RECORDED / f"{name}.npz") as file:
+        return [key for key in file.files if "|" not in key and key != "config"]
 
 
 # One of each way to name them.
@@ -719,8 +727,7 @@ def test_which_layers_may_be_those_of_a_type_of_model(name):
     """Where widths do not tell, whoever mixes files hears nothing else."""
     model = MODELS[recorded(name)[1]["model_type"]]
     for other in NAMES:
-        entries = recorded(other)[0]
-        layers = find_layers([key for key in entries if "|" not in key])
+        layers = find_layers(names_of(other))
         same = stems_of(name) == stems_of(other)
         assert {model.names(layer) for layer in layers} == {same}, other
 

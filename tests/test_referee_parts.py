@@ -94,16 +94,19 @@ def test_the_last_block_of_a_large_problem(dtype):
     assert named(ask((q, k, v), found, dtype)) == {"unscaled"}
 
 
-@pytest.mark.parametrize("empty", [np.nan, 0.0])
-@pytest.mark.parametrize(
-    ("shape", "place"),
-    [
-        (SHAPE, "one query"),
-        (SHAPE, "one head"),
-        ((1, 8, 96, 16), "one head"),
-        ((1, 1, 3, 4), "the last of three"),
-    ],
-)
+EMPTY = [
+    (SHAPE, "one query", np.nan),
+    (SHAPE, "one query", 0.0),
+    (SHAPE, "one head", np.nan),
+    (SHAPE, "one head", 0.0),
+    ((1, 8, 96, 16), "one head", np.nan),
+    ((1, 8, 96, 16), "one head", 0.0),
+    ((1, 1, 3, 4), "the last of three", np.nan),
+    ((1, 1, 3, 4), "the last of three", 0.0),
+]
+
+
+@pytest.mark.parametrize(("shape", "place", "empty"), long_but(EMPTY, *EMPTY[:2], *EMPTY[3::2]))
 def test_rows_of_nothing_or_nan_are_all_that_is_wrong(shape, place, empty):
     q, k, v = draw(0, *[shape] * 3)
     found = plain(q, k, v)
