@@ -46,7 +46,7 @@ def test_of_several_heads_and_batch_entries_each_has_its_own():
     assert f"head 0 of batch entry 0 ({point[0, 0, 0, 0]:.3g}" in meaning
 
 
-@pytest.mark.parametrize("dtype", long_but(["f4", "f2"], "f2"))
+@pytest.mark.parametrize("dtype", long_but(["f4", "f2"], "f4"))
 @pytest.mark.parametrize(
     ("words", "added"),
     [
@@ -71,7 +71,7 @@ def test_a_number_added_to_all_is_told_as_one():
 
 def test_a_small_shift_in_16_bits_does_not_hide():
     """The largest errors are those of roundings, but all are shifted to one side."""
-    q, k, v = (array.astype("f2") for array in draw(0, *[(1, 1, 256, 32)] * 3))
+    q, k, v = (array.astype("f2") for array in draw(0, *[(1, 1, 128, 64)] * 3))
     report = ask((q, k, v), plain(q, k, v) + 0.0012, "f2")
     assert "about 0.0012 is added" in told(report)
 

@@ -132,7 +132,8 @@ def test_blocks_that_are_rescaled_with_what_was_before_them(late, first, size):
     context, lse = kernel(q, k, v, size, late=late, late_from=first)
     name = f"online_{late}_rescaled_late{'_from_second' * first}_{size}"
     assert named(ask((q, k, v), context)) == {name}
-    assert name in named(ask((q, k, v), {"context": context, "lse": lse}))
+    if first:
+        assert name in named(ask((q, k, v), {"context": context, "lse": lse}))
 
 
 @pytest.mark.parametrize("size", long_but([1, 4], 1))

@@ -265,7 +265,9 @@ def test_many_keys_are_counted_to_the_last_one_in_bfloat16(rule, count):
     assert option.startswith(shown)
 
 
-@pytest.mark.parametrize("factor", [1.01 * np.log2(np.e), 1.04 * np.log(2)])
+@pytest.mark.parametrize(
+    "factor", [1.01 * np.log2(np.e), pytest.param(1.04 * np.log(2), marks=pytest.mark.long)]
+)
 def test_a_scale_near_a_known_one_is_not_taken_for_it_in_bfloat16(factor):
     q, k, v = map(in_bfloat16, draw(1, *[(1, 2, 64, 64)] * 3))
     wrong = in_bfloat16(plain(q, k, v, scale=factor / 8))

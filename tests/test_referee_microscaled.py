@@ -79,7 +79,9 @@ def test_a_cache_of_float4_with_scales_of_float8(scaled):
     assert named(ask((q, k, v), plain(q, *made))) == {f"cache_in_nvfp4{'_scaled' * scaled}"}
 
 
-@pytest.mark.parametrize(("bits", "tokens", "columns"), [(4, 64, 32), (2, 32, 64)])
+@pytest.mark.parametrize(
+    ("bits", "tokens", "columns"), long_but([(4, 64, 32), (2, 32, 64)], (2, 32, 64))
+)
 @pytest.mark.parametrize("exact", long_but([False, True], True))
 def test_keys_by_the_column_and_values_by_the_token(bits, tokens, columns, exact):
     q, k, v = inputs(tokens=150)

@@ -549,7 +549,7 @@ class TestTheRootMeanSquareOfTheErrors:
         given = self.made(seed, rounded)
         q, k, v = map(self.widened, given)
         wrong = plain(q, k, v) * (1 + 0.03 * draw(seed + 9, (1, 2, 40, 32))[0])
-        assert named(check(rounded(wrong), pose(*given), time_limit=0.3)) == set()
+        assert named(check(rounded(wrong), pose(*given), time_limit=0.1)) == set()
 
 
 @pytest.mark.parametrize("seed", [0, 5])
