@@ -371,7 +371,14 @@ def test_a_column_of_small_values_beside_one_of_large_ones(score, size, outputs)
 @pytest.mark.parametrize("outputs", [("weights", "context", "lse"), ("context",)], ids="-".join)
 @pytest.mark.parametrize("width", [2, 3, 130, 512])
 @pytest.mark.parametrize(
-    ("queries", "keys"), [(1, 40_000), (1, 131_072), (1, 300_000), (2, 200_000), (600, 40_000)]
+    ("queries", "keys"),
+    [
+        (1, 40_000),
+        pytest.param(1, 131_072, marks=pytest.mark.long),
+        (1, 300_000),
+        (2, 200_000),
+        (600, 40_000),
+    ],
 )
 def test_rounding_errors_do_not_grow_with_the_number_of_keys(queries, keys, width, outputs):
     """Values of one sign, whose rounding errors do not cancel, and weights that add up to 1."""

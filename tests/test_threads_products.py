@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 from nearness import assert_near
-from process import environment
+from process import environment, long_but
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from attncli import UsageError, project
@@ -57,8 +57,14 @@ class _Numpy:
         return getattr(np, name)
 
 
-@pytest.mark.parametrize(("rows", "width", "out"), LARGE)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("rows", "width", "out", "dtype"),
+    long_but(
+        [(*shape, dtype) for shape in LARGE for dtype in ("float32", "float64")],
+        *((*shape, "float32") for shape in LARGE),
+        (*LARGE[0], "float64"),
+    ),
+)
 def test_is_the_sum_of_products(rows, width, out, dtype):
     x, matrix = drawn(rows, width, out, dtype)
     assert x.size * out > products._SMALL
