@@ -87,7 +87,8 @@ class Stretch:
     queries : tuple of int
         The first, and the one behind the last.
     rms : float
-        Root of the mean squared error there; in 16-bit formats without the two worst rows.
+        Root of the mean squared error there; in 16-bit formats without the two worst rows, unless
+        it is of one query alone.
     tolerance : Tolerance
         What they earn by themselves.
     """

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.referee.evaluation import evaluate
+from attncli.referee.lone_rows import judged_row_by_row
 from attncli.referee.plain_errors import plain_errors
 from attncli.referee.recipe import recipe_of
 from attncli.referee.report import Stretch
@@ -85,6 +86,8 @@ def judged_in_stretches(
                 tolerance=replace(tolerance, rms=most),
             )
             return replace(errors, stretch=stretch, limits=sizes.limits(place, most))
+    if name == "context" and not joined and precision.short and not few:
+        return judged_row_by_row(problem, errors, precision, digits)
     return errors
 
 

@@ -96,13 +96,12 @@ class Errors:
         by more than large numbers are rounded by, or at all if there are no others.
         """
         wrong = self.outside
-        if self.limits is not None:
-            wrong = wrong | self._beyond(self.limits)
-        if self.few_outside and self._too_large_together:
-            limit = np.float64(self.tolerance.rms)
-            wrong = wrong | self._beyond(limit)
-            if not wrong.any():
-                wrong = self.error > limit
+        together = self.few_outside and self._too_large_together
+        for limits in (self.limits, np.float64(self.tolerance.rms) if together else None):
+            if limits is not None:
+                wrong = wrong | self._beyond(limits)
+                if not wrong.any():
+                    wrong = self.error > limits
         return wrong
 
     def _beyond(self, limits: Array | np.float64) -> Bools:

@@ -144,7 +144,7 @@ def _stretch_line(stretch: Stretch) -> str:
     first, behind = stretch.queries
     where = [
         *places({"batch": stretch.batch, "head": stretch.head}),
-        f"queries {first} to {behind - 1}",
+        f"query {first}" if behind - first == 1 else f"queries {first} to {behind - 1}",
     ]
     return (
         f"  a part by itself: rms error {stretch.rms:.3g} (at most "
