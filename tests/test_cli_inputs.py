@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -302,6 +303,25 @@ def test_a_mask_of_true_and_false_hides_as_one_of_ones(tutorial: Path, attncli: 
     np.testing.assert_allclose(weights(attncli(*words, "--mask", "m.csv")), expected)
     seen = weights(attncli(*words, "--key-padding-mask", "p.csv"))
     assert (seen > 0).tolist() == [[True, True, False]] * 2
+
+
+def test_every_input_may_be_as_spreadsheets_write_it(tutorial: Path, attncli: Run) -> None:
+    def written(name: str, rows: Any) -> str:
+        width = len(rows[0]) + 1
+        lines = ["sep=;", *(";".join(map(str, row)) + ";" for row in rows), ";" * width, ""]
+        Path(name).write_text("\r\n".join(lines), newline="")
+        return name
+
+    inputs = [written(*each) for each in (("a.csv", Q), ("b.csv", K), ("c.csv", V))]
+    mask, bias = np.array([[1, 0, 1], [1, 1, 1]]), np.array([[0.5, 0, 1], [0, 2, 0]])
+    padding = np.array([[1, 1, 0]])
+    found = attncli(
+        *("compute", *inputs, "-f", "json", "--mask", written("m.csv", mask)),
+        *("--bias", written("x.csv", bias), "--key-padding-mask", written("p.csv", padding)),
+    )
+    seen = (mask * padding).astype(bool)
+    expected = attention_oracle(Q, K, V, mask=seen, bias=bias)
+    np.testing.assert_allclose(weights(found), expected["weights"])
 
 
 @pytest.mark.parametrize("command", ["compute x.csv x.csv", "info x.csv"])

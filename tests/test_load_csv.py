@@ -86,7 +86,18 @@ def test_names_are_told_from_numbers(text, values, rows, columns):
         ("1,2\n#3,4\n", "line 2, column 1", "'#3'"),
         ("1,2\n3,x" + "9" * 200_000 + "\n", "line 2, column 2", "field larger"),
         ("1,,2\n", "line 1, column 2", "empty"),
-        ("1,2,\n3,4,\n", "line 1, column 3", "empty"),
+        ("1,2,\n3,4,5\n", "line 1, column 3", "empty"),
+        ("1,2,3\n4,5,\n", "line 2, column 3", "empty"),
+        ("a,b\n1,\n2,\n", "line 2, column 2", "empty"),
+        ("1,2,,\n3,,,\n", "line 2, column 2", "empty"),
+        ("1,2\n\n,\n3,4\n,\n", "line 3, column 1", "empty"),
+        ("1,2,\n,,\n3,4,\n", "line 2, column 1", "empty"),
+        ("1,\n,\n3,\n", "line 2, column 2", "expected 1 cell, as in the first row; found 2"),
+        ("1\t\n\t\n3\t\n", "line 2, column 2", "expected 1 cell, as in the first row; found 2"),
+        (",\n,\n", "line 1, column 1", "empty"),
+        ('"a,\nb",1,\n"c",2,\n', "line 2, column 3", "empty"),
+        ("sep=;\n1;2\n3;x\n", "line 3, column 2", "'x'"),
+        ("sep=,\n1;2\n3;4\n", "line 3, column 1", "'3;4'"),
         (",1,2\n3,4,5\n", "line 1, column 1", "empty"),
         (",1,2\n1,0.5,0.5\n0.2,0.3,0.5\n", "line 1, column 1", "empty"),
         (",1\n1,0\n3,0\n", "line 1, column 1", "empty"),
@@ -235,17 +246,17 @@ def test_a_label_may_hold_a_semicolon():
         ("1,#WERT!\n2,3\n", "a spreadsheet had an error there"),
         ("1;Err:502\n2;3\n", "a spreadsheet had an error there"),
         ("# my query\n1,2\n", "# does not start a comment"),
-        ("sep=;\n1;2;3\n", "only Excel"),
         ("# exported, run 3\n0.1,0.2,0.3\n", "# does not start a comment"),
-        ("sep=,x\n1,2,3\n", "only Excel"),
+        ("sep=,x\n1,2,3\n", "write one comma, semicolon or tab behind sep="),
+        ("sep=|\n1,2,3\n", "write one comma, semicolon or tab behind sep="),
         ('"1,234.5",2\n3,4\n', "plain digits"),
         ('"1,234",2\n3,4\n', "no thousands separators, and decimal points"),
         ("\u22121.5,2\n3,4\n", "the minus of the keyboard"),
         ("1\u00a0000,2\n3,4\n", "plain digits"),
         ('1,"2\n' + "3" * 140_000, "quotation mark"),
-        ("1,2,\n3,4,\n", "if every line ends with separators, delete them there"),
         ("1,2\n,\n3,4\n", "delete the rows whose cells are all empty"),
-        ("1,2,,\n3,4,,\n", "if every line ends with separators, delete them there"),
+        ("1,2\n,,\n3,4\n", "delete the rows whose cells are all empty"),
+        ("1,2,\n3,4,5\n", "fill the hole with a number"),
         ("1,,2\n3,4,5\n", "fill the hole with a number"),
         ("a,b\n1,NA\n", "fill the hole with a number"),
         (" a b\nThe 0.1 2\n", "not with spaces"),
@@ -625,6 +636,63 @@ def test_long_text_that_was_printed_alike_is_known_by_its_beginning():
 def test_names_with_colons_behind_an_empty_corner_are_no_yaml():
     found = read("-", stdin=io.BytesIO(b"\tq:\tk:\n0\t0.5\t0.5\n"))
     assert found.column_labels == ("q:", "k:")
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("sep=;", "the;cat,\n1;2\n"),  # by looking, the comma would make as many cells
+        ("SEP=,", "the,cat;\n1,2\n"),
+        ('"sep=\t"', "the\tcat,\n1\t2\n"),
+        ("sep=; ", "the;cat,\n1;2\n"),
+    ],
+)
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_first_line_may_name_the_separator(start, end, line, text):
+    found = table(start + line + end + text)
+    assert found.values.tolist() == [[1, 2]]
+    assert [name.rstrip(",;") for name in found.column_labels] == ["the", "cat"]
+
+
+def test_a_lone_line_that_names_a_separator_holds_no_numbers():
+    with pytest.raises(InputError, match="holds no numbers"):
+        table("sep=;\n")
+
+
+EXPORTED = [
+    ["1,2", "3,4"],
+    ["the,cat", "1,2"],
+    [",the,cat", "a,1,2", "b,3,4"],
+    ["the,cat", "r,1,2", "s,3,4"],
+    ['"a,b",1', '"say ""hi""",2'],
+    ["true,false", "false,true"],
+    [",".join(["0.25"] * 6)] * 20_000,  # longer than what is read at once
+    [f"r{row},0.5" for row in range(9)],
+]
+
+
+@pytest.mark.parametrize("rows", EXPORTED)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("every", "last"),
+    [(",", []), (",,", []), (", ", []), ("", [",,", " , ", "", ",,"]), (",", [",,,", ","])],
+)
+def test_empty_columns_and_rows_at_the_end_are_none(rows, newline, every, last):
+    """The oracle is the same table without them."""
+    expected = table(newline.join(rows))
+    lines = [row + every for row in rows]
+    lines.insert(1, "")
+    for ended in (newline, ""):
+        found = table(newline.join([*lines, *last]) + ended)
+        np.testing.assert_array_equal(found.values, expected.values)
+        assert found.values.dtype == expected.values.dtype
+        assert found.row_labels == expected.row_labels
+        assert found.column_labels == expected.column_labels
+
+
+def test_a_name_of_no_letters_above_numbers_is_a_column():
+    assert table("a,\n1,2\n").column_labels == ("a", "")
 
 
 def test_a_lone_empty_cell_is_told_without_advice_on_separators():

@@ -84,7 +84,9 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "labels.csv": (lambda: b"a,1\n" * (3 * MILLION) + b"a,x\n", "line 500001, column 1"),
     "blank.csv": (lambda: b"\n" * (10 * MILLION) + b"x", "line 500001, column 1"),
-    "holes.csv": (lambda: b",\n" * (25 * MILLION), "found about 50,000,000"),
+    "holes.csv": (lambda: b",\n" * (25 * MILLION) + b",1", "found about 50,000,001"),
+    "ends.csv": (lambda: b"1,\n" * (5 * MILLION), "line 500001, column 1"),
+    "middle.csv": (lambda: b"1,\n" + b",\n" * (5 * MILLION) + b"1,", "line 500001, column 1"),
     "long.csv": (lambda: b"1,2\n" * (40 * MILLION), "is longer than 128 MiB"),
 }
 

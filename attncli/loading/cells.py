@@ -24,7 +24,7 @@ from attncli.loading.number import (
 )
 from attncli.text import quoted
 
-__all__ = ["NUMBERED", "SEPARATE", "read_numbers", "read_truths"]
+__all__ = ["EMPTY_ROWS", "NUMBERED", "SEPARATE", "read_numbers", "read_truths"]
 
 # 1,000 is a thousand to some and one to others.
 _THOUSANDS = r"[-+]?\d{1,3}(,\d{3})+"
@@ -32,6 +32,7 @@ _BARS = r"[-+.\deE\s|]*\|[-+.\deE\s|]*"
 _SEMICOLONS = r"(?s).*\d;\s*[-+\d].*"
 SEPARATE = "separate the columns with commas, semicolons or tabs"
 NUMBERED = "labels that are numbers must count 0, 1, 2, …, or be the same of rows and columns"
+EMPTY_ROWS = "delete the rows whose cells are all empty"
 _ONE_ZERO = "in a mask, write 1 for true and 0 for false, in every cell"
 
 _FILL = "fill the hole with a number, or leave out its row (pandas: fillna, dropna)"
@@ -83,14 +84,11 @@ def _number(cells: list[str], at: int, start: int, refusal: Refusal) -> float:
     if value is not None:
         return value
     if not cell.strip():
-        ends = at > 0 and not any(map(str.strip, cells[at:]))
-        hint = "if every line ends with separators, delete them there" if ends else None
-        if at > 0 and not ends:
-            hint = _FILL
+        hint = _FILL if at > 0 else None
         if at == start == 0 and len(cells) > 1 and all(map(is_numeric, cells[1:])):
             hint = f"if the first row and column hold labels: {NUMBERED}"
         if len(cells) > 1 and not any(map(str.strip, cells)):
-            hint = "delete the rows whose cells are all empty"
+            hint = EMPTY_ROWS
         raise refusal("expected a number; found an empty cell", column=column, hint=hint)
     raise refusal(f"expected a number; found {quoted(cell)}", column=column, hint=_hint(cell))
 

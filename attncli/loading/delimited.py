@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attncli.errors import InputError
-from attncli.loading.cells import NUMBERED, SEPARATE, read_numbers, read_truths
+from attncli.loading.cells import EMPTY_ROWS, NUMBERED, SEPARATE, read_numbers, read_truths
 from attncli.loading.contents import LoadedArray
 from attncli.loading.headings import Headings, find_headings, is_meant_as_numbers
 from attncli.loading.number import DECIMAL_POINTS, is_foreign, is_numeric, is_truth
 from attncli.loading.plain import plain_blocks, plain_table
 from attncli.loading.printed import printed_alike
 from attncli.loading.separator import column_of_pairs, find_separator
+from attncli.loading.spreadsheet import separator_line, without_empty_columns, without_empty_end
 from attncli.loading.table import Body, Table, after, has_lone_returns, line_ends, refuse_large
 from attncli.loading.table_doubts import (
     EMPTY_CORNER,
@@ -67,9 +68,7 @@ def read_delimited(source: Source) -> LoadedArray:
     AttnWarning
         The first row may be meant as a header.
     """
-    data = source.text_bytes()
-    table = Table(source, data, find_separator(data))
-    refuse_large(table)
+    table = _table(source)
     head = list(itertools.islice(table.rows(errors="replace"), 2))
     if not head:  # nothing but quotation marks around nothing
         raise InputError(f"{source.name} holds no numbers")
@@ -93,8 +92,16 @@ def read_delimited(source: Source) -> LoadedArray:
         found = without_index(found)
     if not (headings.certain or headings.truths):
         advise_on_names(found, first[1][0] if headings.row else "")
-    printed = printed_alike(data[:_BLOCK].decode("ascii", "replace"))
+    printed = printed_alike(table.data[:_BLOCK].decode("ascii", "replace"))
     return replace(found, printed=printed, is_table=True)
+
+
+def _table(source: Source) -> Table:
+    """Return the text of a table, without what a spreadsheet writes around it."""
+    separator, data = separator_line(source.text_bytes())
+    table = without_empty_end(Table(source, data, separator or find_separator(data)))
+    refuse_large(table)
+    return without_empty_columns(table)
 
 
 def _refuse_decimal_commas(table: Table, rows: list[Row]) -> None:
@@ -170,8 +177,8 @@ def _careful(table: Table, headings: Headings, head: Row) -> LoadedArray:
         if len(cells) != len(first):
             expected = counted(len(first), "cell")
             what = f"expected {expected}, as in the first row; found {len(cells)}"
-            hint = _first_hint(first) or (_A_TITLE if _is_title(first) else None)
-            raise table.refusal(what, line, min(len(cells), len(first)) + 1, hint)
+            column = min(len(cells), len(first)) + 1
+            raise table.refusal(what, line, column, _ragged_hint(first, cells))
         if headings.column:
             _check_label(table, headings, first_line, body.labels, (line, cells))
             body.labels.append(cells[0])
@@ -223,6 +230,13 @@ def _headed_hint(cells: list[str]) -> str:
     return f"if the first column holds labels, {EMPTY_CORNER}"
 
 
+def _ragged_hint(first: list[str], cells: list[str]) -> str | None:
+    """Return what is probably wrong with a row of another length than the first."""
+    if not any(map(str.strip, cells)):
+        return EMPTY_ROWS
+    return _first_hint(first) or (_A_TITLE if _is_title(first) else None)
+
+
 def _is_title(first: list[str]) -> bool:
     """Whether a first line is but a word, above rows of several cells."""
     return len(first) == 1 and bool(first[0].strip()) and not is_meant_as_numbers(first[0])
@@ -233,7 +247,7 @@ def _first_hint(first: list[str]) -> str | None:
     if first[0].startswith("#"):
         return "# does not start a comment: delete the first line"
     if first[0].lower().startswith("sep="):
-        return "delete the first line, which only Excel understands"
+        return "write one comma, semicolon or tab behind sep=, or delete the first line"
     return None
 
 

@@ -60,8 +60,7 @@ class Table(NamedTuple):
         try:
             for cells in reader:
                 read = reader.line_num
-                if reader.line_num > _MOST_ROWS:
-                    raise self._too_many(self.before + reader.line_num)
+                self.refuse_long(reader.line_num)
                 if len(cells) > 1 or (cells and cells[0].strip()):
                     yield self.before + reader.line_num, cells
         except csv.Error as error:
@@ -85,9 +84,11 @@ class Table(NamedTuple):
         lengths = [len(cell) for cell in text.split(self.delimiter.encode())]
         return lengths.index(max(lengths)) + 1
 
-    def _too_many(self, line: int) -> InputError:
-        what = f"expected at most {_MOST_ROWS:,} rows, in a table of more than plain numbers"
-        return self.refusal(what, line, 1, "save the numbers as an NPY file")
+    def refuse_long(self, lines: int) -> None:
+        """Refuse to look at more lines one by one than is decent."""
+        if lines > _MOST_ROWS:
+            what = f"expected at most {_MOST_ROWS:,} rows, in a table of more than plain numbers"
+            raise self.refusal(what, self.before + lines, 1, "save the numbers as an NPY file")
 
     def refusal(self, what: str, line: int, column: int, hint: str | None = None) -> InputError:
         """Return the error of what is wrong with a cell, by its line and column."""
