@@ -81,14 +81,14 @@ def printable(text: str) -> str:
 
 
 def label_text(label: str) -> str:
-    """Return a label as it is shown: printable, and with a sign for spaces where it has no other.
+    """Return a label as it is shown: printable, and with signs where it has nothing to be seen.
 
     Examples
     --------
     >>> label_text("the cat"), label_text("  "), label_text("")
-    ('the cat', '␣␣', '')
+    ('the cat', '␣␣', '""')
     """
-    return printable(label) if label.strip(" ") else "␣" * len(label)
+    return printable(label) if label.strip(" ") else "␣" * len(label) or '""'
 
 
 def labelled(index: int, label: str | None) -> str:
@@ -97,9 +97,9 @@ def labelled(index: int, label: str | None) -> str:
     Examples
     --------
     >>> labelled(1, "cat"), labelled(0, ""), labelled(0, None)
-    ('1 (cat)', '0', '0')
+    ('1 (cat)', '0 ("")', '0')
     """
-    return f"{index} ({label_text(label)})" if label else f"{index}"
+    return f"{index}" if label is None else f"{index} ({label_text(label)})"
 
 
 def in_ascii(text: str, signs: Mapping[str, str]) -> str:

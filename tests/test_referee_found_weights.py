@@ -173,7 +173,7 @@ def test_queries_and_keys_of_another_mask_have_their_labels():
     report = ask((q, k, v), {"weights": plain(q, k, np.eye(7), wrong)}, **labels)
     meaning = only(report).meaning
     assert "query 2 (sat) does not see keys 1 (cat) and 5 (mat); " in meaning
-    assert meaning.endswith("query 3 (on) sees keys 0 (the) to 1 (cat), not keys 0 (the) to 6")
+    assert meaning.endswith('query 3 (on) sees keys 0 (the) to 1 (cat), not keys 0 (the) to 6 ("")')
     wrong[2], wrong[3] = True, wrong[3] | (np.arange(7) != 5)
     meaning = only(ask((q, k, v), {"weights": plain(q, k, np.eye(7), wrong)}, **labels)).meaning
     assert "hides what should be seen: key 5 (mat), in 1 of 49 pairs" in meaning

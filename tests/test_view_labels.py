@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 
 import numpy as np
@@ -137,15 +138,32 @@ def test_two_labels_of_which_one_begins_the_other_stay_different() -> None:
     assert len(set(shown)) == 2
 
 
-def test_a_label_of_spaces_is_seen_wherever_labels_are(folder, attncli):
+@pytest.mark.parametrize(
+    ("label", "shown", "titled"), [(" ", "␣", "“␣”"), ("  ", "␣␣", "“␣␣”"), ("", '""', '""')]
+)
+def test_a_label_without_letters_is_seen_wherever_labels_are(label, shown, titled, folder, attncli):
     """A space alone is a token of many models, and would be a row without a name."""
-    (folder / "words.txt").write_text("The\n \ncat\n")
+    (folder / "words.json").write_text(json.dumps(["The", label, "cat"]))
     (folder / "p.yaml").write_text("q: [[1], [2], [3]]\nk: [[1], [2], [3]]\n")
-    asked = ("p.yaml", "--tokens", "words.txt")
-    assert "\n  ␣  " in attncli("compute", *asked, "--show", "weights").good().text
-    assert "\n1 ␣ " in attncli("compute", *asked, "--show", "top").good().text
-    assert "\n  ␣ " in attncli("heatmap", *asked).good().text
+    asked = ("p.yaml", "--tokens", "words.json")
+    assert f"\n{shown:>3}  " in attncli("compute", *asked, "--show", "weights").good().text
+    assert f"\n1 {shown} " in attncli("compute", *asked, "--show", "top").good().text
+    assert f"\n{shown:>3} " in attncli("heatmap", *asked).good().text
+    assert f"\nquery 1, {shown} (one of 3)" in attncli("heatmap", *asked, "--rows", "1").good().text
     told = attncli("explain", *asked, "--query", "1").good().text
-    assert "How query 1 “␣” attends" in told
-    assert "(␣ → cat)" in told
-    assert "\n1 ␣ " in told
+    assert f"How query 1 {titled} attends" in told
+    assert f"({shown} → cat)" in told
+    assert f"\n1 {shown} " in told
+    assert attncli("compute", *asked, "-f", "json").good().json["key_labels"][1] == label
+
+
+def test_a_row_without_letters_has_a_name_in_pictures_and_judgements(folder, attncli):
+    (folder / "p.yaml").write_text('q: [[1], [2]]\nk: [[1], [2]]\ntokens: ["a", ""]\n')
+    attncli("heatmap", "p.yaml", "--out", "p.svg").good()
+    assert '>""<' in (folder / "p.svg").read_text().replace("&quot;", '"')
+    heads = "q: [[[1], [2]], [[2], [3]]]\nk: [[[1], [2]], [[2], [3]]]\n"
+    (folder / "h.yaml").write_text(heads + 'layout: hsd\ntokens: ["a", ""]\n')
+    assert 'query 1, "" (one of 2)' in attncli("heatmap", "h.yaml", "--rows", "1").good().text
+    np.save("out.npy", np.array([[0.5, 0.5], [9, 9]]))
+    told = attncli("check", "p.yaml", "--expect", "weights=out.npy").text
+    assert 'query 1 ("")' in told

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.positions import rotation_angles
-from attncli.text import counted
+from attncli.text import counted, labelled
 
 if TYPE_CHECKING:
     from attncli.explanation.reasons import Reason
@@ -304,8 +304,8 @@ class Explanation:
         )
 
     def __repr__(self) -> str:
-        label = "" if self.query_label is None else f" ({self.query_label})"
-        return f"<Explanation: query {self.query}{label}, {counted(self.keys, 'key')}>"
+        query = labelled(self.query, self.query_label)
+        return f"<Explanation: query {query}, {counted(self.keys, 'key')}>"
 
     def __str__(self) -> str:
         """Return what ``attncli explain`` prints."""

@@ -158,7 +158,7 @@ def name_of(kind: str, index: int, label: str | None) -> str:
     >>> name_of("k", 3, None), name_of("k", 3, "mat")
     ('k3', 'mat')
     """
-    return shorten(label_text(label), _LABEL_WIDTH) if label else f"{kind}{index}"
+    return f"{kind}{index}" if label is None else shorten(label_text(label), _LABEL_WIDTH)
 
 
 def names_of(steps: Sequence[KeyStep]) -> list[str]:

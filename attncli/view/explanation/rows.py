@@ -76,7 +76,7 @@ def table_rows(explanation: Explanation) -> Iterator[Row]:
 
 def _key_row(explanation: Explanation, step: KeyStep) -> Row:
     name = name_of("k", step.index, step.label)
-    if step.label:
+    if step.label is not None:
         name = f"{step.index} {name}"
     several = (
         explanation.softcap is not None or explanation.has_bias or explanation.slope is not None

@@ -134,8 +134,9 @@ def _parts(
 
 def _title(explanation: Explanation, notation: Notation, width: int) -> Iterator[Text]:
     name = f"query {explanation.query}"
-    if explanation.query_label:
-        name += f" “{name_of('q', explanation.query, explanation.query_label)}”"
+    if explanation.query_label is not None:
+        label = name_of("q", explanation.query, explanation.query_label)
+        name += f" “{label}”" if explanation.query_label else f" {label}"
     where = {
         "batch": explanation.batch,
         "head": explanation.head,

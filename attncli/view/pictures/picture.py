@@ -216,7 +216,7 @@ def crop_words(
     """Return which of so many rows or columns are shown, from the first to the one behind them."""
     start, stop = span
     if stop - start == 1:
-        return f"{one} {start}{f', {labels[0]}' if labels else ''} (one of {whole})"
+        return f"{one} {start}{f', {label_text(labels[0])}' if labels else ''} (one of {whole})"
     return f"{several} {start} to {stop - 1} of {whole}"
 
 
