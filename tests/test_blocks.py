@@ -98,6 +98,40 @@ def test_on_a_logarithmic_scale_numbers_keep_their_digits():
     assert "4.6e-05" in draw_blocks(picture, width=60, unicode=False)
 
 
+@pytest.mark.parametrize(
+    ("cells", "width", "named"),
+    [
+        ([1, 0.05, 2e-5], 80, [2e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1]),
+        ([1, 0.05, 2e-5], 58, [2e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1]),
+        ([1, 0.05, 2e-5], 57, [2e-5, 1e-3, 1e-1, 1]),
+        ([1, 0.05, 2e-5], 43, [2e-5, 1e-2, 1]),
+        ([1, 0.05, 2e-5], 36, [2e-5, 1]),
+        ([0.5, 0.1, 0.3], 80, [0.05, 0.1, 0.2, 0.5]),
+    ],
+)
+def test_a_logarithmic_scale_names_its_decades_where_they_fit(cells, width, named):
+    """As many of the colours stand before a number as lie below it."""
+    picture = make_picture([make_panel([cells])], log=True)
+    scale = screen(draw_blocks(picture, width=width, color="truecolor"))[-1]
+    assert len(scale) <= width
+    words = "".join(character for character, _, _ in scale)
+    scale = scale[len(words) - len(words.removeprefix("weight (log scale)  ")) :]
+    text = "".join(c if back is None else "#" for c, _, back in scale)
+    assert [float(word.replace("−", "-")) for word in re.findall(r"[^# ]+", text)] == named
+    colors = [back for _, _, back in scale if back is not None]
+    assert colors == [blues(step(k / 23)) for k in range(24)]
+    before = [text[: at.start()].count("#") for at in re.finditer(r"[^# ]+", text)]
+    span = np.log(named[-1] / named[0])
+    assert before == [round(24 * np.log(value / named[0]) / span) for value in named]
+    plain = draw_blocks(picture, width=width, unicode=False).splitlines()[-1]
+    assert all(f"{value:.3g}" in plain for value in named)
+
+
+def test_a_linear_scale_has_its_ends_alone():
+    legend = draw_blocks(make_picture([make_panel([[0.9, 0.1]])]), width=80).splitlines()[-1]
+    assert re.fullmatch(r"weight  0 [ ░▒▓█]{24} 0\.9", legend)
+
+
 def test_two_column_cells_have_the_colour_of_their_weight_and_hidden_ones_a_mark():
     values = weights(20, 20)
     hidden = np.triu(np.ones((20, 20), bool), 1)

@@ -21,7 +21,7 @@ from attncli.view.blocks.axes import (
 from attncli.view.blocks.cells import Form, Painter, plain
 from attncli.view.labels import brief
 from attncli.view.pictures.pooling import coarsen
-from attncli.view.pictures.scale import number_text
+from attncli.view.pictures.scale import scale_ticks
 from attncli.view.wrapping import wrapped
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ _GAP = 2
 _LINES_BETWEEN = 3
 # A digit and a column on each side.
 _NARROWEST_NUMBER = 3
+# Of the colour scale.
+_STEPS = 24
 
 
 def draw_blocks(
@@ -314,22 +316,38 @@ def _notes(
 
 def _legend(picture: Picture, width: int, painter: Painter) -> list[Line]:
     """Return the scale with its numbers, and the look of hidden cells."""
-    below, above = picture.saturated
-    low = painter.known(("≤ " if below else "") + number_text(picture.vmin))
-    high = painter.known(("≥ " if above else "") + number_text(picture.vmax))
-    steps = max(5, min(24, width - len(low) - len(high) - 2))
+    # The name comes first, or "0" would look like the first of the queries.
+    name = _first_fitting(picture.scale_names, width, painter)
+    parts: list[Line] = [[plain(name)], _scale(picture, width, painter)]
+    if picture.any_hidden:
+        parts.append([painter.hidden(2), plain(" hidden")])
+    return _flowed(parts, width)
+
+
+def _scale(picture: Picture, width: int, painter: Painter) -> Line:
+    """Return all colours between the ends of the scale, with numbers where they belong."""
+    (_, low), *inside, (_, high) = _marks(picture, width, painter)
+    steps = max(5, min(_STEPS, width - len(low) - len(high) - 2))
     # A sign and its shade make one step of two columns.
     wide = 2 if picture.signed else 1
     count = steps // wide
     ramp = [painter.cell(step / (count - 1), wide) for step in range(count)]
-    # The name comes first, or "0" would look like the first of the queries.
+    for place, text in reversed(inside):
+        ramp.insert(round(place * count), plain(f" {text} "))
     scale = [plain(low + " "), *ramp, plain(" " + high)]
     if sum(columns(span[0]) for span in scale) > width:  # long numbers in a narrow terminal
-        scale = [plain(cut(f"{low} … {high}", width, painter))]
-    parts: list[Line] = [[plain(_first_fitting(picture.scale_names, width, painter))], scale]
-    if picture.any_hidden:
-        parts.append([painter.hidden(2), plain(" hidden")])
-    return _flowed(parts, width)
+        return [plain(cut(f"{low} … {high}", width, painter))]
+    return scale
+
+
+def _marks(picture: Picture, width: int, painter: Painter) -> list[tuple[float, str]]:
+    """Return places and numbers on the scale: its ends and, if it is logarithmic, what fits."""
+    low, *inside, high = [(at, painter.known(text)) for at, text in scale_ticks(picture)]
+    for every in range(1, len(inside) + 1 if picture.log else 1):
+        marks = [low, *inside[every - 1 :: every], high]
+        if sum(columns(text) + _GAP for _, text in marks) - _GAP + _STEPS <= width:
+            return marks
+    return [low, high]
 
 
 def _first_fitting(names: Sequence[str], width: int, painter: Painter) -> str:
