@@ -52,6 +52,10 @@ def wrong(tutorial: Path) -> Path:
     np.save("heads.npy", np.ones((2, 3, 4, 5)))
     np.save("lines.npy", np.ones((3, 4, 5)))
     np.save("five.npy", np.ones((1, 1, 1, 2, 3)))
+    np.save("model.npy", np.full((3, 2, 2, 4, 4), 0.25))
+    np.save("models.npy", np.full((1, 3, 2, 2, 4, 4), 0.25))
+    np.save("lone.npy", np.full((3, 1, 2, 4, 4), 0.25))
+    np.savez("model.npz", attentions=np.full((3, 2, 2, 4, 4), 0.25))
     np.save("scalar.npy", np.float32(1))
     np.savez("none.npz", q=np.ones((0, 3)))
     np.save("seen.npy", np.ones((2, 3), bool))
@@ -81,6 +85,25 @@ CASES = {
     "compute five.npy k.csv v.csv": (
         "five.npy: expected 1 to 4 axes; found 5 (shape (1, 1, 1, 2, 3))",
         "NumPy's squeeze",
+    ),
+    **dict.fromkeys(
+        ("compute model.npy", "heatmap model.npy", "compute model.npy k.csv v.csv"),
+        (
+            "model.npy: expected 1 to 4 axes; found 5 (shape (3, 2, 2, 4, 4))",
+            'of several layers save one, in Python: numpy.save("layer.npy", array[0])',
+        ),
+    ),
+    "heatmap model.npz#attentions": (
+        "model.npz#attentions: expected 1 to 4 axes; found 5 (shape (3, 2, 2, 4, 4))",
+        'of several layers save one, in Python: numpy.save("layer.npy", array[0])',
+    ),
+    "compute models.npy": (
+        "models.npy: expected 1 to 4 axes; found 6 (shape (1, 3, 2, 2, 4, 4))",
+        'numpy.save("layer.npy", array[0, 0])',
+    ),
+    "compute lone.npy": (
+        "lone.npy: expected 1 to 4 axes; found 5 (shape (3, 1, 2, 4, 4))",
+        "squeeze does so; of several layers save one, in Python:",
     ),
     "compute q.csv k.csv v.csv --bias scalar.npy": (
         "scalar.npy: expected 1 to 4 axes; found 0 (shape ())",

@@ -334,11 +334,21 @@ def _check_axes(shape: tuple[int, ...], name: str) -> None:
     """Refuse an array that cannot be a vector, a matrix, or a batch of matrices."""
     if not 1 <= len(shape) <= _MOST_AXES:
         msg = f"{name}: expected 1 to {_MOST_AXES} axes; found {len(shape)} (shape {shape})"
-        longer = len(shape) - shape.count(1) <= _MOST_AXES < len(shape)
-        hint = "leave out axes of length 1: NumPy's squeeze does so" if longer else None
-        raise InputError(msg, hint=hint)
+        raise InputError(msg, hint=_fewer_axes(shape))
     if 0 in shape:
         raise InputError(f"{name} holds no numbers: its shape is {shape}")
+
+
+def _fewer_axes(shape: tuple[int, ...]) -> str | None:
+    """Return how an array of too many axes is made one that is read."""
+    over = len(shape) - _MOST_AXES
+    hints = []
+    if 0 < over <= shape.count(1):
+        hints.append("leave out axes of length 1: NumPy's squeeze does so")
+    if over > 0 and max(shape[:over]) > 1:
+        one = f"array[{', '.join('0' * over)}]"
+        hints.append(f'of several layers save one, in Python: numpy.save("layer.npy", {one})')
+    return "; ".join(hints) or None
 
 
 def refuse_plain_scaled(entries: Mapping[str, object], file: str | None = None) -> None:
