@@ -81,6 +81,22 @@ def test_other_lengths_than_those_stated(seed):
     assert option == "--kv-lengths 20,17"
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("change", [-2, 1])
+@pytest.mark.parametrize("side", ["first", "last"])
+def test_padding_that_is_longer_or_shorter_than_the_mask_says(side, change, causal, seed):
+    inputs = draw(seed, *[SHAPE] * 3)
+    places = J if side == "first" else L - 1 - J
+    padding, other = (places < np.array([[L], [15 + more]]) for more in (0, change))
+    keep = other[:, None, None] & np.tri(L, k=0 if causal else L, dtype=bool)
+    report = ask(inputs, plain(*inputs, keep), key_padding_mask=padding, causal=causal)
+    convention, _ = told(report)
+    assert convention.name == "other_padding"
+    seen = f"batch entry 1 sees its {side} {15 + change} keys where 15 are right"
+    assert convention.meaning == f"another key_padding_mask: {seen}"
+
+
 @pytest.mark.parametrize("lengths", long_but([[20, 24, 9], [9, 20, 14], [24] * 3], [24] * 3))
 @pytest.mark.parametrize("queries", [1, 5])
 def test_other_lengths_that_move_the_queries(lengths, queries):

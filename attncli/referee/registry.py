@@ -70,6 +70,7 @@ from attncli.referee.fitted.other_length import other_length
 from attncli.referee.fitted.other_lengths import (
     causal_and_padding_unasked,
     other_lengths,
+    other_padding,
     padding_on_the_left_unasked,
 )
 from attncli.referee.fitted.quantities import QUANTITIES
@@ -195,6 +196,7 @@ FITTED = (
     _at_first(another_sink, "heads"),
     Fitting(other_lengths, frozenset({"batch", "heads"}), of_heads=False),
     Fitting(causal_and_padding_unasked, frozenset({"batch", "heads"}), of_heads=False),
+    Fitting(other_padding, frozenset({"batch", "heads"}), of_heads=False),
     Fitting(padding_on_the_left_unasked, frozenset({"batch", "heads"}), of_heads=False),
     Fitting(another_offset, frozenset({"batch", "heads"}), of_heads=False),
     Fitting(prefix_unasked, frozenset({"batch", "heads"}), of_heads=False),

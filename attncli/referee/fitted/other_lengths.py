@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from attncli.referee import topics
 from attncli.referee.catalogue.helpers import lengths_of
@@ -23,7 +24,14 @@ if TYPE_CHECKING:
     from attncli.referee.case import Case
     from attncli.referee.recipe import Recipe
 
-__all__ = ["causal_and_padding_unasked", "other_lengths", "padding_on_the_left_unasked"]
+__all__ = [
+    "causal_and_padding_unasked",
+    "other_lengths",
+    "other_padding",
+    "padding_on_the_left_unasked",
+]
+
+Bools = npt.NDArray[np.bool_]
 
 
 def other_lengths(cases: Sequence[Case]) -> Convention | None:
@@ -48,6 +56,7 @@ def other_lengths(cases: Sequence[Case]) -> Convention | None:
         shows="more keys than these lengths",
         option=lambda problem: with_lengths(lengths, problem, moved=moved),
         needs=WHOLE,
+        variant_of=("other_padding",),
     )
 
 
@@ -185,8 +194,51 @@ def padding_on_the_left_unasked(cases: Sequence[Case]) -> Convention | None:
         fix="let every key count, or state the padding: key_padding_mask (--key-padding-mask)",
         shows="as many keys",
         needs=WHOLE,
-        variant_of=("window_unasked", "another_window"),  # of a single query
+        # The second and the third are of a single query.
+        variant_of=("other_padding", "window_unasked", "another_window"),
     )
+
+
+def other_padding(cases: Sequence[Case]) -> Convention | None:
+    """Return the convention that the padding at one end of the keys is longer or shorter."""
+    whole = cases[0].recipe.whole
+    mask, keys = whole.visible.key_padding_mask, whole.shape[3]
+    if mask is None:
+        return None
+    right = tuple(map(int, np.count_nonzero(mask, axis=1)))
+    side = next(
+        (side for side in ("first", "last") if (_real(side, right, keys) == mask).all()), None
+    )
+    if side is None:
+        return None
+    numbers = np.arange(keys + 1)
+    all_keys = np.zeros_like(numbers), np.full_like(numbers, keys)
+    spans = (all_keys[0], numbers) if side == "first" else (keys - numbers, all_keys[1])
+    family = Family(numbers, frozenset({"key_padding_mask"}), lambda *_: spans, right)
+    counts = found_numbers(cases, family)
+    if counts is None or not all(counts):
+        return None
+    pairs = [
+        (f"batch entry {b}", f"its {side} {counted(new, 'key')} where {old} are right")
+        for b, (new, old) in enumerate(zip(counts, right, strict=True))
+        if new != old
+    ]
+    real = _real(side, counts, keys)[:, None, None]
+    return Convention(
+        "other_padding",
+        f"another key_padding_mask: {told(pairs, 'sees')}",
+        lambda recipe: with_rule(recipe, "key_padding_mask", real),
+        topic=topics.PADDING,
+        fix="hide the keys that the problem hides, no more and no fewer",
+        shows="more keys than these",
+        needs=WHOLE,
+    )
+
+
+def _real(side: str, counts: Sequence[int], keys: int) -> Bools:
+    """Return which keys are real (B, S), if so many at one end of them are."""
+    places = np.arange(keys) if side == "first" else np.arange(keys)[::-1]
+    return np.asarray(places < np.array(counts)[:, None])
 
 
 def _keys_before(count: int) -> str:
