@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from attncli.problem import Problem, Rope
     from attncli.referee.recipe import Outputs, Recipe
 
-__all__ = ["alibi_sizes", "effects_of_rounding"]
+__all__ = ["effects_of_rounding"]
 
 Array = npt.NDArray[Any]
 # Errors of scores, in nats: below, a weight moves by so much of itself. And e^300 is no overflow.
@@ -76,7 +76,7 @@ def effects_of_rounding(
     sizes = np.where(recipe.seen & np.isfinite(scores), np.abs(scores), 0)
     if problem.score == "dot":
         sizes = np.maximum(sizes, product_sizes(problem))
-    sizes = sizes + alibi_sizes(problem)
+    sizes = sizes + _alibi_sizes(problem)
     with np.errstate(all="ignore"):  # mistakes may make weights infinite
         effects = _carried(problem, weights, eps * sizes)
         if problem.rope is not None:
@@ -85,7 +85,7 @@ def effects_of_rounding(
     return effects
 
 
-def alibi_sizes(problem: Problem) -> Array | float:
+def _alibi_sizes(problem: Problem) -> Array | float:
     """Return how large a penalty by position is that ALiBi may be made of, where it is causal.
 
     Of causal keys slope · j (BLOOM) and slope · (j − S + 1) (MPT) differ from −slope · (i − j) by
