@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from oracle import attention_oracle
-from process import ROOT
+from process import ROOT, run
 
 import attncli
 from attncli import AttnWarning, DataError, UsageError
@@ -121,6 +121,13 @@ def test_a_problem_is_printed_in_one_line() -> None:
         "<Problem: query (2, 3, 4, 2), key (2, 3, 4, 2); "
         "layout bsd, float32, scale 2, mask, kv_lengths, softcap>"
     )
+
+
+def test_a_notebook_shows_an_explanation_as_the_command_prints_markdown() -> None:
+    shown = attncli.explain(attncli.load(SENTENCE), query="cat")._repr_markdown_()
+    printed = run("explain", str(SENTENCE), "--query", "cat", "--format", "markdown")
+    assert "$$" in shown
+    assert shown.rstrip("\n") == printed.text.rstrip("\n")
 
 
 def test_a_report_and_an_explanation_have_one_line_each() -> None:
