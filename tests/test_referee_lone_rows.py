@@ -183,3 +183,20 @@ def test_a_row_that_is_multiplied(query, head):
     (verdict,) = ask((q, k, v), found, "float16", diagnose=False).verdicts
     assert verdict.stretch.queries == (query, query + 1)
     assert verdict.stretch.head == head
+
+
+def test_beside_a_wrong_row_of_another_head_half_as_much_counts():
+    q, k, v = (array.astype("f2") for array in draw(0, *[(1, 2, 64, 8)] * 3))
+    v /= 128
+    right = plain(q, k, v)
+
+    def judged(*factors):
+        found = right.copy()
+        found[0, :, 7] *= np.array(factors)[:, None]
+        return ask((q, k, v), found, "float16", diagnose=False).verdicts[0]
+
+    most = [judged(*factors).stretch.tolerance.rms for factors in ((1.5, 1), (1, 1.5))]
+    first, second = most / np.sqrt(np.square(right[0, :, 7]).mean(axis=-1))
+    assert judged(1, 1 + 0.75 * second).passed
+    wrong = judged(1 + 2 * first, 1 + 0.75 * second)
+    assert {row.head for row in wrong.worst_rows} == {0, 1}
