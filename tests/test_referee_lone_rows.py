@@ -28,7 +28,7 @@ RULES = {
 def stored(
     rounded, q, k, v, keep, *, softcap=None, sinks=None, bias=None, alibi_slopes=None, window=None
 ):
-    """Return the context as PyTorch makes it in 16 bits: each step is stored in them."""
+    """Return weights and context as PyTorch makes them in 16 bits: each step is stored in them."""
     i, j = np.indices(keep.shape)
     scores = rounded(
         rounded(q.astype("f8") @ k.astype("f8").swapaxes(-1, -2)) / np.sqrt(q.shape[-1])
@@ -46,7 +46,7 @@ def stored(
         column = np.broadcast_to(np.reshape(sinks, (-1, 1, 1)), (*scores.shape[:3], 1))
         scores = np.concatenate([scores, column], axis=-1)
     weights = rounded(softmax(scores))[..., : k.shape[2]]
-    return rounded(weights.astype("f8") @ v)
+    return {"weights": weights, "context": rounded(weights.astype("f8") @ v)}
 
 
 @pytest.mark.parametrize("seed", long_but(range(6), 0, 1))
@@ -132,7 +132,8 @@ def test_a_row_whose_scores_all_move_together_when_its_query_is_rounded(name):
     k[..., 1:3] = v[:] = k[..., :1]
     q[:, :, 20, :3] = [22, 36, -58] if name == "float16" else [11, 18, -29]
     scores = rounded(rounded(q / np.sqrt(8)).astype("f8") @ k.astype("f8").swapaxes(-1, -2))
-    right = rounded(rounded(softmax(scores)).astype("f8") @ v)
+    weights = rounded(softmax(scores))
+    right = {"weights": weights, "context": rounded(weights.astype("f8") @ v)}
     assert ask((q, k, v), right, STORED[name], diagnose=False).passed
 
 
@@ -172,6 +173,21 @@ def test_a_last_slot_that_was_not_written(name, factor):
         "only head" in finding for finding in report.diagnosis.findings
     )
     assert named(report) == {"last_key_lost"}
+
+
+@pytest.mark.parametrize(("key", "seen"), [(701, True), (100, False)])
+def test_weights_of_one_query_that_sees_a_key_too_many_or_too_few(key, seen):
+    """A weight of 1/700 is less than what rounding does to the weights of the first queries."""
+    q, k = (array.astype("f2") for array in draw(6, *[(1, 2, 720, 16)] * 2))
+    scores = np.where(np.tri(720, dtype=bool), scaled(q, k), -np.inf)
+    right = {"weights": softmax(scores)}
+    assert ask((q, k), right, "float16", causal=True, diagnose=False).passed
+    scores[0, 1, 700, key] = scaled(q, k)[0, 1, 700, key] if seen else -np.inf
+    wrong = {"weights": softmax(scores)}
+    (verdict,) = ask((q, k), wrong, "float16", causal=True, diagnose=False).verdicts
+    assert verdict.outside == 0
+    assert (verdict.stretch.head, verdict.stretch.queries) == (1, (700, 701))
+    assert (verdict.worst_rows[0].query, verdict.worst_rows[0].column) == (700, key)
 
 
 @pytest.mark.parametrize(("query", "head"), [(7, 1), (63, 0)])

@@ -1,4 +1,4 @@
-"""Judge single queries of a context in 16 bits by what rounding may do to each of them.
+"""Judge single queries in 16 bits by what rounding may do to the context or the weights of each.
 
 A stretch of queries leaves its worst rows out: where the largest scores of a row are nearly the
 same, to round one of them moves all of its numbers. How far is known. Where scores err by δ_j and
@@ -9,7 +9,7 @@ products of a weight and a value by a share ω_j, the context c of a query errs 
 of which the mean square is the sum of those of all terms, since roundings are independent. What
 rounds the query itself moves all of its scores, δ_j = Σ_d ε_d q_d k_jd, and is added up before it
 is squared. A row is wrong by itself if it is many times as far off as that, and as what is usual
-beside it.
+beside it. Weights are the context of values that are the rows of a unit matrix.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["judged_row_by_row"]
 
 Array = npt.NDArray[Any]
+# A batch entry, a head and a query.
+Place = tuple[int, int, int]
 # The worst rows of so many heads are looked at, each beside so many; if one is wrong, of more.
 _HEADS, _BESIDE, _MOST_HEADS = 8, 16, 64
 # Right computations come to 3 times what is expected, where one score has most of a row's weight.
@@ -49,14 +51,16 @@ _LEAST = 2.0**-25
 
 
 def judged_row_by_row(
-    problem: Problem, errors: Errors, precision: Precision, digits: Digits
+    problem: Problem, name: str, errors: Errors, precision: Precision, digits: Digits
 ) -> Errors:
-    """Return the errors of a context, with a row that is wrong by itself if there is one.
+    """Return the errors of an output, with a row that is wrong by itself if there is one.
 
     Parameters
     ----------
     problem : Problem
-        In float64, without an output projection.
+        In float64.
+    name : str
+        context, without an output projection, or weights of each head; of others nothing is said.
     errors : Errors
         Beside the answer.
     precision : Precision
@@ -64,86 +68,90 @@ def judged_row_by_row(
     digits : Digits
     """
     # Rotary angles, and what a matrix makes of keys, are rounded in ways of their own.
-    if problem.rope is not None or problem.score != "dot":
+    if name not in ("context", "weights") or problem.rope is not None or problem.score != "dot":
         return errors
-    for batch, head, query in _doubtful(errors):
-        found, most = _found_and_most(problem, errors, (batch, head, query), precision, digits)
+    rows = _Rows(problem, name, errors, precision, digits)
+    for place in rows.doubtful():
+        found, most = rows.found_and_most(place)
         if found > most:
+            batch, head, query = place
             own_batch, own_head = problem.layout.place(batch, head)
             tolerance = replace(errors.tolerance, rms=most)
             stretch = Stretch(own_batch, own_head, (query, query + 1), found, tolerance)
-            limits = _limits(problem, errors, query, precision, digits)
-            return replace(errors, stretch=stretch, limits=limits)
+            return replace(errors, stretch=stretch, limits=rows.limits(query))
     return errors
 
 
-def _limits(
-    problem: Problem, errors: Errors, query: int, precision: Precision, digits: Digits
-) -> Array:
-    """Return how large an error may be in a query's rows that are wrong; inf of all others.
+class _Rows(NamedTuple):
+    """An output whose rows are judged: `judged_row_by_row`."""
 
-    Beside a row that is wrong, all do not count as right that are further off than right ones are.
-    """
-    limits = np.full((*errors.error.shape[:3], 1), np.inf)
-    rows = np.full(limits.shape[:2], query)
-    for place in _worst(_shares(errors), rows, _MOST_HEADS):
-        found, most = _found_and_most(problem, errors, place, precision, digits)
-        if found > most / 2:
-            limits[place] = most / 2
-    return limits
+    problem: Problem
+    name: str
+    errors: Errors
+    precision: Precision
+    digits: Digits
+
+    def doubtful(self) -> list[Place]:
+        """Return the row of each head with the largest errors for its numbers, worst first."""
+        shares = self._shares()
+        return _worst(shares, shares.argmax(axis=-1), _HEADS)
+
+    def limits(self, query: int) -> Array:
+        """Return how large an error may be in a query's rows that are wrong; inf of all others.
+
+        Beside a row that is wrong, those do not count as right that are further off than right
+        ones are.
+        """
+        limits = np.full((*self.errors.error.shape[:3], 1), np.inf)
+        for place in _worst(self._shares(), np.full(limits.shape[:2], query), _MOST_HEADS):
+            found, most = self.found_and_most(place)
+            if found > most / 2:
+                limits[place] = most / 2
+        return limits
+
+    def _shares(self) -> Array:
+        """Return the errors of each row as a share of its numbers, (B, H, L)."""
+        with np.errstate(all="ignore"):
+            return np.nan_to_num(_rms(self.errors.error) / _rms(self.errors.answer), posinf=0.0)
+
+    def found_and_most(self, place: Place) -> tuple[float, float]:
+        """Return the root mean square error of a row, and the largest that is no mistake."""
+        batch, head, query = place
+        queries = self.problem.shape[2]
+        first = max(0, min(query - _BESIDE // 2, queries - _BESIDE))
+        rows = first, min(first + _BESIDE, queries)
+        part = self.problem.select(batch=batch, head=head, rows=rows)
+        rounded = _Rounded.of(part, self.name, self.precision)
+        own = query - first
+        if not rounded.known[own]:
+            return 0.0, math.inf
+        found = _rms(self.errors.error[batch, head, slice(*rows)])
+        printed = self.digits.absolute + self.digits.relative * _rms(rounded.made)
+        expected = np.sqrt(rounded.squares()) + printed + _LEAST
+        others = rounded.known & (np.arange(len(expected)) != own)
+        usual = float(np.median((found / expected)[others])) if others.any() else 0.0
+        most = math.hypot(expected[own], rounded.by_the_query(own))
+        return float(found[own]), _FACTOR * max(1.0, usual) * most
 
 
-def _doubtful(errors: Errors) -> list[tuple[int, int, int]]:
-    """Return the row of each head with the largest errors for its numbers, worst first."""
-    shares = _shares(errors)
-    return _worst(shares, shares.argmax(axis=-1), _HEADS)
-
-
-def _shares(errors: Errors) -> Array:
-    """Return the errors of each row as a share of its numbers, (B, H, L)."""
-    with np.errstate(all="ignore"):
-        return np.nan_to_num(_rms(errors.error) / _rms(errors.answer), posinf=0.0)
-
-
-def _worst(shares: Array, rows: npt.NDArray[np.intp], count: int) -> list[tuple[int, int, int]]:
+def _worst(shares: Array, rows: npt.NDArray[np.intp], count: int) -> list[Place]:
     """Return so many of the rows, one of each head (B, H), that have the largest shares."""
     largest = np.take_along_axis(shares, rows[..., None], axis=-1)[..., 0]
     worst = [np.unravel_index(i, largest.shape) for i in np.argsort(-largest, axis=None)]
     return [(int(b), int(h), int(rows[b, h])) for b, h in worst[:count] if largest[b, h] > 0]
 
 
-def _found_and_most(
-    problem: Problem,
-    errors: Errors,
-    place: tuple[int, int, int],
-    precision: Precision,
-    digits: Digits,
-) -> tuple[float, float]:
-    """Return the root mean square error of a row, and the largest that is no mistake of its own."""
-    batch, head, query = place
-    first = max(0, min(query - _BESIDE // 2, problem.shape[2] - _BESIDE))
-    rows = slice(first, first + _BESIDE)
-    part = problem.select(batch=batch, head=head, rows=(first, min(rows.stop, problem.shape[2])))
-    rounded = _Rounded.of(part, precision)
-    own = query - first
-    if not rounded.known[own]:
-        return 0.0, math.inf
-    found = _rms(errors.error[batch, head, rows])
-    printed = digits.absolute + digits.relative * _rms(rounded.context)
-    expected = np.sqrt(rounded.squares()) + printed + _LEAST
-    others = rounded.known & (np.arange(len(expected)) != own)
-    usual = float(np.median((found / expected)[others])) if others.any() else 0.0
-    most = math.hypot(expected[own], rounded.by_the_query(own))
-    return float(found[own]), _FACTOR * max(1.0, usual) * most
-
-
 class _Rounded(NamedTuple):
-    """What roundings do to the contexts of a few queries of one head.
+    """What roundings do to the contexts, or the weights, of a few queries of one head.
 
     Attributes
     ----------
-    query, key, value, weights, context : ndarray
-        (L, D), (S, D), (S, E), (L, S) and (L, E). Queries are scaled.
+    query, key, weights : ndarray
+        (L, D), (S, D) and (L, S). Queries are scaled.
+    value : ndarray (S, E) or None
+        None stands for a unit matrix, of which the weights are the context.
+    made : ndarray (L, E)
+        The context.
     share : float
         The root mean square of what all roundings of a number change, of the number.
     scores : ndarray (L, S)
@@ -156,65 +164,65 @@ class _Rounded(NamedTuple):
 
     query: Array
     key: Array
-    value: Array
     weights: Array
-    context: Array
+    value: Array | None
+    made: Array
     share: float
     scores: Array
     sink: Array
     known: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, part: Problem, precision: Precision) -> _Rounded:
+    def of(cls, part: Problem, name: str, precision: Precision) -> _Rounded:
         """Solve the problem of these queries."""
-        made = evaluate(recipe_of(part))
-        sizes = _score_sizes(made)[0, 0]
-        exact = {name: array[0, 0] for name, array in made.items()}
-        query, key, value = (
-            _finite(widen(array[0, 0], np.float64))
-            for array in (part.query, part.key, np.asarray(part.value))
-        )
+        outputs = evaluate(recipe_of(part))
+        score, weights, made = (outputs[each][0, 0] for each in ("scores", "weights", name))
+        query, key = (_finite(widen(a[0, 0], np.float64)) for a in (part.query, part.key))
         query = part.scale * query
+        value = None
+        if name == "context":
+            value = _finite(widen(np.asarray(part.value)[0, 0], np.float64))
         share = precision.eps * math.sqrt(_ROUNDINGS / 12)
         # Of keys each number is rounded by itself.
         of_keys = np.sqrt(np.square(query) @ np.square(key).T)
-        scores = share * np.hypot(sizes, of_keys)
-        score = exact["scores"]
+        scores = share * np.hypot(_score_sizes(outputs)[0, 0], of_keys)
         weighty = score > score.max(axis=-1, keepdims=True) - _LOW
-        known = np.max(scores, where=weighty, initial=0, axis=-1) < _SMALL
-        weights = exact["weights"]
+        known = weights.any(axis=-1)
+        known &= np.max(scores, where=weighty, initial=0, axis=-1) < _SMALL
         sink = np.zeros(len(query))
         if part.sinks is not None:
             own = share * np.abs(part.sinks.ravel())
             known &= own < _SMALL
             sink = own * (1 - weights.sum(axis=-1))
-        known &= weights.any(axis=-1)
-        return cls(query, key, value, weights, exact["context"], share, scores, sink, known)
+        return cls(query, key, weights, value, made, share, scores, sink, known)
 
     def squares(self) -> Array:
         """Return the mean squares of what independent roundings change in each row, (L,)."""
-        # (v − c)² is made of products with v − m, which do not cancel, for the mean m.
-        mean = self.value.mean(axis=0)
-        value, context = self.value - mean, self.context - mean
+        value = self.value
         moved = np.square(self.weights * self.scores)
-        by_scores = moved @ np.square(value) - 2 * context * (moved @ value)
-        by_scores += moved.sum(axis=-1, keepdims=True) * np.square(context)
+        by_scores = moved.sum(axis=-1, keepdims=True) * np.square(self.made)
         terms = np.square(self.share * self.weights) + np.square(_LEAST * (self.weights > 0))
-        by_terms = terms @ np.square(self.value) + np.square(self.share * self.context)
-        by_sink = np.square(self.sink[:, None] * self.context)
-        squares = np.maximum(by_scores, 0) + by_terms + by_sink
-        return np.asarray(squares.mean(axis=-1))
+        if value is None:
+            by_scores += moved - 2 * self.made * moved
+            by_terms = terms
+        else:
+            by_scores += moved @ np.square(value) - 2 * self.made * (moved @ value)
+            by_terms = terms @ np.square(value)
+        by_itself = np.square(self.share * self.made) + np.square(self.sink[:, None] * self.made)
+        return np.asarray((np.maximum(by_scores, 0) + by_terms + by_itself).mean(axis=-1))
 
     def by_the_query(self, row: int) -> float:
         """Return the root mean square of what roundings of a query's numbers change in its row."""
-        weighted = self.weights[row][:, None] * self.key
-        moved = self.query[row][:, None] * (weighted.T @ (self.value - self.context[row]))
+        weighted = (self.weights[row][:, None] * self.key).T
+        sums = weighted if self.value is None else weighted @ self.value
+        sums = sums - weighted.sum(axis=-1, keepdims=True) * self.made[row]
+        moved = self.query[row][:, None] * sums
         return self.share * math.sqrt(np.square(moved).sum(axis=0).mean())
 
 
-def _score_sizes(exact: Outputs) -> Array:
+def _score_sizes(outputs: Outputs) -> Array:
     """Return how large the numbers are that each score is made of; 0 of hidden keys."""
-    raw, capped, scores = (exact[name] for name in ("raw", "capped", "scores"))
+    raw, capped, scores = (outputs[name] for name in ("raw", "capped", "scores"))
     with np.errstate(invalid="ignore"):
         sizes = np.max(np.abs([raw, capped, scores, scores - capped]), axis=0)
     return np.where(np.isfinite(scores), sizes, 0)

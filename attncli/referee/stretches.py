@@ -86,8 +86,8 @@ def judged_in_stretches(
                 tolerance=replace(tolerance, rms=most),
             )
             return replace(errors, stretch=stretch, limits=sizes.limits(place, most))
-    if name == "context" and not joined and precision.short and not few:
-        return judged_row_by_row(problem, errors, precision, digits)
+    if precision.short and not (few or joined):
+        return judged_row_by_row(problem, name, errors, precision, digits)
     return errors
 
 
