@@ -97,7 +97,8 @@ class Recipe:
         Another input stands for the query or the value, with other rows or another width, which
         the context has, too; or it is not projected to another width.
     codes : bool
-        Inputs were put into few codes; one that lies between two may go either way.
+        Inputs were put into few codes, or sums rounded again and again; what lies between two
+        numbers may go either way.
     projected : mapping of str to object, or None
         The arguments of `attncli.project` that made query, key and value of the whole problem.
     part : Part

@@ -37,6 +37,7 @@ from attncli.referee.catalogue.scale import SCALES
 from attncli.referee.catalogue.score_function import FUNCTION
 from attncli.referee.catalogue.scores import BIAS, SOFTCAP
 from attncli.referee.catalogue.segments import SEGMENTS
+from attncli.referee.catalogue.short_sums import SHORT_SUMS
 from attncli.referee.catalogue.short_weights import SHORT_WEIGHTS
 from attncli.referee.catalogue.sinks import SINKS
 from attncli.referee.catalogue.softmax import SOFTMAX
@@ -138,6 +139,7 @@ CONVENTIONS = (
     *ONLINE,
     *SPLITS,
     *PRECISION,
+    *SHORT_SUMS,
     *OUTPUT,
     *RESIDUAL,
     *OUTPUT_NORMS,

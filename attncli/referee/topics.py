@@ -150,8 +150,9 @@ SOFTMAX_BASE = Topic(like_a_scale=True)
 SINKS = Topic()
 ONLINE_SOFTMAX = Topic(alone=True)
 SPLITS = Topic(alone=True)
-# A sum in float16, a key at a time, takes longer than all else together.
 PRECISION = Topic(outputs=_CONTEXT, alone=True)
+# A sum in 16 bits, a key at a time, takes longer than all else together.
+SHORT_SUMS = Topic(part_of=PRECISION, outputs=_CONTEXT, alone=True, last=True)
 DROPOUT = Topic()
 FACTOR = Topic()
 ADDED = Topic(outputs=_CONTEXT)

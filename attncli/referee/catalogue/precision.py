@@ -1,4 +1,4 @@
-"""Numbers of too few digits on the way: sums of float16, scores and weights of few decimals."""
+"""Numbers of too few digits on the way: sums of 16 bits, scores and weights of few decimals."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from attncli.referee import topics
 from attncli.referee.catalogue.helpers import tops
 from attncli.referee.convention import Convention, then
 from attncli.referee.replacing import replace
+from attncli.referee.rounding import IN_LOOPS, PRECISIONS
 from attncli.referee.stages import over_heads, softmax_over
 from attncli.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from attncli.referee.recipe import Recipe
 
 __all__ = ["PRECISION"]
@@ -23,38 +26,52 @@ __all__ = ["PRECISION"]
 Array = npt.NDArray[Any]
 
 
-def _float16_sum(weights: Array, value: Array) -> Array:
-    """Add up in float16, a key at a time."""
-    shares, rows = weights.astype(np.float16), value.astype(np.float16)
-    total = np.zeros(np.broadcast_shapes(weights[..., :1].shape, value[..., :1, :].shape), "f2")
+def _short_sum(fmt: str, weights: Array, value: Array) -> Array:
+    """Add up in 16 bits, a key at a time; factors and products have no more."""
+    rounded = IN_LOOPS[fmt]
+    shares, rows = (rounded(array.astype(np.float32)) for array in (weights, value))
+    total = np.zeros(np.broadcast_shapes(weights[..., :1].shape, value[..., :1, :].shape), "f4")
     for key in range(weights.shape[-1]):
-        total = total + shares[..., key, None] * rows[..., key, None, :]
+        total = rounded(total + rounded(shares[..., key, None] * rows[..., key, None, :]))
     return total.astype(weights.dtype)
 
 
-def _float16_sum_divided_later(weights: Array, value: Array) -> Array:
-    """Add up exp(score − maximum) · value in float16, and divide then."""
+def _short_sum_divided_later(fmt: str, weights: Array, value: Array) -> Array:
+    """Add up exp(score − maximum) · value in 16 bits, and divide then."""
     top = tops(weights)
-    return _float16_sum(weights / top, value) * top
+    return _short_sum(fmt, weights / top, value) * top
 
 
-def _float16_denominator(recipe: Recipe) -> Recipe | None:
-    """Add up the denominator in float16, a key at a time."""
+def _short_numerator(mix: Callable[[str, Array, Array], Array], fmt: str, recipe: Recipe) -> Recipe:
+    return replace(recipe, mix=partial(mix, fmt))
+
+
+def _short_denominator(fmt: str, recipe: Recipe) -> Recipe | None:
+    """Add up the denominator in 16 bits, a key at a time."""
     if recipe.problem.sinks is not None:
         return None
-    return then(recipe, after=lambda _, weights: _divided_in_float16(weights))
+    return then(recipe, after=lambda _, weights: _divided_in(fmt, weights))
 
 
-def _divided_in_float16(weights: Array) -> Array:
+def _divided_in(fmt: str, weights: Array) -> Array:
     powers = weights / tops(weights)
-    total = _float16_sum(powers, np.ones((1, 1, powers.shape[-1], 1)))
+    total = _short_sum(fmt, powers, np.ones((1, 1, powers.shape[-1], 1)))
     return powers / np.where(total == 0, 1, total)
 
 
-def _both_in_float16(recipe: Recipe) -> Recipe | None:
-    """Add up numerator and denominator in float16."""
-    changed = _float16_denominator(recipe)
-    return None if changed is None else replace(changed, mix=_float16_sum_divided_later)
+def _both_short(fmt: str, recipe: Recipe) -> Recipe | None:
+    """Add up numerator and denominator in 16 bits."""
+    changed = _short_denominator(fmt, recipe)
+    return None if changed is None else _short_numerator(_short_sum_divided_later, fmt, changed)
+
+
+def _accumulated(
+    fmt: str, change: Callable[[str, Recipe], Recipe | None], recipe: Recipe
+) -> Recipe | None:
+    """Add up in 16 bits, unless the files are of another such format."""
+    others = {PRECISIONS[other].largest for other in IN_LOOPS if other != fmt}
+    changed = None if recipe.largest in others else change(fmt, recipe)
+    return None if changed is None else replace(changed, codes=True)
 
 
 def _rounded_weights(digits: int, recipe: Recipe) -> Recipe:
@@ -106,33 +123,46 @@ def _divided(
 
 
 _precision = partial(Convention, topic=topics.PRECISION)
-_sum = partial(_precision, shows="many keys")
+# Name, meaning, fix, and how it is made.
+_SUMS: tuple[tuple[str, str, str, Callable[[str, Recipe], Recipe | None]], ...] = (
+    (
+        "accumulation",
+        "the weighted sum is accumulated in {}, key after key",
+        "accumulate in float32, and round the sum once",
+        partial(_short_numerator, _short_sum),
+    ),
+    (
+        "accumulation_divided_later",
+        "the weighted sum is accumulated in {}, key after key, and divided by the denominator then",
+        "accumulate in float32, and round the quotient once",
+        partial(_short_numerator, _short_sum_divided_later),
+    ),
+    (
+        "denominator",
+        "the denominator is accumulated in {}, key after key",
+        "accumulate the denominator in float32",
+        _short_denominator,
+    ),
+    (
+        "accumulation_of_both",
+        "numerator and denominator are both accumulated in {}, key after key",
+        "accumulate both in float32, and round the quotient once",
+        _both_short,
+    ),
+)
 
 PRECISION = (
-    _sum(
-        "float16_accumulation",
-        "the weighted sum is accumulated in float16, key after key",
-        lambda recipe: replace(recipe, mix=_float16_sum),
-        fix="accumulate in float32, and round the sum once",
-    ),
-    _sum(
-        "float16_accumulation_divided_later",
-        "the weighted sum is accumulated in float16, key after key, and divided by the "
-        "denominator then",
-        lambda recipe: replace(recipe, mix=_float16_sum_divided_later),
-        fix="accumulate in float32, and round the quotient once",
-    ),
-    _sum(
-        "float16_denominator",
-        "the denominator is accumulated in float16, key after key",
-        _float16_denominator,
-        fix="accumulate the denominator in float32",
-    ),
-    _sum(
-        "float16_accumulation_of_both",
-        "numerator and denominator are both accumulated in float16, key after key",
-        _both_in_float16,
-        fix="accumulate both in float32, and round the quotient once",
+    *(
+        Convention(
+            f"{fmt}_{name}",
+            meaning.format(fmt),
+            partial(_accumulated, fmt, change),
+            topic=topics.SHORT_SUMS,
+            fix=fix,
+            shows="many keys",
+        )
+        for fmt in IN_LOOPS
+        for name, meaning, fix, change in _SUMS
     ),
     *(
         _precision(
