@@ -178,7 +178,8 @@ def test_a_query_that_is_rounded_after_it_was_scaled(fmt, bits):
 
 @pytest.mark.parametrize(("fmt", "bits"), [("bfloat16", 8), ("float16", 11)])
 @pytest.mark.parametrize("block", long_but([0, 16, 32], 0, 16))
-def test_exponentials_of_few_bits(block, fmt, bits):
+@pytest.mark.parametrize("summed", [False, True])
+def test_exponentials_of_few_bits(summed, block, fmt, bits):
     q, k, v = inputs(0)
     scores = q.astype("f8") @ k.swapaxes(-1, -2) / 4
     wrong, total, top = 0, 0, -np.inf
@@ -187,10 +188,58 @@ def test_exponentials_of_few_bits(block, fmt, bits):
         higher = np.maximum(top, scores[..., part].max(-1, keepdims=True))
         powers = np.exp(scores[..., part] - higher)
         wrong = wrong * np.exp(top - higher) + rounded(powers, bits) @ v[:, :, part]
+        powers = rounded(powers, bits) if summed else powers
         total = total * np.exp(top - higher) + powers.sum(-1, keepdims=True)
         top = higher
-    end = f"_of_{block}" if block else ""
-    assert named(ask((q, k, v), wrong / total)) == {f"exponentials_in_{fmt}{end}"}
+    name = f"{'summed_' * summed}exponentials_in_{fmt}" + (f"_of_{block}" if block else "")
+    lse = (np.log(total) + top)[..., 0]
+    assert named(ask((q, k, v), wrong / total)) == {name}
+    assert named(ask((q, k, v), {"context": wrong / total, "lse": lse})) == {name}
+
+
+def test_a_sink_is_added_up_as_it_is_beside_rounded_exponentials():
+    q, k, v = inputs(1)
+    scores, sinks = q.astype("f8") @ k.swapaxes(-1, -2) / 4, np.array([-0.5, 0.5])
+    top = scores.max(-1, keepdims=True)
+    assert (top > 0.5).all()
+    powers = rounded(np.exp(scores - top), 8)
+    total = powers.sum(-1, keepdims=True) + np.exp(sinks[:, None, None] - top)
+    report = ask((q, k, v), powers @ v / total, sinks=sinks)
+    assert named(report) == {"summed_exponentials_in_bfloat16"}
+
+
+SECOND = {
+    "bfloat16": lambda array: rounded(array, 8),
+    "float16": lambda array: rounded(array, 11),
+    "tf32_truncated": lambda array: truncated(array, 11),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+@pytest.mark.parametrize("block", long_but([0, 16, 64], 0, 16))
+def test_only_exponentials_and_values_are_rounded(block, name):
+    (q, k, v), short = inputs(0), SECOND[name]
+    size, end = block or 70, f"_of_{block}" if block else ""
+    scores = q.astype("f8") @ k.swapaxes(-1, -2) / 4
+    tops = [scores[..., start : start + size].max(-1) for start in range(0, 70, size)]
+    tops = np.maximum.accumulate(np.stack(tops, -1), -1).repeat(size, -1)[..., :70]
+    powers = np.exp(scores - tops)
+    back = np.exp(tops - tops[..., -1:])
+    wrong = short(powers) * back @ short(v) / (powers * back).sum(-1, keepdims=True)
+    assert named(ask((q, k, v), wrong)) == {f"exponentials_value_in_{name}{end}"}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_only_weights_and_values_are_rounded(name):
+    (q, k, v), short = inputs(0), SECOND[name]
+    wrong = short(softmax(q.astype("f8") @ k.swapaxes(-1, -2) / 4)) @ short(v)
+    assert named(ask((q, k, v), wrong)) == {f"weights_value_in_{name}"}
+
+
+def test_only_query_and_key_are_cut():
+    q, k, v = inputs(0)
+    report = ask((q, k, v), plain(truncated(q, 11), truncated(k, 11), v))
+    assert named(report) == {"query_key_in_tf32_truncated"}
 
 
 @pytest.mark.parametrize(("fmt", "bits"), [("bfloat16", 8), ("float16", 11)])

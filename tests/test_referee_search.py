@@ -455,7 +455,9 @@ def test_every_convention_has_a_test():
     names = {c.name for c in CONVENTIONS if c.topic is not topics.AXES}
     # Those of blocks, parts, heads and formats are asked for by tests that make their names.
     generated = {
-        name for name in names if re.search(r"_\d+(_|$)|_(u?int|b?float16|float8_|mxfp|nvfp)", name)
+        name
+        for name in names
+        if re.search(r"_\d+(_|$)|_(u?int|b?float16|tf32|float8_|mxfp|nvfp)", name)
     }
     assert names - generated - seen == set()
 

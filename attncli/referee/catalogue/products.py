@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +37,8 @@ _INPUTS = {
     "key": ("key",),
     "value": ("value",),
 }
-_PARTS = (*_INPUTS, "weights", "exponentials")
+# Keys whose exponentials are beside one largest score; 0: all of them.
+_BLOCKS = (0, 16, 32, 64, 128)
 # Longer keys, in numbers, are not rounded again and again.
 _MOST_NUMBERS = 2**21
 
@@ -163,6 +165,34 @@ def _with_rounded_exponentials(rounding: Rounding, block: int, recipe: Recipe) -
     )
 
 
+def _with_summed_exponentials(rounding: Rounding, block: int, recipe: Recipe) -> Recipe | None:
+    """Round exp(score − maximum) before it meets the values, and before it is added up."""
+    if not _is_tried(recipe) or recipe.problem.shape[3] <= block:
+        return None
+    inner = recipe.softmax
+
+    def softmax(own: Recipe, scores: Array) -> tuple[Array, Array]:
+        weights, lse = inner(own, scores)
+        rounded = _rounded_exponentials(rounding, own, weights, block)
+        # Beside the denominator before, in which a sink has its share.
+        total = 1 + (rounded - weights).sum(axis=-1, keepdims=True)
+        return rounded / total, lse + np.log(total[..., 0])
+
+    return replace(recipe, softmax=softmax)
+
+
+def _rounded_context_product(
+    rounding: Rounding, of_exponentials: int | None, recipe: Recipe
+) -> Recipe | None:
+    """Round values, and weights or exponentials beside the largest of blocks of so many keys."""
+    changed = _rounded_inputs(("value",), rounding, recipe)
+    if changed is None:
+        return None
+    if of_exponentials is None:
+        return _rounded_weights(rounding, changed)
+    return _with_rounded_exponentials(rounding, of_exponentials, changed)
+
+
 def _products(name: str, what: str, precision: Precision, rounding: Rounding) -> Convention:
     return Convention(
         name=f"products_in_{name}",
@@ -171,8 +201,18 @@ def _products(name: str, what: str, precision: Precision, rounding: Rounding) ->
         fix=f"multiply in float32 ({_SETTINGS}), or judge by --rtol and --atol",
         shows="almost any input",
         apply=partial(_rounded_factors, precision, rounding),
-        variant_of=tuple(f"{part}_in_{fmt}" for part in _PARTS for fmt in _SHORT),
+        variant_of=tuple(one.name for one in _EXACT),
     )
+
+
+_QUERY_KEY_IN_TF32 = Convention(
+    name="query_key_in_tf32_truncated",
+    topic=topics.STORED_INPUTS,
+    meaning="query and key are cut to 11 bits, as in TF32, and all else is float32",
+    fix="give query and key as after cutting, or in float32" + _PRODUCT_FIX,
+    shows="almost any input",
+    apply=partial(_rounded_inputs, _INPUTS["query_key"], truncated_to_tf32),
+)
 
 
 def _some_inputs(fmt: str) -> Iterator[Convention]:
@@ -229,17 +269,23 @@ def _stored(fmt: str) -> Iterator[Convention]:
         apply=partial(_rounded_weights, rounding),
     )
 
-    for block in (0, 16, 32, 64, 128):
-        so_far = f" so far, of blocks of {block} keys" if block else ""
+    for block, (powers, met, rounded) in product(
+        _BLOCKS,
+        (
+            ("exponentials", "the values", _with_rounded_exponentials),
+            ("summed_exponentials", "values and denominator", _with_summed_exponentials),
+        ),
+    ):
         yield Convention(
-            name=f"exponentials_in_{fmt}" + (f"_of_{block}" if block else ""),
+            name=f"{powers}_in_{fmt}{_of(block)}",
             topic=topics.STORED_EXPONENTIALS,
-            meaning=f"exp(score − largest score{so_far}) is rounded to {fmt} before it meets the "
-            "values, and all else is float32",
+            meaning=f"{_exponentials(block)} is rounded to {fmt} before it meets {met}, and all "
+            "else is float32",
             fix="multiply the exponentials with the values in float32, or judge by --rtol and "
             "--atol, where tensor cores take no others",
             shows="almost any input",
-            apply=partial(_with_rounded_exponentials, rounding, block),
+            apply=partial(rounded, rounding, block),
+            variant_of=(f"exponentials_in_{fmt}{_of(block)}",) * powers.startswith("summed"),
         )
     for name, when, shows, apply in (
         ("scores", "before the softmax", "almost any input", _rounded_scores),
@@ -260,8 +306,55 @@ def _stored(fmt: str) -> Iterator[Convention]:
         )
 
 
-PRODUCTS = (
+_ROUNDINGS: dict[str, tuple[str, Rounding]] = {
+    "bfloat16": ("rounded to bfloat16", PRECISIONS["bfloat16"].rounded),
+    "float16": (f"rounded to {_FORMATS['float16']},", PRECISIONS["float16"].rounded),
+    "tf32_truncated": ("cut to 11 bits, as in TF32,", truncated_to_tf32),
+}
+
+
+def _of(block: int) -> str:
+    """Return the end of a name."""
+    return f"_of_{block}" if block else ""
+
+
+def _exponentials(block: int) -> str:
+    """Return what a kernel multiplies with the values."""
+    so_far = f" so far, of blocks of {block} keys" if block else ""
+    return f"exp(score − largest score{so_far})"
+
+
+def _context_products() -> Iterator[Convention]:
+    """Yield how only the factors of the second product are rounded: weights, or exponentials."""
+    for name, (what, rounding) in _ROUNDINGS.items():
+        yield _context_product(f"weights_value_in_{name}", "the weights", what, rounding, None)
+        for block in _BLOCKS:
+            whole = f"exponentials_value_in_{name}{_of(block)}"
+            yield _context_product(whole, _exponentials(block), what, rounding, block)
+
+
+def _context_product(
+    name: str, factor: str, what: str, rounding: Rounding, block: int | None
+) -> Convention:
+    return Convention(
+        name=name,
+        topic=topics.STORED_EXPONENTIALS,
+        meaning=f"{factor} and the values are {what} where they meet, and all else is float32",
+        fix="multiply weights and values in float32" + _PRODUCT_FIX * ("TF32" in what),
+        shows="almost any input",
+        apply=partial(_rounded_context_product, rounding, block),
+    )
+
+
+# Those that say all that is rounded.
+_EXACT = (
     *(each for fmt in _SHORT for made in (_some_inputs, _stored, _terms) for each in made(fmt)),
+    _QUERY_KEY_IN_TF32,
+    *_context_products(),
+)
+
+PRODUCTS = (
+    *_EXACT,
     _products("tf32", "rounded to 11 bits, as in TF32 and float16", TF32, TF32.rounded),
     _products("tf32_truncated", "cut to 11 bits, as in TF32", TF32, truncated_to_tf32),
     _products(
