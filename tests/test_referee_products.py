@@ -74,6 +74,8 @@ def test_rounded_factors(seed, name, when):
     report = ask((q, k, v), kernel(q, k, v, CASES[name], when=when))
     assert not report.passed
     assert named(report) == {name}
+    assert "the numbers agree, up to its own roundings" in str(report)
+    assert str(report).count(", as large as its roundings") == 1
 
 
 @pytest.mark.parametrize("name", long_but(CASES, next(iter(CASES))))
@@ -240,6 +242,8 @@ def test_only_query_and_key_are_cut():
     q, k, v = inputs(0)
     report = ask((q, k, v), plain(truncated(q, 11), truncated(k, 11), v))
     assert named(report) == {"query_key_in_tf32_truncated"}
+    assert "one explanation makes the numbers agree\n" in str(report)
+    assert "its own roundings" not in str(report)
 
 
 @pytest.mark.parametrize(("fmt", "bits"), [("bfloat16", 8), ("float16", 11)])

@@ -58,6 +58,8 @@ class Convention:
         It says only which weights are 0, which many rules may come to.
     whole : bool
         It explains files of whole numbers alone.
+    roughly : bool
+        It rounds something in a way that is not known: what it leaves is as large as its roundings.
     choice : float or None
         Of one with a fitted number: how much was free to choose, in bits. Numbers of few digits
         leave less than a number of any size does.
@@ -78,6 +80,7 @@ class Convention:
     variant_of: tuple[str, ...] = ()
     pattern: bool = False
     whole: bool = False
+    roughly: bool = False
     choice: float | None = None
 
 

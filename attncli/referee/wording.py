@@ -257,7 +257,8 @@ def _in_part(diagnosis: Diagnosis) -> str | None:
 
 def _in_whole(diagnosis: Diagnosis, count: int) -> str:
     if count == 1:
-        return "one explanation makes the numbers agree"
+        up_to = ", up to its own roundings" if _is_rough(diagnosis.explanations[0]) else ""
+        return f"one explanation makes the numbers agree{up_to}"
     if len({explanation.outputs for explanation in diagnosis.explanations}) > 1:
         return "each output has its own explanation"
     return f"{count} explanations make the numbers agree equally well"
@@ -287,7 +288,14 @@ def _explanation_lines(explanation: Cause) -> Iterator[str]:
     left = (
         f"    remaining error {where}in {', '.join(explanation.outputs)}: {explanation.error:.3g}"
     )
-    yield left + (", by rounding" if explanation.conventions[-1].name in _ROUNDED else "")
+    if explanation.conventions[-1].name in _ROUNDED:
+        left += ", by rounding"
+    yield left + (", as large as its roundings" if _is_rough(explanation) else "")
+
+
+def _is_rough(explanation: Cause) -> bool:
+    """Return whether it says only in part what is rounded, so that errors of that size are left."""
+    return any(convention.roughly for convention in explanation.conventions)
 
 
 def _reproduced(explanation: Cause) -> str:

@@ -202,6 +202,7 @@ def _products(name: str, what: str, precision: Precision, rounding: Rounding) ->
         shows="almost any input",
         apply=partial(_rounded_factors, precision, rounding),
         variant_of=tuple(one.name for one in _EXACT),
+        roughly=True,
     )
 
 
