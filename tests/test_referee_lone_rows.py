@@ -137,6 +137,63 @@ def test_a_row_whose_scores_all_move_together_when_its_query_is_rounded(name):
     assert ask((q, k, v), right, STORED[name], diagnose=False).passed
 
 
+def with_a_sink_token(queries, rounded):
+    """Return inputs whose key 0 has a value of 0; query 20 looks at it alone."""
+    q, k, v = draw(0, (1, 2, queries, 64), *[(1, 2, 2048, 64)] * 2)
+    k[..., 0], v = 0, v + 1
+    k[:, :, 0], v[:, :, 0] = 0, 0
+    q[..., 0] = 2
+    q[:, :, 20] *= 0.1
+    k[:, :, 0, 0], q[:, :, 20, 0] = 8, 17.5
+    return map(rounded, (q, k, v))
+
+
+def test_weights_of_float16_that_all_become_0():
+    """As those of a query that looks at a sink token; little is left of its context."""
+    q, k, v = with_a_sink_token(32, as_float16)
+    right = stored(as_float16, q, k, v, np.ones((32, 2048), bool))
+    assert np.count_nonzero(right["weights"][:, :, 20]) < 400
+    assert ask((q, k, v), right, "float16", diagnose=False).passed
+
+
+def test_a_row_of_hardly_anything_does_not_hide_another():
+    q, k, v = with_a_sink_token(64, as_float16)
+    wrong = stored(as_float16, q, k, v, np.ones((64, 2048), bool))["context"]
+    v /= 8
+    wrong /= 8
+    wrong[0, 0, 50] *= 1.02
+    (verdict,) = ask((q, k, v), wrong, "float16", diagnose=False).verdicts
+    assert verdict.stretch.queries == (50, 51)
+
+
+@pytest.mark.parametrize("seed", long_but(range(8), 0, 1))
+@pytest.mark.parametrize(("name", "score"), [("float16", 130), ("bfloat16", 66)])
+def test_a_token_that_is_repeated(name, score, seed):
+    """Its keys are the same, and so is what rounding does to their scores."""
+    rounded = FORMATS[name]
+    q, k, v = draw(seed, (1, 2, 32, 64), *[(1, 2, 2048, 64)] * 2)
+    q *= 2
+    toward = q[:, :, 20, None] / np.square(q[:, :, 20, None]).sum(axis=-1, keepdims=True)
+    wished = 8 * (score + 0.3 * draw(seed + 9, (1, 2, 2048, 1))[0])
+    k += (wished - (k * q[:, :, 20, None]).sum(axis=-1, keepdims=True)) * toward
+    k[:, :, :1024], v[:, :, :1024] = k[:, :, :1], v[:, :, :1]
+    q, k, v = map(rounded, (q, k, v))
+    right = stored(rounded, q, k, v, np.ones((32, 2048), bool))
+    assert ask((q, k, v), right, STORED[name], diagnose=False).passed
+
+
+@pytest.mark.parametrize("seed", long_but(range(12), 3, 5))
+@pytest.mark.parametrize(("name", "factor"), [("float16", 64), ("bfloat16", 32)])
+def test_one_query_of_a_large_problem_with_large_scores(name, factor, seed):
+    """What the textbook formula does to it makes most of what it does to all of the file."""
+    rounded = FORMATS[name]
+    q, k, v = draw(seed, *[(1, 8, 512, 64)] * 3)
+    q[:, :, 20] *= factor
+    q, k, v = map(rounded, (q, k, v))
+    right = stored(rounded, q, k, v, np.ones((512, 512), bool))["context"]
+    assert ask((q, k, v), right, STORED[name], diagnose=False).passed
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_rows_of_a_kernel_that_rounds_more_often(name):
     """It keeps its sums in 16 bits, which many keys make worse, most of all in some rows."""

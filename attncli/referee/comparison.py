@@ -24,7 +24,7 @@ from attncli.referee.rounding import (
 )
 from attncli.referee.stretches import judged_in_stretches
 from attncli.referee.tolerance import earned, usual
-from attncli.referee.verdict import Errors, canonical, distance, measure
+from attncli.referee.verdict import Errors, canonical, distance, measure, worst_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +38,8 @@ Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 # Of float32, nine digits tell it from its neighbours; some print a few more.
 _FEW_DIGITS = 12
+# Rows of a large problem that are measured by themselves, if they look wrong.
+_DOUBTFUL = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,11 +147,23 @@ def compare(
     compared = _compare_within(problem, files, answers, _tolerances(plain, files, given))
     if given is not None:
         return compared
-    if compared.doubtful:
-        more = plain_errors_in(compared.doubtful, problem, precisions, plain)
+    if doubtful := _doubtful(problem, compared):
+        more = plain_errors_in(doubtful, problem, precisions, plain)
         if more != plain:
             compared = _compare_within(problem, files, answers, _tolerances(more, files, given))
     return _looked_at_closely(problem, compared)
+
+
+def _doubtful(problem: Problem, compared: Compared) -> list[Place]:
+    """Return the rows whose errors may make all of a file look wrong."""
+    return [
+        place
+        for name, one in compared.outputs.items()
+        if one.errors is not None
+        for place in worst_rows(
+            problem, name, canonical(problem, name, one.file.values), one.errors, _DOUBTFUL
+        )
+    ]
 
 
 def _looked_at_closely(problem: Problem, compared: Compared) -> Compared:

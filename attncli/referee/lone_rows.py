@@ -8,8 +8,9 @@ products of a weight and a value by a share ω_j, the context c of a query errs 
 
 of which the mean square is the sum of those of all terms, since roundings are independent. What
 rounds the query itself moves all of its scores, δ_j = Σ_d ε_d q_d k_jd, and is added up before it
-is squared. A row is wrong by itself if it is many times as far off as that, and as what is usual
-beside it. Weights are the context of values that are the rows of a unit matrix.
+is squared; so are those of a key that is given several times, and weights of float16 that become 0.
+A row is wrong by itself if it is many times as far off as that, and as what is usual beside it.
+Weights are the context of values that are the rows of a unit matrix.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ Array = npt.NDArray[Any]
 Place = tuple[int, int, int]
 # The worst rows of so many heads are looked at, each beside so many; if one is wrong, of more.
 _HEADS, _BESIDE, _MOST_HEADS = 8, 16, 64
+# Rows of fewer numbers are compared with so much of what is usual.
+_USUAL = 0.25
 # Right computations come to 3 times what is expected, where one score has most of a row's weight.
 _FACTOR = 6.0
 # Numbers are rounded when they are made and when they are scaled, or turned to another format.
@@ -46,8 +49,10 @@ _ROUNDINGS = 2
 # Scores that err by more than this, in nats, move weights further than to first order; those that
 # are lower than the highest by more than the second have no weight.
 _SMALL, _LOW = 0.25, 40.0
-# Numbers of float16 that are nearly 0 are rounded by this.
-_LEAST = 2.0**-25
+# Numbers of float16 that are less than the second are rounded by the first.
+_LEAST, _SUBNORMAL = 2.0**-25, 2.0**-14
+# Scores that differ by less are those of the same key, given twice.
+_SAME = 9
 
 
 def judged_row_by_row(
@@ -92,9 +97,13 @@ class _Rows(NamedTuple):
     digits: Digits
 
     def doubtful(self) -> list[Place]:
-        """Return the row of each head with the largest errors for its numbers, worst first."""
-        shares = self._shares()
-        return _worst(shares, shares.argmax(axis=-1), _HEADS)
+        """Return the rows of each head with the largest errors for their numbers, worst first.
+
+        A row of hardly anything, whose share is large by itself, does not hide another.
+        """
+        rows = [shares.argmax(axis=-1) for shares in (self._shares(), self._shares(_USUAL))]
+        worst = [place for one in rows for place in _worst(self._shares(), one, _HEADS)]
+        return list(dict.fromkeys(worst))
 
     def limits(self, query: int) -> Array:
         """Return how large an error may be in a query's rows that are wrong; inf of all others.
@@ -109,10 +118,15 @@ class _Rows(NamedTuple):
                 limits[place] = most / 2
         return limits
 
-    def _shares(self) -> Array:
-        """Return the errors of each row as a share of its numbers, (B, H, L)."""
+    def _shares(self, least: float = 0.0) -> Array:
+        """Return the errors of each row as a share of its numbers, (B, H, L).
+
+        Or of so much of the numbers that are usual in its head, if that is more.
+        """
+        sizes = _rms(self.errors.answer)
+        sizes = np.maximum(sizes, least * np.median(sizes, axis=-1, keepdims=True))
         with np.errstate(all="ignore"):
-            return np.nan_to_num(_rms(self.errors.error) / _rms(self.errors.answer), posinf=0.0)
+            return np.nan_to_num(_rms(self.errors.error) / sizes, posinf=0.0)
 
     def found_and_most(self, place: Place) -> tuple[float, float]:
         """Return the root mean square error of a row, and the largest that is no mistake."""
@@ -127,10 +141,12 @@ class _Rows(NamedTuple):
             return 0.0, math.inf
         found = _rms(self.errors.error[batch, head, slice(*rows)])
         printed = self.digits.absolute + self.digits.relative * _rms(rounded.made)
-        expected = np.sqrt(rounded.squares()) + printed + _LEAST
+        expected = np.sqrt(rounded.squares()) + _rms(rounded.flushed()) + printed
+        expected += rounded.least + np.finfo(np.float64).tiny
         others = rounded.known & (np.arange(len(expected)) != own)
         usual = float(np.median((found / expected)[others])) if others.any() else 0.0
-        most = math.hypot(expected[own], rounded.by_the_query(own))
+        together = rounded.by_the_query(own), rounded.by_equal_keys(own)
+        most = math.hypot(expected[own], *together)
         return float(found[own]), _FACTOR * max(1.0, usual) * most
 
 
@@ -160,6 +176,10 @@ class _Rounded(NamedTuple):
         The same in the score of the sink, times the sink's weight.
     known : ndarray of bool (L,)
         Where these are small.
+    exact : ndarray (L, S)
+        The scores.
+    least : float
+        What numbers that are nearly 0 are rounded by.
     """
 
     query: Array
@@ -171,6 +191,8 @@ class _Rounded(NamedTuple):
     scores: Array
     sink: Array
     known: npt.NDArray[np.bool_]
+    exact: Array
+    least: float
 
     @classmethod
     def of(cls, part: Problem, name: str, precision: Precision) -> _Rounded:
@@ -194,14 +216,15 @@ class _Rounded(NamedTuple):
             own = share * np.abs(part.sinks.ravel())
             known &= own < _SMALL
             sink = own * (1 - weights.sum(axis=-1))
-        return cls(query, key, weights, value, made, share, scores, sink, known)
+        least = _LEAST if precision.name == "float16" else 0.0
+        return cls(query, key, weights, value, made, share, scores, sink, known, score, least)
 
     def squares(self) -> Array:
         """Return the mean squares of what independent roundings change in each row, (L,)."""
         value = self.value
         moved = np.square(self.weights * self.scores)
         by_scores = moved.sum(axis=-1, keepdims=True) * np.square(self.made)
-        terms = np.square(self.share * self.weights) + np.square(_LEAST * (self.weights > 0))
+        terms = np.square(self.share * self.weights)
         if value is None:
             by_scores += moved - 2 * self.made * moved
             by_terms = terms
@@ -210,6 +233,27 @@ class _Rounded(NamedTuple):
             by_terms = terms @ np.square(value)
         by_itself = np.square(self.share * self.made) + np.square(self.sink[:, None] * self.made)
         return np.asarray((np.maximum(by_scores, 0) + by_terms + by_itself).mean(axis=-1))
+
+    def flushed(self) -> Array:
+        """Return how far contexts move as weights that are nearly 0 all become 0, (L, E)."""
+        lost = np.where(self.weights < _SUBNORMAL, np.minimum(self.weights, self.least), 0)
+        return lost if self.value is None else lost @ self.value
+
+    def by_equal_keys(self, row: int) -> float:
+        """Return the same of the scores of keys that are given several times, all at once."""
+        if self.value is None:
+            return 0.0
+        same, place = np.unique(np.round(self.exact[row], _SAME), return_inverse=True)
+        if len(same) == len(place):
+            return 0.0
+        weights, scores, made = self.weights[row], self.scores[row], self.made[row]
+        terms = [scores[:, None] * (self.value - made), self.share * self.value]
+        squares = 0.0
+        for term in terms:
+            sums = np.zeros((len(same), term.shape[1]))
+            np.add.at(sums, place, weights[:, None] * term)
+            squares += float(np.square(sums).sum(axis=0).mean())
+        return math.sqrt(squares)
 
     def by_the_query(self, row: int) -> float:
         """Return the root mean square of what roundings of a query's numbers change in its row."""

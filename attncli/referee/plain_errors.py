@@ -59,6 +59,8 @@ class Plain(NamedTuple):
         The root mean square of that.
     rows : int
         How many rows were measured together.
+    apart : float
+        The mean square of all rows, as far as those make it that were measured by themselves.
     """
 
     largest: float = 0.0
@@ -71,6 +73,7 @@ class Plain(NamedTuple):
     rounded: float = 0.0
     rms_rounded: float = 0.0
     rows: int = 0
+    apart: float = 0.0
 
     def __or__(self, other: Plain) -> Plain:
         return Plain(
@@ -86,6 +89,7 @@ class Plain(NamedTuple):
             rounded=max(self.rounded, other.rounded),
             rms_rounded=max(self.rms_rounded, other.rms_rounded),
             rows=self.rows + other.rows,
+            apart=self.apart + other.apart,
         )
 
 
@@ -125,8 +129,8 @@ def plain_errors_in(
 ) -> dict[str, Plain]:
     """Return the known errors of the textbook formula, and those in a few more places.
 
-    How large an error may be is measured in each row itself; what is usual in its head is
-    measured in rows far from it.
+    How large an error may be is measured in each row itself, and what that adds to the mean of
+    all; what is usual in its head is measured in rows far from it.
 
     Parameters
     ----------
@@ -139,13 +143,16 @@ def plain_errors_in(
     total = dict(known)
     if _is_small(problem):  # all of it is known
         return total
-    queries, rows = problem.shape[2], _rows_a_chunk(problem)
-    for place in places:
+    batches, heads, queries, _ = problem.shape
+    rows = _rows_a_chunk(problem)
+    for place in {(place.batch, place.head, place.query): place for place in places}.values():
+        all_rows = batches * queries * (1 if place.head is None else heads)
         for name, plain in _plain_errors_at(place, place.query, 1, problem, precisions).items():
             total[name] = total[name]._replace(
                 largest=max(total[name].largest, plain.largest),
                 excess=max(total[name].excess, plain.excess),
                 rounded=max(total[name].rounded, plain.rounded),
+                apart=total[name].apart + plain.rms**2 / all_rows,
             )
     for place in {(place.batch, place.head): place for place in places}.values():
         far = (place.query + queries // 2) % max(1, queries - rows)

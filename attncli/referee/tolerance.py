@@ -62,7 +62,7 @@ def earned(plain: Plain, precision: Precision, digits: Digits) -> Tolerance:
         relative=4 * precision.eps + digits.relative,
         earned=True,
         plain_error=plain.largest,
-        rms=rms + _unavoidable(plain, plain.rms_answer, precision, digits),
+        rms=_with_rows_apart(rms, plain) + _unavoidable(plain, plain.rms_answer, precision, digits),
     )
 
 
@@ -79,8 +79,14 @@ def usual(plain: Plain, precision: Precision, digits: Digits) -> Tolerance:
     """
     tolerance = earned(plain, precision, digits)
     rms = _factor(_RMS_FACTOR_OF_MOST, plain) * plain.pooled
+    rms = _with_rows_apart(rms, plain)
     rms += _unavoidable(plain, plain.pooled_answer, precision, digits)
     return replace(tolerance, rms=min(rms, tolerance.rms or rms))
+
+
+def _with_rows_apart(rms: float, plain: Plain) -> float:
+    """Return a root mean square with the rows that were measured by themselves."""
+    return math.hypot(rms, _RMS_FACTOR * math.sqrt(plain.apart))
 
 
 def _factor(factor: float, plain: Plain) -> float:

@@ -15,7 +15,15 @@ from attncli.referee.report import Place, Stretch, Tolerance, Verdict
 if TYPE_CHECKING:
     from attncli.problem import Problem
 
-__all__ = ["Errors", "canonical", "distance", "finite_in_both", "measure", "root_mean_square"]
+__all__ = [
+    "Errors",
+    "canonical",
+    "distance",
+    "finite_in_both",
+    "measure",
+    "root_mean_square",
+    "worst_rows",
+]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -147,7 +155,7 @@ def measure(
         nonfinite=int(np.count_nonzero(odd)),
         nonfinite_rows=int(np.count_nonzero(odd.any(axis=-1))),
         stretch=errors.stretch,
-        worst_rows=_worst(problem, name, found, answer, np.where(errors.wrong, error, 0)),
+        worst_rows=worst_rows(problem, name, found, errors, _WORST_ROWS),
     )
 
 
@@ -184,14 +192,26 @@ def _largest(
     return _place(problem, name, found, answer, error, tuple(int(i) for i in index))
 
 
-def _worst(
-    problem: Problem, name: str, found: Array, answer: Array, error: Array
+def worst_rows(
+    problem: Problem, name: str, found: Array, errors: Errors, count: int
 ) -> tuple[Place, ...]:
+    """Return the wrong rows with the largest errors, worst first.
+
+    Parameters
+    ----------
+    problem : Problem
+    name : str
+    found : ndarray of float64 (B, H, L, ·)
+    errors : Errors
+    count : int
+        At most so many.
+    """
+    error = np.where(errors.wrong, errors.error, 0)
     peaks = error.max(axis=-1)
-    order = np.argsort(-peaks, axis=None, kind="stable")[:_WORST_ROWS]  # of equal ones the first
+    order = np.argsort(-peaks, axis=None, kind="stable")[:count]  # of equal ones the first
     rows = [tuple(int(i) for i in np.unravel_index(int(flat), peaks.shape)) for flat in order]
     return tuple(
-        _place(problem, name, found, answer, error, (*row, int(np.argmax(error[row]))))
+        _place(problem, name, found, errors.answer, error, (*row, int(np.argmax(error[row]))))
         for row in rows
         if peaks[row] > 0
     )
