@@ -407,6 +407,18 @@ def test_of_one_wrong_row_among_hundreds_its_kind_is_not_told():
     assert "only one of the queries is wrong: 100" in findings
 
 
+def test_of_one_wrong_row_a_number_that_is_right_by_chance_and_its_kind_are_not_told():
+    q, k, v = draw(0, *[(1, 8, 16, 8)] * 3)
+    wrong = plain(q, k, v, np.tri(16, dtype=bool))
+    wrong[0, 3, 15, 1:] += 3
+    findings = check(wrong, pose(q, k, v, causal=True), time_limit=0.05).diagnosis.findings
+    assert not any("see every key" in finding for finding in findings)
+    assert not any("components" in finding for finding in findings)
+    wrong[0, 3, 15, 1:4] -= 3
+    findings = check(wrong, pose(q, k, v, causal=True), time_limit=0.05).diagnosis.findings
+    assert "only components 4 to 7 of 8 are wrong" in findings
+
+
 def test_errors_of_one_kind_of_row():
     q, k, v = draw(0, *[(1, 2, 150, 8)] * 3)
     keep = np.ones((150, 150), bool)

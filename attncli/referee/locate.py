@@ -22,6 +22,8 @@ Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 
 _FEW, _SEVERAL = 0.01, 4
+# A wrong row may have as many right numbers by chance.
+_BY_CHANCE = 2
 _BLOCKS = (128, 64, 32, 16)
 _ROWS_AT_A_TIME = 256
 # Beyond this, looking at every pair of query and key takes seconds.
@@ -93,7 +95,9 @@ def _sentences(
     yield from _from_on("queries", np.any(rows, axis=(0, 1)))
     if name != "lse":
         what = "components" if name == "context" else "keys"
-        yield from _from_on(what, np.any(wrong, axis=(0, 1, 2)))
+        columns = np.any(wrong, axis=(0, 1, 2))
+        if np.count_nonzero(rows) * np.count_nonzero(~columns) > _BY_CHANCE:
+            yield from _from_on(what, columns)
 
 
 def _one_value(found: Array) -> Iterator[str]:
@@ -157,7 +161,8 @@ def _kinds_of_rows(problem: Problem, rows: Bools, seen: _Sight) -> Iterator[str]
     for text, kind in kinds:
         if kind.any() and not kind.all() and not (rows & ~kind).any():
             mean = rows[kind].mean()
-            if mean >= _FEW:  # of a single row among hundreds, its kind says nothing
+            alone = np.count_nonzero(rows) == 1 and np.count_nonzero(kind) > _SEVERAL
+            if mean >= _FEW and not alone:  # of a single row among many, its kind says nothing
                 share = "all" if mean == 1 else f"{100 * mean:.0f} %"
                 yield f"only {text} are wrong, {share} of them"
             return
