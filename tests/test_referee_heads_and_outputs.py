@@ -156,7 +156,7 @@ HALF_SUMS = {
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", HALF_SUMS)
+@pytest.mark.parametrize("name", long_but(HALF_SUMS, *list(HALF_SUMS)[1:]))
 def test_sums_of_exponentials_in_float16(seed, name):
     q, k, v = draw(seed, (1, 1, 4, 16), (1, 1, 1500, 16), (1, 1, 1500, 16))
     v = v + np.float32(3)

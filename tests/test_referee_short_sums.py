@@ -1,5 +1,7 @@
 """Kernels that hold what they have added up in 16 bits, from one block of keys to the next."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from process import long_but
@@ -23,7 +25,12 @@ KINDS = {
     "sums": (True, True, False),
     "rescaled_sums": (True, True, True),
 }
-BLOCKS = long_but([1, 16, 32, 64, 128], 1, 32)
+SOME = [
+    ("float16", "rescaled_accumulator", 32),
+    ("float16", "sums", 32),
+    ("bfloat16", "rescaled_sums", 1),
+]
+PAIRS = list(product(SHORT, ["accumulator", "sums"]))
 
 
 def inputs(seed, keys, mean=0):
@@ -50,9 +57,9 @@ def kernel(q, k, v, block, short, kind="accumulator", factor=as_it_is):
     return sums[0] / sums[1], (np.log(sums[1]) + top)[..., 0]
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("fmt", SHORT)
+@pytest.mark.parametrize(
+    ("fmt", "kind", "block"), long_but(product(SHORT, KINDS, [1, 16, 32, 64, 128]), *SOME)
+)
 def test_sums_of_sixteen_bits_in_files_of_float32(fmt, kind, block):
     q, k, v = inputs(0, 5 * block + 9)
     context, lse = kernel(q, k, v, block, SHORT[fmt], kind)
@@ -61,15 +68,14 @@ def test_sums_of_sixteen_bits_in_files_of_float32(fmt, kind, block):
     assert name in named(ask((q, k, v), {"context": context, "lse": lse}))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", long_but(["float32", "float64"], "float64"))
 def test_one_block_holds_all_keys(dtype):
     q, k, v = (array.astype(dtype) for array in inputs(1, 64))
     context, _ = kernel(q, k, v, 64, as_float16)
     assert named(ask((q, k, v), context, dtype)) == {"accumulator_in_float16_of_64"}
 
 
-@pytest.mark.parametrize("kind", ["accumulator", "sums"])
-@pytest.mark.parametrize("fmt", SHORT)
+@pytest.mark.parametrize(("fmt", "kind"), long_but(PAIRS, PAIRS[0], PAIRS[3]))
 def test_exponentials_beside_the_largest_score_of_the_row(fmt, kind):
     q, k, v = inputs(2, 90)
     scores = q.astype("f8") @ k.swapaxes(-1, -2) / 4
@@ -81,15 +87,14 @@ def test_exponentials_beside_the_largest_score_of_the_row(fmt, kind):
     assert named(ask((q, k, v), total / below)) == {f"{kind}_in_{fmt}"}
 
 
-@pytest.mark.parametrize("fmt", SHORT)
+@pytest.mark.parametrize("fmt", long_but(SHORT, "bfloat16"))
 def test_values_of_sixteen_bits_meet_exponentials_of_as_many(fmt):
     q, k, v = (SHORT[fmt](array).astype("f4") for array in inputs(3, 150))
     context, _ = kernel(q, k, v, 32, SHORT[fmt], factor=SHORT[fmt])
     assert named(ask((q, k, v), context)) == {f"accumulator_in_{fmt}_of_32"}
 
 
-@pytest.mark.parametrize("kind", ["accumulator", "sums"])
-@pytest.mark.parametrize("fmt", SHORT)
+@pytest.mark.parametrize(("fmt", "kind"), long_but(PAIRS, PAIRS[0], PAIRS[3]))
 def test_files_of_sixteen_bits(fmt, kind):
     q, k, v = (SHORT[fmt](array).astype("f4") for array in inputs(4, 1000, mean=1))
     context, _ = kernel(q, k, v, 1, SHORT[fmt], kind)
@@ -98,7 +103,7 @@ def test_files_of_sixteen_bits(fmt, kind):
     assert named(report) == {f"{kind}_in_{fmt}_of_1"}
 
 
-@pytest.mark.parametrize("fmt", SHORT)
+@pytest.mark.parametrize("fmt", long_but(SHORT, "float16"))
 def test_what_the_tolerance_of_sixteen_bits_hides(fmt):
     q, k, v = (SHORT[fmt](array).astype("f4") for array in inputs(1, 1500, mean=1))
     context, _ = kernel(q, k, v, 16, SHORT[fmt], factor=SHORT[fmt])
@@ -107,7 +112,7 @@ def test_what_the_tolerance_of_sixteen_bits_hides(fmt):
     assert named(report) == {f"accumulator_in_{fmt}_of_16"}
 
 
-@pytest.mark.parametrize("fmt", SHORT)
+@pytest.mark.parametrize("fmt", long_but(SHORT, "float16"))
 def test_right_kernels_of_sixteen_bits_get_no_name(fmt):
     q, k, v = (SHORT[fmt](array).astype("f4") for array in inputs(6, 300, mean=1))
     weights = softmax(SHORT[fmt](SHORT[fmt](q @ k.swapaxes(-1, -2)) / 4))
@@ -118,7 +123,7 @@ def test_right_kernels_of_sixteen_bits_get_no_name(fmt):
 
 
 @pytest.mark.usefixtures("one_mistake")
-@pytest.mark.parametrize("fmt", SHORT)
+@pytest.mark.parametrize("fmt", long_but(SHORT, "float16"))
 def test_other_roundings_of_that_size_get_no_name(fmt):
     q, k, v = inputs(7, 150)
     eps = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[fmt]
@@ -171,12 +176,16 @@ def added_in_bfloat16(factors):
 
 @pytest.mark.parametrize(
     ("name", "above", "below"),
-    [
+    long_but(
+        [
+            ("bfloat16_accumulation", True, None),
+            ("bfloat16_accumulation_divided_later", True, False),
+            ("bfloat16_denominator", False, True),
+            ("bfloat16_accumulation_of_both", True, True),
+        ],
         ("bfloat16_accumulation", True, None),
-        ("bfloat16_accumulation_divided_later", True, False),
-        ("bfloat16_denominator", False, True),
         ("bfloat16_accumulation_of_both", True, True),
-    ],
+    ),
 )
 def test_sums_of_products_in_bfloat16(name, above, below):
     q, k, v = inputs(9, 700, mean=1)
