@@ -207,6 +207,19 @@ def test_no_text_overlaps_another_or_leaves_the_figure(name):
     assert_nothing_overlaps(draw(picture))
 
 
+@pytest.mark.parametrize(("inches", "named"), [(2.6, "Queries"), (3.3, "Queries (1 in 3)")])
+@pytest.mark.parametrize("heads", [None, 1])
+def test_names_of_the_axes_of_a_small_figure_do_not_leave_it(heads, inches, named):
+    tokens = [str(token) for token in range(101, 121)]
+    panels = (
+        split(weights(20, 20, heads=1), names=["head"]) if heads else [make_panel(weights(20, 20))]
+    )
+    picture = make_picture(panels, query_labels=tokens, key_labels=tokens)
+    figure = draw(picture, size=(inches, math.inf))
+    assert_nothing_overlaps(figure)
+    assert named in [text for text, _ in texts_of(figure)]
+
+
 def test_long_labels_lose_their_middle_so_that_the_map_keeps_its_room():
     labels = [f"{i} {'word ' * 11}end{i}" for i in range(12)]
     figure = draw(make_picture([make_panel(weights(12, 12))], query_labels=labels))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor, inf, isfinite
 from typing import TYPE_CHECKING
 
@@ -151,14 +151,16 @@ def lay_out(picture: Picture, measure: Measure, *, stretch: float = 1.0) -> Figu
     title = title_lines(picture, title_width, TITLE_SIZE, measure)
     notes = note_lines(picture, title_width, LABEL_SIZE, measure)
     bar_height = top - above - bottom
+    middle = bottom + bar_height / 2
+    beside = 2 * min(middle, top + 0.2 - middle) - 0.2
     return FigureLayout(
         width=width,
         height=top + 0.22 + TITLE_ROOM * len(title) + NOTE_ROOM * len(notes),
         panel=panel,
         corners=corners,
         columns=columns,
-        keys=keys,
-        queries=queries,
+        keys=_named_within(title_width, keys, picture.columns_are, measure),
+        queries=_named_within(beside, queries, picture.rows_are, measure),
         bar=(bar_left, bottom, BAR_WIDTH, bar_height),
         bar_name=bar_name(picture, bar_height, NAME_SIZE, measure),
         title=title,
@@ -274,6 +276,12 @@ def _name(name: str, named: Ticks, labels: tuple[str, ...] | None) -> str:
     if labels is None or named.step == 1:
         return name
     return f"{name} (1 label in {named.step} shown)"
+
+
+def _named_within(room: float, axis: Axis, name: str, measure: Measure) -> Axis:
+    """Return an axis whose name says in fewer words, if need be, that labels were left out."""
+    names = axis.name, f"{name} (1 in {axis.ticks.step})", name
+    return replace(axis, name=next((n for n in names if measure(n, NAME_SIZE)[0] <= room), name))
 
 
 def _bar_room(picture: Picture, measure: Measure) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, floor, isfinite, log10
 from typing import TYPE_CHECKING, Literal
 
@@ -209,16 +210,29 @@ def scale_ticks(picture: Picture, beside: float = 0.0) -> list[tuple[float, str]
     -------
     list of (float, str)
         Fraction of the scale, and the number there; ≥ or ≤ if cells lie beyond it. Round
-        numbers too close to its ends are left out, as these are named.
+        numbers too close to its ends are left out, as these are named; and of those too close to
+        each other every second or third stays.
     """
     values = _log_values(picture) if picture.log else _linear_values(picture)
     below, above = picture.saturated
-    near = max(_BESIDE, beside)
-    marks = [(float(fractions(picture, value)), number_text(value)) for value in values]
-    inside = [mark for mark in marks if near < mark[0] < 1 - near]
+    places = [float(fractions(picture, value)) for value in values]
+    kept = _apart(places, values.index(0) if 0 in values else 0, beside)
+    inside = [(places[i], number_text(values[i])) for i in kept]
     low = ("≤ " if below else "") + number_text(picture.vmin)
     high = ("≥ " if above else "") + number_text(picture.vmax)
     return [(0.0, low), *inside, (1.0, high)]
+
+
+def _apart(places: list[float], zero: int, beside: float) -> list[int]:
+    """Return which of some places are away from the ends and from each other, zero among them."""
+    near = max(_BESIDE, beside)
+    kept: list[int] = []
+    for every in range(1, len(places) + 1):
+        some = range(zero % every, len(places), every)
+        kept = [i for i in some if near < places[i] < 1 - near]
+        if all(places[right] - places[left] >= beside for left, right in pairwise(kept)):
+            break
+    return kept
 
 
 def _linear_values(picture: Picture) -> list[float]:
