@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from attncli.errors import UsageError
-from attncli.text import did_you_mean, first_few, quoted, whole_number
+from attncli.text import did_you_mean, first_few, label_text, quoted, whole_number
 from attncli.warning import warn
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def named_index(
         places = first_few([str(index) for index in found])
         raise UsageError(
             f"{name}: {quoted(text)} is the label of {len(found)} {_PLURAL[of]}: {places}",
-            hint=f'name one by its index, or as "{text} ({found[0]})"',
+            hint="name one by its index, or as "
+            + quoted(f"{_shown(labels[found[0]])} ({found[0]})"),
         )
     known = f" or one of the labels ({', '.join(map(quoted, labels[:8]))}" if labels else ""
     known += (", …)" if len(labels) > 8 else ")") if labels else ""
@@ -111,10 +112,20 @@ def advise_on_order(
 
 
 def _labelled(text: str, labels: Sequence[str]) -> list[int]:
-    """Return the places of a label, or the one of a label with its index: ``the (4)``."""
+    """Return the places of a label, or the one of a label with its index: ``the (4)``.
+
+    A label without anything to be seen may be named by the signs that tables have for it.
+    """
     found = [index for index, label in enumerate(labels) if label == text]
+    if not found:
+        found = [index for index, label in enumerate(labels) if _shown(label) == text]
     label, opening, rest = text.rpartition(" (")
     index = whole_number(rest[:-1]) if opening and rest.endswith(")") else None
-    if not found and index is not None and 0 <= index < len(labels) and labels[index] == label:
-        return [index]
+    if not found and index is not None and 0 <= index < len(labels):
+        found = [index] if label in (labels[index], _shown(labels[index])) else []
     return found
+
+
+def _shown(label: str) -> str:
+    """Return what stands for a label in tables, if nothing of it could be seen; else the label."""
+    return label if label.strip(" ") else label_text(label)

@@ -224,7 +224,7 @@ def test_rows_and_columns_are_named_by_labels(tutorial: Path, attncli: Run) -> N
     assert numbers(text)[:2] == pytest.approx(WEIGHTS[:, 2], abs=0.005)
     error, hint = attncli("heatmap", "q.csv", "k.csv", *labels, "--cols", "a").messages
     assert "--cols: 'a' is the label of 2 keys: 0, 2" in error
-    assert '"a (0)"' in hint
+    assert "'a (0)'" in hint
     error, hint = attncli("heatmap", "q.csv", "k.csv", *labels, "--rows", "cta").messages
     assert "or one of the labels ('The', 'cat'); found 'cta'" in error
     assert hint == "hint: did you mean cat?"

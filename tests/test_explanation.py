@@ -400,7 +400,7 @@ def test_a_query_is_found_by_index_or_label():
     assert query_index(pose(np.eye(2), np.eye(2), query_labels=["-1", "a"]), "-1") == 0
     with pytest.raises(AttnError, match="'cat' is the label of 2 queries: 0, 2") as caught:
         query_index(problem, "cat")
-    assert caught.value.hint == 'name one by its index, or as "cat (0)"'
+    assert caught.value.hint == "name one by its index, or as 'cat (0)'"
     # As tables and messages name it.
     assert query_index(problem, "cat (2)") == 2
     for wrong in ("cat (1)", "cat (9)", "cat ()", "dog (0)"):
@@ -410,6 +410,19 @@ def test_a_query_is_found_by_index_or_label():
         query_index(problem, "dog")
     with pytest.raises(AttnError, match="from -2 to 1; found '9'"):
         query_index(pose(**TUTORIAL), "9")
+
+
+def test_a_label_with_nothing_to_be_seen_is_named_by_the_signs_for_it():
+    """Tables show it so; a label that is those signs comes first."""
+    problem = pose(np.eye(4), np.eye(4), query_labels=["", "  ", "a", ""])
+    assert query_index(problem, "␣␣") == 1
+    assert query_index(problem, '"" (3)') == 3
+    for empty in ("", '""'):
+        with pytest.raises(AttnError, match="is the label of 2 queries: 0, 3") as caught:
+            query_index(problem, empty)
+        assert caught.value.hint == "name one by its index, or as '\"\" (0)'"
+    assert query_index(pose(np.eye(2), np.eye(2), query_labels=["", '""']), '""') == 1
+    assert as_markdown(explain(problem, query=3)).startswith('# How query 3 "" attends\n')
 
 
 def test_the_key_value_head_that_is_read_is_told():

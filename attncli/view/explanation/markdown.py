@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from attncli.positions import BASE
-from attncli.text import counted, places
+from attncli.text import counted, label_text, places
 from attncli.view.explanation.latex import Latex, aligned, equation, math_name
 from attncli.view.explanation.numbers import (
     CONTEXT_COLUMNS,
@@ -65,9 +65,15 @@ def as_markdown(explanation: Explanation, *, digits: int = 4) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
+def _name_of(label: str | None) -> str:
+    """Return a label behind an index: in quotation marks, if there is something to be seen."""
+    if label is None:
+        return ""
+    return f" “{words(label)}”" if label.strip(" ") else f" {words(label_text(label))}"
+
+
 def _opening(explanation: Explanation, latex: Latex) -> Iterator[str]:
-    label = "" if explanation.query_label is None else f" “{words(explanation.query_label)}”"
-    yield f"# How query {explanation.query}{label} attends"
+    yield f"# How query {explanation.query}{_name_of(explanation.query_label)} attends"
     where = {
         "batch": explanation.batch,
         "head": explanation.head,
