@@ -220,6 +220,14 @@ def test_names_of_the_axes_of_a_small_figure_do_not_leave_it(heads, inches, name
     assert named in [text for text, _ in texts_of(figure)]
 
 
+def test_small_panels_have_batch_and_head_in_short():
+    values = np.stack([weights(8, 8, heads=3)] * 2)
+    figure = draw(make_picture(split(values, names=["batch", "head"])), size=(3.3, math.inf))
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles[:6] == ["b0 h0", "b0 h1", "b0 h2", "b1 h0", "b1 h1", "b1 h2"]
+    assert_nothing_overlaps(figure)
+
+
 def test_long_labels_lose_their_middle_so_that_the_map_keeps_its_room():
     labels = [f"{i} {'word ' * 11}end{i}" for i in range(12)]
     figure = draw(make_picture([make_panel(weights(12, 12))], query_labels=labels))

@@ -148,8 +148,8 @@ def _name_places(axes: Axes, layout: FigureLayout, index: int) -> None:
 def _title_panel(axes: Axes, picture: Picture, index: int, layout: FigureLayout) -> None:
     """Write the title; all titles are short if any is too long."""
     titles = [panel.title or "" for panel in picture.panels]
-    # A rough width is enough for what is nearly always "head 3".
-    room = max(4, int(layout.panel[0] / 0.1))
+    # A rough width is enough for what is nearly always "head 3"; half of a gap is on either side.
+    room = max(5, int((layout.panel[0] + 0.1) / 0.1))
     title = brief(titles[index]) if max(map(len, titles)) > room else titles[index]
     if title:
         axes.set_title(shorten(title, room), fontsize=NAME_SIZE, pad=PANEL_TITLE * 14)
