@@ -6,6 +6,7 @@ import struct
 import warnings
 import zlib
 from io import BytesIO
+from itertools import product
 
 import numpy as np
 import pytest
@@ -417,8 +418,12 @@ def test_a_cell_never_gets_less_than_a_pixel():
     assert fitted.cells[1] <= width * 50
 
 
-@pytest.mark.parametrize("size", [(3.3, math.inf), (math.inf, 3.0), (13.3, 7.5), (7.5, 13.3)])
-@pytest.mark.parametrize("panels", [1, 4])
+SIZES = [(3.3, math.inf), (math.inf, 3.0), (13.3, 7.5), (7.5, 13.3)]
+
+
+@pytest.mark.parametrize(
+    ("size", "panels"), long_but(product(SIZES, [1, 4]), *zip(SIZES, [4, 1, 4, 1], strict=True))
+)
 def test_a_figure_is_as_large_as_it_may_be(size, panels):
     words = [f"word {n}" for n in range(20)]
     picture = make_picture(

@@ -1,5 +1,7 @@
 """Wrong attention over packed sequences is named."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from process import long_but
@@ -230,20 +232,24 @@ def packed(*lengths):
     return np.repeat(np.arange(len(lengths)), lengths)
 
 
+BEGIN_ELSEWHERE = [
+    ((5, 10, 2, 7), ["15 where 14 is right"]),
+    ((5, 9, 2, 8), ["16 where 17 is right"]),
+    ((5, 9, 3, 3, 4), ["20 where none should"]),
+    ((6, 6, 6, 6), ["6 where 5 is right", "12 where 14 is right", "18 where 17 is right"]),
+    ((7, 3, 9, 5), ["7 where 5 is right", "10 where 14 is right", "19 where 17 is right"]),
+    ((2, 3, 9, 3, 5, 2), ["2 where none should", "22 where none should"]),
+]
+# Every second one is causal, and the others in the long run.
+EITHER = [(case, i % 2 == 0) for i, case in enumerate(BEGIN_ELSEWHERE)]
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    ("lengths", "words"),
-    [
-        ((5, 10, 2, 7), ["15 where 14 is right"]),
-        ((5, 9, 2, 8), ["16 where 17 is right"]),
-        ((5, 9, 3, 3, 4), ["20 where none should"]),
-        ((6, 6, 6, 6), ["6 where 5 is right", "12 where 14 is right", "18 where 17 is right"]),
-        ((7, 3, 9, 5), ["7 where 5 is right", "10 where 14 is right", "19 where 17 is right"]),
-        ((2, 3, 9, 3, 5, 2), ["2 where none should", "22 where none should"]),
-    ],
+    ("case", "causal"), long_but(product(BEGIN_ELSEWHERE, [False, True]), *EITHER)
 )
-def test_sequences_that_begin_elsewhere(seed, causal, lengths, words):
+def test_sequences_that_begin_elsewhere(seed, case, causal):
+    lengths, words = case
     """Stated are 5, 9, 3 and 7 tokens."""
     q, k, v = draw(seed, *[(1, 2, L, 16)] * 3)
     ids = packed(*lengths)
