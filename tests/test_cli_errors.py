@@ -826,7 +826,10 @@ def test_finished_weights_are_no_queries_and_keys(folder: Path, attncli: Run) ->
     assert "attncli heatmap w.npy --minus u.npy compares them" in message
     np.save("eye.npy", np.eye(2))
     np.save("q.npy", weights - 0.5)
-    for files in (("eye.npy", "eye.npy"), ("w.npy", "q.npy"), ("w.npy", "u.npy", "w.npy")):
+    (message,) = attncli("heatmap", "w.npy", "u.npy", "w.npy").good().messages
+    assert "w.npy, u.npy and w.npy look like finished weights" in message
+    assert "are read as query, key and value; attncli heatmap w.npy --minus u.npy" in message
+    for files in (("eye.npy", "eye.npy"), ("w.npy", "q.npy"), ("w.npy", "u.npy", "q.npy")):
         assert attncli("heatmap", *files).good().messages == []
 
 

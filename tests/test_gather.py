@@ -737,6 +737,31 @@ def test_one_array_alone_may_be_finished_weights(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "names",
+    ["arr_0 arr_1 arr_2", "attentions_0 attentions_1", "weights_0 logits", "logits layer_0"],
+)
+def test_several_arrays_of_finished_weights_are_no_queries_and_keys(
+    names: str, folder: Path
+) -> None:
+    weights = np.full((2, 4, 4), 0.25)
+    scores = np.arange(32.0).reshape(2, 4, 4)
+    arrays = {name: scores if name == "logits" else weights for name in names.split()}
+    np.savez("d.npz", **arrays)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="query is missing") as caught:
+        gather(["d.npz"])
+    first = names.split()[names.startswith("logits")]
+    hint = f"if it holds finished weights, name them: attncli heatmap d.npz#{first}"
+    assert caught.value.hint == hint
+
+
+def test_arrays_that_cannot_be_read_are_not_taken_for_finished_weights(folder: Path) -> None:
+    np.savez("d.npz", a=np.ones((2, 2), dtype=complex), b=np.ones((2, 2)))
+    with pytest.raises(InputError) as caught:
+        gather(["d.npz"])
+    assert caught.value.hint == "say which they are: d.npz#a d.npz#b"
+
+
+@pytest.mark.parametrize(
     ("name", "hint"),
     [
         ("is_causal", "here it is causal"),

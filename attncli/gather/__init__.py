@@ -12,11 +12,10 @@ from attncli.gather.finished import (
     finished_document,
     holds_result,
     is_finished,
-    looks_finished,
 )
 from attncli.gather.gathered import Gathered
 from attncli.gather.leaving_out import entry_names, in_no_model, no_problem_file
-from attncli.gather.maps import Finished, Kind
+from attncli.gather.maps import Finished, Kind, looks_finished
 from attncli.gather.reader import Reader, refuse_plain_scaled
 from attncli.loading import is_stream, refuse_two_streams, split_member
 from attncli.loading.contents import LoadedArray
@@ -164,13 +163,18 @@ def advise_on_dtype(dtype: str | None, *, bfloat16: bool) -> None:
 
 
 def _advise_on_weights(arrays: Sequence[LoadedArray]) -> None:
-    """Warn where query and key, given alone, are two outputs to be compared."""
-    if len(arrays) == 2 and all(looks_finished(array.values) for array in arrays):
-        first, second = (array.name for array in arrays)
+    """Warn where query and key, and value, are outputs that may be meant to be compared."""
+    if all(looks_finished(array.values) for array in arrays):
+        first, second, *third = (array.name for array in arrays)
         warn(
-            f"{first} and {second} look like finished weights, whose rows add up to 1, and are "
-            f"read as query and key; attncli heatmap {first} --minus {second} compares them"
+            f"{_listed([first, second, *third])} look like finished weights, whose rows add up to "
+            f"1, and are read as {_listed(INPUTS[: len(arrays)])}; attncli heatmap {first} "
+            f"--minus {second} compares {'the first two' if third else 'them'}"
         )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _models(options: Mapping[str, object]) -> list[str]:

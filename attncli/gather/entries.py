@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from attncli.elsewhere import ELSEWHERE, Here, option_of
 from attncli.errors import InputError, UsageError
+from attncli.gather.maps import looks_finished
+from attncli.loading.contents import LoadedArray
 from attncli.loading.source import STANDARD_INPUT
 from attncli.names import LABELS, OUTPUTS, SUMMARIES
 from attncli.text import did_you_mean, first_few, printable, quoted
@@ -134,17 +136,14 @@ def missing_input(missing: str, document: LoadedMapping) -> AttnError:
     names = list(document.entries)
     found = first_few([printable(name) for name in names])
     strange = [name for name in names if full_name(name) not in KNOWN]
-    files = " ".join(f"{document.name}#{printable(name)}" for name in _in_order(strange)[:3])
     empty = next((name for name in names if full_name(name) == missing), None)
     if empty is not None:
         return InputError(
             f"{document.name}#{printable(empty)}: expected numbers; found nothing (null)"
         )
     hint = None
-    if len(strange) == 1 and document.dump:
-        hint = f"if it holds finished weights, name them: attncli heatmap {files}"
-    elif len(strange) > 1 and document.dump:
-        hint = f"say which they are: {files}"
+    if strange and document.dump:
+        hint = _which(_in_order(strange)[:3], document)
     elif "scores" in names:
         hint = "attncli heatmap --what scores draws finished scores"
     elif "schema" in names:
@@ -154,6 +153,29 @@ def missing_input(missing: str, document: LoadedMapping) -> AttnError:
         f"(found {found or 'nothing'})",
         hint=hint,
     )
+
+
+def _which(names: list[str], document: LoadedMapping) -> str:
+    """Return how arrays are named that are perhaps query, key and value, or finished weights."""
+    files = [f"{document.name}#{printable(name)}" for name in names]
+    # One array alone cannot be both query and key.
+    weights = [
+        file
+        for name, file in zip(names, files, strict=True)
+        if len(names) == 1 or _is_finished(name, document)
+    ]
+    if weights:
+        return f"if it holds finished weights, name them: attncli heatmap {weights[0]}"
+    return f"say which they are: {' '.join(files)}"
+
+
+def _is_finished(name: str, document: LoadedMapping) -> bool:
+    """Return whether an entry looks like finished weights; what cannot be read does not."""
+    try:
+        entry = document.entries[name]
+    except InputError:
+        return False
+    return isinstance(entry, LoadedArray) and looks_finished(entry.values)
 
 
 def _in_order(names: list[str]) -> list[str]:

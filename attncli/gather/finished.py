@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -30,12 +30,9 @@ __all__ = [
     "finished_document",
     "holds_result",
     "is_finished",
-    "looks_finished",
 ]
 
 _SQUARE = 2
-# Rows of the first head that are looked at, and how far from 1 rounded weights may add up to.
-_LOOKED_AT, _ROUNDED = 64, 0.01
 
 
 def is_finished(document: LoadedMapping, kind: Kind) -> bool:
@@ -52,19 +49,6 @@ def holds_result(document: LoadedMapping, kind: Kind, options: Mapping[str, obje
     saved = document.dump or "schema" in document.entries
     rules = [name for name, value in options.items() if value is not None]
     return saved and kind in document.entries and not set(rules) - {*LABELS, "layout"}
-
-
-def looks_finished(values: npt.NDArray[Any]) -> bool:
-    """Return whether rows of numbers are none below 0 and add up to 1, as weights do.
-
-    Rows of nothing but 0 and 1 are as well toy queries.
-    """
-    if values.ndim < _SQUARE or values.dtype.kind != "f":
-        return False
-    rows = values[(0,) * (values.ndim - _SQUARE)][:_LOOKED_AT]
-    sums = rows.sum(axis=-1, dtype=np.float64)
-    near = np.abs(sums - 1) <= _ROUNDED
-    return bool(near.all() and (rows >= 0).all() and not np.isin(rows, (0, 1)).all())
 
 
 def finished_array(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attncli.dtypes import BFLOAT16, widen
+from attncli.dtypes import BFLOAT16, readable, widen
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.finite import are_weights, least_weight
 from attncli.warning import warn
@@ -15,12 +15,29 @@ from attncli.warning import warn
 if TYPE_CHECKING:
     from attncli.indices import Picked
 
-__all__ = ["Finished", "Kind"]
+__all__ = ["Finished", "Kind", "looks_finished"]
 
 Array = npt.NDArray[Any]
 Kind = Literal["weights", "scores"]
 # Rounded weights may add up to a little more than 1.
 _MOST_OF_A_ROW = 1.05
+# Rows of the first head that are looked at, and how far from 1 rounded weights may add up to.
+_LOOKED_AT, _ROUNDED = 64, 0.01
+
+
+def looks_finished(values: Array) -> bool:
+    """Return whether rows of numbers are none below 0 and add up to 1, as weights do.
+
+    Rows of nothing but 0 and 1 are as well toy queries.
+    """
+    if values.ndim < 2 or 0 in values.shape:
+        return False
+    rows = readable(values[(0,) * (values.ndim - 2)][:_LOOKED_AT])
+    if rows.dtype.kind != "f":
+        return False
+    sums = rows.sum(axis=-1, dtype=np.float64)
+    near = np.abs(sums - 1) <= _ROUNDED
+    return bool(near.all() and (rows >= 0).all() and not np.isin(rows, (0, 1)).all())
 
 
 class Finished(NamedTuple):
