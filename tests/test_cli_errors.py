@@ -55,6 +55,8 @@ def wrong(tutorial: Path) -> Path:
     np.save("model.npy", np.full((3, 2, 2, 4, 4), 0.25))
     np.save("models.npy", np.full((1, 3, 2, 2, 4, 4), 0.25))
     np.save("lone.npy", np.full((3, 1, 2, 4, 4), 0.25))
+    np.save("query.npy", np.full((3, 1, 2, 1, 4), 0.25))
+    np.save("lonely.npy", np.full((1, 1, 1, 2, 1, 4), 0.25))
     np.savez("model.npz", attentions=np.full((3, 2, 2, 4, 4), 0.25))
     np.save("scalar.npy", np.float32(1))
     np.savez("none.npz", q=np.ones((0, 3)))
@@ -84,7 +86,7 @@ CASES = {
     "compute folder k.csv v.csv": ("folder: expected a file; found a folder", ""),
     "compute five.npy k.csv v.csv": (
         "five.npy: expected 1 to 4 axes; found 5 (shape (1, 1, 1, 2, 3))",
-        "NumPy's squeeze",
+        'leave out the first axis, of length 1, in Python: numpy.save("array.npy", array[0])',
     ),
     **dict.fromkeys(
         ("compute model.npy", "heatmap model.npy", "compute model.npy k.csv v.csv"),
@@ -103,7 +105,15 @@ CASES = {
     ),
     "compute lone.npy": (
         "lone.npy: expected 1 to 4 axes; found 5 (shape (3, 1, 2, 4, 4))",
-        "squeeze does so; of several layers save one, in Python:",
+        'hint: of several layers save one, in Python: numpy.save("layer.npy", array[0])',
+    ),
+    "heatmap query.npy": (
+        "query.npy: expected 1 to 4 axes; found 5 (shape (3, 1, 2, 1, 4))",
+        'hint: of several layers save one, in Python: numpy.save("layer.npy", array[0])',
+    ),
+    "heatmap lonely.npy": (
+        "lonely.npy: expected 1 to 4 axes; found 6 (shape (1, 1, 1, 2, 1, 4))",
+        'hint: leave out the first 2 axes, of length 1, in Python: numpy.save("array.npy", array[0',
     ),
     "compute q.csv k.csv v.csv --bias scalar.npy": (
         "scalar.npy: expected 1 to 4 axes; found 0 (shape ())",
@@ -112,7 +122,7 @@ CASES = {
     "compute none.npz#q k.csv v.csv": ("none.npz#q holds no numbers: its shape is (0, 3)", ""),
     "heatmap five.npy": (
         "five.npy: expected 1 to 4 axes; found 5 (shape (1, 1, 1, 2, 3))",
-        "squeeze",
+        'numpy.save("array.npy", array[0])',
     ),
     "compute empty.csv k.csv v.csv": ("empty.csv is empty", ""),
     "compute ragged.csv k.csv v.csv": (

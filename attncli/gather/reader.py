@@ -342,13 +342,14 @@ def _check_axes(shape: tuple[int, ...], name: str) -> None:
 def _fewer_axes(shape: tuple[int, ...]) -> str | None:
     """Return how an array of too many axes is made one that is read."""
     over = len(shape) - _MOST_AXES
-    hints = []
-    if 0 < over <= shape.count(1):
-        hints.append("leave out axes of length 1: NumPy's squeeze does so")
-    if over > 0 and max(shape[:over]) > 1:
-        one = f"array[{', '.join('0' * over)}]"
-        hints.append(f'of several layers save one, in Python: numpy.save("layer.npy", {one})')
-    return "; ".join(hints) or None
+    if over <= 0:
+        return None
+    # By their place: of one query or head, NumPy's squeeze would take the axis, too.
+    one = f"array[{', '.join('0' * over)}]"
+    if max(shape[:over]) > 1:
+        return f'of several layers save one, in Python: numpy.save("layer.npy", {one})'
+    lone = "the first axis" if over == 1 else f"the first {over} axes"
+    return f'leave out {lone}, of length 1, in Python: numpy.save("array.npy", {one})'
 
 
 def refuse_plain_scaled(entries: Mapping[str, object], file: str | None = None) -> None:
