@@ -330,6 +330,42 @@ def test_a_checkpoint_alone_is_no_problem(attncli):
     assert f"--checkpoint {CHECKPOINT}" in ran.messages[1]
 
 
+@pytest.mark.parametrize(
+    "name", ["embeddings", "embedding", "emb", "E", "inputs", "input", "X_in", "hidden_states"]
+)
+def test_a_problem_whose_embeddings_have_another_name_is_no_checkpoint(folder, attncli, name):
+    Path("p.yaml").write_text(f"{name}: [[1, 2]]\nwq: [[1], [1]]\nwk: [[1], [1]]\nwv: [[1], [1]]\n")
+    ran = attncli("compute", "p.yaml")
+    assert ran.messages == [f"error: p.yaml: unknown entry '{name}'", "hint: here it is x"]
+
+
+def test_a_problem_is_known_by_its_options(folder, attncli):
+    weights = "wq: [[1], [1]]\nwk: [[1], [1]]\nwv: [[1], [1]]\n"
+    Path("p.yaml").write_text(f"{weights}xs: [[1, 2]]\ncausal: true\n")
+    ran = attncli("compute", "p.yaml")
+    assert ran.messages == ["error: p.yaml: unknown entry 'xs'", "hint: did you mean x?"]
+
+
+def test_options_in_a_checkpoint_are_told_not_to_be_applied(folder, attncli):
+    np.save("x.npy", np.eye(2))
+    weights = {name: np.eye(2) for name in ("wq", "wk", "wv")}
+    np.savez("c.npz", **weights, heads=2, causal=True, softcap=0.5, mask=np.tri(2))
+    rows = "".join(f"{name}: [[1, 0], [0, 1]]\n" for name in weights)
+    Path("c.yaml").write_text(
+        f"{rows}heads: 2\ncausal: true\nmask: m.npy\ndropout: 0.1\nplain: false\n"
+    )
+    run = ["compute", "x.npy", "--checkpoint"]
+    (message,) = attncli(*run, "c.npz").good().messages
+    assert message == (
+        "warning: c.npz: of a checkpoint only a layer is taken, so that heads, causal, softcap are "
+        "not applied: give --heads 2 --causal --softcap 0.5"
+    )
+    (message,) = attncli(*run, "c.yaml").good().messages
+    assert "heads, causal, mask are not applied: give --heads 2 --causal --mask m.npy" in message
+    (message,) = attncli(*run, "c.npz", "--heads", "1", "--causal").good().messages
+    assert "so that softcap is not applied: give --softcap 0.5" in message
+
+
 def test_embeddings_without_weights_in_a_problem_file(matrices, attncli):
     Path("p.yaml").write_text("x: x.csv\n")
     ran = attncli("compute", "p.yaml")

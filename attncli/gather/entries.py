@@ -99,6 +99,12 @@ _SERVES = {
     },
 }
 
+# What others call the embeddings that query and key are made from. Beside query and key, or in what
+# a program dumped, it may be anything.
+_EMBEDDINGS = {
+    *("embeddings", "embedding", "emb", "e", "inputs", "input", "x_in"),
+    *("hidden_states", "hidden"),
+}
 _LABELS_HINT = Here("tokens", ", or {query_labels} and {key_labels}").hint()
 
 
@@ -110,13 +116,26 @@ def full_name(name: str) -> str:
 
 def unknown_entry(name: str, document: LoadedMapping) -> UsageError:
     """Return the error for an entry that no problem file has, with the nearest that one may."""
-    meant = _LABELS_HINT if name == "labels" else nearest_name(name)
     return _checkpoint(document) or UsageError(
         f"{document.name}: unknown entry {quoted(name)}",
-        hint=meant
+        hint=_meant(name, document)
         or "a problem holds query, key, value, and options of attncli.attention by their names: "
         "mask, causal, scale, …",
     )
+
+
+def _meant(name: str, document: LoadedMapping) -> str | None:
+    """Return what a wrong name in a problem file probably means, as a hint."""
+    if name == "labels":
+        return _LABELS_HINT
+    return Here("x").hint() if name in _misnamed_embeddings(document) else nearest_name(name)
+
+
+def _misnamed_embeddings(document: LoadedMapping) -> list[str]:
+    """Return the entries that probably are x, where nothing else is what attention starts with."""
+    if document.dump or {"x", "query", "key"} & set(map(full_name, document.entries)):
+        return []
+    return [name for name in document.entries if name.lower() in _EMBEDDINGS]
 
 
 def nearest_name(name: str, *, likeness: float = 0.6, arrays: bool = False) -> str | None:
@@ -188,7 +207,11 @@ def _in_order(names: list[str]) -> list[str]:
 def _checkpoint(document: LoadedMapping) -> UsageError | None:
     from attncli.checkpoints.names import find_layers  # noqa: PLC0415
 
-    if "x" in map(full_name, document.entries) or not find_layers(document.entries):
+    names = document.entries
+    if "x" in map(full_name, names) or _misnamed_embeddings(document):
+        return None
+    says_rules = not document.dump and any(name in SINGLE for name in names)
+    if says_rules or not find_layers(names):
         return None
     return UsageError(
         f"{document.name} is a checkpoint: it holds weights but no embeddings",

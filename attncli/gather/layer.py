@@ -13,10 +13,11 @@ from attncli.array_likes import as_ndarray
 from attncli.checkpoints.layers import read_layer
 from attncli.dtypes import widen
 from attncli.elsewhere import option_of
-from attncli.errors import ShapeError, UsageError
+from attncli.errors import InputError, ShapeError, UsageError
 from attncli.gather.embedding import count_heads
-from attncli.gather.entries import PROJECTIONS
+from attncli.gather.entries import KNOWN, MATRICES, PROJECTIONS
 from attncli.gather.normed import note_norm
+from attncli.names import INPUTS
 from attncli.text import counted, first_few, printable
 from attncli.warning import warn
 
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from attncli.checkpoints.config import LayerConfig
     from attncli.checkpoints.names import Layer
     from attncli.gather.gathered import Gathered
+    from attncli.loading.contents import LoadedMapping
 
-__all__ = ["StoredLayer", "add_config", "add_layer", "is_placed"]
+__all__ = ["StoredLayer", "add_config", "add_layer", "is_placed", "warn_of_options"]
 
 Arguments = dict[str, object]
 _OWN = (*PROJECTIONS, "wo", "bo")
@@ -147,6 +149,40 @@ def add_layer(gathered: Gathered, stored: StoredLayer, config: LayerConfig | Non
     count_heads(arguments, *widths)
     if "heads" not in arguments and not layer.one_head:
         raise _heads_missing(file, *widths, configured=config is not None)
+
+
+def warn_of_options(checkpoint: LoadedMapping, arguments: Arguments) -> None:
+    """Warn of what a file says like a problem file: of a checkpoint, only the layer counts."""
+    options = {
+        name: value
+        for name in checkpoint.entries
+        if _may_be_option(name, checkpoint)
+        and name not in arguments
+        and (value := _single(checkpoint, name)) not in (None, False)
+    }
+    if options:
+        names = first_few([*map(printable, options)])
+        verb = "is" if len(options) == 1 else "are"
+        given = " ".join(_as_option(name, value) for name, value in options.items())
+        warn(
+            f"{checkpoint.name}: of a checkpoint only a layer is taken, so that {names} {verb} not "
+            f"applied: give {given}"
+        )
+
+
+def _may_be_option(name: str, checkpoint: LoadedMapping) -> bool:
+    """Return whether an entry may be an option of a problem; what a program dumps names no file."""
+    arrays = MATRICES if checkpoint.dump else (*INPUTS, "x", *_OWN)
+    return name in KNOWN and name not in arrays
+
+
+def _single(checkpoint: LoadedMapping, name: str) -> object:
+    """Return the number, word or truth value that an entry is; None of all others."""
+    try:
+        value = checkpoint.entries[name]
+    except InputError:  # of elements that are not read: no concern of this layer
+        return None
+    return value if isinstance(value, (bool, int, float, str)) else None
 
 
 def _add_projections(gathered: Gathered, stored: StoredLayer) -> tuple[int, int]:

@@ -239,7 +239,7 @@ class Reader:
 
     def _take_layer(self, checkpoint: str, config: str | None) -> None:
         from attncli.checkpoints.layers import choose_layer  # noqa: PLC0415
-        from attncli.gather.layer import StoredLayer, add_layer  # noqa: PLC0415
+        from attncli.gather.layer import StoredLayer, add_layer, warn_of_options  # noqa: PLC0415
 
         file, prefix = split_member(checkpoint)
         contents = self.read(file)
@@ -266,6 +266,7 @@ class Reader:
         attends = None
         if config is not None:
             attends, layer = self._layer_config(config, layer)
+        warn_of_options(contents, self.gathered.arguments)
         add_layer(self.gathered, StoredLayer(contents.name, layer, fetch), attends)
 
     def _layer_config(self, config: str, layer: Layer) -> tuple[LayerConfig, Layer]:
