@@ -235,13 +235,17 @@ def torch_file(torch, kind):
         "tensor": half,
         "parameter": torch.nn.Parameter(half.float()),
         "float64": half.double(),
+        "attentions": (half, 2 * half),
+        "list": [half, 2 * half],
         "state dict": {"q": torch.nn.Parameter(half), "k": half, "tied": half},
     }[kind]
     torch.save(given, "x.pt")
     return np.array([[1.0, 0.5]])
 
 
-@pytest.mark.parametrize("kind", ["tensor", "parameter", "float64", "state dict"])
+@pytest.mark.parametrize(
+    "kind", ["tensor", "parameter", "float64", "attentions", "list", "state dict"]
+)
 def test_the_hint_for_a_pytorch_file_is_code_that_runs(tmp_path, monkeypatch, kind):
     torch = pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
@@ -249,11 +253,14 @@ def test_the_hint_for_a_pytorch_file_is_code_that_runs(tmp_path, monkeypatch, ki
     with pytest.raises(InputError) as caught:
         read("x.pt")
     hint = str(caught.value.hint)
-    load, rest = hint.removeprefix("in Python: ").split(", and of a tensor ")
+    first, rest = hint.removeprefix("in Python: ").split(", and of a tensor ")
+    load, layer = first.split(", of a tuple or list of layers first ")
     assert 'map_location="cpu"' in load  # tensors of a GPU are not tried here
     one, several = rest.split("; of a dict of tensors ")
     names = {"torch": torch, "numpy": np}
     exec(load, names)
+    if isinstance(names["x"], tuple | list):
+        exec(layer, names)
     exec(several if kind == "state dict" else one, names)
     for saved in ("x.npz#q", "x.npz#tied") if kind == "state dict" else ("x.npy",):
         np.testing.assert_array_equal(read_array(saved).values, expected)

@@ -29,7 +29,8 @@ __all__ = ["describe_npz", "read_npz"]
 _MAX_MEMBERS = 10_000
 # For parameters, bfloat16 and tensors of a GPU too, and for tensors that share memory.
 _AS_NPY = (
-    'in Python: x = torch.load("x.pt", map_location="cpu"), and of a tensor '
+    'in Python: x = torch.load("x.pt", map_location="cpu"), of a tuple or list of layers first '
+    "x = x[0], and of a tensor "
     'numpy.save("x.npy", x.detach().float().numpy()); of a dict of tensors '
     'numpy.savez("x.npz", **{n: t.detach().float().numpy() for n, t in x.items()})'
 )
