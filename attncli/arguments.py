@@ -34,6 +34,7 @@ __all__ = [
     "layout_axes",
     "names_of",
     "not_negative",
+    "number_found",
     "positive_int",
     "positive_number",
     "real_array",
@@ -126,9 +127,13 @@ def refuse_first(
 ) -> NoReturn:
     """Raise a `DataError` that shows the first of the wrong elements and its index."""
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    raise DataError(
-        f"{name}: expected {expected}; found {float(array[index]):g} at index {index}", hint=hint
-    )
+    found = number_found(float(array[index]))
+    raise DataError(f"{name}: expected {expected}; found {found} at index {index}", hint=hint)
+
+
+def number_found(number: float) -> str:
+    """Return a wrong number as its file has it: null of JSON and YAML is read as −inf."""
+    return "-inf (null in JSON and YAML)" if number == -math.inf else f"{number:g}"
 
 
 def truth_array(name: str, value: object, hint: str = BIAS_HINT) -> npt.NDArray[np.bool_]:
@@ -282,8 +287,7 @@ def whole_array(name: str, value: object) -> npt.NDArray[np.int64]:
     if wide.dtype.kind == "f":
         right &= wide == np.floor(wide)
     if not right.all():
-        null = "null in JSON and YAML is −inf" if np.isneginf(wide).any() else None
-        refuse_first(name, wide, ~right, limits, null)
+        refuse_first(name, wide, ~right, limits)
     return wide.astype(np.int64)
 
 

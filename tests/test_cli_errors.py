@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -841,6 +842,21 @@ def test_finished_weights_are_no_queries_and_keys(folder: Path, attncli: Run) ->
     assert "are read as query, key and value; attncli heatmap w.npy --minus u.npy" in message
     for files in (("eye.npy", "eye.npy"), ("w.npy", "q.npy"), ("w.npy", "u.npy", "q.npy")):
         assert attncli("heatmap", *files).good().messages == []
+
+
+def test_null_among_numbers_is_called_so(folder: Path, attncli: Run) -> None:
+    eye = [[1, 0], [0, 1]]
+    matrices = {"x": [[1, None], [0, 1]], "wq": eye, "wk": eye, "wv": eye}
+    (folder / "p.json").write_text(json.dumps(matrices))
+    found = "found -inf (null in JSON and YAML) at index (0, 1)"
+    assert attncli("compute", "p.json").messages == [
+        f"error: x (p.json#x): expected finite numbers; {found}"
+    ]
+    (folder / "q.json").write_text("[[1, null]]")
+    message, _ = attncli("compute", "q.json", "q.json").messages
+    assert message == f"error: query (q.json): expected finite numbers; {found}"
+    message, _ = attncli("heatmap", "q.json").messages
+    assert message.endswith("found -inf (null in JSON and YAML) at query 0, key 1")
 
 
 @pytest.mark.parametrize(

@@ -72,9 +72,10 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
      ("only keys that no query sees may hold NaN or inf: padding that kv_lengths, "
       "key_padding_mask, segment_ids or mask hides"),
      {"query": with_value(X, (1, 2), np.nan)}),
-    ("Data", "value: expected finite numbers; found -inf at index (0, 1)",
-     ("null in JSON and YAML is −inf; only keys that no query sees may hold NaN or inf: padding "
-      "that kv_lengths, key_padding_mask, segment_ids or mask hides"),
+    ("Data", ("value: expected finite numbers; found -inf (null in JSON and YAML) at index "
+     "(0, 1)"),
+     ("only keys that no query sees may hold NaN or inf: padding that kv_lengths, "
+      "key_padding_mask, segment_ids or mask hides"),
      {"value": with_value(X, (0, 1), -np.inf)}),
     ("Data", "key: expected finite numbers; found inf at index (1, 3, 2, 5)",
      ("only keys that no query sees may hold NaN or inf: padding that kv_lengths, "
@@ -267,12 +268,12 @@ CASES: list[tuple[str, str, str | None, dict[str, Any]]] = [
     ("Data", ("segment_ids: expected whole numbers from -9007199254740992 to 9007199254740992; "
      "found 0.5 at index (1,)"), None, {"segment_ids": [0, 0.5]}),
     *(("Data", ("segment_ids: expected whole numbers from -9007199254740992 to 9007199254740992; "
-       f"found {found} at index (1,)"), hint, {"segment_ids": ids})
-      for found, hint, ids in (
-          ("inf", None, np.array([0, np.inf], np.float16)),
-          ("-9.22337e+18", None, np.array([0, -(2**63)])),
-          ("1e+30", None, [0, 10**30]),
-          ("-inf", "null in JSON and YAML is −inf", [0, -np.inf]),
+       f"found {found} at index (1,)"), None, {"segment_ids": ids})
+      for found, ids in (
+          ("inf", np.array([0, np.inf], np.float16)),
+          ("-9.22337e+18", np.array([0, -(2**63)])),
+          ("1e+30", [0, 10**30]),
+          ("-inf (null in JSON and YAML)", [0, -np.inf]),
       )),
     ("Data", "segment_ids: expected whole numbers; found words", None, {"segment_ids": ["a", "b"]}),
     ("Shape", ("segment_ids: expected kv_segment_ids beside it, as there are 2 queries and "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arguments import number_found
 from attncli.dtypes import BFLOAT16, readable, widen
 from attncli.errors import DataError, ShapeError, UsageError
 from attncli.finite import are_weights, least_weight
@@ -160,7 +161,7 @@ class Finished(NamedTuple):
     ) -> DataError:
         first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
         return DataError(
-            f"{self.name}: expected {expected}; found {float(values[first]):g} at query "
-            f"{first[-2]}, key {first[-1]}",
+            f"{self.name}: expected {expected}; found {number_found(float(values[first]))} at "
+            f"query {first[-2]}, key {first[-1]}",
             hint=hint,
         )

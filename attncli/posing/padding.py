@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from attncli.arguments import number_found
 from attncli.dtypes import in_float64, readable
 from attncli.errors import DataError
 from attncli.finite import finite_in
@@ -118,9 +119,8 @@ def _refuse(
             f"found {found:g} at index {index}",
             hint=in_float64(dtype),
         )
-    null = "null in JSON and YAML is −inf; " if found == -math.inf else ""
     raise DataError(
-        f"{name}: expected finite numbers; found {found:g} at index {index}",
-        hint=f"{null}only keys that no query sees may hold NaN or inf: padding that kv_lengths, "
+        f"{name}: expected finite numbers; found {number_found(found)} at index {index}",
+        hint="only keys that no query sees may hold NaN or inf: padding that kv_lengths, "
         "key_padding_mask, segment_ids or mask hides",
     )
