@@ -24,9 +24,11 @@ from attncli.text import counted, did_you_mean
 
 __all__ = [
     "BIAS_HINT",
+    "MOST_AXES",
     "Names",
     "choice",
     "computing_dtype",
+    "fewer_axes",
     "finite_array",
     "finite_number",
     "flag",
@@ -56,6 +58,7 @@ _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 # Positions are 64-bit integers, and sums of a few of these stay within them.
 _FARTHEST = 2**53
 _LONGEST = 60
+MOST_AXES = 4
 # Where a mask holds other numbers.
 BIAS_HINT = "numbers that are added to the scores are a bias: give them as bias (--bias)"
 
@@ -76,6 +79,19 @@ def names_of(sources: Mapping[str, str] | None = None) -> Names:
 def shape_text(shape: Sequence[int]) -> str:
     """Return a shape as NumPy prints it, without NumPy's own integer types."""
     return str(tuple(int(n) for n in shape))
+
+
+def fewer_axes(shape: Sequence[int], most: int = MOST_AXES) -> str | None:
+    """Return how an array of too many axes is made one of so many."""
+    over = len(shape) - most
+    if over <= 0:
+        return None
+    # By their place: of one query or head, NumPy's squeeze would take the axis, too.
+    one = f"array[{', '.join('0' * over)}]"
+    if max(shape[:over]) > 1:
+        return f'of several layers save one, in Python: numpy.save("layer.npy", {one})'
+    lone = "the first axis" if over == 1 else f"the first {over} axes"
+    return f'leave out {lone}, of length 1, in Python: numpy.save("array.npy", {one})'
 
 
 def real_array(name: str, value: object) -> Array:

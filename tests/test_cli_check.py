@@ -472,6 +472,40 @@ def test_axes_of_length_1_too_many_are_named(judged: Path, attncli: Run) -> None
     assert "[axes_of_length_1]" in ran.text
 
 
+@pytest.mark.parametrize(
+    ("output", "layers", "taken"),
+    [
+        ("context", (6,), "array[0]"),
+        ("weights", (6,), "array[0]"),
+        ("lse", (6,), "array[0]"),
+        ("context", (1, 6), "array[0, 0]"),
+    ],
+)
+def test_of_a_file_of_several_layers_one_is_to_be_taken(
+    folder: Path, attncli: Run, output: str, layers: tuple[int, ...], taken: str
+) -> None:
+    for seed, name in enumerate("qkv"):
+        np.save(f"{name}.npy", np.random.default_rng(seed).normal(size=(2, 3, 4, 5)))
+    problem = ["q.npy", "k.npy", "v.npy"]
+    attncli("compute", *problem, "--save", f"{output}=one.npy").good()
+    one = np.load("one.npy")
+    np.save("all.npy", np.broadcast_to(one, layers + one.shape))
+    ran = attncli("check", *problem, "--expect", f"{output}=all.npy")
+    hint = f'  of several layers save one, in Python: numpy.save("layer.npy", {taken})\n'
+    assert (ran.code, hint in ran.text) == (1, True)
+    np.save("layer.npy", eval(taken, {"array": np.load("all.npy")}))
+    attncli("check", *problem, "--expect", f"{output}=layer.npy").good()
+
+
+def test_the_last_axis_of_an_lse_makes_no_layers(folder: Path, attncli: Run) -> None:
+    np.save("x.npy", np.random.default_rng(0).normal(size=(2, 3, 4, 5)))
+    attncli("compute", "x.npy", "x.npy", "--save", "lse=one.npy").good()
+    np.save("kept.npy", np.load("one.npy")[..., None])
+    text = attncli("check", "x.npy", "x.npy", "--expect", "lse=kept.npy").text
+    assert "[axes_of_length_1]" in text
+    assert "layers" not in text
+
+
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
 @pytest.mark.parametrize("output", ["context", "weights", "scores", "lse"])
 def test_a_table_has_no_axes_of_length_1(

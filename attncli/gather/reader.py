@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from attncli.arguments import flag
+from attncli.arguments import MOST_AXES, fewer_axes, flag
 from attncli.dtypes import BFLOAT16
 from attncli.errors import InputError, UsageError
 from attncli.gather.entries import (
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Reader", "refuse_plain_scaled"]
 
-_MOST_AXES = 4
 # A checkpoint may have a hundred thousand; comparing a name takes 60 µs.
 _LOOKED_AT = 2000
 
@@ -333,24 +332,11 @@ def _named_by(source: str | None) -> Iterator[None]:
 
 def _check_axes(shape: tuple[int, ...], name: str) -> None:
     """Refuse an array that cannot be a vector, a matrix, or a batch of matrices."""
-    if not 1 <= len(shape) <= _MOST_AXES:
-        msg = f"{name}: expected 1 to {_MOST_AXES} axes; found {len(shape)} (shape {shape})"
-        raise InputError(msg, hint=_fewer_axes(shape))
+    if not 1 <= len(shape) <= MOST_AXES:
+        msg = f"{name}: expected 1 to {MOST_AXES} axes; found {len(shape)} (shape {shape})"
+        raise InputError(msg, hint=fewer_axes(shape))
     if 0 in shape:
         raise InputError(f"{name} holds no numbers: its shape is {shape}")
-
-
-def _fewer_axes(shape: tuple[int, ...]) -> str | None:
-    """Return how an array of too many axes is made one that is read."""
-    over = len(shape) - _MOST_AXES
-    if over <= 0:
-        return None
-    # By their place: of one query or head, NumPy's squeeze would take the axis, too.
-    one = f"array[{', '.join('0' * over)}]"
-    if max(shape[:over]) > 1:
-        return f'of several layers save one, in Python: numpy.save("layer.npy", {one})'
-    lone = "the first axis" if over == 1 else f"the first {over} axes"
-    return f'leave out {lone}, of length 1, in Python: numpy.save("array.npy", {one})'
 
 
 def refuse_plain_scaled(entries: Mapping[str, object], file: str | None = None) -> None:

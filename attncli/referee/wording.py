@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from attncli.arguments import shape_text
+from attncli.arguments import MOST_AXES, fewer_axes, shape_text
 from attncli.names import SQUARE
 from attncli.text import counted, labelled, places
 
@@ -88,6 +88,8 @@ def _misshapen_lines(verdict: Verdict) -> Iterator[str]:
     yield f"  the answer has shape {shape_text(verdict.expected_shape)}"
     if 0 in verdict.shape:
         yield "  the file holds no numbers"
+    if (hint := _fewer_axes(verdict)) is not None:
+        yield f"  {hint}"
     if (counts := _one_axis(verdict)) is not None:
         yield f"  {counts}"
     if verdict.shape_of == verdict.name:
@@ -97,6 +99,15 @@ def _misshapen_lines(verdict: Verdict) -> Iterator[str]:
     elif verdict.shape_of is not None:
         name = verdict.shape_of
         yield f"  this is the shape of {name}: --expect {name}=FILE"
+
+
+def _fewer_axes(verdict: Verdict) -> str | None:
+    """Return how a file of more axes than any output has is made one of the answer's."""
+    found, right = verdict.shape, verdict.expected_shape
+    if found[-len(right) :] != right:
+        return fewer_axes(found)
+    most = MOST_AXES - (verdict.name == "lse")  # which has no last axis
+    return fewer_axes(found, len(right)) if len(found) > most else None
 
 
 def _one_axis(verdict: Verdict) -> str | None:
